@@ -1,0 +1,115 @@
+"""The privacy budget a person in the data is promised."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tacit import _validate
+
+Adjacency = Literal["add-remove", "replace"]
+ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much the result may depend on any one person.
+
+    A run within ``Budget(epsilon, delta)`` makes no outcome more than
+    ``exp(epsilon)`` times as likely because one person's data were used, but for
+    outcomes of total probability ``delta``. ``delta=0`` is pure differential privacy.
+
+    ``adjacency`` says what "used" is compared with: ``"add-remove"``, the same data
+    without the person; ``"replace"``, the same data with the person's record
+    exchanged for any other. Replacing hides what a record says but not that it is
+    there, and costs more for the same noise.
+
+    Budgets are partially ordered: one is at most another when it is for the same
+    adjacency and neither its epsilon nor its delta is larger. Of two budgets, one
+    with the smaller epsilon and one with the smaller delta, neither is at most the other.
+
+    >>> Budget(1, 1e-6) <= Budget(2, 1e-6)
+    True
+    >>> Budget(1, 1e-5) <= Budget(2, 1e-6) or Budget(2, 1e-6) <= Budget(1, 1e-5)
+    False
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    adjacency: Adjacency = "add-remove"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _validate.non_negative("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _validate.probability("delta", self.delta))
+        _validate.choice("adjacency", self.adjacency, ADJACENCIES)
+
+    def __le__(self, other: "Budget") -> bool:
+        if not isinstance(other, Budget):
+            return NotImplemented
+        return (
+            self.adjacency == other.adjacency
+            and self.epsilon <= other.epsilon
+            and self.delta <= other.delta
+        )
+
+    def __lt__(self, other: "Budget") -> bool:
+        if not isinstance(other, Budget):
+            return NotImplemented
+        return self <= other and self != other
+
+    def __ge__(self, other: "Budget") -> bool:
+        if not isinstance(other, Budget):
+            return NotImplemented
+        return other <= self
+
+    def __gt__(self, other: "Budget") -> bool:
+        if not isinstance(other, Budget):
+            return NotImplemented
+        return other < self
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the promise holds without exception (delta is zero)."""
+        return self.delta == 0
+
+    @property
+    def best_guess(self) -> float:
+        """How often the best possible guess about one person can be right.
+
+        The guesser knows everything but one person's record, is asked which of two
+        equally likely worlds is true (the person in or out; or this record or that
+        one), and sees the result. A coin would be right half the time.
+
+        >>> round(Budget(1, 1e-5).best_guess, 3)
+        0.731
+        """
+        # From P(S) <= e^eps Q(S) + delta both ways: the two error rates of any test
+        # add up to at least 2 (1 - delta) / (1 + e^eps) (Kairouz et al. 2015).
+        return 1 - (1 - self.delta) / (1 + math.exp(min(self.epsilon, 700.0)))
+
+    def explain(self) -> str:
+        """One sentence on what the budget means for a person in the data.
+
+        >>> print(Budget(1, 1e-5).explain())
+        Someone who knows every other record and tosses a fair coin over whether yours is in the \
+data can, after seeing the result, guess right at most 73.2% of the time.
+        """
+        worlds = {
+            "add-remove": "whether yours is in the data",
+            "replace": "which of two records is yours",
+        }
+        return (
+            f"Someone who knows every other record and tosses a fair coin over "
+            f"{worlds[self.adjacency]} can, after seeing the result, guess right "
+            f"at most {_percent(self.best_guess)} of the time."
+        )
+
+    def __str__(self) -> str:
+        delta = "" if self.is_pure else f", delta {self.delta:g}"
+        return f"epsilon {self.epsilon:g}{delta} ({self.adjacency})"
+
+
+def _percent(share: float) -> str:
+    """Rounded up, so that the sentence it stands in stays true."""
+    decimals = 1 if share < 0.999 else 6
+    scale = 10.0 ** (decimals + 2)
+    return f"{math.ceil(share * scale - 1e-9) / scale * 100:.{decimals}f}%"

@@ -1,0 +1,160 @@
+"""Turning one kind of privacy guarantee into another.
+
+Conversions lose something. Prefer, in this order: computing directly for the adjacency
+and unit you need (an accountant with ``adjacency="replace"``); a conversion of the whole
+curve; a conversion of one (epsilon, delta) pair.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from tacit import _validate
+from tacit.accounting.budget import Budget
+from tacit.accounting.pairs import Array, GaussianPair
+from tacit.accounting.pld import invert, single_delta
+from tacit.errors import InvalidArgument
+
+Conversion = Literal["improved", "basic"]
+
+
+def group_privacy(budget: Budget, size: int) -> Budget:
+    """What a budget for one person promises to a group of ``size``.
+
+    Applies the guarantee ``size`` times over. Prefer making the group the unit of
+    privacy, or `gdp_epsilon` with ``size * mu`` where the run is Gaussian: delta grows
+    exponentially here.
+
+    >>> print(group_privacy(Budget(0.5, 1e-6), 3))
+    epsilon 1.5, delta 5.367e-06 (add-remove)
+    """
+    k = _validate.count("size", size)
+    if budget.epsilon * k > 700:
+        raise InvalidArgument(f"A group of {k} at {budget} has no meaningful guarantee.")
+    growth = math.fsum(math.exp(i * budget.epsilon) for i in range(k))
+    return Budget(k * budget.epsilon, _cap(budget.delta * growth), budget.adjacency)
+
+
+def add_remove_to_replace(budget: Budget) -> Budget:
+    """Theorems 2.6 and 2.15 of the thesis: replacing is removing, then adding.
+
+    (epsilon, delta) becomes (2 epsilon, (1 + exp(epsilon)) delta). Valid but loose, since
+    noise is counted twice: prefer an accountant with ``adjacency="replace"``. (Doubling
+    epsilon at the same delta, as is sometimes done, is wrong.)
+
+    >>> print(add_remove_to_replace(Budget(1, 1e-6)))
+    epsilon 2, delta 3.71828e-06 (replace)
+    """
+    if budget.adjacency != "add-remove":
+        raise InvalidArgument("This budget is for replace already.")
+    growth = 1 + math.exp(min(budget.epsilon, 700.0)) if budget.delta else 0.0
+    return Budget(2 * budget.epsilon, _cap(budget.delta * growth), "replace")
+
+
+def add_remove_curve_to_replace(curve: Callable[[float], float], delta: float) -> float:
+    """The replace epsilon at ``delta`` that Theorem 2.15 gives for a whole curve.
+
+    ``curve`` is delta(epsilon) under add-remove. The best point of the curve is used,
+    and still the direct computation is better.
+    """
+    _validate.probability("delta", delta)
+    return 2 * invert(lambda epsilon: curve(epsilon) * (1 + math.exp(min(epsilon, 700))), delta)
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """Epsilon of mu-Gaussian differential privacy: exact (Balle and Wang 2018).
+
+    >>> round(gdp_epsilon(1.0, 1e-5), 4)
+    4.3772
+    """
+    pair = GaussianPair(_validate.positive("mu", mu))
+    if _validate.probability("delta", delta) == 0:
+        return math.inf
+    return invert(lambda epsilon: single_delta(pair, epsilon), delta)
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    """Delta of mu-Gaussian differential privacy: exact (Balle and Wang 2018)."""
+    pair = GaussianPair(_validate.positive("mu", mu))
+    return single_delta(pair, _validate.non_negative("epsilon", epsilon))
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Epsilon of rho-zero-concentrated differential privacy, by its best Rényi order.
+
+    For Gaussian noise prefer `gdp_epsilon` with mu = sqrt(2 rho), which is exact.
+    """
+    _validate.positive("rho", rho)
+    if _validate.probability("delta", delta) == 0:
+        return math.inf
+
+    def bound(log_order: float) -> float:
+        order = 1 + math.exp(log_order)
+        return renyi_epsilon([order], [rho * order], delta)
+
+    centre = 0.5 * math.log(max(-math.log(delta), 1e-3) / rho)
+    found = minimize_scalar(bound, bounds=(centre - 5, centre + 5), method="bounded")
+    return float(min(found.fun, bound(centre)))
+
+
+def renyi_epsilon(
+    orders: Sequence[float],
+    divergences: Sequence[float],
+    delta: float,
+    conversion: Conversion = "improved",
+) -> float:
+    """Epsilon from Rényi divergences: the best over the orders, all above 1.
+
+    ``"improved"`` is Canonne, Kamath and Steinke 2020; ``"basic"`` is Mironov 2017, as the
+    papers use it, and never better.
+    """
+    _validate.probability("delta", delta)
+    return float(np.min(epsilon_by_order(*_orders(orders, divergences), delta, conversion)))
+
+
+def renyi_delta(
+    orders: Sequence[float],
+    divergences: Sequence[float],
+    epsilon: float,
+    conversion: Conversion = "improved",
+) -> float:
+    """Delta from Rényi divergences: the best over the orders, all above 1."""
+    _validate.non_negative("epsilon", epsilon)
+    return float(np.min(delta_by_order(*_orders(orders, divergences), epsilon, conversion)))
+
+
+def epsilon_by_order(a: Array, r: Array, delta: float, conversion: Conversion) -> Array:
+    """What each order's divergence says of epsilon."""
+    if delta == 0:
+        return np.where(r == 0, 0.0, math.inf)
+    if conversion == "basic":
+        return np.maximum(r - math.log(delta) / (a - 1), 0)
+    bounds = r + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
+    # Total variation is at most sqrt(1 - exp(-KL)) (Bretagnolle and Huber), KL <= r.
+    return np.where(-np.expm1(-r) <= delta**2, 0.0, np.maximum(bounds, 0))
+
+
+def delta_by_order(a: Array, r: Array, epsilon: float, conversion: Conversion) -> Array:
+    """What each order's divergence says of delta."""
+    logs = (a - 1) * (r - epsilon)
+    if conversion == "improved":
+        with np.errstate(divide="ignore"):
+            logs = logs + (a - 1) * np.log1p(-1 / a) - np.log(a)
+            logs = np.minimum(logs, 0.5 * np.log(-np.expm1(-r)))
+    return np.exp(np.minimum(logs, 0))
+
+
+def _orders(orders: Sequence[float], divergences: Sequence[float]) -> tuple[Array, Array]:
+    a, r = np.asarray(orders, float), np.asarray(divergences, float)
+    if a.shape != r.shape or a.ndim != 1 or a.size == 0 or not np.all(a > 1) or np.any(r < 0):
+        raise InvalidArgument("Pass as many orders, all above 1, as divergences, none negative.")
+    return a, r
+
+
+def _cap(delta: float) -> float:
+    if not (delta < 1):
+        raise InvalidArgument("The converted delta would be 1 or more: no guarantee is left.")
+    return delta

@@ -1,0 +1,25 @@
+"""The one family of exceptions Tacit raises on purpose.
+
+Every message says what was expected, what was found and what to do, and none
+carries a value computed from a row of data.
+"""
+
+
+class TacitError(Exception):
+    """Base of every error Tacit raises on purpose."""
+
+
+class InvalidArgument(TacitError, ValueError):
+    """An argument is outside the range in which the answer means anything."""
+
+
+class BudgetError(TacitError):
+    """A privacy budget cannot be met or must not be spent as asked."""
+
+
+class UnsupportedEvent(TacitError):
+    """No proved bound exists for this event with this accountant and adjacency."""
+
+
+class TheoremDoesNotHold(UnsupportedEvent):
+    """The accountant's theorem has a condition that these parameters do not meet."""

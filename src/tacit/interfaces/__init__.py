@@ -1,0 +1,1 @@
+"""What people call: the command line, and later `fit` and the scikit-learn classes."""

@@ -1,0 +1,304 @@
+"""``tacit budget``: what a run costs, and what a budget buys. Touches no data."""
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
+
+    from tacit.accounting import Accountant, Adjacency, Budget, Curve
+
+app = typer.Typer(
+    help="What a run costs in privacy, and what a budget buys. Touches no data.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Epsilon = Annotated[float, typer.Option(help="The most any outcome's odds may change (log scale).")]
+Delta = Annotated[
+    float, typer.Option(help="Chance that the epsilon does not hold; well below 1 / people.")
+]
+Noise = Annotated[float, typer.Option(help="Noise std over clip.")]
+Rate = Annotated[float, typer.Option(help="Chance that a person is looked at in one step.")]
+Steps = Annotated[int, typer.Option(help="Number of steps.")]
+AdjacencyOption = Annotated[
+    str, typer.Option(help="What a person is hidden from: add-remove or replace.")
+]
+AccountantOption = Annotated[
+    str, typer.Option(help="How to add up: pld (tight), rdp, moments, advanced or basic.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Plot = Annotated[Path | None, typer.Option(help="Draw the curves into this PNG file.")]
+
+
+@app.command()
+def epsilon(
+    noise_multiplier: Noise,
+    delta: Delta,
+    sampling_rate: Rate = 1.0,
+    steps: Steps = 1,
+    accountant: AccountantOption = "pld",
+    as_json: AsJson = False,
+) -> None:
+    """The epsilon of a run of Gaussian noise on Poisson samples."""
+    chosen, run = _accountant(accountant), _run(noise_multiplier, sampling_rate, steps)
+    _print_cost(chosen, run, delta, noise_multiplier, sampling_rate, steps, "add-remove", as_json)
+
+
+@app.command()
+def noise(
+    epsilon: Epsilon,
+    delta: Delta,
+    sampling_rate: Rate = 1.0,
+    steps: Steps = 1,
+    adjacency: AdjacencyOption = "add-remove",
+    accountant: AccountantOption = "pld",
+    as_json: AsJson = False,
+) -> None:
+    """The least noise that keeps a run within a budget."""
+    from tacit.accounting import calibrate
+
+    chosen, budget = _accountant(accountant), _budget(epsilon, delta, adjacency)
+    scale = calibrate.noise_multiplier(
+        budget, sampling_rate=sampling_rate, num_steps=steps, accountant=chosen
+    )
+    run = _run(scale, sampling_rate, steps)
+    _print_cost(chosen, run, delta, scale, sampling_rate, steps, budget.adjacency, as_json)
+
+
+@app.command()
+def steps(
+    epsilon: Epsilon,
+    delta: Delta,
+    noise_multiplier: Noise,
+    sampling_rate: Rate = 1.0,
+    adjacency: AdjacencyOption = "add-remove",
+    accountant: AccountantOption = "pld",
+    as_json: AsJson = False,
+) -> None:
+    """The most steps that a budget allows."""
+    from tacit.accounting import calibrate
+
+    chosen, budget = _accountant(accountant), _budget(epsilon, delta, adjacency)
+    most = calibrate.num_steps(
+        budget, noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, accountant=chosen
+    )
+    run = _run(noise_multiplier, sampling_rate, most)
+    _print_cost(
+        chosen, run, delta, noise_multiplier, sampling_rate, most, budget.adjacency, as_json
+    )
+
+
+@app.command()
+def curve(
+    noise_multiplier: Noise,
+    sampling_rate: Rate = 1.0,
+    steps: Steps = 1,
+    delta: Delta = 1e-6,
+    accountant: AccountantOption = "pld",
+    plot: Plot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Epsilon over a range of deltas, under both adjacencies."""
+    chosen, run = _accountant(accountant), _run(noise_multiplier, sampling_rate, steps)
+    chosen.epsilon(run, delta)  # refuses a wrong delta before any work
+    curves = {adjacency: _curve(chosen, run, adjacency) for adjacency in _adjacencies()}
+    known = {adjacency: line for adjacency, line in curves.items() if line and line.deltas}
+    if plot is not None:
+        _draw(known, plot, noise_multiplier, sampling_rate, steps, delta)
+    if as_json:
+        _print_json(
+            {
+                "delta": list(next(iter(known.values())).deltas),
+                "epsilon": {a: line and list(line.epsilons) for a, line in curves.items()},
+                "accountant": chosen.name,
+            }
+        )
+        return
+    rows = []
+    for i, at in enumerate(next(iter(known.values())).deltas):
+        if i % 4 == 0:
+            cells = [_number(line.epsilons[i]) if line else "-" for line in curves.values()]
+            rows.append([f"{at:.0e}", *cells])
+    _print_table(["delta", *(f"epsilon, {a}" for a in curves)], rows)
+
+
+@app.command()
+def compare(
+    noise_multiplier: Noise,
+    delta: Delta,
+    sampling_rate: Rate = 1.0,
+    steps: Steps = 1,
+    plot: Plot = None,
+    as_json: AsJson = False,
+) -> None:
+    """The epsilon of one run by every accountant, side by side."""
+    from tacit.errors import UnsupportedEvent
+
+    run, adjacencies = _run(noise_multiplier, sampling_rate, steps), _adjacencies()
+    found: dict[str, dict[str, float | None]] = {}
+    notes: dict[str, str] = {}
+    for label, each in _contenders().items():
+        found[label] = {}
+        for adjacency in adjacencies:
+            try:
+                found[label][adjacency] = each.epsilon(run, delta, adjacency)
+            except UnsupportedEvent as reason:
+                found[label][adjacency] = None
+                notes[label] = str(reason)
+    if plot is not None:
+        lines = {
+            label: _curve(each, run, "add-remove")
+            for label, each in _contenders().items()
+            if any(value is not None for value in found[label].values())
+        }
+        drawn = {label: line for label, line in lines.items() if line and line.deltas}
+        _draw(drawn, plot, noise_multiplier, sampling_rate, steps, delta)
+    if as_json:
+        _print_json({"delta": delta, "epsilon": found, "not_available": notes})
+        return
+    rows = [
+        [label, *(_number(value) for value in values.values())] for label, values in found.items()
+    ]
+    _print_table(["accountant", *(f"epsilon, {a}" for a in adjacencies)], rows)
+    for label, note in notes.items():
+        typer.echo(f"{label}: {note}")
+
+
+def _print_cost(
+    accountant: "Accountant",
+    run: "DpEvent",
+    delta: float,
+    noise_multiplier: float,
+    sampling_rate: float,
+    steps: int,
+    adjacency: "Adjacency",
+    as_json: bool,
+) -> None:
+    """What the run costs under both adjacencies, and what that means for a person."""
+    accountant.epsilon(run, delta, adjacency)  # the one asked for must exist
+    epsilons = accountant.epsilons(run, delta)
+    if as_json:
+        _print_json(
+            {
+                "noise_multiplier": noise_multiplier,
+                "epsilon": epsilons,
+                "delta": delta,
+                "sampling_rate": sampling_rate,
+                "steps": steps,
+                "adjacency": adjacency,
+                "accountant": accountant.name,
+            }
+        )
+        return
+    rows = [
+        ["noise multiplier", _number(noise_multiplier), "noise std over clip"],
+        ["sampling rate", f"{sampling_rate:g}", "chance that a person is looked at in one step"],
+        ["steps", f"{steps:d}", ""],
+        ["delta", f"{delta:g}", "chance that epsilon does not hold"],
+        ["epsilon, add-remove", _number(epsilons["add-remove"]), "a person's record is in, or not"],
+        ["epsilon, replace", _number(epsilons["replace"]), "a person's record is one, or another"],
+    ]
+    _print_table(None, rows)
+    spent = epsilons[adjacency]
+    if spent is None or math.isinf(spent):
+        typer.echo("There is no limit to what the result may tell about a person.")
+    else:
+        typer.echo(_budget(spent, delta, adjacency).explain())
+
+
+def _print_table(header: list[str] | None, rows: list[list[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE if header else None, show_header=header is not None)
+    for number, title in enumerate(header or rows[0]):
+        table.add_column(title if header else "", justify="left" if number != 1 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(soft_wrap=True, highlight=False).print(table)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    """JSON has no infinity; an epsilon without a limit or a bound is null."""
+    typer.echo(json.dumps(_finite(value), indent=2))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: float | None) -> str:
+    """Rounded up at the fifth digit, so that a printed epsilon is never too small."""
+    if value is None:
+        return "not available"
+    if not (0 < value < math.inf):
+        return "unlimited" if value else "0"
+    digits = 4 - math.floor(math.log10(value))
+    return f"{math.ceil(value * 10.0**digits - 1e-9) / 10.0**digits:.6g}"
+
+
+def _accountant(name: str) -> "Accountant":
+    from tacit.accounting import accountant
+
+    return accountant(name)
+
+
+def _adjacencies() -> tuple["Adjacency", ...]:
+    from tacit.accounting import ADJACENCIES
+
+    return ADJACENCIES
+
+
+def _budget(epsilon: float, delta: float, adjacency: str) -> "Budget":
+    from tacit.accounting import Budget
+
+    return Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]  # it checks
+
+
+def _run(noise_multiplier: float, sampling_rate: float, steps: int) -> "DpEvent":
+    from tacit.accounting import events
+
+    return events.sampled_gaussian(noise_multiplier, sampling_rate, steps)
+
+
+def _contenders() -> dict[str, "Accountant"]:
+    from tacit.accounting import PLD, Advanced, Basic, Moments, Renyi
+
+    return {
+        "pld": PLD(),
+        "rdp": Renyi(),
+        "moments": Moments(),
+        "advanced, analytic": Advanced(gaussian="analytic", slack=None),
+        "advanced": Advanced(),
+        "basic, analytic": Basic(gaussian="analytic"),
+        "basic": Basic(),
+    }
+
+
+def _curve(accountant: "Accountant", run: "DpEvent", adjacency: "Adjacency") -> "Curve | None":
+    from tacit.errors import UnsupportedEvent
+
+    try:
+        return accountant.curve(run, adjacency)
+    except UnsupportedEvent:
+        return None
+
+
+def _draw(
+    curves: dict[Any, "Curve"], path: Path, noise: float, rate: float, steps: int, delta: float
+) -> None:
+    from tacit.results import plots
+
+    title = f"noise multiplier {noise:g}, sampling rate {rate:g}, {steps} steps"
+    plots.privacy_curves(curves, path, title=title, delta=delta)
+    typer.echo(f"Wrote {path}.", err=True)
