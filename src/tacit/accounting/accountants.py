@@ -28,7 +28,7 @@ from tacit.accounting.convert import (
     gdp_epsilon,
 )
 from tacit.accounting.dominate import dominating_pairs
-from tacit.accounting.pairs import Array, GaussianPair
+from tacit.accounting.pairs import Array, BoundedRangePair, GaussianPair
 from tacit.accounting.pld import Part, composed_delta, composed_epsilon
 from tacit.errors import InvalidArgument, TheoremDoesNotHold, UnsupportedEvent
 
@@ -115,7 +115,9 @@ class PLD(Accountant):
     """Privacy-loss distributions, the tightest known, where every part has a dominating pair.
 
     A composition with a part that has none (a subsampled Barker test, repeat-and-select)
-    goes by Rényi orders as a whole.
+    goes by Rényi orders as a whole. Bounded-range releases (the Barker accept bit) have a
+    pair, but no single pair of outcomes attains it, so their composition can be tighter by
+    Rényi orders: the better of the two is taken.
     """
 
     name: ClassVar[str] = "pld"
@@ -125,14 +127,18 @@ class PLD(Accountant):
             return float(_dp_accounting(event, adjacency).get_epsilon(delta))
         if self.goes_by_orders(event):
             return Renyi().epsilon(event, delta, adjacency)
-        return max(composed_epsilon(parts, delta) for parts in _directions(event, adjacency))
+        worlds = _directions(event, adjacency)
+        best = max(composed_epsilon(parts, delta) for parts in worlds)
+        return min(best, Renyi().epsilon(event, delta, adjacency)) if _is_loose(worlds) else best
 
     def _delta(self, event: DpEvent, epsilon: float, adjacency: Adjacency) -> float:
         if _is_truncated(event):
             return float(_dp_accounting(event, adjacency).get_delta(epsilon))
         if self.goes_by_orders(event):
             return Renyi().delta(event, epsilon, adjacency)
-        return max(composed_delta(parts, epsilon) for parts in _directions(event, adjacency))
+        worlds = _directions(event, adjacency)
+        best = max(composed_delta(parts, epsilon) for parts in worlds)
+        return min(best, Renyi().delta(event, epsilon, adjacency)) if _is_loose(worlds) else best
 
     @staticmethod
     def goes_by_orders(event: DpEvent) -> bool:
@@ -298,6 +304,10 @@ def _directions(event: DpEvent, adjacency: Adjacency) -> list[list[Part]]:
     pairs = [(dominating_pairs(leaf, adjacency), n) for leaf, n in events.leaves(event)]
     worlds = max((len(pair) for pair, _ in pairs), default=1)
     return [[Part(pair[min(i, len(pair) - 1)], n) for pair, n in pairs] for i in range(worlds)]
+
+
+def _is_loose(worlds: list[list[Part]]) -> bool:
+    return any(isinstance(part.pair, BoundedRangePair) for part in worlds[0])
 
 
 def _total_mu(event: DpEvent, adjacency: Adjacency) -> float:
