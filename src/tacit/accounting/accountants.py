@@ -99,7 +99,10 @@ class Accountant(ABC):
         """By inverting epsilon(delta), for accountants that have no formula."""
 
         def suffices(minus_log_delta: float) -> bool:
-            return self._epsilon(event, math.exp(-minus_log_delta), adjacency) <= epsilon
+            try:
+                return self._epsilon(event, math.exp(-minus_log_delta), adjacency) <= epsilon
+            except TheoremDoesNotHold:
+                return False
 
         low, high = 1e-9, 700.0
         if not suffices(low):

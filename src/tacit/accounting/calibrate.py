@@ -37,7 +37,7 @@ def noise_multiplier(
     steps = _validate.count("num_steps", num_steps)
     # A first guess from the central limit theorem: mu = q sqrt(T (exp(1/s^2) - 1)).
     mu = _guess_mu(budget) / (2 if budget.adjacency == "replace" else 1)
-    guess = 1 / math.sqrt(math.log1p((mu / rate) ** 2 / steps))
+    guess = 1 / math.sqrt(max(math.log1p((mu / rate) ** 2 / steps), 1e-30))
     return calibrate(
         lambda scale: events.sampled_gaussian(scale, rate, steps), budget, accountant, guess
     )
@@ -53,7 +53,7 @@ def calibrate(
     spend = _spending(event_of, budget, accountant)
     _require_epsilon(budget)
     low = high = min(max(guess, _LEAST_NOISE), _MOST_NOISE)
-    at_low = at_high = spend(guess)
+    at_low = at_high = spend(high)
     while at_high > budget.epsilon:
         low, high = high, high * _stride(at_high / budget.epsilon)
         if high > _MOST_NOISE:

@@ -76,8 +76,8 @@ class _SampledGaussian:
 
     def epsilon(self, delta: float, theorem: GaussianTheorem, check: bool) -> float:
         delta = delta / self.rate
-        if not (0 < delta < 1):
-            return math.inf
+        if delta <= 0 or delta >= 1:
+            return math.inf if delta <= 0 else 0.0
         if theorem == "classical":
             base = classical_gaussian_epsilon(self.mu, delta, check=check)
         else:

@@ -213,6 +213,7 @@ class _Plan:
     low: float
     width: float
     bins: int
+    log_delta: float
 
     @classmethod
     def around(cls, sketch: "_Sketches", epsilon: float, log_delta: float) -> "_Plan":
@@ -242,6 +243,7 @@ class _Plan:
             low=low,
             width=width,
             bins=2 ** max(math.ceil(math.log2((high - low) / width)), 10),
+            log_delta=log_delta,
         )
 
     def compose(self) -> "_Composition":
@@ -254,10 +256,10 @@ class _Plan:
         log_error = np.full(n // 2 + 1, 8 * _UNIT)
         growth = into_power = 0.0
         for factor in factors:
-            folded = np.bincount(
+            folded: Array = np.bincount(  # type: ignore[assignment]  # weighted: floats
                 (factor.indices - factor.centre) % n, weights=factor.tilted, minlength=n
             )
-            norm = float(np.linalg.norm(folded))
+            norm = _norm(folded)
             with np.errstate(divide="ignore"):
                 log_factor = np.log(fft.rfft(folded))
             log_spectrum += factor.times * log_factor
@@ -270,8 +272,8 @@ class _Plan:
         circular = fft.irfft(spectrum, n)
         error = (
             into_power * math.exp(growth)
-            + float(np.linalg.norm(np.nan_to_num(power_error))) * math.sqrt(2 / n)
-            + fft_error * float(np.linalg.norm(circular))
+            + _norm(np.nan_to_num(power_error)) * math.sqrt(2 / n)
+            + fft_error * _norm(circular)
         )
         first = math.floor(self.low / self.width)
         shift = sum(factor.times * factor.centre for factor in factors)
@@ -320,7 +322,7 @@ class _Factor:
             times=part.times,
             indices=indices,
             tilted=tilted,
-            centre=round(float(tilted @ indices) / float(tilted.sum())),
+            centre=round(_dot(tilted, indices.astype(np.float64)) / float(tilted.sum())),
             log_scale=log_scale,
             log_tail=float(logsumexp(plan.tail_tilt * losses + log_masses)),
             beyond=beyond,
@@ -351,14 +353,18 @@ class _Composition(NamedTuple):
         beyond: float,
         factor: float,
     ) -> "_Composition":
-        # Losses whose weight would overflow lie far below any epsilon of interest.
+        # Losses with a weight that would overflow lie far below any epsilon of interest. Those
+        # whose weight vanishes next to delta are charged as a whole: tiny numbers are slow.
         log_weights = log_scale - plan.tilt * (indices * plan.width)
         start = min(int(np.searchsorted(-log_weights, -300.0)), len(indices) - 1)
-        weights = np.exp(log_weights[start:])
+        stop = max(int(np.searchsorted(-log_weights, 100.0 - plan.log_delta)), start + 1)
+        weights = np.exp(log_weights[start:stop])
+        if stop < len(indices):
+            beyond += 2 * (1 + error * math.sqrt(len(indices))) * float(weights[-1])
         return cls(
             first=float(indices[start] * plan.width),
             width=plan.width,
-            masses=tilted[start:] * weights,
+            masses=tilted[start:stop] * weights,
             squared_weights=weights**2,
             error=error,
             beyond=beyond,
@@ -373,8 +379,8 @@ class _Composition(NamedTuple):
         return min(1.0, self._charge(start, excess))
 
     def _charge(self, start: int, excess: Array) -> float:
-        body = float(self.masses[start:] @ excess)
-        noise = self.error * math.sqrt(float(self.squared_weights[start:] @ excess**2))
+        body = _dot(self.masses[start:], excess)
+        noise = self.error * math.sqrt(_dot(self.squared_weights[start:], excess**2))
         return (body + noise) * self.factor + self.beyond
 
     def epsilon(self, delta: float) -> float:
@@ -436,6 +442,15 @@ class _Sketches:
         here = _log_moments(self.each, np.asarray(tilt))
         ends = (_log_moments(self.each, tilt + steps) - here - math.log(1e-9)) / steps
         return float(ends.min() if up else ends.max())
+
+
+def _dot(one: Array, other: Array) -> float:
+    """Without BLAS, whose threads cost more than they bring at these lengths."""
+    return float(np.sum(one * other))
+
+
+def _norm(values: Array) -> float:
+    return math.sqrt(_dot(values, values))
 
 
 def _log_moments(sketches: Sequence[_Sketch], tilts: Array) -> Array:

@@ -178,7 +178,7 @@ def log_moment(rate: float, scale: float, order: float, direction: str) -> float
     return max(total, 0.0)
 
 
-def barker_divergence(batch_size: int, orders: Array, bound: str) -> Array:
+def barker_divergence(batch_size: int, orders: Array, *, paper_bound: bool) -> Array:
     """Divergence of one noisy subsampled log-ratio, given the batch: Theorem 2, C = 2.
 
     Proof of the tight form. Scale the clipped ratios to y in [-1, 1]: the release is
@@ -195,7 +195,7 @@ def barker_divergence(batch_size: int, orders: Array, bound: str) -> Array:
     """
     a, b = orders, float(batch_size)
     usable = 5 * a < b
-    if bound == "paper":
+    if paper_bound:
         room = np.where(usable, b - 5 * a, 1.0)
         middle = np.log(2 * b / room)
     else:
@@ -213,7 +213,7 @@ def subsampled_barker_divergence(event: events.SubsampledBarkerTest, orders: Arr
     if highest < 2:
         return values
     inner = np.arange(2, highest + 1, dtype=np.float64)
-    plain = barker_divergence(event.batch_size, inner, event.bound)
+    plain = barker_divergence(event.batch_size, inner, paper_bound=event.paper_bound)
     log_terms = inner * log_rate + math.log(2) + (inner - 1) * plain
     second = plain[0]
     log_terms[0] = 2 * log_rate + math.log(min(4 * math.expm1(second), 2 * math.exp(second)))

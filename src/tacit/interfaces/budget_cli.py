@@ -109,7 +109,7 @@ def curve(
     curves = {adjacency: _curve(chosen, run, adjacency) for adjacency in _adjacencies()}
     known = {adjacency: line for adjacency, line in curves.items() if line and line.deltas}
     if plot is not None:
-        _draw(known, plot, noise_multiplier, sampling_rate, steps, delta)
+        _draw(known, plot, _title(noise_multiplier, sampling_rate, steps), delta)
     if as_json:
         _print_json(
             {
@@ -157,7 +157,8 @@ def compare(
             if any(value is not None for value in found[label].values())
         }
         drawn = {label: line for label, line in lines.items() if line and line.deltas}
-        _draw(drawn, plot, noise_multiplier, sampling_rate, steps, delta)
+        title = f"{_title(noise_multiplier, sampling_rate, steps)} (add-remove)"
+        _draw(drawn, plot, title, delta)
     if as_json:
         _print_json({"delta": delta, "epsilon": found, "not_available": notes})
         return
@@ -218,7 +219,8 @@ def _print_table(header: list[str] | None, rows: list[list[str]]) -> None:
 
     table = Table(box=box.SIMPLE if header else None, show_header=header is not None)
     for number, title in enumerate(header or rows[0]):
-        table.add_column(title if header else "", justify="left" if number != 1 else "right")
+        right = number > 0 if header else number == 1
+        table.add_column(title if header else "", justify="right" if right else "left")
     for row in rows:
         table.add_row(*row)
     Console(soft_wrap=True, highlight=False).print(table)
@@ -294,11 +296,12 @@ def _curve(accountant: "Accountant", run: "DpEvent", adjacency: "Adjacency") -> 
         return None
 
 
-def _draw(
-    curves: dict[Any, "Curve"], path: Path, noise: float, rate: float, steps: int, delta: float
-) -> None:
+def _title(noise_multiplier: float, sampling_rate: float, steps: int) -> str:
+    return f"noise multiplier {noise_multiplier:g}, sampling rate {sampling_rate:g}, {steps} steps"
+
+
+def _draw(curves: dict[Any, "Curve"], path: Path, title: str, delta: float) -> None:
     from tacit.results import plots
 
-    title = f"noise multiplier {noise:g}, sampling rate {rate:g}, {steps} steps"
     plots.privacy_curves(curves, path, title=title, delta=delta)
     typer.echo(f"Wrote {path}.", err=True)

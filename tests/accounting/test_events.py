@@ -1,0 +1,158 @@
+import math
+
+import attrs
+import dp_accounting as dpa
+import pytest
+
+from tacit.accounting import PLD, AnalyticGaussian, Basic, ClassicalGaussian, Renyi, events
+from tacit.accounting import accountant as by_name
+from tacit.errors import InvalidArgument, TheoremDoesNotHold, UnsupportedEvent
+
+OWN = [
+    events.BarkerTest(ratio_bound=0.1),
+    events.GaussianBarkerTest(ratio_bound=0.1),
+    events.SubsampledBarkerTest(batch_size=100, dataset_size=1000),
+    events.BoundedPosteriorSample(likelihood_bound=0.1),
+    events.LipschitzPosteriorSample(lipschitz=1.0, radius=0.1),
+    events.LogConcavePosteriorSample(lipschitz=1.0, concavity=4.0),
+]
+
+
+@pytest.mark.parametrize("event", OWN, ids=lambda e: type(e).__name__)
+def test_events_are_frozen_hashable_and_serialisable(event):
+    assert isinstance(event, dpa.DpEvent)
+    assert hash(event) == hash(attrs.evolve(event))
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        setattr(event, attrs.fields(type(event))[0].name, 5.0)
+    assert dpa.DpEvent.from_named_tuple(event.to_named_tuple()) == event
+
+
+def test_compositions_are_hashable():
+    run = events.compose(events.gaussian(1.0), events.sampled_gaussian(1.0, 0.1, 5))
+    assert hash(run) == hash(
+        events.compose(events.gaussian(1.0), events.sampled_gaussian(1, 0.1, 5))
+    )
+
+
+def test_leaves_multiply_out():
+    inner = events.compose(events.gaussian(1.0), events.repeat(events.laplace(2.0), 3))
+    found = dict(events.leaves(events.repeat(inner, 4)))
+    assert found == {events.gaussian(1.0): 4, events.laplace(2.0): 12}
+    assert list(events.leaves(dpa.NoOpDpEvent())) == []
+    whole = dpa.PoissonSampledDpEvent(1.0, events.gaussian(2.0))
+    assert list(events.leaves(whole)) == [(events.gaussian(2.0), 1)]
+
+
+def test_a_schedule_costs_between_its_ends():
+    def cost(noise, **steps):
+        return PLD().epsilon(events.sampled_gaussian(noise, 0.01, **steps), 1e-6)
+
+    mixed = cost([(4.0, 500), (1.0, 500)])
+    assert cost(4.0, num_steps=1000) < mixed < cost(1.0, num_steps=1000)
+    assert cost(1.0, num_steps=500) < mixed
+
+
+def test_posterior_samples():
+    bounded = events.BoundedPosteriorSample(likelihood_bound=0.25)
+    assert PLD().epsilon(bounded, 0.0, "replace") == 1.0  # 4B
+    assert PLD().epsilon(bounded, 0.0) == 0.5  # 2B
+    assert PLD().epsilon(bounded, 1e-6, "replace") < 1.0
+    lipschitz = events.LipschitzPosteriorSample(lipschitz=2.0, radius=0.25)
+    assert PLD().epsilons(lipschitz, 0.0) == {"add-remove": None, "replace": 2.0}  # 4LR
+    concave = events.LogConcavePosteriorSample(lipschitz=0.5, concavity=4.0)
+    same = events.gaussian(4.0)  # mu = 1/4
+    for adjacency in ("add-remove", "replace"):
+        assert PLD().epsilon(concave, 1e-6, adjacency) == PLD().epsilon(same, 1e-6, adjacency)
+
+
+def test_barker_bit_beats_the_gaussian_form():
+    """And the gap is largest where the paper's noise variance is smallest."""
+    bits = PLD().epsilon(events.repeat(events.BarkerTest(ratio_bound=0.01), 1000), 1e-6, "replace")
+    noisy = [
+        PLD().epsilon(
+            events.repeat(events.GaussianBarkerTest(ratio_bound=0.01, noise_variance=c), 1000),
+            1e-6,
+            "replace",
+        )
+        for c in (0.5, 2.0, 3.2)
+    ]
+    assert bits < noisy[2] < noisy[1] < noisy[0]
+
+
+def test_randomised_response():
+    run = events.randomised_response(0.5, 2)  # the coin of thesis Example 2.7
+    assert PLD().epsilon(run, 0.0, "replace") == pytest.approx(math.log(3))
+    assert Basic().epsilon(run, 0.0, "replace") == pytest.approx(math.log(3))
+    with pytest.raises(UnsupportedEvent, match="add-remove"):
+        PLD().epsilon(run, 1e-6)
+    ten = events.repeat(run, 10)
+    assert PLD().epsilon(ten, 1e-6, "replace") > 3 * math.log(3)  # counted ten times
+
+
+def test_gaussian_accountants_take_gaussian_noise_only():
+    run = events.repeat(events.gaussian(20.0), 4)
+    exact = AnalyticGaussian().epsilon(run, 1e-5)
+    assert exact < ClassicalGaussian().epsilon(run, 1e-5) < 1
+    assert AnalyticGaussian().delta(run, exact) == pytest.approx(1e-5, rel=1e-9)
+    with pytest.raises(TheoremDoesNotHold, match="below 1"):
+        ClassicalGaussian().epsilon(events.gaussian(1.0), 1e-5)
+    with pytest.raises(UnsupportedEvent):
+        AnalyticGaussian().epsilon(events.sampled_gaussian(1.0, 0.1, 5), 1e-5)
+
+
+@pytest.mark.parametrize("accountant", [PLD(), Renyi(), Basic()], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "event",
+    [
+        dpa.UnsupportedDpEvent(),
+        dpa.ZCDpEvent(0.1),  # says nothing of its adjacency
+        dpa.PoissonSampledDpEvent(0.1, dpa.LaplaceDpEvent(1.0)),
+        dpa.SampledWithReplacementDpEvent(10, 5, dpa.GaussianDpEvent(1.0)),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_events_without_a_bound_are_refused(accountant, event):
+    with pytest.raises(UnsupportedEvent):
+        accountant.epsilon(events.compose(events.gaussian(1.0), event), 1e-5, "replace")
+
+
+def test_wrong_values_are_refused():
+    wrong = [
+        lambda: events.gaussian(0),
+        lambda: events.gaussian(math.nan),
+        lambda: events.sampled_gaussian(1.0, 0.0),
+        lambda: events.sampled_gaussian(1.0, 0.1, 2.5),
+        lambda: events.sampled_gaussian([], 0.1),
+        lambda: events.sampled_gaussian([(1.0, 5)], 0.1, 5),
+        lambda: events.fixed_batch_gaussian(1.0, 11, 10),
+        lambda: events.randomised_response(0.0, 2),
+        lambda: events.randomised_response(0.5, 1),
+        lambda: events.repeat_and_select(events.gaussian(1.0), 0.5),
+        lambda: events.repeat_and_select(events.gaussian(1.0), 2, -1),
+        lambda: events.compose(events.gaussian(1.0), "more"),
+        lambda: events.BarkerTest(ratio_bound=-0.1),
+        lambda: events.GaussianBarkerTest(ratio_bound=0.1, noise_variance=4.0),
+        lambda: events.SubsampledBarkerTest(batch_size=100, dataset_size=10),
+        lambda: PLD().epsilon(events.gaussian(1.0), 1.0),
+        lambda: PLD().epsilon(events.gaussian(1.0), 1e-5, "swap"),
+        lambda: PLD().epsilon("gaussian", 1e-5),
+        lambda: PLD().epsilon(dpa.GaussianDpEvent(0.0), 1e-5),
+        lambda: by_name("best"),
+    ]
+    for make in wrong:
+        with pytest.raises(InvalidArgument):
+            make()
+
+
+def test_delta_and_epsilon_agree_for_every_accountant():
+    run = events.sampled_gaussian(9.0, 0.02, 200)
+    for name in ("pld", "rdp", "moments", "advanced", "basic"):
+        epsilon = by_name(name).epsilon(run, 1e-5)
+        assert by_name(name).delta(run, epsilon) == pytest.approx(1e-5, rel=1e-3), name
+
+
+def test_curve_leaves_out_where_a_theorem_fails():
+    run = events.sampled_gaussian(4.0, 0.02, 200)
+    whole, part = PLD().curve(run), by_name("basic").curve(run)
+    assert list(whole.epsilons) == sorted(whole.epsilons, reverse=True)
+    assert 0 < len(part.deltas) < len(whole.deltas)
