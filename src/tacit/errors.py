@@ -23,3 +23,11 @@ class UnsupportedEvent(TacitError):
 
 class TheoremDoesNotHold(UnsupportedEvent):
     """The accountant's theorem has a condition that these parameters do not meet."""
+
+
+class BoundaryError(TacitError):
+    """A step tries to take rows past the gate, or to use the gate as it must not be used."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a run; the message says what had been charged."""

@@ -1,0 +1,1 @@
+"""Algorithms: post-processing of what the gate releases, one per file."""

@@ -1,0 +1,124 @@
+"""Gaussian approximations on unconstrained space, by a reparametrised draw."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from tacit import _validate
+
+Params = dict[str, jax.Array]
+
+
+class Guide(Protocol):
+    """A family of Gaussians: theta is a smooth function of parameters and standard normals."""
+
+    def start(self, dimension: int) -> Params:
+        """Parameters to begin with."""
+        ...
+
+    def noise_size(self, dimension: int) -> int:
+        """How many standard normals one draw takes."""
+        ...
+
+    def draw(self, params: Params, noise: jax.Array) -> jax.Array:
+        """One draw."""
+        ...
+
+    def entropy(self, params: Params) -> jax.Array:
+        """Entropy, up to a constant."""
+        ...
+
+    def covariance(self, params: Params) -> jax.Array:
+        """Covariance matrix."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanField:
+    """Independent coordinates."""
+
+    start_scale: float = 0.1
+
+    def start(self, dimension: int) -> Params:
+        level = math.log(_validate.positive("start_scale", self.start_scale))
+        return {"mean": jnp.zeros(dimension), "log_scale": jnp.full(dimension, level)}
+
+    def noise_size(self, dimension: int) -> int:
+        return dimension
+
+    def draw(self, params: Params, noise: jax.Array) -> jax.Array:
+        return params["mean"] + jnp.exp(params["log_scale"]) * noise
+
+    def entropy(self, params: Params) -> jax.Array:
+        return params["log_scale"].sum()
+
+    def covariance(self, params: Params) -> jax.Array:
+        return jnp.diag(jnp.exp(2 * params["log_scale"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullRank:
+    """Any covariance, by its Cholesky factor."""
+
+    start_scale: float = 0.1
+
+    def start(self, dimension: int) -> Params:
+        below = jnp.zeros((dimension, dimension))
+        return MeanField(start_scale=self.start_scale).start(dimension) | {"below": below}
+
+    def noise_size(self, dimension: int) -> int:
+        return dimension
+
+    def _factor(self, params: Params) -> jax.Array:
+        return jnp.tril(params["below"], -1) + jnp.diag(jnp.exp(params["log_scale"]))
+
+    def draw(self, params: Params, noise: jax.Array) -> jax.Array:
+        return params["mean"] + self._factor(params) @ noise
+
+    def entropy(self, params: Params) -> jax.Array:
+        return params["log_scale"].sum()
+
+    def covariance(self, params: Params) -> jax.Array:
+        factor = self._factor(params)
+        return factor @ factor.T
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRank:
+    """A diagonal plus a few directions."""
+
+    rank: int
+    start_scale: float = 0.1
+
+    def start(self, dimension: int) -> Params:
+        rank = _validate.count("rank", self.rank)
+        # Small and different in every direction, so that symmetry does not hold them at zero.
+        angles = jnp.arange(dimension * rank, dtype=jnp.float32).reshape(dimension, rank)
+        directions = 0.1 * self.start_scale * jnp.sin(1.0 + 1.7 * angles)
+        return MeanField(start_scale=self.start_scale).start(dimension) | {"directions": directions}
+
+    def noise_size(self, dimension: int) -> int:
+        return dimension + self.rank
+
+    def draw(self, params: Params, noise: jax.Array) -> jax.Array:
+        size = params["mean"].shape[0]
+        spread = jnp.exp(params["log_scale"]) * noise[:size]
+        return params["mean"] + spread + params["directions"] @ noise[size:]
+
+    def entropy(self, params: Params) -> jax.Array:
+        scaled = params["directions"] * jnp.exp(-params["log_scale"])[:, None]
+        inner = jnp.eye(self.rank) + scaled.T @ scaled
+        total: jax.Array = params["log_scale"].sum() + 0.5 * jnp.linalg.slogdet(inner)[1]
+        return total
+
+    def covariance(self, params: Params) -> jax.Array:
+        spread = jnp.diag(jnp.exp(2 * params["log_scale"]))
+        return spread + params["directions"] @ params["directions"].T
+
+
+def flat_size(params: Any) -> int:
+    """How many numbers a guide's parameters are."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

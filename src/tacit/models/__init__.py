@@ -1,0 +1,1 @@
+"""Descriptions of models, without data."""

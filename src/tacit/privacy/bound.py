@@ -1,0 +1,84 @@
+"""What one unit may contribute: clipped in the 2-norm, and put on a public integer lattice."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from tacit.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Where sums live: integer multiples of `grid`, a function of public numbers only.
+
+    Never of the number of units: two neighbouring data sets must have the same lattice, or
+    the lattice itself tells them apart.
+    """
+
+    clip: float
+    noise_std: float
+    dimension: int
+    batch_bound: int
+
+    def __post_init__(self) -> None:
+        if self.points < 100 * math.sqrt(self.dimension):
+            raise InvalidArgument(
+                f"With noise of {self.noise_std / self.clip:.3g} clips and {self.dimension} "
+                "numbers per release, the lattice is too coarse to carry the sum; release "
+                "fewer numbers or lower the noise."
+            )
+
+    @property
+    def wide(self) -> bool:
+        """Whether sums need 64 bits."""
+        return self.batch_bound + 16 * self.noise_std / self.clip > 2**14
+
+    @property
+    def points(self) -> int:
+        """Lattice points from zero to the clip: a power of two."""
+        reach = self.batch_bound + 16 * self.noise_std / self.clip
+        room = 2.0**62 if self.wide else 2.0**30
+        return int(2 ** min(math.floor(math.log2(room / reach)), 20))
+
+    @property
+    def grid(self) -> float:
+        """Distance between neighbouring points."""
+        return self.clip / self.points
+
+    @property
+    def noise_scale(self) -> float:
+        """Noise std in lattice points."""
+        return self.noise_std / self.grid
+
+
+def on_lattice(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
+    """One unit's vector, of norm at most `clip`, as integers of norm at most `points`.
+
+    Order matters: a vector that is not finite, or whose squared norm is not, becomes zero;
+    the rest is clipped a little below the bound so that float32 rounding cannot exceed it,
+    truncated towards zero by the cast, and clamped. [bound-unit]
+    """
+    squared = jnp.sum(vector * vector)
+    finite = squared < jnp.inf  # false for NaN, too
+    short = points * (1 - (vector.size + 8) * 2.0**-24)
+    scale = short / jnp.maximum(jnp.sqrt(squared), clip)
+    scaled = jnp.where(finite, vector, 0.0) * jnp.where(finite, scale, 0.0)
+    return jnp.clip(scaled.astype(jnp.int32), -points, points)
+
+
+def add_up(
+    units: jax.Array, present: jax.Array, noise: jax.Array, grid: jax.Array, *, wide: bool
+) -> jax.Array:
+    """The sum of the units present, plus noise, as integers; then back to real numbers.
+
+    Integers wrap around rather than round: that, like the final scaling, is a function of
+    (sum + noise) alone. [bound-sum]
+    """
+    kept = jnp.where(present[:, None], units, 0)
+    if not wide:
+        return (kept.sum(axis=0, dtype=jnp.int32) + noise).astype(jnp.float32) * grid
+    with jax.enable_x64(True):
+        total = kept.astype(jnp.int64).sum(axis=0) + noise
+        return (total.astype(jnp.float64) * grid.astype(jnp.float64)).astype(jnp.float32)

@@ -1,0 +1,352 @@
+"""The gate: the one object that reads rows, and the check that a step cannot go around it.
+
+An algorithm hands the gate a pure step function. The step sees its own state, its public
+inputs, and a `Release` it must call once. Before anything runs, the step is traced on
+shapes alone, and the trace is walked: rows may reach what leaves only through the release,
+whose noise may be used only there. Then the same step is compiled and run over blocks of
+steps, with sampling and noise drawn on the host.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
+from jax.extend.core import ClosedJaxpr, Primitive
+from jax.interpreters import batching, mlir
+
+from tacit import _validate
+from tacit.accounting import events
+from tacit.errors import BoundaryError, InvalidArgument
+from tacit.privacy.bound import Lattice, add_up, on_lattice
+from tacit.privacy.check import captured, check_trace, refuse_captured
+from tacit.privacy.noise import Randomness, rounded_normals
+from tacit.privacy.rows import Rows
+from tacit.privacy.sample import poisson_batches, usual_capacity
+
+Step = Callable[[Any, Any, "Release"], tuple[Any, Any]]
+PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySums:
+    """What a gate will do: steps that each release one noisy clipped sum. All public.
+
+    ``noise_multiplier`` is noise std over clip, or a schedule of (multiplier, steps) pairs;
+    zero is without privacy, and the event says so.
+    ``batch_bound`` is a declared bound on the units in a batch; it sets the lattice, never
+    the guarantee, and a batch beyond it may wrap around.
+    """
+
+    sampling_rate: float
+    num_steps: int
+    clip: float
+    noise_multiplier: float | tuple[tuple[float, int], ...]
+    dimension: int
+    batch_bound: int = 2**13
+
+    def __post_init__(self) -> None:
+        _validate.rate("sampling_rate", self.sampling_rate)
+        _validate.count("num_steps", self.num_steps)
+        _validate.positive("clip", self.clip)
+        _validate.count("dimension", self.dimension)
+        _validate.count("batch_bound", self.batch_bound)
+        if sum(steps for _, steps in self.phases) != self.num_steps:
+            raise InvalidArgument("The steps of the noise schedule must add up to num_steps.")
+        _ = self.lattice  # refuses a lattice that would be too coarse
+
+    @property
+    def phases(self) -> tuple[tuple[float, int], ...]:
+        """The noise schedule: multipliers and the number of steps each holds for."""
+        if isinstance(self.noise_multiplier, tuple):
+            return self.noise_multiplier
+        return ((self.noise_multiplier, self.num_steps),)
+
+    @property
+    def event(self) -> DpEvent:
+        """The event to account for: of the very numbers that are executed."""
+        if any(scale == 0 for scale, _ in self.phases):
+            return NonPrivateDpEvent()
+        return events.sampled_gaussian(list(self.phases), self.sampling_rate)
+
+    @property
+    def lattice(self) -> Lattice:
+        """One lattice for all phases, by the largest noise."""
+        most = max(scale for scale, _ in self.phases)
+        return Lattice(self.clip, most * self.clip, self.dimension, self.batch_bound)
+
+
+class _Batch(NamedTuple):
+    """One step's share of what protects or is protected."""
+
+    rows: Any
+    row_present: Any
+    present: Any
+    noise: Any
+    clip: Any
+    grid: Any
+
+
+class Release:
+    """Handed to a step: releases one noisy sum over the units of a Poisson sample.
+
+    Privacy
+        Released: the sum over sampled units of a vector clipped to the plan's clip in the
+        2-norm, plus Gaussian noise, on the plan's lattice. Sensitivity: clip under
+        add-remove, twice that (in expectation over sampling, the pair of PROOFS.md) under
+        replace. Event: `NoisySums.event`. Public inputs: the arguments, which the check
+        proves to be free of rows.
+    """
+
+    def __init__(self, batch: _Batch, lattice: Lattice) -> None:
+        self._batch, self._lattice = batch, lattice
+
+    def noisy_sum(self, per_row: PerRow, arguments: Any) -> jax.Array:
+        """The noisy sum of ``per_row(arguments, row)``, a vector, over the sampled units."""
+        batch, lattice = self._batch, self._lattice
+        refuse_captured(per_row)
+
+        def per_unit(arguments: Any, rows: Any, row_present: jax.Array | None) -> jax.Array:
+            if row_present is None:
+                return per_row(arguments, rows)  # zeroed on the lattice if not finite
+            vectors = jax.vmap(lambda row: _finite(per_row(arguments, row)))(rows)
+            return jnp.where(row_present[:, None], vectors, 0).sum(axis=0)
+
+        unit = jax.tree.map(lambda leaf: leaf[0], (batch.rows, batch.row_present))
+        traced, shape = jax.make_jaxpr(per_unit, return_shape=True)(arguments, *unit)
+        if shape.shape != (lattice.dimension,) or shape.dtype != jnp.float32:
+            raise BoundaryError(
+                f"The plan releases {lattice.dimension} float32 numbers a step, but a row's "
+                f"contribution has shape {shape.shape} and type {shape.dtype}."
+            )
+        public = [*traced.consts, *jax.tree.leaves(arguments)]
+        private = jax.tree.leaves((batch.rows, batch.row_present))
+        total: jax.Array = noisy_sum_p.bind(  # type: ignore[no-untyped-call]
+            *public,
+            *private,
+            batch.present,
+            batch.noise,
+            batch.clip,
+            batch.grid,
+            unit=traced.jaxpr,
+            consts=len(traced.consts),
+            public=len(public),
+            lattice=lattice,
+        )
+        return total
+
+
+def _finite(vector: jax.Array) -> jax.Array:
+    """A row whose contribution is not finite contributes nothing."""
+    return jnp.where(jnp.isfinite(vector).all(), vector, 0.0)
+
+
+# A primitive, so that the check can find it, and without rules for vmap or grad, so that
+# neither can turn one charged release into several.
+noisy_sum_p = Primitive("tacit_noisy_sum")
+
+
+def _noisy_sum(
+    *operands: jax.Array, unit: Any, consts: int, public: int, lattice: Lattice
+) -> jax.Array:
+    shared, private = operands[:public], operands[public:-4]
+    present, noise, clip, grid = operands[-4:]
+    run = partial(jax.core.eval_jaxpr, unit, shared[:consts], *shared[consts:])
+    vectors = jax.vmap(lambda *leaves: run(*leaves)[0])(*private)
+    units = jax.vmap(lambda vector: on_lattice(vector, clip, lattice.points))(vectors)
+    return add_up(units, present, noise, grid, wide=lattice.wide)
+
+
+noisy_sum_p.def_impl(_noisy_sum)  # type: ignore[no-untyped-call]
+noisy_sum_p.def_abstract_eval(  # type: ignore[no-untyped-call]
+    lambda *_, lattice, **__: jax.core.ShapedArray((lattice.dimension,), jnp.float32)
+)
+mlir.register_lowering(noisy_sum_p, mlir.lower_fun(_noisy_sum, multiple_results=False))
+
+_stacking: ContextVar[bool] = ContextVar("stacking", default=False)
+
+
+def _stacked(operands: Sequence[jax.Array], axes: Sequence[Any], **params: Any) -> Any:
+    """Only `run` itself may stack releases, each with the noise of its own charged gate."""
+    if not _stacking.get():
+        raise BoundaryError(
+            "vmap over a release would make several of one that is charged once. Run several "
+            "gates through tacit.privacy.gate.run instead."
+        )
+    return jax.vmap(partial(_noisy_sum, **params), in_axes=tuple(axes))(*operands), 0
+
+
+batching.primitive_batchers[noisy_sum_p] = _stacked
+
+
+@contextmanager
+def _allow_stacking() -> Iterator[None]:
+    token = _stacking.set(True)
+    try:
+        yield
+    finally:
+        _stacking.reset(token)
+
+
+class Gate:
+    """Rows, a plan, and the randomness that protects them. Good for one run."""
+
+    def __init__(self, rows: Rows, plan: NoisySums, randomness: Randomness | None = None) -> None:
+        chosen = randomness or Randomness()
+        self.plan, self.seeded, self.unit = plan, chosen.seeded, rows.unit
+        self._rows, self._used = rows, False
+        self._sampling, self._noise = chosen.child("sampling"), chosen.child("noise")
+
+    def __repr__(self) -> str:
+        return f"Gate({self._rows!r}, {self.plan!r})"
+
+    def _noise_block(self, start: int, steps: int) -> Any:
+        """Integer noise for a block of steps, each phase at its own scale. [gate-noise]"""
+        plan, lattice, parts = self.plan, self.plan.lattice, []
+        begin = 0
+        for scale, length in plan.phases:
+            inside = min(start + steps, begin + length) - max(start, begin)
+            if inside > 0:
+                std = scale * plan.clip / lattice.grid
+                drawn = rounded_normals(self._noise, std, inside * plan.dimension)
+                parts.append(drawn.reshape(inside, plan.dimension))
+            begin += length
+        return np.concatenate(parts).astype(np.int64 if lattice.wide else np.int32)
+
+
+def run(
+    gates: Sequence[Gate],
+    step: Step,
+    states: Any,
+    inputs: Callable[[int, int], Any],
+    *,
+    block: int = 250,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Any, Any]:
+    """Runs a step through several gates side by side, each with its own rows and noise.
+
+    ``states`` and what ``inputs(start, steps)`` returns have a leading axis for the gates;
+    inputs have one for the steps before it. Returns the states and the stacked outputs.
+    ``progress`` is told the number of steps done, and nothing else.
+    """
+    plan = gates[0].plan
+    _admit(gates)
+    fields = [gate._rows.device_fields() for gate in gates]  # noqa: SLF001 (the boundary)
+    units = [gate._rows.count for gate in gates]  # noqa: SLF001
+    one = jax.tree.map(lambda leaf: leaf[0], states)
+    example = jax.tree.map(lambda leaf: leaf[0, 0], inputs(0, 1))
+    check(step, one, example, gates[0])
+    stacked = jax.tree.map(lambda *leaves: _stack(leaves), *fields)
+    clips = jnp.array([gate.plan.clip for gate in gates], jnp.float32)
+    grids = jnp.array([gate.plan.lattice.grid for gate in gates], jnp.float32)
+    capacity = max(usual_capacity(plan.sampling_rate, count) for count in units)
+    chunk = _compiled(step, plan.lattice, alone=len(gates) == 1)
+    outputs = []
+    for start in range(0, plan.num_steps, block):
+        steps = min(block, plan.num_steps - start)
+        drawn = [
+            poisson_batches(gate._sampling, gate.plan.sampling_rate, count, steps, capacity)  # noqa: SLF001
+            for gate, count in zip(gates, units, strict=True)
+        ]
+        width = max(batches.indices.shape[1] for batches in drawn)
+        noise = np.stack([gate._noise_block(start, steps) for gate in gates], axis=1)  # noqa: SLF001
+        with jax.enable_x64(plan.lattice.wide):
+            on_device = jnp.asarray(noise)
+        indices = np.stack([_widen(batches.indices, width) for batches in drawn], axis=1)
+        present = np.stack([_widen(batches.present, width) for batches in drawn], axis=1)
+        states, out = chunk(
+            stacked, clips, grids, states, (indices, present, on_device, inputs(start, steps))
+        )
+        outputs.append(jax.tree.map(np.asarray, out))
+        if progress is not None:
+            progress(start + steps)
+    return states, jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
+
+
+def check(step: Step, state: Any, example: Any, gate: Gate) -> None:
+    """Traces a step on shapes alone and proves that it keeps the rules of `check`. [gate-check]"""
+    lattice = gate.plan.lattice
+    made_up = {name: value[None] for name, value in gate._rows.made_up_unit().items()}  # noqa: SLF001
+    present = gate._rows.made_up_presence()  # noqa: SLF001
+    rows = (made_up, None if present is None else present[None])
+    noise = np.zeros(lattice.dimension, np.int64 if lattice.wide else np.int32)
+    scalar, mask = np.float32(1), np.zeros(1, np.bool_)
+
+    def traced() -> ClosedJaxpr:
+        def whole(state: Any, given: Any, batch: _Batch) -> Any:
+            return step(state, given, Release(batch, lattice))
+
+        with jax.enable_x64(lattice.wide):
+            return jax.make_jaxpr(whole)(state, example, _Batch(*rows, mask, noise, scalar, scalar))
+
+    refuse_captured(step)
+    first, second = traced(), traced()
+    if captured(first, second):
+        raise BoundaryError(
+            "The step uses an array from outside itself, which could hold rows and would be "
+            "compiled into the program. Pass it through the state, the inputs or the model's "
+            "public constants."
+        )
+    public = len(jax.tree.leaves((state, example)))
+    private = len(jax.tree.leaves(rows))
+    labels: list[str | None] = [None] * public
+    labels += [f"batch {i}" for i in range(private)] + ["present", "noise", "clip", "grid"]
+    check_trace(first, labels, noisy_sum_p.name)
+
+
+def _admit(gates: Sequence[Gate]) -> None:
+    for gate in gates:
+        if gate._used:  # noqa: SLF001
+            raise BoundaryError("This gate has been used; what it was charged for is spent.")
+        shape = (gate.plan.num_steps, gate.plan.dimension, gate.plan.lattice.points)
+        first = gates[0].plan
+        if shape != (first.num_steps, first.dimension, first.lattice.points):
+            raise BoundaryError("Gates run side by side must agree in steps and lattice.")
+        gate._used = True  # noqa: SLF001
+
+
+@lru_cache(maxsize=32)
+def _compiled(step: Step, lattice: Lattice, *, alone: bool) -> Callable[..., Any]:
+    """A block of steps as one program. Rows are its arguments, never part of it."""
+
+    def body(state: Any, fields: Any, clip: Any, grid: Any, x: Any) -> Any:
+        indices, present, noise, given = x
+        rows, row_present = jax.tree.map(lambda leaf: leaf[indices], fields)
+        batch = _Batch(rows, row_present, present, noise, clip, grid)
+        return step(state, given, Release(batch, lattice))
+
+    def chunk(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
+        def advance(states: Any, x: Any) -> Any:
+            with _allow_stacking():
+                return jax.vmap(body)(states, fields, clips, grids, x)
+
+        return jax.lax.scan(advance, states, xs)
+
+    def single(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
+        fields, clip, grid, state = jax.tree.map(
+            lambda leaf: leaf[0], (fields, clips, grids, states)
+        )
+        xs = jax.tree.map(lambda leaf: leaf[:, 0], xs)
+        state, out = jax.lax.scan(lambda state, x: body(state, fields, clip, grid, x), state, xs)
+        return jax.tree.map(lambda leaf: leaf[None], state), jax.tree.map(lambda v: v[:, None], out)
+
+    return jax.jit(single if alone else chunk)
+
+
+def _stack(leaves: Sequence[Any]) -> jax.Array:
+    """Rows of several gates, padded to one length; the padding is never sampled."""
+    longest = max(len(leaf) for leaf in leaves)
+    padded = [
+        np.pad(leaf, [(0, longest - len(leaf))] + [(0, 0)] * (leaf.ndim - 1)) for leaf in leaves
+    ]
+    return jnp.asarray(np.stack(padded))
+
+
+def _widen(values: Any, width: int) -> Any:
+    return np.pad(values, [(0, 0), (0, width - values.shape[1])])

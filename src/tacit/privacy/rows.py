@@ -1,0 +1,108 @@
+"""The private data: units of privacy, each a row or all rows of a person."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit import _validate
+from tacit.errors import InvalidArgument
+
+
+class Rows:
+    """Named columns of private rows, grouped into units. Shows nothing of itself.
+
+    A unit is what is sampled, clipped and protected: a row, or with `by_person` all rows of
+    a person, of which at most a declared number are kept.
+    """
+
+    unit: str
+
+    def __init__(self, columns: Mapping[str, ArrayLike]) -> None:
+        self._hold(_columns(columns), None)
+
+    def _hold(
+        self, fields: dict[str, NDArray[np.generic]], present: NDArray[np.bool_] | None
+    ) -> None:
+        self._fields, self._present = fields, present
+        self.unit = "row" if present is None else "person"
+
+    @classmethod
+    def by_person(
+        cls, columns: Mapping[str, ArrayLike], person: ArrayLike, most_rows: int
+    ) -> "Rows":
+        """Units of up to ``most_rows`` rows that share a value of ``person``.
+
+        A person's rows beyond that number, in the order given, are left out: a rule that
+        looks at that person's rows only.
+        """
+        fields, most = _columns(columns), _validate.count("most_rows", most_rows)
+        ids = np.asarray(person)
+        if ids.shape != (_length(fields),):
+            raise InvalidArgument("person must name one person for each row.")
+        people, owner = np.unique(ids, return_inverse=True)
+        order = np.argsort(owner, kind="stable")
+        starts = np.searchsorted(owner[order], np.arange(len(people)))
+        place = np.arange(len(order)) - starts[owner[order]]
+        kept = place < most
+        where = owner[order][kept], place[kept]
+        present = np.zeros((len(people), most), dtype=np.bool_)
+        present[where] = True
+        units = {}
+        for name, values in fields.items():
+            units[name] = np.zeros((len(people), most, *values.shape[1:]), dtype=values.dtype)
+            units[name][where] = values[order][kept]
+        rows = cls(columns)
+        rows._hold(units, present)
+        return rows
+
+    @property
+    def count(self) -> int:
+        """How many units there are. Private under add-remove: for the gate only."""
+        return _length(self._fields)
+
+    def device_fields(self) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_] | None]:
+        """Columns and which of a unit's rows are real, for the gate only; never empty."""
+
+        def padded(values: NDArray[np.generic]) -> NDArray[np.generic]:
+            return values if len(values) else np.zeros((1, *values.shape[1:]), values.dtype)
+
+        present = None if self._present is None else padded(self._present).astype(np.bool_)
+        return {name: padded(values) for name, values in self._fields.items()}, present
+
+    def __repr__(self) -> str:
+        return f"Rows({', '.join(self._fields)}; one unit is a {self.unit})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names, which are public."""
+        return tuple(self._fields)
+
+    def made_up_unit(self) -> dict[str, NDArray[np.generic]]:
+        """A unit of zeros with the columns' shapes and types, which are public."""
+        return {n: np.zeros(v.shape[1:], dtype=v.dtype) for n, v in self._fields.items()}
+
+    def made_up_presence(self) -> NDArray[np.bool_] | None:
+        """Which rows of a made-up unit are real: none; or None if a unit is a row."""
+        return None if self._present is None else np.zeros(self._present.shape[1:], np.bool_)
+
+    def made_up_row(self) -> dict[str, NDArray[np.generic]]:
+        """A row of zeros with the columns' shapes and types, which are public."""
+        skip = 1 if self._present is None else 2
+        return {n: np.zeros(v.shape[skip:], dtype=v.dtype) for n, v in self._fields.items()}
+
+
+def _columns(columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
+    fields: dict[str, NDArray[np.generic]] = {}
+    for name, values in columns.items():
+        array = np.asarray(values)
+        if array.ndim == 0 or array.dtype.kind not in "fiub":
+            raise InvalidArgument(f"Column {name!r} must be an array of numbers, a row each.")
+        fields[name] = array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
+    if not fields or len({len(values) for values in fields.values()}) > 1:
+        raise InvalidArgument("Pass one or more columns with a value for each row.")
+    return fields
+
+
+def _length(fields: Mapping[str, NDArray[np.generic]]) -> int:
+    return len(next(iter(fields.values())))

@@ -1,0 +1,56 @@
+"""Which units a step looks at: exact Poisson sampling, in time proportional to the sample."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.privacy.noise import Integers, Randomness, geometric_gaps
+
+
+class Batches(NamedTuple):
+    """Indices of the units of several steps, padded to one width, and which are real."""
+
+    indices: NDArray[np.int32]
+    present: NDArray[np.bool_]
+
+
+def poisson_batches(
+    bits: Randomness, rate: float, units: int, steps: int, capacity: int
+) -> Batches:
+    """Every unit in every step with probability `rate`, independently. [sample-poisson]
+
+    ``capacity`` is the usual width; a larger batch makes the block wider, so nothing is
+    ever left out. Widths appear in no output.
+    """
+    if rate >= 1:
+        everyone = np.broadcast_to(np.arange(max(units, 1), dtype=np.int32), (steps, max(units, 1)))
+        return Batches(everyone, np.full(everyone.shape, units > 0))
+    taken = _taken(bits, rate, units * steps)
+    step_of = taken // max(units, 1)
+    counts = np.bincount(step_of, minlength=steps)
+    width = max(capacity, int(counts.max(initial=0)))
+    present = np.arange(width) < counts[:, None]
+    indices = np.zeros((steps, width), dtype=np.int32)
+    indices[present] = taken - step_of * units
+    return Batches(indices, present)
+
+
+def _taken(bits: Randomness, rate: float, length: int) -> Integers:
+    """Positions of successes in `length` independent trials, by skipping the failures."""
+    found: list[Integers] = []
+    last = -1
+    while last < length:
+        ahead = (length - last) * rate
+        gaps = geometric_gaps(bits, rate, int(ahead + 6 * ahead**0.5) + 16)
+        positions = last + np.cumsum(np.minimum(gaps, length) + 1)
+        found.append(positions)
+        last = int(positions[-1])
+    everything = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+    return everything[everything < length]
+
+
+def usual_capacity(rate: float, units: int) -> int:
+    """A width that nearly every batch fits into, for speed only."""
+    mean = rate * units
+    return max(int(np.ceil((mean + 4.5 * mean**0.5 + 4) / 8) * 8), 8)

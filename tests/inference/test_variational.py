@@ -1,0 +1,284 @@
+"""Variational fits end to end: against exact posteriors, and what they say of themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tacit.accounting import PLD, Budget
+from tacit.accounting.ledger import Ledger
+from tacit.errors import BoundaryError, BudgetError, Interrupted, InvalidArgument
+from tacit.inference import variational
+from tacit.inference.convergence import settled_from
+from tacit.inference.guides import FullRank, LowRank, MeanField
+from tacit.inference.variational import Variational
+from tacit.interfaces.fit import fit, fit_many, fit_without_privacy
+from tacit.models.model import Model, Parameter, Positive
+from tacit.privacy.rows import Rows
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(400, 2)) @ np.array([[1.0, 0.8], [0.0, 0.6]])
+Y = X @ np.array([1.0, -0.5]) + RNG.normal(size=400)
+
+
+def linear_model():
+    """Linear regression with unit noise: the posterior is Gaussian and known."""
+    return Model(
+        parameters={"w": Parameter((2,))},
+        log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
+        log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
+    )
+
+
+def exact_posterior(x, y):
+    precision = x.T @ x + np.eye(x.shape[1])
+    return np.linalg.solve(precision, x.T @ y), np.linalg.inv(precision)
+
+
+ROWS = Rows({"x": X, "y": Y})
+DECAY = optax.cosine_decay_schedule(0.05, 1500)
+EXACTLY = {"sampling_rate": 1.0, "num_steps": 1500, "clip": 200.0, "learning_rate": DECAY}
+
+
+@pytest.mark.parametrize("gradient", ["aligned", "joint"])
+@pytest.mark.parametrize("guide", [FullRank(), LowRank(rank=1)], ids=lambda g: type(g).__name__)
+def test_without_noise_it_is_the_exact_posterior(guide, gradient):
+    mean, covariance = exact_posterior(X, Y)
+    method = Variational(guide=guide, gradient=gradient, **EXACTLY)
+    post = fit_without_privacy(linear_model(), ROWS, method)
+    sd = np.sqrt(np.diag(covariance))
+    assert np.allclose(post.unconstrained_mean, mean, atol=0.15 * sd.min())
+    assert np.allclose(
+        post.unconstrained_covariance / np.outer(sd, sd), covariance / np.outer(sd, sd), atol=0.1
+    )
+
+
+def test_mean_field_is_the_best_product_of_gaussians():
+    mean, covariance = exact_posterior(X, Y)
+    post = fit_without_privacy(linear_model(), ROWS, Variational(**EXACTLY))
+    best = 1 / np.sqrt(np.diag(np.linalg.inv(covariance)))
+    assert np.allclose(post.unconstrained_mean, mean, atol=0.15 * best.min())
+    assert np.allclose(np.sqrt(np.diag(post.unconstrained_covariance)), best, rtol=0.07)
+
+
+def test_little_noise_is_close_to_none():
+    method = Variational(
+        guide=FullRank(), sampling_rate=0.5, num_steps=1500, clip=5.0, learning_rate=DECAY
+    )
+    private = fit(linear_model(), ROWS, Budget(2000, 1e-5), method, seed=0)
+    mean, covariance = exact_posterior(X, Y)
+    assert np.allclose(private.unconstrained_mean, mean, atol=2 * np.sqrt(covariance.max()))
+
+
+def test_several_draws_steady_the_joint_form():
+    def last(num_draws):
+        method = Variational(
+            gradient="joint", num_draws=num_draws, sampling_rate=1.0, num_steps=300, clip=200.0
+        )
+        trace = fit_without_privacy(linear_model(), ROWS, method).trace["mean"]
+        return np.diff(trace[100:], axis=0).std()
+
+    assert last(16) < 0.6 * last(1)
+
+
+def test_no_rows_fit_the_prior():
+    empty = Rows({"x": np.zeros((0, 2)), "y": np.zeros(0)})
+    method = Variational(
+        num_steps=1500,
+        guide=MeanField(start_scale=0.5),
+        learning_rate=optax.cosine_decay_schedule(0.05, 1500),
+    )
+    post = fit_without_privacy(linear_model(), empty, method)
+    assert np.allclose(post.unconstrained_mean, 0, atol=0.1)
+    assert np.allclose(np.diag(post.unconstrained_covariance), 1, rtol=0.15)
+    private = fit(linear_model(), empty, Budget(1, 1e-5), method)
+    assert np.isfinite(private.unconstrained_mean).all()
+
+
+def test_constrained_parameters_come_back_on_their_support():
+    model = Model(
+        parameters={"mu": Parameter(), "sigma": Parameter(support=Positive())},
+        log_prior=lambda p: -0.5 * p["mu"] ** 2 / 100 - p["sigma"],
+        log_likelihood=lambda p, row: (
+            -jnp.log(p["sigma"]) - 0.5 * ((row["y"] - p["mu"]) / p["sigma"]) ** 2
+        ),
+    )
+    data = Rows({"y": 3 + 2 * RNG.normal(size=2000)})
+    method = Variational(
+        sampling_rate=0.5,
+        num_steps=800,
+        clip=100.0,
+        learning_rate=optax.cosine_decay_schedule(0.1, 800),
+    )
+    post = fit_without_privacy(model, data, method)
+    assert (post.draws["sigma"] > 0).all()
+    assert post.mean()["mu"] == pytest.approx(3, abs=0.2)
+    assert post.mean()["sigma"] == pytest.approx(2, abs=0.2)
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adagrad", "sgd", optax.rmsprop(0.01)], ids=str)
+def test_optimisers(optimiser):
+    rate = 1e-4 if optimiser == "sgd" else 0.05
+    method = Variational(
+        optimiser=optimiser, learning_rate=rate, num_steps=400, sampling_rate=0.5, clip=50.0
+    )
+    post = fit_without_privacy(linear_model(), ROWS, method)
+    assert np.allclose(post.unconstrained_mean, exact_posterior(X, Y)[0], atol=0.2)
+
+
+def test_adagrad_reset_boosts_its_steps():
+    def last_moves(reset_every):
+        method = Variational(
+            optimiser="adagrad", learning_rate=0.1, num_steps=400, reset_every=reset_every
+        )
+        return fit(linear_model(), ROWS, Budget(1, 1e-5), method, seed=1).trace["mean"]
+
+    usual, reset = last_moves(None), last_moves(200)
+    assert np.array_equal(usual[:200], reset[:200])
+    assert (
+        np.abs(np.diff(reset[200:205], axis=0)).max()
+        > 3 * np.abs(np.diff(usual[200:205], axis=0)).max()
+    )
+
+
+def test_seed_repeats_and_says_so():
+    one, two, other = (
+        fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(num_steps=50), seed=s)
+        for s in (5, 5, 6)
+    )
+    assert np.array_equal(one.unconstrained_mean, two.unconstrained_mean)
+    assert not np.array_equal(one.unconstrained_mean, other.unconstrained_mean)
+    assert "seeded: not private" in str(one.privacy)
+    assert not one.privacy.is_private
+
+
+def test_statement():
+    budget = Budget(1, 1e-5, "replace")
+    post = fit(linear_model(), ROWS, budget, Variational(num_steps=50))
+    assert post.privacy.is_private
+    assert post.privacy.epsilons["replace"] <= 1
+    assert post.privacy.epsilons["add-remove"] < post.privacy.epsilons["replace"]
+    text = str(post.privacy)
+    for words in ("no durable ledger", "under replace (asked for)", "one row", "not protected"):
+        assert words in text
+    curve = post.privacy.curve("replace")
+    assert curve.epsilons[0] > curve.epsilons[-1]
+    assert "NOT PRIVATE" in str(fit_without_privacy(linear_model(), ROWS).privacy)
+
+
+def test_ledger_is_charged_before_and_refuses(tmp_path):
+    ledger = Ledger(tmp_path / "book.db", total=Budget(1.5, 1e-4))
+    method = Variational(num_steps=50)
+    post = fit(linear_model(), ROWS, Budget(1, 1e-5), method, ledger=ledger)
+    assert "0.5" in str(post.privacy).split("ledger:")[1]
+    with pytest.raises(BudgetError, match=r"epsilon 0\.5"):
+        fit(linear_model(), ROWS, Budget(1, 1e-5), method, ledger=ledger)
+    assert len(ledger.charges) == 1
+    people = Ledger(tmp_path / "people.db", total=Budget(5, 1e-4), unit="person")
+    with pytest.raises(BudgetError, match="person"):
+        fit(linear_model(), ROWS, Budget(1, 1e-5), method, ledger=people)
+    assert people.charges == []
+
+
+def test_many_fits_are_each_charged(tmp_path):
+    ledger = Ledger(tmp_path / "book.db", total=Budget(10, 1e-3))
+    budgets = [Budget(e, 1e-5) for e in (0.5, 1.0, 4.0)]
+    method = Variational(num_steps=60, average=False)
+    posts = fit_many(linear_model(), [ROWS] * 3, budgets, method, ledger=ledger, seeds=[1, 2, 3])
+    assert [charge.epsilon for charge in ledger.charges] == [0.5, 1.0, 4.0]
+    alone = fit(linear_model(), ROWS, budgets[1], method, seed=2)
+    assert np.allclose(posts[1].unconstrained_mean, alone.unconstrained_mean, atol=1e-3)
+    for post, budget in zip(posts, budgets, strict=True):
+        assert PLD().epsilon(post.privacy.event, 1e-5) <= budget.epsilon
+
+
+def test_ctrl_c_leaves_a_true_ledger(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "book.db", total=Budget(2, 1e-4))
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(variational, "run", interrupted)
+    with pytest.raises(Interrupted, match="charged in full") as caught:
+        fit(linear_model(), ROWS, Budget(1, 1e-5), ledger=ledger)
+    assert "epsilon 1 " in str(caught.value)
+    assert len(ledger.charges) == 1
+
+
+def test_progress_shows_steps_and_time_only(capsys):
+    fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(num_steps=50), progress=True)
+    shown = capsys.readouterr().err
+    assert "50/50 steps" in shown
+    assert set(shown) <= set("\r\n[=] 0123456789/steps, left")
+
+
+def test_convergence_test():
+    rng = np.random.default_rng(0)
+    flat = 0.1 * rng.normal(size=(2000, 3))
+    drift = flat + np.linspace(0, 3, 2000)[:, None]
+    then_flat = np.concatenate([drift, flat + 3])
+    assert settled_from(flat) == 0
+    assert settled_from(drift) is None
+    assert settled_from(then_flat) in (2000, 2400)
+    assert settled_from(flat[:5]) is None
+
+
+def test_averages_only_what_has_settled():
+    method = Variational(num_steps=600, learning_rate=1e-3)  # far too slow to arrive
+    post = fit(linear_model(), ROWS, Budget(1, 1e-5), method, seed=0)
+    if not post.settled:
+        assert not post.averaged
+        assert np.array_equal(post.unconstrained_mean, post.trace["mean"][-1])
+    slow = variational._finish(Variational(), {"mean": np.linspace(0, 5, 500)[:, None]})
+    assert not slow.averaged
+    done = variational._finish(Variational(), {"mean": np.full((500, 1), 2.0)})
+    assert done.averaged
+
+
+def test_settings_that_cannot_work_are_refused_early(tmp_path):
+    wrong = [
+        lambda: Variational(num_draws=3),
+        lambda: Variational(gradient="magic"),
+        lambda: Variational(optimiser="newton"),
+        lambda: Variational(learning_rate=-1),
+        lambda: Variational(reset_every=0),
+        lambda: fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(sampling_rate=0)),
+        lambda: fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(clip=-1.0)),
+        lambda: fit(linear_model(), Rows({"z": Y}), Budget(1, 1e-5)),
+        lambda: fit_many(linear_model(), [ROWS], []),
+    ]
+    for make in wrong:
+        with pytest.raises(InvalidArgument):
+            make()
+    ledger = Ledger(tmp_path / "book.db", total=Budget(2, 1e-4))
+    vector = Model(
+        parameters={"w": Parameter((2,))},
+        log_prior=lambda p: -jnp.sum(p["w"] ** 2),
+        log_likelihood=lambda p, row: row["x"] * p["w"],
+    )
+    nowhere = Model(
+        parameters={"w": Parameter((2,))},
+        log_prior=lambda p: jnp.log(p["w"][0] - 5),
+        log_likelihood=lambda p, row: row["y"] * p["w"][0],
+    )
+    for model, word in ((vector, "single number"), (nowhere, "not finite")):
+        with pytest.raises(InvalidArgument, match=word):
+            fit(model, ROWS, Budget(1, 1e-5), ledger=ledger)
+    assert ledger.charges == []
+
+
+def test_rows_in_the_model_are_refused():
+    leaking = Model(
+        parameters={"w": Parameter((2,))},
+        log_prior=lambda p: -jnp.sum((p["w"] - Y.mean() * X[0]) ** 2),
+        log_likelihood=lambda p, row: -((row["y"] - jnp.dot(row["x"], p["w"])) ** 2),
+    )
+    with pytest.raises(BoundaryError, match="constants"):
+        fit(leaking, ROWS, Budget(1, 1e-5))
+
+
+def test_nothing_in_a_result_refers_to_rows():
+    post = fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(num_steps=20))
+    for value in jax.tree.leaves(vars(post)):
+        assert not (hasattr(value, "shape") and 400 in np.shape(value))

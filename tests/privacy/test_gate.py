@@ -1,0 +1,348 @@
+"""The gate from outside: what it adds, what it bounds, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tacit.accounting import events
+from tacit.errors import BoundaryError, InvalidArgument
+from tacit.privacy import gate as gate_module
+from tacit.privacy.gate import Gate, NoisySums, run
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
+
+
+def plan(**changes):
+    settings = {
+        "sampling_rate": 1.0,
+        "num_steps": 400,
+        "clip": 2.0,
+        "noise_multiplier": 1.5,
+        "dimension": 3,
+    }
+    return NoisySums(**(settings | changes))
+
+
+def value(_, row):
+    return row["x"]
+
+
+def just_release(state, _, release):
+    return state, release.noisy_sum(value, ())
+
+
+def nothing(start, steps):
+    return np.zeros((steps, 1), np.float32)
+
+
+def released(rows, settings, seed=0, step=just_release, **options):
+    gate = Gate(rows, settings, Randomness(seed))
+    return run([gate], step, jnp.zeros((1, 3)), nothing, **options)[1][:, 0]
+
+
+def rows(values):
+    return Rows({"x": np.asarray(values, np.float32).reshape(-1, 3)})
+
+
+BASE = np.random.default_rng(0).normal(size=(50, 3)) * 5
+
+
+@pytest.mark.parametrize("extra", [[9e9, 0, 0], [3, -3, 3], [0.5, 0, 0]])
+def test_noise_over_sensitivity_is_the_multiplier(extra):
+    """Same noise with and without a row: the difference is what the row can change."""
+    settings = plan()
+    with_row = released(rows(np.vstack([BASE, extra])), settings)
+    without = released(rows(BASE), settings)
+    moved = np.linalg.norm(with_row[0] - without[0])
+    grid = settings.lattice.grid
+    assert moved <= settings.clip + 1e-5
+    assert moved == pytest.approx(min(settings.clip, np.linalg.norm(extra)), abs=4 * grid)
+    spread = without.std(axis=0)
+    assert np.allclose(spread / settings.clip, 1.5, rtol=0.12)
+
+
+def test_person_is_bounded_as_a_whole():
+    """Ten rows of one person move the sum no further than one row may."""
+    person = np.repeat(np.arange(20), 5)
+    values = np.random.default_rng(1).normal(size=(100, 3)).astype(np.float32) * 5
+    hers = np.full((10, 3), 4.0, np.float32)
+    settings = plan(noise_multiplier=0.7)
+
+    def units(x, ids):
+        return Rows.by_person({"x": x}, ids, most_rows=10)
+
+    with_her = released(units(np.vstack([values, hers]), np.append(person, [77] * 10)), settings)
+    without = released(units(values, person), settings)
+    moved = np.linalg.norm(with_her[0] - without[0])
+    assert moved == pytest.approx(settings.clip, abs=4 * settings.lattice.grid)
+    assert moved <= settings.clip + 1e-5
+    assert np.allclose(without.std(axis=0) / settings.clip, 0.7, rtol=0.12)
+
+
+def test_rows_beyond_the_declared_number_are_left_out():
+    ids = [1, 1, 1, 2]
+    three = Rows.by_person({"x": np.eye(4, 3, dtype=np.float32)}, ids, most_rows=2)
+    settings = plan(noise_multiplier=1e-3, num_steps=1, clip=10.0)
+    assert np.allclose(released(three, settings)[0], [1, 1, 0], atol=0.05)
+
+
+def test_schedule_of_noise():
+    settings = plan(noise_multiplier=((3.0, 200), (0.5, 200)))
+    out = released(rows(BASE), settings, block=150)  # a block crosses the change
+    assert out[:200].std(axis=0).mean() / 2 == pytest.approx(3.0, rel=0.1)
+    assert out[200:].std(axis=0).mean() / 2 == pytest.approx(0.5, rel=0.1)
+    assert settings.event == events.sampled_gaussian([(3.0, 200), (0.5, 200)], 1.0)
+
+
+def test_what_is_charged_is_what_is_done():
+    settings = plan(sampling_rate=0.2, num_steps=70)
+    assert settings.event == events.sampled_gaussian(1.5, 0.2, 70)
+    assert released(rows(BASE), settings).shape == (70, 3)
+
+
+def test_bad_rows_contribute_nothing():
+    bad = [[np.nan, 1, 1], [np.inf, 0, 0], [1, -np.inf, np.nan], [1e38, 1e38, -1e38]]
+    settings = plan(num_steps=5)
+    with_bad = released(rows(np.vstack([BASE, bad])), settings)
+    assert np.array_equal(with_bad, released(rows(BASE), settings))
+
+
+def test_no_rows_and_no_batch_are_ordinary():
+    for empty, rate in ((rows(np.zeros((0, 3))), 0.5), (rows(BASE), 1e-7)):
+        out = released(empty, plan(sampling_rate=rate))
+        assert np.isfinite(out).all()
+        assert out.std() / 2 == pytest.approx(1.5, rel=0.1)
+        assert abs(out.mean()) < 0.5
+
+
+def test_padding_changes_nothing(monkeypatch):
+    settings = plan(sampling_rate=0.3, num_steps=60)
+    usual = released(rows(BASE), settings)
+    for capacity in (8, 200):
+        monkeypatch.setattr(gate_module, "usual_capacity", lambda *_, c=capacity: c)
+        assert np.array_equal(released(rows(BASE), settings), usual)
+
+
+def test_blocks_do_not_repeat_noise():
+    """Two runs of different block lengths both have noise of the right size and no repeats."""
+    for block in (7, 400):
+        out = released(rows(BASE), plan(), block=block)
+        assert len(np.unique(out[:, 0])) == 400
+
+
+def test_wide_lattice_agrees():
+    """Past 2^14 units sums take 64 bits; the answer is the same but for the noise."""
+    many = np.tile([[1.0, 0, 0]], (40_000, 1))
+    settings = plan(num_steps=3, batch_bound=2**17, noise_multiplier=0.1)
+    assert settings.lattice.wide
+    assert not plan().lattice.wide
+    out = released(rows(many), settings)
+    assert out.dtype == np.float32
+    assert np.allclose(out, [40_000, 0, 0], rtol=1e-5, atol=2)
+
+
+def test_lattice_depends_on_public_numbers_only():
+    assert plan().lattice == plan().lattice
+    few, many = (released(rows(x), plan(num_steps=2)) for x in (BASE[:2], np.tile(BASE, (40, 1))))
+    grid = plan().lattice.grid
+    for out in (few, many):
+        assert np.allclose(out / grid, np.round(out / grid), atol=1e-3)
+
+
+def test_too_coarse_a_lattice_is_refused():
+    with pytest.raises(InvalidArgument, match="coarse"):
+        plan(dimension=10**9)
+
+
+def test_gates_side_by_side_are_each_their_own():
+    settings = [plan(noise_multiplier=s, num_steps=300) for s in (0.5, 0.5, 2.0)]
+    gates = [Gate(rows(BASE), s, Randomness(i)) for i, s in enumerate(settings)]
+    _, out = run(gates, just_release, jnp.zeros((3, 3)), lambda _, n: np.zeros((n, 3), np.float32))
+    alone = released(rows(BASE), settings[1], seed=1)
+    assert np.allclose(out[:, 1], alone, atol=2e-3)
+    assert out[:, 2, 0].std() / out[:, 0, 0].std() == pytest.approx(4, rel=0.15)
+    assert abs(np.corrcoef(out[:, 0, 0], out[:, 1, 0])[0, 1]) < 0.25
+
+
+def test_a_gate_is_good_for_one_run():
+    gate = Gate(rows(BASE), plan(num_steps=2), Randomness(0))
+    run([gate], just_release, jnp.zeros((1, 3)), nothing)
+    with pytest.raises(BoundaryError, match="spent"):
+        run([gate], just_release, jnp.zeros((1, 3)), nothing)
+
+
+def test_nothing_shows_the_data():
+    secret = rows(BASE * 0 + 7.25)
+    shown = repr(secret) + str(secret) + repr(Gate(secret, plan()))
+    assert "7.25" not in shown
+    assert "50" not in shown
+
+
+# What a step may not do ---------------------------------------------------------------------
+
+
+def twice(state, _, release):
+    return state, release.noisy_sum(value, ()) + release.noisy_sum(value, ())
+
+
+def hidden_in_jit(state, _, release):
+    extra = jax.jit(lambda: release.noisy_sum(value, ()))()
+    return state, extra + release.noisy_sum(value, ())
+
+
+def never(state, _, release):
+    return state, state
+
+
+def returns_rows(state, _, release):
+    return release._batch.rows["x"].sum(axis=0) + state, release.noisy_sum(value, ())
+
+
+def rows_into_arguments(state, _, release):
+    mean = release._batch.rows["x"].mean(axis=0)
+    return state, release.noisy_sum(lambda shift, row: row["x"] - shift, mean)
+
+
+def changes_the_batch(state, _, release):
+    batch = release._batch
+    mixed = {"x": batch.rows["x"] - batch.rows["x"].mean(axis=0)}
+    release._batch = batch._replace(rows=mixed)
+    return state, release.noisy_sum(value, ())
+
+
+def takes_everyone(state, _, release):
+    release._batch = release._batch._replace(present=jnp.ones_like(release._batch.present))
+    return state, release.noisy_sum(value, ())
+
+
+def subtracts_noise(state, _, release):
+    noise = release._batch.noise
+    return state, release.noisy_sum(value, ()) - noise
+
+
+def no_noise(state, _, release):
+    release._batch = release._batch._replace(noise=jnp.zeros(3, jnp.int32))
+    return state, release.noisy_sum(value, ())
+
+
+def larger_clip(state, _, release):
+    release._batch = release._batch._replace(clip=release._batch.clip * 10)
+    return state, release.noisy_sum(value, ())
+
+
+def batch_size(state, _, release):
+    return state, release.noisy_sum(value, ()) * release._batch.present.sum()
+
+
+def calls_back(state, _, release):
+    jax.debug.print("{}", release._batch.rows["x"])
+    return state, release.noisy_sum(value, ())
+
+
+def in_a_loop(state, _, release):
+    def body(carry, _):
+        return carry + release.noisy_sum(value, ()), None
+
+    return state, jax.lax.scan(body, jnp.zeros(3), length=5)[0]
+
+
+def in_a_while(state, _, release):
+    done = jax.lax.while_loop(
+        lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] + release.noisy_sum(value, ())), (0, state)
+    )
+    return state, done[1]
+
+
+def in_a_branch(state, _, release):
+    chosen = jax.lax.cond(state[0] > 0, lambda: release.noisy_sum(value, ()), lambda: jnp.zeros(3))
+    return state, chosen
+
+
+def mapped(state, _, release):
+    both = jax.vmap(lambda shift: release.noisy_sum(lambda s, row: row["x"] + s, shift))(
+        jnp.zeros((2, 3))
+    )
+    return state, both.sum(axis=0)
+
+
+def differentiated(state, _, release):
+    slope = jax.grad(lambda s: release.noisy_sum(lambda a, row: row["x"] * a, s).sum())(state)
+    return state, slope
+
+
+CAPTURED = jnp.asarray(BASE, jnp.float32)
+
+
+def captures_rows(state, _, release):
+    return state + CAPTURED.mean(axis=0), release.noisy_sum(value, ())
+
+
+def captures_rows_inside(state, _, release):
+    return state, release.noisy_sum(lambda _, row: row["x"] + CAPTURED.sum(axis=0), ())
+
+
+NUMPY = np.asarray(BASE, np.float32)
+
+
+def captures_numpy(state, _, release):
+    return state, release.noisy_sum(lambda _, row: row["x"] + NUMPY.sum(axis=0) * NUMPY[0], ())
+
+
+BAD = [
+    twice,
+    hidden_in_jit,
+    never,
+    returns_rows,
+    rows_into_arguments,
+    changes_the_batch,
+    takes_everyone,
+    subtracts_noise,
+    no_noise,
+    larger_clip,
+    batch_size,
+    calls_back,
+    in_a_loop,
+    in_a_while,
+    in_a_branch,
+    mapped,
+    captures_rows,
+    captures_rows_inside,
+    captures_numpy,
+]
+
+
+@pytest.mark.parametrize("step", BAD, ids=lambda step: step.__name__)
+def test_refused_before_anything_is_read(step, monkeypatch):
+    monkeypatch.setattr(gate_module, "poisson_batches", None)  # would fail if reached
+    with pytest.raises(BoundaryError):
+        released(rows(BASE), plan(num_steps=2), step=step)
+
+
+def test_gradient_through_a_release_is_refused():
+    with pytest.raises(NotImplementedError):
+        released(rows(BASE), plan(num_steps=2), step=differentiated)
+
+
+def test_arrays_made_inside_are_fine():
+    def step(state, _, release):
+        weights = jnp.array([1.0, 2.0, 3.0])
+        return state, release.noisy_sum(lambda w, row: row["x"] * w, weights)
+
+    assert released(rows(BASE), plan(num_steps=2), step=step).shape == (2, 3)
+
+
+def test_wrong_shape_is_refused():
+    def step(state, _, release):
+        return state, release.noisy_sum(lambda _, row: row["x"][:2], ())
+
+    with pytest.raises(BoundaryError, match="shape"):
+        released(rows(BASE), plan(num_steps=2), step=step)
+
+
+def test_wrong_columns_are_refused():
+    for columns in ({}, {"x": [1, 2], "y": [1]}, {"x": ["a", "b"]}, {"x": 3.0}):
+        with pytest.raises(InvalidArgument):
+            Rows(columns)
+    with pytest.raises(InvalidArgument, match="person"):
+        Rows.by_person({"x": [1.0, 2.0]}, [1], most_rows=1)
