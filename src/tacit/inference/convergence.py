@@ -1,5 +1,7 @@
 """Whether a noisy optimisation has settled, from its released trace alone: free of charge."""
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,13 +12,19 @@ def settled_from(trace: NDArray[np.floating]) -> int | None:
     Each suffix of the trace is regressed on time, scaled to [0, 1]; it has settled if the
     slopes are below 0.05 on average (Jälkö et al. 2022).
     """
-    for tenth in range(10):
-        start = tenth * len(trace) // 10
-        part = np.asarray(trace[start:], dtype=np.float64)
-        if len(part) < 10:
+    steps = len(trace)
+    tenths = [tenth * steps // 10 for tenth in range(11)]
+    # Sums of values, and of values times their step, from each tenth to the end.
+    parts = [np.asarray(trace[a:b], np.float64) for a, b in pairwise(tenths)]
+    values = np.cumsum([part.sum(axis=0) for part in parts][::-1], axis=0)[::-1]
+    moments = [np.arange(a, b) @ part for (a, b), part in zip(pairwise(tenths), parts, strict=True)]
+    timed = np.cumsum(moments[::-1], axis=0)[::-1]
+    for start, value, moment in zip(tenths, values, timed, strict=False):
+        length = steps - start
+        if length < 10:
             return None
-        time = np.linspace(-0.5, 0.5, len(part))
-        slopes = time @ (part - part.mean(axis=0)) / (time @ time)
+        centre, spread = start + (length - 1) / 2, length * (length**2 - 1) / 12
+        slopes = (moment - centre * value) / spread * (length - 1)
         if np.mean(np.abs(slopes)) < 0.05:
             return start
     return None

@@ -7,6 +7,7 @@ no row, so they are added after the noise and are not clipped.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -40,8 +41,10 @@ class Variational:
     ``"joint"`` is the papers' own form: the gradient with respect to all guide parameters,
     clipped together; it may average ``num_draws`` draws of theta.
 
-    ``clip`` bounds what one unit adds to the gradient. By default it is sqrt(dimension), the
-    size of a row of that many standardised features.
+    ``clip`` bounds what one unit adds to the gradient. By default it is sqrt(dimension) / 2,
+    about the gradient of a logistic regression at a row of that many standardised features.
+    ``learning_rate`` by default falls from 0.02 to zero along half a cosine, so that a fit
+    settles.
     """
 
     sampling_rate: float = 0.05
@@ -51,7 +54,7 @@ class Variational:
     gradient: Literal["aligned", "joint"] = "aligned"
     num_draws: int = 1
     optimiser: str | optax.GradientTransformation = "adam"
-    learning_rate: float | optax.Schedule = 0.02
+    learning_rate: float | optax.Schedule | None = None
     reset_every: int | None = None
     average: bool = True
     batch_bound: int = 2**13
@@ -66,7 +69,7 @@ class Variational:
             )
         if isinstance(self.optimiser, str):
             _validate.choice("optimiser", self.optimiser, OPTIMISERS)
-        if not callable(self.learning_rate):
+        if self.learning_rate is not None and not callable(self.learning_rate):
             _validate.positive("learning_rate", self.learning_rate)
         if self.reset_every is not None:
             _validate.count("reset_every", self.reset_every)
@@ -79,7 +82,7 @@ class Variational:
         return NoisySums(
             sampling_rate=self.sampling_rate,
             num_steps=self.num_steps,
-            clip=float(np.sqrt(model.dimension)) if self.clip is None else self.clip,
+            clip=0.5 * model.dimension**0.5 if self.clip is None else self.clip,
             noise_multiplier=noise_multiplier,
             dimension=size,
             batch_bound=self.batch_bound,
@@ -87,9 +90,12 @@ class Variational:
 
     def transformation(self) -> optax.GradientTransformation:
         """The optimiser."""
-        if isinstance(self.optimiser, str):
-            return OPTIMISERS[self.optimiser](self.learning_rate)
-        return self.optimiser
+        if not isinstance(self.optimiser, str):
+            return self.optimiser
+        falling = optax.cosine_decay_schedule(0.02, self.num_steps)
+        return OPTIMISERS[self.optimiser](
+            falling if self.learning_rate is None else self.learning_rate
+        )
 
 
 class VariationalFit(NamedTuple):
@@ -124,17 +130,18 @@ def fit_guides(
             resets[:] = ((first + np.arange(steps)) % method.reset_every == 0)[:, None]
         return jnp.stack(blocks, axis=1), resets
 
-    _, trace = run(gates, _step(method, model, optimiser), states, inputs, progress=progress)
+    _, trace = run(gates, _step(method, model), states, inputs, progress=progress)
     return [
         _finish(method, jax.tree.map(lambda leaf, i=i: leaf[:, i], trace))
         for i in range(len(gates))
     ]
 
 
-def _step(
-    method: Variational, model: Model, optimiser: optax.GradientTransformation
-) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+@lru_cache(maxsize=32)
+def _step(method: Variational, model: Model) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+    """The step of a method on a model: the same object again, so that it compiles once."""
     likelihood = _aligned if method.gradient == "aligned" else _joint
+    optimiser = method.transformation()
 
     def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
         params, memory, constants = state

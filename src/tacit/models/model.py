@@ -96,7 +96,7 @@ class Parameter:
     support: Bijection = field(default_factory=Real)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
 class Model:
     """A prior and a likelihood over named parameters, in plain JAX.
 

@@ -242,11 +242,12 @@ def run(
     one = jax.tree.map(lambda leaf: leaf[0], states)
     example = jax.tree.map(lambda leaf: leaf[0, 0], inputs(0, 1))
     check(step, one, example, gates[0])
-    stacked = jax.tree.map(lambda *leaves: _stack(leaves), *fields)
+    alone = len(gates) == 1  # then rows are not copied, not even to add an axis
+    stacked = fields[0] if alone else jax.tree.map(lambda *leaves: _stack(leaves), *fields)
     clips = jnp.array([gate.plan.clip for gate in gates], jnp.float32)
     grids = jnp.array([gate.plan.lattice.grid for gate in gates], jnp.float32)
     capacity = max(usual_capacity(plan.sampling_rate, count) for count in units)
-    chunk = _compiled(step, plan.lattice, alone=len(gates) == 1)
+    chunk = _compiled(step, plan.lattice, alone=alone)
     outputs = []
     for start in range(0, plan.num_steps, block):
         steps = min(block, plan.num_steps - start)
@@ -317,7 +318,9 @@ def _compiled(step: Step, lattice: Lattice, *, alone: bool) -> Callable[..., Any
 
     def body(state: Any, fields: Any, clip: Any, grid: Any, x: Any) -> Any:
         indices, present, noise, given = x
-        rows, row_present = jax.tree.map(lambda leaf: leaf[indices], fields)
+        rows, row_present = jax.tree.map(
+            lambda leaf: leaf.at[indices].get(mode="promise_in_bounds"), fields
+        )
         batch = _Batch(rows, row_present, present, noise, clip, grid)
         return step(state, given, Release(batch, lattice))
 
@@ -329,9 +332,7 @@ def _compiled(step: Step, lattice: Lattice, *, alone: bool) -> Callable[..., Any
         return jax.lax.scan(advance, states, xs)
 
     def single(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
-        fields, clip, grid, state = jax.tree.map(
-            lambda leaf: leaf[0], (fields, clips, grids, states)
-        )
+        clip, grid, state = jax.tree.map(lambda leaf: leaf[0], (clips, grids, states))
         xs = jax.tree.map(lambda leaf: leaf[:, 0], xs)
         state, out = jax.lax.scan(lambda state, x: body(state, fields, clip, grid, x), state, xs)
         return jax.tree.map(lambda leaf: leaf[None], state), jax.tree.map(lambda v: v[:, None], out)

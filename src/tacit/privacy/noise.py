@@ -55,22 +55,21 @@ class Randomness:
         return "Randomness(seeded: not private)" if self.seeded else "Randomness()"
 
 
-class _Halves:
-    """Uniform numbers in (0, 1/2) and a fair bit each: a uniform number, seen from its nearer end.
+class _Uniforms:
+    """Uniform numbers in (0, 1) by their leading 64 bits.
 
-    A number has 63 bits after the bit, or 127 where 63 would leave fewer than 53 significant
-    ones, so that the tails have full relative precision.
+    And by 64 more where those leave fewer than 53 significant ones, so that small numbers
+    have full relative precision.
     """
 
-    def __init__(self, bits: Randomness, count: int) -> None:
-        words = bits.words(count)
-        self.upper = words >= _TOP
-        self._bits, self._words = bits, words & ~_TOP
-        small = np.flatnonzero(self._words < _FEW_BITS).tolist()
+    def __init__(self, words: Words, bits: Randomness) -> None:
+        self._words, self._bits = words, bits
+        self.values: Floats = words.astype(np.float64)
+        self.values *= 2.0**-64
+        small = np.flatnonzero(words < _FEW_BITS).tolist()
         self._further = dict(zip(small, bits.words(len(small)).tolist(), strict=True))
-        self.values: Floats = (self._words.astype(np.float64) + 0.5) * 2.0**-64
         for i, word in self._further.items():
-            self.values[i] = (int(self._words[i]) * 2**64 + word + 0.5) * 2.0**-128
+            self.values[i] = (int(words[i]) * 2**64 + word + 0.5) * 2.0**-128
 
     def exact(self, i: int) -> mpmath.mpf:
         """The same number with 256 bits more, all but certainly enough to decide."""
@@ -83,15 +82,18 @@ class _Halves:
 
 def rounded_normals(bits: Randomness, scale: float, count: int) -> Integers:
     """Integers distributed as round(scale Z), Z standard normal. [noise-round]"""
-    halves = _Halves(bits, count)
-    value = -scale * ndtri(halves.values)
+    words = bits.words(count)
+    # The top bit is the sign; the rest is a number in (0, 1/2), the tail on that side.
+    half = _Uniforms(words & ~_TOP, bits)
+    value = ndtri(half.values)
+    value *= -scale
     whole = np.rint(value)
-    doubt = np.abs(np.abs(value - whole) - 0.5) <= _TRUST * (1 + scale + value)
-    for i in np.flatnonzero(doubt).tolist():
+    doubt = _TRUST * (1 + scale + float(value.max(initial=0)))
+    for i in np.flatnonzero(np.abs(value - whole) >= 0.5 - doubt).tolist():
         with mpmath.workprec(400):
-            deviate = -mpmath.sqrt(2) * mpmath.erfinv(2 * halves.exact(i) - 1)
+            deviate = -mpmath.sqrt(2) * mpmath.erfinv(2 * half.exact(i) - 1)
             whole[i] = int(mpmath.floor(scale * deviate + mpmath.mpf("0.5")))
-    signed: Integers = np.where(halves.upper, whole, -whole).astype(np.int64)
+    signed: Integers = np.where(words >= _TOP, whole, -whole).astype(np.int64)
     return signed
 
 
@@ -100,15 +102,17 @@ def geometric_gaps(bits: Randomness, rate: float, count: int) -> Integers:
 
     floor(log U / log(1 - rate)) of a real uniform U. [sample-gaps]
     """
-    halves = _Halves(bits, count)
-    log_uniform = np.where(halves.upper, np.log1p(-halves.values), np.log(halves.values))
-    value = log_uniform / np.log1p(-rate)
+    uniform = _Uniforms(bits.words(count), bits)
+    per_skip = -float(np.log1p(-rate))
+    value = np.log(uniform.values)
+    value /= -per_skip
     whole = np.floor(value)
-    doubt = np.minimum(value - whole, whole + 1 - value) <= _TRUST * value
-    for i in np.flatnonzero(doubt).tolist():
+    # Near one, a uniform is known to 2^-53, and so is its logarithm.
+    doubt = _TRUST * (float(value.max(initial=0)) + 1 / per_skip)
+    for i in np.flatnonzero(np.abs(value - whole - 0.5) >= 0.5 - doubt).tolist():
         with mpmath.workprec(400):
-            uniform = 1 - halves.exact(i) if halves.upper[i] else halves.exact(i)
-            whole[i] = int(mpmath.floor(mpmath.log(uniform) / mpmath.log(1 - mpmath.mpf(rate))))
+            exact = mpmath.log(uniform.exact(i)) / mpmath.log(1 - mpmath.mpf(rate))
+            whole[i] = int(mpmath.floor(exact))
     # A gap longer than any data set means: nobody else.
     gaps: Integers = np.minimum(whole, 2.0**61).astype(np.int64)
     return gaps

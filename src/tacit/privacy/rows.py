@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -25,6 +27,7 @@ class Rows:
         self, fields: dict[str, NDArray[np.generic]], present: NDArray[np.bool_] | None
     ) -> None:
         self._fields, self._present = fields, present
+        self._device: tuple[dict[str, jax.Array], jax.Array | None] | None = None
         self.unit = "row" if present is None else "person"
 
     @classmethod
@@ -61,14 +64,18 @@ class Rows:
         """How many units there are. Private under add-remove: for the gate only."""
         return _length(self._fields)
 
-    def device_fields(self) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_] | None]:
+    def device_fields(self) -> tuple[dict[str, jax.Array], jax.Array | None]:
         """Columns and which of a unit's rows are real, for the gate only; never empty."""
 
-        def padded(values: NDArray[np.generic]) -> NDArray[np.generic]:
-            return values if len(values) else np.zeros((1, *values.shape[1:]), values.dtype)
+        def padded(values: NDArray[np.generic]) -> jax.Array:
+            return jnp.asarray(
+                values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
+            )
 
-        present = None if self._present is None else padded(self._present).astype(np.bool_)
-        return {name: padded(values) for name, values in self._fields.items()}, present
+        if self._device is None:
+            present = None if self._present is None else padded(self._present)
+            self._device = {name: padded(v) for name, v in self._fields.items()}, present
+        return self._device
 
     def __repr__(self) -> str:
         return f"Rows({', '.join(self._fields)}; one unit is a {self.unit})"

@@ -27,12 +27,12 @@ def poisson_batches(
         everyone = np.broadcast_to(np.arange(max(units, 1), dtype=np.int32), (steps, max(units, 1)))
         return Batches(everyone, np.full(everyone.shape, units > 0))
     taken = _taken(bits, rate, units * steps)
-    step_of = taken // max(units, 1)
-    counts = np.bincount(step_of, minlength=steps)
+    starts = np.arange(steps + 1) * units
+    counts = np.diff(np.searchsorted(taken, starts))
     width = max(capacity, int(counts.max(initial=0)))
     present = np.arange(width) < counts[:, None]
     indices = np.zeros((steps, width), dtype=np.int32)
-    indices[present] = taken - step_of * units
+    indices[present] = taken - np.repeat(starts[:-1], counts)
     return Batches(indices, present)
 
 
