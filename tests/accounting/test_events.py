@@ -4,7 +4,16 @@ import attrs
 import dp_accounting as dpa
 import pytest
 
-from tacit.accounting import PLD, AnalyticGaussian, Basic, ClassicalGaussian, Renyi, events
+from tacit.accounting import (
+    PLD,
+    Advanced,
+    AnalyticGaussian,
+    Basic,
+    ClassicalGaussian,
+    Moments,
+    Renyi,
+    events,
+)
 from tacit.accounting import accountant as by_name
 from tacit.errors import InvalidArgument, TheoremDoesNotHold, UnsupportedEvent
 
@@ -138,6 +147,14 @@ def test_wrong_values_are_refused():
         lambda: PLD().epsilon("gaussian", 1e-5),
         lambda: PLD().epsilon(dpa.GaussianDpEvent(0.0), 1e-5),
         lambda: by_name("best"),
+        lambda: Renyi(orders=(0.5, 3.0)),
+        lambda: Renyi(orders=()),
+        lambda: Moments(max_order=0),
+        lambda: Advanced(slack=5.0),
+        lambda: PLD().epsilon(dpa.SelfComposedDpEvent(events.gaussian(1.0), -3), 1e-5),
+        lambda: PLD().epsilon(
+            dpa.dp_event.RepeatAndSelectDpEvent(events.gaussian(1.0), 0.5, math.inf), 1e-5
+        ),
     ]
     for make in wrong:
         with pytest.raises(InvalidArgument):
@@ -149,6 +166,33 @@ def test_delta_and_epsilon_agree_for_every_accountant():
     for name in ("pld", "rdp", "moments", "advanced", "basic"):
         epsilon = by_name(name).epsilon(run, 1e-5)
         assert by_name(name).delta(run, epsilon) == pytest.approx(1e-5, rel=1e-3), name
+
+
+def test_rare_jumps_and_tiny_losses_agree_both_ways():
+    """Corners where one plan does not fit all: delta at epsilon(delta) is delta again."""
+    for rate, scale, steps, delta in (
+        (2e-4, 1.049, 2148, 2.6e-11),
+        (1e-5, 0.7, 100_000, 1e-10),
+        (1e-5, 1000.0, 1_000_000, 1e-9),
+    ):
+        run = events.sampled_gaussian(scale, rate, steps)
+        epsilon = PLD().epsilon(run, delta)
+        assert PLD().delta(run, epsilon) <= 1.05 * delta
+        assert epsilon <= Renyi().epsilon(run, delta)
+
+
+def test_whole_batches_are_full_data():
+    run = events.fixed_batch_gaussian(3.0, 10, 10)
+    for accountant in (PLD(), Renyi()):
+        full = accountant.epsilon(events.gaussian(3.0), 1e-5, "replace")
+        assert accountant.epsilon(run, 1e-5, "replace") == full
+
+
+def test_selection_with_any_distribution_of_runs():
+    one = events.gaussian(3.0)
+    for mean, shape in ((1.00001, 0.0), (2000.0, 1e3), (1e6, 100.0), (5.0, math.inf)):
+        chosen = events.repeat_and_select(one, mean, shape)
+        assert PLD().epsilon(one, 1e-5) < PLD().epsilon(chosen, 1e-5) < math.inf
 
 
 def test_curve_leaves_out_where_a_theorem_fails():

@@ -2,7 +2,7 @@
 
 Each release gets an epsilon at its share of delta; sampling amplifies it (thesis Theorem
 2.25); a composition theorem adds them up (2.26, 2.27). Kept for reproduction and for
-comparison: the privacy-loss accountant is never worse and needs no validity conditions.
+comparison: the privacy-loss accountant is tighter and needs no validity conditions.
 """
 
 import math

@@ -50,7 +50,7 @@ def add_remove_to_replace(budget: Budget) -> Budget:
     """
     if budget.adjacency != "add-remove":
         raise InvalidArgument("This budget is for replace already.")
-    growth = 1 + math.exp(min(budget.epsilon, 700.0)) if budget.delta else 0.0
+    growth = 1 + _exp(budget.epsilon) if budget.delta else 0.0
     return Budget(2 * budget.epsilon, _cap(budget.delta * growth), "replace")
 
 
@@ -61,7 +61,12 @@ def add_remove_curve_to_replace(curve: Callable[[float], float], delta: float) -
     and still the direct computation is better.
     """
     _validate.probability("delta", delta)
-    return 2 * invert(lambda epsilon: curve(epsilon) * (1 + math.exp(min(epsilon, 700))), delta)
+
+    def converted(epsilon: float) -> float:
+        at = curve(epsilon)
+        return at * (1 + _exp(epsilon)) if at > 0 else 0.0
+
+    return 2 * invert(converted, delta)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
@@ -128,6 +133,7 @@ def renyi_delta(
 
 def epsilon_by_order(a: Array, r: Array, delta: float, conversion: Conversion) -> Array:
     """What each order's divergence says of epsilon."""
+    r = _sane(r)
     if delta == 0:
         return np.where(r == 0, 0.0, math.inf)
     if conversion == "basic":
@@ -139,6 +145,7 @@ def epsilon_by_order(a: Array, r: Array, delta: float, conversion: Conversion) -
 
 def delta_by_order(a: Array, r: Array, epsilon: float, conversion: Conversion) -> Array:
     """What each order's divergence says of delta."""
+    r = _sane(r)
     logs = (a - 1) * (r - epsilon)
     if conversion == "improved":
         with np.errstate(divide="ignore"):
@@ -147,11 +154,20 @@ def delta_by_order(a: Array, r: Array, epsilon: float, conversion: Conversion) -
     return np.exp(np.minimum(logs, 0))
 
 
+def _sane(divergences: Array) -> Array:
+    """Nothing is claimed from a divergence that is not a number, nor from one below zero."""
+    return np.where(np.isnan(divergences), math.inf, np.maximum(divergences, 0))
+
+
 def _orders(orders: Sequence[float], divergences: Sequence[float]) -> tuple[Array, Array]:
     a, r = np.asarray(orders, float), np.asarray(divergences, float)
-    if a.shape != r.shape or a.ndim != 1 or a.size == 0 or not np.all(a > 1) or np.any(r < 0):
+    if a.shape != r.shape or a.ndim != 1 or a.size == 0 or not np.all(a > 1) or not np.all(r >= 0):
         raise InvalidArgument("Pass as many orders, all above 1, as divergences, none negative.")
     return a, r
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
 
 
 def _cap(delta: float) -> float:

@@ -26,7 +26,7 @@ from tacit.accounting.pairs import (
 from tacit.errors import UnsupportedEvent
 
 
-def dominating_pairs(  # noqa: C901, PLR0911 (a table)
+def dominating_pairs(  # noqa: C901, PLR0911, PLR0912 (a table)
     event: DpEvent, adjacency: Adjacency
 ) -> tuple[Pair, ...]:
     """The pairs that dominate one release; raises where none is known."""
@@ -66,12 +66,14 @@ def dominating_pairs(  # noqa: C901, PLR0911 (a table)
         ):
             _require_replace(event, adjacency)
             rate = _validate.rate("sampling_rate", batch / size)
+            if rate == 1:
+                return (GaussianPair(change / _scale(scale)),)
             return (SwappedPair(rate, _scale(scale) / 2),)
         case events.SubsampledBarkerTest():
             _require_replace(event, adjacency)
     raise UnsupportedEvent(
         f"No dominating pair is known for {type(event).__name__}; "
-        "use the rdp accountant, or describe the run with the events in tacit.accounting."
+        "describe the run with the events in tacit.accounting.events."
     )
 
 

@@ -216,7 +216,8 @@ def leaves(event: DpEvent) -> Iterator[tuple[DpEvent, int]]:
 
 def _leaves(event: DpEvent, count: int) -> Iterator[tuple[DpEvent, int]]:
     if isinstance(event, dp_event.SelfComposedDpEvent):
-        yield from _leaves(event.event, count * event.count)
+        times = _validate.count("the count of a SelfComposedDpEvent", event.count, least=0)
+        yield from _leaves(event.event, count * times)
     elif isinstance(event, dp_event.ComposedDpEvent):
         inner: Iterable[DpEvent] = event.events
         for part in inner:

@@ -19,8 +19,9 @@ from scipy.special import ndtr
 
 Array = NDArray[np.float64]
 
-# Bound on the relative error of every tail below. SciPy's ndtr states 3.4e-14 at worst;
-# the rest covers the rounding of its argument.
+# Bound on the relative error of every tail below, but for an ulp of the loss itself (P and Q
+# share the rounded edge, so that amounts to a grid moved by an ulp). SciPy's ndtr states
+# 3.4e-14 at worst; the rest covers the rounding of its argument.
 TAIL_ERROR = 2e-13
 
 
@@ -111,7 +112,11 @@ class AddedPair:
 
 @dataclass(frozen=True)
 class ReplacedPair:
-    """(1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1): a Poisson-sampled unit exchanged."""
+    """(1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1): a Poisson-sampled unit exchanged.
+
+    Opposite vectors of full length are the worst in any dimension (the case that
+    dp-accounting takes, too; src/tacit/privacy/PROOFS.md, Theorem 1).
+    """
 
     rate: float
     scale: float

@@ -8,8 +8,8 @@ composition **from above**, with every numerical error charged:
    dominates the pair itself. Masses are rounded up by the error of the tails, and mass
    is only ever moved towards larger losses. What lies beyond the grid is charged to delta.
 2. *Tilt.* Masses are weighted by exp(tilt x loss). The T-fold convolution by FFT then has
-   its rounding error relative to delta instead of relative to one, so that tiny delta
-   and a million steps lose nothing.
+   its rounding error relative to delta instead of relative to one, so that a tiny delta
+   loses little (unless one rare jump of a tiny sampling rate decides: there no tilt helps).
 3. *Window.* The convolution is circular. Wrapped mass only adds to what lies inside the
    window; what truly lies above it is charged by a Chernoff bound of the very grid masses.
 4. *Rounding.* The error of the FFT is bounded in the 2-norm (Higham 2002, Theorem 24.2),
@@ -38,7 +38,7 @@ _LOW_SHARE = 1e-7
 # Growth of the tilted variance that the grid may cause: epsilon moves by about half of it.
 _VARIANCE_SHARE = 1e-4
 _MIN_BINS, _MAX_BINS = 2**13, 2**20
-# Plans tried for one answer.
+# Plans tried for one delta.
 _TRIES = 6
 # Logarithm of how much of the best Chernoff bound a smaller tilt may give away.
 _TILT_LOSS = 7.0
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 def composed_epsilon(parts: Sequence[Part], delta: float) -> float:
     """The smallest epsilon, rounded up, at which the composition has this delta."""
     parts = merge(parts)
-    best = math.fsum(part.times * part.pair.max_loss for part in parts)
+    best = _pure(parts)
     if delta == 0 or not parts:
         return best
     if len(parts) == 1 and parts[0].times == 1:
@@ -64,27 +64,28 @@ def composed_epsilon(parts: Sequence[Part], delta: float) -> float:
         return min(best, invert(lambda epsilon: single_delta(pair, epsilon), delta))
     sketch = _Sketches.of(parts).cut(math.log(delta))
     guess = float(np.min((sketch.moments - math.log(delta)) / sketch.tilts))
-    for _ in range(_TRIES):
-        composition = _Plan.around(sketch, guess, math.log(delta)).compose()
+    for share in (1.0, 0.5, 0.0):
+        composition = _Plan.around(sketch, share * guess, math.log(delta)).compose()
         best = min(best, composition.epsilon(delta))
         if best > composition.first or best <= 0:
-            break
-        # The answer lies below the window: look there.
-        guess = max(composition.first - composition.width * len(composition.masses), 0.0)
+            break  # else the answer lies below the window: look there
     return best
 
 
 def composed_delta(parts: Sequence[Part], epsilon: float) -> float:
     """The smallest delta, rounded up, at which the composition has this epsilon."""
     parts = merge(parts)
-    if not parts or epsilon >= math.fsum(part.times * part.pair.max_loss for part in parts):
+    if not parts or epsilon >= _pure(parts):
         return 0.0
     if len(parts) == 1 and parts[0].times == 1:
         return single_delta(parts[0].pair, epsilon)
     sketch, best = _Sketches.of(parts), 1.0
     guess = min(float(np.min(sketch.moments - sketch.tilts * epsilon)), 0.0)
     for _ in range(_TRIES):
-        composition = _Plan.around(sketch.cut(guess), epsilon, guess).compose()
+        cut = sketch.cut(guess)
+        # Tilted for where a composition has this delta by Chernoff's bound, which is not below.
+        reach = float(np.min((cut.moments - guess) / cut.tilts))
+        composition = _Plan.around(cut, epsilon, guess, tilt_at=max(epsilon, reach)).compose()
         bound = composition.delta(epsilon)
         best = min(best, bound)
         log_bound = math.log(max(bound - composition.beyond, 1e-290))
@@ -93,6 +94,11 @@ def composed_delta(parts: Sequence[Part], epsilon: float) -> float:
         # Delta is so much smaller than guessed that tilt and tails no longer fit.
         guess = min(log_bound, guess - 2)
     return best
+
+
+def _pure(parts: Sequence[Part]) -> float:
+    """The largest loss the composition can have, correctly rounded."""
+    return math.fsum(part.times * part.pair.max_loss for part in parts)
 
 
 def merge(parts: Sequence[Part]) -> list[Part]:
@@ -155,7 +161,7 @@ def connect_dots(pair: Pair, edges: Array) -> tuple[Array, float]:
     p = np.maximum(p, 0) + p_error
     q = np.maximum(q - q_error, 0)
     # The share that goes to the upper edge keeps both masses of the bin: a + b = p and
-    # a exp(-edge) + b exp(-next edge) = q. Less q, or rounding, moves mass upwards.
+    # a exp(-edge) + b exp(-next edge) = q. Less q moves mass upwards; q_error covers rounding.
     with np.errstate(divide="ignore", over="ignore"):
         matched = np.exp(np.log(q) + edges[:-1])
     share = np.clip((p - matched) / -np.expm1(-np.diff(edges)), 0, p)
@@ -216,8 +222,16 @@ class _Plan:
     log_delta: float
 
     @classmethod
-    def around(cls, sketch: "_Sketches", epsilon: float, log_delta: float) -> "_Plan":
+    def around(
+        cls,
+        sketch: "_Sketches",
+        epsilon: float,
+        log_delta: float,
+        *,
+        tilt_at: float | None = None,
+    ) -> "_Plan":
         """A plan that is sharp near this point of the curve."""
+        target = epsilon if tilt_at is None else tilt_at
         ends = (sketch.moments - log_delta - math.log(_TAIL_SHARE)) / sketch.tilts
         top = max(float(ends.min()), epsilon)
         ranges = [(float(each.losses[0]), float(each.losses[-1])) for each in sketch.each]
@@ -225,7 +239,7 @@ class _Plan:
         # The smallest tilt whose Chernoff bound is within a factor of the best: a stronger
         # one would only fatten the tilted upper tail. The grid must resolve it, too.
         bounds = np.where(
-            sketch.tilts * finest < 1, sketch.moments - sketch.tilts * epsilon, math.inf
+            sketch.tilts * finest < 1, sketch.moments - sketch.tilts * target, math.inf
         )
         best = int(np.argmax(bounds <= max(log_delta, bounds.min()) + _TILT_LOSS))
         tilt = float(sketch.tilts[best])
@@ -233,7 +247,8 @@ class _Plan:
         high = max(sketch.tilted_end(tilt, up=True), top)
         width = math.sqrt(6 * _VARIANCE_SHARE * sketch.variance(tilt) / sketch.steps)
         width = max(min(width, (high - low) / _MIN_BINS), (high - low) / _MAX_BINS, finest)
-        margin = 6 * width * math.sqrt(sketch.steps)  # the grid itself spreads the sum
+        # The grid itself spreads the sum; past a million steps, some of it may wrap around.
+        margin = min(6 * width * math.sqrt(sketch.steps), high - low)
         low, high = low - margin, high + margin
         return cls(
             parts=sketch.parts,
@@ -253,7 +268,7 @@ class _Plan:
             _Factor.of(part, span, self) for part, span in zip(self.parts, self.ranges, strict=True)
         ]
         log_spectrum = np.zeros(n // 2 + 1, dtype=np.complex128)
-        log_error = np.full(n // 2 + 1, 8 * _UNIT)
+        log_error = np.full(n // 2 + 1, (8 + len(factors)) * _UNIT)
         growth = into_power = 0.0
         for factor in factors:
             folded: Array = np.bincount(  # type: ignore[assignment]  # weighted: floats
@@ -287,7 +302,7 @@ class _Plan:
             4 + abs(log_scale) + self.tilt * max(abs(self.low), abs(top))
         )
         return _Composition.untilt(
-            self, indices, tilted, log_scale, error, beyond, math.exp(rounding)
+            self, indices, tilted, log_scale, error, beyond, math.exp(min(rounding, 600.0))
         )
 
 
@@ -358,14 +373,16 @@ class _Composition(NamedTuple):
         log_weights = log_scale - plan.tilt * (indices * plan.width)
         start = min(int(np.searchsorted(-log_weights, -300.0)), len(indices) - 1)
         stop = max(int(np.searchsorted(-log_weights, 100.0 - plan.log_delta)), start + 1)
-        weights = np.exp(log_weights[start:stop])
+        with np.errstate(over="ignore"):  # an infinite weight claims nothing
+            weights = np.exp(log_weights[start:stop])
+            squared = weights**2
         if stop < len(indices):
             beyond += 2 * (1 + error * math.sqrt(len(indices))) * float(weights[-1])
         return cls(
             first=float(indices[start] * plan.width),
             width=plan.width,
             masses=tilted[start:stop] * weights,
-            squared_weights=weights**2,
+            squared_weights=squared,
             error=error,
             beyond=beyond,
             factor=factor,
@@ -373,10 +390,13 @@ class _Composition(NamedTuple):
 
     def delta(self, epsilon: float) -> float:
         """Bound on the hockey-stick divergence at `epsilon`."""
+        if not (epsilon >= self.first):
+            return 1.0
         at = (epsilon - self.first) / self.width
         start = max(math.floor(at) + 1, 0)
         excess = -np.expm1(-self.width * (np.arange(start, len(self.masses)) - at))
-        return min(1.0, self._charge(start, excess))
+        bound = self._charge(start, excess)
+        return bound if bound <= 1 else 1.0
 
     def _charge(self, start: int, excess: Array) -> float:
         body = _dot(self.masses[start:], excess)
@@ -391,7 +411,7 @@ class _Composition(NamedTuple):
             return self._charge(index + 1, steps[: len(self.masses) - index - 1])
 
         low, high = -1, len(self.masses) - 1
-        if on_grid(high) > delta:
+        if not (on_grid(high) <= delta):
             return math.inf
         while high - low > 1:
             middle = (low + high) // 2

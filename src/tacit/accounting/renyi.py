@@ -25,11 +25,13 @@ from tacit.accounting.pairs import (
     ReplacedPair,
     SwappedPair,
 )
-from tacit.errors import UnsupportedEvent
+from tacit.errors import InvalidArgument, UnsupportedEvent
 
 # Orders far beyond the useful one are not evaluated: there, the divergence alone exceeds
 # any gain from a smaller log(1/delta) / (order - 1) at every delta a float can hold.
 _USEFUL = 1000.0
+# Points of a quadrature.
+_MOST_POINTS = 2e6
 
 
 def divergence(
@@ -142,9 +144,15 @@ def log_moment(rate: float, scale: float, order: float, direction: str) -> float
     The integrand is analytic and decays like a Gaussian, so the trapezoidal rule
     converges exponentially; the step resolves both the noise and the turn of the mixture.
     """
-    peak = {"remove": order, "add": 1.0, "replace": 2 * order}[direction] / scale
+    # Between which points, in noise stds, the integrand can have its mass.
+    reach = {"remove": (0.0, order), "add": (1 - order, 1.0), "replace": (0.0, 2 * order)}
+    low, high = (end / scale for end in reach[direction])
     step = 0.2 * min(1.0, scale)
-    z: Array = step * np.arange(math.floor(-14 / step), math.ceil((peak + 14) / step) + 1.0)
+    if (high - low + 28) / step > _MOST_POINTS:
+        # Without sampling: never less, and there is next to no noise anyway.
+        change = 2.0 if direction == "replace" else 1.0
+        return order * (order - 1) * (change / scale) ** 2 / 2
+    z: Array = step * np.arange(math.floor((low - 14) / step), math.ceil((high + 14) / step) + 1.0)
     log_weight = -(z**2) / 2 + math.log(step / math.sqrt(2 * math.pi))
 
     def log_ratio(at: Array) -> Array:  # of the sampled mixture to N(0)
@@ -168,7 +176,16 @@ def log_moment(rate: float, scale: float, order: float, direction: str) -> float
     if total < 0.5:
         # E_Q[P/Q] = 1, so the same moment without losing it next to one:
         power = order * loss
-        excess = np.expm1(np.minimum(power, 50)) - order * np.expm1(np.minimum(loss, 50))
+        series = (
+            (order * (order - 1) / 2)
+            * loss**2
+            * (1 + (order + 1) * loss / 3 + (order**2 + order + 1) * loss**2 / 12)
+        )
+        excess = np.where(
+            np.abs(power) < 1e-3,
+            series,
+            np.expm1(np.minimum(power, 50)) - order * np.expm1(np.minimum(loss, 50)),
+        )
         terms = np.where(
             power < 50,
             np.exp(log_weight + base) * np.maximum(excess, 0),
@@ -235,6 +252,10 @@ def repeat_and_select_divergence(inner: Array, mean: float, shape: float, orders
 
     ``inner`` is the divergence of one run.
     """
+    if not (1 <= mean < math.inf) or not (shape >= 0):
+        raise InvalidArgument(
+            f"Selection needs a mean of at least 1 run and a shape of 0 or more; got {mean}, {shape}."
+        )
     if mean == 1 and shape != math.inf:
         return inner  # always exactly one run
     if math.isinf(shape):
@@ -252,12 +273,12 @@ def _stopping_parameter(mean: float, shape: float) -> float:
     """The gamma of the truncated negative binomial (shape 0: logarithmic) with this mean."""
 
     def excess(log_gamma: float) -> float:
-        gamma = math.exp(log_gamma)
+        odds = math.expm1(-log_gamma)
         if shape == 0:
-            return (1 / gamma - 1) / -log_gamma - mean
-        return shape * (1 - gamma) / (gamma * -math.expm1(shape * log_gamma)) - mean
+            return odds / -log_gamma - mean
+        return shape * odds / -math.expm1(shape * log_gamma) - mean
 
-    log_gamma = brentq(excess, -700.0 / max(1.0, shape), -1e-12, xtol=1e-14)
+    log_gamma = brentq(excess, -700.0, -1e-15, xtol=1e-15)
     return math.exp(log_gamma) * (1 - 1e-10)  # smaller is the safe side
 
 

@@ -41,8 +41,9 @@ class Variational:
     ``"joint"`` is the papers' own form: the gradient with respect to all guide parameters,
     clipped together; it may average ``num_draws`` draws of theta.
 
-    ``clip`` bounds what one unit adds to the gradient. By default it is sqrt(dimension) / 2,
-    about the gradient of a logistic regression at a row of that many standardised features.
+    ``clip`` bounds what one unit adds to the gradient. By default it is sqrt(dimension), the
+    size of a row of that many standardised features: most gradients of a regression are
+    shorter. Half of that needs half the noise, but clipping then biases the posterior.
     ``learning_rate`` by default falls from 0.02 to zero along half a cosine, so that a fit
     settles.
     """
@@ -82,7 +83,7 @@ class Variational:
         return NoisySums(
             sampling_rate=self.sampling_rate,
             num_steps=self.num_steps,
-            clip=0.5 * model.dimension**0.5 if self.clip is None else self.clip,
+            clip=model.dimension**0.5 if self.clip is None else self.clip,
             noise_multiplier=noise_multiplier,
             dimension=size,
             batch_bound=self.batch_bound,
