@@ -91,6 +91,26 @@ def test_wrong_openings(tmp_path):
         Ledger(tmp_path / "r.db", total=Budget(1), rule="renyi")
 
 
+def test_several_runs_are_booked_together_or_not_at_all(tmp_path):
+    ledger = Ledger(tmp_path / "r.db", total=Budget(1.5, 1e-6))
+    runs = [(run_of(b), b) for b in (Budget(1, 1e-7), Budget(0.9, 1e-7))]
+    with pytest.raises(BudgetError):
+        ledger.charge_all(runs)
+    assert ledger.charges == []
+
+
+def test_odd_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Ledger(":memory:", total=Budget(1))
+    assert (tmp_path / ":memory:").exists()
+    Ledger("a?mode=ro.db", total=Budget(1))
+    assert (tmp_path / "a?mode=ro.db").exists()
+    (tmp_path / "junk.db").write_text("this is no database, but it is long enough to be read")
+    for path in ("no/such/folder.db", ".", "junk.db"):
+        with pytest.raises(InvalidArgument, match="ledger"):
+            Ledger(path, total=Budget(1))
+
+
 def test_a_run_must_be_what_it_declares(tmp_path):
     ledger = Ledger(tmp_path / "r.db", total=Budget(3, 1e-6))
     with pytest.raises(BudgetError, match="more than"):

@@ -1,5 +1,7 @@
 """Variational fits end to end: against exact posteriors, and what they say of themselves."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -266,6 +268,63 @@ def test_settings_that_cannot_work_are_refused_early(tmp_path):
         with pytest.raises(InvalidArgument, match=word):
             fit(model, ROWS, Budget(1, 1e-5), ledger=ledger)
     assert ledger.charges == []
+
+
+def test_faults_are_said_before_the_charge(tmp_path):
+    """A branch on a row, a callback, a float number of steps: nothing is spent on them."""
+    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-4))
+
+    def branching(p, row):
+        return p["w"][0] if row["y"] > 0 else -p["w"][1]
+
+    def printing(p, row):
+        jax.debug.print("{}", row["y"])
+        return -((row["y"] - p["w"][0]) ** 2)
+
+    for likelihood, error in ((branching, InvalidArgument), (printing, BoundaryError)):
+        model = Model(
+            parameters={"w": Parameter((2,))},
+            log_prior=lambda p: -jnp.sum(p["w"] ** 2),
+            log_likelihood=likelihood,
+        )
+        with pytest.raises(error):
+            fit(model, ROWS, Budget(1, 1e-5), ledger=ledger)
+    assert ledger.charges == []
+    with pytest.raises(InvalidArgument, match="seed"):
+        fit_many(linear_model(), [ROWS] * 2, [Budget(1, 1e-5)] * 2, ledger=ledger, seeds=[1])
+    assert ledger.charges == []
+    quick = Variational(num_steps=20.0, learning_rate=jnp.float32(0.1))
+    fit(linear_model(), ROWS, Budget(1, 1e-5), quick, ledger=ledger)
+    assert len(ledger.charges) == 1
+
+
+def test_reset_does_not_restart_the_schedule():
+    settings = {"num_steps": 400, "sampling_rate": 0.5, "clip": 50.0}
+    late = []
+    for reset_every in (None, 100):
+        method = Variational(reset_every=reset_every, **settings)
+        trace = fit_without_privacy(linear_model(), ROWS, method).trace["mean"]
+        late.append(np.abs(np.diff(trace[-20:], axis=0)).max())
+    assert late[1] < 5 * late[0]
+
+
+def test_rows_held_by_a_guide_or_a_support_are_refused():
+    @dataclasses.dataclass(frozen=True)
+    class Leaking(MeanField):
+        data: object = None
+
+    with pytest.raises(BoundaryError, match="data"):
+        fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(guide=Leaking(data=X)))
+
+
+def test_public_constants_are_allowed():
+    model = Model(
+        parameters={"w": Parameter((2,))},
+        log_prior=lambda p, c: -0.5 * jnp.sum((p["w"] / c["scale"]) ** 2),
+        log_likelihood=lambda p, row, _: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
+        constants={"scale": np.array([1.0, 2.0])},
+    )
+    assert fit(model, ROWS, Budget(1, 1e-5), Variational(num_steps=20)).privacy.is_private
 
 
 def test_rows_in_the_model_are_refused():

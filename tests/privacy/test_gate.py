@@ -1,5 +1,7 @@
 """The gate from outside: what it adds, what it bounds, and what it refuses."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy import gate as gate_module
+from tacit.privacy.bound import on_lattice
 from tacit.privacy.gate import Gate, NoisySums, run
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
@@ -128,13 +131,13 @@ def test_blocks_do_not_repeat_noise():
     """Two runs of different block lengths both have noise of the right size and no repeats."""
     for block in (7, 400):
         out = released(rows(BASE), plan(), block=block)
-        assert len(np.unique(out[:, 0])) == 400
+        assert len(np.unique(out, axis=0)) == 400
 
 
 def test_wide_lattice_agrees():
     """Past 2^14 units sums take 64 bits; the answer is the same but for the noise."""
     many = np.tile([[1.0, 0, 0]], (40_000, 1))
-    settings = plan(num_steps=3, batch_bound=2**17, noise_multiplier=0.1)
+    settings = plan(num_steps=3, batch_bound=2**25, noise_multiplier=0.1)
     assert settings.lattice.wide
     assert not plan().lattice.wide
     out = released(rows(many), settings)
@@ -152,6 +155,8 @@ def test_lattice_depends_on_public_numbers_only():
 
 def test_too_coarse_a_lattice_is_refused():
     with pytest.raises(InvalidArgument, match="coarse"):
+        plan(noise_multiplier=1e18)
+    with pytest.raises(InvalidArgument, match="too long"):
         plan(dimension=10**9)
 
 
@@ -289,7 +294,85 @@ def captures_numpy(state, _, release):
     return state, release.noisy_sum(lambda _, row: row["x"] + NUMPY.sum(axis=0) * NUMPY[0], ())
 
 
+def prints_inside(state, _, release):
+    def per_row(_, row):
+        jax.debug.print("{}", row["x"])
+        return row["x"]
+
+    return state, release.noisy_sum(per_row, ())
+
+
+def calls_back_inside(state, _, release):
+    def per_row(_, row):
+        shape = jax.ShapeDtypeStruct((3,), jnp.float32)
+        return jax.pure_callback(lambda v: v, shape, row["x"], vmap_method="sequential")
+
+    return state, release.noisy_sum(per_row, ())
+
+
+@jax.custom_batching.custom_vmap
+def meets_others(x):
+    return x
+
+
+@meets_others.def_vmap
+def _(size, _batched, x):
+    return jnp.broadcast_to(x.sum(axis=0), x.shape), True
+
+
+def custom_batching(state, _, release):
+    return state, release.noisy_sum(lambda _, row: meets_others(row["x"]), ())
+
+
+def mutable_reference(state, _, release):
+    ref = jax.new_ref(jnp.zeros(3))
+    ref[...] = release._batch.rows["x"][0]
+    return state + ref[...], release.noisy_sum(value, ())
+
+
+def other_lattice(state, _, release):
+    finer = dataclasses.replace(release._lattice, batch_bound=1)
+    return state, gate_module.Release(release._batch, finer).noisy_sum(value, ())
+
+
+@jax.jit
+def jitted_with_global(x):
+    return x + CAPTURED.sum(axis=0)
+
+
+def captures_through_jit(state, _, release):
+    return state, release.noisy_sum(lambda _, row: jitted_with_global(row["x"]), ())
+
+
+class Holder:
+    def __init__(self):
+        self.data = NUMPY
+
+    def __call__(self, _, row):
+        return row["x"] + self.data.mean(axis=0) * np.float32(2)
+
+
+def captures_in_an_object(state, _, release):
+    return state, release.noisy_sum(HOLDER, ())
+
+
+HOLDER = Holder()
+LISTED = BASE[:, 0].tolist()
+
+
+def captures_a_list(state, _, release):
+    return state + sum(LISTED), release.noisy_sum(value, ())
+
+
 BAD = [
+    prints_inside,
+    calls_back_inside,
+    custom_batching,
+    mutable_reference,
+    other_lattice,
+    captures_through_jit,
+    captures_in_an_object,
+    captures_a_list,
     twice,
     hidden_in_jit,
     never,
@@ -317,6 +400,68 @@ def test_refused_before_anything_is_read(step, monkeypatch):
     monkeypatch.setattr(gate_module, "poisson_batches", None)  # would fail if reached
     with pytest.raises(BoundaryError):
         released(rows(BASE), plan(num_steps=2), step=step)
+
+
+def test_the_program_that_runs_is_the_one_that_was_walked():
+    """A step that behaves at width one, and leaks at the width it runs at."""
+
+    def leaks_when_wide(state, _, release):
+        total = release.noisy_sum(value, ())
+        batch = release._batch
+        return state, total + batch.rows["x"].sum(axis=0) if len(batch.present) > 1 else total
+
+    def tells_the_width(state, _, release):
+        return state, (release.noisy_sum(value, ()), jnp.zeros(len(release._batch.present)))
+
+    for step in (leaks_when_wide, tells_the_width):
+        with pytest.raises(BoundaryError):
+            released(rows(BASE), plan(num_steps=2), step=step)
+
+
+def test_shared_randomness_gives_different_noise():
+    shared = Randomness()
+    gates = [Gate(rows(BASE), plan(num_steps=50), shared) for _ in range(2)]
+    _, out = run(gates, just_release, jnp.zeros((2, 3)), lambda _, n: np.zeros((n, 2), np.float32))
+    assert np.abs(out[:, 0] - out[:, 1]).mean() > 1
+
+
+def test_forked_randomness_is_refused(monkeypatch):
+    made_before = Randomness()
+    monkeypatch.setattr("tacit.privacy.noise.os.getpid", lambda: -1)
+    with pytest.raises(BoundaryError, match="fork"):
+        made_before.words(1)
+
+
+@pytest.mark.parametrize("clip", [1e-19, 1e-6, 1.0, 1e15])
+@pytest.mark.parametrize("dimension", [2, 1000])
+def test_no_unit_exceeds_the_bound(clip, dimension):
+    """Whatever its size, and however small the clip, in exact integer arithmetic."""
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 0.999999, 1.0, 1.000001, 50.0, 1e10):
+        direction = rng.standard_cauchy((40, dimension))
+        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        vectors = jnp.asarray(direction * size * clip, jnp.float32)
+        units = jax.vmap(lambda v: on_lattice(v, jnp.float32(clip), 8192))(vectors)
+        squared = (np.asarray(units, dtype=object) ** 2).sum(axis=1)
+        assert max(squared) <= 8192**2
+
+
+def test_large_batches_do_not_wrap_by_default():
+    settings = NoisySums(
+        sampling_rate=1.0, num_steps=1, clip=1.0, noise_multiplier=0.1, dimension=3
+    )
+    out = released(rows(np.tile([[2.0, 0, 0]], (100_000, 1))), settings)
+    assert out[0, 0] == pytest.approx(100_000, rel=1e-3)
+
+
+def test_odd_columns_are_taken_quietly(recwarn):
+    odd = Rows({"f": [1e300, 1.0], "i": np.array([2**40, -(2**40)]), "b": [True, False]})
+    fields, _ = odd.device_fields()
+    assert not recwarn.list
+    assert np.isinf(fields["f"][0])
+    assert fields["i"].tolist() == [2**31 - 1, -(2**31)]
+    people = Rows.by_person({"x": [1.0, 2.0, 3.0]}, [1.0, np.nan, np.nan], most_rows=2)
+    assert people.count == 3  # a row without a person is its own
 
 
 def test_gradient_through_a_release_is_refused():

@@ -12,6 +12,7 @@ A run is charged in full, in one transaction, before its first read. Nothing is 
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,8 +96,13 @@ class Ledger:
         if total is None and not self.path.exists():
             raise InvalidArgument(f"There is no ledger at {self.path}; name a total to open one.")
         self._engine = _engine(self.path)
-        with self._engine.begin() as connection:
-            self._open(connection, total, unit, rule)
+        try:
+            with self._engine.begin() as connection:
+                self._open(connection, total, unit, rule)
+        except sa.exc.DBAPIError as error:
+            raise InvalidArgument(
+                f"{self.path} cannot be used as a ledger: {error.orig}."
+            ) from error
         self.total: Budget
         self.unit: str
         self.rule: Rule
@@ -146,6 +152,17 @@ class Ledger:
 
         ``budget`` is what the run was calibrated to; it must cover the event.
         """
+        self.charge_all([(event, budget)], label)
+
+    def charge_all(self, runs: Sequence[tuple[DpEvent, Budget]], label: str = "") -> None:
+        """Books several runs, all or none."""
+        lines = [self._line(event, budget, label) for event, budget in runs]
+        with self._engine.begin() as connection:  # BEGIN IMMEDIATE: nobody else may write
+            for (_, budget), line in zip(runs, lines, strict=True):
+                self._admit(connection, budget, line["divergence"])
+                connection.execute(sa.insert(_CHARGES).values(**line))
+
+    def _line(self, event: DpEvent, budget: Budget, label: str) -> dict[str, Any]:
         if budget.adjacency != self.total.adjacency:
             raise BudgetError(
                 f"This ledger counts under {self.total.adjacency}, the run under "
@@ -158,18 +175,14 @@ class Ledger:
         if self.rule == "renyi":
             orders = np.array([self._order])
             divergence = float(renyi.divergence(event, orders, budget.adjacency)[0])
-        with self._engine.begin() as connection:  # BEGIN IMMEDIATE: nobody else may write
-            self._admit(connection, budget, divergence)
-            connection.execute(
-                sa.insert(_CHARGES).values(
-                    time=datetime.now(UTC).isoformat(timespec="seconds"),
-                    label=label,
-                    epsilon=budget.epsilon,
-                    delta=budget.delta,
-                    divergence=divergence,
-                    event=repr(event),
-                )
-            )
+        return {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "label": label,
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+            "divergence": divergence,
+            "event": repr(event),
+        }
 
     def _admit(self, connection: sa.Connection, budget: Budget, divergence: float) -> None:
         epsilon, delta, sum_of_divergences = self._sums(connection)
@@ -241,16 +254,15 @@ def _order(total: Budget) -> float:
 
 
 def _engine(path: Path) -> sa.Engine:
-    try:
-        engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": 60})
-    except sa.exc.SQLAlchemyError as error:
-        raise InvalidArgument(f"No ledger can be kept at {path}: {error}.") from error
+    address = sa.URL.create("sqlite", database=str(path.resolve()))
+    engine = sa.create_engine(address, connect_args={"timeout": 60})
 
     # SQLAlchemy's recipe for SQLite: it must not begin transactions of its own accord.
     @sa.event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
-        connection.execute("PRAGMA synchronous=FULL")  # on disk before commit returns
+        # On disk, its journal's removal too, before commit returns.
+        connection.execute("PRAGMA synchronous=EXTRA")
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:

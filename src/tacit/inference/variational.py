@@ -7,7 +7,7 @@ no row, so they are added after the noise and are not clipped.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -22,7 +22,8 @@ from tacit.errors import InvalidArgument
 from tacit.inference.convergence import settled_from
 from tacit.inference.guides import Guide, MeanField, flat_size
 from tacit.models.model import Model
-from tacit.privacy.gate import Gate, NoisySums, Release, run
+from tacit.privacy.check import refuse_captured
+from tacit.privacy.gate import Gate, NoisySums, Release, check, run
 
 OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
     "adam": optax.adam,
@@ -58,9 +59,14 @@ class Variational:
     learning_rate: float | optax.Schedule | None = None
     reset_every: int | None = None
     average: bool = True
-    batch_bound: int = 2**13
+    batch_bound: int = 2**17
 
     def __post_init__(self) -> None:
+        # Whole and plain numbers, so that a plan can be compared and compiled once.
+        object.__setattr__(self, "num_steps", _validate.count("num_steps", self.num_steps))
+        if self.learning_rate is not None and not callable(self.learning_rate):
+            rate = _validate.positive("learning_rate", self.learning_rate)
+            object.__setattr__(self, "learning_rate", rate)
         _validate.choice("gradient", self.gradient, ("aligned", "joint"))
         _validate.count("num_draws", self.num_draws)
         if self.gradient == "aligned" and self.num_draws > 1:
@@ -70,8 +76,6 @@ class Variational:
             )
         if isinstance(self.optimiser, str):
             _validate.choice("optimiser", self.optimiser, OPTIMISERS)
-        if self.learning_rate is not None and not callable(self.learning_rate):
-            _validate.positive("learning_rate", self.learning_rate)
         if self.reset_every is not None:
             _validate.count("reset_every", self.reset_every)
 
@@ -108,6 +112,22 @@ class VariationalFit(NamedTuple):
     averaged: bool
 
 
+def check_fit(method: Variational, model: Model, gate: Gate) -> None:
+    """Raises what `fit_guides` would raise of the model, without reading a row."""
+    supports = [parameter.support for parameter in model.parameters.values()]
+    settings = (method.guide, method.optimiser, method.learning_rate, supports)
+    for function in (model.log_prior, model.log_likelihood):
+        refuse_captured(function, settings)
+    draws = method.num_draws, method.guide.noise_size(model.dimension)
+    check(_step(method, model), _start(method, model), (jnp.zeros(draws), np.bool_(0)), gate)
+
+
+def _start(method: Variational, model: Model) -> Any:
+    start = method.guide.start(model.dimension)
+    memory = method.transformation().init(start)
+    return start, memory, jax.tree.map(jnp.asarray, model.constants)
+
+
 def fit_guides(
     method: Variational,
     model: Model,
@@ -116,9 +136,7 @@ def fit_guides(
     progress: Callable[[int], None] | None = None,
 ) -> list[VariationalFit]:
     """One fit for each gate, side by side in one compiled program."""
-    optimiser = method.transformation()
-    start = method.guide.start(model.dimension)
-    state = (start, optimiser.init(start), jax.tree.map(jnp.asarray, model.constants))
+    state = _start(method, model)
     states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(gates)), state)
     draws = method.num_draws, method.guide.noise_size(model.dimension)
 
@@ -157,12 +175,17 @@ def _step(method: Variational, model: Model) -> Callable[[Any, Any, Release], tu
         gradient = jax.tree.map(lambda a, b: -(a + b), from_rows, jax.grad(public)(params))
         if method.reset_every is not None:
             fresh = optimiser.init(params)
-            memory = jax.tree.map(lambda new, old: jnp.where(reset, new, old), fresh, memory)
+            memory = jax.tree.map(partial(_renewed, reset), fresh, memory)
         updates, memory = optimiser.update(gradient, memory, params)
         params = optax.apply_updates(params, updates)
         return (params, memory, constants), params
 
     return step
+
+
+def _renewed(reset: jax.Array, fresh: jax.Array, old: jax.Array) -> jax.Array:
+    """What an optimiser has gathered starts anew; its count of steps, for schedules, goes on."""
+    return old if jnp.issubdtype(old.dtype, jnp.integer) else jnp.where(reset, fresh, old)
 
 
 def _aligned(

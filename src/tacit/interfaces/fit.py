@@ -14,9 +14,8 @@ import numpy as np
 from tacit.accounting import Budget, calibrate
 from tacit.accounting.ledger import Ledger
 from tacit.errors import BudgetError, Interrupted, InvalidArgument
-from tacit.inference.variational import Variational, VariationalFit, fit_guides
+from tacit.inference.variational import Variational, VariationalFit, check_fit, fit_guides
 from tacit.models.model import Model
-from tacit.privacy.check import refuse_captured
 from tacit.privacy.gate import Gate, NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
@@ -58,24 +57,26 @@ def fit_many(
 ) -> list[Posterior]:
     """Several fits in one compiled program, each with its own rows, budget and charge."""
     method = method or Variational()
-    if len(rows) != len(budgets):
-        raise InvalidArgument("Pass one budget for each fit.")
-    _refuse_early(model, method, rows[0])
+    seeds = [None] * len(rows) if seeds is None else seeds
+    if not rows or not (len(rows) == len(budgets) == len(seeds)):
+        raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
+    sources = [Randomness(seed) for seed in seeds]
     plans = [_calibrated(model, method, budget) for budget in budgets]
-    for plan, budget, each in zip(plans, budgets, rows, strict=True):
-        if ledger is not None:
+    gates = [Gate(r, p, s) for r, p, s in zip(rows, plans, sources, strict=True)]
+    for gate, each in zip(gates, rows, strict=True):
+        _refuse_early(model, method, each, gate)
+    if ledger is not None:
+        for each in rows:
             if each.unit != ledger.unit:
                 raise BudgetError(
                     f"The ledger protects a {ledger.unit}; these rows are grouped by {each.unit}."
                 )
-            ledger.charge(plan.event, budget, label="variational fit")
+        runs = [(plan.event, budget) for plan, budget in zip(plans, budgets, strict=True)]
+        ledger.charge_all(runs, label="variational fit")
     statements = [
-        _statement(plan, budget, each.unit, seed, ledger)
-        for plan, budget, each, seed in zip(
-            plans, budgets, rows, seeds or [None] * len(rows), strict=True
-        )
+        _statement(gate, budget, ledger) for gate, budget in zip(gates, budgets, strict=True)
     ]
-    return _run(model, method, rows, plans, statements, seeds, progress)
+    return _run(model, method, gates, sources, statements, progress)
 
 
 def fit_without_privacy(
@@ -83,8 +84,9 @@ def fit_without_privacy(
 ) -> Posterior:
     """The same fit without noise, for comparison only. Its result says that it is not private."""
     method = method or Variational()
-    _refuse_early(model, method, rows)
-    plan = method.plan(model, 0.0)
+    source = Randomness(seed)
+    gate = Gate(rows, method.plan(model, 0.0), source)
+    _refuse_early(model, method, rows, gate)
     statement = PrivacyStatement(
         event=None,
         delta=0.0,
@@ -94,7 +96,7 @@ def fit_without_privacy(
         seeded=True,
         ledger="",
     )
-    return _run(model, method, [rows], [plan], [statement], [seed], progress=False)[0]
+    return _run(model, method, [gate], [source], [statement], progress=False)[0]
 
 
 def _calibrated(model: Model, method: Variational, budget: Budget) -> NoisySums:
@@ -104,17 +106,21 @@ def _calibrated(model: Model, method: Variational, budget: Budget) -> NoisySums:
     return method.plan(model, noise)
 
 
-def _refuse_early(model: Model, method: Variational, rows: Rows) -> None:
+def _refuse_early(model: Model, method: Variational, rows: Rows, gate: Gate) -> None:
     """Tries the model on a made-up row: what cannot work is said before anything is charged."""
-    for function in (model.log_prior, model.log_likelihood):
-        refuse_captured(function)
     start = method.guide.start(model.dimension)["mean"]
+    row = rows.made_up_row()
     for name, density in (
-        ("log_likelihood", lambda v: model.row_density(v, rows.made_up_row(), model.constants)),
-        ("log_prior", lambda v: model.prior_density(v, model.constants)),
+        ("log_likelihood", model.row_density),
+        ("log_prior", lambda vector, _, constants: model.prior_density(vector, constants)),
     ):
         try:
-            shape = jax.eval_shape(density, start)
+            shape = jax.eval_shape(density, start, row, model.constants)
+        except jax.errors.ConcretizationTypeError as error:
+            raise InvalidArgument(
+                f"{name} decides something in Python by a value that differs from row to row; "
+                "use jnp.where or jax.lax.select instead of if."
+            ) from error
         except KeyError as error:
             raise InvalidArgument(
                 f"{name} asks for {error}, but the columns are {', '.join(rows.names)} and the "
@@ -129,19 +135,17 @@ def _refuse_early(model: Model, method: Variational, rows: Rows) -> None:
             "log_prior is not finite at the start of the fit (zero, unconstrained); check the "
             "parameters' supports."
         )
+    check_fit(method, model, gate)
 
 
 def _run(
     model: Model,
     method: Variational,
-    rows: Sequence[Rows],
-    plans: Sequence[NoisySums],
+    gates: Sequence[Gate],
+    sources: Sequence[Randomness],
     statements: Sequence[PrivacyStatement],
-    seeds: Sequence[int | None] | None,
     progress: bool,
 ) -> list[Posterior]:
-    sources = [Randomness(seed) for seed in seeds or [None] * len(rows)]
-    gates = [Gate(r, p, s) for r, p, s in zip(rows, plans, sources, strict=True)]
     keys = [jax.random.key(int(s.child("model").words(1)[0] >> np.uint64(33))) for s in sources]
     try:
         fits = fit_guides(method, model, gates, keys, _bar(method.num_steps) if progress else None)
@@ -177,20 +181,18 @@ def _posterior(
     )
 
 
-def _statement(
-    plan: NoisySums, budget: Budget, unit: str, seed: int | None, ledger: Ledger | None
-) -> PrivacyStatement:
+def _statement(gate: Gate, budget: Budget, ledger: Ledger | None) -> PrivacyStatement:
     return PrivacyStatement(
-        event=plan.event,
+        event=gate.plan.event,
         delta=budget.delta,
         adjacency=budget.adjacency,
-        unit=unit,
+        unit=gate.unit,
         public=(
             "the model and its prior",
             "column names and shapes",
             "every setting of the method",
         ),
-        seeded=seed is not None,
+        seeded=gate.seeded,
         ledger="no durable ledger" if ledger is None else f"ledger: {ledger.left} left",
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -112,6 +112,8 @@ class Model:
     log_prior: Callable[..., jax.Array]
     log_likelihood: Callable[..., jax.Array]
     constants: Any = None
+
+    declared_public: ClassVar[tuple[str, ...]] = ("constants",)
 
     @cached_property
     def _layout(self) -> list[tuple[str, Parameter, int, int]]:

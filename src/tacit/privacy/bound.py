@@ -23,6 +23,10 @@ class Lattice:
     batch_bound: int
 
     def __post_init__(self) -> None:
+        if self.dimension > 2**20:
+            raise InvalidArgument(
+                f"A release of {self.dimension} numbers is too long for the clip's rounding margin."
+            )
         if self.points < 100 * math.sqrt(self.dimension):
             raise InvalidArgument(
                 f"With noise of {self.noise_std / self.clip:.3g} clips and {self.dimension} "
@@ -32,15 +36,17 @@ class Lattice:
 
     @property
     def wide(self) -> bool:
-        """Whether sums need 64 bits."""
-        return self.batch_bound + 16 * self.noise_std / self.clip > 2**14
+        """Whether sums need 64 bits, lest the lattice be too coarse."""
+        return self._fitting(2.0**30) < 500 * math.sqrt(self.dimension)
 
     @property
     def points(self) -> int:
         """Lattice points from zero to the clip: a power of two."""
+        return self._fitting(2.0**62 if self.wide else 2.0**30)
+
+    def _fitting(self, room: float) -> int:
         reach = self.batch_bound + 16 * self.noise_std / self.clip
-        room = 2.0**62 if self.wide else 2.0**30
-        return int(2 ** min(math.floor(math.log2(room / reach)), 20))
+        return int(2.0 ** min(math.floor(math.log2(room / reach)), 20))
 
     @property
     def grid(self) -> float:
@@ -54,17 +60,18 @@ class Lattice:
 
 
 def on_lattice(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
-    """One unit's vector, of norm at most `clip`, as integers of norm at most `points`.
+    """One unit's vector, clipped to norm `clip`, as integers of norm at most `points`.
 
     Order matters: a vector that is not finite, or whose squared norm is not, becomes zero;
     the rest is clipped a little below the bound so that float32 rounding cannot exceed it,
     truncated towards zero by the cast, and clamped. [bound-unit]
     """
-    squared = jnp.sum(vector * vector)
+    unit = vector / clip  # so that nothing depends on the clip's own size
+    squared = jnp.sum(unit * unit)
     finite = squared < jnp.inf  # false for NaN, too
     short = points * (1 - (vector.size + 8) * 2.0**-24)
-    scale = short / jnp.maximum(jnp.sqrt(squared), clip)
-    scaled = jnp.where(finite, vector, 0.0) * jnp.where(finite, scale, 0.0)
+    scale = short / jnp.maximum(jnp.sqrt(squared), 1.0)
+    scaled = jnp.where(finite, unit, 0.0) * jnp.where(finite, scale, 0.0)
     return jnp.clip(scaled.astype(jnp.int32), -points, points)
 
 
@@ -74,11 +81,13 @@ def add_up(
     """The sum of the units present, plus noise, as integers; then back to real numbers.
 
     Integers wrap around rather than round: that, like the final scaling, is a function of
-    (sum + noise) alone. [bound-sum]
+    (sum + noise) alone. Noise for a wide lattice comes in two parts of 31 bits. [bound-sum]
     """
     kept = jnp.where(present[:, None], units, 0)
     if not wide:
         return (kept.sum(axis=0, dtype=jnp.int32) + noise).astype(jnp.float32) * grid
     with jax.enable_x64(True):
-        total = kept.astype(jnp.int64).sum(axis=0) + noise
-        return (total.astype(jnp.float64) * grid.astype(jnp.float64)).astype(jnp.float32)
+        high, low = noise.astype(jnp.int64)
+        total = kept.astype(jnp.int64).sum(axis=0) + high * 2**31 + low
+        real: jax.Array = total.astype(jnp.float64) * grid.astype(jnp.float64)
+        return real.astype(jnp.float32)

@@ -4,46 +4,56 @@ Every value of the trace carries a label: a part of the batch as it came (which 
 the sampling mask, the noise, the clip, the grid), "rows" for anything computed from those,
 or nothing. The rules:
 
-- a release takes exactly the parts of the batch, in order, and arguments without a label;
-- each part of the noise is used once, by a release, and nothing else uses it;
+- a release takes exactly the parts of the batch, in order, arguments without a label, and the
+  plan's lattice; there is exactly one, not inside a loop or a branch, and it alone uses the noise;
 - what the step returns has no label;
-- there is exactly one release, not inside a loop or a branch, and no callback.
+- every operation, also inside the per-row function, is a plain one of JAX: no effects, no
+  callbacks, no references, no rules of its own for batching.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import getclosurevars
-from types import FunctionType
+from numbers import Number
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, Var, primitives
 
 from tacit.errors import BoundaryError
 
-_CALLS = {
-    "jit",
-    "pjit",
-    "closed_call",
-    "core_call",
-    "remat",
-    "checkpoint",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "custom_vjp_call_jaxpr",
-}
 _ROWS = "rows"
+# Operations that talk to other devices or to references; the rest of JAX's own list is plain.
+_NOT_PLAIN = {
+    "after_all", "all_gather", "all_to_all", "axis_index", "create_token", "dce_sink", "device_put",
+    "get", "pmax", "pmin", "ppermute", "psum", "ragged_all_to_all", "rng_uniform", "stage", "swap",
+}  # fmt: skip
+_PLAIN = {
+    each
+    for each in [*vars(primitives).values(), *vars(jax.lax).values()]
+    if isinstance(each, Primitive) and each.name not in _NOT_PLAIN
+}
+# Which of a few implementations of linear algebra this machine has; JAX does not export it.
+_PLATFORM = "platform_index"
+# Calls whose inputs and outputs are those of their body.
+_CALLS = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat2"}
+# Libraries whose own globals are not searched for rows.
+_LIBRARIES = ("jax", "numpy", "scipy", "optax", "numpyro", "tacit", "builtins", "math")
+_LONG = 16
 
 
-def check_trace(traced: ClosedJaxpr, labels: Sequence[str | None], release: str) -> None:
+def check_trace(
+    traced: ClosedJaxpr, labels: Sequence[str | None], release: Primitive, lattice: object
+) -> None:
     """Raises unless the trace, whose inputs have these labels, keeps the rules."""
-    found: list[str] = []
-    out = _walk(traced.jaxpr, labels, release, found)
-    if len(found) != 1:
+    walk = _Walk(release, lattice)
+    out = walk.through(traced.jaxpr, labels)
+    if walk.releases != 1:
         raise BoundaryError(
             f"A step must make exactly one release, which is what is charged; this one makes "
-            f"{len(found)}."
+            f"{walk.releases}."
         )
     if any(label is not None for label in out):
         raise BoundaryError(
@@ -52,46 +62,118 @@ def check_trace(traced: ClosedJaxpr, labels: Sequence[str | None], release: str)
         )
 
 
+class _Walk:
+    def __init__(self, release: Primitive, lattice: object) -> None:
+        self.releases = 0
+        self._release, self._lattice = release, lattice
+
+    def through(self, jaxpr: Jaxpr, labels: Sequence[str | None]) -> list[str | None]:
+        """Labels of the outputs, given those of the inputs."""
+        known: dict[Var, str | None] = dict(zip(jaxpr.invars, labels, strict=True))
+
+        def label(atom: Any) -> str | None:
+            return None if isinstance(atom, Literal) else known.get(atom)
+
+        for equation in jaxpr.eqns:
+            given = [label(atom) for atom in equation.invars]
+            out: Sequence[str | None]
+            if equation.primitive is self._release:
+                self._check_release(equation, given)
+                out = [None]
+            elif (body := _called(equation)) is not None:
+                _refuse_unless_plain(equation)
+                out = self.through(body, given)
+            else:
+                self._refuse_hidden(equation)
+                if "noise" in given:
+                    raise BoundaryError("The noise of a release is used outside it.")
+                touched = any(each is not None for each in given)
+                out = [_ROWS if touched else None] * len(equation.outvars)
+            known.update(zip(equation.outvars, out, strict=True))
+        return [label(atom) for atom in jaxpr.outvars]
+
+    def _check_release(self, equation: Any, given: Sequence[str | None]) -> None:
+        public = equation.params["public"]
+        if any(each is not None for each in given[:public]):
+            raise BoundaryError(
+                "An argument of the release is computed from rows; pass released or public values."
+            )
+        expected = [f"batch {i}" for i in range(len(given) - public - 4)]
+        if list(given[public:]) != [*expected, "present", "noise", "clip", "grid"]:
+            raise BoundaryError(
+                "The release must get its batch and its noise as the gate drew them."
+            )
+        if equation.params["lattice"] != self._lattice:
+            raise BoundaryError("The release must use the plan's lattice.")
+        self.releases += 1
+        for inner in _equations(equation.params["unit"]):
+            _refuse_unless_plain(inner)
+            if inner.primitive is self._release:
+                raise BoundaryError("A release cannot be made inside another.")
+
+    def _refuse_hidden(self, equation: Any) -> None:
+        _refuse_unless_plain(equation)
+        for body in _bodies(equation):
+            for inner in _equations(body):
+                if inner.primitive is self._release:
+                    raise BoundaryError(
+                        f"A release inside {equation.primitive.name} cannot be counted; call it "
+                        "once, in the step itself."
+                    )
+                _refuse_unless_plain(inner)
+
+
+def _refuse_unless_plain(equation: Any) -> None:
+    known = equation.primitive in _PLAIN or equation.primitive.name == _PLATFORM
+    if equation.effects or not known:
+        raise BoundaryError(
+            f"The operation {equation.primitive.name} is not one of the plain operations of JAX: "
+            "rows could leave by it, or meet in it. Leave out callbacks, printing, references and "
+            "custom batching rules."
+        )
+
+
+def _called(equation: Any) -> Jaxpr | None:
+    if equation.primitive.name not in _CALLS:
+        return None
+    for body in _bodies(equation):
+        if len(body.invars) == len(equation.invars):
+            return body
+    return None
+
+
+def _bodies(equation: Any) -> Iterator[Jaxpr]:
+    """The jaxprs among an equation's parameters."""
+    kinds = (ClosedJaxpr, Jaxpr)
+    for value in jax.tree.leaves(
+        list(equation.params.values()), is_leaf=lambda x: isinstance(x, kinds)
+    ):
+        if isinstance(value, kinds):
+            yield value.jaxpr if isinstance(value, ClosedJaxpr) else value
+
+
+def _equations(jaxpr: Jaxpr) -> Iterator[Any]:
+    """All equations, at any depth."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for body in _bodies(equation):
+            yield from _equations(body)
+
+
 def captured(first: ClosedJaxpr, second: ClosedJaxpr) -> bool:
     """Whether two traces of one function share constants: arrays it did not make itself."""
-    known = {_identity(value) for value in first.consts}
-    return any(_identity(value) in known for value in second.consts)
+    known = {_identity(value) for value in _constants(first)}
+    return any(_identity(value) in known for value in _constants(second))
 
 
-def refuse_captured(function: Callable[..., Any]) -> None:  # noqa: C901
-    """Raises if a function's source reaches an array outside itself, at any depth.
-
-    The trace alone cannot tell an array made inside from one that NumPy computed, while
-    tracing, from rows outside; the function's own closure and globals can.
-    """
-    seen: set[int] = set()
-
-    def visit(name: str, value: Any) -> None:  # noqa: C901
-        if id(value) in seen:
-            return
-        seen.add(id(value))
-        if isinstance(value, jax.core.Tracer):
-            return  # a value of the step itself, which the walk follows
-        if isinstance(value, np.ndarray | jax.Array) or hasattr(value, "__dataframe__"):
-            raise BoundaryError(
-                f"{function.__name__} uses {name}, an array from outside itself, which could "
-                "hold rows. Pass it as one of the model's public constants."
-            )
-        if isinstance(value, partial):
-            visit(name, (value.func, value.args, value.keywords))
-        elif isinstance(value, Mapping):
-            for key, each in value.items():
-                visit(f"{name}[{key!r}]", each)
-        elif isinstance(value, list | tuple):
-            for each in value:
-                visit(name, each)
-        elif isinstance(value, FunctionType):
-            visit(name, value.__defaults__ or ())
-            found = getclosurevars(value)
-            for inner, each in {**found.nonlocals, **found.globals}.items():
-                visit(inner, each)
-
-    visit(getattr(function, "__name__", "the function"), function)
+def _constants(traced: ClosedJaxpr) -> Iterator[Any]:
+    yield from traced.consts
+    for equation in _equations(traced.jaxpr):
+        for value in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: isinstance(x, ClosedJaxpr)
+        ):
+            if isinstance(value, ClosedJaxpr):
+                yield from value.consts
 
 
 def _identity(value: Any) -> int:
@@ -100,74 +182,71 @@ def _identity(value: Any) -> int:
     return int(np.asarray(value).__array_interface__["data"][0])
 
 
-def _walk(
-    jaxpr: Jaxpr, labels: Sequence[str | None], release: str, found: list[str]
-) -> list[str | None]:
-    known: dict[Var, str | None] = dict(zip(jaxpr.invars, labels, strict=True))
+def refuse_captured(function: Callable[..., Any], *more: Any) -> None:
+    """Raises if a function, or anything it reaches, holds an array from outside itself.
 
-    def label(atom: Any) -> str | None:
-        return None if isinstance(atom, Literal) else known.get(atom)
-
-    for equation in jaxpr.eqns:
-        given = [label(atom) for atom in equation.invars]
-        name = equation.primitive.name
-        if name == release:
-            _check_release(equation, given, found)
-            out: Sequence[str | None] = [None]
-        elif inner := _called(equation):
-            out = _walk(inner, given, release, found)
-        else:
-            _refuse_hidden(equation, name, release)
-            if any(each == "noise" for each in given):
-                raise BoundaryError("The noise of a release is used outside it.")
-            touched = any(each is not None for each in given)
-            out = [_ROWS if touched else None] * len(equation.outvars)
-        known.update(zip(equation.outvars, out, strict=True))
-    return [label(atom) for atom in jaxpr.outvars]
+    The trace alone cannot tell an array made inside from one that NumPy computed, while
+    tracing, from rows outside; closures, globals, attributes and defaults can. A lone number
+    computed from rows beforehand cannot be told from a public one: that is up to its author.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    _Search(name).visit(name, (function, *more))
 
 
-def _check_release(equation: Any, given: Sequence[str | None], found: list[str]) -> None:
-    public = equation.params["public"]
-    if any(each is not None for each in given[:public]):
-        raise BoundaryError(
-            "An argument of the release is computed from rows; pass released or public values."
-        )
-    expected = [f"batch {i}" for i in range(len(given) - public - 4)]
-    if list(given[public:]) != [*expected, "present", "noise", "clip", "grid"]:
-        raise BoundaryError("The release must get its batch and its noise as the gate drew them.")
-    if "noise" in found:
-        raise BoundaryError("The noise of one release is used for a second.")
-    found.append("noise")
+class _Search:
+    """Looks for arrays in whatever a function can reach."""
 
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._seen: set[int] = set()
 
-def _called(equation: Any) -> Jaxpr | None:
-    """The body of a plain call, whose inputs and outputs match those of the equation."""
-    if equation.primitive.name not in _CALLS:
-        return None
-    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        body = equation.params.get(key)
-        body = body.jaxpr if isinstance(body, ClosedJaxpr) else body
-        if isinstance(body, Jaxpr) and len(body.invars) == len(equation.invars):
-            return body
-    return None
-
-
-def _refuse_hidden(equation: Any, name: str, release: str) -> None:
-    if "callback" in name or name in {"infeed", "outfeed", "debug_print"}:
-        raise BoundaryError(f"A step may not call back to Python ({name}): rows could leave by it.")
-    for body in jax.tree.leaves(
-        list(equation.params.values()), is_leaf=lambda x: isinstance(x, ClosedJaxpr | Jaxpr)
-    ):
-        if isinstance(body, ClosedJaxpr | Jaxpr) and _mentions(body, release):
+    def visit(self, name: str, value: Any) -> None:
+        if id(value) in self._seen or isinstance(value, jax.core.Tracer | ModuleType | type):
+            return  # a tracer is a value of the step itself, which the walk follows
+        self._seen.add(id(value))
+        if self._is_array(value):
             raise BoundaryError(
-                f"A release inside {name} cannot be counted; call it once, in the step itself."
+                f"{self._owner} uses {name}, an array from outside itself, which could hold rows. "
+                "Pass it as one of the model's public constants."
             )
+        for inner, each in self._inside(name, value):
+            self.visit(inner, each)
 
-
-def _mentions(body: Any, release: str) -> bool:
-    jaxpr = body.jaxpr if isinstance(body, ClosedJaxpr) else body
-    for equation in jaxpr.eqns:
-        _refuse_hidden(equation, equation.primitive.name, release)
-        if equation.primitive.name == release:
+    @staticmethod
+    def _is_array(value: Any) -> bool:
+        if isinstance(value, np.ndarray | jax.Array) or hasattr(value, "__dataframe__"):
             return True
-    return False
+        if isinstance(value, list | tuple) and len(value) > _LONG:
+            return all(isinstance(each, Number) for each in value)
+        return False
+
+    def _inside(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: C901
+        if isinstance(value, Mapping):
+            yield from ((f"{name}[{key!r}]", each) for key, each in value.items())
+        elif isinstance(value, list | tuple | set):
+            yield from ((name, each) for each in value)
+        elif isinstance(value, partial):
+            yield from ((name, each) for each in (value.func, value.args, value.keywords))
+        elif isinstance(value, MethodType):
+            yield from ((name, each) for each in (value.__func__, value.__self__))
+        elif isinstance(value, FunctionType):
+            yield name, (value.__defaults__, value.__kwdefaults__)
+            yield from getclosurevars(value).nonlocals.items()
+            if not (value.__module__ or "").startswith(_LIBRARIES):
+                for each in _names(value.__code__):
+                    yield each, value.__globals__.get(each)
+        elif hasattr(value, "__wrapped__"):  # jax.jit and other wrappers
+            yield name, value.__wrapped__
+        elif hasattr(value, "__dict__"):
+            declared = getattr(type(value), "declared_public", ())
+            for key, each in vars(value).items():
+                if key not in declared:
+                    yield f"{name}.{key}", each
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Global names that a function's code, or code nested in it, mentions."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

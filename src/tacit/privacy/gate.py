@@ -49,7 +49,7 @@ class NoisySums:
     clip: float
     noise_multiplier: float | tuple[tuple[float, int], ...]
     dimension: int
-    batch_bound: int = 2**13
+    batch_bound: int = 2**17
 
     def __post_init__(self) -> None:
         _validate.rate("sampling_rate", self.sampling_rate)
@@ -57,6 +57,9 @@ class NoisySums:
         _validate.positive("clip", self.clip)
         _validate.count("dimension", self.dimension)
         _validate.count("batch_bound", self.batch_bound)
+        for scale, steps in self.phases:
+            _validate.non_negative("noise_multiplier", scale)
+            _validate.count("the steps of a phase", steps)
         if sum(steps for _, steps in self.phases) != self.num_steps:
             raise InvalidArgument("The steps of the noise schedule must add up to num_steps.")
         _ = self.lattice  # refuses a lattice that would be too coarse
@@ -113,17 +116,17 @@ class Release:
         refuse_captured(per_row)
 
         def per_unit(arguments: Any, rows: Any, row_present: jax.Array | None) -> jax.Array:
-            if row_present is None:
-                return per_row(arguments, rows)  # zeroed on the lattice if not finite
+            if row_present is None:  # zeroed on the lattice if not finite
+                return per_row(arguments, rows).astype(jnp.float32)
             vectors = jax.vmap(lambda row: _finite(per_row(arguments, row)))(rows)
             return jnp.where(row_present[:, None], vectors, 0).sum(axis=0)
 
         unit = jax.tree.map(lambda leaf: leaf[0], (batch.rows, batch.row_present))
         traced, shape = jax.make_jaxpr(per_unit, return_shape=True)(arguments, *unit)
-        if shape.shape != (lattice.dimension,) or shape.dtype != jnp.float32:
+        if shape.shape != (lattice.dimension,):
             raise BoundaryError(
-                f"The plan releases {lattice.dimension} float32 numbers a step, but a row's "
-                f"contribution has shape {shape.shape} and type {shape.dtype}."
+                f"The plan releases {lattice.dimension} numbers a step, but a row's contribution "
+                f"has shape {shape.shape}."
             )
         public = [*traced.consts, *jax.tree.leaves(arguments)]
         private = jax.tree.leaves((batch.rows, batch.row_present))
@@ -144,6 +147,7 @@ class Release:
 
 def _finite(vector: jax.Array) -> jax.Array:
     """A row whose contribution is not finite contributes nothing."""
+    vector = vector.astype(jnp.float32)
     return jnp.where(jnp.isfinite(vector).all(), vector, 0.0)
 
 
@@ -217,7 +221,10 @@ class Gate:
                 drawn = rounded_normals(self._noise, std, inside * plan.dimension)
                 parts.append(drawn.reshape(inside, plan.dimension))
             begin += length
-        return np.concatenate(parts).astype(np.int64 if lattice.wide else np.int32)
+        noise = np.concatenate(parts)
+        if not lattice.wide:
+            return noise.astype(np.int32)
+        return np.stack([noise >> 31, noise & (2**31 - 1)], axis=1).astype(np.int32)
 
 
 def run(
@@ -241,13 +248,13 @@ def run(
     units = [gate._rows.count for gate in gates]  # noqa: SLF001
     one = jax.tree.map(lambda leaf: leaf[0], states)
     example = jax.tree.map(lambda leaf: leaf[0, 0], inputs(0, 1))
-    check(step, one, example, gates[0])
+    expected = check(step, one, example, gates[0])
     alone = len(gates) == 1  # then rows are not copied, not even to add an axis
     stacked = fields[0] if alone else jax.tree.map(lambda *leaves: _stack(leaves), *fields)
     clips = jnp.array([gate.plan.clip for gate in gates], jnp.float32)
     grids = jnp.array([gate.plan.lattice.grid for gate in gates], jnp.float32)
     capacity = max(usual_capacity(plan.sampling_rate, count) for count in units)
-    chunk = _compiled(step, plan.lattice, alone=alone)
+    chunk = _compiled(step, plan.lattice, expected, alone=alone)
     outputs = []
     for start in range(0, plan.num_steps, block):
         steps = min(block, plan.num_steps - start)
@@ -257,12 +264,10 @@ def run(
         ]
         width = max(batches.indices.shape[1] for batches in drawn)
         noise = np.stack([gate._noise_block(start, steps) for gate in gates], axis=1)  # noqa: SLF001
-        with jax.enable_x64(plan.lattice.wide):
-            on_device = jnp.asarray(noise)
         indices = np.stack([_widen(batches.indices, width) for batches in drawn], axis=1)
         present = np.stack([_widen(batches.present, width) for batches in drawn], axis=1)
         states, out = chunk(
-            stacked, clips, grids, states, (indices, present, on_device, inputs(start, steps))
+            stacked, clips, grids, states, (indices, present, noise, inputs(start, steps))
         )
         outputs.append(jax.tree.map(np.asarray, out))
         if progress is not None:
@@ -270,51 +275,69 @@ def run(
     return states, jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
 
 
-def check(step: Step, state: Any, example: Any, gate: Gate) -> None:
-    """Traces a step on shapes alone and proves that it keeps the rules of `check`. [gate-check]"""
+def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
+    """Traces a step on made-up values and proves that it keeps the rules of `check`.
+
+    Returns the shapes of what it returns, which must not depend on the batch. [gate-check]
+    """
     lattice = gate.plan.lattice
     made_up = {name: value[None] for name, value in gate._rows.made_up_unit().items()}  # noqa: SLF001
     present = gate._rows.made_up_presence()  # noqa: SLF001
     rows = (made_up, None if present is None else present[None])
-    noise = np.zeros(lattice.dimension, np.int64 if lattice.wide else np.int32)
-    scalar, mask = np.float32(1), np.zeros(1, np.bool_)
-
-    def traced() -> ClosedJaxpr:
-        def whole(state: Any, given: Any, batch: _Batch) -> Any:
-            return step(state, given, Release(batch, lattice))
-
-        with jax.enable_x64(lattice.wide):
-            return jax.make_jaxpr(whole)(state, example, _Batch(*rows, mask, noise, scalar, scalar))
-
+    noise = np.zeros((2, lattice.dimension) if lattice.wide else lattice.dimension, np.int32)
+    batch = _Batch(*rows, np.zeros(1, np.bool_), noise, np.float32(1), np.float32(1))
     refuse_captured(step)
-    first, second = traced(), traced()
+    (first, _), (second, _) = (_checked(step, lattice, state, example, batch) for _ in range(2))
     if captured(first, second):
         raise BoundaryError(
             "The step uses an array from outside itself, which could hold rows and would be "
             "compiled into the program. Pass it through the state, the inputs or the model's "
             "public constants."
         )
-    public = len(jax.tree.leaves((state, example)))
-    private = len(jax.tree.leaves(rows))
-    labels: list[str | None] = [None] * public
+    return _shapes(first)
+
+
+def _checked(
+    step: Step, lattice: Lattice, state: Any, given: Any, batch: _Batch
+) -> tuple[ClosedJaxpr, Any]:
+    """The trace of a step on these very arguments, after the walk over it."""
+
+    def whole(state: Any, given: Any, batch: _Batch) -> Any:
+        return step(state, given, Release(batch, lattice))
+
+    traced, out = jax.make_jaxpr(whole, return_shape=True)(state, given, batch)
+    labels: list[str | None] = [None] * len(jax.tree.leaves((state, given)))
+    private = len(jax.tree.leaves((batch.rows, batch.row_present)))
     labels += [f"batch {i}" for i in range(private)] + ["present", "noise", "clip", "grid"]
-    check_trace(first, labels, noisy_sum_p.name)
+    check_trace(traced, labels, noisy_sum_p, lattice)
+    return traced, out
+
+
+def _shapes(traced: ClosedJaxpr) -> tuple[Any, ...]:
+    return tuple((aval.shape, str(aval.dtype)) for aval in traced.out_avals)
 
 
 def _admit(gates: Sequence[Gate]) -> None:
     for gate in gates:
         if gate._used:  # noqa: SLF001
             raise BoundaryError("This gate has been used; what it was charged for is spent.")
-        shape = (gate.plan.num_steps, gate.plan.dimension, gate.plan.lattice.points)
-        first = gates[0].plan
-        if shape != (first.num_steps, first.dimension, first.lattice.points):
+        if _shape(gate.plan) != _shape(gates[0].plan):
             raise BoundaryError("Gates run side by side must agree in steps and lattice.")
         gate._used = True  # noqa: SLF001
 
 
+def _shape(plan: NoisySums) -> tuple[int, int, int, bool]:
+    return plan.num_steps, plan.dimension, plan.lattice.points, plan.lattice.wide
+
+
 @lru_cache(maxsize=32)
-def _compiled(step: Step, lattice: Lattice, *, alone: bool) -> Callable[..., Any]:
-    """A block of steps as one program. Rows are its arguments, never part of it."""
+def _compiled(
+    step: Step, lattice: Lattice, expected: tuple[Any, ...], *, alone: bool
+) -> Callable[..., Any]:
+    """A block of steps as one program. Rows are its arguments, never part of it.
+
+    What is compiled is the very trace that was walked, at the width it runs at.
+    """
 
     def body(state: Any, fields: Any, clip: Any, grid: Any, x: Any) -> Any:
         indices, present, noise, given = x
@@ -322,7 +345,13 @@ def _compiled(step: Step, lattice: Lattice, *, alone: bool) -> Callable[..., Any
             lambda leaf: leaf.at[indices].get(mode="promise_in_bounds"), fields
         )
         batch = _Batch(rows, row_present, present, noise, clip, grid)
-        return step(state, given, Release(batch, lattice))
+        traced, out = _checked(step, lattice, state, given, batch)
+        if _shapes(traced) != expected:
+            raise BoundaryError("What the step returns has a shape that depends on the batch.")
+        leaves = jax.core.eval_jaxpr(
+            traced.jaxpr, traced.consts, *jax.tree.leaves((state, given, batch))
+        )
+        return jax.tree.unflatten(jax.tree.structure(out), leaves)
 
     def chunk(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
         def advance(states: Any, x: Any) -> Any:

@@ -7,6 +7,7 @@ when it is sure, and high-precision arithmetic decides otherwise (PROOFS.md, Lem
 
 import hashlib
 import os
+import threading
 from typing import Final
 
 import mpmath
@@ -14,6 +15,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 from scipy.special import ndtri
+
+from tacit.errors import BoundaryError
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
@@ -24,6 +27,8 @@ _FEW_BITS: Final = np.uint64(1) << np.uint64(53)
 # Relative error that a double-precision evaluation is trusted to stay within: SciPy states
 # 7.2e-16 for ndtri and a logarithm is within 2.3e-16, some four hundred times less.
 _TRUST: Final = 2.0**-42
+# mpmath's precision belongs to the process: one thread at a time.
+_PRECISION: Final = threading.Lock()
 
 
 class Randomness:
@@ -33,22 +38,29 @@ class Randomness:
     that used one are not private, and say so.
     """
 
-    def __init__(self, seed: int | None = None, *, key: bytes | None = None) -> None:
+    def __init__(self, seed: int | None = None, *, _key: bytes | None = None) -> None:
         self.seeded = seed is not None
-        if key is None:
+        if _key is None:
             label = f"tacit:{seed}".encode()
-            key = os.urandom(32) if seed is None else hashlib.sha256(label).digest()
-        self._key = key
-        self._stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+            _key = os.urandom(32) if seed is None else hashlib.sha256(label).digest()
+        self._key, self._children, self._process = _key, 0, os.getpid()
+        self._stream = Cipher(algorithms.AES256(_key), modes.CTR(bytes(16))).encryptor()
 
     def child(self, label: str) -> "Randomness":
-        """An independent stream for one purpose."""
-        child = Randomness(key=hashlib.sha256(self._key + label.encode()).digest())
+        """An independent stream for one purpose; every call gives another."""
+        self._children += 1
+        material = self._key + f"{self._children}:{label}".encode()
+        child = Randomness(_key=hashlib.sha256(material).digest())
         child.seeded = self.seeded
         return child
 
     def words(self, count: int) -> Words:
         """Uniform 64-bit words."""
+        if os.getpid() != self._process:
+            raise BoundaryError(
+                "This randomness was made before the process forked: both copies would draw the "
+                "same noise. Open the gate in the process that runs it."
+            )
         return np.frombuffer(self._stream.update(bytes(8 * count)), dtype=np.uint64)
 
     def __repr__(self) -> str:
@@ -90,7 +102,7 @@ def rounded_normals(bits: Randomness, scale: float, count: int) -> Integers:
     whole = np.rint(value)
     doubt = _TRUST * (1 + scale + float(value.max(initial=0)))
     for i in np.flatnonzero(np.abs(value - whole) >= 0.5 - doubt).tolist():
-        with mpmath.workprec(400):
+        with _PRECISION, mpmath.workprec(400):
             deviate = -mpmath.sqrt(2) * mpmath.erfinv(2 * half.exact(i) - 1)
             whole[i] = int(mpmath.floor(scale * deviate + mpmath.mpf("0.5")))
     signed: Integers = np.where(words >= _TOP, whole, -whole).astype(np.int64)
@@ -110,7 +122,7 @@ def geometric_gaps(bits: Randomness, rate: float, count: int) -> Integers:
     # Near one, a uniform is known to 2^-53, and so is its logarithm.
     doubt = _TRUST * (float(value.max(initial=0)) + 1 / per_skip)
     for i in np.flatnonzero(np.abs(value - whole - 0.5) >= 0.5 - doubt).tolist():
-        with mpmath.workprec(400):
+        with _PRECISION, mpmath.workprec(400):
             exact = mpmath.log(uniform.exact(i)) / mpmath.log(1 - mpmath.mpf(rate))
             whole[i] = int(mpmath.floor(exact))
     # A gap longer than any data set means: nobody else.

@@ -1,6 +1,7 @@
 """The private data: units of privacy, each a row or all rows of a person."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +44,8 @@ class Rows:
         ids = np.asarray(person)
         if ids.shape != (_length(fields),):
             raise InvalidArgument("person must name one person for each row.")
-        people, owner = np.unique(ids, return_inverse=True)
+        # A row without a person is a person of its own.
+        people, owner = np.unique(ids, return_inverse=True, equal_nan=False)
         order = np.argsort(owner, kind="stable")
         starts = np.searchsorted(owner[order], np.arange(len(people)))
         place = np.arange(len(order)) - starts[owner[order]]
@@ -102,13 +104,28 @@ class Rows:
 def _columns(columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
     fields: dict[str, NDArray[np.generic]] = {}
     for name, values in columns.items():
-        array = np.asarray(values)
+        try:
+            array = np.asarray(values)
+        except ValueError:
+            raise InvalidArgument(f"Column {name!r} must have one shape for all rows.") from None
         if array.ndim == 0 or array.dtype.kind not in "fiub":
             raise InvalidArgument(f"Column {name!r} must be an array of numbers, a row each.")
-        fields[name] = array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
+        fields[name] = _narrow(array)
     if not fields or len({len(values) for values in fields.values()}) > 1:
         raise InvalidArgument("Pass one or more columns with a value for each row.")
     return fields
+
+
+def _narrow(array: NDArray[Any]) -> NDArray[np.generic]:
+    """Floats to float32, where what is too large becomes infinite; integers to the nearest int32."""
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore", under="ignore"):
+            return array.astype(np.float32)
+    if array.dtype.itemsize < 4 or array.dtype == np.int32:
+        return array.astype(np.int32)
+    limits = np.iinfo(np.int32)
+    lowest = limits.min if array.dtype.kind == "i" else 0
+    return np.asarray(np.clip(array, lowest, limits.max), dtype=np.int32)
 
 
 def _length(fields: Mapping[str, NDArray[np.generic]]) -> int:
