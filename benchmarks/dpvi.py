@@ -132,7 +132,7 @@ def jax_privacy_scan(x, y):
     from jax_privacy import clipping, noise_addition
 
     def loss(w, features, label):
-        return -jax.nn.log_sigmoid((2 * label - 1) * jnp.dot(features, w))
+        return -jax.nn.log_sigmoid((2 * label - 1) * (features @ w)).sum()
 
     gradient = clipping.clipped_grad(loss, l2_clip_norm=5.0, batch_argnums=(1, 2))
     noise = noise_addition.gaussian_privatizer(stddev=5.0, prng_key=jax.random.key(0))
