@@ -29,7 +29,8 @@ from tacit.accounting.convert import (
 )
 from tacit.accounting.dominate import dominating_pairs
 from tacit.accounting.pairs import Array, BoundedRangePair, GaussianPair
-from tacit.accounting.pld import Part, composed_delta, composed_epsilon
+from tacit.accounting.pld import composed_delta, composed_epsilon
+from tacit.accounting.sketch import Part
 from tacit.errors import InvalidArgument, TheoremDoesNotHold, UnsupportedEvent
 
 # Below this epsilon, rounding is a share of the loss of a single step.

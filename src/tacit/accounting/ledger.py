@@ -255,7 +255,8 @@ def _order(total: Budget) -> float:
 
 def _engine(path: Path) -> sa.Engine:
     address = sa.URL.create("sqlite", database=str(path.resolve()))
-    engine = sa.create_engine(address, connect_args={"timeout": 60})
+    # Every transaction opens the file and closes it again: nothing lingers.
+    engine = sa.create_engine(address, poolclass=sa.NullPool, connect_args={"timeout": 60})
 
     # SQLAlchemy's recipe for SQLite: it must not begin transactions of its own accord.
     @sa.event.listens_for(engine, "connect")

@@ -20,7 +20,7 @@ Choosing tilt, window and grid needs no rigour: a bad choice makes the bound loo
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -29,12 +29,9 @@ from scipy import fft
 from scipy.special import log_ndtr, logsumexp
 
 from tacit.accounting.pairs import TAIL_ERROR, Array, GaussianPair, Pair
+from tacit.accounting.sketch import TAIL_SHARE, Part, Sketches, connect_dots
 
 _UNIT = float(np.finfo(np.float64).eps)
-# Share of delta that may go, in all, to losses outside grid and window.
-_TAIL_SHARE = 1e-7
-# Chance that any loss of a composition is raised to the lower end of the grid.
-_LOW_SHARE = 1e-7
 # Growth of the tilted variance that the grid may cause: epsilon moves by about half of it.
 _VARIANCE_SHARE = 1e-4
 _MIN_BINS, _MAX_BINS = 2**13, 2**20
@@ -46,13 +43,6 @@ _TILT_LOSS = 7.0
 _FFT_ERROR = 4 * _UNIT
 
 
-class Part(NamedTuple):
-    """One release and how many times it happens."""
-
-    pair: Pair
-    times: int
-
-
 def composed_epsilon(parts: Sequence[Part], delta: float) -> float:
     """The smallest epsilon, rounded up, at which the composition has this delta."""
     parts = merge(parts)
@@ -62,7 +52,7 @@ def composed_epsilon(parts: Sequence[Part], delta: float) -> float:
     if len(parts) == 1 and parts[0].times == 1:
         pair = parts[0].pair
         return min(best, invert(lambda epsilon: single_delta(pair, epsilon), delta))
-    sketch = _Sketches.of(parts).cut(math.log(delta))
+    sketch = Sketches.of(parts).cut(math.log(delta))
     guess = float(np.min((sketch.moments - math.log(delta)) / sketch.tilts))
     for share in (1.0, 0.5, 0.0):
         composition = _Plan.around(sketch, share * guess, math.log(delta)).compose()
@@ -79,7 +69,7 @@ def composed_delta(parts: Sequence[Part], epsilon: float) -> float:
         return 0.0
     if len(parts) == 1 and parts[0].times == 1:
         return single_delta(parts[0].pair, epsilon)
-    sketch, best = _Sketches.of(parts), 1.0
+    sketch, best = Sketches.of(parts), 1.0
     guess = min(float(np.min(sketch.moments - sketch.tilts * epsilon)), 0.0)
     for _ in range(_TRIES):
         cut = sketch.cut(guess)
@@ -148,66 +138,6 @@ def invert(curve: Callable[[float], float], level: float) -> float:
     return high
 
 
-def connect_dots(pair: Pair, edges: Array) -> tuple[Array, float]:
-    """P-masses on `edges` of a pair that dominates `pair`, and the mass beyond them."""
-    up_p, up_q = pair.upper(edges)
-    low_p, low_q = pair.lower(edges)
-    # Differences of whichever tail is small keep their relative precision.
-    positive = edges[:-1] >= 0
-    p = np.where(positive, up_p[:-1] - up_p[1:], low_p[1:] - low_p[:-1])
-    q = np.where(positive, up_q[:-1] - up_q[1:], low_q[1:] - low_q[:-1])
-    p_error = 2 * TAIL_ERROR * np.where(positive, up_p[:-1], low_p[1:])
-    q_error = 2 * TAIL_ERROR * np.where(positive, up_q[:-1], low_q[1:])
-    p = np.maximum(p, 0) + p_error
-    q = np.maximum(q - q_error, 0)
-    # The share that goes to the upper edge keeps both masses of the bin: a + b = p and
-    # a exp(-edge) + b exp(-next edge) = q. Less q moves mass upwards; q_error covers rounding.
-    with np.errstate(divide="ignore", over="ignore"):
-        matched = np.exp(np.log(q) + edges[:-1])
-    share = np.clip((p - matched) / -np.expm1(-np.diff(edges)), 0, p)
-    masses = np.zeros_like(edges)
-    masses[1:] += share
-    masses[:-1] += p - share
-    masses[0] += float(low_p[0]) * (1 + TAIL_ERROR)
-    return masses, float(up_p[-1]) * (1 + TAIL_ERROR)
-
-
-class _Sketch(NamedTuple):
-    """A part on a coarse grid, fine in relative terms: enough to choose tilt and window."""
-
-    losses: Array
-    log_masses: Array
-    times: int
-
-    @classmethod
-    def of(cls, part: Part) -> "_Sketch":
-        side = np.geomspace(1e-14, 1e6, 800)
-        edges = np.concatenate([-side[::-1], [0.0], side])
-        masses, _ = connect_dots(part.pair, edges)
-        kept = masses > 1e-300
-        return cls(edges[kept], np.log(masses[kept]), part.times)
-
-    def log_moments(self, tilts: Array) -> Array:
-        exponents = np.multiply.outer(tilts, self.losses) + self.log_masses
-        largest = exponents.max(axis=-1, keepdims=True)
-        sums = np.exp(exponents - largest).sum(axis=-1)
-        return np.asarray(self.times * (np.log(sums) + largest[..., 0]))
-
-    def variance(self, tilt: float) -> float:
-        weights = tilt * self.losses + self.log_masses
-        weights = np.exp(weights - weights.max())
-        weights /= weights.sum()
-        return self.times * float(weights @ (self.losses - weights @ self.losses) ** 2)
-
-    def cut(self, below: float, above: float) -> "_Sketch":
-        """Without the losses past which one release has less mass than this."""
-        masses = np.exp(self.log_masses)
-        first = int(np.argmax(np.cumsum(masses) > below))
-        last = len(masses) - int(np.argmax(np.cumsum(masses[::-1]) > above))
-        kept = slice(max(first - 1, 0), last + 1)
-        return _Sketch(self.losses[kept], self.log_masses[kept], self.times)
-
-
 @dataclass(frozen=True)
 class _Plan:
     """Tilt, window and grid width for one composition."""
@@ -224,7 +154,7 @@ class _Plan:
     @classmethod
     def around(
         cls,
-        sketch: "_Sketches",
+        sketch: Sketches,
         epsilon: float,
         log_delta: float,
         *,
@@ -232,7 +162,7 @@ class _Plan:
     ) -> "_Plan":
         """A plan that is sharp near this point of the curve."""
         target = epsilon if tilt_at is None else tilt_at
-        ends = (sketch.moments - log_delta - math.log(_TAIL_SHARE)) / sketch.tilts
+        ends = (sketch.moments - log_delta - math.log(TAIL_SHARE)) / sketch.tilts
         top = max(float(ends.min()), epsilon)
         ranges = [(float(each.losses[0]), float(each.losses[-1])) for each in sketch.each]
         finest = max(end - start for start, end in ranges) / _MAX_BINS
@@ -427,43 +357,6 @@ class _Composition(NamedTuple):
         return max(min(inside * (1 + 4 * _UNIT), upper), 0.0)
 
 
-@dataclass(frozen=True)
-class _Sketches:
-    """All parts in outline, and their joint log-moments over a range of tilts."""
-
-    parts: Sequence[Part]
-    each: Sequence[_Sketch]
-    tilts: Array
-    moments: Array
-
-    @classmethod
-    def of(cls, parts: Sequence[Part]) -> "_Sketches":
-        each = [_Sketch.of(part) for part in parts]
-        spread = math.sqrt(math.fsum(sketch.variance(0.0) for sketch in each))
-        tilts = np.geomspace(1e-6, 1e5, 160) / max(spread, 1e-200)
-        return cls(parts, each, tilts, _log_moments(each, tilts))
-
-    @property
-    def steps(self) -> int:
-        return sum(part.times for part in self.parts)
-
-    def cut(self, log_delta: float) -> "_Sketches":
-        """Without the tails whose whole mass is a small share of this delta."""
-        tail = math.exp(max(log_delta + math.log(_TAIL_SHARE), -650.0)) / self.steps
-        each = [sketch.cut(below=_LOW_SHARE / self.steps, above=tail) for sketch in self.each]
-        return replace(self, each=each, moments=_log_moments(each, self.tilts))
-
-    def variance(self, tilt: float) -> float:
-        return math.fsum(sketch.variance(tilt) for sketch in self.each)
-
-    def tilted_end(self, tilt: float, *, up: bool) -> float:
-        """A loss beyond which the tilted composition has hardly any mass."""
-        steps = self.tilts if up else -self.tilts
-        here = _log_moments(self.each, np.asarray(tilt))
-        ends = (_log_moments(self.each, tilt + steps) - here - math.log(1e-9)) / steps
-        return float(ends.min() if up else ends.max())
-
-
 def _dot(one: Array, other: Array) -> float:
     """Without BLAS, whose threads cost more than they bring at these lengths."""
     return float(np.sum(one * other))
@@ -471,7 +364,3 @@ def _dot(one: Array, other: Array) -> float:
 
 def _norm(values: Array) -> float:
     return math.sqrt(_dot(values, values))
-
-
-def _log_moments(sketches: Sequence[_Sketch], tilts: Array) -> Array:
-    return np.asarray(np.sum([sketch.log_moments(tilts) for sketch in sketches], axis=0))
