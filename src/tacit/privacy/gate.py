@@ -30,6 +30,8 @@ from tacit.privacy.noise import Randomness, rounded_normals
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import poisson_batches, usual_capacity
 
+# Places in the batches of one block: what a block may take of memory.
+_MOST_SLOTS = 2**24
 Step = Callable[[Any, Any, "Release"], tuple[Any, Any]]
 PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
 
@@ -254,6 +256,7 @@ def run(
     clips = jnp.array([gate.plan.clip for gate in gates], jnp.float32)
     grids = jnp.array([gate.plan.lattice.grid for gate in gates], jnp.float32)
     capacity = max(usual_capacity(plan.sampling_rate, count) for count in units)
+    block = max(1, min(block, _MOST_SLOTS // (capacity * len(gates))))
     chunk = _compiled(step, plan.lattice, expected, alone=alone)
     outputs = []
     for start in range(0, plan.num_steps, block):
