@@ -134,6 +134,16 @@ def test_blocks_do_not_repeat_noise():
         assert len(np.unique(out, axis=0)) == 400
 
 
+def test_progress_does_not_tell_how_many_rows_there_are(monkeypatch):
+    """Many rows make smaller blocks, which must not show in how often progress is told."""
+    told = {}
+    for slots in (2**24, 150):
+        monkeypatch.setattr(gate_module, "_MOST_SLOTS", slots)
+        told[slots] = []
+        released(rows(BASE), plan(num_steps=90), block=40, progress=told[slots].append)
+    assert told[2**24] == told[150] == [40, 80, 90]
+
+
 def test_wide_lattice_agrees():
     """Past 2^14 units sums take 64 bits; the answer is the same but for the noise."""
     many = np.tile([[1.0, 0, 0]], (40_000, 1))

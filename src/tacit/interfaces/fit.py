@@ -150,9 +150,10 @@ def _run(
     try:
         fits = fit_guides(method, model, gates, keys, _bar(method.num_steps) if progress else None)
     except KeyboardInterrupt as error:
+        spent = "\n\n".join(str(statement) for statement in statements)
         raise Interrupted(
-            "Interrupted. The run had been charged in full before it began, and nothing is "
-            f"given back.\n{statements[0]}"
+            "Interrupted. The run counts as spent: its ledger, if it has one, was charged in full "
+            f"before it began, and nothing is given back.\n{spent}"
         ) from error
     return [
         _posterior(model, method, found, key, statement)

@@ -103,9 +103,9 @@ class Release:
 
     Privacy
         Released: the sum over sampled units of a vector clipped to the plan's clip in the
-        2-norm, plus Gaussian noise, on the plan's lattice. Sensitivity: clip under
-        add-remove, twice that (in expectation over sampling, the pair of PROOFS.md) under
-        replace. Event: `NoisySums.event`. Public inputs: the arguments, which the check
+        2-norm, plus Gaussian noise, on the plan's lattice. Sensitivity: the clip, for a unit
+        that is sampled; the pairs under add-remove and replace are those of PROOFS.md,
+        Theorem 1. Event: `NoisySums.event`. Public inputs: the arguments, which the check
         proves to be free of rows.
     """
 
@@ -153,8 +153,8 @@ def _finite(vector: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(vector).all(), vector, 0.0)
 
 
-# A primitive, so that the check can find it, and without rules for vmap or grad, so that
-# neither can turn one charged release into several.
+# A primitive, so that the check can find it; without a rule for grad, and with one for vmap
+# that only `run` may use, so that neither can turn one charged release into several.
 noisy_sum_p = Primitive("tacit_noisy_sum")
 
 
@@ -242,9 +242,10 @@ def run(
 
     ``states`` and what ``inputs(start, steps)`` returns have a leading axis for the gates;
     inputs have one for the steps before it. Returns the states and the stacked outputs.
-    ``progress`` is told the number of steps done, and nothing else.
+    ``progress`` is told the number of steps done, every ``block`` steps and at the end, and
+    nothing else: how often does not depend on how many rows there are.
     """
-    plan = gates[0].plan
+    plan, every = gates[0].plan, block
     _admit(gates)
     fields = [gate._rows.device_fields() for gate in gates]  # noqa: SLF001 (the boundary)
     units = [gate._rows.count for gate in gates]  # noqa: SLF001
@@ -273,8 +274,9 @@ def run(
             stacked, clips, grids, states, (indices, present, noise, inputs(start, steps))
         )
         outputs.append(jax.tree.map(np.asarray, out))
-        if progress is not None:
-            progress(start + steps)
+        done = start + steps
+        if progress is not None and (done // every > start // every or done == plan.num_steps):
+            progress(done if done == plan.num_steps else done // every * every)
     return states, jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
 
 
