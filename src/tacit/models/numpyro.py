@@ -1,0 +1,321 @@
+"""Models written in NumPyro: each row's term is the model run on that row alone.
+
+The prior is the model's latents on a made-up row; a row's likelihood is what the model
+observes when it is given that row and nothing else. So rows cannot meet, and the prior
+cannot see them, whatever the model's code does. `tacit.models.verify` then checks, on made-up
+rows only, that this is also what the model means when it is given many rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from numpyro.distributions import biject_to
+
+from tacit.models.effects import Effect, grid
+from tacit.models.model import Parameters, Row
+from tacit.models.sites import Latent, Message, Run, Site
+
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NumPyro:
+    """A NumPyro model, with what Tacit cannot see from its code.
+
+    The function's arguments are columns, by name. ``constants`` are further arguments that
+    are public: numbers, arrays, settings. ``row_plate`` names the plate over rows, where
+    that is not clear; ``person_plate`` the plate over people, if it is not called like the
+    column that identifies them. ``integrate`` lists latents of single rows that are to be
+    integrated out by quadrature, with ``nodes`` points for each number.
+    """
+
+    function: Callable[..., Any]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    row_plate: str | None = None
+    person_plate: str | None = None
+    integrate: Sequence[str] = ()
+    nodes: int | None = None
+
+
+class Place(NamedTuple):
+    """Where a latent's unconstrained numbers are in the vector."""
+
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
+class NumPyroModel:
+    """A NumPyro model as densities of one unconstrained vector, a row at a time."""
+
+    function: Callable[..., Any]
+    columns: tuple[str, ...]
+    constants: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    person_column: str | None
+    row_plates: frozenset[str]
+    person_plate: str | None
+    places: Mapping[str, Place]
+    derived: tuple[str, ...]
+    row_effects: tuple[Effect, ...]
+    person_effects: tuple[Effect, ...]
+    nodes: int | None
+    made_up: Mapping[str, Any]  # one row, public
+
+    declared_public: ClassVar[tuple[str, ...]] = ("constants", "settings", "made_up")
+
+    @property
+    def dimension(self) -> int:
+        """Length of the unconstrained vector."""
+        return max(place.stop for place in self.places.values())
+
+    @property
+    def searched(self) -> tuple[Any, ...]:
+        """What might hold an array of rows."""
+        return (self.function,)
+
+    @property
+    def whole_units(self) -> bool:
+        """Whether rows of a person share an effect, so that only all of them have a density."""
+        return bool(self.person_effects)
+
+    @cached_property
+    def _lengths(self) -> dict[str, int]:
+        plates = self.row_plates | ({self.person_plate} if self.person_plate else set())
+        return dict.fromkeys(plates, 1)
+
+    def run(
+        self,
+        columns: Columns,
+        constants: Any,
+        latent: Latent,
+        *,
+        lengths: Mapping[str, int] | None = None,
+        observe: Latent | None = None,
+    ) -> dict[str, Site]:
+        """The model's sites on these columns, which have an axis for rows."""
+        lengths = self._lengths if lengths is None else lengths
+        given = {name: columns[name] for name in self.columns}
+        if self.person_column is not None:
+            given[self.person_column] = columns[self.person_column]
+        run = Run(self.function, lengths, latent, observe)
+        run(**self.settings, **(constants or {}), **given)
+        return run.sites
+
+    def alone(self, row: Row) -> dict[str, Any]:
+        """Columns of a single row, as the model takes them."""
+        columns = {name: jnp.asarray(row[name])[None] for name in self.columns}
+        if self.person_column is not None:
+            columns[self.person_column] = jnp.zeros(1, jnp.int32)  # alone, so the first
+        return columns
+
+    def unconstrained(self, vector: jax.Array, slopes: list[jax.Array]) -> Latent:
+        """Values of the model's parameters; adds log-determinants to ``slopes``."""
+
+        def latent(message: Message) -> jax.Array:
+            place = self.places[message["name"]]
+            flat = vector[place.start : place.stop].reshape(place.shape)
+            transform = biject_to(message["fn"].support)
+            value: jax.Array = transform(flat)
+            slopes.append(jnp.sum(transform.log_abs_det_jacobian(flat, value)))
+            return value
+
+        return latent
+
+    def with_effects(self, parameters: Latent, points: Mapping[str, jax.Array]) -> Latent:
+        """Parameters as they are, effects at their points [entries, axes]."""
+        effects = {each.name: each for each in self.row_effects + self.person_effects}
+
+        def latent(message: Message) -> jax.Array:
+            name = message["name"]
+            if name not in effects:
+                return parameters(message)
+            return effects[name].at(message["fn"], points[name])
+
+        return latent
+
+    def constrain(self, vector: jax.Array, constants: Any = None) -> Parameters:
+        """Parameters on their supports, and what the model derives from them."""
+        sites = self._prior_run(vector, constants, [])
+        return {name: sites[name].value for name in (*self.places, *self.derived)}
+
+    def _prior_run(
+        self, vector: jax.Array, constants: Any, slopes: list[jax.Array]
+    ) -> dict[str, Site]:
+        nowhere = _points(self.row_effects + self.person_effects, None)
+        latent = self.with_effects(self.unconstrained(vector, slopes), nowhere)
+        return self.run(self.alone(self.made_up), constants, latent)
+
+    def prior_density(self, vector: jax.Array, constants: Any = None) -> jax.Array:
+        """Log prior of the unconstrained vector, with the Jacobian of its map.
+
+        Includes observations and factors outside the plate over rows: they see no row.
+        """
+        slopes: list[jax.Array] = []
+        total = jnp.zeros((), vector.dtype)
+        for site in self._prior_run(vector, constants, slopes).values():
+            if site.distribution is not None and not self.is_local(site):
+                total = total + site.log_prob().sum()
+        return total + sum(slopes)
+
+    def is_local(self, site: Site) -> bool:
+        """Whether a site belongs to single rows or people."""
+        return any(name in self._lengths for name in site.plates)
+
+    def row_density(self, vector: jax.Array, row: Row, constants: Any = None) -> jax.Array:
+        """Log-likelihood of one row, its own effects summed or integrated out."""
+        return self._row_term(vector, row, constants, None)
+
+    def _row_term(
+        self, vector: jax.Array, row: Row, constants: Any, person: jax.Array | None
+    ) -> jax.Array:
+        """The same given a point of the person's effects."""
+        columns = self.alone(row)
+        shared = _points(self.person_effects, person)
+
+        def at(point: jax.Array | None) -> jax.Array:
+            points = shared | _points(self.row_effects, point)
+            latent = self.with_effects(self.unconstrained(vector, []), points)
+            return self.row_terms(self.run(columns, constants, latent)).sum()
+
+        if not self.row_effects:
+            return at(None)
+        points, log_weights = grid(self.row_effects, self.nodes)
+        total: jax.Array = logsumexp(jax.vmap(at)(jnp.asarray(points)) + log_weights)
+        return total
+
+    def row_terms(self, sites: Mapping[str, Site]) -> jax.Array:
+        """What each row adds: its observations, and the probabilities of its discrete effects."""
+        listed = {each.name for each in self.row_effects if each.values is not None}
+        total: jax.Array = jnp.zeros(())
+        for site in sites.values():
+            if site.observed or site.name in listed:
+                for plate in self.row_plates & set(site.plates):
+                    total = total + site.by_plate(plate)
+        return total
+
+    def unit_density(
+        self, vector: jax.Array, rows: Row, present: jax.Array, constants: Any = None
+    ) -> jax.Array:
+        """Log-likelihood of all rows of a person, who has effects of her own."""
+
+        # Rows that are not there are made up instead, so that their gradients are finite.
+        def filled(values: Any, example: Any) -> jax.Array:
+            mask = present.reshape(-1, *(1,) * (jnp.ndim(values) - 1))
+            return jnp.where(mask, values, jnp.asarray(example, values.dtype))
+
+        safe = {name: filled(rows[name], self.made_up[name]) for name in self.columns}
+
+        def at(point: jax.Array) -> jax.Array:
+            terms = jax.vmap(lambda row: self._row_term(vector, row, constants, point))(safe)
+            return jnp.where(present, terms, 0.0).sum() + self._listed(vector, constants, point)
+
+        points, log_weights = grid(self.person_effects, self.nodes)
+        total: jax.Array = logsumexp(jax.vmap(at)(jnp.asarray(points)) + log_weights)
+        return total
+
+    def _listed(self, vector: jax.Array, constants: Any, point: jax.Array) -> jax.Array:
+        """Log-probability of the person's discrete effects at a point."""
+        names = [each.name for each in self.person_effects if each.values is not None]
+        if not names:
+            return jnp.zeros(())
+        points = _points(self.person_effects, point) | _points(self.row_effects, None)
+        latent = self.with_effects(self.unconstrained(vector, []), points)
+        sites = self.run(self.alone(self.made_up), constants, latent)
+        return sum((sites[name].log_prob().sum() for name in names), start=jnp.zeros(()))
+
+    def predict(
+        self, key: jax.Array, params: Parameters, row: Row, constants: Any = None
+    ) -> dict[str, tuple[jax.Array, jax.Array]]:
+        """For each observed site a draw for a new row, and the distribution's mean.
+
+        A new row has effects of its own: they are drawn.
+        """
+        keys: list[jax.Array] = [key]
+        means: dict[str, jax.Array] = {}
+
+        def fresh() -> jax.Array:
+            keys[0], once = jax.random.split(keys[0])
+            return once
+
+        def latent(message: Message) -> jax.Array:
+            name = message["name"]
+            return params[name] if name in self.places else message["fn"].sample(fresh())
+
+        def observe(message: Message) -> jax.Array:
+            value: jax.Array = message["fn"].sample(fresh())
+            means[message["name"]] = _mean(message["fn"], value)
+            return value
+
+        sites = self.run(self.alone(row), constants, latent, observe=observe)
+        return {
+            name: (_without(sites[name], self._lengths), _without(sites[name], self._lengths, mean))
+            for name, mean in means.items()
+        }
+
+    def start(self, values: Mapping[str, Any]) -> np.ndarray:
+        """The unconstrained vector of given values; zero for parameters not given."""
+        vector = np.zeros(self.dimension, np.float32)
+
+        def latent(message: Message) -> jax.Array:
+            name, transform = message["name"], biject_to(message["fn"].support)
+            place = self.places[name]
+            if name not in values:
+                return transform(jnp.zeros(place.shape))
+            value = jnp.broadcast_to(jnp.asarray(values[name], jnp.float32), message["fn"].shape())
+            vector[place.start : place.stop] = np.ravel(transform.inv(value))
+            return value
+
+        nowhere = _points(self.row_effects + self.person_effects, None)
+        self.run(self.alone(self.made_up), self.constants, self.with_effects(latent, nowhere))
+        return vector
+
+
+def _points(effects: Sequence[Effect], point: jax.Array | None) -> dict[str, jax.Array]:
+    """Each effect's part of a point, with an axis for the one row or person there is."""
+    total = sum(each.size for each in effects)
+    whole = jnp.zeros(total) if point is None else point
+    parts, start = {}, 0
+    for each in effects:
+        parts[each.name] = whole[None, start : start + each.size]
+        start += each.size
+    return parts
+
+
+def _mean(fn: Any, like: jax.Array) -> jax.Array:
+    try:
+        return jnp.broadcast_to(fn.mean, jnp.shape(like)).astype(jnp.float32)
+    except NotImplementedError:
+        return jnp.full(jnp.shape(like), jnp.nan)
+
+
+def _without(site: Site, lengths: Mapping[str, int], value: Any = None) -> jax.Array:
+    """A value without the axes of the one row and person it is for."""
+    array = jnp.asarray(site.value if value is None else value)
+    assert site.distribution is not None
+    batch = array.ndim - len(site.distribution.event_shape)
+    axes = tuple(batch + dim for name, dim in site.plates.items() if name in lengths)
+    return jnp.squeeze(array, axis=axes)
+
+
+def unconstrained_shape(fn: Any) -> tuple[int, ...]:
+    """Shape of the real numbers a latent is made from."""
+    shape: tuple[int, ...] = biject_to(fn.support).inverse_shape(fn.shape())
+    return shape
+
+
+def layout(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Place]:
+    """Places one after the other, in the order of the model."""
+    places, start = {}, 0
+    for name, shape in shapes.items():
+        places[name] = Place(start, start + prod(shape), shape)
+        start += prod(shape)
+    return places
