@@ -1,22 +1,27 @@
-"""Gaussian approximations on unconstrained space, by a reparametrised draw."""
+"""Approximations on unconstrained space, by a reparametrised draw: the Gaussian ones."""
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 from tacit import _validate
 
-Params = dict[str, jax.Array]
+Params = dict[str, Any]
 
 
+@runtime_checkable
 class Guide(Protocol):
-    """A family of Gaussians: theta is a smooth function of parameters and standard normals."""
+    """A family of distributions: theta is a smooth function of parameters and standard normals."""
 
     def start(self, dimension: int) -> Params:
-        """Parameters to begin with."""
+        """Parameters to begin with, around zero."""
+        ...
+
+    def moved(self, params: Params, centre: jax.Array) -> Params:
+        """The same around another centre."""
         ...
 
     def noise_size(self, dimension: int) -> int:
@@ -27,17 +32,24 @@ class Guide(Protocol):
         """One draw."""
         ...
 
-    def entropy(self, params: Params) -> jax.Array:
-        """Entropy, up to a constant."""
+    def entropy(self, params: Params, noise: jax.Array) -> jax.Array:
+        """Entropy up to a constant, or what estimates it without bias from one draw's noise."""
         ...
 
-    def covariance(self, params: Params) -> jax.Array:
-        """Covariance matrix."""
+    def covariance(self, params: Params) -> jax.Array | None:
+        """Covariance matrix around ``params["mean"]``, or None if this is no Gaussian."""
         ...
+
+
+class _Gaussian:
+    """What the Gaussian families share."""
+
+    def moved(self, params: Params, centre: jax.Array) -> Params:
+        return params | {"mean": jnp.asarray(centre, jnp.float32)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanField:
+class MeanField(_Gaussian):
     """Independent coordinates."""
 
     start_scale: float = 0.1
@@ -52,7 +64,7 @@ class MeanField:
     def draw(self, params: Params, noise: jax.Array) -> jax.Array:
         return params["mean"] + jnp.exp(params["log_scale"]) * noise
 
-    def entropy(self, params: Params) -> jax.Array:
+    def entropy(self, params: Params, noise: jax.Array) -> jax.Array:  # noqa: ARG002
         return params["log_scale"].sum()
 
     def covariance(self, params: Params) -> jax.Array:
@@ -60,7 +72,7 @@ class MeanField:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullRank:
+class FullRank(_Gaussian):
     """Any covariance, by its Cholesky factor."""
 
     start_scale: float = 0.1
@@ -78,7 +90,7 @@ class FullRank:
     def draw(self, params: Params, noise: jax.Array) -> jax.Array:
         return params["mean"] + self._factor(params) @ noise
 
-    def entropy(self, params: Params) -> jax.Array:
+    def entropy(self, params: Params, noise: jax.Array) -> jax.Array:  # noqa: ARG002
         return params["log_scale"].sum()
 
     def covariance(self, params: Params) -> jax.Array:
@@ -87,7 +99,7 @@ class FullRank:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowRank:
+class LowRank(_Gaussian):
     """A diagonal plus a few directions."""
 
     rank: int
@@ -108,7 +120,7 @@ class LowRank:
         spread = jnp.exp(params["log_scale"]) * noise[:size]
         return params["mean"] + spread + params["directions"] @ noise[size:]
 
-    def entropy(self, params: Params) -> jax.Array:
+    def entropy(self, params: Params, noise: jax.Array) -> jax.Array:  # noqa: ARG002
         scaled = params["directions"] * jnp.exp(-params["log_scale"])[:, None]
         inner = jnp.eye(self.rank) + scaled.T @ scaled
         total: jax.Array = params["log_scale"].sum() + 0.5 * jnp.linalg.slogdet(inner)[1]

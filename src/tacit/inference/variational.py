@@ -5,7 +5,7 @@ sum of clipped likelihood gradients. Prior, entropy and the chain rule through t
 no row, so they are added after the noise and are not clipped.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.inference.convergence import settled_from
 from tacit.inference.guides import Guide, MeanField, flat_size
-from tacit.models.model import Model
+from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.gate import Gate, NoisySums, Release, check, run
 
@@ -47,12 +47,17 @@ class Variational:
     shorter. Half of that needs half the noise, but clipping then biases the posterior.
     ``learning_rate`` by default falls from 0.02 to zero along half a cosine, so that a fit
     settles.
+
+    ``guide`` is one of this library's, or the class of an automatic guide of NumPyro.
+    ``start`` is where the guide begins: at zero on the unconstrained scale, or at given values
+    of some parameters, or, where symmetry must be broken (mixtures, neural networks), at a
+    ``"random"`` place.
     """
 
     sampling_rate: float = 0.05
     num_steps: int = 1000
     clip: float | None = None
-    guide: Guide = field(default_factory=MeanField)
+    guide: Guide | Callable[[Any], Any] = field(default_factory=MeanField)
     gradient: Literal["aligned", "joint"] = "aligned"
     num_draws: int = 1
     optimiser: str | optax.GradientTransformation = "adam"
@@ -60,8 +65,10 @@ class Variational:
     reset_every: int | None = None
     average: bool = True
     batch_bound: int = 2**17
+    start: Literal["random"] | Mapping[str, ArrayLike] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        _guide(self.guide)
         # Whole and plain numbers, so that a plan can be compared and compiled once.
         object.__setattr__(self, "num_steps", _validate.count("num_steps", self.num_steps))
         if self.learning_rate is not None and not callable(self.learning_rate):
@@ -78,12 +85,19 @@ class Variational:
             _validate.choice("optimiser", self.optimiser, OPTIMISERS)
         if self.reset_every is not None:
             _validate.count("reset_every", self.reset_every)
+        if isinstance(self.start, str):
+            _validate.choice("start", self.start, ("random",))
 
-    def plan(self, model: Model, noise_multiplier: float) -> NoisySums:
+    @property
+    def family(self) -> Guide:
+        """The guide, whichever library it is of."""
+        return _guide(self.guide)
+
+    def plan(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
         """What the gate will do for this model."""
         size = model.dimension
         if self.gradient == "joint":
-            size = flat_size(self.guide.start(model.dimension))
+            size = flat_size(self.family.start(model.dimension))
         return NoisySums(
             sampling_rate=self.sampling_rate,
             num_steps=self.num_steps,
@@ -106,39 +120,54 @@ class Variational:
 class VariationalFit(NamedTuple):
     """A fitted guide, and how it got there. Follows from released values only."""
 
-    params: dict[str, NDArray[np.floating]]
+    params: Any
     trace: dict[str, NDArray[np.floating]]
     settled_from: int | None
     averaged: bool
 
 
-def check_fit(method: Variational, model: Model, gate: Gate) -> None:
+def check_fit(method: Variational, model: AnyModel, gate: Gate) -> None:
     """Raises what `fit_guides` would raise of the model, without reading a row."""
-    supports = [parameter.support for parameter in model.parameters.values()]
-    settings = (method.guide, method.optimiser, method.learning_rate, supports)
-    for function in (model.log_prior, model.log_likelihood):
-        refuse_captured(function, settings)
-    draws = method.num_draws, method.guide.noise_size(model.dimension)
-    check(_step(method, model), _start(method, model), (jnp.zeros(draws), np.bool_(0)), gate)
+    refuse_captured(*model.searched, (method.guide, method.optimiser, method.learning_rate))
+    draws = method.num_draws, method.family.noise_size(model.dimension)
+    state = _start(method, model, jax.random.key(0))
+    check(_step(method, model), state, (jnp.zeros(draws), np.bool_(0)), gate)
 
 
-def _start(method: Variational, model: Model) -> Any:
-    start = method.guide.start(model.dimension)
+def _guide(guide: Any) -> Guide:
+    if isinstance(guide, Guide):
+        return guide
+    if not callable(guide) or hasattr(guide, "sample_posterior") and not isinstance(guide, type):
+        raise InvalidArgument(
+            "guide must be MeanField(), FullRank(), LowRank(rank=...) or the class of a NumPyro "
+            "autoguide, such as AutoIAFNormal; not a guide made for a model."
+        )
+    from tacit.inference.autoguide import AutoGuide
+
+    return AutoGuide(guide)
+
+
+def _start(method: Variational, model: AnyModel, key: jax.Array) -> Any:
+    start = method.family.start(model.dimension)
+    if method.start == "random":
+        start = method.family.moved(start, jax.random.normal(key, (model.dimension,)))
+    elif method.start is not None:
+        start = method.family.moved(start, jnp.asarray(model.start(method.start)))
     memory = method.transformation().init(start)
     return start, memory, jax.tree.map(jnp.asarray, model.constants)
 
 
 def fit_guides(
     method: Variational,
-    model: Model,
+    model: AnyModel,
     gates: Sequence[Gate],
     keys: Sequence[jax.Array],
     progress: Callable[[int], None] | None = None,
 ) -> list[VariationalFit]:
     """One fit for each gate, side by side in one compiled program."""
-    state = _start(method, model)
-    states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(gates)), state)
-    draws = method.num_draws, method.guide.noise_size(model.dimension)
+    starts = [_start(method, model, jax.random.fold_in(key, 2**31)) for key in keys]
+    states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+    draws = method.num_draws, method.family.noise_size(model.dimension)
 
     def inputs(first: int, steps: int) -> Any:
         blocks = [
@@ -157,10 +186,10 @@ def fit_guides(
 
 
 @lru_cache(maxsize=32)
-def _step(method: Variational, model: Model) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+def _step(method: Variational, model: AnyModel) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
     """The step of a method on a model: the same object again, so that it compiles once."""
     likelihood = _aligned if method.gradient == "aligned" else _joint
-    optimiser = method.transformation()
+    optimiser, guide = method.transformation(), method.family
 
     def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
         params, memory, constants = state
@@ -168,9 +197,11 @@ def _step(method: Variational, model: Model) -> Callable[[Any, Any, Release], tu
         from_rows = likelihood(method, model, params, noise, constants, release)
 
         def public(params: Any) -> jax.Array:
-            draws = jax.vmap(lambda each: method.guide.draw(params, each))(noise)
-            prior = jax.vmap(lambda theta: model.prior_density(theta, constants))(draws)
-            return prior.mean() + method.guide.entropy(params)
+            def at(noise: jax.Array) -> jax.Array:
+                prior = model.prior_density(guide.draw(params, noise), constants)
+                return prior + guide.entropy(params, noise)
+
+            return jax.vmap(at)(noise).mean()
 
         gradient = jax.tree.map(lambda a, b: -(a + b), from_rows, jax.grad(public)(params))
         if method.reset_every is not None:
@@ -188,42 +219,64 @@ def _renewed(reset: jax.Array, fresh: jax.Array, old: jax.Array) -> jax.Array:
     return old if jnp.issubdtype(old.dtype, jnp.integer) else jnp.where(reset, fresh, old)
 
 
+def _summed(release: Release, model: AnyModel, gradient: Callable[..., Any], given: Any) -> Any:
+    """The noisy sum of a gradient of ``density(theta)``, for whichever density the model has."""
+    if model.whole_units:
+
+        def per_unit(given: Any, rows: Any, present: Any) -> jax.Array:
+            last = given[-1]
+            density = lambda theta: model.unit_density(theta, rows, present, last)  # noqa: E731
+            result: jax.Array = gradient(density, *given[:-1])
+            return result
+
+        return release.noisy_unit_sum(per_unit, given)
+
+    def per_row(given: Any, row: Any) -> jax.Array:
+        last = given[-1]
+        result: jax.Array = gradient(lambda theta: model.row_density(theta, row, last), *given[:-1])
+        return result
+
+    return release.noisy_sum(per_row, given)
+
+
 def _aligned(
-    method: Variational, model: Model, params: Any, noise: Any, constants: Any, release: Release
+    method: Variational, model: AnyModel, params: Any, noise: Any, constants: Any, release: Release
 ) -> Any:
-    theta, pull = jax.vjp(lambda p: method.guide.draw(p, noise[0]), params)
+    theta, pull = jax.vjp(lambda p: method.family.draw(p, noise[0]), params)
 
-    def per_row(arguments: Any, row: Any) -> jax.Array:
-        gradient: jax.Array = jax.grad(model.row_density)(arguments[0], row, arguments[1])
-        return gradient
+    def gradient(density: Callable[..., Any], theta: jax.Array) -> Any:
+        return jax.grad(density)(theta)
 
-    total = release.noisy_sum(per_row, (theta, constants)) / method.sampling_rate
+    total = _summed(release, model, gradient, (theta, constants)) / method.sampling_rate
     return pull(total)[0]
 
 
 def _joint(
-    method: Variational, model: Model, params: Any, noise: Any, constants: Any, release: Release
+    method: Variational, model: AnyModel, params: Any, noise: Any, constants: Any, release: Release
 ) -> Any:
     flat, unravel = ravel_pytree(params)
 
-    def per_row(arguments: Any, row: Any) -> jax.Array:
-        flat, noise, constants = arguments
-
+    def gradient(density: Callable[..., Any], flat: jax.Array, noise: jax.Array) -> Any:
         def expected(flat: jax.Array) -> jax.Array:
             params = unravel(flat)
-            draws = jax.vmap(lambda each: method.guide.draw(params, each))(noise)
-            return jax.vmap(lambda theta: model.row_density(theta, row, constants))(draws).mean()
+            draws = jax.vmap(lambda each: method.family.draw(params, each))(noise)
+            return jax.vmap(density)(draws).mean()
 
-        gradient: jax.Array = jax.grad(expected)(flat)
-        return gradient
+        return jax.grad(expected)(flat)
 
-    return unravel(release.noisy_sum(per_row, (flat, noise, constants)) / method.sampling_rate)
+    total = _summed(release, model, gradient, (flat, noise, constants))
+    return unravel(total / method.sampling_rate)
 
 
-def _finish(method: Variational, trace: dict[str, NDArray[np.floating]]) -> VariationalFit:
-    flat = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in trace.values()], axis=1)
-    start = settled_from(flat)
-    if method.average and start is not None:
-        params = {name: leaf[start:].mean(axis=0) for name, leaf in trace.items()}
-        return VariationalFit(params, trace, start, averaged=True)
-    return VariationalFit({n: leaf[-1] for n, leaf in trace.items()}, trace, start, averaged=False)
+def _finish(method: Variational, trace: Any) -> VariationalFit:
+    leaves = jax.tree.leaves(trace)
+    start = settled_from(np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1))
+    averaged = method.average and start is not None
+    params = jax.tree.map(lambda leaf: leaf[start:].mean(axis=0) if averaged else leaf[-1], trace)
+    return VariationalFit(params, _named(trace), start, averaged)
+
+
+def _named(trace: Any) -> dict[str, NDArray[np.floating]]:
+    """Arrays by name, also where a flow nests them."""
+    leaves = jax.tree_util.tree_flatten_with_path(trace)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}

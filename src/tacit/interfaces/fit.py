@@ -7,46 +7,66 @@ ledger is charged in full before a row is read.
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from tacit.accounting import Budget, calibrate
+from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
+from tacit.data.schema import Schema
 from tacit.errors import BudgetError, Interrupted, InvalidArgument
-from tacit.inference.variational import Variational, VariationalFit, check_fit, fit_guides
-from tacit.models.model import Model
-from tacit.privacy.gate import Gate, NoisySums
+from tacit.inference.variational import Variational, VariationalFit, fit_guides
+from tacit.interfaces.plan import Plan, as_model, planned, refuse_early, rows_of
+from tacit.interfaces.plan import plan as make_plan
+from tacit.models.model import AnyModel
+from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.results.posterior import Posterior, as_numpy, draw_gaussian
+from tacit.results.posterior import Posterior, as_numpy
 from tacit.results.statement import PrivacyStatement
 
 _DRAWS = 1000
 
 
 def fit(
-    model: Model,
-    rows: Rows,
-    budget: Budget,
-    method: Variational | None = None,
+    model: Any,
+    data: Any,
     *,
+    schema: Schema | None = None,
+    budget: Budget | None = None,
+    method: Variational | None = None,
     ledger: Ledger | None = None,
     seed: int | None = None,
     progress: bool = False,
 ) -> Posterior:
     """Fits a model within a privacy budget.
 
+    ``model`` is a `Plan` from `tacit.plan`, or what a plan is made of: a model with
+    ``schema``, ``budget`` and ``method``. ``data`` is a data frame or a mapping of arrays; or
+    `Rows` that are encoded already, for a `tacit.Model` and no schema.
+
     Without a ``ledger`` nothing stops the same data from being used again and again, and
     the statement says so. A ``seed`` makes the fit repeatable and not private.
     """
-    return fit_many(
-        model, [rows], [budget], method, ledger=ledger, seeds=[seed], progress=progress
-    )[0]
+    if isinstance(model, Plan):
+        if not (schema is budget is method is None):
+            raise InvalidArgument("A plan has its own schema, budget and method: leave them out.")
+        plan = model
+    elif budget is None:
+        raise InvalidArgument("Pass budget=tacit.Budget(epsilon, delta), or a plan.")
+    elif isinstance(data, Rows) and schema is None:
+        plan = planned(as_model(model, None), None, data, budget, method)
+    elif schema is None:
+        raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
+    else:
+        plan = make_plan(model, schema, budget=budget, method=method)
+    return _fit([plan], [_rows(plan, data)], ledger, [seed], progress)[0]
 
 
 def fit_many(
-    model: Model,
+    model: AnyModel,
     rows: Sequence[Rows],
     budgets: Sequence[Budget],
     method: Variational | None = None,
@@ -60,33 +80,26 @@ def fit_many(
     seeds = [None] * len(rows) if seeds is None else seeds
     if not rows or not (len(rows) == len(budgets) == len(seeds)):
         raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
-    sources = [Randomness(seed) for seed in seeds]
-    plans = [_calibrated(model, method, budget) for budget in budgets]
-    gates = [Gate(r, p, s) for r, p, s in zip(rows, plans, sources, strict=True)]
-    for gate, each in zip(gates, rows, strict=True):
-        _refuse_early(model, method, each, gate)
-    if ledger is not None:
-        for each in rows:
-            if each.unit != ledger.unit:
-                raise BudgetError(
-                    f"The ledger protects a {ledger.unit}; these rows are grouped by {each.unit}."
-                )
-        runs = [(plan.event, budget) for plan, budget in zip(plans, budgets, strict=True)]
-        ledger.charge_all(runs, label="variational fit")
-    statements = [
-        _statement(gate, budget, ledger) for gate, budget in zip(gates, budgets, strict=True)
+    plans = [
+        planned(model, None, each, budget, method)
+        for each, budget in zip(rows, budgets, strict=True)
     ]
-    return _run(model, method, gates, sources, statements, progress)
+    return _fit(plans, rows, ledger, seeds, progress)
 
 
 def fit_without_privacy(
-    model: Model, rows: Rows, method: Variational | None = None, *, seed: int = 0
+    model: Any,
+    data: Any,
+    *,
+    schema: Schema | None = None,
+    method: Variational | None = None,
+    seed: int = 0,
 ) -> Posterior:
     """The same fit without noise, for comparison only. Its result says that it is not private."""
-    method = method or Variational()
-    source = Randomness(seed)
-    gate = Gate(rows, method.plan(model, 0.0), source)
-    _refuse_early(model, method, rows, gate)
+    method, adapted = method or Variational(), as_model(model, schema)
+    rows = data if schema is None else rows_of(adapted, schema, data)
+    source, release = Randomness(seed), method.plan(adapted, 0.0)
+    refuse_early(adapted, method, rows, release)
     statement = PrivacyStatement(
         event=None,
         delta=0.0,
@@ -96,50 +109,45 @@ def fit_without_privacy(
         seeded=True,
         ledger="",
     )
-    return _run(model, method, [gate], [source], [statement], progress=False)[0]
+    gate = Gate(rows, release, source)
+    return _run(adapted, schema, method, [gate], [source], [statement], progress=False)[0]
 
 
-def _calibrated(model: Model, method: Variational, budget: Budget) -> NoisySums:
-    noise = calibrate.noise_multiplier(
-        budget, sampling_rate=method.sampling_rate, num_steps=method.num_steps
-    )
-    return method.plan(model, noise)
-
-
-def _refuse_early(model: Model, method: Variational, rows: Rows, gate: Gate) -> None:
-    """Tries the model on a made-up row: what cannot work is said before anything is charged."""
-    start = method.guide.start(model.dimension)["mean"]
-    row = rows.made_up_row()
-    for name, density in (
-        ("log_likelihood", model.row_density),
-        ("log_prior", lambda vector, _, constants: model.prior_density(vector, constants)),
-    ):
-        try:
-            shape = jax.eval_shape(density, start, row, model.constants)
-        except jax.errors.ConcretizationTypeError as error:
-            raise InvalidArgument(
-                f"{name} decides something in Python by a value that differs from row to row; "
-                "use jnp.where or jax.lax.select instead of if."
-            ) from error
-        except KeyError as error:
-            raise InvalidArgument(
-                f"{name} asks for {error}, but the columns are {', '.join(rows.names)} and the "
-                f"parameters {', '.join(model.parameters)}."
-            ) from error
-        if shape.shape != ():
-            raise InvalidArgument(
-                f"{name} must return a single number; its shape is {shape.shape}."
-            )
-    if not np.isfinite(model.prior_density(start, model.constants)):
+def _rows(plan: Plan, data: Any) -> Rows:
+    if plan.schema is not None and not isinstance(data, Rows):
+        return rows_of(plan.model, plan.schema, data)
+    if not isinstance(data, Rows) or plan.schema is not None:
         raise InvalidArgument(
-            "log_prior is not finite at the start of the fit (zero, unconstrained); check the "
-            "parameters' supports."
+            "Pass a data frame or a mapping of arrays with a schema, or Rows without one."
         )
-    check_fit(method, model, gate)
+    return data
+
+
+def _fit(
+    plans: Sequence[Plan],
+    rows: Sequence[Rows],
+    ledger: Ledger | None,
+    seeds: Sequence[int | None],
+    progress: bool,
+) -> list[Posterior]:
+    """Charges, then runs: all plans have one model, schema and method."""
+    sources = [Randomness(seed) for seed in seeds]
+    gates = [Gate(r, p.release, s) for r, p, s in zip(rows, plans, sources, strict=True)]
+    if ledger is not None:
+        for each in rows:
+            if each.unit != ledger.unit:
+                raise BudgetError(
+                    f"The ledger protects a {ledger.unit}; these rows are grouped by {each.unit}."
+                )
+        ledger.charge_all([(p.release.event, p.budget) for p in plans], label="variational fit")
+    statements = [_statement(p, gate, ledger) for p, gate in zip(plans, gates, strict=True)]
+    first = plans[0]
+    return _run(first.model, first.schema, first.method, gates, sources, statements, progress)
 
 
 def _run(
-    model: Model,
+    model: AnyModel,
+    schema: Schema | None,
     method: Variational,
     gates: Sequence[Gate],
     sources: Sequence[Randomness],
@@ -156,42 +164,54 @@ def _run(
             f"before it began, and nothing is given back.\n{spent}"
         ) from error
     return [
-        _posterior(model, method, found, key, statement)
+        _posterior(model, schema, method, found, key, statement)
         for found, key, statement in zip(fits, keys, statements, strict=True)
     ]
 
 
 def _posterior(
-    model: Model,
+    model: AnyModel,
+    schema: Schema | None,
     method: Variational,
     found: VariationalFit,
     key: jax.Array,
     statement: PrivacyStatement,
 ) -> Posterior:
-    params = {name: jax.numpy.asarray(value) for name, value in found.params.items()}
-    covariance = method.guide.covariance(params)
-    vectors = draw_gaussian(jax.random.fold_in(key, 2**32 - 1), params["mean"], covariance, _DRAWS)
+    guide, params = method.family, jax.tree.map(jnp.asarray, found.params)
+    noise = _DRAWS, guide.noise_size(model.dimension)
+    normals = jax.random.normal(jax.random.fold_in(key, 2**32 - 1), noise)
+
+    @jax.jit
+    def draw(params: Any, constants: Any) -> Any:
+        return jax.vmap(lambda each: model.constrain(guide.draw(params, each), constants))(normals)
+
+    covariance = guide.covariance(params)
     return Posterior(
-        draws=as_numpy(jax.vmap(model.constrain)(vectors)),
-        unconstrained_mean=np.asarray(params["mean"]),
-        unconstrained_covariance=np.asarray(covariance),
+        draws=as_numpy(draw(params, model.constants)),
+        unconstrained_mean=None if covariance is None else np.asarray(params["mean"]),
+        unconstrained_covariance=None if covariance is None else np.asarray(covariance),
         trace=found.trace,
         settled_from=found.settled_from,
         averaged=found.averaged,
         privacy=statement,
+        model=model,
+        schema=schema,
     )
 
 
-def _statement(gate: Gate, budget: Budget, ledger: Ledger | None) -> PrivacyStatement:
+def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatement:
+    public = ["the model and its prior", "column names and shapes", "every setting of the method"]
+    if plan.schema is not None:
+        public.append("bounds and levels of the schema")
     return PrivacyStatement(
-        event=gate.plan.event,
-        delta=budget.delta,
-        adjacency=budget.adjacency,
+        event=plan.release.event,
+        delta=plan.budget.delta,
+        adjacency=plan.budget.adjacency,
         unit=gate.unit,
-        public=(
-            "the model and its prior",
-            "column names and shapes",
-            "every setting of the method",
+        public=tuple(public),
+        assumptions=(
+            "no number in the model, its constants, the schema or the settings was computed from "
+            "these data",
         ),
         seeded=gate.seeded,
         ledger="no durable ledger" if ledger is None else f"ledger: {ledger.left} left",

@@ -1,6 +1,6 @@
 """A model as plain JAX functions: a prior over named parameters, a likelihood of one row."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -15,6 +15,47 @@ Parameters = dict[str, jax.Array]
 Row = Mapping[str, Any]
 
 
+class AnyModel(Protocol):
+    """What inference needs of a model: densities of one unconstrained vector.
+
+    ``constants`` are public arrays; they are inputs of the compiled program and passed back
+    as the last argument. ``searched`` is what might hold an array from outside.
+    ``whole_units`` says that rows of a person share something that is integrated out, so
+    that only all of them together have a density.
+    """
+
+    @property
+    def constants(self) -> Any: ...
+    @property
+    def dimension(self) -> int: ...
+    @property
+    def searched(self) -> tuple[Any, ...]: ...
+    @property
+    def whole_units(self) -> bool: ...
+
+    def start(self, values: Mapping[str, Any]) -> Any:
+        """The unconstrained vector of given values; zero for parameters not given."""
+        ...
+
+    def constrain(self, vector: jax.Array, constants: Any = None) -> Parameters:
+        """Parameters on their supports."""
+        ...
+
+    def prior_density(self, vector: jax.Array, constants: Any = None) -> jax.Array:
+        """Log prior of the unconstrained vector."""
+        ...
+
+    def row_density(self, vector: jax.Array, row: Row, constants: Any = None) -> jax.Array:
+        """Log-likelihood of one row."""
+        ...
+
+    def unit_density(
+        self, vector: jax.Array, rows: Row, present: jax.Array, constants: Any = None
+    ) -> jax.Array:
+        """Log-likelihood of all rows of a unit that are present."""
+        ...
+
+
 class Bijection(Protocol):
     """A smooth map from all real arrays onto a parameter's support."""
 
@@ -24,6 +65,10 @@ class Bijection(Protocol):
 
     def forward(self, flat: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
         """The parameter, and the log-determinant of the map."""
+        ...
+
+    def inverse(self, value: jax.Array) -> jax.Array:
+        """The real numbers a parameter is made from, flat."""
         ...
 
 
@@ -37,6 +82,9 @@ class Real:
     def forward(self, flat: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
         return flat.reshape(shape), jnp.zeros((), flat.dtype)
 
+    def inverse(self, value: jax.Array) -> jax.Array:
+        return value.ravel()
+
 
 @dataclass(frozen=True)
 class Positive:
@@ -47,6 +95,9 @@ class Positive:
 
     def forward(self, flat: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
         return jnp.exp(flat).reshape(shape), flat.sum()
+
+    def inverse(self, value: jax.Array) -> jax.Array:
+        return jnp.log(value).ravel()
 
 
 @dataclass(frozen=True)
@@ -68,6 +119,9 @@ class Interval:
         slope = jax.nn.log_sigmoid(flat) + jax.nn.log_sigmoid(-flat) + jnp.log(width)
         return (self.low + width * jax.nn.sigmoid(flat)).reshape(shape), slope.sum()
 
+    def inverse(self, value: jax.Array) -> jax.Array:
+        return (jnp.log(value - self.low) - jnp.log(self.high - value)).ravel()
+
 
 @dataclass(frozen=True)
 class Simplex:
@@ -86,6 +140,12 @@ class Simplex:
         rest = jnp.cumsum(log_left, axis=-1)[..., -1:]
         value = jnp.exp(jnp.concatenate([before + log_taken, rest], axis=-1))
         return value, (before + log_taken + log_left).sum()
+
+    def inverse(self, value: jax.Array) -> jax.Array:
+        pieces = value.shape[-1] - 1
+        rest = jnp.cumsum(value[..., ::-1], axis=-1)[..., -2::-1]  # of what comes after
+        shifted = jnp.log(value[..., :-1]) - jnp.log(rest)
+        return (shifted + jnp.log(jnp.arange(pieces, 0, -1, dtype=value.dtype))).ravel()
 
 
 @dataclass(frozen=True)
@@ -131,7 +191,28 @@ class Model:
         """Length of the unconstrained vector."""
         return self._layout[-1][3]
 
-    def constrain(self, vector: jax.Array) -> Parameters:
+    def start(self, values: Mapping[str, Any]) -> jax.Array:
+        """The unconstrained vector of given values; zero for parameters not given."""
+        refuse_strangers(values, self.parameters)
+        vector = jnp.zeros(self.dimension)
+        for name, parameter, start, stop in self._layout:
+            if name in values:
+                value = jnp.broadcast_to(jnp.asarray(values[name], jnp.float32), parameter.shape)
+                vector = vector.at[start:stop].set(parameter.support.inverse(value))
+        return finite_start(vector)
+
+    @property
+    def searched(self) -> tuple[Any, ...]:
+        """What might hold an array of rows."""
+        supports = [parameter.support for parameter in self.parameters.values()]
+        return (self.log_prior, self.log_likelihood, supports)
+
+    @property
+    def whole_units(self) -> bool:
+        """Never: rows of a person are independent given the parameters."""
+        return False
+
+    def constrain(self, vector: jax.Array, constants: Any = None) -> Parameters:  # noqa: ARG002
         """Parameters on their supports."""
         return self._constrain(vector)[0]
 
@@ -153,3 +234,26 @@ class Model:
     def row_density(self, vector: jax.Array, row: Row, constants: Any = None) -> jax.Array:
         """Log-likelihood of one row at the unconstrained vector."""
         return self.log_likelihood(self.constrain(vector), row, *self._extra(constants))
+
+    def unit_density(
+        self, vector: jax.Array, rows: Row, present: jax.Array, constants: Any = None
+    ) -> jax.Array:
+        """Log-likelihood of all rows of a unit that are present."""
+        terms = jax.vmap(lambda row: self.row_density(vector, row, constants))(rows)
+        return jnp.where(present, terms, 0.0).sum()
+
+
+def refuse_strangers(values: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Starting values are for the model's own parameters."""
+    for name in values:
+        if name not in names:
+            raise InvalidArgument(
+                f"start has {name!r}, which is no parameter; the parameters are {', '.join(names)}."
+            )
+
+
+def finite_start(vector: jax.Array) -> jax.Array:
+    """Starting values must lie inside their supports."""
+    if not jnp.isfinite(vector).all():
+        raise InvalidArgument("start has a value that is not inside its parameter's support.")
+    return vector

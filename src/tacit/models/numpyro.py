@@ -19,7 +19,7 @@ from jax.scipy.special import logsumexp
 from numpyro.distributions import biject_to
 
 from tacit.models.effects import Effect, grid
-from tacit.models.model import Parameters, Row
+from tacit.models.model import Parameters, Row, finite_start, refuse_strangers
 from tacit.models.sites import Latent, Message, Run, Site
 
 Columns = Mapping[str, Any]
@@ -261,8 +261,9 @@ class NumPyroModel:
             for name, mean in means.items()
         }
 
-    def start(self, values: Mapping[str, Any]) -> np.ndarray:
+    def start(self, values: Mapping[str, Any]) -> jax.Array:
         """The unconstrained vector of given values; zero for parameters not given."""
+        refuse_strangers(values, self.places)
         vector = np.zeros(self.dimension, np.float32)
 
         def latent(message: Message) -> jax.Array:
@@ -276,7 +277,7 @@ class NumPyroModel:
 
         nowhere = _points(self.row_effects + self.person_effects, None)
         self.run(self.alone(self.made_up), self.constants, self.with_effects(latent, nowhere))
-        return vector
+        return finite_start(jnp.asarray(vector))
 
 
 def _points(effects: Sequence[Effect], point: jax.Array | None) -> dict[str, jax.Array]:

@@ -189,8 +189,9 @@ def refuse_captured(function: Callable[..., Any], *more: Any) -> None:
     tracing, from rows outside; closures, globals, attributes and defaults can. A lone number
     computed from rows beforehand cannot be told from a public one: that is up to its author.
     """
-    name = getattr(function, "__name__", type(function).__name__)
-    _Search(name).visit(name, (function, *more))
+    for each in (function, *more):
+        name = getattr(each, "__name__", type(each).__name__)
+        _Search(name).visit(name, each)
 
 
 class _Search:

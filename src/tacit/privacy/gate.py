@@ -34,6 +34,7 @@ from tacit.privacy.sample import poisson_batches, usual_capacity
 _MOST_SLOTS = 2**24
 Step = Callable[[Any, Any, "Release"], tuple[Any, Any]]
 PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
+PerUnit = Callable[[Any, dict[str, jax.Array], jax.Array], jax.Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,6 @@ class Release:
 
     def noisy_sum(self, per_row: PerRow, arguments: Any) -> jax.Array:
         """The noisy sum of ``per_row(arguments, row)``, a vector, over the sampled units."""
-        batch, lattice = self._batch, self._lattice
         refuse_captured(per_row)
 
         def per_unit(arguments: Any, rows: Any, row_present: jax.Array | None) -> jax.Array:
@@ -123,6 +123,25 @@ class Release:
             vectors = jax.vmap(lambda row: _finite(per_row(arguments, row)))(rows)
             return jnp.where(row_present[:, None], vectors, 0).sum(axis=0)
 
+        return self._noisy_sum(per_unit, arguments)
+
+    def noisy_unit_sum(self, per_unit: PerUnit, arguments: Any) -> jax.Array:
+        """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once.
+
+        ``present`` tells which of the rows are real. A vector that is not finite is zero.
+        """
+        refuse_captured(per_unit)
+        one = jnp.ones(1, jnp.bool_)
+
+        def of_unit(arguments: Any, rows: Any, row_present: jax.Array | None) -> jax.Array:
+            if row_present is None:
+                rows, row_present = jax.tree.map(lambda leaf: leaf[None], rows), one
+            return per_unit(arguments, rows, row_present).astype(jnp.float32)
+
+        return self._noisy_sum(of_unit, arguments)
+
+    def _noisy_sum(self, per_unit: Callable[..., jax.Array], arguments: Any) -> jax.Array:
+        batch, lattice = self._batch, self._lattice
         unit = jax.tree.map(lambda leaf: leaf[0], (batch.rows, batch.row_present))
         traced, shape = jax.make_jaxpr(per_unit, return_shape=True)(arguments, *unit)
         if shape.shape != (lattice.dimension,):

@@ -1,0 +1,263 @@
+"""A plan: what a fit will do and what it will cost, before any data is touched."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.accounting import PLD, Adjacency, Budget, calibrate
+from tacit.data.schema import Schema
+from tacit.errors import InvalidArgument
+from tacit.inference.variational import Variational, check_fit, fit_guides
+from tacit.models.model import AnyModel, Model
+from tacit.privacy.check import refuse_captured
+from tacit.privacy.gate import Gate, NoisySums
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
+
+# Made-up rows to measure gradients on, and batches to measure time on.
+_TRIED, _BATCHES, _TIMED_STEPS = 200, (64, 1024), 40
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """What a fit will do: all of it public, none of it from data. Print it.
+
+    ``release`` is what the gate will execute, and what is charged. Hand the plan to
+    `tacit.fit` with the data.
+    """
+
+    model: AnyModel
+    schema: Schema | None
+    budget: Budget
+    method: Variational
+    release: NoisySums
+    blank: Rows
+
+    @property
+    def unit(self) -> str:
+        """What is protected."""
+        return self.blank.unit
+
+    @cached_property
+    def epsilons(self) -> dict[Adjacency, float | None]:
+        """Epsilon at the budget's delta under each adjacency; None where no bound is known."""
+        return PLD().epsilons(self.release.event, self.budget.delta)
+
+    @cached_property
+    def made_up_gradients(self) -> tuple[float, float] | None:
+        """On made-up rows, at the start: the median gradient in clips, and the share clipped."""
+        if self.schema is None or self.model.whole_units:
+            return None
+        rows = self.schema.made_up(_TRIED, names=columns_of(self.model, self.schema))
+        start = self.method.family.start(self.model.dimension)
+        size = self.method.family.noise_size(self.model.dimension)
+        theta = self.method.family.draw(start, jnp.zeros(size))
+
+        def length(row: Any) -> jax.Array:
+            gradient = jax.grad(self.model.row_density)(theta, row, self.model.constants)
+            return jnp.linalg.norm(gradient)
+
+        lengths = np.asarray(jax.jit(jax.vmap(length))(rows)) / self.release.clip
+        usable = lengths[np.isfinite(lengths)]
+        return (float(np.median(usable)), float(np.mean(usable > 1))) if len(usable) else None
+
+    def seconds(self, rows: int) -> float:
+        """About how long the fit takes on so many units, by trying it on made-up ones."""
+        fixed, per_unit = self._speed
+        batch = rows * self.release.sampling_rate
+        return self.release.num_steps * (fixed + per_unit * batch)
+
+    @cached_property
+    def _speed(self) -> tuple[float, float]:
+        small, large = (self._time_a_step(batch) for batch in _BATCHES)
+        slope = max(large - small, 0.0) / (_BATCHES[1] - _BATCHES[0])
+        return max(small - slope * _BATCHES[0], 0.0), slope
+
+    def _time_a_step(self, batch: int) -> float:
+        method = replace(self.method, num_steps=_TIMED_STEPS, sampling_rate=0.5)
+        rows = _blank_rows(self.model, self.schema, 2 * batch) if self.schema else self.blank
+        taken = []
+        for _ in range(2):  # the first compiles
+            gate = Gate(rows, method.plan(self.model, 1.0), Randomness(0))
+            began = time.perf_counter()
+            fit_guides(method, self.model, [gate], [jax.random.key(0)])
+            taken.append(time.perf_counter() - began)
+        return taken[1] / _TIMED_STEPS
+
+    def __str__(self) -> str:
+        method, release = self.method, self.release
+        family = type(method.family).__name__
+        if family == "AutoGuide":
+            family = getattr(method.guide, "__name__", family)
+        lines = [
+            f"Variational inference ({family} guide, {method.gradient} gradients) for "
+            f"{self.model.dimension} unconstrained numbers.",
+            f"{release.num_steps} steps, each on a random {release.sampling_rate:.3g} of the "
+            f"{self.unit}s.",
+            f"One {self.unit} moves a step's sum by at most the clip, {release.clip:.4g}; noise "
+            f"{_noise(release)} clips.",
+            *self._on_made_up_rows(),
+            "",
+            *self._cost(),
+            f"Unit of privacy: one {self.unit}. No data has been read and nothing charged.",
+        ]
+        if self.schema is not None:
+            sizes = (10_000, 1_000_000)
+            times = " and ".join(f"{self.seconds(n):.2g} s for {n:,} {self.unit}s" for n in sizes)
+            lines += ["", f"Time, by a trial on made-up rows: about {times}."]
+            lines += ["", str(self.schema)]
+        return "\n".join(lines)
+
+    def _on_made_up_rows(self) -> list[str]:
+        if self.made_up_gradients is None:
+            return []
+        middle, share = self.made_up_gradients
+        advice = ""
+        if share > 0.5:
+            advice = " Most are clipped: scale the columns, or raise the clip."
+        return [
+            f"On made-up rows within the bounds, a gradient at the start is {middle:.2g} clips "
+            f"long; {share:.0%} are clipped.{advice}"
+        ]
+
+    def _cost(self) -> list[str]:
+        lines = []
+        for adjacency, epsilon in self.epsilons.items():
+            value = "not available" if epsilon is None else f"{epsilon:.4g}"
+            asked = " (asked for)" if adjacency == self.budget.adjacency else ""
+            lines.append(f"Cost: epsilon {value} at delta {self.budget.delta:g}, {adjacency}{asked}.")
+        return [*lines, self.budget.explain()]
+
+
+def _noise(release: NoisySums) -> str:
+    return ", then ".join(f"{scale:.4g}" for scale, _ in release.phases)
+
+
+def plan(
+    model: Any,
+    schema: Schema,
+    *,
+    budget: Budget,
+    method: Variational | None = None,
+) -> Plan:
+    """What a fit within a budget will do. Touches no data, and charges nothing.
+
+    ``model`` is a NumPyro function whose arguments are columns of the schema, a
+    `tacit.NumPyro` with more to say about one, or a `tacit.Model`.
+    """
+    if not isinstance(schema, Schema):
+        raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
+    adapted = as_model(model, schema)
+    return planned(adapted, schema, _blank_rows(adapted, schema, 1), budget, method)
+
+
+def planned(
+    model: AnyModel,
+    schema: Schema | None,
+    blank: Rows,
+    budget: Budget,
+    method: Variational | None,
+) -> Plan:
+    """The plan for a model and rows of these shapes, refused here if it cannot work."""
+    if not isinstance(budget, Budget):
+        raise InvalidArgument("budget must be a tacit.Budget(epsilon, delta).")
+    method = method or Variational()
+    noise = calibrate.noise_multiplier(
+        budget, sampling_rate=method.sampling_rate, num_steps=method.num_steps
+    )
+    release = method.plan(model, noise)
+    refuse_early(model, method, blank, release)
+    return Plan(
+        model=model, schema=schema, budget=budget, method=method, release=release, blank=blank
+    )
+
+
+def as_model(model: Any, schema: Schema | None) -> AnyModel:
+    """The model in the form that inference takes."""
+    if isinstance(model, Model):
+        return model
+    from tacit.models.adapt import from_numpyro
+    from tacit.models.numpyro import NumPyro, NumPyroModel
+    from tacit.models.verify import verified
+
+    if isinstance(model, NumPyroModel):
+        return model
+    described = model if isinstance(model, NumPyro) else NumPyro(function=model)
+    if not callable(described.function):
+        raise InvalidArgument(
+            f"model must be a NumPyro function or a tacit.Model; got {type(model).__name__}."
+        )
+    if schema is None:
+        raise InvalidArgument("A NumPyro model needs schema=: the public facts about its columns.")
+    refuse_captured(described.function)
+
+    def made_up(count: int, seed: int) -> dict[str, Any]:
+        return dict(schema.made_up(count, seed=seed))
+
+    adapted = from_numpyro(described, made_up, schema.person)
+    return verified(adapted, made_up, {name: schema[name].highest for name in adapted.columns})
+
+
+def columns_of(model: AnyModel, schema: Schema) -> tuple[str, ...]:
+    """The columns a model takes; a model in plain JAX may take any."""
+    return getattr(model, "columns", schema.names)
+
+
+def rows_of(model: AnyModel, schema: Schema, data: Any) -> Rows:
+    """The private rows of a table, encoded by the schema."""
+    encoded = schema.encode(data, columns_of(model, schema))
+    if encoded.person is None or encoded.most_rows is None:
+        return Rows(encoded.columns)
+    return Rows.by_person(encoded.columns, encoded.person, encoded.most_rows)
+
+
+def _blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:
+    """Made-up rows of the shapes that the data will have."""
+    columns = schema.made_up(units, names=columns_of(model, schema))
+    if schema.most_rows is None:
+        return Rows(columns)
+    return Rows.by_person(columns, np.arange(units), schema.most_rows)
+
+
+def refuse_early(model: AnyModel, method: Variational, rows: Rows, release: NoisySums) -> None:
+    """Tries the model on a made-up row: what cannot work is said before anything is charged."""
+    start = jnp.zeros(model.dimension)
+    if isinstance(model, Model):
+        _refuse_bad_functions(model, rows, start)
+    if not np.isfinite(model.prior_density(start, model.constants)):
+        raise InvalidArgument(
+            "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
+            "parameters' supports."
+        )
+    check_fit(method, model, Gate(rows, release, Randomness(0)))
+
+
+def _refuse_bad_functions(model: Model, rows: Rows, start: jax.Array) -> None:
+    row = rows.made_up_row()
+    densities: dict[str, Callable[..., Any]] = {
+        "log_likelihood": model.row_density,
+        "log_prior": lambda vector, _, constants: model.prior_density(vector, constants),
+    }
+    for name, density in densities.items():
+        try:
+            shape = jax.eval_shape(density, start, row, model.constants)
+        except jax.errors.ConcretizationTypeError as error:
+            raise InvalidArgument(
+                f"{name} decides something in Python by a value that differs from row to row; "
+                "use jnp.where or jax.lax.select instead of if."
+            ) from error
+        except KeyError as error:
+            raise InvalidArgument(
+                f"{name} asks for {error}, but the columns are {', '.join(rows.names)} and the "
+                f"parameters {', '.join(model.parameters)}."
+            ) from error
+        if shape.shape != ():
+            raise InvalidArgument(
+                f"{name} must return a single number; its shape is {shape.shape}."
+            )
