@@ -7,6 +7,14 @@ from typing import Any
 from tacit.errors import InvalidArgument
 
 
+def finite(name: str, value: Any) -> float:
+    """A number that is not infinite."""
+    number = _number(name, value)
+    if math.isinf(number):
+        raise InvalidArgument(f"{name} must be a finite number; got {value!r}.")
+    return number
+
+
 def positive(name: str, value: Any) -> float:
     """A finite number above zero."""
     number = _number(name, value)

@@ -1,0 +1,1 @@
+"""Turning a table into rows, each row by itself: nothing here computes across rows."""

@@ -1,0 +1,149 @@
+"""The cells of one column, and how each is read: by itself, silently, whatever it holds.
+
+What a cell says never depends on its neighbours, and neither does whether an error is raised:
+a reader such as ``pandas.read_csv`` may turn a whole column into text because of one odd cell,
+so text that spells a number is that number, and 3, 3.0 and "3" are the same label.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNKNOWN, MISSING = -1, -2  # Codes of a label that was not declared, and of no label
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # Text of an integer that fits in 64 bits
+
+
+class Cells(NamedTuple):
+    """A column as it came: Booleans, integers, floats or objects, a row each."""
+
+    values: NDArray[Any]
+    present: NDArray[np.bool_] | None = None
+    """False where the container says that a value is missing; None if it says nothing."""
+    shape: tuple[int, ...] | None = ()
+    """Shape of one row, by the column's type; None for objects, of which each may have its own."""
+
+
+def number_of(cell: Any) -> float:
+    """The number in a cell, or NaN: of text that spells a number, that number."""
+    if isinstance(cell, int | float | np.integer | np.floating | np.bool_):
+        try:
+            return float(cell)
+        except OverflowError:
+            return math.inf if cell > 0 else -math.inf
+    if isinstance(cell, str) and "_" not in cell:
+        try:
+            return float(cell)
+        except ValueError:
+            return math.nan
+    return math.nan
+
+
+def text_of(cell: Any) -> str | None:
+    """The text of a label: of 3, 3.0 and "3" it is "3". None unless text, a number or a Boolean."""
+    if isinstance(cell, str):
+        return str.__str__(cell)
+    if isinstance(cell, bool | np.bool_):
+        return "True" if cell else "False"
+    if isinstance(cell, int | np.integer):
+        return _text_of_integer(int(cell))
+    if isinstance(cell, float | np.floating):
+        number = float(cell)
+        if number.is_integer():
+            return _text_of_integer(int(number))
+        return None if math.isnan(number) else repr(number)
+    return None
+
+
+def _text_of_integer(value: int) -> str:
+    # Python refuses to write very long integers in decimals.
+    return str(value) if value.bit_length() < 2000 else hex(value)
+
+
+def read_numbers(cells: Cells, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Every cell as a number or an array of ``shape``, NaN where missing."""
+    values = cells.values
+    with np.errstate(all="ignore"):
+        if values.dtype.kind != "O":
+            numbers = values.astype(np.float64, copy=False)
+        elif values.ndim == 1 and shape:
+            numbers = _arrays(values, shape)
+        else:
+            flat = (number_of(cell) for cell in values.ravel())
+            numbers = np.fromiter(flat, np.float64, values.size).reshape(values.shape)
+    if cells.present is None:
+        return numbers
+    present = cells.present.reshape(
+        cells.present.shape + (1,) * (numbers.ndim - cells.present.ndim)
+    )
+    return np.where(present, numbers, np.nan)
+
+
+def _arrays(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    numbers = np.full((len(values), *shape), np.nan)
+    for place, cell in enumerate(values):
+        if isinstance(cell, list | tuple | np.ndarray):
+            parts = _parts(cell)
+            if parts.shape == shape:
+                flat = (number_of(part) for part in parts.ravel())
+                numbers[place] = np.fromiter(flat, np.float64, parts.size).reshape(shape)
+    return numbers
+
+
+def _parts(cell: Any) -> NDArray[Any]:
+    if isinstance(cell, np.ma.MaskedArray):
+        parts = np.array(cell, dtype=object)
+        parts[np.ma.getmaskarray(cell)] = None
+        return parts
+    try:
+        return np.array(cell, dtype=object)
+    except Exception:  # noqa: BLE001 objects in a cell may raise anything, and no error may tell
+        return np.empty(0, dtype=object)
+
+
+def read_labels(cells: Cells, table: Mapping[str, int]) -> NDArray[np.int32]:
+    """Every cell's code in ``table``, which goes by text; else `UNKNOWN` or `MISSING`."""
+    values = cells.values
+    if values.dtype.kind == "O":
+        codes = np.fromiter((_code(cell, table) for cell in values), np.int32, len(values))
+    elif values.dtype.kind == "b":
+        yes, no = table.get("True", UNKNOWN), table.get("False", UNKNOWN)
+        codes = np.where(values, np.int32(yes), np.int32(no))
+    else:
+        codes = _codes_of_numbers(values, table)
+    if cells.present is not None:
+        codes[~cells.present] = MISSING
+    return codes
+
+
+def _code(cell: Any, table: Mapping[str, int]) -> int:
+    text = text_of(cell)
+    return MISSING if text is None else table.get(text, UNKNOWN)
+
+
+def _codes_of_numbers(values: NDArray[Any], table: Mapping[str, int]) -> NDArray[np.int32]:
+    """As `_code` for every number, without a loop over rows."""
+    wide: type[Any] = {"i": np.int64, "u": np.uint64, "f": np.float64}[values.dtype.kind]
+    with np.errstate(all="ignore"):
+        numbers = values.astype(wide, copy=False)
+    codes = np.full(len(numbers), UNKNOWN, dtype=np.int32)
+    if values.dtype.kind == "f":
+        codes[np.isnan(numbers)] = MISSING
+    known = _integers(table, wide)
+    if known:
+        levels = np.array(sorted(known), dtype=wide)
+        place = np.minimum(np.searchsorted(levels, numbers), len(levels) - 1)
+        hits = levels[place] == numbers
+        codes[hits] = np.array([known[level] for level in sorted(known)], np.int32)[place[hits]]
+    return codes
+
+
+def _integers(table: Mapping[str, int], wide: type[Any]) -> dict[int, int]:
+    """Codes of the labels that are integers, so far as ``wide`` has those integers exactly."""
+    whole = {int(text): code for text, code in table.items() if WHOLE.fullmatch(text)}
+    if wide is np.uint64:
+        return {level: code for level, code in whole.items() if level >= 0}
+    return {level: code for level, code in whole.items() if int(wide(level)) == level}

@@ -1,0 +1,343 @@
+"""Kinds of columns: what is public about a column, and what a cell becomes.
+
+Bounds and levels are facts a person declares before looking at the data. They are not read
+from it: the largest age in a table is somebody's age. A value outside the bounds is moved to
+the nearest bound, a rule that looks at that value only.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.data.cells import MISSING, UNKNOWN, WHOLE, Cells, read_labels, read_numbers, text_of
+from tacit.errors import InvalidArgument
+
+Label = str | int
+DROP = "drop"
+# What pandas reads as a Boolean in a CSV file, so that it does not matter whether it did.
+_BOOLEANS = {"1": 1, "True": 1, "true": 1, "TRUE": 1, "0": 0, "False": 0, "false": 0, "FALSE": 0}
+
+
+class Column(NamedTuple):
+    """An encoded column, and which rows have a value (None: all); the others are left out."""
+
+    values: NDArray[Any]
+    present: NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True)
+class Number:
+    """A real number between public bounds, as float32.
+
+    Values outside ``low`` and ``high``, infinities too, are moved to the nearest bound.
+    With ``scaled``, [low, high] becomes [-1, 1]. With a ``shape``, each row holds an array of
+    numbers. Booleans count as 0 and 1, text that spells a number as that number; any other
+    cell that is not a Python or NumPy number is missing.
+
+    ``missing`` is ``"drop"``, which leaves the row out, or a public number to put there, in
+    the column's own unit. In a column of arrays it is put in place of each missing entry.
+
+    >>> Number(18, 100).describe()
+    '18 to 100'
+    >>> Number(0, 1, scaled=True, shape=(16,)).describe()
+    '0 to 1, scaled to [-1, 1], in arrays of 16'
+    """
+
+    low: float
+    high: float
+    _: KW_ONLY
+    scaled: bool = False
+    shape: tuple[int, ...] = ()
+    missing: float | str = DROP
+
+    kind: ClassVar[str] = "number"
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
+
+    def __post_init__(self) -> None:
+        low, high = _validate_bounds(self.low, self.high)
+        _set(self, low=low, high=high, shape=_validate_shape(self.shape))
+        if not isinstance(self.scaled, bool):
+            raise InvalidArgument(f"scaled must be True or False; got {self.scaled!r}.")
+        if self._narrow[0] >= self._narrow[1]:
+            raise InvalidArgument(
+                f"low and high must be within ±3.4e38 and differ as float32 numbers do, by about "
+                f"one part in ten million; got {low} and {high}; shift or rescale the column."
+            )
+        _set(self, missing=_validate_fill(self.missing, low, high))
+
+    @property
+    def _narrow(self) -> tuple[np.float32, np.float32]:
+        """The float32 numbers nearest to the bounds that are not outside of them."""
+        with np.errstate(over="ignore"):
+            low, high = np.float32(self.low), np.float32(self.high)
+        if not (np.isfinite(low) and np.isfinite(high)):
+            return high, high
+        low = low if low >= self.low else np.nextafter(low, np.float32(np.inf))
+        high = high if high <= self.high else np.nextafter(high, np.float32(-np.inf))
+        return low, high
+
+    def encode(self, cells: Cells) -> Column:
+        """The numbers within bounds, each row by itself."""
+        numbers, present = _without_gaps(read_numbers(cells, self.shape), self.missing, self.low)
+        return Column(self._place(numbers), present)
+
+    def _place(self, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+        inside = np.clip(numbers, self.low, self.high)
+        if self.scaled:
+            return ((inside - self.low) / (self.high - self.low) * 2 - 1).astype(np.float32)
+        return np.clip(inside.astype(np.float32), *self._narrow)
+
+    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+        """Encoded values drawn evenly from the bounds, one in ten at a bound."""
+        size = (count, *self.shape)
+        numbers = generator.uniform(self.low, self.high, size)
+        extremes = generator.choice([self.low, self.high], size)
+        return self._place(np.where(generator.uniform(size=size) < 0.1, extremes, numbers))
+
+    def describe(self) -> str:
+        """The bounds in words."""
+        scaled = ", scaled to [-1, 1]" if self.scaled else ""
+        arrays = f", in arrays of {' x '.join(map(str, self.shape))}" if self.shape else ""
+        return f"{self.low:.12g} to {self.high:.12g}{scaled}{arrays}"
+
+
+@dataclass(frozen=True)
+class Count:
+    """A whole number between public bounds, as int32.
+
+    Numbers are rounded to the nearest whole one, halves to the even one, and moved to the
+    nearest bound. Cells are read as for `Number`, and ``missing`` means the same.
+
+    >>> Count(30).describe()
+    'whole, 0 to 30'
+    """
+
+    high: int
+    _: KW_ONLY
+    low: int = 0
+    missing: int | str = DROP
+
+    kind: ClassVar[str] = "count"
+    shape: ClassVar[tuple[int, ...]] = ()
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+
+    def __post_init__(self) -> None:
+        low, high = _validate_bounds(self.low, self.high)
+        limits = np.iinfo(np.int32)
+        if low % 1 or high % 1 or low < limits.min or high > limits.max:
+            raise InvalidArgument(
+                f"low and high of a count must be whole numbers within ±2147483647; "
+                f"got {self.low!r} and {self.high!r}; use a Number for other ranges."
+            )
+        fill = _validate_fill(self.missing, low, high)
+        if not isinstance(fill, str):
+            if fill % 1:
+                raise InvalidArgument(f"missing must be a whole number in a count; got {fill!r}.")
+            fill = int(fill)
+        _set(self, low=int(low), high=int(high), missing=fill)
+
+    def encode(self, cells: Cells) -> Column:
+        """The counts within bounds, each row by itself."""
+        numbers, present = _without_gaps(read_numbers(cells, ()), self.missing, self.low)
+        return Column(np.clip(np.rint(numbers), self.low, self.high).astype(np.int32), present)
+
+    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
+        """Encoded values drawn evenly from the bounds, one in ten at a bound."""
+        counts = generator.integers(self.low, self.high, count, np.int32, endpoint=True)
+        extremes = generator.choice(np.array([self.low, self.high], np.int32), count)
+        return np.where(generator.uniform(size=count) < 0.1, extremes, counts)
+
+    def describe(self) -> str:
+        """The bounds in words."""
+        return f"whole, {self.low} to {self.high}"
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One of two values, as int32: 1 for yes, 0 for no.
+
+    Takes Booleans and 0 and 1, also as text; or two declared labels, ``yes`` and ``no``, and
+    then nothing else. Every other cell is missing. ``missing`` is ``"drop"``, 0 or 1.
+
+    >>> Binary(yes="treated", no="control").describe()
+    'treated (1) or control (0)'
+    """
+
+    _: KW_ONLY
+    yes: Label | None = None
+    no: Label | None = None
+    missing: int | str = DROP
+
+    kind: ClassVar[str] = "binary"
+    shape: ClassVar[tuple[int, ...]] = ()
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+
+    def __post_init__(self) -> None:
+        if (self.yes is None) != (self.no is None):
+            raise InvalidArgument("Pass both yes and no, the labels in the data, or neither.")
+        if self.yes is not None:
+            _label_texts([self.no, self.yes])
+        fill: Any = self.missing
+        if isinstance(fill, bool) or fill not in (DROP, 0, 1):
+            raise InvalidArgument(f"missing must be 'drop', 0 or 1 in a binary; got {fill!r}.")
+        _set(self, missing=fill if fill == DROP else int(fill))
+
+    @property
+    def _codes(self) -> dict[str, int]:
+        if self.yes is None:
+            return _BOOLEANS
+        return {text: code for code, text in enumerate(_label_texts([self.no, self.yes]))}
+
+    def encode(self, cells: Cells) -> Column:
+        """0 and 1, each row by itself."""
+        fill = None if isinstance(self.missing, str) else self.missing
+        return _without_unknowns(read_labels(cells, self._codes), fill, fill)
+
+    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
+        """0 or 1 with equal chances."""
+        return generator.integers(0, 2, count, np.int32)
+
+    def describe(self) -> str:
+        """The two values in words."""
+        return "0 or 1" if self.yes is None else f"{self.yes} (1) or {self.no} (0)"
+
+
+@dataclass(frozen=True)
+class Category:
+    """One of a list of public levels, as an int32 code: its place in the list, from 0.
+
+    Levels are text or integers, and go by their text: 3, 3.0 and "3" in the data are one
+    level, whichever way it is declared, but "03" and "3.0" are not. A Boolean is "True" or "False", never 1.
+    A value that is not among the levels gets the code after the last level if ``other`` names
+    one for all such values; otherwise it is treated as missing.
+
+    ``missing`` is ``"drop"``, which leaves the row out, or a level, or the name in ``other``.
+    A cell that is neither text nor a number nor a Boolean is missing.
+
+    >>> Category(["A", "B", "C"], other="other").describe()
+    '3 levels and other'
+    """
+
+    levels: Sequence[Label]
+    _: KW_ONLY
+    other: Label | None = None
+    missing: Label = DROP
+
+    kind: ClassVar[str] = "category"
+    shape: ClassVar[tuple[int, ...]] = ()
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.levels, str) or not isinstance(self.levels, Iterable):
+            raise InvalidArgument(
+                f"levels must be a list of text or integers; got {self.levels!r}."
+            )
+        _set(self, levels=tuple(self.levels))
+        if not self.levels:
+            raise InvalidArgument("levels must have one level or more; got none.")
+        if self.missing != DROP and text_of(self.missing) not in self._codes:
+            raise InvalidArgument(
+                f"missing must be 'drop', a level or the name in other; got {self.missing!r}."
+            )
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        named = [*self.levels, *([] if self.other is None else [self.other])]
+        return {text: code for code, text in enumerate(_label_texts(named))}
+
+    @property
+    def size(self) -> int:
+        """How many codes there are."""
+        return len(self._codes)
+
+    def encode(self, cells: Cells) -> Column:
+        """The codes of the levels, each row by itself."""
+        missing = None if self.missing == DROP else self._codes[str(text_of(self.missing))]
+        unknown = missing if self.other is None else self.size - 1
+        return _without_unknowns(read_labels(cells, self._codes), unknown, missing)
+
+    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
+        """Codes with equal chances."""
+        return generator.integers(0, self.size, count, np.int32)
+
+    def describe(self) -> str:
+        """How many levels there are."""
+        number = self.size - (self.other is not None)
+        levels = "1 level" if number == 1 else f"{number} levels"
+        return levels if self.other is None else f"{levels} and {self.other}"
+
+
+Kind = Number | Count | Binary | Category
+KINDS: dict[str, type[Kind]] = {kind.kind: kind for kind in (Number, Count, Binary, Category)}
+
+
+def _without_gaps(
+    numbers: NDArray[np.float64], missing: float | str, placeholder: float
+) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
+    """Numbers by the missing rule; a row to be left out holds the placeholder."""
+    gaps = np.isnan(numbers)
+    if not gaps.any():
+        return numbers, None
+    if not isinstance(missing, str):
+        return np.where(gaps, missing, numbers), None
+    present = np.asarray(~gaps.reshape(len(gaps), -1).any(axis=1))
+    return np.where(gaps, placeholder, numbers), present
+
+
+def _without_unknowns(codes: NDArray[np.int32], unknown: int | None, missing: int | None) -> Column:
+    """Codes by the missing rule, in which None leaves the row out."""
+    if unknown is not None:
+        codes[codes == UNKNOWN] = unknown
+    if missing is not None:
+        codes[codes == MISSING] = missing
+    present = codes >= 0
+    return Column(np.where(present, codes, np.int32(0)), present)
+
+
+def _set(column: Kind, **fields: Any) -> None:
+    for name, value in fields.items():
+        object.__setattr__(column, name, value)
+
+
+def _validate_bounds(low: Any, high: Any) -> tuple[float, float]:
+    bounds = _validate.finite("low", low), _validate.finite("high", high)
+    if bounds[0] >= bounds[1]:
+        raise InvalidArgument(f"low must be below high; got {low!r} and {high!r}.")
+    return bounds
+
+
+def _validate_shape(shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, tuple | list):
+        raise InvalidArgument(f"shape must be a tuple such as (16,); got {shape!r}.")
+    return tuple(_validate.count("shape", size) for size in shape)
+
+
+def _validate_fill(missing: Any, low: float, high: float) -> float | str:
+    if isinstance(missing, str) and missing == DROP:
+        return DROP
+    if isinstance(missing, str) or not low <= _validate.finite("missing", missing) <= high:
+        raise InvalidArgument(
+            f"missing must be 'drop' or a number from low to high; got {missing!r}."
+        )
+    return float(missing)
+
+
+def _label_texts(labels: Iterable[Any]) -> list[str]:
+    texts: list[str] = []
+    for label in labels:
+        text = text_of(label)
+        if text is None or not isinstance(label, str | int) or isinstance(label, bool):
+            raise InvalidArgument(
+                f"Levels must be text or integers; got {label!r}; in YAML, put quotes around it."
+            )
+        if isinstance(label, int) and not WHOLE.fullmatch(text):
+            raise InvalidArgument(f"Integer levels must be below 10^18; declare {text} as text.")
+        if text in texts:
+            raise InvalidArgument(f"Levels must differ, also as text; got {label!r} twice.")
+        texts.append(text)
+    return texts

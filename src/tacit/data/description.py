@@ -1,0 +1,137 @@
+"""A schema in writing: as a YAML file and as a table of plain text."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from tacit.data.columns import DROP, KINDS, Kind
+from tacit.errors import InvalidArgument
+
+_KEYS = ("columns", "person", "most_rows")
+
+
+def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
+    """The columns in a file, and what it says of persons."""
+    content = _load(path)
+    if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
+        raise InvalidArgument(
+            f"{path} must be a mapping with a key 'columns' that maps names to kinds, as in "
+            "'columns: {age: {kind: number, low: 18, high: 100}}'."
+        )
+    _check_keys(f"{path}", content, _KEYS)
+    columns = {
+        name: _kind(f"{path}, column {name!r}", of) for name, of in content["columns"].items()
+    }
+    return columns, {key: content[key] for key in _KEYS[1:] if key in content}
+
+
+def write(
+    path: str | Path, columns: Mapping[str, Kind], person: str | None, most_rows: int | None
+) -> None:
+    """Writes what `read` reads, and leaves out what has its usual value."""
+    import yaml
+
+    content: dict[str, Any] = {name: _declaration(kind) for name, kind in columns.items()}
+    content = {"columns": content}
+    if person is not None:
+        content |= {"person": person, "most_rows": most_rows}
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def table(columns: Mapping[str, Kind]) -> str:
+    """A line for each column."""
+    lines = [("column", "kind", "public facts", "if missing")]
+    for name, kind in columns.items():
+        missing = "row left out" if kind.missing == DROP else f"{_plain(kind.missing)}"
+        lines.append((name, kind.kind, kind.describe(), missing))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (
+        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+    return "\n".join(line.rstrip() for line in padded)
+
+
+def _load(path: str | Path) -> Any:
+    import yaml
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise InvalidArgument(f"The schema {path} cannot be read: {reason}.") from None
+    try:
+        _refuse_repeats(path, yaml.compose(text, Loader=yaml.SafeLoader))
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f" in line {mark.line + 1}"
+        problem = getattr(error, "problem", None) or "it cannot be parsed"
+        raise InvalidArgument(
+            f"{path} must be valid YAML; found a fault{where}: {problem}."
+        ) from None
+
+
+def _refuse_repeats(path: str | Path, node: Any) -> None:
+    """YAML would let the last of two declarations of a column win."""
+    if node is None or isinstance(node.value, str):
+        return
+    pairs = [part if isinstance(part, tuple) else (None, part) for part in node.value]
+    keys = [key.value for key, _ in pairs if key is not None and isinstance(key.value, str)]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InvalidArgument(f"{path} must have each key once; found {key!r} repeated.")
+    for _, value in pairs:
+        _refuse_repeats(path, value)
+
+
+def _kind(where: str, declared: Any) -> Kind:
+    if not isinstance(declared, dict) or declared.get("kind") not in KINDS:
+        raise InvalidArgument(
+            f"{where} must be a mapping with a key 'kind' that is one of {', '.join(KINDS)}."
+        )
+    kind = KINDS[declared["kind"]]
+    names = [field.name for field in fields(kind)]
+    _check_keys(where, declared, ["kind", *names])
+    for field in fields(kind):
+        if field.default is MISSING and field.name not in declared:
+            raise InvalidArgument(f"{where} must have a key {field.name!r}; add it.")
+    settings = {key: _number(key, value) for key, value in declared.items() if key != "kind"}
+    try:
+        return kind(**settings)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from None
+
+
+def _check_keys(where: str, found: Mapping[Any, Any], known: Any) -> None:
+    for key in found:
+        if key not in known:
+            raise InvalidArgument(
+                f"{where} must have keys among {', '.join(known)}; found {key!r}."
+            )
+
+
+def _number(key: str, value: Any) -> Any:
+    """YAML takes 1e5, unlike 1.0e+5, for text."""
+    if key not in {"low", "high"} or not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _declaration(kind: Kind) -> dict[str, Any]:
+    declared: dict[str, Any] = {"kind": kind.kind}
+    for field in fields(kind):
+        value = getattr(kind, field.name)
+        if field.default is MISSING or value != field.default:
+            declared[field.name] = list(value) if isinstance(value, tuple) else _plain(value)
+    return declared
+
+
+def _plain(value: Any) -> Any:
+    """Whole floats as integers, which read the same and look better."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,225 @@
+"""A schema: the public facts about a table, which a person declares before looking at it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.data import description, tables
+from tacit.data.cells import Cells
+from tacit.data.columns import Kind
+from tacit.data.people import person_codes
+from tacit.errors import InvalidArgument
+
+
+class Encoded(NamedTuple):
+    """Encoded rows, which are private, in the form that `Rows` and `Rows.by_person` take."""
+
+    columns: dict[str, NDArray[Any]]
+    person: NDArray[np.float64] | None
+    most_rows: int | None
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Schema:
+    """Kinds, bounds and levels of columns, and who a row belongs to. All of it is public.
+
+    A guarantee holds for what the data could have been, so the bounds must not come from the
+    data. Declare them from knowledge of the field: ages are 18 to 100 by the study's protocol,
+    not because the oldest participant is 100.
+
+    ``person`` names the column that says whose row it is, and ``most_rows`` how many rows of
+    a person are used at most. What is protected is then a person; without them, a row.
+
+    >>> import tacit
+    >>> schema = tacit.Schema(
+    ...     {"age": tacit.Number(18, 100), "ward": tacit.Category(["A", "B"], other="other")},
+    ...     person="patient",
+    ...     most_rows=20,
+    ... )
+    >>> print(schema)
+    column  kind      public facts        if missing
+    age     number    18 to 100           row left out
+    ward    category  2 levels and other  row left out
+    One unit is a person, by column patient, of at most 20 rows.
+    """
+
+    items: tuple[tuple[str, Kind], ...]
+    person: str | None
+    most_rows: int | None
+
+    def __init__(
+        self,
+        columns: Mapping[str, Kind],
+        *,
+        person: str | None = None,
+        most_rows: int | None = None,
+    ) -> None:
+        _check_columns(columns)
+        most = None if most_rows is None else _validate.count("most_rows", most_rows)
+        _check_person(columns, person, most)
+        for name, value in (
+            ("items", tuple(columns.items())),
+            ("person", person),
+            ("most_rows", most),
+        ):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> "Schema":
+        """The schema that a YAML file declares, in the form that `to_yaml` writes."""
+        columns, unit = description.read(path)
+        return cls(columns, **unit)
+
+    def to_yaml(self, path: str | Path) -> None:
+        """Writes the schema as a YAML file."""
+        description.write(path, dict(self.items), self.person, self.most_rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the declared columns."""
+        return tuple(name for name, _ in self.items)
+
+    @property
+    def unit(self) -> str:
+        """What is protected: a ``"row"``, or all rows of a ``"person"``."""
+        return "row" if self.person is None else "person"
+
+    def __getitem__(self, name: str) -> Kind:
+        return dict(self.items)[self._choose([name])[0]]
+
+    def encode(self, data: Any, names: Iterable[str] | None = None) -> Encoded:
+        """The declared columns of a table, or those named, as arrays; each row by itself.
+
+        ``data`` is a mapping of arrays, a pandas or polars DataFrame, a pyarrow Table or a
+        NumPy structured array. Rows keep their order, and those with a missing value are left
+        out if that is the column's rule. The table is not changed. Errors depend on its header,
+        types and shapes only, never on a cell.
+        """
+        chosen = self._choose(names)
+        table = _read(data, chosen if self.person is None else (*chosen, self.person))
+        encoded = {
+            name: self[name].encode(_shaped(name, table[name], self[name])) for name in chosen
+        }
+        person = None if self.person is None else _person(self.person, table[self.person])
+        masks = [column.present for column in encoded.values() if column.present is not None]
+        columns = {name: column.values for name, column in encoded.items()}
+        if masks:
+            kept = np.logical_and.reduce(masks)
+            columns = {name: values[kept] for name, values in columns.items()}
+            person = None if person is None else person[kept]
+        return Encoded(columns, person, self.most_rows)
+
+    def made_up(
+        self, count: int, names: Iterable[str] | None = None, seed: int = 0
+    ) -> dict[str, NDArray[Any]]:
+        """Made-up encoded rows within bounds and levels, for trying a model without data.
+
+        A column's values do not depend on which other columns are asked for.
+        """
+        number = _validate.count("count", count, least=0)
+        start = _validate.count("seed", seed, least=0)
+        return {
+            name: self[name].made_up(number, np.random.default_rng([start, self.names.index(name)]))
+            for name in self._choose(names)
+        }
+
+    def _choose(self, names: Iterable[str] | None) -> tuple[str, ...]:
+        if isinstance(names, str):
+            raise InvalidArgument(
+                f"names must be a list of names; got {names!r}; pass [{names!r}]."
+            )
+        chosen = self.names if names is None else tuple(names)
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise InvalidArgument("names must be one or more different columns of the schema.")
+        for name in chosen:
+            if name not in self.names:
+                raise _unknown("schema", name, self.names)
+        return chosen
+
+    def __str__(self) -> str:
+        unit = "One unit is a row."
+        if self.person is not None:
+            unit = (
+                f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
+            )
+        return f"{description.table(dict(self.items))}\n{unit}"
+
+    def __repr__(self) -> str:
+        unit = (
+            "" if self.person is None else f", person={self.person!r}, most_rows={self.most_rows}"
+        )
+        return f"Schema({dict(self.items)}{unit})"
+
+
+def _check_columns(columns: Any) -> None:
+    if not isinstance(columns, Mapping) or not columns:
+        raise InvalidArgument(
+            "Pass a schema's columns as a mapping from one or more names to kinds such as "
+            "tacit.Number(0, 1)."
+        )
+    for name, kind in columns.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(f"Names of columns must be text, and not empty; got {name!r}.")
+        if not isinstance(kind, Kind):
+            raise InvalidArgument(
+                f"Column {name!r} must be a Number, Count, Binary or Category; got {kind!r}."
+            )
+
+
+def _check_person(columns: Mapping[str, Kind], person: Any, most_rows: int | None) -> None:
+    if (person is None) != (most_rows is None):
+        raise InvalidArgument(
+            "Pass both person, the column that says whose row it is, and most_rows, the largest "
+            "number of rows used of a person; or neither, if every row is another person's."
+        )
+    if person is not None and (not isinstance(person, str) or not person):
+        raise InvalidArgument(f"person must be the name of a column; got {person!r}.")
+    if person in columns:
+        raise InvalidArgument(
+            f"person {person!r} says whose row it is and cannot be a column of the model as well; "
+            "leave it out of the columns, or put a copy under another name into the data."
+        )
+
+
+def _read(data: Any, names: Iterable[str]) -> dict[str, Cells]:
+    found = tables.header(data)
+    for name in names:
+        if name not in found:
+            raise _unknown("data", name, found)
+    table = {name: tables.read_column(data, name) for name in names}
+    if len({len(cells.values) for cells in table.values()}) > 1:
+        raise InvalidArgument(
+            f"Columns {', '.join(table)} must have equally many rows; pass a value for each row."
+        )
+    return table
+
+
+def _shaped(name: str, cells: Cells, kind: Kind) -> Cells:
+    if cells.shape not in (None, kind.shape):
+        found = f"arrays of shape {cells.shape}" if cells.shape else "single values"
+        wanted = f"arrays of shape {kind.shape}" if kind.shape else "a single value"
+        raise InvalidArgument(
+            f"Column {name!r} must have {wanted} in each row, as the schema says; found {found}; "
+            "change the schema or reshape the column."
+        )
+    return cells
+
+
+def _person(name: str, cells: Cells) -> NDArray[np.float64]:
+    if cells.shape:
+        raise InvalidArgument(f"Column {name!r} must name one person in each row; found arrays.")
+    return person_codes(cells)
+
+
+def _unknown(where: str, name: Any, known: Iterable[Any]) -> InvalidArgument:
+    names = [str(other) for other in known]
+    near = get_close_matches(str(name), names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    shown = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "")
+    return InvalidArgument(f"The {where} has no column {name!r}; {hint}it has {shown or 'none'}.")

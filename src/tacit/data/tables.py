@@ -1,0 +1,150 @@
+"""Columns out of the containers people keep tables in, with what each says is missing.
+
+A container's header, types and shapes are public and may be named in errors; cells are not.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.data.cells import Cells
+from tacit.errors import InvalidArgument
+
+
+def header(data: Any) -> list[Any]:
+    """The names of a table's columns."""
+    if isinstance(data, Mapping):
+        return list(data)
+    if isinstance(data, np.ndarray) and data.dtype.names:
+        return list(data.dtype.names)
+    if _is(data, "pandas.DataFrame", "polars.DataFrame"):
+        return list(data.columns)
+    if _is(data, "pyarrow.Table", "pyarrow.RecordBatch"):
+        return list(data.column_names)
+    raise InvalidArgument(
+        "data must be a mapping of arrays, a pandas or polars DataFrame (collected, if lazy), a "
+        f"pyarrow Table or a NumPy structured array; got a {type(data).__name__}."
+    )
+
+
+def read_column(data: Any, name: str) -> Cells:
+    """The cells of one column that is in the header."""
+    if header(data).count(name) > 1:
+        raise InvalidArgument(f"The data has several columns named {name!r}; rename all but one.")
+    column = data[name]
+    if _is(column, "pandas.Index"):
+        column = column.to_series()
+    if _is(column, "pandas.Series"):
+        return _from_pandas(name, column)
+    if _is(column, "polars.Series"):
+        return _from_polars(name, column)
+    if _is(column, "pyarrow.Array", "pyarrow.ChunkedArray"):
+        return _from_arrow(name, column)
+    if isinstance(column, Sequence) and not isinstance(column, str | bytes):
+        return _objects(column)
+    return _from_numpy(name, column)
+
+
+def _is(value: Any, *kinds: str) -> bool:
+    """Whether a value is of a library's type, without importing the library."""
+    for kind in kinds:
+        library, _, name = kind.partition(".")
+        if library in sys.modules and isinstance(value, getattr(sys.modules[library], name)):
+            return True
+    return False
+
+
+def _objects(column: Any) -> Cells:
+    # Not np.asarray: it would turn numbers into text if one cell is text.
+    return Cells(np.fromiter(column, dtype=object, count=len(column)), shape=None)
+
+
+def _texts(column: NDArray[Any]) -> Cells:
+    return Cells(column.astype(object), shape=column.shape[1:])
+
+
+def _from_numpy(name: str, column: Any) -> Cells:
+    array = np.asarray(column)
+    if array.ndim == 0:
+        raise InvalidArgument(
+            f"Column {name!r} must be an array or a list with a value for each row."
+        )
+    if array.dtype.kind == "S":
+        array = np.strings.decode(array, "utf-8", "replace")
+    if array.dtype.kind in "UT":
+        cells = _texts(array)
+    elif array.dtype.kind in "biufO":
+        by_cell = array.dtype.kind == "O" and array.ndim == 1
+        cells = Cells(array, shape=None if by_cell else array.shape[1:])
+    else:
+        raise _refusal(name, array.dtype)
+    if np.ma.is_masked(column):
+        cells = cells._replace(present=~np.ma.getmaskarray(column))
+    return cells
+
+
+def _from_pandas(name: str, column: Any) -> Cells:
+    dtype = column.dtype
+    if hasattr(dtype, "pyarrow_dtype"):
+        return _from_arrow(name, column.array.__arrow_array__())
+    if hasattr(dtype, "categories"):
+        _from_pandas(
+            name, dtype.categories.to_series()
+        )  # refuses what is refused outside a category
+        labels = _objects([*dtype.categories, None]).values  # the code -1 means missing
+        return Cells(labels[column.array.codes])
+    if str(dtype).startswith(("period", "interval")):
+        raise _refusal(name, dtype)
+    if dtype.name in {"str", "string"}:
+        return _texts(column.to_numpy(dtype=object, na_value=None))
+    if hasattr(dtype, "numpy_dtype") and not isinstance(dtype, np.dtype):
+        values = column.to_numpy(dtype=dtype.numpy_dtype, na_value=0)
+        return Cells(values, ~column.isna().to_numpy())
+    return _from_numpy(name, column.to_numpy())
+
+
+def _from_polars(name: str, column: Any) -> Cells:
+    import polars as pl
+
+    dtype = column.dtype
+    if dtype.is_temporal():
+        raise _refusal(name, dtype)
+    if dtype.is_decimal():
+        column = column.cast(pl.Float64)
+    if dtype.is_numeric() or dtype == pl.Boolean:
+        filler = False if dtype == pl.Boolean else 0
+        return Cells(column.fill_null(filler).to_numpy(), column.is_not_null().to_numpy())
+    cells = _objects(column.to_list())
+    if isinstance(dtype, pl.Array):
+        return cells._replace(shape=dtype.shape)
+    return cells._replace(shape=None if dtype.is_nested() or dtype == pl.Object else ())
+
+
+def _from_arrow(name: str, column: Any) -> Cells:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _from_arrow(name, column.cast(kind.value_type))
+    if pa.types.is_temporal(kind):
+        raise _refusal(name, kind)
+    if pa.types.is_decimal(kind):
+        column, kind = column.cast(pa.float64()), pa.float64()
+    if pa.types.is_primitive(kind):
+        filler = pa.scalar(0).cast(kind)
+        values = np.asarray(column.fill_null(filler))
+        return Cells(values, np.asarray(column.is_valid()))
+    cells = _objects(column.to_pylist())
+    if pa.types.is_fixed_size_list(kind) and not pa.types.is_nested(kind.value_type):
+        return cells._replace(shape=(kind.list_size,))
+    return cells._replace(shape=None if pa.types.is_nested(kind) else ())
+
+
+def _refusal(name: str, dtype: Any) -> InvalidArgument:
+    return InvalidArgument(
+        f"Column {name!r} must hold numbers, Booleans or text, but its type is {dtype}; turn it into "
+        "one of them first, as a date into days since a public date."
+    )
