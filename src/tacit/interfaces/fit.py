@@ -94,7 +94,6 @@ def fit_without_privacy(
         unit=rows.unit,
         public=(),
         seeded=True,
-        ledger="",
     )
     return _run(model, method, [gate], [source], [statement], progress=False)[0]
 
@@ -179,6 +178,7 @@ def _posterior(
         settled_from=found.settled_from,
         averaged=found.averaged,
         privacy=statement,
+        model=model,
     )
 
 
@@ -194,7 +194,7 @@ def _statement(gate: Gate, budget: Budget, ledger: Ledger | None) -> PrivacyStat
             "every setting of the method",
         ),
         seeded=gate.seeded,
-        ledger="no durable ledger" if ledger is None else f"ledger: {ledger.left} left",
+        budget_left=None if ledger is None else ledger.left,
     )
 
 
