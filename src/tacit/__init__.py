@@ -17,11 +17,20 @@ if TYPE_CHECKING:
     from tacit.data.schema import Schema as Schema
     from tacit.errors import BudgetError as BudgetError
     from tacit.errors import TacitError as TacitError
+    from tacit.inference.guides import FullRank as FullRank
+    from tacit.inference.guides import LowRank as LowRank
+    from tacit.inference.guides import MeanField as MeanField
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.fit import fit as fit
+    from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
+    from tacit.interfaces.plan import Plan as Plan
+    from tacit.interfaces.plan import plan as plan
     from tacit.models.model import Model as Model
     from tacit.models.model import Parameter as Parameter
+    from tacit.models.numpyro import NumPyro as NumPyro
     from tacit.privacy.rows import Rows as Rows
+    from tacit.results.posterior import Posterior as Posterior
+    from tacit.results.statement import PrivacyStatement as PrivacyStatement
 
 __version__ = "0.1.0"
 
@@ -32,15 +41,24 @@ _HOMES = {
     "BudgetError": "tacit.errors",
     "Category": "tacit.data.columns",
     "Count": "tacit.data.columns",
+    "fit": "tacit.interfaces.fit",
+    "fit_without_privacy": "tacit.interfaces.fit",
+    "FullRank": "tacit.inference.guides",
     "Ledger": "tacit.accounting.ledger",
+    "LowRank": "tacit.inference.guides",
+    "MeanField": "tacit.inference.guides",
     "Model": "tacit.models.model",
     "Number": "tacit.data.columns",
+    "NumPyro": "tacit.models.numpyro",
     "Parameter": "tacit.models.model",
+    "plan": "tacit.interfaces.plan",
+    "Plan": "tacit.interfaces.plan",
+    "Posterior": "tacit.results.posterior",
+    "PrivacyStatement": "tacit.results.statement",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
     "TacitError": "tacit.errors",
     "Variational": "tacit.inference.variational",
-    "fit": "tacit.interfaces.fit",
 }
 
 __all__ = [
@@ -49,10 +67,17 @@ __all__ = [
     "BudgetError",
     "Category",
     "Count",
+    "FullRank",
     "Ledger",
+    "LowRank",
+    "MeanField",
     "Model",
+    "NumPyro",
     "Number",
     "Parameter",
+    "Plan",
+    "Posterior",
+    "PrivacyStatement",
     "Rows",
     "Schema",
     "TacitError",
@@ -60,6 +85,8 @@ __all__ = [
     "__version__",
     "accounting",
     "fit",
+    "fit_without_privacy",
+    "plan",
 ]
 
 

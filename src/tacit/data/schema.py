@@ -103,17 +103,32 @@ class Schema:
         """
         chosen = self._choose(names)
         table = _read(data, chosen if self.person is None else (*chosen, self.person))
-        encoded = {
-            name: self[name].encode(_shaped(name, table[name], self[name])) for name in chosen
-        }
+        columns, kept = self._encode(table, chosen)
         person = None if self.person is None else _person(self.person, table[self.person])
-        masks = [column.present for column in encoded.values() if column.present is not None]
-        columns = {name: column.values for name, column in encoded.items()}
-        if masks:
-            kept = np.logical_and.reduce(masks)
+        if not kept.all():
             columns = {name: values[kept] for name, values in columns.items()}
             person = None if person is None else person[kept]
         return Encoded(columns, person, self.most_rows)
+
+    def encode_new(
+        self, data: Any, names: Iterable[str]
+    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+        """Columns of rows to predict for, none left out, and which rows have all their values."""
+        chosen = tuple(names)
+        table = _read(data, chosen or tuple(tables.header(data))[:1])
+        return self._encode(table, chosen)
+
+    def _encode(
+        self, table: Mapping[str, Cells], names: tuple[str, ...]
+    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+        encoded = {
+            name: self[name].encode(_shaped(name, table[name], self[name])) for name in names
+        }
+        present = np.ones(len(next(iter(table.values())).values), np.bool_)
+        for column in encoded.values():
+            if column.present is not None:
+                present &= column.present
+        return {name: column.values for name, column in encoded.items()}, present
 
     def made_up(
         self, count: int, names: Iterable[str] | None = None, seed: int = 0

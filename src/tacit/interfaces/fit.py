@@ -107,7 +107,6 @@ def fit_without_privacy(
         unit=rows.unit,
         public=(),
         seeded=True,
-        ledger="",
     )
     gate = Gate(rows, release, source)
     return _run(adapted, schema, method, [gate], [source], [statement], progress=False)[0]
@@ -214,7 +213,7 @@ def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatemen
             "these data",
         ),
         seeded=gate.seeded,
-        ledger="no durable ledger" if ledger is None else f"ledger: {ledger.left} left",
+        budget_left=None if ledger is None else ledger.left,
     )
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.accounting import PLD, Adjacency, Budget, calibrate
+from tacit.data.columns import Category, Count, Kind
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.variational import Variational, check_fit, fit_guides
@@ -201,7 +202,16 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
         return dict(schema.made_up(count, seed=seed))
 
     adapted = from_numpyro(described, made_up, schema.person)
-    return verified(adapted, made_up, {name: schema[name].highest for name in adapted.columns})
+    return verified(adapted, made_up, {n: _highest(schema[n]) for n in adapted.columns})
+
+
+def _highest(kind: Kind) -> Any:
+    """The highest encoded value of a column, where that is a whole number."""
+    if isinstance(kind, Category):
+        return np.int32(kind.size - 1)
+    if isinstance(kind, Count):
+        return np.int32(kind.high)
+    return kind.made_up(1000, np.random.default_rng(0)).max(axis=0)
 
 
 def columns_of(model: AnyModel, schema: Schema) -> tuple[str, ...]:

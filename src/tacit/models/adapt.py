@@ -51,7 +51,6 @@ def from_numpyro(described: NumPyro, made_up: MadeUp, person: str | None = None)
         row_plates=frozenset(plates),
         person_plate=person_plate,
         places=layout(places),
-        derived=(),
         row_effects=row_effects,
         person_effects=person_effects,
         nodes=described.nodes,

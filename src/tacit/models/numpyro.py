@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
+from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from tacit.models.effects import Effect, grid
@@ -64,7 +65,8 @@ class NumPyroModel:
     row_plates: frozenset[str]
     person_plate: str | None
     places: Mapping[str, Place]
-    derived: tuple[str, ...]
+    derived: tuple[str, ...] = ()
+    predictors: tuple[str, ...] = ()
     row_effects: tuple[Effect, ...]
     person_effects: tuple[Effect, ...]
     nodes: int | None
@@ -234,13 +236,13 @@ class NumPyroModel:
 
     def predict(
         self, key: jax.Array, params: Parameters, row: Row, constants: Any = None
-    ) -> dict[str, tuple[jax.Array, jax.Array]]:
-        """For each observed site a draw for a new row, and the distribution's mean.
+    ) -> dict[str, "Prediction"]:
+        """What each observed site would be for a new row, given parameters.
 
         A new row has effects of its own: they are drawn.
         """
         keys: list[jax.Array] = [key]
-        means: dict[str, jax.Array] = {}
+        found: dict[str, Any] = {}
 
         def fresh() -> jax.Array:
             keys[0], once = jax.random.split(keys[0])
@@ -252,13 +254,17 @@ class NumPyroModel:
 
         def observe(message: Message) -> jax.Array:
             value: jax.Array = message["fn"].sample(fresh())
-            means[message["name"]] = _mean(message["fn"], value)
+            found[message["name"]] = value, _mean(message["fn"], value), _logit(message["fn"])
             return value
 
         sites = self.run(self.alone(row), constants, latent, observe=observe)
+
+        def alone(site: Site, value: Any) -> Any:
+            return None if value is None else _without(site, self._lengths, value)
+
         return {
-            name: (_without(sites[name], self._lengths), _without(sites[name], self._lengths, mean))
-            for name, mean in means.items()
+            name: Prediction(*(alone(sites[name], each) for each in values))
+            for name, values in found.items()
         }
 
     def start(self, values: Mapping[str, Any]) -> jax.Array:
@@ -291,6 +297,23 @@ def _points(effects: Sequence[Effect], point: jax.Array | None) -> dict[str, jax
     return parts
 
 
+class Prediction(NamedTuple):
+    """Of one observed site: a draw, the distribution's mean, and its logit if it is a yes or no."""
+
+    draw: jax.Array
+    mean: jax.Array
+    logit: jax.Array | None
+
+
+def _logit(fn: Any) -> jax.Array | None:
+    base = fn
+    while isinstance(base, dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution):
+        base = base.base_dist
+    if not isinstance(base, dist.BernoulliLogits | dist.BernoulliProbs):
+        return None
+    return jnp.broadcast_to(base.logits, fn.shape())
+
+
 def _mean(fn: Any, like: jax.Array) -> jax.Array:
     try:
         return jnp.broadcast_to(fn.mean, jnp.shape(like)).astype(jnp.float32)
@@ -298,9 +321,9 @@ def _mean(fn: Any, like: jax.Array) -> jax.Array:
         return jnp.full(jnp.shape(like), jnp.nan)
 
 
-def _without(site: Site, lengths: Mapping[str, int], value: Any = None) -> jax.Array:
+def _without(site: Site, lengths: Mapping[str, int], value: Any) -> jax.Array:
     """A value without the axes of the one row and person it is for."""
-    array = jnp.asarray(site.value if value is None else value)
+    array = jnp.asarray(value)
     assert site.distribution is not None
     batch = array.ndim - len(site.distribution.event_shape)
     axes = tuple(batch + dim for name, dim in site.plates.items() if name in lengths)

@@ -34,7 +34,7 @@ def verified(model: NumPyroModel, made_up: MadeUp, highest: Mapping[str, Any]) -
     _refuse_prior_that_sees_rows(model)
     _refuse_rows_that_meet(model, made_up)
     _refuse_index_beyond(model, highest)
-    return replace(model, derived=_derived(model))
+    return replace(model, derived=_derived(model), predictors=_predictors(model))
 
 
 def _somewhere(model: NumPyroModel) -> jax.Array:
@@ -112,6 +112,20 @@ def _derived(model: NumPyroModel) -> tuple[str, ...]:
         }
 
     return tuple(name for name, seen in _sees(model, deterministic).items() if not seen)
+
+
+def _predictors(model: NumPyroModel) -> tuple[str, ...]:
+    """The columns that a prediction for a new row needs: not the outcome."""
+    row = {name: jnp.asarray(model.made_up[name]) for name in model.columns}
+    params = model.constrain(_somewhere(model), model.constants)
+
+    def outputs(row: Any) -> Any:
+        return model.predict(jax.random.key(0), params, row, model.constants)
+
+    traced = jax.make_jaxpr(outputs)(row)
+    _, live = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
+    used = {name for name, each in zip(sorted(row), live, strict=True) if each}
+    return tuple(name for name in model.columns if name in used)
 
 
 class _Together:

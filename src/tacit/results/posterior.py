@@ -1,52 +1,221 @@
 """A fitted posterior: draws of named parameters, and what they cost."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from tacit.data.schema import Schema
+from tacit.errors import InvalidArgument
+from tacit.models.model import AnyModel
+from tacit.results import files, html, plots, predictive
 from tacit.results.statement import PrivacyStatement
+from tacit.results.summary import Summary, summary_lines
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Array = NDArray[np.floating]
+_PathLike = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Posterior:
     """Draws from an approximate posterior, with its privacy statement.
 
-    ``unconstrained_mean`` and ``unconstrained_covariance`` are the Gaussian that was fitted;
-    ``draws`` are of the model's own parameters. ``trace`` has every step of the fit:
-    released values, free to look at. No reference to a row survives in here.
+    ``draws`` has an array [draws, *shape] for each of the model's parameters.
+    ``unconstrained_mean`` and ``unconstrained_covariance`` are the Gaussian that was fitted,
+    if it was one. ``trace`` has every step of the fit: released values, free to look at.
+    The fit drifted no more from step ``settled_from`` on (None if it still did at the end),
+    and is the average of the steps since then if ``averaged``.
+
+    Everything here was released under ``privacy`` or is public, and whatever is computed
+    from it costs nothing more. No reference to a row survives in here.
     """
 
-    draws: Mapping[str, NDArray[np.floating]]
-    unconstrained_mean: NDArray[np.floating]
-    unconstrained_covariance: NDArray[np.floating]
-    trace: Mapping[str, NDArray[np.floating]]
-    settled_from: int | None
-    averaged: bool
+    draws: Mapping[str, Array]
+    unconstrained_mean: Array | None = None
+    unconstrained_covariance: Array | None = None
+    trace: Mapping[str, Array] = field(default_factory=dict)
+    settled_from: int | None = None
+    averaged: bool = False
     privacy: PrivacyStatement
+    model: AnyModel | None = None
+    schema: Schema | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "draws", _alike("draws", self.draws))
+        object.__setattr__(self, "trace", _alike("steps of the trace", self.trace))
+        if not self.draws:
+            raise InvalidArgument("A posterior needs draws of at least one parameter.")
 
     @property
     def settled(self) -> bool:
         """Whether the fit had stopped drifting before it ended."""
         return self.settled_from is not None
 
-    def mean(self) -> dict[str, NDArray[np.floating]]:
+    @property
+    def num_draws(self) -> int:
+        """How many draws there are."""
+        return len(next(iter(self.draws.values())))
+
+    def mean(self) -> dict[str, Array]:
         """Posterior means."""
-        return {name: draws.mean(axis=0) for name, draws in self.draws.items()}
+        with np.errstate(all="ignore"):  # draws may be infinite
+            return {n: np.mean(d, axis=0, dtype=np.float64) for n, d in self.draws.items()}
 
-    def sd(self) -> dict[str, NDArray[np.floating]]:
+    def sd(self) -> dict[str, Array]:
         """Posterior standard deviations."""
-        return {name: draws.std(axis=0) for name, draws in self.draws.items()}
+        with np.errstate(all="ignore"):
+            return {n: np.std(d, axis=0, dtype=np.float64) for n, d in self.draws.items()}
+
+    def quantiles(self, probabilities: Sequence[float]) -> dict[str, Array]:
+        """Arrays [probabilities, *shape] of posterior quantiles."""
+        levels = np.asarray(probabilities, np.float64)
+        if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+            raise InvalidArgument("Pass a list of probabilities between 0 and 1.")
+        with np.errstate(all="ignore"):
+            return {
+                name: np.quantile(draws.astype(np.float64), levels, axis=0)
+                for name, draws in self.draws.items()
+            }
+
+    def interval(self, level: float = 0.9) -> dict[str, Array]:
+        """Arrays [2, *shape]: the ends of the interval that leaves out as much on either side."""
+        if not (0 < level < 1):
+            raise InvalidArgument(f"level must be between 0 and 1; got {level!r}.")
+        return self.quantiles([(1 - level) / 2, (1 + level) / 2])
+
+    def summary(self, level: float = 0.9) -> Summary:
+        """A table of all parameters, to print or to show in a notebook."""
+        return Summary(
+            lines=summary_lines(self.mean(), self.sd(), self.interval(level)),
+            level=level,
+            warning=self.privacy.warning,
+            notes=self._notes(),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        drifting = (
+            "The fit had not settled when it ended: these numbers may be far from the posterior. "
+            "Look at plot_trace(); more steps or a falling learning rate may help."
+        )
+        cost = (self.privacy.headline,) if self.privacy.is_private else ()
+        return ((drifting,) if self.trace and not self.settled else ()) + cost
+
+    def to_datatree(self) -> "xr.DataTree":
+        """What ArviZ reads: a tree with the groups ``posterior`` and ``fit`` (the trace).
+
+        ArviZ 1 takes the tree as it is; for ArviZ 0.23 pass it through ``az.from_datatree``.
+        There is no ``observed_data``: the data stay where they are.
+        """
+        return files.to_datatree(self)
+
+    def save(self, path: _PathLike) -> None:
+        """Writes a NetCDF file, which `load` and ``arviz.from_netcdf`` read.
+
+        The model is not saved. The file appears when it is complete, or not at all.
+        """
+        files.save(self, path)
+
+    @classmethod
+    def load(cls, path: _PathLike, *, plan: Any = None) -> "Posterior":
+        """The posterior that `save` wrote; with its plan it has a model, and can predict."""
+        known = {} if plan is None else {"model": plan.model, "schema": plan.schema}
+        return cls(**files.load(path), **known)
+
+    def predict(
+        self, data: Any, *, kind: predictive.Kind = "mean", seed: int = 0
+    ) -> Array | dict[str, Array]:
+        """What the model says of new rows, averaged over the posterior.
+
+        ``data`` needs the columns that the outcome depends on. ``"mean"`` is the expected
+        outcome of each row: a probability if it is a yes or no. ``"draws"`` has draws of the
+        outcome itself, [draws, rows]. ``"probit"`` is the thesis' approximation for logistic
+        regression, a formula in the mean and variance of the logit. A row with a missing
+        value that is to be left out gets NaN. With several outcomes, a mapping of arrays.
+
+        Predictions cost nothing more; but what is predicted for somebody's own row is
+        computed from that row, and is as private as the row is.
+        """
+        return predictive.predict(self, data, kind, seed)
+
+    def plot_forest(
+        self, names: Sequence[str] | None = None, *, path: _PathLike | None = None
+    ) -> Any:
+        """Means and intervals one below the other. Returns the figure."""
+        return plots.forest(self, names, path)
+
+    def plot_dist(
+        self, names: Sequence[str] | None = None, *, path: _PathLike | None = None
+    ) -> Any:
+        """The density of each parameter. Returns the figure."""
+        return plots.dist(self, names, path)
+
+    def plot_trace(self, *, path: _PathLike | None = None) -> Any:
+        """The course of the fit, with the step from which it had settled. Returns the figure."""
+        return plots.trace(self, path)
+
+    def plot_privacy(self, *, path: _PathLike | None = None) -> Any:
+        """Epsilon at every delta, under both adjacencies. Returns the figure."""
+        return plots.privacy(self.privacy, path)
+
+    def __eq__(self, other: object) -> bool:
+        """The same numbers and the same statement; the model does not count."""
+        if not isinstance(other, Posterior):
+            return NotImplemented
+        plain = (self.settled_from, self.averaged, self.privacy)
+        return plain == (other.settled_from, other.averaged, other.privacy) and _same(
+            self._arrays(), other._arrays()
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # arrays can change
+
+    def _arrays(self) -> dict[tuple[str, str], Array]:
+        optional = {
+            ("unconstrained", "mean"): self.unconstrained_mean,
+            ("unconstrained", "covariance"): self.unconstrained_covariance,
+        }
+        return (
+            {("draws", name): value for name, value in self.draws.items()}
+            | {("trace", name): value for name, value in self.trace.items()}
+            | {name: value for name, value in optional.items() if value is not None}
+        )
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}{list(d.shape[1:]) or ''}" for name, d in self.draws.items())
+        return f"Posterior({self.privacy.headline}; {self.num_draws} draws of {shapes})"
+
+    def _repr_html_(self) -> str:
+        statement = html.folded("Privacy statement", self.privacy._repr_html_())
+        return html.box(self.summary()._repr_html_(), statement)
 
 
-def draw_gaussian(key: jax.Array, mean: jax.Array, covariance: jax.Array, count: int) -> jax.Array:
-    """Draws from the fitted Gaussian."""
-    return jax.random.multivariate_normal(key, mean, covariance, (count,), method="svd")
+def _alike(what: str, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+    """Float arrays that all have the same number of ``what``, at least one."""
+    arrays = {name: _float(value) for name, value in values.items()}
+    lengths = {array.shape[:1] for array in arrays.values()}
+    if len(lengths) > 1 or lengths & {(), (0,)}:
+        raise InvalidArgument(f"All arrays must have the same number of {what}, at least one.")
+    return arrays
 
 
-def as_numpy(tree: Mapping[str, jax.Array]) -> dict[str, NDArray[np.floating]]:
+def _float(value: ArrayLike) -> Array:
+    array = np.asarray(value)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def _same(one: Mapping[Any, Array], other: Mapping[Any, Array]) -> bool:
+    return list(one) == list(other) and all(
+        np.array_equal(value, other[name], equal_nan=True) for name, value in one.items()
+    )
+
+
+def as_numpy(tree: Mapping[str, jax.Array]) -> dict[str, Array]:
     """Host copies, so that a result holds no device memory."""
     return {name: np.asarray(jnp.asarray(value)) for name, value in tree.items()}

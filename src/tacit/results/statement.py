@@ -1,19 +1,49 @@
 """What a result cost the people in the data, in words and numbers a reader can check."""
 
-from dataclasses import dataclass
-from functools import cached_property
+import json
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache, cached_property
+from importlib.metadata import version
+from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
-from tacit.accounting import PLD, Adjacency, Budget, Curve
-from tacit.errors import UnsupportedEvent
+from tacit import _validate
+from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve
+from tacit.errors import InvalidArgument, UnsupportedEvent
+from tacit.results import eventdata, html
+
+NOT_PROTECTED = ("running time", "whoever runs the program and holds the data is trusted")
+
+# Where the curve is written out; `PrivacyStatement.curve` has more points.
+_DECADES = tuple(10.0**exponent for exponent in range(-12, 0))
+_MEANT = {"add-remove": "a unit is in the data, or not", "replace": "a unit is one, or another"}
 
 
-@dataclass(frozen=True, kw_only=True)
+def library_versions() -> dict[str, str]:
+    """What the result was computed with."""
+    return dict(_library_versions())
+
+
+@cache
+def _library_versions() -> tuple[tuple[str, str], ...]:
+    names = ("tacit", "jax", "numpy", "dp-accounting")
+    return (*((name, version(name)) for name in names), ("python", platform.python_version()))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PrivacyStatement:
     """The guarantee of one result, what it rests on, and what it leaves out.
 
-    ``event`` is None for a fit made without privacy, which has no guarantee.
+    ``event`` says what was done to the data, and every epsilon here follows from it; it is
+    None for a fit made without privacy, which has no guarantee. ``delta`` and ``adjacency``
+    are what was asked for (see `Budget`). ``unit`` is what is protected: a row, or a person
+    with all their rows. ``public`` lists what was taken as known to everyone, and
+    ``assumptions`` the sentences that must be true for the guarantee to hold.
+    ``budget_left`` is what the data's ledger had left afterwards; None without a ledger.
     """
 
     event: DpEvent | None
@@ -22,12 +52,30 @@ class PrivacyStatement:
     unit: str
     public: tuple[str, ...]
     seeded: bool
-    ledger: str
+    not_protected: tuple[str, ...] = NOT_PROTECTED
+    assumptions: tuple[str, ...] = ()
+    budget_left: Budget | None = None
+    versions: Mapping[str, str] = field(default_factory=library_versions, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", _validate.probability("delta", self.delta))
+        _validate.choice("adjacency", self.adjacency, ADJACENCIES)
 
     @property
     def is_private(self) -> bool:
-        """Whether there is a guarantee: noise was added, and nobody can know it."""
-        return self.event is not None and not self.seeded
+        """Whether there is a guarantee: noise was added, nobody can know it, and it suffices."""
+        return self.warning is None
+
+    @property
+    def warning(self) -> str | None:
+        """Why there is no guarantee, or None if there is one. Every rendering begins with it."""
+        if self.event is None:
+            return "NOT PRIVATE: fitted without noise, for comparison only. Do not release."
+        if self.seeded:
+            return "seeded: not private (whoever knows the seed can remove the noise)"
+        if self.meaning is None:
+            return f"NOT PRIVATE: no limit is known at delta {self.delta:g} under {self.adjacency}."
+        return None
 
     @cached_property
     def epsilons(self) -> dict[Adjacency, float | None]:
@@ -36,39 +84,170 @@ class PrivacyStatement:
             return {"add-remove": None, "replace": None}
         return PLD().epsilons(self.event, self.delta)
 
-    def curve(self, adjacency: Adjacency) -> Curve | None:
-        """Epsilon at every delta, or None where no bound is known."""
+    @property
+    def meaning(self) -> str | None:
+        """What the epsilon asked for means for a person, or None if there is no limit."""
+        spent = self.epsilons[self.adjacency]
+        if spent is None or math.isinf(spent):
+            return None
+        return Budget(spent, self.delta, self.adjacency).explain()
+
+    def curve(self, adjacency: Adjacency, deltas: tuple[float, ...] | None = None) -> Curve | None:
+        """Epsilon over a range of deltas, or None where no bound is known.
+
+        A run has no single epsilon: it keeps the promise of every point of this curve at once.
+        """
         if self.event is None:
             return None
         try:
-            return PLD().curve(self.event, adjacency)
+            return PLD().curve(self.event, adjacency, deltas)
         except UnsupportedEvent:
             return None
 
-    def __str__(self) -> str:
-        if self.event is None:
-            return "NOT PRIVATE: fitted without noise, for comparison only. Do not release."
-        lines = []
-        if self.seeded:
-            lines.append("seeded: not private (whoever knows the seed can remove the noise)")
-        for adjacency, epsilon in self.epsilons.items():
-            value = "not available" if epsilon is None else f"{epsilon:.4g}"
-            asked = " (asked for)" if adjacency == self.adjacency else ""
-            lines.append(f"epsilon {value} at delta {self.delta:g} under {adjacency}{asked}")
-        spent = self.epsilons[self.adjacency]
-        if spent is not None:
-            lines.append(Budget(spent, self.delta, self.adjacency).explain())
-        lines += [
-            f"unit of privacy: one {self.unit}",
-            f"taken as public: {', '.join(self.public)}",
-            "not protected: running time; whoever runs the program and holds the data is trusted",
-            f"noise and sampling: {self._randomness}",
-            self.ledger,
-        ]
-        return "\n".join(lines)
-
     @property
-    def _randomness(self) -> str:
+    def randomness(self) -> str:
+        """Where sampling and noise came from."""
+        if self.event is None:
+            return "no noise"
         if self.seeded:
             return "AES-256 keyed by the seed"
         return "AES-256 keyed by the operating system, exact on an integer lattice"
+
+    @property
+    def headline(self) -> str:
+        """The warning, or the epsilon asked for, in one line."""
+        return self.warning or self._epsilon_line(self.adjacency)
+
+    def __str__(self) -> str:
+        if self.event is None:
+            return str(self.warning)
+        lines = [self.warning] if self.warning else []
+        if self.seeded:
+            lines.append("without a seed, the same run would have:")
+        lines += [self._epsilon_line(adjacency) for adjacency in ADJACENCIES]
+        lines += [self.meaning] if self.meaning else []
+        lines += [f"{name}: {said}" if name else said for name, said in self._facts()]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"PrivacyStatement({self.headline})"
+
+    def _repr_html_(self) -> str:
+        parts = [html.warning(self.warning)] if self.warning else []
+        if self.event is not None:
+            if self.seeded:
+                parts.append(html.paragraph("Without a seed, the same run would have:"))
+            epsilons = [(a, number(self.epsilons[a]), _MEANT[a]) for a in ADJACENCIES]
+            parts.append(html.table(("adjacency", f"epsilon at {self.delta:g}", ""), epsilons))
+            parts += [html.paragraph(self.meaning)] if self.meaning else []
+            parts.append(html.facts((name or "ledger", said) for name, said in self._facts()))
+            parts.append(html.folded("Epsilon at other deltas", self._curve_table()))
+        return html.box(*parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON or YAML. An epsilon without a limit or a bound is None."""
+        return {
+            "private": self.is_private,
+            "warning": self.warning,
+            "epsilon": {a: _finite(e) for a, e in self.epsilons.items()},
+            "delta": self.delta,
+            "adjacency": self.adjacency,
+            "meaning": self.meaning,
+            "unit": self.unit,
+            "public": list(self.public),
+            "not_protected": list(self.not_protected),
+            "assumptions": list(self.assumptions),
+            "seeded": self.seeded,
+            "randomness": self.randomness,
+            "budget_left": None if self.budget_left is None else asdict(self.budget_left),
+            "curve": {a: _points(self._written_curves[a]) for a in ADJACENCIES},
+            "event": None if self.event is None else eventdata.to_data(self.event),
+            "versions": dict(self.versions),
+        }
+
+    def to_json(self) -> str:
+        """The same as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "PrivacyStatement":
+        """The statement that `to_json` wrote.
+
+        Its epsilons are computed anew from the event, so that a file cannot claim what its
+        event does not prove.
+        """
+        try:
+            data = json.loads(text)
+            event, left = data["event"], data["budget_left"]
+            return cls(
+                event=None if event is None else eventdata.from_data(event),
+                budget_left=None if left is None else Budget(**left),
+                versions=dict(data["versions"]),
+                public=tuple(data["public"]),
+                not_protected=tuple(data["not_protected"]),
+                assumptions=tuple(data["assumptions"]),
+                **{name: data[name] for name in ("delta", "adjacency", "unit", "seeded")},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"This is not a privacy statement that Tacit wrote: {error}."
+            ) from error
+
+    def _epsilon_line(self, adjacency: Adjacency) -> str:
+        asked = " (asked for)" if adjacency == self.adjacency else ""
+        epsilon = number(self.epsilons[adjacency])
+        return f"epsilon {epsilon} at delta {self.delta:g} under {adjacency}{asked}"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What a reader should know beside the numbers; the last says what it is by itself."""
+        assumed = [("rests on", "; ".join(self.assumptions))] if self.assumptions else []
+        left = self.budget_left
+        return [
+            ("unit of privacy", f"one {self.unit}"),
+            ("taken as public", ", ".join(self.public)),
+            ("not protected", "; ".join(self.not_protected)),
+            *assumed,
+            ("noise and sampling", self.randomness),
+            ("computed with", ", ".join(f"{name} {v}" for name, v in self.versions.items())),
+            ("", "no durable ledger") if left is None else ("ledger", f"{left} left"),
+        ]
+
+    @cached_property
+    def _written_curves(self) -> dict[Adjacency, Curve | None]:
+        return {adjacency: self.curve(adjacency, _DECADES) for adjacency in ADJACENCIES}
+
+    def _curve_table(self) -> str:
+        found = {
+            adjacency: dict(zip(*curve, strict=True))
+            for adjacency, curve in self._written_curves.items()
+            if curve is not None
+        }
+        rows = [
+            [f"{delta:g}", *(number(found.get(a, {}).get(delta)) for a in ADJACENCIES)]
+            for delta in _DECADES
+        ]
+        return html.table(("delta", *(f"epsilon, {a}" for a in ADJACENCIES)), rows)
+
+
+def number(value: float | None) -> str:
+    """An epsilon, rounded up at the fifth digit so that it is never printed too small.
+
+    >>> number(0.123441), number(math.inf), number(None)
+    ('0.12345', 'unlimited', 'not available')
+    """
+    if value is None:
+        return "not available"
+    if not (0 < value < math.inf):
+        return "unlimited" if value else "0"
+    digits = 4 - math.floor(math.log10(value))
+    return f"{math.ceil(value * 10.0**digits - 1e-9) / 10.0**digits:.6g}"
+
+
+def _points(curve: Curve | None) -> dict[str, list[float | None]] | None:
+    if curve is None:
+        return None
+    return {"delta": list(curve.deltas), "epsilon": [_finite(e) for e in curve.epsilons]}
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else value

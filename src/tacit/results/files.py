@@ -1,0 +1,153 @@
+"""Posteriors as trees of labelled arrays that ArviZ reads, and as NetCDF files."""
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidArgument, TacitError
+from tacit.results.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tacit.results.posterior import Posterior
+
+_FORMAT = 1
+_GAUSSIAN = "unconstrained_gaussian"
+
+
+def to_datatree(posterior: "Posterior") -> "xr.DataTree":
+    """The tree described at `Posterior.to_datatree`."""
+    import xarray as xr
+
+    draws = {name: value[None] for name, value in posterior.draws.items()}
+    groups = {
+        "/": xr.Dataset(attrs=_attributes(posterior)),
+        "posterior": _dataset(draws, ("chain", "draw")),
+    }
+    if posterior.trace:
+        groups["fit"] = _dataset(posterior.trace, ("step",))
+    gaussian = _gaussian(posterior)
+    if gaussian:
+        groups[_GAUSSIAN] = xr.Dataset(gaussian)
+    return xr.DataTree.from_dict(groups)
+
+
+def save(posterior: "Posterior", path: str | os.PathLike[str]) -> None:
+    """Writes beside the target, then takes its place: nobody sees half a file."""
+    target, tree = Path(path), to_datatree(posterior)
+    draft = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
+    try:
+        tree.to_netcdf(draft, engine="h5netcdf")
+        draft.replace(target)
+    except OSError as error:
+        raise TacitError(
+            f"The posterior could not be written to {target}: {error.strerror or error}."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The fields of the posterior in a file."""
+    import xarray as xr
+
+    source = Path(path)
+    if not source.is_file():
+        raise TacitError(f"There is no file at {source}.")
+    try:
+        with xr.open_datatree(source, engine="h5netcdf", decode_cf=False) as tree:
+            return _fields(tree.load())
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise TacitError(
+            f"{source} is not a posterior that Posterior.save wrote: {error}."
+        ) from error
+
+
+def _attributes(posterior: "Posterior") -> dict[str, Any]:
+    """A warning comes first, if there is one. Truth values are 0 or 1, as NetCDF has no other."""
+    warning = posterior.privacy.warning
+    start = posterior.settled_from
+    return {
+        **({} if warning is None else {"warning": warning}),
+        "inference_library": "tacit",
+        "inference_library_version": posterior.privacy.versions["tacit"],
+        "tacit_format": _FORMAT,
+        "privacy_statement": posterior.privacy.to_json(),
+        "settled": int(posterior.settled),
+        **({} if start is None else {"settled_from": start}),
+        "averaged": int(posterior.averaged),
+    }
+
+
+def _dataset(arrays: Mapping[str, NDArray[Any]], leading: Sequence[str]) -> "xr.Dataset":
+    """Arrays whose first axes are ``leading`` and whose others are named after them."""
+    import xarray as xr
+
+    variables, names = {}, _names(arrays, len(leading))
+    for label, name in names.items():
+        value = arrays[name]
+        variables[label] = ((*leading, *_axes(label, value.ndim - len(leading))), value)
+    lengths = next(iter(arrays.values())).shape
+    coordinates = {axis: np.arange(lengths[i]) for i, axis in enumerate(leading)}
+    # Files keep neither the order of variables nor every name.
+    return xr.Dataset(variables, coordinates, attrs={"names": json.dumps(names)})
+
+
+def _names(arrays: Mapping[str, NDArray[Any]], leading: int) -> dict[str, str]:
+    """Names a tree can hold, each with the parameter's own: no slash, and none twice."""
+    taken, names = {"chain", "draw", "step"}, dict[str, str]()
+    for name, value in arrays.items():
+        label = name.replace("/", "::").strip().strip(".") or "_"
+        while taken & {label, *_axes(label, value.ndim - leading)}:
+            label += "_"
+        taken |= {label, *_axes(label, value.ndim - leading)}
+        names[label] = name
+    return names
+
+
+def _axes(label: str, count: int) -> list[str]:
+    return [f"{label}_dim_{axis}" for axis in range(count)]
+
+
+def _gaussian(posterior: "Posterior") -> dict[str, Any]:
+    found = {
+        "mean": (("coordinate",), posterior.unconstrained_mean),
+        "covariance": (("coordinate", "other_coordinate"), posterior.unconstrained_covariance),
+    }
+    return {name: pair for name, pair in found.items() if pair[1] is not None}
+
+
+def _fields(tree: "xr.DataTree") -> dict[str, Any]:
+    if tree.attrs.get("tacit_format") != _FORMAT:
+        raise InvalidArgument("it has no mark of this version's format")
+    start = tree.attrs.get("settled_from")
+    gaussian = _children(tree).get(_GAUSSIAN)
+    variables = {} if gaussian is None else {n: gaussian[n].values for n in gaussian.data_vars}
+    return {
+        "draws": {name: value[0] for name, value in _arrays(tree, "posterior").items()},
+        "trace": _arrays(tree, "fit") if "fit" in tree.children else {},
+        "unconstrained_mean": variables.get("mean"),
+        "unconstrained_covariance": variables.get("covariance"),
+        "settled_from": None if start is None else int(start),
+        "averaged": bool(tree.attrs["averaged"]),
+        "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
+    }
+
+
+def _children(tree: "xr.DataTree") -> "dict[str, xr.Dataset]":
+    return {name: child.to_dataset() for name, child in tree.children.items()}
+
+
+def _arrays(tree: "xr.DataTree", group: str) -> dict[str, NDArray[Any]]:
+    found = _children(tree)[group]
+    names: dict[str, str] = json.loads(found.attrs["names"])
+    return {name: found[label].values for label, name in names.items()}
