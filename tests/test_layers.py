@@ -23,6 +23,11 @@ def test_accounting_does_not_load_pictures_or_models():
     assert not {"matplotlib", "jax"} & set(loaded_after("from tacit import Budget"))
 
 
+def test_a_schema_loads_neither_models_nor_tables():
+    heavy = {"jax", "scipy", "yaml", "pandas", "polars", "pyarrow", "tacit.privacy"}
+    assert not heavy & set(loaded_after("from tacit import Schema"))
+
+
 def test_public_names_resolve():
     import tacit
 

@@ -77,8 +77,8 @@ class Number:
             low, high = np.float32(self.low), np.float32(self.high)
         if not (np.isfinite(low) and np.isfinite(high)):
             return high, high
-        low = low if low >= self.low else np.nextafter(low, np.float32(np.inf))
-        high = high if high <= self.high else np.nextafter(high, np.float32(-np.inf))
+        low = low if float(low) >= self.low else np.nextafter(low, np.float32(np.inf))
+        high = high if float(high) <= self.high else np.nextafter(high, np.float32(-np.inf))
         return low, high
 
     def encode(self, cells: Cells) -> Column:
@@ -240,7 +240,8 @@ class Category:
         _set(self, levels=tuple(self.levels))
         if not self.levels:
             raise InvalidArgument("levels must have one level or more; got none.")
-        if self.missing != DROP and text_of(self.missing) not in self._codes:
+        known = [DROP, *self._codes]
+        if text_of(self.missing) not in known:
             raise InvalidArgument(
                 f"missing must be 'drop', a level or the name in other; got {self.missing!r}."
             )
@@ -308,7 +309,7 @@ def _validate_bounds(low: Any, high: Any) -> tuple[float, float]:
     bounds = _validate.finite("low", low), _validate.finite("high", high)
     if bounds[0] >= bounds[1]:
         raise InvalidArgument(f"low must be below high; got {low!r} and {high!r}.")
-    return bounds
+    return bounds[0] + 0.0, bounds[1] + 0.0  # no negative zero
 
 
 def _validate_shape(shape: Any) -> tuple[int, ...]:
@@ -324,7 +325,7 @@ def _validate_fill(missing: Any, low: float, high: float) -> float | str:
         raise InvalidArgument(
             f"missing must be 'drop' or a number from low to high; got {missing!r}."
         )
-    return float(missing)
+    return float(missing) + 0.0
 
 
 def _label_texts(labels: Iterable[Any]) -> list[str]:

@@ -36,7 +36,10 @@ def write(
     content = {"columns": content}
     if person is not None:
         content |= {"person": person, "most_rows": most_rows}
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    style: dict[str, Any] = {"sort_keys": False, "default_flow_style": None}
+    text = yaml.safe_dump(content, allow_unicode=True, **style)
+    if not text.replace("\n", "").isprintable():  # unusual line breaks survive as escapes only
+        text = yaml.safe_dump(content, **style)
     Path(path).write_text(text, encoding="utf-8")
 
 
@@ -74,9 +77,9 @@ def _load(path: str | Path) -> Any:
         ) from None
 
 
-def _refuse_repeats(path: str | Path, node: Any) -> None:
+def _refuse_repeats(path: str | Path, node: Any, depth: int = 0) -> None:
     """YAML would let the last of two declarations of a column win."""
-    if node is None or isinstance(node.value, str):
+    if node is None or isinstance(node.value, str) or depth > 3:  # file, columns, column, levels
         return
     pairs = [part if isinstance(part, tuple) else (None, part) for part in node.value]
     keys = [key.value for key, _ in pairs if key is not None and isinstance(key.value, str)]
@@ -84,11 +87,11 @@ def _refuse_repeats(path: str | Path, node: Any) -> None:
         if keys.count(key) > 1:
             raise InvalidArgument(f"{path} must have each key once; found {key!r} repeated.")
     for _, value in pairs:
-        _refuse_repeats(path, value)
+        _refuse_repeats(path, value, depth + 1)
 
 
 def _kind(where: str, declared: Any) -> Kind:
-    if not isinstance(declared, dict) or declared.get("kind") not in KINDS:
+    if not isinstance(declared, dict) or declared.get("kind") not in list(KINDS):
         raise InvalidArgument(
             f"{where} must be a mapping with a key 'kind' that is one of {', '.join(KINDS)}."
         )

@@ -74,7 +74,10 @@ class Schema:
     def from_yaml(cls, path: str | Path) -> "Schema":
         """The schema that a YAML file declares, in the form that `to_yaml` writes."""
         columns, unit = description.read(path)
-        return cls(columns, **unit)
+        try:
+            return cls(columns, **unit)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{path}: {error}") from None
 
     def to_yaml(self, path: str | Path) -> None:
         """Writes the schema as a YAML file."""

@@ -1,0 +1,433 @@
+"""What cells become, in every container, and that each row is encoded by itself."""
+
+import datetime as dt
+import warnings
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit import Binary, Category, Count, Number, Rows, Schema
+from tacit.errors import InvalidArgument
+
+NAN = float("nan")
+
+
+class Rude:
+    """A cell that answers every question with an error."""
+
+    def __eq__(self, other):
+        raise RuntimeError("SECRET")
+
+    def __hash__(self):
+        raise RuntimeError("SECRET")
+
+    def __float__(self):
+        raise RuntimeError("SECRET")
+
+    __len__ = __bool__ = __array__ = __iter__ = __repr__ = __str__ = __float__
+
+
+ODD = [None, NAN, pd.NA, pd.NaT, Decimal("1.5"), Decimal("sNaN"), "abc", "", "1_0", b"x"]
+ODD += [[1.0], (1, 2), {}, object(), 1j, np.ma.masked, dt.date(2020, 1, 1), np.array([1, 2])]
+ODD += [float("inf"), -float("inf"), 10**400, -(10**5000), True, np.float32(0.3), np.int8(3), "3"]
+ODD += [
+    "0",
+    "A",
+    "other",
+    3,
+    3.0,
+    3.5,
+    np.str_("B"),
+    "1e400",
+    "nan",
+    [0.5, None],
+    np.ones(2),
+    [[1]],
+]
+
+
+def one(kind, values):
+    return Schema({"x": kind}).encode({"x": values}).columns["x"].tolist()
+
+
+def objects(values):
+    return np.fromiter(values, dtype=object, count=len(values))
+
+
+def test_numbers_are_moved_to_the_bounds():
+    assert one(Number(0, 4), [-1, 2.5, 9, float("inf"), -float("inf"), 10**400]) == [
+        0,
+        2.5,
+        4,
+        4,
+        0,
+        4,
+    ]
+    assert one(Number(0, 4, scaled=True), np.array([0, 1, 2, 4, 7])) == [-1, -0.5, 0, 1, 1]
+    assert one(Number(0, 4), np.array([True, False])) == [1, 0]
+    assert one(Number(0, 4), [True, "2.5", " 3 ", np.float16(1)]) == [1, 2.5, 3, 1]
+    largest = np.float64(1e308) * np.ones(1, np.longdouble) * 10
+    assert one(Number(0, 4), largest) == [4]
+
+
+@pytest.mark.parametrize(
+    "odd", [None, NAN, "abc", pd.NA, pd.NaT, Decimal(1), "1_0", [1], 1j, Rude()]
+)
+def test_what_is_not_a_number_is_missing(odd):
+    assert one(Number(0, 4), objects([1, odd, 2])) == [1, 2]
+    assert one(Number(0, 4, missing=3), objects([1, odd, 2])) == [1, 3, 2]
+    assert one(Number(-4, 4, scaled=True, missing=2), objects([odd])) == [0.5]
+    assert one(Count(9, missing=7), objects([odd])) == [7]
+    assert one(Count(9), objects([odd])) == []
+    assert one(Binary(yes="y", no="n"), objects([odd, "y"])) == [1]
+    assert one(Category(["A"]), objects([odd, "A"])) == [0]
+
+
+def test_counts_are_rounded():
+    assert one(Count(30), [0.4, 0.6, 1.5, 2.5, 99, -3]) == [0, 1, 2, 2, 30, 0]
+    assert one(Count(2, low=-2), np.array([2**64 - 1], np.uint64)) == [2]
+    assert one(Count(2**31 - 1), np.array([2.0**40, NAN])) == [2**31 - 1]
+
+
+def test_binary():
+    assert one(Binary(), [True, 0, 1.0, "1", "false", 2, "yes", None]) == [1, 0, 1, 1, 0]
+    assert one(Binary(missing=1), np.array([0.0, 1.0, NAN, 0.5])) == [0, 1, 1, 1]
+    assert one(Binary(), np.array([True, False])) == [1, 0]
+    assert one(Binary(yes="y", no="n"), ["n", "y", "1", True, 0]) == [0, 1]
+    assert one(Binary(yes=2, no=1), np.array([1, 2, 0], np.uint8)) == [0, 1]
+
+
+def test_categories_by_text():
+    cells = [3, 3.0, "3", "03", "3.0", 3.5, True, "A", None]
+    assert one(Category(["A", 3]), cells) == [1, 1, 1, 0]
+    assert one(Category(["A", "3"]), cells) == [1, 1, 1, 0]
+    other = Category(["A", 3], other="other")
+    assert one(other, cells) == [1, 1, 1, 2, 2, 2, 2, 0]
+    assert one(Category(["A", 3], other="other", missing="other"), cells)[-1] == 2
+    assert one(Category(["A", 3], other="other", missing="A"), cells)[-1] == 0
+    assert one(Category(["A", 3], missing="A"), ["B", None, 3]) == [0, 0, 1]
+    assert other.size == 3
+    assert one(Category(["True", "1"]), np.array([True, False])) == [0]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint8, np.uint64, np.float32, np.float64])
+def test_numeric_columns_match_as_their_cells_do(dtype):
+    kind = Category(["x", 7, "-1", 0, 10**17 + 1, "12"], other="rest", missing="x")
+    cells = np.array([0, 7, 12, 13, 100], dtype)
+    assert one(kind, cells) == one(kind, cells.tolist()) == [3, 1, 5, 6, 6]
+    assert one(kind, np.array([10**17 + 1, 10**17, -1])) == [4, 6, 2]
+    assert one(kind, np.array([1e17, NAN, np.inf])) == [6, 0, 6]
+
+
+def test_columns_of_arrays():
+    kind = Number(0, 1, shape=(2,))
+    assert one(kind, np.array([[0, 2], [NAN, 1]])) == [[0, 1]]
+    cells = [[0, "1"], None, [0.5], [[1, 2]], np.array([1, 1]), (None, 1), 3, "ab", [Rude(), 1]]
+    assert one(kind, cells) == [[0, 1], [1, 1]]
+    filled = Number(0, 1, shape=(2,), missing=0.5)
+    assert one(filled, cells)[1:6] == [[0.5, 0.5]] * 3 + [[1, 1], [0.5, 1]]
+    masked = np.ma.masked_array([1.0, 0.0], mask=[True, False])
+    assert one(filled, [masked]) == [[0.5, 0]]
+    assert one(filled, np.ma.masked_array(np.zeros((1, 2)), mask=[[0, 1]])) == [[0, 0.5]]
+    assert one(Number(0, 1, shape=(1, 2)), objects([[[1, 1]], [1, 1]])) == [[[1, 1]]]
+
+
+TABLE = {
+    "x": [1, 2, None, 9, 0],
+    "n": [1, None, 3, 4, 5],
+    "k": ["a", "3", "3", None, "q"],
+    "b": [True, False, None, True, None],
+    "v": [[0, 1], None, [0.5, 1], [1, None], [3, 4]],
+    "p": [2**60, 2**60 + 1, None, 2**60, None],
+}
+SCHEMA = Schema(
+    {
+        "x": Number(0, 4, missing=3),
+        "n": Count(4, missing=0),
+        "k": Category(["a", 3], other="other", missing="a"),
+        "b": Binary(missing=0),
+        "v": Number(0, 1, shape=(2,), missing=0.25),
+    },
+    person="p",
+    most_rows=2,
+)
+LISTS = pa.list_(pa.float32(), 2)
+
+
+def arrow():
+    columns = {name: pa.array(cells) for name, cells in TABLE.items()}
+    columns |= {"k": columns["k"].dictionary_encode(), "v": pa.array(TABLE["v"], LISTS)}
+    return pa.table(columns)
+
+
+def nullable():
+    kinds = {"x": "Float32", "n": "Int8", "k": "category", "b": "boolean", "p": "Int64"}
+    return pd.DataFrame({name: objects(cells) for name, cells in TABLE.items()}).astype(kinds)
+
+
+def in_polars(**changed):
+    kinds = {"x": pl.Float64, "n": pl.Int16, "k": pl.Categorical, "b": pl.Boolean, "p": pl.Int64}
+    return pl.DataFrame(TABLE, schema_overrides=kinds | {"v": pl.Array(pl.Float32, 2)} | changed)
+
+
+def structured():
+    masked = np.ma.zeros(
+        5, dtype=[("x", "f8"), ("n", "i2"), ("k", "S1"), ("b", "?"), ("v", "f4", (2,)), ("p", "i8")]
+    )
+    for name, cells in TABLE.items():
+        for place, cell in enumerate(cells):
+            parts = [None, None] if name == "v" and cell is None else cell
+            if name == "v":
+                masked["v"][place] = [0 if part is None else part for part in parts]
+                masked["v"][place] = np.ma.masked_array(
+                    masked["v"].data[place], [part is None for part in parts]
+                )
+            elif cell is None:
+                masked[name][place] = np.ma.masked
+            else:
+                masked[name][place] = cell
+    return masked
+
+
+CONTAINERS = {
+    "lists": lambda: TABLE,
+    "objects": lambda: {name: objects(cells) for name, cells in TABLE.items()},
+    "masked": structured,
+    "pandas objects": lambda: pd.DataFrame({n: objects(c) for n, c in TABLE.items()}),
+    "pandas nullable": nullable,
+    "pandas of Arrow": lambda: arrow().to_pandas(types_mapper=pd.ArrowDtype),
+    "polars": in_polars,
+    "polars text": lambda: in_polars(k=pl.String, v=pl.List(pl.Float64), x=pl.Decimal(10, 2)),
+    "polars enum": lambda: in_polars(k=pl.Enum(["a", "3", "q"])),
+    "Arrow": arrow,
+    "batch": lambda: arrow().to_batches()[0],
+    "chunks": lambda: pa.concat_tables([arrow()[:2], arrow()[2:]]),
+    "series": lambda: {name: nullable()[name][::-1][::-1] for name in TABLE},
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_says_the_same(container):
+    encoded = SCHEMA.encode(CONTAINERS[container]())
+    columns = {name: values.tolist() for name, values in encoded.columns.items()}
+    assert columns == {
+        "x": [1, 2, 3, 4, 0],
+        "n": [1, 0, 3, 4, 4],
+        "k": [0, 1, 1, 0, 2],
+        "b": [1, 0, 0, 1, 0],
+        "v": [[0, 1], [0.25, 0.25], [0.5, 1], [1, 0.25], [1, 1]],
+    }
+    assert encoded.most_rows == 2
+    person = encoded.person
+    assert np.isnan(person).tolist() == [False, False, True, False, True]
+    assert person[0] == person[3] != person[1]
+
+
+def test_text_columns_of_pandas():
+    frame = pd.DataFrame({"x": ["1", "abc", None, "2"]}, dtype="str")
+    assert one(Number(0, 4), frame["x"]) == [1, 2]
+    assert one(Number(0, 4), frame["x"].astype("string")) == [1, 2]
+    assert one(Number(0, 4), np.array(["1", "abc"])) == [1]
+    assert one(Category([1, 2]), pd.Index(["1", "2", "x"])) == [0, 1]
+    assert one(Number(0, 4), pd.Series([1.0, NAN]).astype("Sparse[float]")) == [1]
+
+
+def test_one_odd_cell_does_not_change_how_others_are_read(tmp_path):
+    """A reader of CSV turns a column into text because of one cell; nobody else may notice."""
+    kinds = {"x": Number(0, 9), "k": Category(["1", "2"]), "b": Binary()}
+    for odd in ("", "abc"):
+        file = tmp_path / "table.csv"
+        file.write_text(f"x,k,b\n1,1,True\n2.5,2,False\n{odd},{odd},{odd}\n")
+        for frame in (pd.read_csv(file), pl.read_csv(file)):
+            columns = Schema(kinds).encode(frame).columns
+            assert columns["x"].tolist() == [1, 2.5]
+            assert columns["k"].tolist() == [0, 1]
+            assert columns["b"].tolist() == [1, 0]
+
+
+def test_people():
+    ids = [
+        7,
+        "7",
+        7.0,
+        "07",
+        None,
+        NAN,
+        pd.NA,
+        pd.NaT,
+        (1,),
+        (1,),
+        Decimal(2),
+        [1],
+        Rude(),
+        True,
+        1,
+    ]
+    schema = Schema({"x": Number(0, 99)}, person="who", most_rows=2)
+    encoded = schema.encode({"x": range(len(ids)), "who": ids})
+    codes = encoded.person
+    alone = np.isnan(codes)
+    assert alone.tolist() == [False] * 4 + [True] * 4 + [False] * 3 + [True] * 2 + [False] * 2
+    assert codes[0] == codes[1] == codes[2] != codes[3]
+    assert codes[8] == codes[9]
+    assert len(set(codes[~alone])) == 6
+    rows = Rows.by_person(*encoded)
+    kept = rows.device_fields()[0]["x"][np.array(rows.device_fields()[1])]
+    assert sorted(np.asarray(kept).tolist()) == [0, 1, *range(3, len(ids))]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, "U5", object, bool])
+def test_people_of_any_type_are_grouped_alike(dtype):
+    ids = np.array([1, 0, 1, 1, 0]).astype(dtype)
+    codes = (
+        Schema({"x": Count(9)}, person="p", most_rows=1).encode({"x": range(5), "p": ids}).person
+    )
+    assert (codes[:, None] == codes).tolist() == (ids[:, None] == ids).tolist()
+
+
+def test_rows_left_out_take_their_person_along():
+    data = {"x": [1, None, 3], "y": [1, 2, 3], "p": ["a", "b", "c"]}
+    encoded = Schema({"x": Number(0, 9), "y": Count(9)}, person="p", most_rows=1).encode(data)
+    assert encoded.columns["y"].tolist() == [1, 3]
+    assert len(encoded.person) == 2
+    only = Schema({"x": Number(0, 9), "y": Count(9)}).encode(data, ["y"])
+    assert only.columns["y"].tolist() == [1, 2, 3]
+    assert (only.person, only.most_rows) == (None, None)
+
+
+@pytest.mark.parametrize("container", [lambda d: d, pd.DataFrame, pl.DataFrame, pa.table])
+def test_no_rows(container):
+    encoded = SCHEMA.encode(container({name: [] for name in TABLE}), ["x", "k", "b", "n"])
+    assert [len(values) for values in encoded.columns.values()] == [0] * 4
+    assert SCHEMA.encode({name: [] for name in TABLE} | {"v": np.zeros((0, 2))}).columns[
+        "v"
+    ].shape == (0, 2)
+
+
+KINDS = st.sampled_from(
+    [
+        Number(0.1, 0.3),
+        Number(-5, 5, scaled=True, missing=0.1),
+        Number(-1, 1, shape=(2,)),
+        Number(-1, 1, shape=(2,), missing=0),
+        Count(3),
+        Count(7, low=-2, missing=5),
+        Binary(),
+        Binary(yes="A", no=3, missing=0),
+        Category(["A", "B", 3]),
+        Category(["A", "B"], other="other"),
+        Category(["A", 0], other="other", missing="other"),
+    ]
+)
+CELLS = st.one_of(
+    st.sampled_from(ODD),
+    st.floats(),
+    st.integers(),
+    st.text(max_size=3),
+    st.lists(st.floats(), max_size=2),
+)
+
+
+def limits(kind):
+    if isinstance(kind, Number):
+        return (-1, 1) if kind.scaled else (kind.low, kind.high)
+    if isinstance(kind, Count):
+        return kind.low, kind.high
+    return 0, (1 if isinstance(kind, Binary) else kind.size - 1)
+
+
+@settings(deadline=None, max_examples=300)
+@given(KINDS, st.lists(CELLS, max_size=6), st.randoms())
+def test_each_row_by_itself_and_within_bounds(kind, cells, random):
+    schema = Schema({"x": kind}, person="p", most_rows=3)
+
+    def encode(cells):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return schema.encode({"x": cells, "p": cells}).columns["x"]
+
+    together = encode(cells)
+    apart = [encode([cell]) for cell in cells]
+    assert together.tolist() == [row for single in apart for row in single.tolist()]
+    order = random.sample(range(len(cells)), len(cells))
+    shuffled = encode([cells[place] for place in order])
+    assert shuffled.tolist() == [row for place in order for row in apart[place].tolist()]
+    low, high = limits(kind)
+    assert together.dtype == kind.dtype
+    assert together.shape[1:] == kind.shape
+    assert ((together.astype(float) >= low) & (together.astype(float) <= high)).all()
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(width=32), max_size=5), KINDS.filter(lambda kind: not kind.shape))
+def test_float_columns_as_their_cells(cells, kind):
+    assert one(kind, np.array(cells, np.float64)) == one(kind, cells)
+    assert one(kind, pd.Series(cells, dtype="Float64")) == one(kind, cells)
+    assert one(kind, pl.Series(cells, dtype=pl.Float64)) == one(kind, cells)
+
+
+def test_the_table_is_not_changed():
+    table = {
+        "x": np.array([NAN, 5, -5]),
+        "k": objects(["a", None, "z"]),
+        "p": np.array([1.0, NAN, 1]),
+    }
+    before = {name: values.copy() for name, values in table.items()}
+    for values in table.values():
+        values.flags.writeable = False
+    kinds = {"x": Number(-5, 5), "k": Category(["a"], missing="a")}
+    encoded = Schema(kinds, person="p", most_rows=1).encode(table)
+    for name, values in before.items():
+        np.testing.assert_array_equal(table[name], values)
+    assert not any(np.shares_memory(encoded.columns[name], table[name]) for name in kinds)
+
+
+BAD = {
+    "datetime": ({"x": np.array(["2020-01-01"], "M8[D]")}, "datetime64"),
+    "timedelta": ({"x": pd.Series(pd.to_timedelta([1]))}, "timedelta64"),
+    "dates": ({"x": pl.Series([dt.date(2020, 1, 1)])}, "Date"),
+    "Arrow dates": ({"x": pa.array([dt.date(2020, 1, 1)])}, "date32"),
+    "categories of dates": (
+        {"x": pd.Series(pd.date_range("2020", periods=1)).astype("category")},
+        "dat",
+    ),
+    "periods": ({"x": pd.period_range("2020", periods=1, freq="D")}, "period"),
+    "complex": ({"x": np.array([1j])}, "complex128"),
+    "scalar": ({"x": 4321}, "for each row"),
+    "text": ({"x": "4321"}, "for each row"),
+    "matrix": ({"x": np.full((2, 3), 4321)}, r"single value .* shape \(3,\)"),
+    "Arrow lists": ({"x": pa.array([[4321]], pa.list_(pa.int32(), 1))}, r"shape \(1,\)"),
+    "near miss": ({"X1": [4321], "xs": [1]}, "did you mean 'xs'"),
+    "no table": ([4321], "got a list"),
+    "lazy": (pl.LazyFrame({"x": [4321]}), "collected"),
+    "twice": (pd.DataFrame([[4321, 1]], columns=["x", "x"]), "several columns"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_faults_of_the_table_are_errors_without_cells(case):
+    data, expected = BAD[case]
+    with pytest.raises(InvalidArgument, match=expected) as caught:
+        Schema({"x": Number(0, 1)}).encode(data)
+    assert "4321" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert str(caught.value).endswith(".")
+
+
+def test_lengths_and_persons():
+    schema = Schema({"x": Number(0, 1)}, person="p", most_rows=1)
+    with pytest.raises(InvalidArgument, match="equally many rows") as caught:
+        schema.encode({"x": np.zeros(4321), "p": np.zeros(1234)})
+    assert not set("1234") & set(str(caught.value))
+    with pytest.raises(InvalidArgument, match="no column 'p'"):
+        schema.encode({"x": [1]})
+    with pytest.raises(InvalidArgument, match="one person"):
+        schema.encode({"x": [1], "p": np.zeros((1, 2))})
+    with pytest.raises(InvalidArgument, match="single values"):
+        Schema({"x": Number(0, 1, shape=(2,))}).encode({"x": np.zeros(2)})
