@@ -128,10 +128,12 @@ def _arviz_forest(arviz: Any, shown: dict[str, NDArray[Any]], size: tuple[float,
             ci_probs=(0.5, _LEVEL),
             point_estimate="median",
             figure_kwargs={"figsize": size},
-            visuals={"ticklabels": False},
             backend="matplotlib",
         )
-        return drawn.viz["figure"].item()
+        figure = drawn.viz["figure"].item()
+        figure.axes[0].xaxis.set_visible(False)  # the column of labels has no scale
+        figure.axes[0].spines["bottom"].set_visible(False)
+        return figure
     axes = arviz.plot_forest(
         _tree(shown)["posterior"].to_dataset(),
         combined=True,
