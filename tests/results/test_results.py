@@ -336,7 +336,7 @@ class _Words(HTMLParser):
     def handle_data(self, data):
         self.words.append(data)
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag, _attrs):
         self.tags.append(tag)
 
 

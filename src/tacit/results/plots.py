@@ -39,7 +39,7 @@ def forest(
         shown, note = _coordinates(posterior, names, _MOST_FOREST)
         size = (7.2, 1.4 + 0.32 * len(shown))
         figure = _arviz_forest(_arviz(), shown, size)
-        _caption(figure, posterior.privacy, f"{_LEVEL:.0%} intervals{note}")
+        _caption(figure, posterior.privacy, _interval_words() + note)
         return keep(figure)
 
 
@@ -53,7 +53,7 @@ def dist(
         rows = math.ceil(len(shown) / columns)
         size = (max(2.7 * columns, 4.5), 0.9 + 2.3 * rows)
         figure = _arviz_dist(_arviz(), shown, size, (rows, columns))
-        _caption(figure, posterior.privacy, f"{_LEVEL:.0%} intervals{note}")
+        _caption(figure, posterior.privacy, _interval_words() + note)
         return keep(figure)
 
 
@@ -130,7 +130,10 @@ def _arviz_forest(arviz: Any, shown: dict[str, NDArray[Any]], size: tuple[float,
             figure_kwargs={"figsize": size},
             backend="matplotlib",
         )
-        return drawn.viz["figure"].item()
+        figure = drawn.viz["figure"].item()
+        figure.axes[0].xaxis.set_visible(False)  # the column of labels has no scale
+        figure.axes[0].spines["bottom"].set_visible(False)
+        return figure
     axes = arviz.plot_forest(
         _tree(shown)["posterior"].to_dataset(),
         combined=True,
@@ -138,6 +141,8 @@ def _arviz_forest(arviz: Any, shown: dict[str, NDArray[Any]], size: tuple[float,
         figsize=size,
         textsize=10,
     )
+    axes[0].set_title("")
+    axes[0].spines["top"].set_visible(False)
     return axes[0].figure
 
 
@@ -152,6 +157,7 @@ def _arviz_dist(
             point_estimate="median",
             col_wrap=grid[1],
             figure_kwargs={"figsize": size},
+            visuals={"point_estimate_text": False},
             backend="matplotlib",
         )
         return drawn.viz["figure"].item()
@@ -161,7 +167,8 @@ def _arviz_dist(
         figsize=size,
         grid=grid,
         textsize=9,
-        point_estimate="median",
+        point_estimate=None,
+        round_to=3,
     )
     return np.ravel(axes)[0].figure
 
@@ -228,10 +235,16 @@ def _settled_words(posterior: "Posterior") -> str:
 
 def _caption(figure: Any, statement: PrivacyStatement, words: str) -> None:
     """What is shown, and above it, in red, that the result has no guarantee if that is so."""
+    figure.set_layout_engine("constrained")  # ArviZ leaves no room on top
     if statement.warning is None:
         figure.suptitle(words, fontsize=10, x=0.01, ha="left")
         return
     figure.suptitle(f"{statement.warning}\n{words}", fontsize=9, x=0.01, ha="left", color="#b3261e")
+
+
+def _interval_words() -> str:
+    kind = "highest-density" if _is_first_generation(_arviz()) else "equal-tailed"
+    return f"{_LEVEL:.0%} {kind} intervals"
 
 
 def _is_first_generation(arviz: Any) -> bool:
