@@ -58,7 +58,7 @@ class Plan:
         rows = self.schema.made_up(_TRIED, names=columns_of(self.model, self.schema))
         start = self.method.family.start(self.model.dimension)
         size = self.method.family.noise_size(self.model.dimension)
-        theta = self.method.family.draw(start, jnp.zeros(size))
+        theta = self.method.family.draw(start, jax.random.normal(jax.random.key(0), (size,)))
 
         def length(row: Any) -> jax.Array:
             gradient = jax.grad(self.model.row_density)(theta, row, self.model.constants)

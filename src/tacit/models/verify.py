@@ -7,6 +7,7 @@ data, because no data is used.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -117,14 +118,14 @@ def _derived(model: NumPyroModel) -> tuple[str, ...]:
 def _predictors(model: NumPyroModel) -> tuple[str, ...]:
     """The columns that a prediction for a new row needs: not the outcome."""
     row = {name: jnp.asarray(model.made_up[name]) for name in model.columns}
-    params = model.constrain(_somewhere(model), model.constants)
+    params = jax.eval_shape(model.constrain, _somewhere(model), model.constants)
 
-    def outputs(row: Any) -> Any:
+    def outputs(row: Any, params: Any) -> Any:
         return model.predict(jax.random.key(0), params, row, model.constants)
 
-    traced = jax.make_jaxpr(outputs)(row)
+    traced = jax.make_jaxpr(outputs)(row, params)
     _, live = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
-    used = {name for name, each in zip(sorted(row), live, strict=True) if each}
+    used = {name for name, each in zip(sorted(row), live, strict=False) if each}
     return tuple(name for name in model.columns if name in used)
 
 
@@ -172,11 +173,17 @@ class _Together:
         given = {name: columns[name] for name in model.columns}
         if model.person_column is not None:
             given[model.person_column] = whose
+        with explained("on a single row" if len(whose) == 1 else f"on {len(whose)} rows"):
+            terms, prior = self._compiled(given, points, tuple(lengths.items()))
+        return np.asarray(terms), float(prior)
 
-        @jax.jit
-        def go(given: Any, points: Any, vector: jax.Array) -> Any:
+    @cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        model, vector = self._model, self._vector
+
+        def terms_and_prior(given: Any, points: Any, lengths: Any) -> Any:
             latent = model.with_effects(model.unconstrained(vector, []), points)
-            sites = model.run(given, model.constants, latent, lengths=lengths)
+            sites = model.run(given, model.constants, latent, lengths=dict(lengths))
             shared = [
                 site.log_prob().sum()
                 for site in sites.values()
@@ -184,9 +191,7 @@ class _Together:
             ]
             return model.row_terms(sites), sum(shared)
 
-        with explained("on a single row" if len(whose) == 1 else f"on {len(whose)} rows"):
-            terms, prior = go(given, points, self._vector)
-        return np.asarray(terms), float(prior)
+        return jax.jit(terms_and_prior, static_argnums=2)
 
 
 def _refuse_rows_that_meet(model: NumPyroModel, made_up: MadeUp) -> None:
@@ -255,7 +260,7 @@ def _refuse_index_beyond(model: NumPyroModel, highest: Mapping[str, Any]) -> Non
             return model.unit_density(vector, rows, present, model.constants)
         return model.row_density(vector, row, model.constants)
 
-    checked = checkify.checkify(density, errors=checkify.index_checks)
+    checked = jax.jit(checkify.checkify(density, errors=checkify.index_checks))
     for column in model.columns:
         row = {n: jnp.asarray(model.made_up[n]) for n in model.columns}
         row[column] = jnp.asarray(highest[column])
