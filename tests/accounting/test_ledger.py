@@ -197,7 +197,7 @@ rows = Rows({"y": np.zeros(20)})
 ledger = Ledger(path)
 print("ready", flush=True)
 while True:
-    fit(model, rows, Budget(0.01, 1e-9), Variational(num_steps=2), ledger=ledger)
+    fit(model, rows, budget=Budget(0.01, 1e-9), method=Variational(num_steps=2), ledger=ledger)
 """
 
 

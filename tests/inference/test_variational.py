@@ -48,7 +48,7 @@ EXACTLY = {"sampling_rate": 1.0, "num_steps": 1500, "clip": 200.0, "learning_rat
 def test_without_noise_it_is_the_exact_posterior(guide, gradient):
     mean, covariance = exact_posterior(X, Y)
     method = Variational(guide=guide, gradient=gradient, **EXACTLY)
-    post = fit_without_privacy(linear_model(), ROWS, method)
+    post = fit_without_privacy(linear_model(), ROWS, method=method)
     sd = np.sqrt(np.diag(covariance))
     assert np.allclose(post.unconstrained_mean, mean, atol=0.15 * sd.min())
     assert np.allclose(
@@ -58,7 +58,7 @@ def test_without_noise_it_is_the_exact_posterior(guide, gradient):
 
 def test_mean_field_is_the_best_product_of_gaussians():
     mean, covariance = exact_posterior(X, Y)
-    post = fit_without_privacy(linear_model(), ROWS, Variational(**EXACTLY))
+    post = fit_without_privacy(linear_model(), ROWS, method=Variational(**EXACTLY))
     best = 1 / np.sqrt(np.diag(np.linalg.inv(covariance)))
     assert np.allclose(post.unconstrained_mean, mean, atol=0.15 * best.min())
     assert np.allclose(np.sqrt(np.diag(post.unconstrained_covariance)), best, rtol=0.07)
@@ -68,7 +68,7 @@ def test_little_noise_is_close_to_none():
     method = Variational(
         guide=FullRank(), sampling_rate=0.5, num_steps=1500, clip=5.0, learning_rate=DECAY
     )
-    private = fit(linear_model(), ROWS, Budget(2000, 1e-5), method, seed=0)
+    private = fit(linear_model(), ROWS, budget=Budget(2000, 1e-5), method=method, seed=0)
     mean, covariance = exact_posterior(X, Y)
     assert np.allclose(private.unconstrained_mean, mean, atol=2 * np.sqrt(covariance.max()))
 
@@ -78,7 +78,7 @@ def test_several_draws_steady_the_joint_form():
         method = Variational(
             gradient="joint", num_draws=num_draws, sampling_rate=1.0, num_steps=300, clip=200.0
         )
-        trace = fit_without_privacy(linear_model(), ROWS, method).trace["mean"]
+        trace = fit_without_privacy(linear_model(), ROWS, method=method).trace["mean"]
         return np.diff(trace[100:], axis=0).std()
 
     assert last(16) < 0.6 * last(1)
@@ -91,10 +91,10 @@ def test_no_rows_fit_the_prior():
         guide=MeanField(start_scale=0.5),
         learning_rate=optax.cosine_decay_schedule(0.05, 1500),
     )
-    post = fit_without_privacy(linear_model(), empty, method)
+    post = fit_without_privacy(linear_model(), empty, method=method)
     assert np.allclose(post.unconstrained_mean, 0, atol=0.1)
     assert np.allclose(np.diag(post.unconstrained_covariance), 1, rtol=0.15)
-    private = fit(linear_model(), empty, Budget(1, 1e-5), method)
+    private = fit(linear_model(), empty, budget=Budget(1, 1e-5), method=method)
     assert np.isfinite(private.unconstrained_mean).all()
 
 
@@ -113,7 +113,7 @@ def test_constrained_parameters_come_back_on_their_support():
         clip=100.0,
         learning_rate=optax.cosine_decay_schedule(0.1, 800),
     )
-    post = fit_without_privacy(model, data, method)
+    post = fit_without_privacy(model, data, method=method)
     assert (post.draws["sigma"] > 0).all()
     assert post.mean()["mu"] == pytest.approx(3, abs=0.2)
     assert post.mean()["sigma"] == pytest.approx(2, abs=0.2)
@@ -125,7 +125,7 @@ def test_optimisers(optimiser):
     method = Variational(
         optimiser=optimiser, learning_rate=rate, num_steps=400, sampling_rate=0.5, clip=50.0
     )
-    post = fit_without_privacy(linear_model(), ROWS, method)
+    post = fit_without_privacy(linear_model(), ROWS, method=method)
     assert np.allclose(post.unconstrained_mean, exact_posterior(X, Y)[0], atol=0.2)
 
 
@@ -134,7 +134,9 @@ def test_adagrad_reset_boosts_its_steps():
         method = Variational(
             optimiser="adagrad", learning_rate=0.1, num_steps=400, reset_every=reset_every
         )
-        return fit(linear_model(), ROWS, Budget(1, 1e-5), method, seed=1).trace["mean"]
+        return fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=method, seed=1).trace[
+            "mean"
+        ]
 
     usual, reset = last_moves(None), last_moves(200)
     assert np.array_equal(usual[:200], reset[:200])
@@ -146,7 +148,7 @@ def test_adagrad_reset_boosts_its_steps():
 
 def test_seed_repeats_and_says_so():
     one, two, other = (
-        fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(num_steps=50), seed=s)
+        fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=Variational(num_steps=50), seed=s)
         for s in (5, 5, 6)
     )
     assert np.array_equal(one.unconstrained_mean, two.unconstrained_mean)
@@ -157,7 +159,7 @@ def test_seed_repeats_and_says_so():
 
 def test_statement():
     budget = Budget(1, 1e-5, "replace")
-    post = fit(linear_model(), ROWS, budget, Variational(num_steps=50))
+    post = fit(linear_model(), ROWS, budget=budget, method=Variational(num_steps=50))
     assert post.privacy.is_private
     assert post.privacy.epsilons["replace"] <= 1
     assert post.privacy.epsilons["add-remove"] < post.privacy.epsilons["replace"]
@@ -172,14 +174,14 @@ def test_statement():
 def test_ledger_is_charged_before_and_refuses(tmp_path):
     ledger = Ledger(tmp_path / "book.db", total=Budget(1.5, 1e-4))
     method = Variational(num_steps=50)
-    post = fit(linear_model(), ROWS, Budget(1, 1e-5), method, ledger=ledger)
+    post = fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=method, ledger=ledger)
     assert "0.5" in str(post.privacy).split("ledger:")[1]
     with pytest.raises(BudgetError, match=r"epsilon 0\.5"):
-        fit(linear_model(), ROWS, Budget(1, 1e-5), method, ledger=ledger)
+        fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=method, ledger=ledger)
     assert len(ledger.charges) == 1
     people = Ledger(tmp_path / "people.db", total=Budget(5, 1e-4), unit="person")
     with pytest.raises(BudgetError, match="person"):
-        fit(linear_model(), ROWS, Budget(1, 1e-5), method, ledger=people)
+        fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=method, ledger=people)
     assert people.charges == []
 
 
@@ -189,7 +191,7 @@ def test_many_fits_are_each_charged(tmp_path):
     method = Variational(num_steps=60, average=False)
     posts = fit_many(linear_model(), [ROWS] * 3, budgets, method, ledger=ledger, seeds=[1, 2, 3])
     assert [charge.epsilon for charge in ledger.charges] == [0.5, 1.0, 4.0]
-    alone = fit(linear_model(), ROWS, budgets[1], method, seed=2)
+    alone = fit(linear_model(), ROWS, budget=budgets[1], method=method, seed=2)
     assert np.allclose(posts[1].unconstrained_mean, alone.unconstrained_mean, atol=1e-3)
     for post, budget in zip(posts, budgets, strict=True):
         assert PLD().epsilon(post.privacy.event, 1e-5) <= budget.epsilon
@@ -203,13 +205,19 @@ def test_ctrl_c_leaves_a_true_ledger(tmp_path, monkeypatch):
 
     monkeypatch.setattr(variational, "run", interrupted)
     with pytest.raises(Interrupted, match="charged in full") as caught:
-        fit(linear_model(), ROWS, Budget(1, 1e-5), ledger=ledger)
+        fit(linear_model(), ROWS, budget=Budget(1, 1e-5), ledger=ledger)
     assert "epsilon 1 " in str(caught.value)
     assert len(ledger.charges) == 1
 
 
 def test_progress_shows_steps_and_time_only(capsys):
-    fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(num_steps=50), progress=True)
+    fit(
+        linear_model(),
+        ROWS,
+        budget=Budget(1, 1e-5),
+        method=Variational(num_steps=50),
+        progress=True,
+    )
     shown = capsys.readouterr().err
     assert "50/50 steps" in shown
     assert set(shown) <= set("\r\n[=] 0123456789/steps, left")
@@ -228,7 +236,7 @@ def test_convergence_test():
 
 def test_averages_only_what_has_settled():
     method = Variational(num_steps=600, learning_rate=1e-3)  # far too slow to arrive
-    post = fit(linear_model(), ROWS, Budget(1, 1e-5), method, seed=0)
+    post = fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=method, seed=0)
     if not post.settled:
         assert not post.averaged
         assert np.array_equal(post.unconstrained_mean, post.trace["mean"][-1])
@@ -245,9 +253,11 @@ def test_settings_that_cannot_work_are_refused_early(tmp_path):
         lambda: Variational(optimiser="newton"),
         lambda: Variational(learning_rate=-1),
         lambda: Variational(reset_every=0),
-        lambda: fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(sampling_rate=0)),
-        lambda: fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(clip=-1.0)),
-        lambda: fit(linear_model(), Rows({"z": Y}), Budget(1, 1e-5)),
+        lambda: fit(
+            linear_model(), ROWS, budget=Budget(1, 1e-5), method=Variational(sampling_rate=0)
+        ),
+        lambda: fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=Variational(clip=-1.0)),
+        lambda: fit(linear_model(), Rows({"z": Y}), budget=Budget(1, 1e-5)),
         lambda: fit_many(linear_model(), [ROWS], []),
     ]
     for make in wrong:
@@ -266,7 +276,7 @@ def test_settings_that_cannot_work_are_refused_early(tmp_path):
     )
     for model, word in ((vector, "single number"), (nowhere, "not finite")):
         with pytest.raises(InvalidArgument, match=word):
-            fit(model, ROWS, Budget(1, 1e-5), ledger=ledger)
+            fit(model, ROWS, budget=Budget(1, 1e-5), ledger=ledger)
     assert ledger.charges == []
 
 
@@ -288,13 +298,13 @@ def test_faults_are_said_before_the_charge(tmp_path):
             log_likelihood=likelihood,
         )
         with pytest.raises(error):
-            fit(model, ROWS, Budget(1, 1e-5), ledger=ledger)
+            fit(model, ROWS, budget=Budget(1, 1e-5), ledger=ledger)
     assert ledger.charges == []
     with pytest.raises(InvalidArgument, match="seed"):
         fit_many(linear_model(), [ROWS] * 2, [Budget(1, 1e-5)] * 2, ledger=ledger, seeds=[1])
     assert ledger.charges == []
     quick = Variational(num_steps=20.0, learning_rate=jnp.float32(0.1))
-    fit(linear_model(), ROWS, Budget(1, 1e-5), quick, ledger=ledger)
+    fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=quick, ledger=ledger)
     assert len(ledger.charges) == 1
 
 
@@ -303,7 +313,7 @@ def test_reset_does_not_restart_the_schedule():
     late = []
     for reset_every in (None, 100):
         method = Variational(reset_every=reset_every, **settings)
-        trace = fit_without_privacy(linear_model(), ROWS, method).trace["mean"]
+        trace = fit_without_privacy(linear_model(), ROWS, method=method).trace["mean"]
         late.append(np.abs(np.diff(trace[-20:], axis=0)).max())
     assert late[1] < 5 * late[0]
 
@@ -314,7 +324,7 @@ def test_rows_held_by_a_guide_or_a_support_are_refused():
         data: object = None
 
     with pytest.raises(BoundaryError, match="data"):
-        fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(guide=Leaking(data=X)))
+        fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=Variational(guide=Leaking(data=X)))
 
 
 def test_public_constants_are_allowed():
@@ -324,7 +334,9 @@ def test_public_constants_are_allowed():
         log_likelihood=lambda p, row, _: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
         constants={"scale": np.array([1.0, 2.0])},
     )
-    assert fit(model, ROWS, Budget(1, 1e-5), Variational(num_steps=20)).privacy.is_private
+    assert fit(
+        model, ROWS, budget=Budget(1, 1e-5), method=Variational(num_steps=20)
+    ).privacy.is_private
 
 
 def test_rows_in_the_model_are_refused():
@@ -334,10 +346,10 @@ def test_rows_in_the_model_are_refused():
         log_likelihood=lambda p, row: -((row["y"] - jnp.dot(row["x"], p["w"])) ** 2),
     )
     with pytest.raises(BoundaryError, match="constants"):
-        fit(leaking, ROWS, Budget(1, 1e-5))
+        fit(leaking, ROWS, budget=Budget(1, 1e-5))
 
 
 def test_nothing_in_a_result_refers_to_rows():
-    post = fit(linear_model(), ROWS, Budget(1, 1e-5), Variational(num_steps=20))
+    post = fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=Variational(num_steps=20))
     for value in jax.tree.leaves(vars(post)):
         assert not (hasattr(value, "shape") and 400 in np.shape(value))

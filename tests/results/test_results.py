@@ -375,9 +375,9 @@ def _reachable(start):
 def test_no_reference_to_rows_survives(run):
     data, method = rows(), Variational(num_steps=20)
     if run == "private":
-        post = fit(model(), data, Budget(1, 1e-5), method)
+        post = fit(model(), data, budget=Budget(1, 1e-5), method=method)
     else:
-        post = fit_without_privacy(model(), data, method)
+        post = fit_without_privacy(model(), data, method=method)
     fields = [*data._fields.values(), *data.device_fields()[0].values()]
     marks = {id(field) for field in fields} | {id(data)}
     reached = _reachable(post)

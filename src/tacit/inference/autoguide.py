@@ -38,20 +38,25 @@ class AutoGuide:
     factory: Callable[[Any], Any]
 
     def start(self, dimension: int) -> Params:
+        """As NumPyro starts it, around zero."""
         return self.moved(_prepared(self.factory, dimension).start, jnp.zeros(dimension))
 
     def moved(self, params: Params, centre: jax.Array) -> Params:
+        """The same around another centre; a flow gets one that is added to its draws."""
         name = next((each for each in params if each.endswith("_loc")), "centre")
         return params | {name: jnp.asarray(centre, jnp.float32)}
 
     def noise_size(self, dimension: int) -> int:
+        """As many normals as the vector has numbers."""
         return dimension
 
     def draw(self, params: Params, noise: jax.Array) -> jax.Array:
+        """One draw."""
         theta: jax.Array = self._transform(params, noise)(noise)
         return theta + params["centre"] if "centre" in params else theta
 
     def entropy(self, params: Params, noise: jax.Array) -> jax.Array:
+        """How much the map stretches at the draw: the entropy's estimate, up to a constant."""
         transform = self._transform(params, noise)
         slope = transform.log_abs_det_jacobian(noise, transform(noise))
         return jnp.sum(slope)
@@ -59,8 +64,8 @@ class AutoGuide:
     def _transform(self, params: Params, noise: jax.Array) -> Any:
         return _prepared(self.factory, noise.shape[-1]).transform(params)
 
-    def covariance(self, params: Params) -> None:  # noqa: ARG002
-        return None
+    def covariance(self, params: Params) -> None:
+        """Not in closed form."""
 
 
 class _Prepared:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from tacit import _validate
 
-Params = dict[str, Any]
+Params = dict[str, jax.Array]
 
 
 @runtime_checkable

@@ -135,9 +135,10 @@ def check_fit(method: Variational, model: AnyModel, gate: Gate) -> None:
 
 
 def _guide(guide: Any) -> Guide:
-    if isinstance(guide, Guide):
+    made = not isinstance(guide, type)
+    if made and isinstance(guide, Guide):
         return guide
-    if not callable(guide) or hasattr(guide, "sample_posterior") and not isinstance(guide, type):
+    if not callable(guide) or hasattr(guide, "sample_posterior" if made else "noise_size"):
         raise InvalidArgument(
             "guide must be MeanField(), FullRank(), LowRank(rank=...) or the class of a NumPyro "
             "autoguide, such as AutoIAFNormal; not a guide made for a model."
@@ -260,7 +261,7 @@ def _joint(
         def expected(flat: jax.Array) -> jax.Array:
             params = unravel(flat)
             draws = jax.vmap(lambda each: method.family.draw(params, each))(noise)
-            return jax.vmap(density)(draws).mean()
+            return jnp.asarray(jax.vmap(density)(draws).mean())
 
         return jax.grad(expected)(flat)
 

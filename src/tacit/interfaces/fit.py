@@ -28,6 +28,9 @@ from tacit.results.posterior import Posterior, as_numpy
 from tacit.results.statement import PrivacyStatement
 
 _DRAWS = 1000
+_ASSUMED = (
+    "no number in the model, its constants, the schema or the settings was computed from these data"
+)
 
 
 def fit(
@@ -51,7 +54,7 @@ def fit(
     the statement says so. A ``seed`` makes the fit repeatable and not private.
     """
     if isinstance(model, Plan):
-        if not (schema is budget is method is None):
+        if any(each is not None for each in (schema, budget, method)):
             raise InvalidArgument("A plan has its own schema, budget and method: leave them out.")
         plan = model
     elif budget is None:
@@ -208,10 +211,7 @@ def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatemen
         adjacency=plan.budget.adjacency,
         unit=gate.unit,
         public=tuple(public),
-        assumptions=(
-            "no number in the model, its constants, the schema or the settings was computed from "
-            "these data",
-        ),
+        assumptions=(_ASSUMED,),
         seeded=gate.seeded,
         budget_left=None if ledger is None else ledger.left,
     )

@@ -62,7 +62,7 @@ class Plan:
 
         def length(row: Any) -> jax.Array:
             gradient = jax.grad(self.model.row_density)(theta, row, self.model.constants)
-            return jnp.linalg.norm(gradient)
+            return jnp.asarray(jnp.linalg.norm(gradient))
 
         lengths = np.asarray(jax.jit(jax.vmap(length))(rows)) / self.release.clip
         usable = lengths[np.isfinite(lengths)]
@@ -96,13 +96,13 @@ class Plan:
         family = type(method.family).__name__
         if family == "AutoGuide":
             family = getattr(method.guide, "__name__", family)
+        rate = f"{release.sampling_rate:.3g}"
+        what = f"Variational inference ({family} guide, {method.gradient} gradients)"
         lines = [
-            f"Variational inference ({family} guide, {method.gradient} gradients) for "
-            f"{self.model.dimension} unconstrained numbers.",
-            f"{release.num_steps} steps, each on a random {release.sampling_rate:.3g} of the "
-            f"{self.unit}s.",
-            f"One {self.unit} moves a step's sum by at most the clip, {release.clip:.4g}; noise "
-            f"{_noise(release)} clips.",
+            f"{what} for {self.model.dimension} unconstrained numbers.",
+            f"{release.num_steps} steps, each on a random {rate} of the {self.unit}s.",
+            f"One {self.unit} moves a step's sum by at most the clip, {release.clip:.4g}.",
+            f"Noise is {_noise(release)} clips in every number of it.",
             *self._on_made_up_rows(),
             "",
             *self._cost(),
@@ -122,17 +122,17 @@ class Plan:
         advice = ""
         if share > 0.5:
             advice = " Most are clipped: scale the columns, or raise the clip."
-        return [
-            f"On made-up rows within the bounds, a gradient at the start is {middle:.2g} clips "
-            f"long; {share:.0%} are clipped.{advice}"
-        ]
+        found = f"a gradient at the start is {middle:.2g} clips long; {share:.0%} are clipped."
+        return [f"On made-up rows within the bounds, {found}{advice}"]
 
     def _cost(self) -> list[str]:
         lines = []
         for adjacency, epsilon in self.epsilons.items():
             value = "not available" if epsilon is None else f"{epsilon:.4g}"
             asked = " (asked for)" if adjacency == self.budget.adjacency else ""
-            lines.append(f"Cost: epsilon {value} at delta {self.budget.delta:g}, {adjacency}{asked}.")
+            lines.append(
+                f"Cost: epsilon {value} at delta {self.budget.delta:g}, {adjacency}{asked}."
+            )
         return [*lines, self.budget.explain()]
 
 

@@ -24,6 +24,7 @@ class AnyModel(Protocol):
     that only all of them together have a density.
     """
 
+    def __hash__(self) -> int: ...
     @property
     def constants(self) -> Any: ...
     @property

@@ -250,10 +250,11 @@ class NumPyroModel:
 
         def latent(message: Message) -> jax.Array:
             name = message["name"]
-            return params[name] if name in self.places else message["fn"].sample(fresh())
+            value: jax.Array = params[name] if name in self.places else _drawn(message, fresh())
+            return value
 
         def observe(message: Message) -> jax.Array:
-            value: jax.Array = message["fn"].sample(fresh())
+            value = _drawn(message, fresh())
             found[message["name"]] = value, _mean(message["fn"], value), _logit(message["fn"])
             return value
 
@@ -276,7 +277,7 @@ class NumPyroModel:
             name, transform = message["name"], biject_to(message["fn"].support)
             place = self.places[name]
             if name not in values:
-                return transform(jnp.zeros(place.shape))
+                return jnp.asarray(transform(jnp.zeros(place.shape)))
             value = jnp.broadcast_to(jnp.asarray(values[name], jnp.float32), message["fn"].shape())
             vector[place.start : place.stop] = np.ravel(transform.inv(value))
             return value
@@ -295,6 +296,11 @@ def _points(effects: Sequence[Effect], point: jax.Array | None) -> dict[str, jax
         parts[each.name] = whole[None, start : start + each.size]
         start += each.size
     return parts
+
+
+def _drawn(message: Message, key: jax.Array) -> jax.Array:
+    value: jax.Array = message["fn"].sample(key)
+    return value
 
 
 class Prediction(NamedTuple):

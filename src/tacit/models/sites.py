@@ -40,7 +40,8 @@ class Site:
     def log_prob(self) -> jax.Array:
         """Log-density of the value, entry by entry; scaled by the model's own handlers only."""
         assert self.distribution is not None
-        return jnp.asarray(self.distribution.log_prob(self.value)) * self.scale
+        terms: jax.Array = self.distribution.log_prob(self.value) * self.scale
+        return terms
 
     def by_plate(self, plate: str) -> jax.Array:
         """Log-density of each entry of a plate, all other axes summed."""
@@ -49,7 +50,7 @@ class Site:
         return terms.sum(axis=tuple(i for i in range(terms.ndim) if i != axis))
 
 
-class Run(Messenger):
+class Run(Messenger):  # type: ignore[misc]
     """A model with its plates' lengths and latents' values given; collects the sites.
 
     ``lengths`` has the plates over rows and people. They get the index 0, 1, ... whatever
@@ -69,6 +70,7 @@ class Run(Messenger):
         self.plates: dict[str, int] = {}
 
     def process_message(self, msg: Message) -> None:
+        """Gives plates their index and latents their value."""
         kind = msg["type"]
         if kind == "plate":
             self._give_index(msg)
@@ -97,6 +99,7 @@ class Run(Messenger):
         return any(frame.name in self._lengths for frame in msg["cond_indep_stack"])
 
     def postprocess_message(self, msg: Message) -> None:
+        """Notes what a statement came to."""
         if msg["type"] not in ("sample", "deterministic"):
             return
         plates = {frame.name: frame.dim for frame in msg["cond_indep_stack"]}

@@ -226,7 +226,7 @@ def _refuse_rows_that_meet(model: NumPyroModel, made_up: MadeUp) -> None:
 
 
 def _same(first: Any, second: Any) -> NDArray[np.bool_]:
-    return np.isclose(first, second, rtol=1e-3, atol=1e-3, equal_nan=True)
+    return np.asarray(np.isclose(first, second, rtol=1e-3, atol=1e-3, equal_nan=True))
 
 
 def _how_rows_meet(touched: NDArray[np.bool_]) -> str:
@@ -252,7 +252,7 @@ def _how_rows_meet(touched: NDArray[np.bool_]) -> str:
 
 def _refuse_index_beyond(model: NumPyroModel, highest: Mapping[str, Any]) -> None:
     """No column's highest value points beyond the end of an array, where JAX would clamp it."""
-    present = np.ones(1, np.bool_)
+    present = jnp.ones(1, jnp.bool_)
 
     def density(row: Any, vector: jax.Array) -> jax.Array:
         if model.whole_units:

@@ -25,7 +25,8 @@ def predict(
 ) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """See `Posterior.predict`."""
     _validate.choice("kind", kind, ("mean", "draws", "probit"))
-    model, schema = posterior.model, posterior.schema
+    model: Any = posterior.model
+    schema = posterior.schema
     if not hasattr(model, "predict") or schema is None:
         raise InvalidArgument(
             "predict needs a posterior of a NumPyro model, as tacit.fit returned it; one that was "
@@ -33,8 +34,10 @@ def predict(
         )
     columns, present = schema.encode_new(data, model.predictors)
     names = [name for name in model.columns if name not in columns]
-    made_up = {n: np.broadcast_to(model.made_up[n], (len(present), *np.shape(model.made_up[n])))
-               for n in names}
+    made_up = {
+        n: np.broadcast_to(model.made_up[n], (len(present), *np.shape(model.made_up[n])))
+        for n in names
+    }
     found = _blocks(posterior, {**columns, **made_up}, kind, seed)
     whole = {name: _with_gaps(values, present, kind) for name, values in found.items()}
     return next(iter(whole.values())) if len(whole) == 1 else whole
