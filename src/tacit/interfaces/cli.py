@@ -8,7 +8,7 @@ import click
 import typer
 
 from tacit import __version__
-from tacit.errors import TacitError
+from tacit.errors import Interrupted, TacitError
 from tacit.interfaces import budget_cli
 
 app = typer.Typer(
@@ -36,6 +36,18 @@ def _root(
     """Bayesian inference on data that must stay private."""
 
 
+@app.command()
+def demo(
+    epsilon: Annotated[float, typer.Option(help="How much one person may matter.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Chance that epsilon does not hold.")] = 1e-5,
+) -> None:
+    """Fits a private logistic regression on scikit-learn's breast-cancer data."""
+    from tacit.accounting import Budget
+    from tacit.interfaces import demo
+
+    demo.run(Budget(epsilon, delta), typer.echo)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code. Wrong input is 2 and one sentence."""
     command = typer.main.get_command(app)
@@ -52,7 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error.format_message())
     except TacitError as error:
         return _complain(str(error))
-    except click.Abort:
+    except Interrupted as error:
+        click.echo(str(error), err=True)
+        return 130
+    except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         return 130
     return result if isinstance(result, int) else 0

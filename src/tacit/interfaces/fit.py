@@ -187,9 +187,9 @@ def _posterior(
     def draw(params: Any, constants: Any) -> Any:
         return jax.vmap(lambda each: model.constrain(guide.draw(params, each), constants))(normals)
 
-    covariance = guide.covariance(params)
+    drawn, covariance = draw(params, model.constants), guide.covariance(params)
     return Posterior(
-        draws=as_numpy(draw(params, model.constants)),
+        draws=as_numpy({name: drawn[name] for name in model.names}),
         unconstrained_mean=None if covariance is None else np.asarray(params["mean"]),
         unconstrained_covariance=None if covariance is None else np.asarray(covariance),
         trace=found.trace,

@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 class AnyModel(Protocol):
     """What inference needs of a model: densities of one unconstrained vector.
 
-    ``constants`` are public arrays; they are inputs of the compiled program and passed back
+    ``names`` are those of what `constrain` returns. ``constants`` are public arrays; they are inputs of the compiled program and passed back
     as the last argument. ``searched`` is what might hold an array from outside.
     ``whole_units`` says that rows of a person share something that is integrated out, so
     that only all of them together have a density.
@@ -29,6 +29,8 @@ class AnyModel(Protocol):
     def constants(self) -> Any: ...
     @property
     def dimension(self) -> int: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
     @property
     def searched(self) -> tuple[Any, ...]: ...
     @property
@@ -191,6 +193,11 @@ class Model:
     def dimension(self) -> int:
         """Length of the unconstrained vector."""
         return self._layout[-1][3]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters, in the order they were declared."""
+        return tuple(self.parameters)
 
     def start(self, values: Mapping[str, Any]) -> jax.Array:
         """The unconstrained vector of given values; zero for parameters not given."""

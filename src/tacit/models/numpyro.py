@@ -80,6 +80,11 @@ class NumPyroModel:
         return max(place.stop for place in self.places.values())
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Parameters in the order of the model, then what it derives from them."""
+        return (*self.places, *self.derived)
+
+    @property
     def searched(self) -> tuple[Any, ...]:
         """What might hold an array of rows."""
         return (self.function,)
@@ -147,7 +152,7 @@ class NumPyroModel:
     def constrain(self, vector: jax.Array, constants: Any = None) -> Parameters:
         """Parameters on their supports, and what the model derives from them."""
         sites = self._prior_run(vector, constants, [])
-        return {name: sites[name].value for name in (*self.places, *self.derived)}
+        return {name: sites[name].value for name in self.names}
 
     def _prior_run(
         self, vector: jax.Array, constants: Any, slopes: list[jax.Array]
@@ -245,8 +250,9 @@ class NumPyroModel:
         found: dict[str, Any] = {}
 
         def fresh() -> jax.Array:
-            keys[0], once = jax.random.split(keys[0])
-            return once
+            first, second = jax.random.split(keys[0])
+            keys[0] = first
+            return jnp.asarray(second)
 
         def latent(message: Message) -> jax.Array:
             name = message["name"]
