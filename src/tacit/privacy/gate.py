@@ -166,7 +166,7 @@ def _noisy_sum(
     run = partial(jax.core.eval_jaxpr, unit, shared[:consts], *shared[consts:])
     vectors = jax.vmap(lambda *leaves: run(*leaves)[0])(*private)
     units = jax.vmap(lambda vector: on_lattice(vector, clip, lattice.points))(vectors)
-    return add_up(units, present, noise, grid, wide=lattice.wide)
+    return add_up(units, present, noise, grid, lattice)
 
 
 noisy_sum_p.def_impl(_noisy_sum)  # type: ignore[no-untyped-call]
