@@ -32,6 +32,8 @@ from tacit.privacy.sample import poisson_batches, usual_capacity
 
 # Places in the batches of one block: what a block may take of memory.
 _MOST_SLOTS = 2**24
+# Bytes of batches fetched together: what stays in a core's cache until it is used.
+_FETCH = 2**20
 Step = Callable[[Any, Any, "Release"], tuple[Any, Any]]
 PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
 
@@ -344,11 +346,8 @@ def _compiled(
     What is compiled is the very trace that was walked, at the width it runs at.
     """
 
-    def body(state: Any, fields: Any, clip: Any, grid: Any, x: Any) -> Any:
-        indices, present, noise, given = x
-        rows, row_present = jax.tree.map(
-            lambda leaf: leaf.at[indices].get(mode="promise_in_bounds"), fields
-        )
+    def body(state: Any, clip: Any, grid: Any, x: Any) -> Any:
+        (rows, row_present), present, noise, given = x
         batch = _Batch(rows, row_present, present, noise, clip, grid)
         traced, out = _checked(step, lattice, state, given, batch)
         if _shapes(traced) != expected:
@@ -361,17 +360,47 @@ def _compiled(
     def chunk(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
         def advance(states: Any, x: Any) -> Any:
             with _allow_stacking():
-                return jax.vmap(body)(states, fields, clips, grids, x)
+                return jax.vmap(body)(states, clips, grids, x)
 
-        return jax.lax.scan(advance, states, xs)
+        return _scan(advance, jax.vmap(_take, in_axes=(0, 1), out_axes=1), fields, states, xs)
 
     def single(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
         clip, grid, state = jax.tree.map(lambda leaf: leaf[0], (clips, grids, states))
         xs = jax.tree.map(lambda leaf: leaf[:, 0], xs)
-        state, out = jax.lax.scan(lambda state, x: body(state, fields, clip, grid, x), state, xs)
+        state, out = _scan(lambda state, x: body(state, clip, grid, x), _take, fields, state, xs)
         return jax.tree.map(lambda leaf: leaf[None], state), jax.tree.map(lambda v: v[:, None], out)
 
     return jax.jit(single if alone else chunk)
+
+
+def _take(fields: Any, indices: jax.Array) -> Any:
+    return jax.tree.map(lambda leaf: leaf.at[indices].get(mode="promise_in_bounds"), fields)
+
+
+def _scan(
+    advance: Callable[[Any, Any], Any],
+    take: Callable[[Any, Any], Any],
+    fields: Any,
+    states: Any,
+    xs: tuple[Any, ...],
+) -> tuple[Any, Any]:
+    """Steps in turn, whose batches are fetched several at a time.
+
+    A fetch is spread over threads however small it is, and a thread that was woken stays
+    awake for a while; so a fetch for every step would keep all of them busy waiting.
+    """
+    steps = len(xs[0])
+    batch = jax.eval_shape(take, fields, xs[0][:1])
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(batch))
+    together = max(n for n in range(1, steps + 1) if steps % n == 0 and n * size <= max(_FETCH, size))
+
+    def several(states: Any, x: Any) -> Any:
+        indices, *rest = x
+        return jax.lax.scan(advance, states, (take(fields, indices), *rest))
+
+    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, together, *leaf.shape[1:]), xs)
+    states, out = jax.lax.scan(several, states, grouped)
+    return states, jax.tree.map(lambda leaf: leaf.reshape(steps, *leaf.shape[2:]), out)
 
 
 def _stack(leaves: Sequence[Any]) -> jax.Array:
