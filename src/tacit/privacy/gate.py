@@ -26,14 +26,13 @@ from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.bound import Lattice, add_up, on_lattice
 from tacit.privacy.check import captured, check_trace, refuse_captured
+from tacit.privacy.fetch import scan, take
 from tacit.privacy.noise import Randomness, rounded_normals
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import poisson_batches, usual_capacity
 
 # Places in the batches of one block: what a block may take of memory.
 _MOST_SLOTS = 2**24
-# Bytes of batches fetched together: what stays in a core's cache until it is used.
-_FETCH = 2**20
 Step = Callable[[Any, Any, "Release"], tuple[Any, Any]]
 PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
 
@@ -294,14 +293,38 @@ def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
     noise = np.zeros((2, lattice.dimension) if lattice.wide else lattice.dimension, np.int32)
     batch = _Batch(*rows, np.zeros(1, np.bool_), noise, np.float32(1), np.float32(1))
     refuse_captured(step)
-    (first, _), (second, _) = (_checked(step, lattice, state, example, batch) for _ in range(2))
-    if captured(first, second):
+    leaves, tree = jax.tree.flatten((state, example, batch))
+    return _expected(step, lattice, tree, tuple(_kind(leaf) for leaf in leaves))
+
+
+@lru_cache(maxsize=32)
+def _expected(step: Step, lattice: Lattice, tree: Any, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shapes a step returns, after the walk. A function of the arguments' shapes alone.
+
+    So once is enough for arguments of the same shapes; what is compiled is walked again.
+    """
+    return _shapes(_traced(step, lattice, *jax.tree.unflatten(tree, leaves))[0])
+
+
+def _kind(leaf: Any) -> jax.ShapeDtypeStruct:
+    kind = jax.typeof(leaf)
+    return jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
+        kind.shape, kind.dtype, weak_type=kind.weak_type
+    )
+
+
+def _traced(
+    step: Step, lattice: Lattice, state: Any, given: Any, batch: _Batch
+) -> tuple[ClosedJaxpr, Any]:
+    """The trace of a step, walked, and compared with another for arrays from outside."""
+    first, out = _checked(step, lattice, state, given, batch)
+    if captured(first, _checked(step, lattice, state, given, batch)[0]):
         raise BoundaryError(
             "The step uses an array from outside itself, which could hold rows and would be "
             "compiled into the program. Pass it through the state, the inputs or the model's "
             "public constants."
         )
-    return _shapes(first)
+    return first, out
 
 
 def _checked(
@@ -349,7 +372,7 @@ def _compiled(
     def body(state: Any, clip: Any, grid: Any, x: Any) -> Any:
         (rows, row_present), present, noise, given = x
         batch = _Batch(rows, row_present, present, noise, clip, grid)
-        traced, out = _checked(step, lattice, state, given, batch)
+        traced, out = _traced(step, lattice, state, given, batch)
         if _shapes(traced) != expected:
             raise BoundaryError("What the step returns has a shape that depends on the batch.")
         leaves = jax.core.eval_jaxpr(
@@ -362,45 +385,15 @@ def _compiled(
             with _allow_stacking():
                 return jax.vmap(body)(states, clips, grids, x)
 
-        return _scan(advance, jax.vmap(_take, in_axes=(0, 1), out_axes=1), fields, states, xs)
+        return scan(advance, jax.vmap(take, in_axes=(0, 1), out_axes=1), fields, states, xs)
 
     def single(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
         clip, grid, state = jax.tree.map(lambda leaf: leaf[0], (clips, grids, states))
         xs = jax.tree.map(lambda leaf: leaf[:, 0], xs)
-        state, out = _scan(lambda state, x: body(state, clip, grid, x), _take, fields, state, xs)
+        state, out = scan(lambda state, x: body(state, clip, grid, x), take, fields, state, xs)
         return jax.tree.map(lambda leaf: leaf[None], state), jax.tree.map(lambda v: v[:, None], out)
 
     return jax.jit(single if alone else chunk)
-
-
-def _take(fields: Any, indices: jax.Array) -> Any:
-    return jax.tree.map(lambda leaf: leaf.at[indices].get(mode="promise_in_bounds"), fields)
-
-
-def _scan(
-    advance: Callable[[Any, Any], Any],
-    take: Callable[[Any, Any], Any],
-    fields: Any,
-    states: Any,
-    xs: tuple[Any, ...],
-) -> tuple[Any, Any]:
-    """Steps in turn, whose batches are fetched several at a time.
-
-    A fetch is spread over threads however small it is, and a thread that was woken stays
-    awake for a while; so a fetch for every step would keep all of them busy waiting.
-    """
-    steps = len(xs[0])
-    batch = jax.eval_shape(take, fields, xs[0][:1])
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(batch))
-    together = max(n for n in range(1, steps + 1) if steps % n == 0 and n * size <= max(_FETCH, size))
-
-    def several(states: Any, x: Any) -> Any:
-        indices, *rest = x
-        return jax.lax.scan(advance, states, (take(fields, indices), *rest))
-
-    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, together, *leaf.shape[1:]), xs)
-    states, out = jax.lax.scan(several, states, grouped)
-    return states, jax.tree.map(lambda leaf: leaf.reshape(steps, *leaf.shape[2:]), out)
 
 
 def _stack(leaves: Sequence[Any]) -> jax.Array:
@@ -413,4 +406,6 @@ def _stack(leaves: Sequence[Any]) -> jax.Array:
 
 
 def _widen(values: Any, width: int) -> Any:
+    if values.shape[1] == width:
+        return values
     return np.pad(values, [(0, 0), (0, width - values.shape[1])])
