@@ -17,7 +17,11 @@ def settled_from(trace: NDArray[np.floating]) -> int | None:
     # Sums of values, and of values times their step, from each tenth to the end.
     parts = [np.asarray(trace[a:b], np.float64) for a, b in pairwise(tenths)]
     values = np.cumsum([part.sum(axis=0) for part in parts][::-1], axis=0)[::-1]
-    moments = [np.arange(a, b) @ part for (a, b), part in zip(pairwise(tenths), parts, strict=True)]
+    # Not by a matrix product, whose threads would go on spinning after so little work.
+    moments = [
+        np.einsum("i,ij->j", np.arange(a, b, dtype=np.float64), part)
+        for (a, b), part in zip(pairwise(tenths), parts, strict=True)
+    ]
     timed = np.cumsum(moments[::-1], axis=0)[::-1]
     for start, value, moment in zip(tenths, values, timed, strict=False):
         length = steps - start

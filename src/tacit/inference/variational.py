@@ -170,20 +170,29 @@ def fit_guides(
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
     draws = method.num_draws, method.family.noise_size(model.dimension)
 
+    stacked = jnp.stack(keys)
+
     def inputs(first: int, steps: int) -> Any:
-        blocks = [
-            jax.random.normal(jax.random.fold_in(key, first), (steps, *draws)) for key in keys
-        ]
         resets = np.zeros((steps, len(gates)), np.bool_)
         if method.reset_every is not None:
             resets[:] = ((first + np.arange(steps)) % method.reset_every == 0)[:, None]
-        return jnp.stack(blocks, axis=1), resets
+        return _normals(stacked, np.uint32(first), (steps, *draws)), resets
 
     _, trace = run(gates, _step(method, model), states, inputs, progress=progress)
     return [
         _finish(method, jax.tree.map(lambda leaf, i=i: leaf[:, i], trace))
         for i in range(len(gates))
     ]
+
+
+@partial(jax.jit, static_argnames="shape")
+def _normals(keys: jax.Array, first: Any, shape: tuple[int, ...]) -> jax.Array:
+    """Draws of the model for a block of steps, a stream for each key."""
+
+    def of(key: jax.Array) -> jax.Array:
+        return jax.random.normal(jax.random.fold_in(key, first), shape)
+
+    return jax.vmap(of, out_axes=1)(keys)
 
 
 @lru_cache(maxsize=32)

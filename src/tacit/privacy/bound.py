@@ -66,7 +66,7 @@ def on_lattice(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
     the rest is clipped a little below the bound so that float32 rounding cannot exceed it,
     truncated towards zero by the cast, and clamped. [bound-unit]
     """
-    unit = vector / clip  # so that nothing depends on the clip's own size
+    unit = vector * (1 / clip)  # so that nothing depends on the clip's own size
     squared = jnp.sum(unit * unit)
     finite = squared < jnp.inf  # false for NaN, too
     short = points * (1 - (vector.size + 8) * 2.0**-24)
@@ -76,7 +76,7 @@ def on_lattice(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
 
 
 def add_up(
-    units: jax.Array, present: jax.Array, noise: jax.Array, grid: jax.Array, *, wide: bool
+    units: jax.Array, present: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Lattice
 ) -> jax.Array:
     """The sum of the units present, plus noise, as integers; then back to real numbers.
 
@@ -84,10 +84,18 @@ def add_up(
     (sum + noise) alone. Noise for a wide lattice comes in two parts of 31 bits. [bound-sum]
     """
     kept = jnp.where(present[:, None], units, 0)
-    if not wide:
+    if not lattice.wide:
         return (kept.sum(axis=0, dtype=jnp.int32) + noise).astype(jnp.float32) * grid
     with jax.enable_x64(True):
         high, low = noise.astype(jnp.int64)
-        total = kept.astype(jnp.int64).sum(axis=0) + high * 2**31 + low
+        total = _exact_sum(kept, lattice.points) + high * 2**31 + low
         real: jax.Array = total.astype(jnp.float64) * grid.astype(jnp.float64)
         return real.astype(jnp.float32)
+
+
+def _exact_sum(kept: jax.Array, points: int) -> jax.Array:
+    """A sum in 64 bits, of parts so short that 32 bits, which are faster, cannot overflow."""
+    length = min(2**30 // points, len(kept))
+    whole = jnp.pad(kept, [(0, -len(kept) % length), (0, 0)])
+    parts = whole.reshape(-1, length, kept.shape[1]).sum(axis=1, dtype=jnp.int32)
+    return parts.astype(jnp.int64).sum(axis=0)

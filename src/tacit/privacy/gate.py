@@ -26,6 +26,7 @@ from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.bound import Lattice, add_up, on_lattice
 from tacit.privacy.check import captured, check_trace, refuse_captured
+from tacit.privacy.fetch import scan, take
 from tacit.privacy.noise import Randomness, rounded_normals
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import poisson_batches, usual_capacity
@@ -185,7 +186,7 @@ def _noisy_sum(
     run = partial(jax.core.eval_jaxpr, unit, shared[:consts], *shared[consts:])
     vectors = jax.vmap(lambda *leaves: run(*leaves)[0])(*private)
     units = jax.vmap(lambda vector: on_lattice(vector, clip, lattice.points))(vectors)
-    return add_up(units, present, noise, grid, wide=lattice.wide)
+    return add_up(units, present, noise, grid, lattice)
 
 
 noisy_sum_p.def_impl(_noisy_sum)  # type: ignore[no-untyped-call]
@@ -311,14 +312,38 @@ def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
     noise = np.zeros((2, lattice.dimension) if lattice.wide else lattice.dimension, np.int32)
     batch = _Batch(*rows, np.zeros(1, np.bool_), noise, np.float32(1), np.float32(1))
     refuse_captured(step)
-    (first, _), (second, _) = (_checked(step, lattice, state, example, batch) for _ in range(2))
-    if captured(first, second):
+    leaves, tree = jax.tree.flatten((state, example, batch))
+    return _expected(step, lattice, tree, tuple(_kind(leaf) for leaf in leaves))
+
+
+@lru_cache(maxsize=32)
+def _expected(step: Step, lattice: Lattice, tree: Any, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shapes a step returns, after the walk. A function of the arguments' shapes alone.
+
+    So once is enough for arguments of the same shapes; what is compiled is walked again.
+    """
+    return _shapes(_traced(step, lattice, *jax.tree.unflatten(tree, leaves))[0])
+
+
+def _kind(leaf: Any) -> jax.ShapeDtypeStruct:
+    kind = jax.typeof(leaf)
+    return jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
+        kind.shape, kind.dtype, weak_type=kind.weak_type
+    )
+
+
+def _traced(
+    step: Step, lattice: Lattice, state: Any, given: Any, batch: _Batch
+) -> tuple[ClosedJaxpr, Any]:
+    """The trace of a step, walked, and compared with another for arrays from outside."""
+    first, out = _checked(step, lattice, state, given, batch)
+    if captured(first, _checked(step, lattice, state, given, batch)[0]):
         raise BoundaryError(
             "The step uses an array from outside itself, which could hold rows and would be "
             "compiled into the program. Pass it through the state, the inputs or the model's "
             "public constants."
         )
-    return _shapes(first)
+    return first, out
 
 
 def _checked(
@@ -363,13 +388,10 @@ def _compiled(
     What is compiled is the very trace that was walked, at the width it runs at.
     """
 
-    def body(state: Any, fields: Any, clip: Any, grid: Any, x: Any) -> Any:
-        indices, present, noise, given = x
-        rows, row_present = jax.tree.map(
-            lambda leaf: leaf.at[indices].get(mode="promise_in_bounds"), fields
-        )
+    def body(state: Any, clip: Any, grid: Any, x: Any) -> Any:
+        (rows, row_present), present, noise, given = x
         batch = _Batch(rows, row_present, present, noise, clip, grid)
-        traced, out = _checked(step, lattice, state, given, batch)
+        traced, out = _traced(step, lattice, state, given, batch)
         if _shapes(traced) != expected:
             raise BoundaryError("What the step returns has a shape that depends on the batch.")
         leaves = jax.core.eval_jaxpr(
@@ -380,14 +402,14 @@ def _compiled(
     def chunk(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
         def advance(states: Any, x: Any) -> Any:
             with _allow_stacking():
-                return jax.vmap(body)(states, fields, clips, grids, x)
+                return jax.vmap(body)(states, clips, grids, x)
 
-        return jax.lax.scan(advance, states, xs)
+        return scan(advance, jax.vmap(take, in_axes=(0, 1), out_axes=1), fields, states, xs)
 
     def single(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
         clip, grid, state = jax.tree.map(lambda leaf: leaf[0], (clips, grids, states))
         xs = jax.tree.map(lambda leaf: leaf[:, 0], xs)
-        state, out = jax.lax.scan(lambda state, x: body(state, fields, clip, grid, x), state, xs)
+        state, out = scan(lambda state, x: body(state, clip, grid, x), take, fields, state, xs)
         return jax.tree.map(lambda leaf: leaf[None], state), jax.tree.map(lambda v: v[:, None], out)
 
     return jax.jit(single if alone else chunk)
@@ -403,4 +425,6 @@ def _stack(leaves: Sequence[Any]) -> jax.Array:
 
 
 def _widen(values: Any, width: int) -> Any:
+    if values.shape[1] == width:
+        return values
     return np.pad(values, [(0, 0), (0, width - values.shape[1])])

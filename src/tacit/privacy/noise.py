@@ -76,8 +76,9 @@ class _Uniforms:
 
     def __init__(self, words: Words, bits: Randomness) -> None:
         self._words, self._bits = words, bits
-        self.values: Floats = words.astype(np.float64)
-        self.values *= 2.0**-64
+        # Without the last bit, as signed integers turn into floats much faster.
+        self.values: Floats = (words >> np.uint64(1)).view(np.int64).astype(np.float64)
+        self.values *= 2.0**-63
         small = np.flatnonzero(words < _FEW_BITS).tolist()
         self._further = dict(zip(small, bits.words(len(small)).tolist(), strict=True))
         for i, word in self._further.items():
@@ -101,12 +102,13 @@ def rounded_normals(bits: Randomness, scale: float, count: int) -> Integers:
     value *= -scale
     whole = np.rint(value)
     doubt = _TRUST * (1 + scale + float(value.max(initial=0)))
-    for i in np.flatnonzero(np.abs(value - whole) >= 0.5 - doubt).tolist():
+    value -= whole
+    for i in np.flatnonzero(np.abs(value, out=value) >= 0.5 - doubt).tolist():
         with _PRECISION, mpmath.workprec(400):
             deviate = -mpmath.sqrt(2) * mpmath.erfinv(2 * half.exact(i) - 1)
             whole[i] = int(mpmath.floor(scale * deviate + mpmath.mpf("0.5")))
-    signed: Integers = np.where(words >= _TOP, whole, -whole).astype(np.int64)
-    return signed
+    signed: Integers = whole.astype(np.int64)
+    return np.negative(signed, out=signed, where=words < _TOP)
 
 
 def geometric_gaps(bits: Randomness, rate: float, count: int) -> Integers:
@@ -121,10 +123,12 @@ def geometric_gaps(bits: Randomness, rate: float, count: int) -> Integers:
     whole = np.floor(value)
     # Near one, a uniform is known to 2^-53, and so is its logarithm.
     doubt = _TRUST * (float(value.max(initial=0)) + 1 / per_skip)
-    for i in np.flatnonzero(np.abs(value - whole - 0.5) >= 0.5 - doubt).tolist():
+    value -= whole
+    value -= 0.5
+    for i in np.flatnonzero(np.abs(value, out=value) >= 0.5 - doubt).tolist():
         with _PRECISION, mpmath.workprec(400):
             exact = mpmath.log(uniform.exact(i)) / mpmath.log(1 - mpmath.mpf(rate))
             whole[i] = int(mpmath.floor(exact))
     # A gap longer than any data set means: nobody else.
-    gaps: Integers = np.minimum(whole, 2.0**61).astype(np.int64)
+    gaps: Integers = np.minimum(whole, 2.0**61, out=whole).astype(np.int64)
     return gaps

@@ -43,11 +43,14 @@ def _taken(bits: Randomness, rate: float, length: int) -> Integers:
     while last < length:
         ahead = (length - last) * rate
         gaps = geometric_gaps(bits, rate, int(ahead + 6 * ahead**0.5) + 16)
-        positions = last + np.cumsum(np.minimum(gaps, length) + 1)
+        np.minimum(gaps, length, out=gaps)
+        gaps += 1
+        gaps[0] += last
+        positions = np.cumsum(gaps, out=gaps)
         found.append(positions)
         last = int(positions[-1])
-    everything = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
-    return everything[everything < length]
+    everything = np.concatenate(found) if len(found) > 1 else found[0]
+    return everything[: np.searchsorted(everything, length)]
 
 
 def usual_capacity(rate: float, units: int) -> int:
