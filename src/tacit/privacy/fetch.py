@@ -1,9 +1,11 @@
 """Bringing sampled units from memory to the steps that use them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 # Bytes of batches fetched together: what stays in a core's cache until it is used.
 _FETCH = 2**20
@@ -40,3 +42,19 @@ def scan(
     grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, together, *leaf.shape[1:]), xs)
     states, out = jax.lax.scan(several, states, grouped)
     return states, jax.tree.map(lambda leaf: leaf.reshape(steps, *leaf.shape[2:]), out)
+
+
+def stack(leaves: Sequence[Any]) -> jax.Array:
+    """Rows of several gates, padded to one length; the padding is never sampled."""
+    longest = max(len(leaf) for leaf in leaves)
+    padded = [
+        np.pad(leaf, [(0, longest - len(leaf))] + [(0, 0)] * (leaf.ndim - 1)) for leaf in leaves
+    ]
+    return jnp.asarray(np.stack(padded))
+
+
+def widen(values: Any, width: int) -> Any:
+    """Batches padded to a common width."""
+    if values.shape[1] == width:
+        return values
+    return np.pad(values, [(0, 0), (0, width - values.shape[1])])

@@ -26,7 +26,7 @@ from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.bound import Lattice, add_up, on_lattice
 from tacit.privacy.check import captured, check_trace, refuse_captured
-from tacit.privacy.fetch import scan, take
+from tacit.privacy.fetch import scan, stack, take, widen
 from tacit.privacy.noise import Randomness, rounded_normals
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import poisson_batches, usual_capacity
@@ -273,7 +273,7 @@ def run(
     example = jax.tree.map(lambda leaf: leaf[0, 0], inputs(0, 1))
     expected = check(step, one, example, gates[0])
     alone = len(gates) == 1  # then rows are not copied, not even to add an axis
-    stacked = fields[0] if alone else jax.tree.map(lambda *leaves: _stack(leaves), *fields)
+    stacked = fields[0] if alone else jax.tree.map(lambda *leaves: stack(leaves), *fields)
     clips = jnp.array([gate.plan.clip for gate in gates], jnp.float32)
     grids = jnp.array([gate.plan.lattice.grid for gate in gates], jnp.float32)
     capacity = max(usual_capacity(plan.sampling_rate, count) for count in units)
@@ -288,8 +288,8 @@ def run(
         ]
         width = max(batches.indices.shape[1] for batches in drawn)
         noise = np.stack([gate._noise_block(start, steps) for gate in gates], axis=1)  # noqa: SLF001
-        indices = np.stack([_widen(batches.indices, width) for batches in drawn], axis=1)
-        present = np.stack([_widen(batches.present, width) for batches in drawn], axis=1)
+        indices = np.stack([widen(batches.indices, width) for batches in drawn], axis=1)
+        present = np.stack([widen(batches.present, width) for batches in drawn], axis=1)
         states, out = chunk(
             stacked, clips, grids, states, (indices, present, noise, inputs(start, steps))
         )
@@ -413,18 +413,3 @@ def _compiled(
         return jax.tree.map(lambda leaf: leaf[None], state), jax.tree.map(lambda v: v[:, None], out)
 
     return jax.jit(single if alone else chunk)
-
-
-def _stack(leaves: Sequence[Any]) -> jax.Array:
-    """Rows of several gates, padded to one length; the padding is never sampled."""
-    longest = max(len(leaf) for leaf in leaves)
-    padded = [
-        np.pad(leaf, [(0, longest - len(leaf))] + [(0, 0)] * (leaf.ndim - 1)) for leaf in leaves
-    ]
-    return jnp.asarray(np.stack(padded))
-
-
-def _widen(values: Any, width: int) -> Any:
-    if values.shape[1] == width:
-        return values
-    return np.pad(values, [(0, 0), (0, width - values.shape[1])])

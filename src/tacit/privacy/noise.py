@@ -68,9 +68,9 @@ class Randomness:
 
 
 class _Uniforms:
-    """Uniform numbers in (0, 1) by their leading 64 bits.
+    """Uniform numbers in (0, 1): in double precision by their leading 63 bits.
 
-    And by 64 more where those leave fewer than 53 significant ones, so that small numbers
+    And by 128 where those leave fewer than 53 significant ones, so that small numbers
     have full relative precision.
     """
 
