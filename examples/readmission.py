@@ -1,6 +1,6 @@
 """Five minutes: a registry of hospital visits, simulated, from schema to prediction.
 
-    python examples/readmission.py
+python examples/readmission.py
 """
 
 import numpy as np
@@ -18,7 +18,9 @@ visits = {
     "dose": rng.uniform(0, 50, size=20_000),
     "ward": rng.choice(["medical", "surgical", "geriatric"], size=20_000),
 }
-logit = -1 + (visits["age"] - 59) / 41 - (visits["dose"] - 25) / 25 + (visits["ward"] == "geriatric")
+logit = (
+    -1 + (visits["age"] - 59) / 41 - (visits["dose"] - 25) / 25 + (visits["ward"] == "geriatric")
+)
 visits["readmitted"] = rng.uniform(size=20_000) < 1 / (1 + np.exp(-logit))
 
 # What is public: bounds and levels from the protocol, and at most 8 visits of a patient count.

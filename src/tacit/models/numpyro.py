@@ -285,12 +285,13 @@ class NumPyroModel:
             if name not in values:
                 return jnp.asarray(transform(jnp.zeros(place.shape)))
             value = jnp.broadcast_to(jnp.asarray(values[name], jnp.float32), message["fn"].shape())
-            vector[place.start : place.stop] = np.ravel(transform.inv(value))
+            flat = finite_start(jnp.ravel(transform.inv(value)))
+            vector[place.start : place.stop] = flat
             return value
 
         nowhere = _points(self.row_effects + self.person_effects, None)
         self.run(self.alone(self.made_up), self.constants, self.with_effects(latent, nowhere))
-        return finite_start(jnp.asarray(vector))
+        return jnp.asarray(vector)
 
 
 def _points(effects: Sequence[Effect], point: jax.Array | None) -> dict[str, jax.Array]:
