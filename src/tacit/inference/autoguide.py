@@ -107,9 +107,9 @@ class _Prepared:
             name: jax.tree.map(self._support(name).inv, site["value"])
             for name, site in self._sites.items()
         }
-        for name in start:
+        for name, value in start.items():
             if name.endswith("_cov_factor"):  # NumPyro's zeros have a gradient of zero
-                start[name] = small_directions(*start[name].shape)
+                start[name] = small_directions(*value.shape)
         return start
 
     def transform(self, params: Params) -> Any:

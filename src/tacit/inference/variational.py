@@ -154,8 +154,11 @@ def _start(method: Variational, model: AnyModel, key: jax.Array) -> Any:
         start = method.family.moved(start, jax.random.normal(key, (model.dimension,)))
     elif method.start is not None:
         start = method.family.moved(start, jnp.asarray(model.start(method.start)))
-    memory = method.transformation().init(start)
-    return start, memory, jax.tree.map(jnp.asarray, model.constants)
+    state = start, method.transformation().init(start), model.constants
+    # Types as a step returns them, or the second block of steps would be compiled anew.
+    return jax.tree.map(
+        lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state
+    )
 
 
 def fit_guides(

@@ -270,7 +270,10 @@ def run(
     fields = [gate._rows.device_fields() for gate in gates]  # noqa: SLF001 (the boundary)
     units = [gate._rows.count for gate in gates]  # noqa: SLF001
     one = jax.tree.map(lambda leaf: leaf[0], states)
-    example = jax.tree.map(lambda leaf: leaf[0, 0], inputs(0, 1))
+    example = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype),  # type: ignore[no-untyped-call]
+        jax.eval_shape(lambda: inputs(0, 1)),
+    )
     expected = check(step, one, example, gates[0])
     alone = len(gates) == 1  # then rows are not copied, not even to add an axis
     stacked = fields[0] if alone else jax.tree.map(lambda *leaves: stack(leaves), *fields)
