@@ -59,6 +59,11 @@ def _sees(model: NumPyroModel, pick: Callable[[dict[str, Site]], Any]) -> dict[s
 
     with explained("on a single row"):
         traced, shape = jax.make_jaxpr(outputs, return_shape=True)(inputs, _somewhere(model))
+    if traced.effects:
+        raise InvalidArgument(
+            "The model prints, or calls Python while it runs, by which rows could leave; leave "
+            "such calls out."
+        )
     owners = jax.tree.leaves({n: jax.tree.map(lambda _, n=n: n, p) for n, p in shape.items()})
     found = {}
     for name in shape:
@@ -242,7 +247,7 @@ def _how_rows_meet(touched: NDArray[np.bool_]) -> str:
             "Every row's term depends on one and the same row; what all rows need must be a "
             "parameter or a declared constant."
         )
-    if (touched | np.eye(_ROWS, dtype=np.bool_)).all():
+    if touched.sum() > _ROWS * (_ROWS - 1) / 2:
         return (
             "Each row's term depends on all other rows, as with a mean or a standard deviation "
             "over the batch (batch normalisation); standardise by declared numbers instead."
