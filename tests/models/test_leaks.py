@@ -270,7 +270,7 @@ def more():
         "polars series": capturing(pl.Series(floats)),
         "jitted": jax.jit(closed_over()),
         "decorator": decorated(plain),
-        "lambda inside": lambda x, y=None: plain(x, y, *map(lambda i: HELD[i:], [0])),
+        "lambda inside": lambda x, y=None: plain(x, y, max([0], key=lambda i: HELD[i])),
         "handler around": handlers.scale(closed_over(), scale=1.0),
         "handler that holds": handlers.substitute(plain, data={"slope": HELD}),
         "handler with a function": handlers.block(

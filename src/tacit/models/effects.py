@@ -75,7 +75,7 @@ def from_normal(fn: Any, normal: jax.Array) -> jax.Array:
         return value
     try:
         return jnp.asarray(fn.icdf(jax.scipy.special.ndtr(normal)))
-    except NotImplementedError:
+    except (NotImplementedError, ImportError):  # some quantiles need other libraries
         raise InvalidArgument(
             f"An effect that is {type(fn).__name__} cannot be integrated out; use a normal "
             "one, a transformed normal, or a distribution with quantiles (icdf)."

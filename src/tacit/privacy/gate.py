@@ -311,7 +311,11 @@ def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
     noise = np.zeros((2, lattice.dimension) if lattice.wide else lattice.dimension, np.int32)
     batch = _Batch(*rows, np.zeros(1, np.bool_), noise, np.float32(1), np.float32(1))
     refuse_captured(step)
-    (first, _), (second, _) = (_checked(step, lattice, state, example, batch) for _ in range(2))
+    first, _ = _checked(step, lattice, state, example, batch)
+    # JAX keeps traces of its own functions, with the arrays they made; another setting that
+    # is part of their key makes it trace them anew.
+    with jax.default_matmul_precision("highest"):
+        second, _ = _checked(step, lattice, state, example, batch)
     if captured(first, second):
         raise BoundaryError(
             "The step uses an array from outside itself, which could hold rows and would be "
