@@ -78,6 +78,12 @@ def no_column(a=1.0, b=2.0):
     good(jnp.ones(3) * a, jnp.ones(3) * b)
 
 
+def half_of_the_rows(x, y=None):
+    slope = numpyro.sample("slope", dist.Normal(0, 1))
+    with numpyro.plate("pairs", x.shape[0] // 2):
+        numpyro.sample("y", dist.Normal(slope * x[1::2], 1.0), obs=y[1::2])
+
+
 def beyond_levels(ward, y=None):
     with numpyro.plate("wards", 3):
         shift = numpyro.sample("shift", dist.Normal(0, 1))
@@ -133,12 +139,17 @@ WRONG = {
     "no such plate": (
         lambda: plan(tacit.NumPyro(function=good, row_plate="row")),
         "'row'",
-        "only 'rows'",
+        "row_plate=",
     ),
     "nothing observed": (lambda: plan(nothing_observed), "Nothing is observed", "obs="),
-    "wrong shapes": (lambda: plan(wrong_shapes), "made-up", "shape"),
-    "wider than the plate": (lambda: plan(wider_than_the_plate), "row", "event"),
-    "unknown column": (lambda: plan(unknown_column), "'dose'", "Declare it"),
+    "wrong shapes": (lambda: plan(wrong_shapes), "made-up", "shapes that the schema"),
+    "wider than the plate": (
+        lambda: plan(wider_than_the_plate),
+        "(5, 3)",
+        "shapes that the schema",
+    ),
+    "plate over some rows": (lambda: plan(half_of_the_rows), "'pairs'", "entry of its own"),
+    "unknown column": (lambda: plan(unknown_column), "'dose'", "declare it"),
     "no column": (lambda: plan(no_column), "none of the columns", "name its arguments"),
     "constant and column": (
         lambda: plan(tacit.NumPyro(function=good, constants={"x": 1.0})),
@@ -146,9 +157,9 @@ WRONG = {
         "rename",
     ),
     "column missing in data": (
-        lambda: fit(good, {"X": DATA["x"], "y": DATA["y"]}),
+        lambda: fit(good, {"xs": DATA["x"], "y": DATA["y"]}),
         "no column 'x'",
-        "did you mean 'X'",
+        "did you mean 'xs'",
     ),
     "column of another shape": (
         lambda: fit(good, DATA | {"x": DATA["z"]}),
@@ -203,7 +214,7 @@ WRONG = {
     ),
     "budget that is a number": (lambda: plan(good, budget=1.0), "budget", "tacit.Budget("),
     "no budget": (lambda: fit(good, budget=None), "budget", "Pass budget="),
-    "budget of nothing": (lambda: tacit.Budget(0, 1e-5), "epsilon", "positive"),
+    "negative budget": (lambda: tacit.Budget(-1, 1e-5), "epsilon", "positive"),
     "delta of one": (lambda: tacit.Budget(1, 1.0), "delta", "1"),
     "start of a stranger": (
         lambda: plan(good, method=tacit.Variational(start={"slop": 1.0})),
@@ -221,7 +232,8 @@ def test_messages_say_what_to_do(what):
     message = str(caught.value)
     assert named in message
     assert remedy in message
-    assert len(re.findall(r"[.?!](?:\s|$)", message)) <= 2, message
+    assert re.findall(r"[.!](?=\s|$)", message) == ["."], message
+    assert message.endswith(".")
     assert "\n" not in message
     assert len(message) < 400
     error = caught.value
