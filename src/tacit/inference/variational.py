@@ -8,7 +8,7 @@ no row, so they are added after the noise and are not clipped.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +66,8 @@ class Variational:
     average: bool = True
     batch_bound: int = 2**17
     start: Literal["random"] | Mapping[str, ArrayLike] | None = field(default=None, compare=False)
+
+    declared_public: ClassVar[tuple[str, ...]] = ("start",)
 
     def __post_init__(self) -> None:
         _guide(self.guide)

@@ -197,7 +197,7 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
         )
     if schema is None:
         raise InvalidArgument("A NumPyro model needs schema=: the public facts about its columns.")
-    refuse_captured(described.function)
+    refuse_captured(described.function, *filter(callable, described.constants.values()))
 
     def made_up(count: int, seed: int) -> dict[str, Any]:
         return dict(schema.made_up(count, seed=seed))

@@ -340,7 +340,11 @@ def _traced(
 ) -> tuple[ClosedJaxpr, Any]:
     """The trace of a step, walked, and compared with another for arrays from outside."""
     first, out = _checked(step, lattice, state, given, batch)
-    if captured(first, _checked(step, lattice, state, given, batch)[0]):
+    # JAX keeps traces of its own functions, with the arrays they made; another setting that
+    # is part of their key makes it trace them anew.
+    with jax.default_matmul_precision("highest"):
+        second, _ = _checked(step, lattice, state, given, batch)
+    if captured(first, second):
         raise BoundaryError(
             "The step uses an array from outside itself, which could hold rows and would be "
             "compiled into the program. Pass it through the state, the inputs or the model's "
