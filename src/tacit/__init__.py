@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tacit.inference.guides import FullRank as FullRank
     from tacit.inference.guides import LowRank as LowRank
     from tacit.inference.guides import MeanField as MeanField
+    from tacit.inference.langevin import Langevin as Langevin
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
@@ -44,6 +45,7 @@ _HOMES = {
     "fit": "tacit.interfaces.fit",
     "fit_without_privacy": "tacit.interfaces.fit",
     "FullRank": "tacit.inference.guides",
+    "Langevin": "tacit.inference.langevin",
     "Ledger": "tacit.accounting.ledger",
     "LowRank": "tacit.inference.guides",
     "MeanField": "tacit.inference.guides",
@@ -68,6 +70,7 @@ __all__ = [
     "Category",
     "Count",
     "FullRank",
+    "Langevin",
     "Ledger",
     "LowRank",
     "MeanField",

@@ -18,13 +18,16 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
+from tacit.inference.base import Found, Progress, noisy_gradient
 from tacit.inference.convergence import settled_from
 from tacit.inference.guides import Guide, MeanField, flat_size
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.gate import Gate, NoisySums, Release, check, run
 
+_DRAWS = 1000
 OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
     "adam": optax.adam,
     # From zero, as the papers have it; a little added so that a zero gradient is no division.
@@ -109,6 +112,43 @@ class Variational:
             batch_bound=self.batch_bound,
         )
 
+    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
+        """What the gate will do, with the least noise that meets a budget."""
+        noise = calibrate.noise_multiplier(
+            budget, sampling_rate=self.sampling_rate, num_steps=self.num_steps
+        )
+        return self.plan(model, noise)
+
+    def without_noise(self, model: AnyModel) -> NoisySums:
+        """The same without privacy."""
+        return self.plan(model, 0.0)
+
+    def check(self, model: AnyModel, gate: Gate) -> None:
+        """Raises what `run` would raise of the model, without reading a row."""
+        refuse_captured(*model.searched, (self.guide, self.optimiser, self.learning_rate))
+        draws = self.num_draws, self.family.noise_size(model.dimension)
+        state = _start(self, model, jax.random.key(0))
+        check(_step(self, model), state, (jnp.zeros(draws), np.bool_(0)), gate)
+
+    def run(
+        self,
+        model: AnyModel,
+        gates: Sequence[Gate],
+        keys: Sequence[jax.Array],
+        progress: Progress | None = None,
+    ) -> list[Found]:
+        """One fitted guide for each gate, and draws from it."""
+        fits = fit_guides(self, model, gates, keys, progress)
+        return [_found(self, model, fit, key) for fit, key in zip(fits, keys, strict=True)]
+
+    def describe(self, model: AnyModel) -> str:
+        """A line for people."""
+        made = getattr(self.guide, "__name__", type(self.guide).__name__)
+        return (
+            f"Variational inference ({made} guide, {self.gradient} gradients) for "
+            f"{model.dimension} unconstrained numbers."
+        )
+
     def transformation(self) -> optax.GradientTransformation:
         """The optimiser."""
         if not isinstance(self.optimiser, str):
@@ -126,14 +166,6 @@ class VariationalFit(NamedTuple):
     trace: dict[str, NDArray[np.floating]]
     settled_from: int | None
     averaged: bool
-
-
-def check_fit(method: Variational, model: AnyModel, gate: Gate) -> None:
-    """Raises what `fit_guides` would raise of the model, without reading a row."""
-    refuse_captured(*model.searched, (method.guide, method.optimiser, method.learning_rate))
-    draws = method.num_draws, method.family.noise_size(model.dimension)
-    state = _start(method, model, jax.random.key(0))
-    check(_step(method, model), state, (jnp.zeros(draws), np.bool_(0)), gate)
 
 
 def _guide(guide: Any) -> Guide:
@@ -234,26 +266,6 @@ def _renewed(reset: jax.Array, fresh: jax.Array, old: jax.Array) -> jax.Array:
     return old if jnp.issubdtype(old.dtype, jnp.integer) else jnp.where(reset, fresh, old)
 
 
-def _summed(release: Release, model: AnyModel, gradient: Callable[..., Any], given: Any) -> Any:
-    """The noisy sum of a gradient of ``density(theta)``, for whichever density the model has."""
-    if model.whole_units:
-
-        def per_unit(given: Any, rows: Any, present: Any) -> jax.Array:
-            last = given[-1]
-            density = lambda theta: model.unit_density(theta, rows, present, last)  # noqa: E731
-            result: jax.Array = gradient(density, *given[:-1])
-            return result
-
-        return release.noisy_unit_sum(per_unit, given)
-
-    def per_row(given: Any, row: Any) -> jax.Array:
-        last = given[-1]
-        result: jax.Array = gradient(lambda theta: model.row_density(theta, row, last), *given[:-1])
-        return result
-
-    return release.noisy_sum(per_row, given)
-
-
 def _aligned(
     method: Variational, model: AnyModel, params: Any, noise: Any, constants: Any, release: Release
 ) -> Any:
@@ -262,7 +274,7 @@ def _aligned(
     def gradient(density: Callable[..., Any], theta: jax.Array) -> Any:
         return jax.grad(density)(theta)
 
-    total = _summed(release, model, gradient, (theta, constants)) / method.sampling_rate
+    total = noisy_gradient(release, model, gradient, (theta, constants)) / method.sampling_rate
     return pull(total)[0]
 
 
@@ -279,7 +291,7 @@ def _joint(
 
         return jax.grad(expected)(flat)
 
-    total = _summed(release, model, gradient, (flat, noise, constants))
+    total = noisy_gradient(release, model, gradient, (flat, noise, constants))
     return unravel(total / method.sampling_rate)
 
 
@@ -295,3 +307,23 @@ def _named(trace: Any) -> dict[str, NDArray[np.floating]]:
     """Arrays by name, also where a flow nests them."""
     leaves = jax.tree_util.tree_flatten_with_path(trace)[0]
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def _found(method: Variational, model: AnyModel, fit: VariationalFit, key: jax.Array) -> Found:
+    guide, params = method.family, jax.tree.map(jnp.asarray, fit.params)
+    noise = _DRAWS, guide.noise_size(model.dimension)
+    normals = jax.random.normal(jax.random.fold_in(key, 2**32 - 1), noise)
+
+    @jax.jit
+    def draw(params: Any, constants: Any) -> Any:
+        return jax.vmap(lambda each: model.constrain(guide.draw(params, each), constants))(normals)
+
+    drawn, covariance = draw(params, model.constants), guide.covariance(params)
+    return Found(
+        draws={name: np.asarray(drawn[name]) for name in model.names},
+        trace=fit.trace,
+        settled_from=fit.settled_from,
+        averaged=fit.averaged,
+        mean=None if covariance is None else np.asarray(params["mean"]),
+        covariance=None if covariance is None else np.asarray(covariance),
+    )

@@ -10,24 +10,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, Interrupted, InvalidArgument
-from tacit.inference.variational import Variational, VariationalFit, fit_guides
+from tacit.inference.base import Method
+from tacit.inference.variational import Variational
 from tacit.interfaces.plan import Plan, as_model, planned, refuse_early, rows_of
 from tacit.interfaces.plan import plan as make_plan
 from tacit.models.model import AnyModel
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.results.posterior import Posterior, as_numpy
+from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
 
-_DRAWS = 1000
 _ASSUMED = (
     "no number in the model, its constants, the schema or the settings was computed from these data"
 )
@@ -39,7 +38,7 @@ def fit(
     *,
     schema: Schema | None = None,
     budget: Budget | None = None,
-    method: Variational | None = None,
+    method: Method | None = None,
     ledger: Ledger | None = None,
     seed: int | None = None,
     progress: bool = False,
@@ -72,7 +71,7 @@ def fit_many(
     model: AnyModel,
     rows: Sequence[Rows],
     budgets: Sequence[Budget],
-    method: Variational | None = None,
+    method: Method | None = None,
     *,
     ledger: Ledger | None = None,
     seeds: Sequence[int | None] | None = None,
@@ -95,13 +94,13 @@ def fit_without_privacy(
     data: Any,
     *,
     schema: Schema | None = None,
-    method: Variational | None = None,
+    method: Method | None = None,
     seed: int = 0,
 ) -> Posterior:
     """The same fit without noise, for comparison only. Its result says that it is not private."""
     method, adapted = method or Variational(), as_model(model, schema)
     rows = data if schema is None else rows_of(adapted, schema, data)
-    source, release = Randomness(seed), method.plan(adapted, 0.0)
+    source, release = Randomness(seed), method.without_noise(adapted)
     refuse_early(adapted, method, rows, release)
     statement = PrivacyStatement(
         event=None,
@@ -141,7 +140,9 @@ def _fit(
                 raise BudgetError(
                     f"The ledger protects a {ledger.unit}; these rows are grouped by {each.unit}."
                 )
-        ledger.charge_all([(p.release.event, p.budget) for p in plans], label="variational fit")
+        ledger.charge_all(
+            [(p.release.event, p.budget) for p in plans], label=type(plans[0].method).__name__
+        )
     statements = [_statement(p, gate, ledger) for p, gate in zip(plans, gates, strict=True)]
     first = plans[0]
     return _run(first.model, first.schema, first.method, gates, sources, statements, progress)
@@ -150,7 +151,7 @@ def _fit(
 def _run(
     model: AnyModel,
     schema: Schema | None,
-    method: Variational,
+    method: Method,
     gates: Sequence[Gate],
     sources: Sequence[Randomness],
     statements: Sequence[PrivacyStatement],
@@ -158,7 +159,7 @@ def _run(
 ) -> list[Posterior]:
     keys = [jax.random.key(int(s.child("model").words(1)[0] >> np.uint64(33))) for s in sources]
     try:
-        fits = fit_guides(method, model, gates, keys, _bar(method.num_steps) if progress else None)
+        results = method.run(model, gates, keys, _bar(method.num_steps) if progress else None)
     except KeyboardInterrupt as error:
         spent = "\n\n".join(str(statement) for statement in statements)
         raise Interrupted(
@@ -166,39 +167,20 @@ def _run(
             f"before it began, and nothing is given back.\n{spent}"
         ) from error
     return [
-        _posterior(model, schema, method, found, key, statement)
-        for found, key, statement in zip(fits, keys, statements, strict=True)
+        Posterior(
+            draws=found.draws,
+            unconstrained_mean=found.mean,
+            unconstrained_covariance=found.covariance,
+            trace=found.trace,
+            settled_from=found.settled_from,
+            averaged=found.averaged,
+            chain=found.chain,
+            privacy=statement,
+            model=model,
+            schema=schema,
+        )
+        for found, statement in zip(results, statements, strict=True)
     ]
-
-
-def _posterior(
-    model: AnyModel,
-    schema: Schema | None,
-    method: Variational,
-    found: VariationalFit,
-    key: jax.Array,
-    statement: PrivacyStatement,
-) -> Posterior:
-    guide, params = method.family, jax.tree.map(jnp.asarray, found.params)
-    noise = _DRAWS, guide.noise_size(model.dimension)
-    normals = jax.random.normal(jax.random.fold_in(key, 2**32 - 1), noise)
-
-    @jax.jit
-    def draw(params: Any, constants: Any) -> Any:
-        return jax.vmap(lambda each: model.constrain(guide.draw(params, each), constants))(normals)
-
-    drawn, covariance = draw(params, model.constants), guide.covariance(params)
-    return Posterior(
-        draws=as_numpy({name: drawn[name] for name in model.names}),
-        unconstrained_mean=None if covariance is None else np.asarray(params["mean"]),
-        unconstrained_covariance=None if covariance is None else np.asarray(covariance),
-        trace=found.trace,
-        settled_from=found.settled_from,
-        averaged=found.averaged,
-        privacy=statement,
-        model=model,
-        schema=schema,
-    )
 
 
 def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatement:

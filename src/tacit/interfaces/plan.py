@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.accounting import PLD, Adjacency, Budget, calibrate
+from tacit.accounting import PLD, Adjacency, Budget
 from tacit.data.columns import Category, Count, Kind
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
-from tacit.inference.variational import Variational, check_fit, fit_guides
+from tacit.inference.base import Method
+from tacit.inference.variational import Variational
 from tacit.models.model import AnyModel, Model
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.gate import Gate, NoisySums
@@ -37,7 +38,7 @@ class Plan:
     model: AnyModel
     schema: Schema | None
     budget: Budget
-    method: Variational
+    method: Method
     release: NoisySums
     blank: Rows
 
@@ -57,9 +58,7 @@ class Plan:
         if self.schema is None or self.model.whole_units:
             return None
         rows = self.schema.made_up(_TRIED, names=columns_of(self.model, self.schema))
-        start = self.method.family.start(self.model.dimension)
-        size = self.method.family.noise_size(self.model.dimension)
-        theta = self.method.family.draw(start, jax.random.normal(jax.random.key(0), (size,)))
+        theta = 0.1 * jax.random.normal(jax.random.key(0), (self.model.dimension,))
 
         def length(row: Any) -> jax.Array:
             gradient = jax.grad(self.model.row_density)(theta, row, self.model.constants)
@@ -82,25 +81,24 @@ class Plan:
         return max(small - slope * _BATCHES[0], 0.0), slope
 
     def _time_a_step(self, batch: int) -> float:
-        method = replace(self.method, num_steps=_TIMED_STEPS, sampling_rate=0.5)
+        method = replace(self.method, num_steps=_TIMED_STEPS)  # type: ignore[type-var]
+        release = replace(
+            self.release, num_steps=_TIMED_STEPS, sampling_rate=0.5, noise_multiplier=1.0
+        )
         rows = _blank_rows(self.model, self.schema, 2 * batch) if self.schema else self.blank
         taken = []
         for _ in range(3):  # the first compiles
-            gate = Gate(rows, method.plan(self.model, 1.0), Randomness(0))
+            gate = Gate(rows, release, Randomness(0))
             began = time.perf_counter()
-            fit_guides(method, self.model, [gate], [jax.random.key(0)])
+            method.run(self.model, [gate], [jax.random.key(0)])
             taken.append(time.perf_counter() - began)
         return min(taken[1:]) / _TIMED_STEPS
 
     def __str__(self) -> str:
-        method, release = self.method, self.release
-        family = type(method.family).__name__
-        if family == "AutoGuide":
-            family = getattr(method.guide, "__name__", family)
+        release = self.release
         rate, many = f"{release.sampling_rate:.3g}", _PLURAL[self.unit]
-        what = f"Variational inference ({family} guide, {method.gradient} gradients)"
         lines = [
-            f"{what} for {self.model.dimension} unconstrained numbers.",
+            self.method.describe(self.model),
             f"{release.num_steps} steps, each on a random {rate} of the {many}.",
             f"One {self.unit} moves a step's sum by at most the clip, {release.clip:.4g}.",
             f"Noise is {_noise(release)} clips in every number of it.",
@@ -146,7 +144,7 @@ def plan(
     schema: Schema,
     *,
     budget: Budget,
-    method: Variational | None = None,
+    method: Method | None = None,
 ) -> Plan:
     """What a fit within a budget will do. Touches no data, and charges nothing.
 
@@ -164,16 +162,13 @@ def planned(
     schema: Schema | None,
     blank: Rows,
     budget: Budget,
-    method: Variational | None,
+    method: Method | None,
 ) -> Plan:
     """The plan for a model and rows of these shapes, refused here if it cannot work."""
     if not isinstance(budget, Budget):
         raise InvalidArgument("budget must be a tacit.Budget(epsilon, delta).")
     method = method or Variational()
-    noise = calibrate.noise_multiplier(
-        budget, sampling_rate=method.sampling_rate, num_steps=method.num_steps
-    )
-    release = method.plan(model, noise)
+    release = method.calibrated(model, budget)
     refuse_early(model, method, blank, release)
     return Plan(
         model=model, schema=schema, budget=budget, method=method, release=release, blank=blank
@@ -236,7 +231,7 @@ def _blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:
     return Rows.by_person(columns, np.arange(units), schema.most_rows)
 
 
-def refuse_early(model: AnyModel, method: Variational, rows: Rows, release: NoisySums) -> None:
+def refuse_early(model: AnyModel, method: Method, rows: Rows, release: NoisySums) -> None:
     """Tries the model on a made-up row: what cannot work is said before anything is charged."""
     start = jnp.zeros(model.dimension)
     if isinstance(model, Model):
@@ -246,7 +241,7 @@ def refuse_early(model: AnyModel, method: Variational, rows: Rows, release: Nois
             "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
             "parameters' supports."
         )
-    check_fit(method, model, Gate(rows, release, Randomness(0)))
+    method.check(model, Gate(rows, release, Randomness(0)))
 
 
 def _refuse_bad_functions(model: Model, rows: Rows, start: jax.Array) -> None:

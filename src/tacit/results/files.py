@@ -85,6 +85,7 @@ def _attributes(posterior: "Posterior") -> dict[str, Any]:
         "settled": int(posterior.settled),
         **({} if start is None else {"settled_from": start}),
         "averaged": int(posterior.averaged),
+        "chain": int(posterior.chain),
     }
 
 
@@ -139,6 +140,7 @@ def _fields(tree: "xr.DataTree") -> dict[str, Any]:
         "unconstrained_covariance": variables.get("covariance"),
         "settled_from": None if start is None else int(start),
         "averaged": bool(tree.attrs["averaged"]),
+        "chain": bool(tree.attrs["chain"]),
         "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
     }
 

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -32,7 +30,8 @@ class Posterior:
     ``unconstrained_mean`` and ``unconstrained_covariance`` are the Gaussian that was fitted,
     if it was one. ``trace`` has every step of the fit: released values, free to look at.
     The fit drifted no more from step ``settled_from`` on (None if it still did at the end),
-    and is the average of the steps since then if ``averaged``.
+    and is the average of the steps since then if ``averaged``. Draws of a ``chain`` follow one
+    another, and are not independent.
 
     Everything here was released under ``privacy`` or is public, and whatever is computed
     from it costs nothing more. No reference to a row survives in here.
@@ -44,6 +43,7 @@ class Posterior:
     trace: Mapping[str, Array] = field(default_factory=dict)
     settled_from: int | None = None
     averaged: bool = False
+    chain: bool = False
     privacy: PrivacyStatement
     model: AnyModel | None = None
     schema: Schema | None = None
@@ -214,8 +214,3 @@ def _same(one: Mapping[Any, Array], other: Mapping[Any, Array]) -> bool:
     return list(one) == list(other) and all(
         np.array_equal(value, other[name], equal_nan=True) for name, value in one.items()
     )
-
-
-def as_numpy(tree: Mapping[str, jax.Array]) -> dict[str, Array]:
-    """Host copies, so that a result holds no device memory."""
-    return {name: np.asarray(jnp.asarray(value)) for name, value in tree.items()}

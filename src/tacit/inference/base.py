@@ -1,0 +1,99 @@
+"""What every method is to the rest of the house, and what methods share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.accounting import Budget
+from tacit.models.model import AnyModel
+from tacit.privacy.gate import Gate, NoisySums, Release
+
+Arrays = Mapping[str, NDArray[np.floating]]
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a method found. Follows from released values and public numbers only.
+
+    ``trace`` has every step. ``mean`` and ``covariance`` are a Gaussian on the unconstrained
+    scale, if that is what was fitted. ``chain`` says that draws follow one another, so that
+    how well they mix can be judged.
+    """
+
+    draws: Arrays
+    trace: Arrays
+    settled_from: int | None = None
+    averaged: bool = False
+    mean: NDArray[np.floating] | None = None
+    covariance: NDArray[np.floating] | None = None
+    chain: bool = False
+
+
+class Method(Protocol):
+    """Settings of an algorithm, all public, and what it does with a model and a gate."""
+
+    @property
+    def num_steps(self) -> int:
+        """How many releases a run makes."""
+        ...
+
+    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
+        """What the gate will do, with the noise that a budget asks for."""
+        ...
+
+    def without_noise(self, model: AnyModel) -> NoisySums:
+        """The same without privacy."""
+        ...
+
+    def check(self, model: AnyModel, gate: Gate) -> None:
+        """Raises what `run` would raise of the model, without reading a row."""
+        ...
+
+    def run(
+        self,
+        model: AnyModel,
+        gates: Sequence[Gate],
+        keys: Sequence[jax.Array],
+        progress: Progress | None = None,
+    ) -> list[Found]:
+        """One result for each gate, side by side in one compiled program."""
+        ...
+
+    def describe(self, model: AnyModel) -> str:
+        """A line for people."""
+        ...
+
+
+def noisy_gradient(
+    release: Release, model: AnyModel, gradient: Callable[..., Any], given: Any
+) -> jax.Array:
+    """The noisy sum of gradients of ``density(theta)``, for whichever density the model has.
+
+    ``given`` are public values; the last of them are the model's constants.
+    """
+    if model.whole_units:
+
+        def per_unit(given: Any, rows: Any, present: Any) -> Any:
+            constants = given[-1]
+
+            def density(theta: jax.Array) -> jax.Array:
+                return model.unit_density(theta, rows, present, constants)
+
+            return gradient(density, *given[:-1])
+
+        return release.noisy_unit_sum(per_unit, given)
+
+    def per_row(given: Any, row: Any) -> Any:
+        constants = given[-1]
+
+        def density(theta: jax.Array) -> jax.Array:
+            return model.row_density(theta, row, constants)
+
+        return gradient(density, *given[:-1])
+
+    return release.noisy_sum(per_row, given)
