@@ -255,6 +255,7 @@ class NumPyroModel:
         found: dict[str, Any] = {}
 
         def fresh() -> jax.Array:
+            once: jax.Array
             keys[0], once = jax.random.split(keys[0])
             return once
 
