@@ -287,7 +287,7 @@ def _mentioned(name: str, value: Any, names: set[str]) -> Iterator[tuple[str, An
     """A value; of a module, what the function may take from it."""
     if not isinstance(value, ModuleType):
         yield name, value
-    elif not _is_library(value.__name__):
+    elif not (_is_library(value.__name__) or _is_installed(value.__name__)):
         for key in names & vars(value).keys():
             yield from _mentioned(f"{name}.{key}", vars(value)[key], names)
 
@@ -320,7 +320,7 @@ def _is_library(module: str | None) -> bool:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether a module is of a package that pip put here: tables in its classes are its own."""
+    """Whether a module is of a package that pip put here: tables in it are its own."""
     file = getattr(modules.get(module), "__file__", None) or ""
     return "site-packages" in file or "dist-packages" in file
 
