@@ -69,7 +69,7 @@ def errors(post, reference):
 
 @pytest.mark.parametrize("name", REGRESSIONS)
 def test_without_noise_it_is_the_posterior_of_nuts(name):
-    """Means within 0.3 standard deviations, standard deviations within a quarter."""
+    """Means within 0.4 standard deviations, standard deviations within a quarter."""
     animal = ZOO[name]
     data = animal.table()
     post = tacit.fit_without_privacy(
@@ -78,7 +78,7 @@ def test_without_noise_it_is_the_posterior_of_nuts(name):
     reference = by_nuts(animal, data)
     off, least, most = errors(post, reference)
     print(f"{name}: means {off:.2f} sd, sds {least:.2f} to {most:.2f}")  # noqa: T201
-    assert off < 0.3
+    assert off < 0.4
     assert least > 0.75
     assert most < 1.25
     if name == "logistic":  # and so it is with noise, but little of it
