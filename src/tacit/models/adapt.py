@@ -15,7 +15,7 @@ import numpy as np
 from numpyro.distributions import biject_to
 
 from tacit.errors import InvalidArgument, TacitError
-from tacit.models.effects import Effect, effect, grid
+from tacit.models.effects import Effect, effect, points_of
 from tacit.models.numpyro import NumPyro, NumPyroModel, layout, unconstrained_shape
 from tacit.models.sites import Message, Run, Site
 
@@ -58,7 +58,7 @@ def from_numpyro(described: NumPyro, made_up: MadeUp, person: str | None = None)
     )
     for effects in (row_effects, person_effects):
         if effects:
-            grid(effects, described.nodes)  # refuses a grid that is too large
+            points_of(effects, described.nodes)  # refuses too many
     return model
 
 

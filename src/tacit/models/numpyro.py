@@ -15,11 +15,10 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
-from tacit.models.effects import Effect, grid
+from tacit.models.effects import Effect, integrated
 from tacit.models.model import Parameters, Row, finite_start, refuse_strangers
 from tacit.models.sites import Latent, Message, Run, Site
 
@@ -202,11 +201,7 @@ class NumPyroModel:
             latent = self.with_effects(self.unconstrained(vector, []), points)
             return self.row_terms(self.run(columns, constants, latent)).sum()
 
-        if not self.row_effects:
-            return at(None)
-        points, log_weights = grid(self.row_effects, self.nodes)
-        total: jax.Array = logsumexp(jax.vmap(at)(jnp.asarray(points)) + log_weights)
-        return total
+        return integrated(at, self.row_effects, self.nodes) if self.row_effects else at(None)
 
     def row_terms(self, sites: Mapping[str, Site]) -> jax.Array:
         """What each row adds: its observations, and the probabilities of its discrete effects."""
@@ -235,9 +230,7 @@ class NumPyroModel:
             terms = jax.vmap(lambda row: self._row_term(vector, row, constants, point))(safe)
             return jnp.where(present, terms, 0.0).sum() + self._listed(vector, constants, point)
 
-        points, log_weights = grid(self.person_effects, self.nodes)
-        total: jax.Array = logsumexp(jax.vmap(at)(jnp.asarray(points)) + log_weights)
-        return total
+        return integrated(at, self.person_effects, self.nodes)
 
     def _listed(self, vector: jax.Array, constants: Any, point: jax.Array) -> jax.Array:
         """Log-probability of the person's discrete effects at a point."""
