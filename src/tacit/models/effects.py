@@ -145,7 +145,8 @@ def integrated(
         terms = jax.vmap(lambda each: joint(centre + stretch @ each))(jnp.asarray(deviates))
         spacing = size * math.log((deviates[-1, -1] - deviates[0, -1]) / (_count(deviates) - 1))
         volume = jnp.log(jnp.abs(jnp.diag(stretch))).sum() + spacing
-        return logsumexp(terms) + volume - 0.5 * size * math.log(2 * math.pi)
+        found: jax.Array = logsumexp(terms) + volume - 0.5 * size * math.log(2 * math.pi)
+        return found
 
     total: jax.Array = logsumexp(jax.vmap(given)(jnp.asarray(listed)))
     return total
@@ -182,7 +183,7 @@ def _peak(joint: Callable[[jax.Array], jax.Array], size: int) -> tuple[jax.Array
         slope = jnp.where(jnp.isfinite(slope).all(), slope, 0.0)
         step = jnp.linalg.solve(curvature(normal), slope)
         step = step / jnp.maximum(jnp.linalg.norm(step) / 2, 1.0)
-        return jax.lax.stop_gradient(normal + step)
+        return jnp.asarray(jax.lax.stop_gradient(normal + step))
 
     centre = jax.lax.fori_loop(0, _NEWTON_STEPS, improve, jnp.zeros(size))
     lower = jnp.linalg.cholesky(curvature(centre))

@@ -38,14 +38,17 @@ class Rows:
         """Units of up to ``most_rows`` rows that share a value of ``person``.
 
         A person's rows beyond that number, in the order given, are left out: a rule that
-        looks at that person's rows only.
+        looks at that person's rows only. So are rows whose person is NaN: many of them could
+        be one person's.
         """
         fields, most = _columns(columns), _validate.count("most_rows", most_rows)
         ids = np.asarray(person)
         if ids.shape != (_length(fields),):
             raise InvalidArgument("person must name one person for each row.")
-        # A row without a person is a person of its own.
-        people, owner = np.unique(ids, return_inverse=True, equal_nan=False)
+        if ids.dtype.kind == "f":
+            known = ~np.isnan(ids)
+            ids, fields = ids[known], {name: values[known] for name, values in fields.items()}
+        people, owner = np.unique(ids, return_inverse=True)
         order = np.argsort(owner, kind="stable")
         starts = np.searchsorted(owner[order], np.arange(len(people)))
         place = np.arange(len(order)) - starts[owner[order]]
