@@ -289,7 +289,7 @@ def run(
         width = max(batches.indices.shape[1] for batches in drawn)
         noise = np.stack([gate._noise_block(start, steps) for gate in gates], axis=1)  # noqa: SLF001
         indices = np.stack([widen(batches.indices, width) for batches in drawn], axis=1)
-        present = np.stack([widen(batches.present, width) for batches in drawn], axis=1)
+        present = np.stack([widen(batches.present, width + 1) for batches in drawn], axis=1)
         states, out = chunk(
             stacked, clips, grids, states, (indices, present, noise, inputs(start, steps))
         )
@@ -404,7 +404,7 @@ def _compiled(
             with _allow_stacking():
                 return jax.vmap(body)(states, clips, grids, x)
 
-        return scan(advance, jax.vmap(take, in_axes=(0, 1), out_axes=1), fields, states, xs)
+        return scan(advance, jax.vmap(take), fields, states, xs)
 
     def single(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
         clip, grid, state = jax.tree.map(lambda leaf: leaf[0], (clips, grids, states))
