@@ -63,3 +63,8 @@ def widen(values: Any, width: int) -> Any:
     if values.shape[1] == width:
         return values
     return np.pad(values, [(0, 0), (0, width - values.shape[1])])
+
+
+def side_by_side(values: Sequence[Any]) -> Any:
+    """What several gates get in the same steps; copied only if there are several."""
+    return values[0][:, None] if len(values) == 1 else np.stack(values, axis=1)
