@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
-HEAVY = ("numpy", "scipy", "dp_accounting", "matplotlib", "jax", "rich.table")
+HEAVY = (
+    "numpy", "scipy", "dp_accounting", "matplotlib", "jax", "rich.table",
+    "numpyro", "xarray", "arviz", "pandas", "sklearn",
+)  # fmt: skip
 
 
 def loaded_after(statement):

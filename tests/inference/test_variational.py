@@ -40,7 +40,12 @@ def exact_posterior(x, y):
 
 ROWS = Rows({"x": X, "y": Y})
 DECAY = optax.cosine_decay_schedule(0.05, 1500)
-EXACTLY = {"sampling_rate": 1.0, "num_steps": 1500, "clip": 200.0, "learning_rate": DECAY}
+EXACTLY = {
+    "sampling_rate": 1.0,
+    "num_steps": 3000,
+    "clip": 200.0,
+    "learning_rate": optax.cosine_decay_schedule(0.05, 3000),
+}
 
 
 @pytest.mark.parametrize("gradient", ["aligned", "joint"])

@@ -14,7 +14,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer import autoguide
 
 from tacit.errors import InvalidArgument
-from tacit.inference.guides import Params
+from tacit.inference.guides import Params, small_directions
 
 _SITE = "theta"
 _KINDS = (
@@ -103,10 +103,14 @@ class _Prepared:
 
     @cached_property
     def start(self) -> Params:
-        return {
+        start = {
             name: jax.tree.map(self._support(name).inv, site["value"])
             for name, site in self._sites.items()
         }
+        for name, value in start.items():
+            if name.endswith("_cov_factor"):  # NumPyro's zeros have a gradient of zero
+                start[name] = small_directions(*value.shape)
+        return start
 
     def transform(self, params: Params) -> Any:
         """The map from standard normals to the vector."""

@@ -107,9 +107,7 @@ class LowRank(_Gaussian):
 
     def start(self, dimension: int) -> Params:
         rank = _validate.count("rank", self.rank)
-        # Small and different in every direction, so that symmetry does not hold them at zero.
-        angles = jnp.arange(dimension * rank, dtype=jnp.float32).reshape(dimension, rank)
-        directions = 0.1 * self.start_scale * jnp.sin(1.0 + 1.7 * angles)
+        directions = self.start_scale * small_directions(dimension, rank)
         return MeanField(start_scale=self.start_scale).start(dimension) | {"directions": directions}
 
     def noise_size(self, dimension: int) -> int:
@@ -134,3 +132,9 @@ class LowRank(_Gaussian):
 def flat_size(params: Any) -> int:
     """How many numbers a guide's parameters are."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def small_directions(dimension: int, rank: int) -> jax.Array:
+    """Small and different in every direction, so that symmetry does not hold them at zero."""
+    angles = jnp.arange(dimension * rank, dtype=jnp.float32).reshape(dimension, rank)
+    return 0.1 * jnp.sin(1.0 + 1.7 * angles)

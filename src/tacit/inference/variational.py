@@ -8,7 +8,7 @@ no row, so they are added after the noise and are not clipped.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +67,8 @@ class Variational:
     average: bool = True
     batch_bound: int = 2**17
     start: Literal["random"] | Mapping[str, ArrayLike] | None = field(default=None, compare=False)
+
+    declared_public: ClassVar[tuple[str, ...]] = ("start",)
 
     def __post_init__(self) -> None:
         _guide(self.guide)
@@ -155,8 +157,11 @@ def _start(method: Variational, model: AnyModel, key: jax.Array) -> Any:
         start = method.family.moved(start, jax.random.normal(key, (model.dimension,)))
     elif method.start is not None:
         start = method.family.moved(start, jnp.asarray(model.start(method.start)))
-    memory = method.transformation().init(start)
-    return start, memory, jax.tree.map(jnp.asarray, model.constants)
+    state = start, method.transformation().init(start), model.constants
+    # Types as a step returns them, or the second block of steps would be compiled anew.
+    return jax.tree.map(
+        lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state
+    )
 
 
 def fit_guides(

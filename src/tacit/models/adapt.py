@@ -45,7 +45,7 @@ def from_numpyro(described: NumPyro, made_up: MadeUp, person: str | None = None)
     model = NumPyroModel(
         function=described.function,
         columns=used,
-        constants=arrays,
+        arrays=arrays,
         settings=settings,
         person_column=person_column,
         row_plates=frozenset(plates),
@@ -81,7 +81,7 @@ def _arguments(
         elif parameter.default is kinds.empty or parameter.kind is kinds.POSITIONAL_ONLY:
             raise InvalidArgument(
                 f"The model asks for {name!r}, which is not a column; the columns are "
-                f"{', '.join(columns)}. Declare it in the schema, or pass it in constants if it "
+                f"{', '.join(columns)}; declare it in the schema, or pass it in constants if it "
                 "is public."
             )
     if not used:
@@ -111,9 +111,10 @@ def explained(doing: str) -> Iterator[None]:
             "to row; use jnp.where instead of if, and jax.numpy throughout."
         ) from error
     except Exception as error:
-        text = (str(error).strip().splitlines() or [""])[0][:200]
+        text = (str(error).strip().splitlines() or [""])[0][:200].rstrip(".")
         raise InvalidArgument(
-            f"The model fails {doing}, on made-up values: {type(error).__name__}: {text}"
+            f"The model fails {doing}, on made-up values ({type(error).__name__}: {text}); it must "
+            "run on any number of rows, with columns of the shapes that the schema declares."
         ) from error
 
 
@@ -156,7 +157,10 @@ class _Draft:
         named = self._described.row_plate
         if named is not None:
             if named not in plates:
-                raise InvalidArgument(f"The model has no plate {named!r}, only {_quoted(plates)}.")
+                raise InvalidArgument(
+                    f"The model has no plate {named!r}, only {_quoted(plates)}; pass the one over "
+                    "rows as row_plate=."
+                )
             return {named}
         others = [name for name in plates if name != person]
         growing = self._growing(person)
@@ -176,8 +180,8 @@ class _Draft:
         for name, (at_three, at_five) in growing.items():
             if at_three != at_five:
                 raise InvalidArgument(
-                    f"Plate {name!r} has {at_three} entries for 3 rows: rows are dropped or meet "
-                    "there. Every row must be an entry of its own, by its own columns."
+                    f"Plate {name!r} has {at_three} entries for 3 rows, so rows are dropped or meet "
+                    "there; every row must be an entry of its own, by its own columns."
                 )
         if not others:
             raise InvalidArgument(
@@ -185,7 +189,7 @@ class _Draft:
                 'with numpyro.plate("rows", n), where n is the number of rows.'
             )
         raise InvalidArgument(
-            f"Which plate is over rows is not clear; the model has {_quoted(others)}. Give it the "
+            f"Which plate is over rows is not clear; the model has {_quoted(others)}; give it the "
             "number of rows as its size, or pass row_plate=."
         )
 

@@ -59,7 +59,7 @@ class NumPyroModel:
 
     function: Callable[..., Any]
     columns: tuple[str, ...]
-    constants: Mapping[str, Any]
+    arrays: Mapping[str, Any]
     settings: Mapping[str, Any]
     person_column: str | None
     row_plates: frozenset[str]
@@ -72,7 +72,15 @@ class NumPyroModel:
     nodes: int | None
     made_up: Mapping[str, Any]  # one row, public
 
-    declared_public: ClassVar[tuple[str, ...]] = ("constants", "settings", "made_up")
+    declared_public: ClassVar[tuple[str, ...]] = (
+        "arrays", "constants", "made_up", "places", "settings",
+    )  # fmt: skip
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        """Public inputs of the compiled program: declared arrays, and the made-up row."""
+        row = {name: self.made_up[name] for name in self.columns}
+        return {"arrays": dict(self.arrays), "row": row}
 
     @property
     def dimension(self) -> int:
@@ -114,11 +122,12 @@ class NumPyroModel:
         if self.person_column is not None:
             given[self.person_column] = columns[self.person_column]
         run = Run(self.function, lengths, latent, observe)
-        run(**self.settings, **(constants or {}), **given)
+        run(**self.settings, **(constants or self.constants)["arrays"], **given)
         return run.sites
 
-    def alone(self, row: Row) -> dict[str, Any]:
-        """Columns of a single row, as the model takes them."""
+    def alone(self, row: Row | None, constants: Any = None) -> dict[str, Any]:
+        """Columns of a single row, or of the made-up one, as the model takes them."""
+        row = (constants or self.constants)["row"] if row is None else row
         columns = {name: jnp.asarray(row[name])[None] for name in self.columns}
         if self.person_column is not None:
             columns[self.person_column] = jnp.zeros(1, jnp.int32)  # alone, so the first
@@ -159,7 +168,7 @@ class NumPyroModel:
     ) -> dict[str, Site]:
         nowhere = _points(self.row_effects + self.person_effects, None)
         latent = self.with_effects(self.unconstrained(vector, slopes), nowhere)
-        return self.run(self.alone(self.made_up), constants, latent)
+        return self.run(self.alone(None, constants), constants, latent)
 
     def prior_density(self, vector: jax.Array, constants: Any = None) -> jax.Array:
         """Log prior of the unconstrained vector, with the Jacobian of its map.
@@ -219,7 +228,8 @@ class NumPyroModel:
             mask = present.reshape(-1, *(1,) * (jnp.ndim(values) - 1))
             return jnp.where(mask, values, jnp.asarray(example, values.dtype))
 
-        safe = {name: filled(rows[name], self.made_up[name]) for name in self.columns}
+        example = (constants or self.constants)["row"]
+        safe = {name: filled(rows[name], example[name]) for name in self.columns}
 
         def at(point: jax.Array) -> jax.Array:
             terms = jax.vmap(lambda row: self._row_term(vector, row, constants, point))(safe)
@@ -236,7 +246,7 @@ class NumPyroModel:
             return jnp.zeros(())
         points = _points(self.person_effects, point) | _points(self.row_effects, None)
         latent = self.with_effects(self.unconstrained(vector, []), points)
-        sites = self.run(self.alone(self.made_up), constants, latent)
+        sites = self.run(self.alone(None, constants), constants, latent)
         return sum((sites[name].log_prob().sum() for name in names), start=jnp.zeros(()))
 
     def predict(
@@ -285,12 +295,13 @@ class NumPyroModel:
             if name not in values:
                 return jnp.asarray(transform(jnp.zeros(place.shape)))
             value = jnp.broadcast_to(jnp.asarray(values[name], jnp.float32), message["fn"].shape())
-            vector[place.start : place.stop] = np.ravel(transform.inv(value))
+            flat = finite_start(jnp.ravel(transform.inv(value)))
+            vector[place.start : place.stop] = flat
             return value
 
         nowhere = _points(self.row_effects + self.person_effects, None)
-        self.run(self.alone(self.made_up), self.constants, self.with_effects(latent, nowhere))
-        return finite_start(jnp.asarray(vector))
+        self.run(self.alone(None), None, self.with_effects(latent, nowhere))
+        return jnp.asarray(vector)
 
 
 def _points(effects: Sequence[Effect], point: jax.Array | None) -> dict[str, jax.Array]:

@@ -49,7 +49,7 @@ def _sees(model: NumPyroModel, pick: Callable[[dict[str, Site]], Any]) -> dict[s
     By the trace of the run: what an output needs, going backwards. It covers all values.
     """
     effects = model.row_effects + model.person_effects
-    inputs = model.alone(model.made_up), {e.name: jnp.zeros((1, e.size)) for e in effects}
+    inputs = model.alone(None), {e.name: jnp.zeros((1, e.size)) for e in effects}
     names = jax.tree.leaves(({n: n for n in inputs[0]}, {n: n for n in inputs[1]}))
 
     def outputs(inputs: Any, vector: jax.Array) -> Any:
@@ -59,6 +59,11 @@ def _sees(model: NumPyroModel, pick: Callable[[dict[str, Site]], Any]) -> dict[s
 
     with explained("on a single row"):
         traced, shape = jax.make_jaxpr(outputs, return_shape=True)(inputs, _somewhere(model))
+    if traced.effects:
+        raise InvalidArgument(
+            "The model prints, or calls Python while it runs, by which rows could leave; leave "
+            "such calls out."
+        )
     owners = jax.tree.leaves({n: jax.tree.map(lambda _, n=n: n, p) for n, p in shape.items()})
     found = {}
     for name in shape:
@@ -95,7 +100,7 @@ def _refuse_prior_that_sees_rows(model: NumPyroModel) -> None:
                 "into the plate."
             )
     for name, seen in _sees(model, of(kind=False)).items():
-        if columns := seen & set(model.alone(model.made_up)):
+        if columns := seen & set(model.alone(None)):
             raise InvalidArgument(
                 f"The prior of {name!r} depends on {_and(columns)}; write it with numbers that do "
                 "not come from data, such as declared bounds."
@@ -242,7 +247,7 @@ def _how_rows_meet(touched: NDArray[np.bool_]) -> str:
             "Every row's term depends on one and the same row; what all rows need must be a "
             "parameter or a declared constant."
         )
-    if (touched | np.eye(_ROWS, dtype=np.bool_)).all():
+    if touched.sum() > _ROWS * (_ROWS - 1) / 2:
         return (
             "Each row's term depends on all other rows, as with a mean or a standard deviation "
             "over the batch (batch normalisation); standardise by declared numbers instead."
@@ -252,13 +257,14 @@ def _how_rows_meet(touched: NDArray[np.bool_]) -> str:
 
 def _refuse_index_beyond(model: NumPyroModel, highest: Mapping[str, Any]) -> None:
     """No column's highest value points beyond the end of an array, where JAX would clamp it."""
-    present = jnp.ones(1, jnp.bool_)
+    params = model.constrain(_somewhere(model))
+    effects = model.row_effects + model.person_effects
+    last = {e.name: jnp.full((1, e.size), (e.values or 1) - 1) for e in effects}
 
-    def density(row: Any, vector: jax.Array) -> jax.Array:
-        if model.whole_units:
-            rows = {name: jnp.asarray(value)[None] for name, value in row.items()}
-            return model.unit_density(vector, rows, present, model.constants)
-        return model.row_density(vector, row, model.constants)
+    # Given parameters, because maps onto their supports index arrays of their own.
+    def density(row: Any, params: Any) -> jax.Array:
+        latent = model.with_effects(lambda message: params[message["name"]], last)
+        return model.row_terms(model.run(model.alone(row), None, latent)).sum()
 
     checked = jax.jit(checkify.checkify(density, errors=checkify.index_checks))
     for column in model.columns:
@@ -267,7 +273,7 @@ def _refuse_index_beyond(model: NumPyroModel, highest: Mapping[str, Any]) -> Non
         if not jnp.issubdtype(row[column].dtype, jnp.integer):
             continue
         with explained("on a row of highest values"):
-            error, _ = checked(row, _somewhere(model))
+            error, _ = checked(row, params)
         if error.get() is not None:
             raise InvalidArgument(
                 f"The model indexes an array by {column}, whose highest value is beyond the array's "

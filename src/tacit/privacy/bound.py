@@ -37,7 +37,8 @@ class Lattice:
     @property
     def wide(self) -> bool:
         """Whether sums need 64 bits, lest the lattice be too coarse."""
-        return self._fitting(2.0**30) < 500 * math.sqrt(self.dimension)
+        # Without noise, nothing is larger than the rounding.
+        return self.noise_std == 0 or self._fitting(2.0**30) < 500 * math.sqrt(self.dimension)
 
     @property
     def points(self) -> int:

@@ -1,0 +1,44 @@
+"""What the README shows is what the repository has, and runs."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_five_minutes_are_the_example():
+    example = (ROOT / "examples" / "readmission.py").read_text().split('"""\n', 1)[1].strip()
+    assert BLOCKS[0].strip() == example
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_code_runs(number, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "block.py"
+    script.write_text(BLOCKS[number])
+    runpy.run_path(str(script))
+    if number == 0:
+        out = capsys.readouterr().out
+        assert "epsilon 1 at delta 1e-06 under add-remove" in out
+        assert "ledger: epsilon 2" in out
+        chances = [float(x) for x in re.findall(r"readmission: \[(.*) (.*)\]", out)[0]]
+        assert chances == pytest.approx([0.09, 0.75], abs=0.05)  # as simulated
+
+
+def test_the_demonstration_tells_all_three():
+    done = subprocess.run(
+        [sys.executable, "-m", "tacit", "demo"], capture_output=True, text=True, check=True
+    )
+    assert "fractal_dimension" in done.stdout
+    accuracies = [float(x) / 100 for x in re.findall(r"(\d+\.\d)%\n", done.stdout)[:2]]
+    assert accuracies[0] > 0.75
+    assert accuracies[1] > 0.88
+    assert "epsilon 1 at delta 1e-05 under add-remove" in done.stdout
+    assert not done.stderr
