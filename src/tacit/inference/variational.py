@@ -23,7 +23,6 @@ from tacit.inference.convergence import settled_from
 from tacit.inference.guides import Guide, MeanField, flat_size
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
-from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, NoisySums, Release, check, run
 
 OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
@@ -175,20 +174,30 @@ def fit_guides(
     starts = [_start(method, model, jax.random.fold_in(key, 2**31)) for key in keys]
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
     draws = method.num_draws, method.family.noise_size(model.dimension)
-    streams = [np.random.default_rng(np.asarray(jax.random.key_data(key))) for key in keys]
+
+    stacked = jnp.stack(keys)
 
     def inputs(first: int, steps: int) -> Any:
         resets = np.zeros((steps, len(gates)), np.bool_)
         if method.reset_every is not None:
             resets[:] = ((first + np.arange(steps)) % method.reset_every == 0)[:, None]
-        normals = [s.standard_normal((steps, *draws), dtype=np.float32) for s in streams]
-        return side_by_side(normals), resets
+        return _normals(stacked, np.uint32(first), (steps, *draws)), resets
 
     _, trace = run(gates, _step(method, model), states, inputs, progress=progress)
     return [
         _finish(method, jax.tree.map(lambda leaf, i=i: leaf[:, i], trace))
         for i in range(len(gates))
     ]
+
+
+@partial(jax.jit, static_argnames="shape")
+def _normals(keys: jax.Array, first: Any, shape: tuple[int, ...]) -> jax.Array:
+    """Draws of the model for a block of steps, a stream for each key."""
+
+    def of(key: jax.Array) -> jax.Array:
+        return jax.random.normal(jax.random.fold_in(key, first), shape)
+
+    return jax.vmap(of, out_axes=1)(keys)
 
 
 @lru_cache(maxsize=32)
