@@ -1,15 +1,17 @@
 """The private data: units of privacy, each a row or all rows of a person."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
+
+_PAGE = 2**21  # a large one, of which few are needed to find a row
 
 
 class Rows:
@@ -58,7 +60,7 @@ class Rows:
         present[where] = True
         units = {}
         for name, values in fields.items():
-            units[name] = np.zeros((len(people), most, *values.shape[1:]), dtype=values.dtype)
+            units[name] = _room((len(people), most, *values.shape[1:]), values.dtype)
             units[name][where] = values[order][kept]
         rows = cls(columns)
         rows._hold(units, present)
@@ -73,9 +75,9 @@ class Rows:
         """Columns and which of a unit's rows are real, for the gate only; never empty."""
 
         def padded(values: NDArray[np.generic]) -> jax.Array:
-            return jnp.asarray(
-                values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
-            )
+            some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
+            array: jax.Array = jax.device_put(some, may_alias=True)
+            return array
 
         if self._device is None:
             present = None if self._present is None else padded(self._present)
@@ -120,15 +122,30 @@ def _columns(columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]
 
 
 def _narrow(array: NDArray[Any]) -> NDArray[np.generic]:
-    """Floats to float32, where what is too large becomes infinite; integers to the nearest int32."""
+    """Floats to float32, where what is too large becomes infinite; integers to the nearest int32.
+
+    Always a copy: what a caller does to the array afterwards changes nothing here.
+    """
+    narrow = _room(array.shape, np.float32 if array.dtype.kind == "f" else np.int32)
     if array.dtype.kind == "f":
         with np.errstate(over="ignore", under="ignore"):
-            return array.astype(np.float32)
-    if array.dtype.itemsize < 4 or array.dtype == np.int32:
-        return array.astype(np.int32)
-    limits = np.iinfo(np.int32)
-    lowest = limits.min if array.dtype.kind == "i" else 0
-    return np.asarray(np.clip(array, lowest, limits.max), dtype=np.int32)
+            np.copyto(narrow, array, casting="same_kind")
+    elif array.dtype.itemsize < 4 or array.dtype == np.int32:
+        np.copyto(narrow, array)
+    else:
+        limits = np.iinfo(np.int32)
+        lowest = limits.min if array.dtype.kind == "i" else 0
+        np.clip(array, lowest, limits.max, out=narrow, casting="unsafe")
+    return narrow
+
+
+def _room(shape: tuple[int, ...], dtype: Any) -> NDArray[np.generic]:
+    """Zeros at the start of a page, for JAX to use in place rather than copy."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + _PAGE, np.uint8)
+    start = -memory.ctypes.data % _PAGE
+    room: NDArray[np.generic] = memory[start : start + size].view(dtype).reshape(shape)
+    return room
 
 
 def _length(fields: Mapping[str, NDArray[np.generic]]) -> int:
