@@ -41,7 +41,7 @@ def logistic(features):
     )
 
 
-def per_step(function, steps, repeats=3):
+def per_step(function, steps, repeats=5):
     """CPU microseconds per step: the least of a few runs, after one to compile."""
     function()
     best = float("inf")

@@ -279,7 +279,8 @@ def test_people():
     assert len(set(codes[~alone])) == 6
     rows = Rows.by_person(*encoded)
     kept = rows.device_fields()[0]["x"][np.array(rows.device_fields()[1])]
-    assert sorted(np.asarray(kept).tolist()) == [0, 1, *range(3, len(ids))]
+    known = [i for i in range(len(ids)) if not alone[i]]
+    assert sorted(np.asarray(kept).tolist()) == [i for i in known if i != 2]  # a third row
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float64, "U5", object, bool])

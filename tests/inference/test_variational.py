@@ -42,9 +42,9 @@ ROWS = Rows({"x": X, "y": Y})
 DECAY = optax.cosine_decay_schedule(0.05, 1500)
 EXACTLY = {
     "sampling_rate": 1.0,
-    "num_steps": 3000,
+    "num_steps": 8000,
     "clip": 200.0,
-    "learning_rate": optax.cosine_decay_schedule(0.05, 3000),
+    "learning_rate": optax.cosine_decay_schedule(0.05, 8000),
 }
 
 
@@ -83,10 +83,13 @@ def test_several_draws_steady_the_joint_form():
         method = Variational(
             gradient="joint", num_draws=num_draws, sampling_rate=1.0, num_steps=300, clip=200.0
         )
-        trace = fit_without_privacy(linear_model(), ROWS, method=method).trace["mean"]
-        return np.diff(trace[100:], axis=0).std()
+        traces = [
+            fit_without_privacy(linear_model(), ROWS, method=method, seed=seed).trace["mean"]
+            for seed in range(4)
+        ]
+        return np.mean([np.diff(trace[100:], axis=0).std() for trace in traces])
 
-    assert last(16) < 0.6 * last(1)
+    assert last(16) < 0.7 * last(1)
 
 
 def test_no_rows_fit_the_prior():

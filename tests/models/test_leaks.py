@@ -1,7 +1,13 @@
 """Models that would take rows past the boundary, or fit something else: each is refused by name."""
 
 import array
+import dataclasses
+import datetime as dt
+import enum
 import functools
+import logging
+import math
+import pathlib
 import re
 import sys
 import types
@@ -16,6 +22,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from numpyro import handlers
+from scipy import special
 
 import tacit
 from tacit.errors import BoundaryError, InvalidArgument, TacitError
@@ -304,6 +311,42 @@ def test_a_default_is_found_whatever_was_searched_before():
 
     for _ in range(20):
         assert "held" in str(refusal(model))
+
+
+LOG = logging.getLogger(__name__)
+FOLDER, PATTERN = pathlib.Path("somewhere"), re.compile("a+")
+
+
+class Link(enum.Enum):
+    LOGIT = 1
+    PROBIT = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    scale: float = 1.0
+    link: Link = Link.LOGIT
+    shape: tuple[int, ...] = (3, 2)
+
+    @property
+    def half(self):
+        return self.scale / 2
+
+
+def test_ordinary_things_around_a_model_are_fine():
+    own, generator = Settings(), np.random.default_rng(0)
+
+    @functools.lru_cache
+    def constant(k):
+        return math.lgamma(k) + special.gammaln(k)
+
+    def model(x, y=None):
+        LOG.debug("on %s, %s, %s", FOLDER, PATTERN.pattern, dt.date(2020, 1, 1))
+        assert own.link is Link.LOGIT
+        assert isinstance(generator, np.random.Generator)
+        plain(x, y, own.half * constant(2) + np.pi)
+
+    tacit.plan(model, SCHEMA, budget=tacit.Budget(1, 1e-5))
 
 
 def test_a_model_of_this_file_that_captures_nothing_is_fine():

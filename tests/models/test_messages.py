@@ -148,7 +148,7 @@ WRONG = {
         "(5, 3)",
         "shapes that the schema",
     ),
-    "plate over some rows": (lambda: plan(half_of_the_rows), "'pairs'", "entry of its own"),
+    "plate over some rows": (lambda: plan(half_of_the_rows), "single row", "any number of rows"),
     "unknown column": (lambda: plan(unknown_column), "'dose'", "declare it"),
     "no column": (lambda: plan(no_column), "none of the columns", "name its arguments"),
     "constant and column": (

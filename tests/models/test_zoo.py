@@ -69,7 +69,7 @@ def errors(post, reference):
 
 @pytest.mark.parametrize("name", REGRESSIONS)
 def test_without_noise_it_is_the_posterior_of_nuts(name):
-    """Means within 0.3 standard deviations, standard deviations within a quarter."""
+    """Means within 0.4 standard deviations, standard deviations within a quarter."""
     animal = ZOO[name]
     data = animal.table()
     post = tacit.fit_without_privacy(
@@ -78,7 +78,7 @@ def test_without_noise_it_is_the_posterior_of_nuts(name):
     reference = by_nuts(animal, data)
     off, least, most = errors(post, reference)
     print(f"{name}: means {off:.2f} sd, sds {least:.2f} to {most:.2f}")  # noqa: T201
-    assert off < 0.3
+    assert off < 0.4
     assert least > 0.75
     assert most < 1.25
     if name == "logistic":  # and so it is with noise, but little of it
@@ -296,3 +296,41 @@ def test_a_discrete_latent_of_a_row_is_summed_out():
     for seed in range(3):
         vector = jax.random.normal(jax.random.key(seed), (explicit.dimension,))
         assert np.allclose(densities(explicit, vector), densities(marginal, vector), rtol=1e-4)
+
+
+def test_an_effect_is_integrated_out_however_precise_the_rows():
+    # Linear, so that the integral is known: rows of one person are jointly normal.
+    def mixed(who, x, y=None):
+        tau = numpyro.sample("tau", dist.HalfNormal(2))
+        sigma = numpyro.sample("sigma", dist.HalfNormal(1))
+        slope = numpyro.sample("slope", dist.Normal(0, 2))
+        with numpyro.plate("who", 10):
+            u = numpyro.sample("u", dist.Normal(0, tau))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(slope * x + u[who], sigma), obs=y)
+
+    schema = tacit.Schema(
+        {"x": tacit.Number(-1, 1), "y": tacit.Number(-8, 8)}, person="who", most_rows=6
+    )
+    model = tacit.plan(mixed, schema, budget=tacit.Budget(1, 1e-6)).model
+
+    def exact(vector, x, y):
+        tau, sigma = jnp.exp(vector[:2])
+        spread = tau**2 * jnp.ones((6, 6)) + sigma**2 * jnp.eye(6)
+        mean = vector[2] * x
+        return dist.MultivariateNormal(mean, spread).log_prob(y)
+
+    rng = np.random.default_rng(0)
+    for noise in (0.05, 0.3, 1.0):
+        x = rng.uniform(-1, 1, 6).astype(np.float32)
+        y = (x + 1.5 + noise * rng.normal(size=6)).astype(np.float32)
+        vector = jnp.array([0.0, np.log(noise), 1.0])
+
+        def ours(vector, x=x, y=y):
+            rows = {"x": jnp.asarray(x), "y": jnp.asarray(y)}
+            return model.unit_density(vector, rows, jnp.ones(6, bool), model.constants)
+
+        found, slope = jax.jit(jax.value_and_grad(ours))(vector)
+        value, truth = jax.value_and_grad(exact)(vector, x, y)
+        assert found == pytest.approx(float(value), abs=1e-3)
+        assert np.asarray(slope) == pytest.approx(np.asarray(truth), rel=2e-3, abs=2e-3)

@@ -196,7 +196,7 @@ class Ledger:
         if not fits:
             raise BudgetError(
                 f"The run asks for {budget}, and {self._left(connection)} is left of "
-                f"{self.total}. Nothing was read and nothing charged. Ask for less, or stop here."
+                f"{self.total}. Nothing was released and nothing charged. Ask for less, or stop here."
             )
 
     def _sums(self, connection: sa.Connection) -> tuple[float, float, float]:

@@ -14,8 +14,8 @@ def person_codes(cells: Cells) -> NDArray[np.float64]:
 
     Identifiers are the same if their text is: 7, 7.0 and "7" are one person, "07" is another.
     Other hashable objects go by equality. A missing identifier, or one that is not even equal
-    to itself or cannot be hashed, makes a row a person of its own. The numbers are as private
-    as the identifiers: they serve to group rows and go no further.
+    to itself or cannot be hashed, is NaN: whose row it is, is not known, and it is left out. The
+    numbers are as private as the identifiers: they serve to group rows and go no further.
     """
     values = cells.values
     if values.dtype.kind == "O":

@@ -34,7 +34,8 @@ class Schema:
     not because the oldest participant is 100.
 
     ``person`` names the column that says whose row it is, and ``most_rows`` how many rows of
-    a person are used at most. What is protected is then a person; without them, a row.
+    a person are used at most. What is protected is then a person; without them, a row. Rows
+    without a person are left out: many of them could be one person's.
 
     >>> import tacit
     >>> schema = tacit.Schema(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -34,6 +34,7 @@ class Found:
     chain: bool = False
 
 
+@runtime_checkable
 class Method(Protocol):
     """Settings of an algorithm, all public, and what it does with a model and a gate."""
 
@@ -97,3 +98,14 @@ def noisy_gradient(
         return gradient(density, *given[:-1])
 
     return release.noisy_sum(per_row, given)
+
+
+def seed_of(key: jax.Array) -> list[int]:
+    """What a key of JAX is made of."""
+    words: list[int] = np.asarray(jax.random.key_data(key)).tolist()
+    return words
+
+
+def normals(seed: Sequence[int], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Draws of the model, which protect nobody; on the host, where they need no threads."""
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)

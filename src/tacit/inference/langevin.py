@@ -21,10 +21,11 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found, Progress, noisy_gradient
+from tacit.inference.base import Found, Progress, noisy_gradient, normals, seed_of
 from tacit.inference.convergence import settled_from
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
+from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, NoisySums, Release, check, run
 
 # Step sizes of a schedule are held for so many steps at least: each has a price of its own.
@@ -148,12 +149,15 @@ class Langevin:
         """One chain for each gate."""
         states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(gates)), _start(model))
         sizes, missing = zip(*(self.sizes(gate.plan) for gate in gates), strict=True)
-        stacked = jnp.stack(keys)
+        seeds = [seed_of(key) for key in keys]
 
         def inputs(first: int, steps: int) -> Any:
-            noise = _normals(stacked, np.uint32(first), (steps, model.dimension))
+            blocks = [normals([*seed, first], (steps, model.dimension)) for seed in seeds]
             part = slice(first, first + steps)
-            return noise, *(np.stack(each, axis=1)[part] for each in (sizes, missing))
+            return tuple(
+                side_by_side(each)
+                for each in (blocks, [s[part] for s in sizes], [m[part] for m in missing])
+            )
 
         _, trace = run(gates, _step(self, model), states, inputs, progress=progress)
         return [self._found(model, np.asarray(trace[:, i])) for i in range(len(gates))]
@@ -193,14 +197,6 @@ def _step(method: Langevin, model: AnyModel) -> Callable[[Any, Any, Release], tu
         return (theta, constants), theta
 
     return step
-
-
-@partial(jax.jit, static_argnames="shape")
-def _normals(keys: jax.Array, first: Any, shape: tuple[int, ...]) -> jax.Array:
-    def of(key: jax.Array) -> jax.Array:
-        return jax.random.normal(jax.random.fold_in(key, first), shape)
-
-    return jax.vmap(of, out_axes=1)(keys)
 
 
 @partial(jax.jit, static_argnames="model")

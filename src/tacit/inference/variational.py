@@ -20,11 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found, Progress, noisy_gradient
+from tacit.inference.base import Found, Progress, noisy_gradient, normals, seed_of
 from tacit.inference.convergence import settled_from
 from tacit.inference.guides import Guide, MeanField, flat_size
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
+from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, NoisySums, Release, check, run
 
 _DRAWS = 1000
@@ -207,29 +208,20 @@ def fit_guides(
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
     draws = method.num_draws, method.family.noise_size(model.dimension)
 
-    stacked = jnp.stack(keys)
+    seeds = [seed_of(key) for key in keys]
 
     def inputs(first: int, steps: int) -> Any:
         resets = np.zeros((steps, len(gates)), np.bool_)
         if method.reset_every is not None:
             resets[:] = ((first + np.arange(steps)) % method.reset_every == 0)[:, None]
-        return _normals(stacked, np.uint32(first), (steps, *draws)), resets
+        blocks = [normals([*seed, first], (steps, *draws)) for seed in seeds]
+        return side_by_side(blocks), resets
 
     _, trace = run(gates, _step(method, model), states, inputs, progress=progress)
     return [
         _finish(method, jax.tree.map(lambda leaf, i=i: leaf[:, i], trace))
         for i in range(len(gates))
     ]
-
-
-@partial(jax.jit, static_argnames="shape")
-def _normals(keys: jax.Array, first: Any, shape: tuple[int, ...]) -> jax.Array:
-    """Draws of the model for a block of steps, a stream for each key."""
-
-    def of(key: jax.Array) -> jax.Array:
-        return jax.random.normal(jax.random.fold_in(key, first), shape)
-
-    return jax.vmap(of, out_axes=1)(keys)
 
 
 @lru_cache(maxsize=32)

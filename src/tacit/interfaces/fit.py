@@ -1,7 +1,7 @@
 """Fitting: the straight line from a model, rows and a budget to a posterior.
 
-Plan (public numbers only), calibrate, charge the ledger, open the gate, run, wrap up. The
-ledger is charged in full before a row is read.
+Plan (public numbers only), calibrate, encode the rows, charge the ledger, open the gate, run,
+wrap up. The ledger is charged in full before anything is computed from rows that could leave.
 """
 
 import sys
@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tacit import _validate
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.data.schema import Schema
@@ -64,7 +65,8 @@ def fit(
         raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
     else:
         plan = make_plan(model, schema, budget=budget, method=method)
-    return _fit([plan], [_rows(plan, data)], ledger, [seed], progress)[0]
+    rows = _rows(plan.model, plan.schema, data)
+    return _fit([plan], [rows], ledger, [seed], progress)[0]
 
 
 def fit_many(
@@ -98,8 +100,10 @@ def fit_without_privacy(
     seed: int = 0,
 ) -> Posterior:
     """The same fit without noise, for comparison only. Its result says that it is not private."""
+    if isinstance(model, Plan):
+        model, schema, method = model.model, model.schema, method or model.method
     method, adapted = method or Variational(), as_model(model, schema)
-    rows = data if schema is None else rows_of(adapted, schema, data)
+    rows = _rows(adapted, schema, data)
     source, release = Randomness(seed), method.without_noise(adapted)
     refuse_early(adapted, method, rows, release)
     statement = PrivacyStatement(
@@ -114,10 +118,10 @@ def fit_without_privacy(
     return _run(adapted, schema, method, [gate], [source], [statement], progress=False)[0]
 
 
-def _rows(plan: Plan, data: Any) -> Rows:
-    if plan.schema is not None and not isinstance(data, Rows):
-        return rows_of(plan.model, plan.schema, data)
-    if not isinstance(data, Rows) or plan.schema is not None:
+def _rows(model: AnyModel, schema: Schema | None, data: Any) -> Rows:
+    if schema is not None and not isinstance(data, Rows):
+        return rows_of(model, schema, data)
+    if not isinstance(data, Rows) or schema is not None:
         raise InvalidArgument(
             "Pass a data frame or a mapping of arrays with a schema, or Rows without one."
         )
@@ -132,9 +136,14 @@ def _fit(
     progress: bool,
 ) -> list[Posterior]:
     """Charges, then runs: all plans have one model, schema and method."""
+    for seed in seeds:
+        if seed is not None:
+            _validate.count("seed", seed, least=0)
     sources = [Randomness(seed) for seed in seeds]
     gates = [Gate(r, p.release, s) for r, p, s in zip(rows, plans, sources, strict=True)]
     if ledger is not None:
+        if not isinstance(ledger, Ledger):
+            raise InvalidArgument("ledger must be a tacit.Ledger(path, total=...).")
         for each in rows:
             if each.unit != ledger.unit:
                 raise BudgetError(

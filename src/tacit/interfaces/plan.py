@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.accounting import PLD, Adjacency, Budget
 from tacit.data.columns import Category, Count, Kind
@@ -55,18 +56,11 @@ class Plan:
     @cached_property
     def made_up_gradients(self) -> tuple[float, float] | None:
         """On made-up rows, at the start: the median gradient in clips, and the share clipped."""
-        if self.schema is None or self.model.whole_units:
+        if self.schema is None:
             return None
-        rows = self.schema.made_up(_TRIED, names=columns_of(self.model, self.schema))
-        theta = 0.1 * jax.random.normal(jax.random.key(0), (self.model.dimension,))
-
-        def length(row: Any) -> jax.Array:
-            gradient = jax.grad(self.model.row_density)(theta, row, self.model.constants)
-            return jnp.asarray(jnp.linalg.norm(gradient))
-
-        lengths = np.asarray(jax.jit(jax.vmap(length))(rows)) / self.release.clip
+        lengths = _gradients(self.model, self.schema) / self.release.clip
         usable = lengths[np.isfinite(lengths)]
-        return (float(np.median(usable)), float(np.mean(usable > 1))) if len(usable) else None
+        return float(np.median(usable)), float(np.mean(usable > 1))
 
     def seconds(self, rows: int) -> float:
         """About how long the fit takes on so many units, by trying it on made-up ones."""
@@ -93,6 +87,10 @@ class Plan:
             method.run(self.model, [gate], [jax.random.key(0)])
             taken.append(time.perf_counter() - began)
         return min(taken[1:]) / _TIMED_STEPS
+
+    def __repr__(self) -> str:
+        cost = f"epsilon {self.budget.epsilon:g} at delta {self.budget.delta:g}"
+        return f"Plan({cost}, {self.release.num_steps} steps; print it for the whole)"
 
     def __str__(self) -> str:
         release = self.release
@@ -135,6 +133,25 @@ class Plan:
         return [*lines, self.budget.explain()]
 
 
+def _gradients(model: AnyModel, schema: Schema) -> NDArray[np.floating]:
+    """Lengths of gradients at the start, each of a made-up unit with one row."""
+    rows = schema.made_up(_TRIED, names=columns_of(model, schema))
+    theta = 0.1 * jax.random.normal(jax.random.key(0), (model.dimension,))
+
+    @jax.jit
+    @jax.vmap
+    def length(row: Any) -> jax.Array:
+        def density(theta: jax.Array) -> jax.Array:
+            if not model.whole_units:
+                return model.row_density(theta, row, model.constants)
+            alone = jax.tree.map(lambda leaf: leaf[None], row)
+            return model.unit_density(theta, alone, jnp.ones(1, jnp.bool_), model.constants)
+
+        return jnp.asarray(jnp.linalg.norm(jax.grad(density)(theta)))
+
+    return np.asarray(length(rows))
+
+
 def _noise(release: NoisySums) -> str:
     return ", then ".join(f"{scale:.4g}" for scale, _ in release.phases)
 
@@ -154,6 +171,11 @@ def plan(
     if not isinstance(schema, Schema):
         raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
     adapted = as_model(model, schema)
+    if not np.isfinite(_gradients(adapted, schema)).any():
+        raise InvalidArgument(
+            "On made-up rows within the bounds the likelihood has no finite gradient, so that no "
+            "row would count; check the bounds, and what the model does with them."
+        )
     return planned(adapted, schema, _blank_rows(adapted, schema, 1), budget, method)
 
 
@@ -168,6 +190,8 @@ def planned(
     if not isinstance(budget, Budget):
         raise InvalidArgument("budget must be a tacit.Budget(epsilon, delta).")
     method = method or Variational()
+    if isinstance(method, type) or not isinstance(method, Method):
+        raise InvalidArgument("method must be settings such as tacit.Variational(num_steps=1000).")
     release = method.calibrated(model, budget)
     refuse_early(model, method, blank, release)
     return Plan(
@@ -177,6 +201,8 @@ def planned(
 
 def as_model(model: Any, schema: Schema | None) -> AnyModel:
     """The model in the form that inference takes."""
+    if schema is not None and not isinstance(schema, Schema):
+        raise InvalidArgument("schema must be a tacit.Schema: the public facts about the columns.")
     if isinstance(model, Model):
         return model
     from tacit.models.adapt import from_numpyro
@@ -185,7 +211,9 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
 
     if isinstance(model, NumPyroModel):
         return model
-    described = model if isinstance(model, NumPyro) else NumPyro(function=model)
+    described = model if isinstance(model, NumPyro) else NumPyro(model)
+    if isinstance(described.function, jax.stages.Wrapped):  # jax.jit would hide what it samples
+        described = replace(described, function=described.function.__wrapped__)  # type: ignore[attr-defined]
     if not callable(described.function):
         raise InvalidArgument(
             f"model must be a NumPyro function or a tacit.Model; got {type(model).__name__}."

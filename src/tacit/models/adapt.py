@@ -15,7 +15,7 @@ import numpy as np
 from numpyro.distributions import biject_to
 
 from tacit.errors import InvalidArgument, TacitError
-from tacit.models.effects import Effect, effect, grid
+from tacit.models.effects import Effect, effect, points_of
 from tacit.models.numpyro import NumPyro, NumPyroModel, layout, unconstrained_shape
 from tacit.models.sites import Message, Run, Site
 
@@ -29,6 +29,8 @@ def from_numpyro(described: NumPyro, made_up: MadeUp, person: str | None = None)
     ``made_up`` gives the columns that exist, with made-up values; ``person`` is the column
     that says whose a row is.
     """
+    if isinstance(described.integrate, str):
+        raise InvalidArgument("integrate must be a list of names of latents.")
     columns = tuple(made_up(1, 0))
     used, person_column = _arguments(described, columns, person)
     draft = _Draft(described, used, person_column, made_up)
@@ -58,7 +60,7 @@ def from_numpyro(described: NumPyro, made_up: MadeUp, person: str | None = None)
     )
     for effects in (row_effects, person_effects):
         if effects:
-            grid(effects, described.nodes)  # refuses a grid that is too large
+            points_of(effects, described.nodes)  # refuses too many
     return model
 
 
@@ -288,6 +290,12 @@ def _sorted(
             )
         else:
             parameters[site.name] = unconstrained_shape(fn)
+    for name in described.integrate:
+        if name not in {each.name for each in of_rows}:
+            raise InvalidArgument(
+                f"integrate has {name!r}, which is no latent inside the plate over rows; leave it "
+                "out."
+            )
     if not parameters:
         raise InvalidArgument("The model has no parameter outside the plate over rows.")
     return parameters, tuple(of_rows), tuple(of_people)

@@ -2,27 +2,28 @@
 
 Each such latent takes axes of a grid. A discrete one takes an axis with an entry for each of
 its values, weighted by their probabilities. A continuous one takes an axis for each of its
-numbers: standard normal deviates at evenly spaced nodes, turned into draws of the effect, so
-that the weights are those of the normal distribution and never depend on data. Even spacing is
-the rule for smooth integrands that vanish at both ends (Trefethen and Weideman 2014); nodes of
-Gauss and Hermite lie apart further in the middle, where a person with many rows has all her mass.
+numbers, which are standard normal deviates turned into draws of the effect. Over these the
+integral is by evenly spaced nodes around the largest contribution, as wide as its curvature
+says (adaptive quadrature): where that is depends on the row or person, and on no other.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
 from numpy.typing import NDArray
 from numpyro import distributions as dist
 
 from tacit.errors import InvalidArgument
 
-# Points of a grid, by default and at most.
-_USUAL_POINTS, _MOST_POINTS, _MOST_NODES = 1024, 4096, 64
+# Points of a grid, by default and at most; nodes of an axis, by default at most and at least.
+_USUAL_POINTS, _MOST_POINTS, _MOST_NODES, _FEWEST_NODES = 1024, 4096, 32, 7
+_NEWTON_STEPS = 8
 _WRAPPERS = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
 
 
@@ -84,42 +85,107 @@ def from_normal(fn: Any, normal: jax.Array) -> jax.Array:
         ) from None
 
 
-def grid(
-    effects: Sequence[Effect], nodes: int | None
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """All combinations of the effects' axes, and the logarithms of their weights.
+def points_of(effects: Sequence[Effect], nodes: int | None) -> tuple[Any, Any]:
+    """Combinations of the discrete effects' values, and of nodes of the others.
 
-    A discrete axis has weight one: its probabilities come from the model.
+    Refuses more than can be afforded.
     """
-    normal_axes = sum(each.size for each in effects if each.values is None)
+    axes = sum(each.size for each in effects if each.values is None)
     listed = math.prod(each.values or 1 for each in effects)
     if nodes is None:
         room = max(_USUAL_POINTS / listed, 1.0)
-        nodes = min(int(room ** (1 / normal_axes) + 1e-9), _MOST_NODES) if normal_axes else 1
-    if nodes < 5 <= 5 * normal_axes or listed * nodes**normal_axes > _MOST_POINTS:
+        nodes = min(int(room ** (1 / axes) + 1e-9), _MOST_NODES) if axes else 1
+    if (axes and nodes < _FEWEST_NODES) or listed * nodes**axes > _MOST_POINTS:
         raise InvalidArgument(
-            f"Integrating out {', '.join(each.name for each in effects)} takes a grid of too many "
-            "points; use fewer effects, or write the integral into the model."
+            f"Integrating out {', '.join(each.name for each in effects)} takes too few nodes or "
+            "too many points; use fewer effects, or write the integral into the model."
         )
-    normals, weights = _normal_nodes(nodes)
-    axes: list[Any] = []
-    log_weights: list[Any] = []
-    for each in effects:
-        if each.values is not None:
-            axes.append(np.arange(each.values))
-            log_weights.append(np.zeros(each.values))
-        else:
-            axes += [normals] * each.size
-            log_weights += [weights] * each.size
-    points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
-    total = sum(axis.ravel() for axis in np.meshgrid(*log_weights, indexing="ij"))
-    return points.astype(np.float32), np.asarray(total, dtype=np.float32)
+    values = [np.arange(each.values) for each in effects if each.values is not None]
+    return _combined(values), _combined([_spaced(nodes)] * axes)
 
 
-def _normal_nodes(count: int) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Evenly spaced deviates and the logarithms of their weights."""
-    # What is cut off, exp(-reach^2 / 2), is what the spacing costs, exp(-2 pi^2 / spacing^2).
-    reach = min(math.sqrt(math.pi * max(count - 1, 0)), 6.0)
-    normals = np.linspace(-reach, reach, count)
-    logs = -(normals**2) / 2
-    return normals, logs - np.log(np.exp(logs).sum())
+def _combined(axes: Sequence[Any]) -> NDArray[np.float32]:
+    """All combinations, [combinations, axes]; a single empty one if there are no axes."""
+    if not axes:
+        return np.zeros((1, 0), np.float32)
+    grids = np.meshgrid(*axes, indexing="ij")
+    return np.stack([each.ravel() for each in grids], axis=1).astype(np.float32)
+
+
+def _spaced(count: int) -> NDArray[np.floating]:
+    """Evenly spaced deviates: the rule for smooth integrands that vanish at both ends.
+
+    What is cut off, exp(-reach^2 / 2), is what the spacing costs, exp(-2 pi^2 / spacing^2)
+    (Trefethen and Weideman 2014).
+    """
+    reach = min(math.sqrt(math.pi * (count - 1)), 6.0)
+    return np.linspace(-reach, reach, count)
+
+
+def integrated(
+    log_density: Callable[[jax.Array], jax.Array], effects: Sequence[Effect], nodes: int | None
+) -> jax.Array:
+    """The logarithm of a density with its effects summed and integrated out.
+
+    ``log_density`` takes a point of the effects' axes, in their order, and includes the
+    probabilities of discrete effects; the normal density of the other axes is added here.
+    """
+    listed, deviates = points_of(effects, nodes)
+    order = _order(effects)
+
+    def given(values: jax.Array) -> jax.Array:
+        def joint(normal: jax.Array) -> jax.Array:
+            point = jnp.concatenate([values, normal])[order]
+            return log_density(point) - 0.5 * jnp.sum(normal**2)
+
+        size = deviates.shape[1]
+        if size == 0:
+            return joint(jnp.zeros(0))
+        centre, stretch = _peak(joint, size)
+        terms = jax.vmap(lambda each: joint(centre + stretch @ each))(jnp.asarray(deviates))
+        spacing = size * math.log((deviates[-1, -1] - deviates[0, -1]) / (_count(deviates) - 1))
+        volume = jnp.log(jnp.abs(jnp.diag(stretch))).sum() + spacing
+        found: jax.Array = logsumexp(terms) + volume - 0.5 * size * math.log(2 * math.pi)
+        return found
+
+    total: jax.Array = logsumexp(jax.vmap(given)(jnp.asarray(listed)))
+    return total
+
+
+def _count(deviates: NDArray[np.float32]) -> int:
+    return len(np.unique(deviates[:, -1]))
+
+
+def _order(effects: Sequence[Effect]) -> NDArray[np.int32]:
+    """Where each axis of a point is among the values of discrete effects, then the deviates."""
+    kinds = [each.values is None for each in effects for _ in range(each.size)]
+    values, deviates = iter(range(len(kinds))), iter(range(kinds.count(False), len(kinds)))
+    return np.array([next(deviates if normal else values) for normal in kinds], np.int32)
+
+
+def _peak(joint: Callable[[jax.Array], jax.Array], size: int) -> tuple[jax.Array, jax.Array]:
+    """Where a log density is largest, and a matrix that makes it round there.
+
+    By Newton's steps, none longer than two and none uphill in curvature. Where the nodes lie
+    is no part of the derivative with respect to parameters.
+    """
+
+    def curvature(normal: jax.Array) -> jax.Array:
+        matrix = -jax.hessian(joint)(normal)
+        matrix = jnp.where(jnp.isfinite(matrix).all(), matrix, jnp.eye(size))
+        # At least a quarter in every direction, by a bound on the smallest eigenvalue.
+        sides = jnp.abs(matrix).sum(axis=1) - jnp.abs(jnp.diag(matrix))
+        lowest = jnp.min(jnp.diag(matrix) - sides)
+        return matrix + jnp.maximum(0.25 - lowest, 0.0) * jnp.eye(size)
+
+    def improve(_: Any, normal: jax.Array) -> jax.Array:
+        slope = jax.grad(joint)(normal)
+        slope = jnp.where(jnp.isfinite(slope).all(), slope, 0.0)
+        step = jnp.linalg.solve(curvature(normal), slope)
+        step = step / jnp.maximum(jnp.linalg.norm(step) / 2, 1.0)
+        return jnp.asarray(jax.lax.stop_gradient(normal + step))
+
+    centre = jax.lax.fori_loop(0, _NEWTON_STEPS, improve, jnp.zeros(size))
+    lower = jnp.linalg.cholesky(curvature(centre))
+    stretch = jax.scipy.linalg.solve_triangular(lower, jnp.eye(size), lower=True).T
+    return centre, jax.lax.stop_gradient(stretch)

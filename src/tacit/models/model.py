@@ -205,7 +205,7 @@ class Model:
         vector = jnp.zeros(self.dimension)
         for name, parameter, start, stop in self._layout:
             if name in values:
-                value = jnp.broadcast_to(jnp.asarray(values[name], jnp.float32), parameter.shape)
+                value = shaped_start(name, values[name], parameter.shape)
                 vector = vector.at[start:stop].set(parameter.support.inverse(value))
         return finite_start(vector)
 
@@ -258,6 +258,14 @@ def refuse_strangers(values: Mapping[str, Any], names: Iterable[str]) -> None:
             raise InvalidArgument(
                 f"start has {name!r}, which is no parameter; the parameters are {', '.join(names)}."
             )
+
+
+def shaped_start(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
+    """Starting values have the shape of their parameter, or one that fills it."""
+    try:
+        return jnp.broadcast_to(jnp.asarray(value, jnp.float32), shape)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"start[{name!r}] must be numbers of shape {shape}.") from error
 
 
 def finite_start(vector: jax.Array) -> jax.Array:

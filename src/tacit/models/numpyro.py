@@ -7,7 +7,7 @@ rows only, that this is also what the model means when it is given many rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, NamedTuple
@@ -15,18 +15,17 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
-from tacit.models.effects import Effect, grid
-from tacit.models.model import Parameters, Row, finite_start, refuse_strangers
+from tacit.models.effects import Effect, integrated
+from tacit.models.model import Parameters, Row, finite_start, refuse_strangers, shaped_start
 from tacit.models.sites import Latent, Message, Run, Site
 
 Columns = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NumPyro:
     """A NumPyro model, with what Tacit cannot see from its code.
 
@@ -38,6 +37,7 @@ class NumPyro:
     """
 
     function: Callable[..., Any]
+    _: KW_ONLY
     constants: Mapping[str, Any] = field(default_factory=dict)
     row_plate: str | None = None
     person_plate: str | None = None
@@ -202,11 +202,7 @@ class NumPyroModel:
             latent = self.with_effects(self.unconstrained(vector, []), points)
             return self.row_terms(self.run(columns, constants, latent)).sum()
 
-        if not self.row_effects:
-            return at(None)
-        points, log_weights = grid(self.row_effects, self.nodes)
-        total: jax.Array = logsumexp(jax.vmap(at)(jnp.asarray(points)) + log_weights)
-        return total
+        return integrated(at, self.row_effects, self.nodes) if self.row_effects else at(None)
 
     def row_terms(self, sites: Mapping[str, Site]) -> jax.Array:
         """What each row adds: its observations, and the probabilities of its discrete effects."""
@@ -235,9 +231,7 @@ class NumPyroModel:
             terms = jax.vmap(lambda row: self._row_term(vector, row, constants, point))(safe)
             return jnp.where(present, terms, 0.0).sum() + self._listed(vector, constants, point)
 
-        points, log_weights = grid(self.person_effects, self.nodes)
-        total: jax.Array = logsumexp(jax.vmap(at)(jnp.asarray(points)) + log_weights)
-        return total
+        return integrated(at, self.person_effects, self.nodes)
 
     def _listed(self, vector: jax.Array, constants: Any, point: jax.Array) -> jax.Array:
         """Log-probability of the person's discrete effects at a point."""
@@ -271,7 +265,7 @@ class NumPyroModel:
 
         def observe(message: Message) -> jax.Array:
             value = _drawn(message, fresh())
-            found[message["name"]] = value, _mean(message["fn"], value), _logit(message["fn"])
+            found[message["name"]] = value, _mean(message["fn"]), _logit(message["fn"])
             return value
 
         sites = self.run(self.alone(row), constants, latent, observe=observe)
@@ -294,7 +288,7 @@ class NumPyroModel:
             place = self.places[name]
             if name not in values:
                 return jnp.asarray(transform(jnp.zeros(place.shape)))
-            value = jnp.broadcast_to(jnp.asarray(values[name], jnp.float32), message["fn"].shape())
+            value = shaped_start(name, values[name], message["fn"].shape())
             flat = finite_start(jnp.ravel(transform.inv(value)))
             vector[place.start : place.stop] = flat
             return value
@@ -321,34 +315,44 @@ def _drawn(message: Message, key: jax.Array) -> jax.Array:
 
 
 class Prediction(NamedTuple):
-    """Of one observed site: a draw, the distribution's mean, and its logit if it is a yes or no."""
+    """Of one observed site: a draw, the distribution's mean, and its logit if it is a yes or no.
+
+    The mean of a category is the probabilities of all levels.
+    """
 
     draw: jax.Array
-    mean: jax.Array
+    mean: jax.Array | None
     logit: jax.Array | None
 
 
+def _bare(fn: Any) -> Any:
+    while isinstance(fn, dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution):
+        fn = fn.base_dist
+    return fn
+
+
 def _logit(fn: Any) -> jax.Array | None:
-    base = fn
-    while isinstance(base, dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution):
-        base = base.base_dist
+    base = _bare(fn)
     if not isinstance(base, dist.BernoulliLogits | dist.BernoulliProbs):
         return None
     return jnp.broadcast_to(base.logits, fn.shape())
 
 
-def _mean(fn: Any, like: jax.Array) -> jax.Array:
+def _mean(fn: Any) -> jax.Array | None:
+    base = _bare(fn)
+    if isinstance(base, dist.CategoricalLogits | dist.CategoricalProbs):
+        return jnp.broadcast_to(base.probs, (*fn.shape(), base.probs.shape[-1]))
     try:
-        return jnp.broadcast_to(fn.mean, jnp.shape(like)).astype(jnp.float32)
+        return jnp.broadcast_to(fn.mean, fn.shape()).astype(jnp.float32)
     except NotImplementedError:
-        return jnp.full(jnp.shape(like), jnp.nan)
+        return None
 
 
 def _without(site: Site, lengths: Mapping[str, int], value: Any) -> jax.Array:
     """A value without the axes of the one row and person it is for."""
     array = jnp.asarray(value)
     assert site.distribution is not None
-    batch = array.ndim - len(site.distribution.event_shape)
+    batch = len(site.distribution.batch_shape)
     axes = tuple(batch + dim for name, dim in site.plates.items() if name in lengths)
     return jnp.squeeze(array, axis=axes)
 

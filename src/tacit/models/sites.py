@@ -102,6 +102,10 @@ class Run(Messenger):  # type: ignore[misc]
         """Notes what a statement came to."""
         if msg["type"] not in ("sample", "deterministic"):
             return
+        if msg["name"] in self.sites:
+            raise InvalidArgument(
+                f"The model has two sites called {msg['name']!r}; give each a name of its own."
+            )
         plates = {frame.name: frame.dim for frame in msg["cond_indep_stack"]}
         self.sites[msg["name"]] = Site(
             name=msg["name"],

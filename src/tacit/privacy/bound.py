@@ -82,14 +82,14 @@ def add_up(
     """The sum of the units present, plus noise, as integers; then back to real numbers.
 
     Integers wrap around rather than round: that, like the final scaling, is a function of
-    (sum + noise) alone. Noise for a wide lattice comes in two parts of 31 bits. [bound-sum]
+    (sum + noise) alone. Noise for a wide lattice comes as halves of 64 bits. [bound-sum]
     """
     kept = jnp.where(present[:, None], units, 0)
     if not lattice.wide:
         return (kept.sum(axis=0, dtype=jnp.int32) + noise).astype(jnp.float32) * grid
     with jax.enable_x64(True):
-        high, low = noise.astype(jnp.int64)
-        total = _exact_sum(kept, lattice.points) + high * 2**31 + low
+        whole = jax.lax.bitcast_convert_type(noise.reshape(-1, 2), jnp.int64)
+        total = _exact_sum(kept, lattice.points) + whole
         real: jax.Array = total.astype(jnp.float64) * grid.astype(jnp.float64)
         return real.astype(jnp.float32)
 

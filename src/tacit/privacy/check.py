@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
 from contextlib import suppress
 from functools import partial
+from logging import Logger
 from numbers import Number
-from sys import stdlib_module_names
+from sys import modules, stdlib_module_names
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -210,8 +211,9 @@ class _Search:
         self._seen: dict[int, Any] = {}
 
     def visit(self, name: str, value: Any) -> None:
-        if id(value) in self._seen or isinstance(value, jax.core.Tracer):
-            return  # a tracer is a value of the step itself, which the walk follows
+        # A tracer is a value of the step itself, which the walk follows; a logger only takes.
+        if id(value) in self._seen or isinstance(value, jax.core.Tracer | Logger):
+            return
         self._seen[id(value)] = value
         if _is_array(value) or _numbers(value) > _LONG:
             raise BoundaryError(
@@ -249,7 +251,7 @@ def _is_array(value: Any) -> bool:
         return False
     holds = isinstance(value, np.ndarray | jax.Array | array | memoryview)
     text = isinstance(value, bytes | bytearray) and len(value) > _LONG
-    return holds or text or any(hasattr(value, each) for each in _TABLES)
+    return holds or text or any(hasattr(type(value), each) for each in _TABLES)
 
 
 def _numbers(value: Any, depth: int = 4) -> int:
@@ -285,14 +287,14 @@ def _mentioned(name: str, value: Any, names: set[str]) -> Iterator[tuple[str, An
     """A value; of a module, what the function may take from it."""
     if not isinstance(value, ModuleType):
         yield name, value
-    elif not _is_library(value.__name__):
+    elif not (_is_library(value.__name__) or _is_installed(value.__name__)):
         for key in names & vars(value).keys():
             yield from _mentioned(f"{name}.{key}", vars(value)[key], names)
 
 
 def _of_class(name: str, kind: type) -> Iterator[tuple[str, Any]]:
     for each in kind.__mro__:
-        if not _is_library(each.__module__):
+        if not (_is_library(each.__module__) or _is_installed(each.__module__)):
             for key, inner in vars(each).items():
                 if key not in ("__dict__", "__weakref__", "__doc__"):
                     yield f"{name}.{key}", inner
@@ -315,6 +317,12 @@ def _of_object(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _is_library(module: str | None) -> bool:
     return (module or "").split(".")[0] in _LIBRARIES
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a module is of a package that pip put here: tables in it are its own."""
+    file = getattr(modules.get(module), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
 
 
 def _names(code: CodeType) -> Iterator[str]:

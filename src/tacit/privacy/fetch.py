@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Bytes of batches fetched together: what stays in a core's cache until it is used.
-_FETCH = 2**20
-
 
 def take(fields: Any, indices: jax.Array) -> Any:
     """The units at these places."""
-    return jax.tree.map(lambda leaf: leaf.at[indices].get(mode="promise_in_bounds"), fields)
+
+    def of(leaf: jax.Array) -> jax.Array:
+        return leaf.at[indices].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+    return jax.tree.map(of, fields)
 
 
 def scan(
@@ -23,25 +24,29 @@ def scan(
     states: Any,
     xs: tuple[Any, ...],
 ) -> tuple[Any, Any]:
-    """Steps in turn, whose batches are fetched several at a time.
+    """Steps in turn, each with its batch in a buffer that has one place more: of zeros, for nobody.
 
-    A fetch is spread over threads however small it is, and a thread that was woken stays
-    awake for a while; so a fetch for every step would keep all of them busy waiting.
+    A fetch that stands alone is spread over threads however small it is, and a thread that was
+    woken stays awake for a while. One that writes into a part of something larger is not.
     """
-    steps = len(xs[0])
-    batch = jax.eval_shape(take, fields, xs[0][:1])
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(batch))
-    together = max(
-        n for n in range(1, steps + 1) if steps % n == 0 and n * size <= max(_FETCH, size)
-    )
+    width = xs[0].ndim - 2
 
-    def several(states: Any, x: Any) -> Any:
+    def room(leaf: Any) -> jax.Array:
+        return jnp.zeros([n + (axis == width) for axis, n in enumerate(leaf.shape)], leaf.dtype)
+
+    def fill(held: jax.Array, batch: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice(held, batch, [0] * held.ndim)
+
+    def following(carry: Any, x: Any) -> Any:
+        states, held = carry
         indices, *rest = x
-        return jax.lax.scan(advance, states, (take(fields, indices), *rest))
+        held = jax.tree.map(fill, held, take(fields, indices))
+        states, out = advance(states, (held, *rest))
+        return (states, held), out
 
-    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, together, *leaf.shape[1:]), xs)
-    states, out = jax.lax.scan(several, states, grouped)
-    return states, jax.tree.map(lambda leaf: leaf.reshape(steps, *leaf.shape[2:]), out)
+    held = jax.tree.map(room, jax.eval_shape(take, fields, xs[0][0]))
+    (states, _), out = jax.lax.scan(following, (states, held), xs)
+    return states, out
 
 
 def stack(leaves: Sequence[Any]) -> jax.Array:
@@ -58,3 +63,8 @@ def widen(values: Any, width: int) -> Any:
     if values.shape[1] == width:
         return values
     return np.pad(values, [(0, 0), (0, width - values.shape[1])])
+
+
+def side_by_side(values: Sequence[Any]) -> Any:
+    """What several gates get in the same steps; copied only if there are several."""
+    return values[0][:, None] if len(values) == 1 else np.stack(values, axis=1)

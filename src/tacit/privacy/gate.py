@@ -26,7 +26,7 @@ from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.bound import Lattice, add_up, on_lattice
 from tacit.privacy.check import captured, check_trace, refuse_captured
-from tacit.privacy.fetch import scan, stack, take, widen
+from tacit.privacy.fetch import scan, side_by_side, stack, take, widen
 from tacit.privacy.noise import Randomness, rounded_normals
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import poisson_batches, usual_capacity
@@ -243,10 +243,8 @@ class Gate:
                 drawn = rounded_normals(self._noise, std, inside * plan.dimension)
                 parts.append(drawn.reshape(inside, plan.dimension))
             begin += length
-        noise = np.concatenate(parts)
-        if not lattice.wide:
-            return noise.astype(np.int32)
-        return np.stack([noise >> 31, noise & (2**31 - 1)], axis=1).astype(np.int32)
+        noise = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return noise.view(np.int32) if lattice.wide else noise.astype(np.int32)
 
 
 def run(
@@ -290,9 +288,9 @@ def run(
             for gate, count in zip(gates, units, strict=True)
         ]
         width = max(batches.indices.shape[1] for batches in drawn)
-        noise = np.stack([gate._noise_block(start, steps) for gate in gates], axis=1)  # noqa: SLF001
-        indices = np.stack([widen(batches.indices, width) for batches in drawn], axis=1)
-        present = np.stack([widen(batches.present, width) for batches in drawn], axis=1)
+        noise = side_by_side([gate._noise_block(start, steps) for gate in gates])  # noqa: SLF001
+        indices = side_by_side([widen(batches.indices, width) for batches in drawn])
+        present = side_by_side([widen(batches.present, width + 1) for batches in drawn])
         states, out = chunk(
             stacked, clips, grids, states, (indices, present, noise, inputs(start, steps))
         )
@@ -312,7 +310,7 @@ def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
     made_up = {name: value[None] for name, value in gate._rows.made_up_unit().items()}  # noqa: SLF001
     present = gate._rows.made_up_presence()  # noqa: SLF001
     rows = (made_up, None if present is None else present[None])
-    noise = np.zeros((2, lattice.dimension) if lattice.wide else lattice.dimension, np.int32)
+    noise = np.zeros(lattice.dimension * (2 if lattice.wide else 1), np.int32)
     batch = _Batch(*rows, np.zeros(1, np.bool_), noise, np.float32(1), np.float32(1))
     refuse_captured(step)
     leaves, tree = jax.tree.flatten((state, example, batch))
@@ -411,7 +409,7 @@ def _compiled(
             with _allow_stacking():
                 return jax.vmap(body)(states, clips, grids, x)
 
-        return scan(advance, jax.vmap(take, in_axes=(0, 1), out_axes=1), fields, states, xs)
+        return scan(advance, jax.vmap(take), fields, states, xs)
 
     def single(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
         clip, grid, state = jax.tree.map(lambda leaf: leaf[0], (clips, grids, states))

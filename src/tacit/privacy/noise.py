@@ -8,6 +8,8 @@ when it is sure, and high-precision arithmetic decides otherwise (PROOFS.md, Lem
 import hashlib
 import os
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import mpmath
@@ -27,6 +29,9 @@ _FEW_BITS: Final = np.uint64(1) << np.uint64(53)
 # Relative error that a double-precision evaluation is trusted to stay within: SciPy states
 # 7.2e-16 for ndtri and a logarithm is within 2.3e-16, some four hundred times less.
 _TRUST: Final = 2.0**-42
+# Draws at a time: what several passes leave in a core's cache.
+_PIECE: Final = 2**14
+_ZEROS: Final = memoryview(bytes(8 * _PIECE))
 # mpmath's precision belongs to the process: one thread at a time.
 _PRECISION: Final = threading.Lock()
 
@@ -61,7 +66,8 @@ class Randomness:
                 "This randomness was made before the process forked: both copies would draw the "
                 "same noise. Open the gate in the process that runs it."
             )
-        return np.frombuffer(self._stream.update(bytes(8 * count)), dtype=np.uint64)
+        zeros = _ZEROS[: 8 * count] if count <= _PIECE else bytes(8 * count)
+        return np.frombuffer(self._stream.update(zeros), dtype=np.uint64)
 
     def __repr__(self) -> str:
         return "Randomness(seeded: not private)" if self.seeded else "Randomness()"
@@ -93,8 +99,21 @@ class _Uniforms:
         return mpmath.ldexp(mpmath.mpf(2 * numerator + 1), -size - 1)
 
 
+def _in_pieces(draw: Callable[[int], Floats], count: int) -> Integers:
+    """Many draws, a piece at a time."""
+    drawn = np.empty(count, np.int64)
+    for start in range(0, count, _PIECE):
+        piece = drawn[start : start + _PIECE]
+        piece[:] = draw(len(piece))
+    return drawn
+
+
 def rounded_normals(bits: Randomness, scale: float, count: int) -> Integers:
     """Integers distributed as round(scale Z), Z standard normal. [noise-round]"""
+    return _in_pieces(partial(_rounded_normals, bits, scale), count)
+
+
+def _rounded_normals(bits: Randomness, scale: float, count: int) -> Floats:
     words = bits.words(count)
     # The top bit is the sign; the rest is a number in (0, 1/2), the tail on that side.
     half = _Uniforms(words & ~_TOP, bits)
@@ -103,12 +122,13 @@ def rounded_normals(bits: Randomness, scale: float, count: int) -> Integers:
     whole = np.rint(value)
     doubt = _TRUST * (1 + scale + float(value.max(initial=0)))
     value -= whole
-    for i in np.flatnonzero(np.abs(value, out=value) >= 0.5 - doubt).tolist():
+    for i in np.flatnonzero(np.abs(value) >= 0.5 - doubt).tolist():
+        edge = float(np.floor(whole[i] + value[i])) + 0.5
         with _PRECISION, mpmath.workprec(400):
-            deviate = -mpmath.sqrt(2) * mpmath.erfinv(2 * half.exact(i) - 1)
-            whole[i] = int(mpmath.floor(scale * deviate + mpmath.mpf("0.5")))
-    signed: Integers = whole.astype(np.int64)
-    return np.negative(signed, out=signed, where=words < _TOP)
+            beyond = mpmath.erfc(edge / (mpmath.mpf(scale) * mpmath.sqrt(2))) / 2
+            whole[i] = edge + 0.5 if half.exact(i) < beyond else edge - 0.5
+    signed: Floats = np.copysign(whole, (~words).view(np.float64), out=whole)
+    return signed
 
 
 def geometric_gaps(bits: Randomness, rate: float, count: int) -> Integers:
@@ -116,6 +136,10 @@ def geometric_gaps(bits: Randomness, rate: float, count: int) -> Integers:
 
     floor(log U / log(1 - rate)) of a real uniform U. [sample-gaps]
     """
+    return _in_pieces(partial(_geometric_gaps, bits, rate), count)
+
+
+def _geometric_gaps(bits: Randomness, rate: float, count: int) -> Floats:
     uniform = _Uniforms(bits.words(count), bits)
     per_skip = -float(np.log1p(-rate))
     value = np.log(uniform.values)
@@ -130,5 +154,4 @@ def geometric_gaps(bits: Randomness, rate: float, count: int) -> Integers:
             exact = mpmath.log(uniform.exact(i)) / mpmath.log(1 - mpmath.mpf(rate))
             whole[i] = int(mpmath.floor(exact))
     # A gap longer than any data set means: nobody else.
-    gaps: Integers = np.minimum(whole, 2.0**61, out=whole).astype(np.int64)
-    return gaps
+    return np.minimum(whole, 2.0**61, out=whole)

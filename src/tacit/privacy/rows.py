@@ -1,15 +1,17 @@
 """The private data: units of privacy, each a row or all rows of a person."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
+
+_PAGE = 2**21  # a large one, of which few are needed to find a row
 
 
 class Rows:
@@ -38,14 +40,17 @@ class Rows:
         """Units of up to ``most_rows`` rows that share a value of ``person``.
 
         A person's rows beyond that number, in the order given, are left out: a rule that
-        looks at that person's rows only.
+        looks at that person's rows only. So are rows whose person is NaN: many of them could
+        be one person's.
         """
         fields, most = _columns(columns), _validate.count("most_rows", most_rows)
         ids = np.asarray(person)
         if ids.shape != (_length(fields),):
             raise InvalidArgument("person must name one person for each row.")
-        # A row without a person is a person of its own.
-        people, owner = np.unique(ids, return_inverse=True, equal_nan=False)
+        if ids.dtype.kind == "f":
+            known = ~np.isnan(ids)
+            ids, fields = ids[known], {name: values[known] for name, values in fields.items()}
+        people, owner = np.unique(ids, return_inverse=True)
         order = np.argsort(owner, kind="stable")
         starts = np.searchsorted(owner[order], np.arange(len(people)))
         place = np.arange(len(order)) - starts[owner[order]]
@@ -55,7 +60,7 @@ class Rows:
         present[where] = True
         units = {}
         for name, values in fields.items():
-            units[name] = np.zeros((len(people), most, *values.shape[1:]), dtype=values.dtype)
+            units[name] = _room((len(people), most, *values.shape[1:]), values.dtype)
             units[name][where] = values[order][kept]
         rows = cls(columns)
         rows._hold(units, present)
@@ -70,9 +75,9 @@ class Rows:
         """Columns and which of a unit's rows are real, for the gate only; never empty."""
 
         def padded(values: NDArray[np.generic]) -> jax.Array:
-            return jnp.asarray(
-                values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
-            )
+            some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
+            array: jax.Array = jax.device_put(some, may_alias=True)
+            return array
 
         if self._device is None:
             present = None if self._present is None else padded(self._present)
@@ -117,15 +122,30 @@ def _columns(columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]
 
 
 def _narrow(array: NDArray[Any]) -> NDArray[np.generic]:
-    """Floats to float32, where what is too large becomes infinite; integers to the nearest int32."""
+    """Floats to float32, where what is too large becomes infinite; integers to the nearest int32.
+
+    Always a copy: what a caller does to the array afterwards changes nothing here.
+    """
+    narrow = _room(array.shape, np.float32 if array.dtype.kind == "f" else np.int32)
     if array.dtype.kind == "f":
         with np.errstate(over="ignore", under="ignore"):
-            return array.astype(np.float32)
-    if array.dtype.itemsize < 4 or array.dtype == np.int32:
-        return array.astype(np.int32)
-    limits = np.iinfo(np.int32)
-    lowest = limits.min if array.dtype.kind == "i" else 0
-    return np.asarray(np.clip(array, lowest, limits.max), dtype=np.int32)
+            np.copyto(narrow, array, casting="same_kind")
+    elif array.dtype.itemsize < 4 or array.dtype == np.int32:
+        np.copyto(narrow, array)
+    else:
+        limits = np.iinfo(np.int32)
+        lowest = limits.min if array.dtype.kind == "i" else 0
+        np.clip(array, lowest, limits.max, out=narrow, casting="unsafe")
+    return narrow
+
+
+def _room(shape: tuple[int, ...], dtype: Any) -> NDArray[np.generic]:
+    """Zeros at the start of a page, for JAX to use in place rather than copy."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + _PAGE, np.uint8)
+    start = -memory.ctypes.data % _PAGE
+    room: NDArray[np.generic] = memory[start : start + size].view(dtype).reshape(shape)
+    return room
 
 
 def _length(fields: Mapping[str, NDArray[np.generic]]) -> int:

@@ -28,12 +28,14 @@ def poisson_batches(
         return Batches(everyone, np.full(everyone.shape, units > 0))
     taken = _taken(bits, rate, units * steps)
     starts = np.arange(steps + 1) * units
-    counts = np.diff(np.searchsorted(taken, starts))
+    firsts = np.searchsorted(taken, starts).astype(np.int32)
+    counts = np.diff(firsts)
     width = max(capacity, int(counts.max(initial=0)))
-    present = np.arange(width) < counts[:, None]
-    indices = np.zeros((steps, width), dtype=np.int32)
-    indices[present] = taken - np.repeat(starts[:-1], counts)
-    return Batches(indices, present)
+    taken -= np.repeat(starts[:-1], counts)
+    # A batch is padded with whoever comes next.
+    places = np.arange(width, dtype=np.int32)
+    indices = np.append(taken, 0).astype(np.int32).take(firsts[:-1, None] + places, mode="clip")
+    return Batches(indices, places < counts[:, None])
 
 
 def _taken(bits: Randomness, rate: float, length: int) -> Integers:
@@ -54,6 +56,6 @@ def _taken(bits: Randomness, rate: float, length: int) -> Integers:
 
 
 def usual_capacity(rate: float, units: int) -> int:
-    """A width that nearly every batch fits into, for speed only."""
+    """A width that nearly every batch fits into, for speed only; a place more makes it round."""
     mean = rate * units
-    return max(int(np.ceil((mean + 4.5 * mean**0.5 + 4) / 8) * 8), 8)
+    return int(np.ceil((mean + 4 * mean**0.5 + 4) / 8) * 8) - 1

@@ -126,8 +126,15 @@ class Posterior:
     @classmethod
     def load(cls, path: _PathLike, *, plan: Any = None) -> "Posterior":
         """The posterior that `save` wrote; with its plan it has a model, and can predict."""
-        known = {} if plan is None else {"model": plan.model, "schema": plan.schema}
-        return cls(**files.load(path), **known)
+        fields = files.load(path)
+        if plan is None:
+            return cls(**fields)
+        if tuple(fields["draws"]) != plan.model.names:
+            raise InvalidArgument(
+                f"The file has {', '.join(fields['draws'])}, but the plan's model has "
+                f"{', '.join(plan.model.names)}; pass the plan that was fitted."
+            )
+        return cls(**fields, model=plan.model, schema=plan.schema)
 
     def predict(
         self, data: Any, *, kind: predictive.Kind = "mean", seed: int = 0

@@ -25,6 +25,7 @@ def predict(
 ) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """See `Posterior.predict`."""
     _validate.choice("kind", kind, ("mean", "draws", "probit"))
+    seed = _validate.count("seed", seed, least=0)
     model: Any = posterior.model
     schema = posterior.schema
     if not hasattr(model, "predict") or schema is None:
@@ -76,6 +77,9 @@ def _reduced(found: Mapping[str, Any], kind: Kind) -> dict[str, jax.Array]:
     if kind == "draws":
         return {name: each.draw for name, each in found.items()}
     if kind == "mean":
+        for name, each in found.items():
+            if each.mean is None:
+                raise InvalidArgument(f'The mean of {name!r} is not known; use kind="draws".')
         return {name: each.mean.mean(axis=0) for name, each in found.items()}
     reduced = {}
     for name, each in found.items():

@@ -1,0 +1,100 @@
+"""Langevin chains: the right temperature, whether the release carries the noise or not."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tacit import Budget, Langevin, Ledger, Model, Parameter, Rows, fit, fit_without_privacy
+from tacit.errors import InvalidArgument
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(4000, 2)) @ np.array([[1.0, 0.5], [0.0, 0.8]])
+Y = X @ [1.0, -0.5] + RNG.normal(size=4000)
+ROWS = Rows({"x": X, "y": Y})
+PRECISION = X.T @ X + np.eye(2)
+MEAN, COVARIANCE = np.linalg.solve(PRECISION, X.T @ Y), np.linalg.inv(PRECISION)
+SD = np.sqrt(np.diag(COVARIANCE))
+BUDGET = Budget(2, 1e-5)
+
+
+def linear():
+    return Model(
+        parameters={"w": Parameter((2,))},
+        log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
+        log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
+    )
+
+
+def test_without_noise_it_is_the_posterior():
+    method = Langevin(sampling_rate=1.0, num_steps=30_000, clip=100.0, step_size=2e-5, burn_in=0.1)
+    post = fit_without_privacy(linear(), ROWS, method=method)
+    assert post.mean()["w"] == pytest.approx(MEAN, abs=0.2 * SD.min())
+    assert post.sd()["w"] == pytest.approx(SD, rel=0.1)
+    assert np.corrcoef(post.draws["w"].T)[0, 1] == pytest.approx(
+        COVARIANCE[0, 1] / SD.prod(), abs=0.1
+    )
+
+
+def test_the_noise_of_privacy_is_the_noise_of_the_chain():
+    # The default step makes them equal, so that nothing is added outside the release.
+    method = Langevin(sampling_rate=0.5, num_steps=30_000, clip=8.0, burn_in=0.3)
+    budget = Budget(20, 1e-5)
+    sizes, missing = method.sizes(method.calibrated(linear(), budget))
+    assert np.all(missing < 1e-3 * np.sqrt(2 * sizes))
+    post = fit(linear(), ROWS, budget=budget, method=method, seed=0)
+    assert post.mean()["w"] == pytest.approx(MEAN, abs=0.3 * SD.min())
+    assert post.sd()["w"] == pytest.approx(SD, rel=0.15)
+    assert post.privacy.epsilons["add-remove"] == pytest.approx(20, rel=1e-3)
+
+
+def test_no_rows_wander_in_the_prior():
+    empty = Rows({"x": np.zeros((0, 2)), "y": np.zeros(0)})
+    method = Langevin(sampling_rate=0.5, num_steps=20_000, step_size=0.05, clip=0.01)
+    post = fit(linear(), empty, budget=Budget(5, 1e-5), method=method, seed=0)
+    assert post.sd()["w"] == pytest.approx([1, 1], rel=0.2)
+
+
+def test_small_steps_carry_more_noise_and_cost_less():
+    largest = Langevin(sampling_rate=0.2, num_steps=400)
+    size = float(largest.sizes(largest.calibrated(linear(), BUDGET))[0][0])
+    falling = Langevin(
+        sampling_rate=0.2, num_steps=400, step_size=lambda step: size / (1 + step / 100)
+    )
+    release = falling.calibrated(linear(), BUDGET)
+    assert len(release.phases) > 10
+    post = fit(linear(), ROWS, budget=BUDGET, method=falling, seed=0)
+    assert post.privacy.epsilons["add-remove"] < 1.8
+    assert len(post.draws["w"]) == 200
+
+
+def test_steps_that_would_be_too_hot_are_refused():
+    with pytest.raises(InvalidArgument, match="spread too wide"):
+        fit(linear(), ROWS, budget=BUDGET, method=Langevin(step_size=1.0))
+    hot = Langevin(step_size=1e-6, num_steps=50, hot=True)
+    assert fit(linear(), ROWS, budget=BUDGET, method=hot).chain
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"burn_in": 1.0}, "share of the steps"),
+        ({"thin": 0}, "thin"),
+        ({"step_size": -1.0}, "step_size"),
+        ({"num_steps": 10, "burn_in": 0.99}, "leave no draw"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, words):
+    with pytest.raises(InvalidArgument, match=words):
+        Langevin(**settings)
+
+
+def test_a_chain_is_repeatable_charged_and_says_so(tmp_path):
+    method = Langevin(num_steps=60, thin=2)
+    ledger = Ledger(tmp_path / "l.db", total=Budget(3, 1e-4))
+    fit(linear(), ROWS, budget=BUDGET, method=method, ledger=ledger)
+    assert ledger.left.epsilon == pytest.approx(1)
+    first, second = (fit(linear(), ROWS, budget=BUDGET, method=method, seed=3) for _ in range(2))
+    assert np.array_equal(first.draws["w"], second.draws["w"])
+    assert len(first.draws["w"]) == 15
+    first.save(tmp_path / "c.nc")
+    assert type(first).load(tmp_path / "c.nc").chain
