@@ -303,14 +303,9 @@ def _named(trace: Any) -> dict[str, NDArray[np.floating]]:
 
 def _found(method: Variational, model: AnyModel, fit: VariationalFit, key: jax.Array) -> Found:
     guide, params = method.family, jax.tree.map(jnp.asarray, fit.params)
-    noise = _DRAWS, guide.noise_size(model.dimension)
-    normals = jax.random.normal(jax.random.fold_in(key, 2**32 - 1), noise)
-
-    @jax.jit
-    def draw(params: Any, constants: Any) -> Any:
-        return jax.vmap(lambda each: model.constrain(guide.draw(params, each), constants))(normals)
-
-    drawn, covariance = draw(params, model.constants), guide.covariance(params)
+    noise = normals([*seed_of(key), method.num_steps], (_DRAWS, guide.noise_size(model.dimension)))
+    drawn = _drawn(guide, model, params, model.constants, noise)
+    covariance = guide.covariance(params)
     return Found(
         draws={name: np.asarray(drawn[name]) for name in model.names},
         trace=fit.trace,
@@ -319,3 +314,8 @@ def _found(method: Variational, model: AnyModel, fit: VariationalFit, key: jax.A
         mean=None if covariance is None else np.asarray(params["mean"]),
         covariance=None if covariance is None else np.asarray(covariance),
     )
+
+
+@partial(jax.jit, static_argnames=("guide", "model"))
+def _drawn(guide: Guide, model: AnyModel, params: Any, constants: Any, noise: Any) -> Any:
+    return jax.vmap(lambda each: model.constrain(guide.draw(params, each), constants))(noise)
