@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit._format import printed
+
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
@@ -122,7 +124,7 @@ def curve(
     rows = []
     for i, at in enumerate(next(iter(known.values())).deltas):
         if i % 4 == 0:
-            cells = [_number(line.epsilons[i]) if line else "-" for line in curves.values()]
+            cells = [printed(line.epsilons[i]) if line else "-" for line in curves.values()]
             rows.append([f"{at:.0e}", *cells])
     _print_table(["delta", *(f"epsilon, {a}" for a in curves)], rows)
 
@@ -163,7 +165,7 @@ def compare(
         _print_json({"delta": delta, "epsilon": found, "not_available": notes})
         return
     rows = [
-        [label, *(_number(value) for value in values.values())] for label, values in found.items()
+        [label, *(printed(value) for value in values.values())] for label, values in found.items()
     ]
     _print_table(["accountant", *(f"epsilon, {a}" for a in adjacencies)], rows)
     for label, note in notes.items():
@@ -197,12 +199,12 @@ def _print_cost(
         )
         return
     rows = [
-        ["noise multiplier", _number(noise_multiplier), "noise std over clip"],
+        ["noise multiplier", printed(noise_multiplier), "noise std over clip"],
         ["sampling rate", f"{sampling_rate:g}", "chance that a person is looked at in one step"],
         ["steps", f"{steps:d}", ""],
         ["delta", f"{delta:g}", "chance that epsilon does not hold"],
-        ["epsilon, add-remove", _number(epsilons["add-remove"]), "a person's record is in, or not"],
-        ["epsilon, replace", _number(epsilons["replace"]), "a person's record is one, or another"],
+        ["epsilon, add-remove", printed(epsilons["add-remove"]), "a person's record is in, or not"],
+        ["epsilon, replace", printed(epsilons["replace"]), "a person's record is one, or another"],
     ]
     _print_table(None, rows)
     spent = epsilons[adjacency]
@@ -237,16 +239,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number(value: float | None) -> str:
-    """Rounded up at the fifth digit, so that a printed epsilon is never too small."""
-    if value is None:
-        return "not available"
-    if not (0 < value < math.inf):
-        return "unlimited" if value else "0"
-    digits = 4 - math.floor(math.log10(value))
-    return f"{math.ceil(value * 10.0**digits - 1e-9) / 10.0**digits:.6g}"
 
 
 def _accountant(name: str) -> "Accountant":

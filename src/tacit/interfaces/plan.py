@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._format import printed
 from tacit.accounting import PLD, Adjacency, Budget
 from tacit.data.columns import Category, Count, Kind
 from tacit.data.schema import Schema
@@ -125,10 +126,9 @@ class Plan:
     def _cost(self) -> list[str]:
         lines = []
         for adjacency, epsilon in self.epsilons.items():
-            value = "not available" if epsilon is None else f"{epsilon:.4g}"
             asked = " (asked for)" if adjacency == self.budget.adjacency else ""
             lines.append(
-                f"Cost: epsilon {value} at delta {self.budget.delta:g}, {adjacency}{asked}."
+                f"Cost: epsilon {printed(epsilon)} at delta {self.budget.delta:g}, {adjacency}{asked}."
             )
         return [*lines, self.budget.explain()]
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._format import printed
 from tacit.accounting import ADJACENCIES, Curve
 from tacit.errors import InvalidArgument, TacitError
-from tacit.results.statement import PrivacyStatement, number
+from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import coordinates
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def privacy(statement: PrivacyStatement, path: PathLike | None = None) -> Any:
             epsilon = statement.epsilons[adjacency]
             if epsilon is not None and 0 < epsilon < math.inf:
                 axes.plot(statement.delta, epsilon, "o", color="0.2", markersize=5)
-                words = f"  {number(epsilon)}"
+                words = f"  {printed(epsilon)}"
                 axes.annotate(words, (statement.delta, epsilon), va="bottom", fontsize=9)
         _caption(figure, statement, f"what the result cost one {statement.unit}")
         return keep(figure)

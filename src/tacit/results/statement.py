@@ -12,6 +12,7 @@ from typing import Any
 from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
+from tacit._format import printed
 from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve
 from tacit.errors import InvalidArgument, UnsupportedEvent
 from tacit.results import eventdata, html
@@ -137,7 +138,7 @@ class PrivacyStatement:
         if self.event is not None:
             if self.seeded:
                 parts.append(html.paragraph("Without a seed, the same run would have:"))
-            epsilons = [(a, number(self.epsilons[a]), _MEANT[a]) for a in ADJACENCIES]
+            epsilons = [(a, printed(self.epsilons[a]), _MEANT[a]) for a in ADJACENCIES]
             parts.append(html.table(("adjacency", f"epsilon at {self.delta:g}", ""), epsilons))
             parts += [html.paragraph(self.meaning)] if self.meaning else []
             parts.append(html.facts((name or "ledger", said) for name, said in self._facts()))
@@ -195,7 +196,7 @@ class PrivacyStatement:
 
     def _epsilon_line(self, adjacency: Adjacency) -> str:
         asked = " (asked for)" if adjacency == self.adjacency else ""
-        epsilon = number(self.epsilons[adjacency])
+        epsilon = printed(self.epsilons[adjacency])
         return f"epsilon {epsilon} at delta {self.delta:g} under {adjacency}{asked}"
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -223,24 +224,10 @@ class PrivacyStatement:
             if curve is not None
         }
         rows = [
-            [f"{delta:g}", *(number(found.get(a, {}).get(delta)) for a in ADJACENCIES)]
+            [f"{delta:g}", *(printed(found.get(a, {}).get(delta)) for a in ADJACENCIES)]
             for delta in _DECADES
         ]
         return html.table(("delta", *(f"epsilon, {a}" for a in ADJACENCIES)), rows)
-
-
-def number(value: float | None) -> str:
-    """An epsilon, rounded up at the fifth digit so that it is never printed too small.
-
-    >>> number(0.123441), number(math.inf), number(None)
-    ('0.12345', 'unlimited', 'not available')
-    """
-    if value is None:
-        return "not available"
-    if not (0 < value < math.inf):
-        return "unlimited" if value else "0"
-    digits = 4 - math.floor(math.log10(value))
-    return f"{math.ceil(value * 10.0**digits - 1e-9) / 10.0**digits:.6g}"
 
 
 def _points(curve: Curve | None) -> dict[str, list[float | None]] | None:
