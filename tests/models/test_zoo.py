@@ -189,11 +189,12 @@ def smooth(scores, without, slack, close):
     print(np.round(scores, 3), round(without, 3))  # noqa: T201
     assert (np.diff([*scores, without]) > -slack).all()
     assert scores[-1] == pytest.approx(without, abs=close)
-    assert scores[0] < scores[-1]
 
 
 def test_predictions_degrade_smoothly_with_epsilon():
-    smooth(*by_epsilon("logistic", 2000, seeds=4), slack=0.01, close=0.01)
+    scores, without = by_epsilon("logistic", 2000, seeds=4)
+    smooth(scores, without, slack=0.01, close=0.01)
+    assert scores[0] < scores[-1] - 0.02  # and they do degrade
 
 
 @pytest.mark.slow
@@ -258,7 +259,7 @@ PEOPLE["eight long ones"] = [9, 14, 11, 8, 15, 12, 10, 13]
 @pytest.mark.parametrize("kind", EFFECTS)
 @pytest.mark.parametrize("person", PEOPLE)
 def test_a_person_is_integrated_out(kind, person):
-    """Log density of all rows of a person within 0.002 of the integral; 0.03 if she is known well."""
+    """Log density of all rows of a person within 1e-4 of the integral."""
     observed = PEOPLE[person]
     function, params, log_density = EFFECTS[kind]
     model = as_model(function, ZOO["person"].schema)
@@ -277,7 +278,7 @@ def test_a_person_is_integrated_out(kind, person):
         epsrel=1e-8,
         limit=400,
     )[0]
-    assert float(found) == pytest.approx(np.log(exact), abs=0.03 if sum(observed) > 50 else 0.002)
+    assert float(found) == pytest.approx(np.log(exact), abs=1e-4)
 
 
 def test_a_discrete_latent_of_a_row_is_summed_out():
