@@ -14,9 +14,11 @@ from tacit.errors import BoundaryError, BudgetError, Interrupted, InvalidArgumen
 from tacit.inference import variational
 from tacit.inference.convergence import settled_from
 from tacit.inference.guides import FullRank, LowRank, MeanField
+from tacit.inference.langevin import Langevin
 from tacit.inference.variational import Variational
 from tacit.interfaces.fit import fit, fit_many, fit_without_privacy
 from tacit.models.model import Model, Parameter, Positive
+from tacit.privacy import gate
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(0)
@@ -361,3 +363,29 @@ def test_nothing_in_a_result_refers_to_rows():
     post = fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=Variational(num_steps=20))
     for value in jax.tree.leaves(vars(post)):
         assert not (hasattr(value, "shape") and 400 in np.shape(value))
+
+
+@pytest.mark.parametrize(
+    "method", [Variational(num_steps=300), Langevin(num_steps=300, step_size=0.01)]
+)
+def test_how_steps_are_grouped_shows_in_nothing(method, monkeypatch):
+    # Blocks shrink as batches grow, that is with the number of rows, which is private. Noise and
+    # sampling come from a key that nobody can guess; draws of the model do not.
+    nobody = Rows({"x": np.zeros((0, 2)), "y": np.zeros(0)})
+    first = fit_without_privacy(linear_model(), nobody, method=method, seed=5)
+    for slots in (100, 700):
+        monkeypatch.setattr(gate, "_MOST_SLOTS", slots)
+        again = fit_without_privacy(linear_model(), nobody, method=method, seed=5)
+        for name, values in first.trace.items():
+            assert np.array_equal(values, again.trace[name])
+        assert np.array_equal(first.draws["w"], again.draws["w"])
+
+
+def test_a_plan_holds_no_rows():
+    rows = Rows({"x": X, "y": Y})
+    blank = rows.blank()
+    assert blank.count == 1
+    assert not any(np.any(np.asarray(v)) for v in blank.device_fields()[0].values())
+    people = Rows.by_person({"x": X, "y": Y}, np.arange(len(Y)) // 2, most_rows=3).blank()
+    assert people.unit == "person"
+    assert people.made_up_presence().shape == (3,)

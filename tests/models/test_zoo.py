@@ -197,10 +197,17 @@ def test_predictions_degrade_smoothly_with_epsilon():
     assert scores[0] < scores[-1] - 0.02  # and they do degrade
 
 
+# As good at epsilon 0.1 as without noise: so many rows for so few parameters.
+FLAT = ("negative binomial", "person")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [each for each in ZOO if each != "logistic"])
 def test_so_do_those_of_the_others(name):
-    smooth(*by_epsilon(name, 4000, seeds=4), slack=0.03, close=0.05)
+    scores, without = by_epsilon(name, 4000, seeds=4)
+    smooth(scores, without, slack=0.03, close=0.05)
+    if name not in FLAT:
+        assert scores[0] < scores[-1]
 
 
 # Effects of people, integrated: against SciPy's adaptive quadrature.

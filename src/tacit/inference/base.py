@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -14,6 +15,8 @@ from tacit.privacy.gate import Gate, NoisySums, Release
 
 Arrays = Mapping[str, NDArray[np.floating]]
 Progress = Callable[[int], None]
+# Steps whose draws share a seed.
+_STRETCH = 250
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +109,29 @@ def seed_of(key: jax.Array) -> list[int]:
     return words
 
 
-def normals(seed: Sequence[int], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Draws of the model, which protect nobody; on the host, where they need no threads."""
-    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+def normals(
+    seed: Sequence[int], first: int, steps: int, shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    """Draws of the model for some steps; on the host, where they need no threads.
+
+    They protect nobody and may be guessed, so they must not tell how the steps were grouped,
+    which follows how many rows there are: a step's draws depend on its number alone.
+    """
+    begin, end = first // _STRETCH, -(-(first + steps) // _STRETCH)
+    drawn = [
+        np.random.default_rng([*seed, stretch]).standard_normal((_STRETCH, *shape), np.float32)
+        for stretch in range(begin, end)
+    ]
+    whole = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
+    return whole[first - begin * _STRETCH :][:steps]
+
+
+def parameters(model: AnyModel, vectors: jax.Array) -> dict[str, NDArray[np.floating]]:
+    """Parameters on their supports, in the model's order, for each unconstrained vector."""
+    found = _constrained(model, vectors, model.constants)
+    return {name: np.asarray(found[name]) for name in model.names}
+
+
+@partial(jax.jit, static_argnames="model")
+def _constrained(model: AnyModel, vectors: jax.Array, constants: Any) -> Any:
+    return jax.vmap(lambda vector: model.constrain(vector, constants))(vectors)

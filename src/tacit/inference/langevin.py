@@ -10,7 +10,7 @@ which is refused unless asked for.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found, Progress, noisy_gradient, normals, seed_of
+from tacit.inference.base import Found, Progress, noisy_gradient, normals, parameters, seed_of
 from tacit.inference.convergence import settled_from
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
@@ -152,7 +152,7 @@ class Langevin:
         seeds = [seed_of(key) for key in keys]
 
         def inputs(first: int, steps: int) -> Any:
-            blocks = [normals([*seed, first], (steps, model.dimension)) for seed in seeds]
+            blocks = [normals(seed, first, steps, (model.dimension,)) for seed in seeds]
             part = slice(first, first + steps)
             return tuple(
                 side_by_side(each)
@@ -164,9 +164,8 @@ class Langevin:
 
     def _found(self, model: AnyModel, chain: Any) -> Found:
         kept = chain[math.ceil(self.burn_in * self.num_steps) :: self.thin]
-        drawn = _constrained(model, jnp.asarray(kept))
         return Found(
-            draws={name: np.asarray(drawn[name]) for name in model.names},
+            draws=parameters(model, jnp.asarray(kept)),
             trace={"theta": chain},
             settled_from=settled_from(chain),
             chain=True,
@@ -197,8 +196,3 @@ def _step(method: Langevin, model: AnyModel) -> Callable[[Any, Any, Release], tu
         return (theta, constants), theta
 
     return step
-
-
-@partial(jax.jit, static_argnames="model")
-def _constrained(model: AnyModel, vectors: jax.Array) -> Any:
-    return jax.vmap(lambda vector: model.constrain(vector, model.constants))(vectors)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found, Progress, noisy_gradient, normals, seed_of
+from tacit.inference.base import Found, Progress, noisy_gradient, normals, parameters, seed_of
 from tacit.inference.convergence import settled_from
 from tacit.inference.guides import Guide, MeanField, flat_size
 from tacit.models.model import AnyModel
@@ -214,7 +214,7 @@ def fit_guides(
         resets = np.zeros((steps, len(gates)), np.bool_)
         if method.reset_every is not None:
             resets[:] = ((first + np.arange(steps)) % method.reset_every == 0)[:, None]
-        blocks = [normals([*seed, first], (steps, *draws)) for seed in seeds]
+        blocks = [normals(seed, first, steps, draws) for seed in seeds]
         return side_by_side(blocks), resets
 
     _, trace = run(gates, _step(method, model), states, inputs, progress=progress)
@@ -303,11 +303,12 @@ def _named(trace: Any) -> dict[str, NDArray[np.floating]]:
 
 def _found(method: Variational, model: AnyModel, fit: VariationalFit, key: jax.Array) -> Found:
     guide, params = method.family, jax.tree.map(jnp.asarray, fit.params)
-    noise = normals([*seed_of(key), method.num_steps], (_DRAWS, guide.noise_size(model.dimension)))
-    drawn = _drawn(guide, model, params, model.constants, noise)
+    # After the steps, in stretches that none of them uses.
+    after = method.num_steps + _DRAWS
+    noise = normals(seed_of(key), after, _DRAWS, (guide.noise_size(model.dimension),))
     covariance = guide.covariance(params)
     return Found(
-        draws={name: np.asarray(drawn[name]) for name in model.names},
+        draws=parameters(model, _drawn(guide, params, noise)),
         trace=fit.trace,
         settled_from=fit.settled_from,
         averaged=fit.averaged,
@@ -316,6 +317,6 @@ def _found(method: Variational, model: AnyModel, fit: VariationalFit, key: jax.A
     )
 
 
-@partial(jax.jit, static_argnames=("guide", "model"))
-def _drawn(guide: Guide, model: AnyModel, params: Any, constants: Any, noise: Any) -> Any:
-    return jax.vmap(lambda each: model.constrain(guide.draw(params, each), constants))(noise)
+@partial(jax.jit, static_argnames="guide")
+def _drawn(guide: Guide, params: Any, noise: Any) -> Any:
+    return jax.vmap(lambda each: guide.draw(params, each))(noise)

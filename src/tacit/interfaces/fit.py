@@ -60,7 +60,7 @@ def fit(
     elif budget is None:
         raise InvalidArgument("Pass budget=tacit.Budget(epsilon, delta), or a plan.")
     elif isinstance(data, Rows) and schema is None:
-        plan = planned(as_model(model, None), None, data, budget, method)
+        plan = planned(as_model(model, None), None, data.blank(), budget, method)
     elif schema is None:
         raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
     else:
@@ -85,7 +85,7 @@ def fit_many(
     if not rows or not (len(rows) == len(budgets) == len(seeds)):
         raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
     plans = [
-        planned(model, None, each, budget, method)
+        planned(model, None, each.blank(), budget, method)
         for each, budget in zip(rows, budgets, strict=True)
     ]
     return _fit(plans, rows, ledger, seeds, progress)
@@ -105,7 +105,7 @@ def fit_without_privacy(
     method, adapted = method or Variational(), as_model(model, schema)
     rows = _rows(adapted, schema, data)
     source, release = Randomness(seed), method.without_noise(adapted)
-    refuse_early(adapted, method, rows, release)
+    refuse_early(adapted, method, rows.blank(), release)
     statement = PrivacyStatement(
         event=None,
         delta=0.0,
@@ -119,13 +119,11 @@ def fit_without_privacy(
 
 
 def _rows(model: AnyModel, schema: Schema | None, data: Any) -> Rows:
-    if schema is not None and not isinstance(data, Rows):
-        return rows_of(model, schema, data)
-    if not isinstance(data, Rows) or schema is not None:
+    if isinstance(data, Rows) != (schema is None):
         raise InvalidArgument(
             "Pass a data frame or a mapping of arrays with a schema, or Rows without one."
         )
-    return data
+    return data if schema is None else rows_of(model, schema, data)
 
 
 def _fit(

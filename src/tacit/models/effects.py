@@ -63,10 +63,16 @@ def effect(name: str, fn: Any, entries: int) -> Effect:
     return Effect(name, None, size)
 
 
+def bare(fn: Any) -> Any:
+    """A distribution without what only reshapes or masks it."""
+    while isinstance(fn, _WRAPPERS):
+        fn = fn.base_dist
+    return fn
+
+
 def from_normal(fn: Any, normal: jax.Array) -> jax.Array:
     """A draw from a continuous distribution, as a function of standard normal deviates."""
-    if isinstance(fn, _WRAPPERS):
-        return from_normal(fn.base_dist, normal)
+    fn = bare(fn)
     if isinstance(fn, dist.Normal):
         return jnp.asarray(fn.loc + fn.scale * normal)
     if isinstance(fn, dist.MultivariateNormal):

@@ -18,7 +18,7 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
-from tacit.models.effects import Effect, integrated
+from tacit.models.effects import Effect, bare, integrated
 from tacit.models.model import Parameters, Row, finite_start, refuse_strangers, shaped_start
 from tacit.models.sites import Latent, Message, Run, Site
 
@@ -325,21 +325,15 @@ class Prediction(NamedTuple):
     logit: jax.Array | None
 
 
-def _bare(fn: Any) -> Any:
-    while isinstance(fn, dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution):
-        fn = fn.base_dist
-    return fn
-
-
 def _logit(fn: Any) -> jax.Array | None:
-    base = _bare(fn)
+    base = bare(fn)
     if not isinstance(base, dist.BernoulliLogits | dist.BernoulliProbs):
         return None
     return jnp.broadcast_to(base.logits, fn.shape())
 
 
 def _mean(fn: Any) -> jax.Array | None:
-    base = _bare(fn)
+    base = bare(fn)
     if isinstance(base, dist.CategoricalLogits | dist.CategoricalProbs):
         return jnp.broadcast_to(base.probs, (*fn.shape(), base.probs.shape[-1]))
     try:

@@ -92,6 +92,14 @@ class Rows:
         """The columns' names, which are public."""
         return tuple(self._fields)
 
+    def blank(self) -> "Rows":
+        """One made-up unit of the same columns, for whoever needs shapes and must not hold rows."""
+        rows = Rows({name: value[None] for name, value in self.made_up_unit().items()})
+        present = self.made_up_presence()
+        if present is not None:
+            rows._hold(rows._fields, present[None])
+        return rows
+
     def made_up_unit(self) -> dict[str, NDArray[np.generic]]:
         """A unit of zeros with the columns' shapes and types, which are public."""
         return {n: np.zeros(v.shape[1:], dtype=v.dtype) for n, v in self._fields.items()}
