@@ -12,7 +12,8 @@ A run is charged in full, in one transaction, before its first read. Nothing is 
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,8 @@ from tacit.accounting.convert import epsilon_by_order
 from tacit.errors import BudgetError, InvalidArgument
 
 Rule = Literal["sum", "renyi"]
+# What one promise is about: a row, all rows of a person, or everything that one site holds.
+UNITS = ("row", "person", "data set")
 
 _META = sa.MetaData()
 _BOOK = sa.Table(
@@ -89,7 +92,7 @@ class Ledger:
         rule: Rule | None = None,
     ) -> None:
         if unit is not None:
-            _validate.choice("unit", unit, ("row", "person"))
+            _validate.choice("unit", unit, UNITS)
         if rule is not None:
             _validate.choice("rule", rule, ("sum", "renyi"))
         self.path = Path(path)
@@ -156,13 +159,25 @@ class Ledger:
 
     def charge_all(self, runs: Sequence[tuple[DpEvent, Budget]], label: str = "") -> None:
         """Books several runs, all or none."""
-        lines = [self._line(event, budget, label) for event, budget in runs]
-        with self._engine.begin() as connection:  # BEGIN IMMEDIATE: nobody else may write
-            for (_, budget), line in zip(runs, lines, strict=True):
-                self._admit(connection, budget, line["divergence"])
-                connection.execute(sa.insert(_CHARGES).values(**line))
+        lines = [self.line(event, budget, label) for event, budget in runs]
+        with self.transaction() as connection:
+            for line in lines:
+                self.book(connection, line)
 
-    def _line(self, event: DpEvent, budget: Budget, label: str) -> dict[str, Any]:
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """All that is written within is on disk at its end, or none of it is."""
+        with self._engine.begin() as connection:  # BEGIN IMMEDIATE: nobody else may write
+            yield connection
+
+    def book(self, connection: sa.Connection, line: Mapping[str, Any]) -> None:
+        """Books a `line` in somebody's transaction, or refuses it."""
+        budget = Budget(line["epsilon"], line["delta"], self.total.adjacency)
+        self._admit(connection, budget, line["divergence"])
+        connection.execute(sa.insert(_CHARGES).values(**line))
+
+    def line(self, event: DpEvent, budget: Budget, label: str) -> dict[str, Any]:
+        """What a run is booked as; refused if its budget does not cover it."""
         if budget.adjacency != self.total.adjacency:
             raise BudgetError(
                 f"This ledger counts under {self.total.adjacency}, the run under "

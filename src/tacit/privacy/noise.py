@@ -52,6 +52,19 @@ class Randomness:
         self._key, self._children, self._process = _key, 0, os.getpid()
         self._stream = Cipher(algorithms.AES256(_key), modes.CTR(bytes(16))).encryptor()
 
+    @classmethod
+    def from_key(cls, key: bytes, *, seeded: bool = False) -> "Randomness":
+        """The stream of a secret key of 32 bytes, to draw again what was drawn before.
+
+        For one message that is sent again because it was lost: the same key for two messages
+        is the same noise twice. ``seeded`` says that the key follows from a seed.
+        """
+        if len(key) != 32:
+            raise BoundaryError("A key of randomness has 32 bytes.")
+        source = cls(_key=key)
+        source.seeded = seeded
+        return source
+
     def child(self, label: str) -> "Randomness":
         """An independent stream for one purpose; every call gives another."""
         self._children += 1

@@ -1,0 +1,193 @@
+"""What a site was asked and what it answered, beside its budget: a restart repeats, never adds.
+
+A site that takes part in a run pays for a number of answers in advance. The first question
+charges the run in full, and every question that differs from all before takes one of the
+answers: charge, question and the secret key of the answer's noise are written in one transaction,
+before anything is computed. A question that was asked before gets the very same answer, from the
+same key. So at every instant, also after a crash, the book covers everything that has left.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import sqlalchemy as sa
+from dp_accounting.dp_event import DpEvent
+
+from tacit.accounting.budget import Budget
+from tacit.accounting.ledger import Ledger
+from tacit.errors import BudgetError, InvalidArgument
+
+_META = sa.MetaData()
+_RUNS = sa.Table(
+    "runs",
+    _META,
+    sa.Column("run", sa.String, primary_key=True),
+    sa.Column("answers", sa.Integer, nullable=False),
+    sa.Column("terms", sa.String, nullable=False),
+)
+_ANSWERS = sa.Table(
+    "answers",
+    _META,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("run", sa.String, nullable=False),
+    sa.Column("round", sa.Integer, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("key", sa.LargeBinary),
+    sa.Column("state", sa.LargeBinary, nullable=False),
+    sa.Column("reply", sa.LargeBinary),
+    sa.UniqueConstraint("run", "digest"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a run may do at a site: so many answers, which together are ``event``.
+
+    Without an event (a run without privacy) nothing is charged.
+    """
+
+    run: str
+    answers: int
+    event: DpEvent | None
+    budget: Budget | None
+    label: str = "federated"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One question and what became of it. ``state`` is what the site knew when it was asked."""
+
+    round: int
+    digest: bytes
+    key: bytes | None
+    state: bytes
+    reply: bytes | None = None
+
+
+Key = Callable[[], bytes]
+
+
+class Journal(Protocol):
+    """Where a site writes its answers down."""
+
+    def latest(self, run: str) -> Answer | None:
+        """The last question of a run that was new."""
+        ...
+
+    def asked(self, run: str, digest: bytes) -> Answer | None:
+        """The question with this digest, if it was asked before."""
+        ...
+
+    def admit(self, terms: Terms, answer: Answer) -> None:
+        """Writes a new question down and charges for it, or refuses it."""
+        ...
+
+    def finish(self, run: str, digest: bytes, reply: bytes) -> None:
+        """Writes the answer down, before it leaves."""
+        ...
+
+
+class MemoryJournal:
+    """A journal that is gone with the process: for study, and for runs without a ledger."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, dict[bytes, Answer]] = {}
+
+    def latest(self, run: str) -> Answer | None:
+        """The last question of a run that was new."""
+        answers = self._answers.get(run)
+        return next(reversed(answers.values())) if answers else None
+
+    def asked(self, run: str, digest: bytes) -> Answer | None:
+        """The question with this digest, if it was asked before."""
+        return self._answers.get(run, {}).get(digest)
+
+    def admit(self, terms: Terms, answer: Answer) -> None:
+        """Writes a new question down, or refuses it."""
+        answers = self._answers.setdefault(terms.run, {})
+        _refuse_more(terms, len(answers))
+        answers[answer.digest] = answer
+
+    def finish(self, run: str, digest: bytes, reply: bytes) -> None:
+        """Writes the answer down."""
+        answers = self._answers[run]
+        answers[digest] = replace(answers[digest], reply=reply)
+
+
+class LedgerJournal:
+    """A journal in the file of a ledger, in the same transactions."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        with ledger.transaction() as connection:
+            _META.create_all(connection)
+
+    def latest(self, run: str) -> Answer | None:
+        """The last question of a run that was new."""
+        found = sa.select(_ANSWERS).where(_ANSWERS.c.run == run).order_by(_ANSWERS.c.id.desc())
+        with self.ledger.transaction() as connection:
+            return _answer(connection.execute(found.limit(1)).mappings().first())
+
+    def asked(self, run: str, digest: bytes) -> Answer | None:
+        """The question with this digest, if it was asked before."""
+        with self.ledger.transaction() as connection:
+            found = connection.execute(sa.select(_ANSWERS).where(_is(run, digest)))
+            return _answer(found.mappings().first())
+
+    def admit(self, terms: Terms, answer: Answer) -> None:
+        """Writes a new question down and charges for it, all in one transaction, or refuses it.
+
+        Keys of noise that has been answered with are forgotten: nothing needs them any more.
+        """
+        line = None
+        if terms.event is not None and terms.budget is not None:
+            line = self.ledger.line(terms.event, terms.budget, terms.label)
+        said = f"{terms.event!r} within {terms.budget}"
+        with self.ledger.transaction() as connection:
+            run = connection.execute(sa.select(_RUNS).where(_RUNS.c.run == terms.run)).first()
+            if run is None:
+                if line is not None:
+                    self.ledger.book(connection, line)
+                values = {"run": terms.run, "answers": terms.answers, "terms": said}
+                connection.execute(sa.insert(_RUNS).values(**values))
+            elif (run.answers, run.terms) != (terms.answers, said):
+                raise InvalidArgument(
+                    "This run began under other terms, which were charged; give a new run a name "
+                    "of its own."
+                )
+            mine = _ANSWERS.c.run == terms.run
+            count = sa.select(sa.func.count()).select_from(_ANSWERS).where(mine)
+            _refuse_more(terms, int(connection.execute(count).scalar_one()))
+            done = sa.update(_ANSWERS).where(mine, _ANSWERS.c.reply.is_not(None))
+            connection.execute(done.values(key=None))
+            connection.execute(sa.insert(_ANSWERS).values(run=terms.run, **vars(answer)))
+
+    def finish(self, run: str, digest: bytes, reply: bytes) -> None:
+        """Writes the answer down, before it leaves."""
+        with self.ledger.transaction() as connection:
+            connection.execute(sa.update(_ANSWERS).where(_is(run, digest)).values(reply=reply))
+
+
+def fresh_key() -> bytes:
+    """A key of the operating system."""
+    return os.urandom(32)
+
+
+def _is(run: str, digest: bytes) -> sa.ColumnElement[bool]:
+    return sa.and_(_ANSWERS.c.run == run, _ANSWERS.c.digest == digest)
+
+
+def _answer(row: sa.RowMapping | None) -> Answer | None:
+    if row is None:
+        return None
+    return Answer(row["round"], row["digest"], row["key"], row["state"], row["reply"])
+
+
+def _refuse_more(terms: Terms, count: int) -> None:
+    if count >= terms.answers:
+        raise BudgetError(
+            f"The {terms.answers} answers that this run paid for are given; another question "
+            "needs a run, and a charge, of its own."
+        )

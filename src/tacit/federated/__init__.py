@@ -1,0 +1,1 @@
+"""Partitioned variational inference: several sites, one posterior, no row leaves a site."""
