@@ -23,8 +23,9 @@ from tacit import _validate
 from tacit.errors import InvalidArgument
 
 Vector = NDArray[np.float64]
-# A step that would end on the edge of the family stops a little before it.
-_SHORT = 1 - 1e-6
+# A step that would leave the family goes this share of the way to its edge, and no further: on
+# the edge itself a variance is infinite.
+SHORT = 0.9
 
 
 class Family(Protocol):
@@ -39,8 +40,11 @@ class Family(Protocol):
         """Whether these are the parameters of a distribution."""
         ...
 
-    def largest_step(self, eta: Vector, change: Vector) -> float:
-        """The largest share of a change, at most one, that a proper vector stays proper under."""
+    def largest_step(self, eta: Vector, change: Vector) -> Vector:
+        """The largest share of a change, at most one, that a proper vector stays well proper under.
+
+        One for each number; the same for numbers that are proper together or not.
+        """
         ...
 
     def log_partition(self, eta: Vector) -> float:
@@ -107,9 +111,11 @@ class DiagonalGaussian:
         """Whether all precisions are positive, and everything finite."""
         return bool(np.isfinite(eta).all() and (self.split(eta)[0] > 0).all())
 
-    def largest_step(self, eta: Vector, change: Vector) -> float:
-        """The largest share of a change that keeps all precisions positive."""
-        return _within(self.split(eta)[0], self.split(change)[0])
+    def largest_step(self, eta: Vector, change: Vector) -> Vector:
+        """The largest share of a change that keeps precisions positive, for each coordinate."""
+        if not np.isfinite(change).all():
+            return np.zeros(self.size)
+        return np.tile(_within(self.split(eta)[0], self.split(change)[0]), 2)
 
     def log_partition(self, eta: Vector) -> float:
         """The log of the normalising constant."""
@@ -185,8 +191,11 @@ class FullGaussian:
         """Whether the precision matrix is positive definite, and everything finite."""
         return bool(np.isfinite(eta).all()) and _factor(self.split(eta)[0]) is not None
 
-    def largest_step(self, eta: Vector, change: Vector) -> float:
+    def largest_step(self, eta: Vector, change: Vector) -> Vector:
         """The largest share of a change that keeps the precision positive definite."""
+        return np.full(self.size, self._largest_step(eta, change))
+
+    def _largest_step(self, eta: Vector, change: Vector) -> float:
         if not np.isfinite(change).all():
             return 0.0
         if self.proper(eta + change):
@@ -196,7 +205,8 @@ class FullGaussian:
             return 0.0
         half = linalg.solve_triangular(factor, self.split(change)[0], lower=True)
         relative = linalg.solve_triangular(factor, half.T, lower=True)
-        return _within(np.ones(self.dimension), linalg.eigvalsh((relative + relative.T) / 2))
+        bends = linalg.eigvalsh((relative + relative.T) / 2)
+        return float(_within(np.ones(self.dimension), bends).min())
 
     def log_partition(self, eta: Vector) -> float:
         """The log of the normalising constant."""
@@ -227,9 +237,11 @@ class _Positive:
         """Whether all numbers are positive and finite."""
         return bool(np.isfinite(eta).all() and (np.asarray(eta) > 0).all())
 
-    def largest_step(self, eta: Vector, change: Vector) -> float:
+    def largest_step(self, eta: Vector, change: Vector) -> Vector:
         """The largest share of a change that keeps all numbers positive."""
-        return _within(np.asarray(eta, np.float64), np.asarray(change, np.float64))
+        if not np.isfinite(change).all():
+            return np.zeros(len(eta))
+        return np.full(len(eta), _within(np.asarray(eta), np.asarray(change)).min())
 
 
 @dataclass(frozen=True)
@@ -288,13 +300,10 @@ def triangle(dimension: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector
     return rows, columns, np.where(rows == columns, 1.0, np.sqrt(2.0))
 
 
-def _within(values: Vector, change: Vector) -> float:
-    """The largest share, at most one, of a change that keeps positive values positive."""
-    if not np.isfinite(change).all():
-        return 0.0
-    falling = change < 0
-    reach = np.min(values[falling] / -change[falling], initial=np.inf)
-    return 1.0 if reach > 1 else float(max(reach, 0.0)) * _SHORT
+def _within(values: Vector, change: Vector) -> Vector:
+    """The largest shares, at most one, of changes that keep positive values well positive."""
+    reach = np.where(change < 0, values / np.minimum(change, -1e-300) * -1, np.inf)
+    return np.where(reach > 1, 1.0, SHORT * np.maximum(reach, 0.0))
 
 
 def _factor(matrix: Vector) -> Vector | None:

@@ -66,10 +66,24 @@ class Rows:
         rows._hold(units, present)
         return rows
 
+    @classmethod
+    def of_groups(
+        cls, fields: dict[str, NDArray[Any]], present: NDArray[np.bool_], unit: str
+    ) -> "Rows":
+        """Units [units, rows of each, ...] that were grouped already; see `tacit.privacy.groups`."""
+        rows = cls({name: np.zeros((1, *values.shape[2:])) for name, values in fields.items()})
+        rows._hold(dict(fields), present)
+        rows.unit = unit
+        return rows
+
     @property
     def count(self) -> int:
         """How many units there are. Private under add-remove: for the gate only."""
         return _length(self._fields)
+
+    def host_fields(self) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_] | None]:
+        """Columns and which of a unit's rows are real, for the boundary only."""
+        return self._fields, self._present
 
     def device_fields(self) -> tuple[dict[str, jax.Array], jax.Array | None]:
         """Columns and which of a unit's rows are real, for the gate only; never empty."""

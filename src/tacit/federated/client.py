@@ -1,0 +1,173 @@
+"""A site's end: settles what became of its last answer, and answers the next task once.
+
+A client is built from its own settings, its rows and its journal, and believes nothing of the
+server but the posterior and what was folded in. How many sites there are, how many answers it
+gives, how noisy they are and what they cost is pinned in its own settings.
+"""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tacit.accounting.journal import Answer, Journal, MemoryJournal, Terms, fresh_key
+from tacit.errors import InvalidArgument, TacitError
+from tacit.federated.natural import Vector
+from tacit.federated.transport import Reply, Task
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
+
+
+class Work(Protocol):
+    """How a site turns rows into a change, with noise calibrated for all of its answers."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers a change has."""
+        ...
+
+    @property
+    def grid(self) -> float | None:
+        """What whole numbers of a change are multiplied by, if it is whole numbers."""
+        ...
+
+    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Any:
+        """The change that leaves the site. ``factor`` is the site's own."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """What a client knows: its factor, and the round of the last answer that is in it."""
+
+    factor: Vector
+    folded: int
+
+
+class Client:
+    """One site: a name, rows, work, and a journal that remembers for it.
+
+    ``key`` draws the secret key of an answer's noise; ``seeded`` says that it follows from a seed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rows: Rows,
+        work: Work,
+        terms: Terms,
+        journal: Journal | None = None,
+        key: Callable[[], bytes] = fresh_key,
+        *,
+        seeded: bool = False,
+    ) -> None:
+        self.name, self.work, self.terms = name, work, terms
+        self._rows, self._key, self._seeded = rows, key, seeded
+        self._journal = MemoryJournal() if journal is None else journal
+
+    def answer(self, task: Task) -> Reply:
+        """The reply to a task: computed once, and repeated as often as the task is."""
+        self._refuse_strange(task)
+        digest = task.digest(self.name)
+        asked = self._journal.asked(task.run, digest)
+        if asked is None:
+            state = self._settled(task)
+            asked = Answer(task.round, digest, self._key(), _packed(state))
+            self._journal.admit(self.terms, asked)
+        if asked.reply is None:
+            asked = self._computed(task, asked)
+        return Reply(
+            site=self.name,
+            run=task.run,
+            round=task.round,
+            change=_read(asked.reply)["change"],
+            grid=self.work.grid,
+        )
+
+    @property
+    def factor(self) -> Vector:
+        """The factor as of the last task; what became of the last answer is not known yet."""
+        last = self._journal.latest(self.terms.run)
+        return np.zeros(self.work.size) if last is None else _state(last).factor
+
+    def _computed(self, task: Task, asked: Answer) -> Answer:
+        if asked.key is None:
+            raise InvalidArgument(
+                "The journal has lost the key of an answer that it does not hold."
+            )
+        source = Randomness.from_key(asked.key, seeded=self._seeded)
+        state = _state(asked)
+        change = self.work.change(self._rows, task.posterior, state.factor, source)
+        reply = _written(change=change)
+        self._journal.finish(task.run, asked.digest, reply)
+        return Answer(asked.round, asked.digest, asked.key, asked.state, reply)
+
+    def _settled(self, task: Task) -> _State:
+        """The factor, after what the server says became of the last answer."""
+        last = self._journal.latest(task.run)
+        if last is None:
+            state = _State(np.zeros(self.work.size), 0)
+            if task.folded == 0:
+                return state
+            raise self._out_of_step(task)
+        if task.round <= last.round:
+            raise InvalidArgument(
+                f"Round {task.round} is not new to {self.name}, and asks for something else than "
+                "before; a new question needs a new round."
+            )
+        state = _state(last)
+        if task.folded == state.folded:
+            return state  # the last answer was not used, and is forgotten
+        sized = task.share.shape == state.factor.shape and bool(np.isfinite(task.share).all())
+        if task.folded == last.round and last.reply is not None and sized:
+            reply = _read(last.reply)["change"]
+            values = reply if self.work.grid is None else reply.astype(np.float64) * self.work.grid
+            return _State(state.factor + task.share * values, last.round)
+        raise self._out_of_step(task)
+
+    def _out_of_step(self, task: Task) -> TacitError:
+        return InvalidArgument(
+            f"The server says that round {task.folded} of {self.name} is in the posterior, which "
+            "this site's journal does not know. Restore the journal, or start a new run."
+        )
+
+    def _refuse_strange(self, task: Task) -> None:
+        if task.run != self.terms.run:
+            raise InvalidArgument(
+                f"{self.name} takes part in the run {self.terms.run!r}; this task is of {task.run!r}."
+            )
+        posterior = task.posterior
+        if posterior.shape != (self.work.size,) or not np.isfinite(posterior).all():
+            raise InvalidArgument(f"A posterior of this run is {self.work.size} finite numbers.")
+
+
+def _packed(state: _State) -> bytes:
+    return _written(factor=state.factor, folded=np.int64(state.folded))
+
+
+def _state(answer: Answer) -> _State:
+    held = _read(answer.state)
+    return _State(held["factor"], int(held["folded"]))
+
+
+def _written(**arrays: Any) -> bytes:
+    """Arrays as bytes, name and type before each."""
+    file = io.BytesIO()
+    for name, values in arrays.items():
+        array = np.asarray(values)
+        head = f"{name} {array.dtype.str} {','.join(map(str, array.shape))}\n"
+        file.write(head.encode() + array.tobytes())
+    return file.getvalue()
+
+
+def _read(data: bytes | None) -> dict[str, Any]:
+    file, arrays = io.BytesIO(data or b""), {}
+    while head := file.readline().decode():
+        name, kind, shape = head.rstrip("\n").split(" ")
+        sizes = tuple(int(each) for each in shape.split(",") if each)
+        count = int(np.prod(sizes, dtype=int))
+        raw = file.read(count * np.dtype(kind).itemsize)
+        arrays[name] = np.frombuffer(raw, kind).reshape(sizes).copy()
+    return arrays

@@ -1,0 +1,203 @@
+"""The server's end: holds the posterior, asks sites in the order of a schedule, folds answers in.
+
+The server decides how much of a round's answers is applied (`Folded`), applies it, and tells each
+site with its next task; the site applies the same. An answer that did not arrive is not applied,
+and the site is told so by the same message.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from tacit import _validate
+from tacit.errors import InvalidArgument
+from tacit.federated.factor import largest_share, total
+from tacit.federated.natural import Family, Vector
+from tacit.federated.transport import Reply, Task, Transport
+
+ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
+# What turns the replies of a round into the change of the posterior: by default their sum. A
+# secure aggregation unmasks the sum here; noise of the server is added here.
+Aggregate = Callable[[Sequence[Reply]], Vector]
+
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """What became of a site's last answer that was used."""
+
+    round: int = 0
+    share: Vector = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Who is asked when. Every site is asked ``num_rounds`` times.
+
+    ``"synchronous"``: all at once, from the same posterior, and their changes are added.
+    ``"sequential"``: one after the other. ``"asynchronous"``: each answers from the posterior of
+    some time ago, as sites of different speed do: each takes as long as its place in line, a
+    reference for comparisons. ``group_size`` asks synchronously so many at a time, in turn.
+    """
+
+    num_rounds: int
+    kind: ScheduleName = "synchronous"
+    group_size: int | None = None
+    damping: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.count("num_rounds", self.num_rounds)
+        _validate.choice("schedule", self.kind, ("synchronous", "sequential", "asynchronous"))
+        _validate.rate("damping", self.damping)
+        if self.group_size is not None:
+            _validate.count("group_size", self.group_size)
+            if self.kind != "synchronous":
+                raise InvalidArgument("Groups are asked synchronously; leave schedule out.")
+
+    def groups(self, sites: Sequence[str]) -> list[tuple[str, ...]]:
+        """Who is asked together, for one round of all sites."""
+        if self.kind == "synchronous" and self.group_size is None:
+            return [tuple(sites)]
+        size = self.group_size or 1
+        return [tuple(sites[i : i + size]) for i in range(0, len(sites), size)]
+
+
+@dataclass(kw_only=True)
+class Server:
+    """The posterior, and what the server knows of the factors.
+
+    ``whole`` says that a round counts only if every site of it answered, as noise that is split
+    over sites must. ``tracked`` says that the server sees single changes, and keeps cavities
+    proper by them; otherwise all sites share the public factor, whose cavity is proper if q is.
+    """
+
+    run: str
+    family: Family
+    prior: Vector
+    sites: tuple[str, ...]
+    damping: float = 1.0
+    whole: bool = False
+    tracked: bool = True
+    aggregate: Aggregate | None = None
+    posterior: Vector = field(init=False)
+    factors: dict[str, Vector] = field(init=False)
+    folded: dict[str, Folded] = field(init=False)
+    round: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        if not self.family.proper(self.prior):
+            raise InvalidArgument("The prior must be a proper distribution.")
+        self.posterior = np.array(self.prior, np.float64)
+        self.factors = {name: np.zeros(self.family.size) for name in self.sites}
+        self.folded = {name: Folded() for name in self.sites}
+
+    def task(self, site: str) -> Task:
+        """What to ask a site in this round."""
+        folded = self.folded[site]
+        return Task(
+            run=self.run,
+            round=self.round,
+            posterior=self.posterior.copy(),
+            folded=folded.round,
+            share=folded.share,
+        )
+
+    def tasks(self, sites: Sequence[str]) -> dict[str, Task]:
+        """The tasks of a new round for some sites."""
+        self.round += 1
+        return {name: self.task(name) for name in sites}
+
+    def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> Vector:
+        """Applies what was answered, or the largest share that keeps everything proper.
+
+        Returns the share of each number. Replies to other tasks than these are dropped.
+        """
+        kept = {
+            name: reply
+            for name, reply in replies.items()
+            if name in tasks and (reply.run, reply.round) == (self.run, tasks[name].round)
+        }
+        if not kept or (self.whole and kept.keys() != tasks.keys()):
+            return np.zeros(self.family.size)
+        own = {name: reply.values for name, reply in kept.items()} if self.tracked else {}
+        change = self._aggregated(list(kept.values()))
+        share = largest_share(
+            self.family, self.posterior, change, self._cavities(), own, self.damping
+        )
+        self.posterior = self.posterior + share * change
+        for name, part in own.items():
+            self.factors[name] = self.factors[name] + share * part
+        for name, reply in kept.items():
+            self.folded[name] = Folded(reply.round, share)
+        return share
+
+    def _aggregated(self, replies: Sequence[Reply]) -> Vector:
+        change = (self.aggregate or _sum)(replies)
+        if change.shape != self.prior.shape or not np.isfinite(change).all():
+            raise InvalidArgument("A site answered with other than finite natural parameters.")
+        return change
+
+    def _cavities(self) -> dict[str, Vector]:
+        if not self.tracked:
+            return {}
+        return {name: self.posterior - factor for name, factor in self.factors.items()}
+
+
+def _sum(replies: Sequence[Reply]) -> Vector:
+    """The sum of changes; whole numbers are added as such."""
+    grids = {reply.grid for reply in replies}
+    if len(grids) > 1:
+        raise InvalidArgument("Sites answered on different lattices; their settings differ.")
+    grid = grids.pop()
+    if grid is None:
+        return total([reply.values for reply in replies])
+    added = np.sum([reply.change for reply in replies], axis=0, dtype=np.int64)
+    return np.asarray(added, np.float64) * grid
+
+
+def conduct(
+    server: Server,
+    transport: Transport,
+    schedule: Schedule,
+    progress: Callable[[int], None] | None = None,
+) -> Vector:
+    """Runs a schedule to its end; the posteriors after every fold, [folds, numbers]."""
+    if schedule.kind == "asynchronous":
+        return _asynchronously(server, transport, schedule, progress)
+    trace = []
+    for number in range(schedule.num_rounds):
+        for group in schedule.groups(server.sites):
+            tasks = server.tasks(group)
+            server.fold(tasks, transport.exchange(tasks))
+            trace.append(server.posterior)
+        if progress is not None:
+            progress(number + 1)
+    return np.array(trace)
+
+
+def _asynchronously(
+    server: Server,
+    transport: Transport,
+    schedule: Schedule,
+    progress: Callable[[int], None] | None,
+) -> Vector:
+    """Site i takes i + 1 units of time for an answer; all begin at once.
+
+    A site is asked when its last answer has come; the answer uses the posterior of when it was
+    asked, and is folded into the posterior of when it comes.
+    """
+    waiting = {name: (i + 1, i, server.tasks([name])) for i, name in enumerate(server.sites)}
+    left = dict.fromkeys(server.sites, schedule.num_rounds)
+    trace: list[Vector] = []
+    while waiting:
+        name = min(waiting, key=lambda each: waiting[each][:2])
+        due, place, tasks = waiting.pop(name)
+        server.fold(tasks, transport.exchange(tasks))
+        trace.append(server.posterior)
+        left[name] -= 1
+        if left[name]:
+            waiting[name] = (due + place + 1, place, server.tasks([name]))
+        if progress is not None and len(trace) % len(server.sites) == 0:
+            progress(len(trace) // len(server.sites))
+    return np.array(trace)

@@ -1,0 +1,72 @@
+"""Larger units of privacy: everything that a site holds, or shards of it.
+
+A group of rows is a unit like a person's rows are: the gate clips what it contributes as a whole.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.privacy.noise import Randomness, whole_numbers
+from tacit.privacy.rows import Rows
+
+
+def as_one(rows: Rows) -> Rows:
+    """One unit that holds all rows."""
+    fields, present = _flat(rows)
+    whole = {name: values[None] for name, values in fields.items()}
+    return Rows.of_groups(whole, present.reshape(1, -1), "data set")
+
+
+def in_shards(rows: Rows, count: int, most_rows: int, randomness: Randomness) -> Rows:
+    """Units that each hold the rows of a random share of the units, at most ``most_rows``.
+
+    Every unit draws its shard by itself, so that taking one away moves no other [group-draw].
+    A shard has room for a declared number of rows, as its width must not tell how many rows the
+    others hold; further ones are left out, a rule that looks at that shard alone.
+    """
+    shards = _validate.count("the number of shards", count)
+    most = _validate.count("the most rows of a shard", most_rows)
+    fields, present = _flat(rows)
+    each = present.shape[1]
+    drawn = whole_numbers(randomness, shards, rows.count)
+    owner = np.repeat(drawn, each)[present.ravel()]
+    order = np.argsort(owner, kind="stable")
+    starts = np.searchsorted(owner[order], np.arange(shards))
+    place = np.arange(len(order)) - starts[owner[order]]
+    kept = place < most
+    where = owner[order][kept], place[kept]
+    held = np.zeros((shards, most), np.bool_)
+    held[where] = True
+    grouped = {}
+    for name, values in fields.items():
+        grouped[name] = np.zeros((shards, most, *values.shape[1:]), values.dtype)
+        grouped[name][where] = values[present.ravel()][order][kept]
+    return Rows.of_groups(grouped, held, "shard")
+
+
+def in_the_clear(rows: Rows, function: Any, given: Any) -> NDArray[np.float64]:
+    """What ``function(given, rows, present)`` is for all rows, in double precision.
+
+    NOT PRIVATE: neither clipped nor noisy. For runs that say so, and for comparisons.
+    """
+    fields, present = _flat(rows)
+    with jax.enable_x64(True):
+        wide = {
+            name: values.astype(np.float64) if values.dtype.kind == "f" else values
+            for name, values in fields.items()
+        }
+        value = jax.jit(function)(given, wide, present.ravel())
+        return np.asarray(value, np.float64)
+
+
+def _flat(rows: Rows) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+    """All rows one after the other, and [units, rows of each] which of them are real."""
+    fields, present = rows.host_fields()
+    if present is None:
+        return fields, np.ones((rows.count, 1), np.bool_)
+    flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in fields.items()}
+    return flat, present

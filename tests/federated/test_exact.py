@@ -1,0 +1,165 @@
+"""Without noise, sites together find what one who had all the data would find."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tacit import Model, Parameter, Rows
+from tacit.accounting.journal import Terms
+from tacit.federated import target as targets
+from tacit.federated.client import Client
+from tacit.federated.natural import DiagonalGaussian, FullGaussian, divergence
+from tacit.federated.scheme import Setting, WithoutPrivacy
+from tacit.federated.server import Schedule, Server, conduct
+from tacit.federated.transport import InProcess
+
+RNG = np.random.default_rng(0)
+SCHEDULES = {
+    "synchronous": Schedule(num_rounds=3),
+    "damped": Schedule(num_rounds=60, damping=0.4),
+    "sequential": Schedule(num_rounds=2, kind="sequential"),
+    "asynchronous": Schedule(num_rounds=4, kind="asynchronous"),
+    "groups": Schedule(num_rounds=2, group_size=2),
+}
+
+
+def engine(target, shares, schedule, scheme=None):
+    setting = Setting(
+        target=target, budget=None, answers=schedule.num_rounds, sites=len(shares)
+    )
+    prepared = (scheme or WithoutPrivacy()).prepare(setting)
+    terms = Terms(run="r", answers=schedule.num_rounds, event=None, budget=None)
+    clients = [
+        Client(f"site {i}", rows, prepared.work, terms) for i, rows in enumerate(shares)
+    ]
+    transport = InProcess(clients)
+    server = Server(
+        run="r",
+        family=target.family,
+        prior=target.prior,
+        sites=transport.sites,
+        damping=schedule.damping,
+    )
+    trace = conduct(server, transport, schedule)
+    return server, clients, trace
+
+
+def unequal_shares(columns, sizes):
+    cuts = np.cumsum(sizes)[:-1]
+    parts = {name: np.split(values, cuts) for name, values in columns.items()}
+    return [Rows({name: part[i] for name, part in parts.items()}) for i in range(len(sizes))]
+
+
+X = RNG.normal(size=(500, 4)).astype(np.float32)
+Y = (X @ [1.0, -2.0, 0.5, 0.0] + 0.7 * RNG.normal(size=500)).astype(np.float32)
+SIZES = [250, 100, 100, 49, 1]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_linear_regression_is_exact(name):
+    target = targets.linear_regression(4, noise_sd=0.7, prior_sd=3.0)
+    server, _, _ = engine(target, unequal_shares({"x": X, "y": Y}, SIZES), SCHEDULES[name])
+    x, y = X.astype(float), Y.astype(float)
+    precision = x.T @ x / 0.49 + np.eye(4) / 9
+    mean = np.linalg.solve(precision, x.T @ y / 0.49)
+    assert target.family.mean(server.posterior) == pytest.approx(mean, rel=1e-6, abs=1e-6)
+    assert target.family.covariance(server.posterior) == pytest.approx(
+        np.linalg.inv(precision), rel=1e-6, abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("model", ["poisson", "bernoulli", "categorical"])
+def test_counts_and_shares_are_exact(name, model):
+    counts = RNG.poisson(3.0, 400) % 3 if model == "categorical" else RNG.poisson(3.0, 400)
+    if model == "bernoulli":
+        counts = counts % 2
+    target = {
+        "poisson": lambda: targets.poisson(shape=2.0, rate=0.5),
+        "bernoulli": lambda: targets.bernoulli(yes=2.0, no=3.0),
+        "categorical": lambda: targets.categorical(3, prior=0.5),
+    }[model]()
+    expected = {
+        "poisson": lambda: [2 + counts.sum(), 0.5 + 400],
+        "bernoulli": lambda: [2 + counts.sum(), 3 + 400 - counts.sum()],
+        "categorical": lambda: 0.5 + np.bincount(counts, minlength=3),
+    }[model]()
+    shares = unequal_shares({"y": counts}, [200, 150, 49, 1])
+    server, _, _ = engine(target, shares, SCHEDULES[name])
+    assert server.posterior == pytest.approx(expected, rel=1e-6)
+    draws = target.named(server.posterior, 1000, 0)
+    assert next(iter(draws.values())).shape[0] == 1000
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_factors_of_server_and_sites_never_differ(name):
+    target = targets.linear_regression(4, noise_sd=0.7, prior_sd=3.0)
+    shares = unequal_shares({"x": X, "y": Y}, SIZES)
+    server, clients, _ = engine(target, shares, SCHEDULES[name])
+    parts = sum(server.factors.values())
+    assert target.prior + parts == pytest.approx(server.posterior, rel=1e-9)
+    # One more round tells sites what became of their last answers.
+    for client in clients:
+        client.terms = Terms(run="r", answers=1000, event=None, budget=None)
+    tasks = server.tasks(server.sites)
+    before = {name: factor.copy() for name, factor in server.factors.items()}
+    InProcess(clients).exchange(tasks)
+    for client in clients:
+        assert np.array_equal(client.factor, before[client.name])
+
+
+def logistic(size):
+    return Model(
+        parameters={"w": Parameter((size,))},
+        log_prior=lambda p: -0.5 * jnp.sum((p["w"] / 2) ** 2),
+        log_likelihood=lambda p, row: jax.nn.log_sigmoid(
+            (2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])
+        ),
+    )
+
+
+LOGITS = X @ np.array([1.0, -1.0, 0.5, 0.0])
+LABELS = (RNG.uniform(size=500) < 1 / (1 + np.exp(-LOGITS))).astype(np.int32)
+
+
+@lru_cache
+def central(target):
+    """The stationary point of the free energy of all data, by natural gradients to the end."""
+    whole = [Rows({"x": X, "y": LABELS})]
+    server, _, _ = engine(target, whole, Schedule(num_rounds=30))
+    return server.posterior
+
+
+APPROXIMATE = {
+    family: targets.Approximate(model=logistic(4), family=family)
+    for family in (DiagonalGaussian(4), FullGaussian(4))
+}
+
+
+@pytest.mark.parametrize("family", APPROXIMATE)
+@pytest.mark.parametrize("name", ["synchronous", "sequential", "asynchronous", "groups"])
+def test_other_models_find_the_same_as_with_all_data_in_one_place(family, name):
+    target = APPROXIMATE[family]
+    shares = unequal_shares({"x": X, "y": LABELS}, [250, 125, 125])
+    schedule = replace(SCHEDULES[name], num_rounds=12)
+    server, _, _ = engine(target, shares, schedule)
+    assert divergence(family, server.posterior, central(target)) < 1e-6
+
+
+def test_natural_gradients_find_what_variational_inference_finds():
+    from tacit import FullRank, Variational, fit_without_privacy
+
+    method = Variational(
+        guide=FullRank(), sampling_rate=1.0, num_steps=3000, clip=5.0, learning_rate=0.01
+    )
+    post = fit_without_privacy(logistic(4), Rows({"x": X, "y": LABELS}), method=method)
+    target = targets.Approximate(model=logistic(4), family=FullGaussian(4), num_draws=64)
+    found = central(target)
+    sd = np.sqrt(np.diag(target.family.covariance(found)))
+    assert target.family.mean(found) == pytest.approx(post.unconstrained_mean, abs=0.15 * sd.min())
+    ratio = np.sqrt(np.diag(post.unconstrained_covariance)) / sd
+    assert ratio == pytest.approx(np.ones(4), abs=0.1)
