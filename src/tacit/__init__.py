@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tacit.data.schema import Schema as Schema
     from tacit.errors import BudgetError as BudgetError
     from tacit.errors import TacitError as TacitError
+    from tacit.federated.partitioned import Partitioned as Partitioned
     from tacit.inference.barker import Barker as Barker
     from tacit.inference.guides import FullRank as FullRank
     from tacit.inference.guides import LowRank as LowRank
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tacit.inference.proposals import BoundedWalk as BoundedWalk
     from tacit.inference.proposals import GaussianWalk as GaussianWalk
     from tacit.inference.variational import Variational as Variational
+    from tacit.interfaces.federated import fit_federated as fit_federated
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
     from tacit.interfaces.plan import Plan as Plan
@@ -49,6 +51,7 @@ _HOMES = {
     "Category": "tacit.data.columns",
     "Count": "tacit.data.columns",
     "fit": "tacit.interfaces.fit",
+    "fit_federated": "tacit.interfaces.federated",
     "fit_without_privacy": "tacit.interfaces.fit",
     "FullRank": "tacit.inference.guides",
     "GaussianWalk": "tacit.inference.proposals",
@@ -60,6 +63,7 @@ _HOMES = {
     "Number": "tacit.data.columns",
     "NumPyro": "tacit.models.numpyro",
     "Parameter": "tacit.models.model",
+    "Partitioned": "tacit.federated.partitioned",
     "plan": "tacit.interfaces.plan",
     "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
@@ -89,6 +93,7 @@ __all__ = [
     "NumPyro",
     "Number",
     "Parameter",
+    "Partitioned",
     "Plan",
     "Posterior",
     "PrivacyStatement",
@@ -100,6 +105,7 @@ __all__ = [
     "__version__",
     "accounting",
     "fit",
+    "fit_federated",
     "fit_without_privacy",
     "plan",
 ]

@@ -29,13 +29,11 @@ SCHEDULES = {
 
 def engine(target, shares, schedule, scheme=None):
     setting = Setting(
-        target=target, budget=None, answers=schedule.num_rounds, sites=len(shares)
+        target=target, budget=None, answers=schedule.num_rounds, sites=len(shares), together=1
     )
     prepared = (scheme or WithoutPrivacy()).prepare(setting)
     terms = Terms(run="r", answers=schedule.num_rounds, event=None, budget=None)
-    clients = [
-        Client(f"site {i}", rows, prepared.work, terms) for i, rows in enumerate(shares)
-    ]
+    clients = [Client(f"site {i}", rows, prepared.work, terms) for i, rows in enumerate(shares)]
     transport = InProcess(clients)
     server = Server(
         run="r",
@@ -145,7 +143,9 @@ APPROXIMATE = {
 def test_other_models_find_the_same_as_with_all_data_in_one_place(family, name):
     target = APPROXIMATE[family]
     shares = unequal_shares({"x": X, "y": LABELS}, [250, 125, 125])
-    schedule = replace(SCHEDULES[name], num_rounds=12)
+    # A quick site has long stopped when a slow one gives its last answer.
+    rounds = 30 if name == "asynchronous" else 12
+    schedule = replace(SCHEDULES[name], num_rounds=rounds)
     server, _, _ = engine(target, shares, schedule)
     assert divergence(family, server.posterior, central(target)) < 1e-6
 

@@ -156,14 +156,14 @@ class FullGaussian:
     def split(self, eta: ArrayLike) -> tuple[Vector, Vector]:
         """The precision matrix, and precision times mean."""
         vector = _vector(eta, self.size)
-        rows, columns, scale = triangle(self.dimension)
+        rows, columns, scale = _triangle(self.dimension)
         matrix = np.zeros((self.dimension, self.dimension))
         matrix[rows, columns] = matrix[columns, rows] = vector[: len(rows)] / scale
         return matrix, vector[len(rows) :]
 
     def join(self, precision: ArrayLike, weighted: ArrayLike) -> Vector:
         """The vector of a precision matrix and precision times mean."""
-        rows, columns, scale = triangle(self.dimension)
+        rows, columns, scale = _triangle(self.dimension)
         packed = np.asarray(precision, np.float64)[rows, columns] * scale
         return np.concatenate([packed, np.asarray(weighted, np.float64)])
 
@@ -293,11 +293,19 @@ class Dirichlet(_Positive):
         return rng.dirichlet(eta, count)
 
 
-@lru_cache(maxsize=16)
-def triangle(dimension: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector]:
-    """Where a packed matrix has its entries, and what they are multiplied by."""
+Triangle = tuple[NDArray[np.intp], NDArray[np.intp], Vector]
+
+
+def triangle(dimension: int) -> Triangle:
+    """Where a packed matrix has its entries, and what they are multiplied by.
+
+    New arrays every time, so that a step that is compiled makes its own.
+    """
     rows, columns = np.tril_indices(dimension)
     return rows, columns, np.where(rows == columns, 1.0, np.sqrt(2.0))
+
+
+_triangle = lru_cache(maxsize=16)(triangle)
 
 
 def _within(values: Vector, change: Vector) -> Vector:

@@ -158,7 +158,7 @@ class Statistics:
     def released(self, rows: Rows, source: Randomness) -> Vector:
         """The noisy sum of the rows' statistics."""
         gate = Gate(rows, self.plan, source.child("statistics"))
-        _, out = run([gate], _statistic_step(self.target), jnp.zeros((1, 1)), _no_inputs)
+        _, out = run([gate], _statistic_step(self.target), jnp.zeros((1, 1)), no_inputs)
         return np.asarray(out[0, 0], np.float64)
 
     def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:  # noqa: ARG002
@@ -270,5 +270,6 @@ def _statistic_step(target: Conjugate) -> Any:
     return step
 
 
-def _no_inputs(_: int, steps: int) -> Any:
+def no_inputs(_: int, steps: int) -> Any:
+    """Inputs of steps that have none."""
     return np.zeros((steps, 1, 1), np.float32)

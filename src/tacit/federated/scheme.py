@@ -34,12 +34,17 @@ SEVERAL_SITES = "a person whose data several sites hold pays the budget of each 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a site knows of a run. ``budget`` is None for a run without privacy."""
+    """What a site knows of a run, pinned in its own settings: nothing of it comes by message.
+
+    ``sites`` is how many take part, ``together`` how many answer in one round. ``budget`` is None
+    for a run without privacy.
+    """
 
     target: Target
     budget: Budget | None
     answers: int
     sites: int
+    together: int
     damping: float = 1.0
 
 

@@ -18,9 +18,9 @@ from tacit.federated.natural import Family, Vector
 from tacit.federated.transport import Reply, Task, Transport
 
 ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
-# What turns the replies of a round into the change of the posterior: by default their sum. A
-# secure aggregation unmasks the sum here; noise of the server is added here.
-Aggregate = Callable[[Sequence[Reply]], Vector]
+# What turns the replies of a round, and the posterior they are for, into its change: by default
+# their sum. A secure aggregation unmasks the sum here; noise of the server is added here.
+Aggregate = Callable[[Sequence[Reply], Vector], Vector]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,8 @@ class Server:
         return share
 
     def _aggregated(self, replies: Sequence[Reply]) -> Vector:
-        change = (self.aggregate or _sum)(replies)
+        aggregate = self.aggregate or added_up
+        change = aggregate(replies, self.posterior)
         if change.shape != self.prior.shape or not np.isfinite(change).all():
             raise InvalidArgument("A site answered with other than finite natural parameters.")
         return change
@@ -144,16 +145,21 @@ class Server:
         return {name: self.posterior - factor for name, factor in self.factors.items()}
 
 
-def _sum(replies: Sequence[Reply]) -> Vector:
+def added_up(replies: Sequence[Reply], posterior: Vector) -> Vector:  # noqa: ARG001
     """The sum of changes; whole numbers are added as such."""
-    grids = {reply.grid for reply in replies}
-    if len(grids) > 1:
-        raise InvalidArgument("Sites answered on different lattices; their settings differ.")
-    grid = grids.pop()
+    grid = common_grid(replies)
     if grid is None:
         return total([reply.values for reply in replies])
     added = np.sum([reply.change for reply in replies], axis=0, dtype=np.int64)
     return np.asarray(added, np.float64) * grid
+
+
+def common_grid(replies: Sequence[Reply]) -> float | None:
+    """What all whole numbers are multiplied by."""
+    grids = {reply.grid for reply in replies}
+    if len(grids) > 1:
+        raise InvalidArgument("Sites answered on different lattices; their settings differ.")
+    return grids.pop()
 
 
 def conduct(

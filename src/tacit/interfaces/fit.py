@@ -28,7 +28,7 @@ from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
 
-_ASSUMED = (
+ASSUMED = (
     "no number in the model, its constants, the schema or the settings was computed from these data"
 )
 
@@ -166,9 +166,7 @@ def _run(
 ) -> list[Posterior]:
     keys = [jax.random.key(int(s.child("model").words(1)[0] >> np.uint64(33))) for s in sources]
     try:
-        results = method.run(
-            model, gates, keys, _bar(gates[0].plan.num_steps) if progress else None
-        )
+        results = method.run(model, gates, keys, bar(gates[0].plan.num_steps) if progress else None)
     except KeyboardInterrupt as error:
         spent = "\n\n".join(str(statement) for statement in statements)
         raise Interrupted(
@@ -202,13 +200,13 @@ def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatemen
         adjacency=plan.budget.adjacency,
         unit=gate.unit,
         public=tuple(public),
-        assumptions=(_ASSUMED, *plan.method.assumptions),
+        assumptions=(ASSUMED, *plan.method.assumptions),
         seeded=gate.seeded,
         budget_left=None if ledger is None else ledger.left,
     )
 
 
-def _bar(steps: int) -> Callable[[int], None]:
+def bar(steps: int) -> Callable[[int], None]:
     """Steps done and time left, on standard error; nothing from rows."""
     began = time.monotonic()
 

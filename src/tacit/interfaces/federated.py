@@ -1,0 +1,176 @@
+"""Federated fits: several sites, one posterior, no row leaves a site."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from tacit import _validate
+from tacit.accounting import Budget
+from tacit.accounting.ledger import Ledger
+from tacit.data.schema import Schema
+from tacit.errors import BudgetError, InvalidArgument
+from tacit.federated.natural import DiagonalGaussian, FullGaussian
+from tacit.federated.partitioned import Found, Partitioned, Site, partitioned
+from tacit.federated.scheme import WithoutPrivacy
+from tacit.federated.target import Approximate, Conjugate, Target
+from tacit.interfaces.fit import ASSUMED, bar
+from tacit.interfaces.plan import as_model, rows_of
+from tacit.privacy.rows import Rows
+from tacit.results.federated import FederatedPosterior
+from tacit.results.statement import PrivacyStatement
+
+_DRAWS = 1000
+
+
+def fit_federated(
+    model: Any,
+    data: Mapping[str, Any],
+    *,
+    schema: Schema | None = None,
+    budget: Budget | Mapping[str, Budget] | None = None,
+    method: Partitioned | None = None,
+    ledgers: Mapping[str, Ledger] | None = None,
+    run: str | None = None,
+    seed: int | None = None,
+    progress: bool = False,
+) -> FederatedPosterior:
+    """Fits a model to what several sites hold, each within a budget of its own.
+
+    ``data`` has a table for each site, or `Rows` without a ``schema``. ``model`` is a NumPyro
+    function, a `tacit.Model`, or one of `tacit.federated.target` (conjugate models). ``budget`` is
+    every site's, or a mapping with one for each. With ``ledgers`` a site's budget is enforced at
+    the site: its first answer charges the whole run. ``run`` names the run; one that is repeated
+    under the same name and the same settings gets the same answers, and is not charged again.
+
+    Here all sites are in one process, for study and tests. A deployment over a network uses the
+    same clients and the same server (`tacit.federated.transport`).
+    """
+    method = method or Partitioned()
+    if not isinstance(method, Partitioned):
+        raise InvalidArgument("method must be tacit.Partitioned(...).")
+    if not isinstance(data, Mapping) or not data:
+        raise InvalidArgument("data must map names of sites to their tables, or to Rows.")
+    budgets = _budgets(budget, method, data)
+    target = _target(model, schema, method)
+    rows = {name: _rows(target, schema, table) for name, table in data.items()}
+    _refuse_ledgers(ledgers or {}, rows, method)
+    if seed is not None:
+        _validate.count("seed", seed, least=0)
+    found = partitioned(
+        method,
+        target,
+        rows,
+        budgets,
+        run=run or uuid4().hex,
+        ledgers=ledgers,
+        seed=seed,
+        progress=bar(method.num_rounds) if progress else None,
+    )
+    return _posterior(found, method, target, schema, rows, seed)
+
+
+def _budgets(
+    budget: Budget | Mapping[str, Budget] | None, method: Partitioned, data: Mapping[str, Any]
+) -> dict[str, Budget | None]:
+    if isinstance(method.scheme, WithoutPrivacy):
+        if budget is not None:
+            raise InvalidArgument("WithoutPrivacy() spends no budget; leave it out.")
+        return dict.fromkeys(data)
+    if isinstance(budget, Budget):
+        return dict.fromkeys(data, budget)
+    if not isinstance(budget, Mapping) or set(budget) != set(data):
+        raise InvalidArgument(
+            "Pass budget=tacit.Budget(epsilon, delta), or a mapping with one for each site."
+        )
+    return {name: budget[name] for name in data}
+
+
+def _target(model: Any, schema: Schema | None, method: Partitioned) -> Target:
+    if isinstance(model, Conjugate | Approximate):
+        return model
+    return method.target(as_model(model, schema))
+
+
+def _rows(target: Target, schema: Schema | None, data: Any) -> Rows:
+    if isinstance(data, Rows) != (schema is None):
+        raise InvalidArgument(
+            "Pass tables with a schema, or Rows without one, the same for all sites."
+        )
+    return data if schema is None else rows_of(target.model, schema, data)
+
+
+def _unit(method: Partitioned, rows: Rows) -> str:
+    return "data set" if method.scheme.protects == "data set" else rows.unit
+
+
+def _refuse_ledgers(
+    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: Partitioned
+) -> None:
+    for name, ledger in ledgers.items():
+        if name not in rows or not isinstance(ledger, Ledger):
+            raise InvalidArgument("ledgers must map names of sites to tacit.Ledger(path, ...).")
+        unit = _unit(method, rows[name])
+        if ledger.unit != unit:
+            raise BudgetError(
+                f"The ledger of {name} protects a {ledger.unit}; this method protects a {unit}."
+            )
+
+
+def _posterior(
+    found: Found,
+    method: Partitioned,
+    target: Target,
+    schema: Schema | None,
+    rows: Mapping[str, Rows],
+    seed: int | None,
+) -> FederatedPosterior:
+    statements = {
+        name: _statement(site, method, _unit(method, rows[name]), seeded=seed is not None)
+        for name, site in found.sites.items()
+    }
+    mean, covariance = _moments(target, found)
+    return FederatedPosterior(
+        draws=target.named(found.posterior, _DRAWS, 0 if seed is None else seed),
+        unconstrained_mean=mean,
+        unconstrained_covariance=covariance,
+        trace={"natural": found.trace},
+        settled_from=0,
+        privacy=max(statements.values(), key=_cost),
+        model=target.model,
+        schema=schema,
+        sites=statements,
+    )
+
+
+def _moments(target: Target, found: Found) -> Any:
+    """Mean and covariance on the unconstrained scale, if they are what was fitted."""
+    family = target.family
+    if not isinstance(family, DiagonalGaussian | FullGaussian):
+        return None, None
+    return family.mean(found.posterior), family.covariance(found.posterior)
+
+
+def _cost(statement: PrivacyStatement) -> float:
+    """Epsilon, infinite where there is none."""
+    spent = statement.epsilons[statement.adjacency]
+    return math.inf if spent is None else spent
+
+
+def _statement(site: Site, method: Partitioned, unit: str, *, seeded: bool) -> PrivacyStatement:
+    budget, ledger = site.budget, site.ledger
+    return PrivacyStatement(
+        event=site.event,
+        delta=0.0 if budget is None else budget.delta,
+        adjacency="add-remove" if budget is None else budget.adjacency,
+        unit=unit,
+        public=(
+            "the model and its prior",
+            "column names and shapes",
+            "every setting of the method",
+            "which sites take part",
+        ),
+        assumptions=(ASSUMED, *method.scheme.trust),
+        seeded=seeded,
+        budget_left=None if ledger is None else ledger.left,
+    )
