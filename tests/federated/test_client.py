@@ -1,0 +1,207 @@
+"""A site's memory: lost messages, repeated tasks and killed processes change nothing."""
+
+import sqlite3
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tacit import Budget, Ledger, Rows
+from tacit.accounting import events
+from tacit.accounting.journal import LedgerJournal, MemoryJournal, Terms
+from tacit.errors import BudgetError, InvalidArgument
+from tacit.federated import target as targets
+from tacit.federated.client import Client
+from tacit.federated.optimise import ClippedStatistics
+from tacit.federated.scheme import Setting, WithoutPrivacy
+from tacit.federated.server import Server
+from tacit.federated.transport import Task
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 2)).astype(np.float32)
+Y = (X @ [1.0, -2.0] + 0.5 * RNG.normal(size=60)).astype(np.float32)
+TARGET = targets.linear_regression(2, noise_sd=0.5, prior_sd=3.0)
+BUDGET = Budget(1, 1e-5)
+SHARES = [Rows({"x": X[i::3], "y": Y[i::3]}) for i in range(3)]
+
+
+def setting(budget, answers):
+    return Setting(target=TARGET, budget=budget, answers=answers, sites=3, together=3)
+
+
+def private(answers=4):
+    prepared = ClippedStatistics(clip=20.0).prepare(setting(BUDGET, answers))
+    terms = Terms(run="r", answers=answers, event=prepared.event, budget=BUDGET)
+    return prepared.work, terms
+
+
+def client(journal=None, work=None, answers=4):
+    made, terms = private(answers)
+    return Client("a", SHARES[0], work or made, terms, journal)
+
+
+def ledger(path, epsilon=1.0):
+    return Ledger(path / "a.db", total=Budget(epsilon, 1e-5))
+
+
+def first_task(round_number=1, shift=0.0):
+    return Task(run="r", round=round_number, posterior=TARGET.prior + shift)
+
+
+class Lossy:
+    """Loses tasks on the way, replies on the way back, and delivers some tasks twice."""
+
+    def __init__(self, clients, chance, rng):
+        self._clients, self._chance, self._rng = clients, chance, rng
+        self.sites = tuple(each.name for each in clients)
+
+    def exchange(self, tasks):
+        by_name = {each.name: each for each in self._clients}
+        replies = {}
+        for name, task in tasks.items():
+            luck = self._rng.uniform()
+            if luck < self._chance:
+                continue
+            reply = by_name[name].answer(task)
+            if luck < 2 * self._chance:
+                continue
+            if luck > 1 - self._chance:
+                assert np.array_equal(by_name[name].answer(task).change, reply.change)
+            replies[name] = reply
+        return replies
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lost_messages_never_part_server_and_sites(seed):
+    work = WithoutPrivacy().prepare(setting(None, 100)).work
+    terms = Terms(run="r", answers=100, event=None, budget=None)
+    clients = [Client(f"s{i}", rows, work, terms) for i, rows in enumerate(SHARES)]
+    transport = Lossy(clients, 0.25, np.random.default_rng(seed))
+    server = Server(
+        run="r", family=TARGET.family, prior=TARGET.prior, sites=transport.sites, damping=0.7
+    )
+    for _ in range(60):
+        tasks = server.tasks(server.sites)
+        replies = transport.exchange(tasks)
+        for each in clients:
+            if each.name in replies:  # it has heard what became of its last answer
+                assert np.array_equal(each.factor, server.factors[each.name])
+        server.fold(tasks, replies)
+    x, y = X.astype(float), Y.astype(float)
+    precision = x.T @ x / 0.25 + np.eye(2) / 9
+    mean = np.linalg.solve(precision, x.T @ y / 0.25)
+    assert TARGET.family.mean(server.posterior) == pytest.approx(mean, rel=1e-6)
+
+
+def test_a_repeated_task_gets_the_same_answer_and_costs_once(tmp_path):
+    book = ledger(tmp_path)
+    one = client(LedgerJournal(book))
+    first = one.answer(first_task())
+    # Another process, later: a new client with the same journal.
+    again = client(LedgerJournal(ledger(tmp_path))).answer(first_task())
+    assert np.array_equal(first.change, again.change)
+    assert len(book.charges) == 1
+    assert book.left.epsilon == pytest.approx(0)
+    other = client(LedgerJournal(book)).answer(first_task(round_number=2))
+    assert not np.array_equal(first.change, other.change)
+    assert len(book.charges) == 1
+
+
+@dataclass(frozen=True)
+class Dying:
+    """Work whose process is killed after the rows were read, before anything left."""
+
+    work: object
+    size: int
+    grid: None = None
+
+    def change(self, *arguments):
+        self.work.change(*arguments)
+        raise SystemExit
+
+
+def test_a_killed_site_comes_back_with_the_noise_it_was_charged_for(tmp_path):
+    work, _ = private()
+    book = ledger(tmp_path)
+    with pytest.raises(SystemExit):
+        client(LedgerJournal(book), Dying(work, work.size)).answer(first_task())
+    assert len(book.charges) == 1
+    with sqlite3.connect(book.path) as file:
+        (key,) = file.execute("SELECT key FROM answers").fetchone()
+    file.close()
+    replies = [client(LedgerJournal(book)).answer(first_task()) for _ in range(2)]
+    assert np.array_equal(replies[0].change, replies[1].change)
+    replay = MemoryJournal()
+    made, terms = private()
+    expected = Client("a", SHARES[0], made, terms, replay, key=lambda: key).answer(first_task())
+    assert np.array_equal(replies[0].change, expected.change)
+
+
+def test_keys_of_noise_are_forgotten_once_they_are_not_needed(tmp_path):
+    book = ledger(tmp_path)
+    one = client(LedgerJournal(book))
+    for number in (1, 2, 3):
+        one.answer(first_task(number))
+    with sqlite3.connect(book.path) as file:
+        keys = [key for (key,) in file.execute("SELECT key FROM answers ORDER BY id")]
+    file.close()
+    assert keys[:2] == [None, None]
+    assert keys[2] is not None
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_no_more_answers_than_were_paid_for(tmp_path, durable):
+    journal = LedgerJournal(ledger(tmp_path)) if durable else MemoryJournal()
+    one = client(journal, answers=3)
+    for number in (1, 2, 3):
+        one.answer(first_task(number, shift=0.1 * number))
+    with pytest.raises(BudgetError, match="3 answers"):
+        one.answer(first_task(4))
+    one.answer(first_task(2, shift=0.2))  # what was said may be said again
+
+
+def test_a_run_beyond_the_budget_reads_nothing(tmp_path):
+    book = ledger(tmp_path, epsilon=0.5)
+    work, _ = private()
+    with pytest.raises(BudgetError, match="left of"):
+        client(LedgerJournal(book), Dying(work, work.size)).answer(first_task())
+    assert book.charges == []
+    with sqlite3.connect(book.path) as file:
+        assert file.execute("SELECT count(*) FROM answers").fetchone() == (0,)
+    file.close()
+
+
+def test_the_charge_is_all_answers_together(tmp_path):
+    book = ledger(tmp_path)
+    _, terms = private(4)
+    client(LedgerJournal(book), answers=4).answer(first_task())
+    assert book.charges[0].event == repr(terms.event)
+    assert events.leaves(terms.event).__next__()[1] == 4
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (Task(run="other", round=2, posterior=TARGET.prior), "takes part in the run"),
+        (Task(run="r", round=2, posterior=np.ones(3)), "finite numbers"),
+        (Task(run="r", round=2, posterior=TARGET.prior * np.nan), "finite numbers"),
+        (Task(run="r", round=1, posterior=TARGET.prior + 1), "needs a new round"),
+        (
+            Task(run="r", round=9, posterior=TARGET.prior, folded=7, share=np.ones(5)),
+            "does not know",
+        ),
+        (Task(run="r", round=9, posterior=TARGET.prior, folded=1, share=np.ones(2)), "not know"),
+    ],
+)
+def test_tasks_that_cannot_be_are_refused(task, words):
+    one = client()
+    one.answer(first_task())
+    with pytest.raises(InvalidArgument, match=words):
+        one.answer(task)
+
+
+def test_a_run_keeps_the_terms_it_began_with(tmp_path):
+    book = Ledger(tmp_path / "a.db", total=Budget(3, 1e-4))
+    client(LedgerJournal(book), answers=4).answer(first_task())
+    with pytest.raises(InvalidArgument, match="other terms"):
+        client(LedgerJournal(book), answers=8).answer(first_task(2))
