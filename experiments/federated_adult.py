@@ -19,6 +19,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit
 
 from tacit import Budget, Model, Parameter, Partitioned, Rows, Variational, fit, fit_federated
 from tacit.federated.changes import local_averaging, virtual_clients
@@ -72,8 +73,8 @@ def logistic(size):
 
 def scores(post, x, y):
     """Accuracy and mean log-likelihood of the predictive probabilities."""
-    logits = x @ post.draws["w"][:200].T.astype(np.float32)
-    chance = np.clip((1 / (1 + np.exp(-logits))).mean(axis=1), 1e-9, 1 - 1e-9)
+    logits = x.astype(np.float64) @ np.clip(post.draws["w"][:200].T, -1e3, 1e3)
+    chance = np.clip(expit(logits).mean(axis=1), 1e-9, 1 - 1e-9)
     return np.mean((chance > 0.5) == y), np.mean(np.log(np.where(y == 1, chance, 1 - chance)))
 
 

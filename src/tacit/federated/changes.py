@@ -77,7 +77,9 @@ class ClippedChanges:
     ``noise`` is added by each ``"site"`` in full, ``"split"`` over sites so that the sum has enough
     even if ``dishonest`` of them tell theirs, or by the ``"server"``. ``centred`` clips precision
     times (mean - present mean) rather than precision times mean: the same change, but noise in a
-    precision then does not move the mean. ``steady`` moves the mean less where noise drowns what
+    precision then does not move the mean. ``mean_step`` is the share of that change that the mean
+    takes: below one for posteriors without correlations, where all coordinates step at once and
+    together step too far. ``steady`` moves the mean less where noise drowns what
     the rows say. ``own_factors`` and a given ``noise_multiplier`` are for comparisons only.
     """
 
@@ -90,6 +92,7 @@ class ClippedChanges:
     dishonest: int = 1
     num_iterations: int = 1
     centred: bool = True
+    mean_step: float = 1.0
     steady: bool = True
     own_factors: bool = False
     noise_multiplier: float | None = None
@@ -101,6 +104,7 @@ class ClippedChanges:
         _validate.count("num_shards", self.num_shards)
         _validate.count("dishonest", self.dishonest, least=0)
         _validate.count("num_iterations", self.num_iterations)
+        _validate.rate("mean_step", self.mean_step)
         if self.protects == "data set" and self.num_shards > 1:
             raise InvalidArgument("A data set that is protected as a whole is not cut into shards.")
         if self.num_shards > 1 and self.shard_rows is None:
@@ -335,10 +339,11 @@ def settled_change(
     if isinstance(family, DiagonalGaussian):
         # A precision that noise made negative is the guard's business; the mean needs one now.
         solid = np.maximum(after, least)
-        moved = slope * solid / (solid + spare)
+        moved = scheme.mean_step * slope * solid / (solid + spare)
         return family.join(after, after * mean + moved) - posterior
     solid = _at_least(after, least)
-    moved = solid @ np.linalg.solve(solid + spare * np.eye(family.dimension), slope)
+    firm = solid + spare * np.eye(family.dimension)
+    moved = scheme.mean_step * solid @ np.linalg.solve(firm, slope)
     return family.join(after, after @ mean + moved) - posterior
 
 
