@@ -19,7 +19,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dp_accounting.dp_event import NonPrivateDpEvent
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from tacit import _validate
 from tacit.accounting import calibrate, events
@@ -33,6 +33,7 @@ from tacit.federated.scheme import (
     Aggregation,
     Prepared,
     Setting,
+    covered,
     local_change,
 )
 from tacit.federated.server import common_grid
@@ -145,11 +146,13 @@ class ClippedChanges:
 
     def prepare(self, setting: Setting) -> Prepared:
         """Noise for all answers. Theorems F4 (rows) and F5 (data sets)."""
-        noise, event = self.multiplier(setting), None
+        noise = self.multiplier(setting)
+        event: DpEvent | None = None
         if self.own_factors:
             event = NonPrivateDpEvent()  # whatever the noise: see PROOFS.md
         elif noise > 0:
-            event = events.repeat(events.gaussian(noise / self.sensitivity), setting.answers)
+            one = events.gaussian(noise / self.sensitivity)
+            event = covered(events.repeat(one, setting.answers), setting.budget)
         work = _Changing(self, setting.target, self._plan(setting, noise), setting.sites)
         return Prepared(work=work, event=event)
 
@@ -179,7 +182,9 @@ class ClippedChanges:
             batch_bound=exact_bound(self.num_shards + 16 * share),
         )
         most = plan.lattice.points * (self.num_shards + 16 * share)
-        if self.noise != "site" and most > EXACT:
+        # So many points of noise, or the sum of rounded numbers is not a rounded sum (Lemma 4).
+        too_few = 0 < share * plan.lattice.points < 10
+        if self.noise != "site" and (most > EXACT or too_few):
             raise InvalidArgument(
                 f"{plan.dimension} numbers from {self.num_shards} shards with this noise do not "
                 'fit whole numbers; use fewer shards, guide=tacit.MeanField(), or noise="site".'
