@@ -19,7 +19,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from tacit.models.effects import Effect, bare, integrated
-from tacit.models.model import Parameters, Row, finite_start, refuse_strangers, shaped_start
+from tacit.models.model import Parameters, Prediction, Row, finite_start, refuse_strangers, shaped_start
 from tacit.models.sites import Latent, Message, Run, Site
 
 Columns = Mapping[str, Any]
@@ -312,17 +312,6 @@ def _points(effects: Sequence[Effect], point: jax.Array | None) -> dict[str, jax
 def _drawn(message: Message, key: jax.Array) -> jax.Array:
     value: jax.Array = message["fn"].sample(key)
     return value
-
-
-class Prediction(NamedTuple):
-    """Of one observed site: a draw, the distribution's mean, and its logit if it is a yes or no.
-
-    The mean of a category is the probabilities of all levels.
-    """
-
-    draw: jax.Array
-    mean: jax.Array | None
-    logit: jax.Array | None
 
 
 def _logit(fn: Any) -> jax.Array | None:

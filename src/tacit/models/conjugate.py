@@ -1,0 +1,12 @@
+"""Conjugate models that ship with the library, for one private release of statistics.
+
+>>> from tacit import conjugate
+>>> conjugate.LinearRegression("weight", ("height",), noise_sd=5.0).statistic_size
+5
+"""
+
+from tacit.models.counts import Bernoulli, Categorical, Poisson
+from tacit.models.linear import LinearRegression, Normal
+from tacit.models.statistic import Conjugate
+
+__all__ = ["Bernoulli", "Categorical", "Conjugate", "LinearRegression", "Normal", "Poisson"]
