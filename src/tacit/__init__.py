@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from tacit.inference.guides import LowRank as LowRank
     from tacit.inference.guides import MeanField as MeanField
     from tacit.inference.langevin import Langevin as Langevin
+    from tacit.inference.statistics import Statistics as Statistics
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
+    from tacit.models import conjugate as conjugate
     from tacit.models.model import Model as Model
     from tacit.models.model import Parameter as Parameter
     from tacit.models.numpyro import NumPyro as NumPyro
@@ -41,6 +43,7 @@ _HOMES = {
     "Budget": "tacit.accounting",
     "BudgetError": "tacit.errors",
     "Category": "tacit.data.columns",
+    "conjugate": "tacit.models.conjugate",
     "Count": "tacit.data.columns",
     "fit": "tacit.interfaces.fit",
     "fit_without_privacy": "tacit.interfaces.fit",
@@ -59,6 +62,7 @@ _HOMES = {
     "PrivacyStatement": "tacit.results.statement",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
+    "Statistics": "tacit.inference.statistics",
     "TacitError": "tacit.errors",
     "Variational": "tacit.inference.variational",
 }
@@ -83,10 +87,12 @@ __all__ = [
     "PrivacyStatement",
     "Rows",
     "Schema",
+    "Statistics",
     "TacitError",
     "Variational",
     "__version__",
     "accounting",
+    "conjugate",
     "fit",
     "fit_without_privacy",
     "plan",
@@ -97,7 +103,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tacit' has no attribute {name!r}")
     home = import_module(_HOMES[name])
-    return home if home.__name__ == f"tacit.{name}" else getattr(home, name)
+    return getattr(home, name, home)  # a module stands for itself
 
 
 def __dir__() -> list[str]:

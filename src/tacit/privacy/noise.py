@@ -110,14 +110,26 @@ def _in_pieces(draw: Callable[[int], Floats], count: int) -> Integers:
 
 def rounded_normals(bits: Randomness, scale: float, count: int) -> Integers:
     """Integers distributed as round(scale Z), Z standard normal. [noise-round]"""
-    return _in_pieces(partial(_rounded_normals, bits, scale), count)
+    return _in_pieces(partial(_rounded, bits, scale, ndtri, _normal_tail), count)
 
 
-def _rounded_normals(bits: Randomness, scale: float, count: int) -> Floats:
+def rounded_laplaces(bits: Randomness, scale: float, count: int) -> Integers:
+    """Integers distributed as round(scale L), L standard Laplace. [noise-laplace]"""
+    return _in_pieces(partial(_rounded, bits, scale, _laplace_quantile, _laplace_tail), count)
+
+
+def _rounded(
+    bits: Randomness,
+    scale: float,
+    quantile: Callable[[Floats], Floats],
+    tail: Callable[[mpmath.mpf], mpmath.mpf],
+    count: int,
+) -> Floats:
+    """Rounded draws of a symmetric law, by its quantiles below 1/2 and its exact upper tail."""
     words = bits.words(count)
     # The top bit is the sign; the rest is a number in (0, 1/2), the tail on that side.
     half = _Uniforms(words & ~_TOP, bits)
-    value = ndtri(half.values)
+    value = quantile(half.values)
     value *= -scale
     whole = np.rint(value)
     doubt = _TRUST * (1 + scale + float(value.max(initial=0)))
@@ -125,9 +137,22 @@ def _rounded_normals(bits: Randomness, scale: float, count: int) -> Floats:
     for i in np.flatnonzero(np.abs(value) >= 0.5 - doubt).tolist():
         edge = float(np.floor(whole[i] + value[i])) + 0.5
         with _PRECISION, mpmath.workprec(400):
-            beyond = mpmath.erfc(edge / (mpmath.mpf(scale) * mpmath.sqrt(2))) / 2
+            beyond = tail(edge / mpmath.mpf(scale))
             whole[i] = edge + 0.5 if half.exact(i) < beyond else edge - 0.5
     return _signed(whole, words)
+
+
+def _normal_tail(edge: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.erfc(edge / mpmath.sqrt(2)) / 2
+
+
+def _laplace_quantile(half: Floats) -> Floats:
+    found: Floats = np.log(2 * half)
+    return found
+
+
+def _laplace_tail(edge: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.exp(-edge) / 2
 
 
 def normals(bits: Randomness, count: int) -> Floats:

@@ -16,7 +16,7 @@ from tacit import _validate
 from tacit.accounting import events
 from tacit.errors import InvalidArgument
 from tacit.privacy.bound import Lattice, RatioLattice
-from tacit.privacy.noise import Randomness, logistics, normals, rounded_normals
+from tacit.privacy.noise import Randomness, logistics, normals, rounded_laplaces, rounded_normals
 from tacit.privacy.sample import Batches, fixed_batches, poisson_batches, usual_capacity
 
 
@@ -46,6 +46,8 @@ class NoisySums:
     zero is without privacy, and the event says so.
     ``batch_bound`` is a declared bound on the units in a batch; it sets the lattice, never
     the guarantee, and a batch beyond it may wrap around.
+    With ``laplace``, the clip is in the 1-norm, noise is Laplace and its multiplier is scale
+    over clip; every step then looks at all units.
     """
 
     sampling_rate: float
@@ -54,9 +56,12 @@ class NoisySums:
     noise_multiplier: float | tuple[tuple[float, int], ...]
     dimension: int
     batch_bound: int = 2**17
+    laplace: bool = False
 
     def __post_init__(self) -> None:
         _validate.rate("sampling_rate", self.sampling_rate)
+        if self.laplace and not self.everyone:
+            raise InvalidArgument("With Laplace noise every step looks at all: sampling_rate is 1.")
         _validate.count("num_steps", self.num_steps)
         _validate.positive("clip", self.clip)
         _validate.count("dimension", self.dimension)
@@ -80,18 +85,25 @@ class NoisySums:
         """The event to account for: of the very numbers that are executed."""
         if any(scale == 0 for scale, _ in self.phases):
             return NonPrivateDpEvent()
+        if self.laplace:
+            return events.compose(
+                *(events.repeat(events.laplace(scale), steps) for scale, steps in self.phases)
+            )
         return events.sampled_gaussian(list(self.phases), self.sampling_rate)
 
     @property
     def lattice(self) -> Lattice:
         """One lattice for all phases, by the largest noise."""
-        most = max(scale for scale, _ in self.phases)
-        return Lattice(self.clip, most * self.clip, self.dimension, self.batch_bound)
+        std = self.clip * max(scale for scale, _ in self.phases)
+        if self.laplace:
+            return Lattice(self.clip, math.sqrt(2) * std, self.dimension, self.batch_bound, order=1)
+        return Lattice(self.clip, std, self.dimension, self.batch_bound)
 
     @property
     def shape(self) -> tuple[Any, ...]:
         """What gates that run side by side must agree in."""
-        return self.num_steps, self.dimension, self.lattice.points, self.lattice.wide
+        lattice = self.lattice
+        return self.num_steps, self.dimension, lattice.points, lattice.wide, lattice.order
 
     @property
     def words(self) -> int:
@@ -117,8 +129,9 @@ class NoisySums:
         for scale, length in self.phases:
             inside = min(start + steps, begin + length) - max(start, begin)
             if inside > 0:
-                std = scale * self.clip / self.lattice.grid
-                drawn = rounded_normals(bits, std, inside * self.dimension)
+                points, count = scale * self.clip / self.lattice.grid, inside * self.dimension
+                rounded = rounded_laplaces if self.laplace else rounded_normals
+                drawn = rounded(bits, points, count)
                 parts.append(drawn.reshape(inside, self.dimension))
             begin += length
         noise = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -130,8 +143,9 @@ class NoisySums:
 
     def trial(self, steps: int, batch: int) -> tuple["NoisySums", int]:
         """A few steps of the same kind, to see how long they take, and units for them."""
-        short = replace(self, num_steps=steps, sampling_rate=0.5, noise_multiplier=1.0)
-        return short, 2 * batch
+        rate = 1.0 if self.laplace else 0.5
+        short = replace(self, num_steps=steps, sampling_rate=rate, noise_multiplier=1.0)
+        return short, round(batch / rate)
 
     def explain(self, unit: str, many: str) -> list[str]:
         """Lines for people."""
@@ -140,7 +154,7 @@ class NoisySums:
         return [
             f"{self.num_steps} steps, each on {f'all {many}' if self.everyone else share}.",
             f"One {unit} moves a step's sum by at most the clip, {self.clip:.4g}.",
-            f"Noise is {noise} clips in every number of it.",
+            f"{'Laplace noise' if self.laplace else 'Noise'} is {noise} clips in every number of it.",
         ]
 
 
