@@ -131,12 +131,18 @@ def main():
         drawn = data_sets(case, count)
         for noise in BUDGETS:
             began = time.perf_counter()
-            aware, naive = (covered(case, drawn, noise, noise_aware=aware) for aware in (True, False))
+            aware, naive = (
+                covered(case, drawn, noise, noise_aware=aware) for aware in (True, False)
+            )
             taken = time.perf_counter() - began
             for name in aware:
-                for i, (right, wrong) in enumerate(zip(np.ravel(aware[name]), np.ravel(naive[name]), strict=True)):
+                for i, (right, wrong) in enumerate(
+                    zip(np.ravel(aware[name]), np.ravel(naive[name]), strict=True)
+                ):
                     label = f"{name}[{i}]" if np.ndim(aware[name]) else name
-                    print(f"{title:28} {case.size:5d} {noise:9} {label:16} {right:7.1%} {wrong:7.1%}")
+                    print(
+                        f"{title:28} {case.size:5d} {noise:9} {label:16} {right:7.1%} {wrong:7.1%}"
+                    )
             print(f"{'':28} {taken:.0f} s", flush=True)
 
 

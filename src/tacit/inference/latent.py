@@ -26,7 +26,7 @@ class Noise(NamedTuple):
     def log_density(self, noise: jax.Array) -> jax.Array:
         """Log density of independent draws, up to a constant."""
         scaled = jnp.abs(noise) / self.scale
-        return -(scaled if self.laplace else scaled**2 / 2).sum()
+        return -jnp.sum(scaled if self.laplace else scaled**2 / 2)
 
     @property
     def sd(self) -> Any:
@@ -80,15 +80,18 @@ def _chain(
         """Tries a step of random length along every way in turn."""
 
         def along(totals: jax.Array, given: Any) -> Any:
-            key, way, far = given
-            for_length, for_sign, for_test = jax.random.split(key, 3)
-            steps = jnp.maximum(jnp.rint(jnp.abs(_length(for_length) * far)), 1.0)
-            there = totals + way * steps * jax.random.rademacher(for_sign, (), seen.dtype)
+            normal, (scale, sign, test), way, far = given
+            # Of random scale, so that one is about right wherever the chain is.
+            step = _SHORTEST * (_LONGEST / _SHORTEST) ** scale * far * jnp.abs(normal)
+            steps = jnp.maximum(jnp.rint(step), 1.0)
+            there = totals + way * jnp.where(sign < 0.5, steps, -steps)
             gain = density(there) - density(totals)
-            accepted = jnp.log(jax.random.uniform(for_test, (), seen.dtype)) < gain
-            return jnp.where(accepted, there, totals), None
+            return jnp.where(jnp.log(test) < gain, there, totals), None
 
-        return jax.lax.scan(along, totals, (jax.random.split(key, len(ways)), ways, reach))[0]
+        for_normals, for_uniforms = jax.random.split(key)
+        normals = jax.random.normal(for_normals, (len(ways),), seen.dtype)
+        uniforms = jax.random.uniform(for_uniforms, (len(ways), 3), seen.dtype)
+        return jax.lax.scan(along, totals, (normals, uniforms, ways, reach))[0]
 
     def stop(totals: jax.Array, key: jax.Array) -> Any:
         key, last = jax.random.split(key)
@@ -99,14 +102,6 @@ def _chain(
     keys = jax.random.split(key, length.burn_in + length.kept)
     draws = jax.lax.scan(stop, model.totals(seen, size), keys)[1]
     return jax.tree.map(lambda each: each[length.burn_in :], draws)
-
-
-def _length(key: jax.Array) -> jax.Array:
-    """A normal step of random scale, so that one is about right wherever the chain is."""
-    first, second = jax.random.split(key)
-    low, high = jnp.log(_SHORTEST), jnp.log(_LONGEST)
-    scale = jnp.exp(jax.random.uniform(first, (), jnp.float64, low, high))
-    return scale * jax.random.normal(second, (), jnp.float64)
 
 
 @partial(jax.jit, static_argnames=("model", "size", "kept"))

@@ -19,8 +19,8 @@ from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Arrays, Found, Progress
+from tacit.inference.gibbs import linear_chains, linear_draws
 from tacit.inference.latent import Length, counting_chains, counting_draws
-from tacit.inference.moments import linear_chains, linear_draws
 from tacit.models.counts import Counting
 from tacit.models.linear import Linear
 from tacit.models.model import AnyModel
@@ -154,7 +154,7 @@ class Statistics:
             seen, sizes = jnp.asarray(released, jnp.float64), jnp.asarray(scales, jnp.float64)
             if not self.noise_aware or not np.all(np.asarray(scales) > 0):
                 draw = linear_draws if isinstance(model, Linear) else counting_draws
-                found = draw(model, seen, keys, size=self.size, kept=self.num_draws)  # type: ignore[operator]
+                found = draw(model, seen, keys, size=self.size, kept=self.num_draws)
             else:
                 found = self._chains(model)(model, seen, sizes, keys)
             return _named(model, found)
@@ -183,8 +183,8 @@ def _conjugate(model: AnyModel) -> Conjugate:
 
 
 def _named(model: Conjugate, found: Any) -> Arrays:
-    arrays = jax.tree.map(np.asarray, found)
-    named = model.in_units(*arrays) if isinstance(model, Linear) else arrays
+    arrays: Any = jax.tree.map(np.asarray, found)
+    named: Any = model.in_units(*arrays) if isinstance(model, Linear) else arrays
     return {name: named[name] for name in model.names}
 
 

@@ -84,10 +84,13 @@ def fit_many(
     seeds = [None] * len(rows) if seeds is None else seeds
     if not rows or not (len(rows) == len(budgets) == len(seeds)):
         raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
-    plans = [
-        planned(model, None, each.blank(), budget, method)
-        for each, budget in zip(rows, budgets, strict=True)
-    ]
+    made: dict[Any, Plan] = {}  # fits that are alike in all that is public share a plan
+    plans = []
+    for each, budget in zip(rows, budgets, strict=True):
+        alike = each.shapes, budget
+        if alike not in made:
+            made[alike] = planned(model, None, each.blank(), budget, method)
+        plans.append(made[alike])
     return _fit(plans, rows, ledger, seeds, progress)
 
 

@@ -5,8 +5,9 @@
 5
 """
 
-from tacit.models.counts import Bernoulli, Categorical, Poisson
+from tacit.models.counts import Poisson
 from tacit.models.linear import LinearRegression, Normal
+from tacit.models.shares import Bernoulli, Categorical
 from tacit.models.statistic import Conjugate
 
 __all__ = ["Bernoulli", "Categorical", "Conjugate", "LinearRegression", "Normal", "Poisson"]

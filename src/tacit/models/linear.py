@@ -6,7 +6,7 @@ is the products of entries of v.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -118,17 +118,17 @@ class Linear(Conjugate):
         known = self.known_variance
         per_variance = unit**2 if known is None else unit**2 / known
         return LinearPrior(
-            mean=np.linalg.solve(matrix, mean - shift),
+            mean=np.asarray(np.linalg.solve(matrix, mean - shift), np.float64),
             precision=matrix.T @ precision @ matrix / per_variance,
             shape=self.variance_shape,
             scale=self.variance_scale / unit**2,
             variance=None if known is None else known / unit**2,
         )
 
-    def in_units(self, weights: Array, variance: Array) -> dict[str, Array]:
+    def in_units(self, weights: Any, variance: Any) -> Parameters:
         """Draws of scaled weights and variances as parameters, in the columns' units."""
         matrix, shift, unit = self._scaling()
-        return dict(self.named(weights @ matrix.T + shift, variance * unit**2))
+        return self.named(weights @ matrix.T + shift, variance * unit**2)
 
 
 def _log_inverse_gamma(value: Any, shape: float, scale: float) -> Any:
@@ -190,7 +190,11 @@ class Normal(Linear):
         return log_normal_density(value, params["mean"], params["variance"])
 
     def predict(
-        self, key: jax.Array, params: Parameters, row: Row, constants: Any = None  # noqa: ARG002
+        self,
+        key: jax.Array,
+        params: Parameters,
+        row: Row,  # noqa: ARG002
+        constants: Any = None,  # noqa: ARG002
     ) -> dict[str, Prediction]:
         """Another value."""
         return _normal(key, self.column, params["mean"], params["variance"])
@@ -208,7 +212,7 @@ class LinearRegression(Linear):
     """
 
     outcome: str
-    predictors: tuple[str, ...] = ()  # type: ignore[assignment]  # one or more
+    predictors: Sequence[str] = ()
     _: KW_ONLY
     noise_sd: float | None = None
     intercept_sd: float = 1.0
@@ -217,7 +221,7 @@ class LinearRegression(Linear):
     def __post_init__(self) -> None:
         if isinstance(self.predictors, str) or not self.predictors:
             raise InvalidArgument("predictors must be a list of one or more columns.")
-        object.__setattr__(self, "predictors", tuple(self.predictors))
+        object.__setattr__(self, "predictors", tuple(self.predictors))  # a list has no hash
         if len(set(self.columns)) < len(self.columns):
             raise InvalidArgument("The outcome and the predictors must be different columns.")
         super().__post_init__()
@@ -275,9 +279,7 @@ class LinearRegression(Linear):
     def log_likelihood(self, params: Parameters, row: Row, constants: Any) -> jax.Array:
         """Normal around the line."""
         value = jnp.clip(row[self.outcome], constants["low"][-1], constants["high"][-1])
-        return log_normal_density(
-            value, self._mean(params, row, constants), self._variance(params)
-        )
+        return log_normal_density(value, self._mean(params, row, constants), self._variance(params))
 
     def predict(
         self, key: jax.Array, params: Parameters, row: Row, constants: Any = None

@@ -19,7 +19,14 @@ from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from tacit.models.effects import Effect, bare, integrated
-from tacit.models.model import Parameters, Prediction, Row, finite_start, refuse_strangers, shaped_start
+from tacit.models.model import (
+    Parameters,
+    Prediction,
+    Row,
+    finite_start,
+    refuse_strangers,
+    shaped_start,
+)
 from tacit.models.sites import Latent, Message, Run, Site
 
 Columns = Mapping[str, Any]

@@ -61,7 +61,7 @@ class Conjugate(ABC):
         """The columns that the model takes."""
 
     @property
-    def predictors(self) -> tuple[str, ...]:
+    def predictors(self) -> Sequence[str]:
         """The columns that the outcome depends on."""
         return ()
 

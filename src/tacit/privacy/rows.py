@@ -92,6 +92,12 @@ class Rows:
         """The columns' names, which are public."""
         return tuple(self._fields)
 
+    @property
+    def shapes(self) -> tuple[Any, ...]:
+        """The unit, and the columns' shapes and types, which are public."""
+        made_up = self.made_up_unit().items()
+        return self.unit, tuple((name, each.shape, each.dtype) for name, each in made_up)
+
     def blank(self) -> "Rows":
         """One made-up unit of the same columns, for whoever needs shapes and must not hold rows."""
         rows = Rows({name: value[None] for name, value in self.made_up_unit().items()})
