@@ -18,10 +18,12 @@ from tacit.inference.moments import (
     Setting,
     Theta,
     conjugate_draw,
+    conjugate_normals,
     log_prior,
     moments,
     nearest,
     possible,
+    somewhere,
 )
 from tacit.models.linear import Linear
 
@@ -70,42 +72,68 @@ def linear_draws(
         setting = Setting(model.scaled_prior(), model.products, seen, Noise(0.0, False), size)
         sums = nearest(setting)[1]
 
-        def draw(key: jax.Array) -> Any:
-            theta = conjugate_draw(setting, key, sums)
+        def draw(key: jax.Array, normals: jax.Array) -> Any:
+            theta = conjugate_draw(setting, key, normals, sums)
             return theta.weights, jnp.exp(theta.log_variance)
 
-        return jax.vmap(draw)(jax.random.split(key, kept))
+        first, second = jax.random.split(key)
+        normals = jax.random.normal(first, (kept, conjugate_normals(setting)), sums.dtype)
+        return jax.vmap(draw)(jax.random.split(second, kept), normals)
 
     return jax.vmap(one)(released, keys)
 
 
 def _chain(setting: Setting, key: jax.Array, length: Length) -> Any:
-    first, key = jax.random.split(key)
-
-    def with_theta(key: jax.Array, rows: jax.Array, sums: jax.Array) -> _State:
-        theta = conjugate_draw(setting, key, sums)
-        return _State(theta, *moments(setting, theta), rows, sums)
-
     def sweep(state: _State, key: jax.Array) -> tuple[_State, None]:
-        for_shifts, for_sums, for_theta = jax.random.split(key, 3)
-        state = _shifted(setting, for_shifts, state)
-        rows, sums = _new_sums(setting, for_sums, state)
-        return with_theta(for_theta, rows, sums), None
+        luck = _luck(setting, key)
+        rows, sums = _new_sums(setting, luck, _shifted(setting, luck, state))
+        theta = conjugate_draw(setting, luck.key, luck.for_theta, sums)
+        return _State(theta, *moments(setting, theta), rows, sums), None
 
     def stop(state: _State, key: jax.Array) -> Any:
         state, _ = jax.lax.scan(sweep, state, jax.random.split(key, length.sweeps))
         return state, (state.theta.weights, jnp.exp(state.theta.log_variance))
 
-    keys = jax.random.split(key, length.burn_in + length.kept)
-    draws = jax.lax.scan(stop, with_theta(first, *nearest(setting)), keys)[1]
+    start = somewhere(setting)
+    state = _State(start, *moments(setting, start), *nearest(setting))
+    draws = jax.lax.scan(stop, state, jax.random.split(key, length.burn_in + length.kept))[1]
     return jax.tree.map(lambda each: each[length.burn_in :], draws)
 
 
-def _new_sums(setting: Setting, key: jax.Array, state: _State) -> tuple[jax.Array, jax.Array]:
+class _Luck(NamedTuple):
+    """All that is random in a sweep, drawn at once: it compiles much faster."""
+
+    key: jax.Array
+    for_theta: jax.Array
+    for_sums: tuple[jax.Array, jax.Array]
+    for_shifts: tuple[jax.Array, jax.Array]
+
+
+def _luck(setting: Setting, key: jax.Array) -> _Luck:
+    keys, dtype, size = jax.random.split(key, 3), setting.seen.dtype, len(setting.pairs)
+    free = _free(setting)
+    ends = [3 * size, 3 * size + _SHIFTS * free]
+    total = ends[1] + conjugate_normals(setting)
+    normals = jnp.split(jax.random.normal(keys[0], (total,), dtype), ends)
+    many = 2 * size + _SHIFTS * (free + 2)
+    uniforms = jnp.split(jax.random.uniform(keys[1], (many,), dtype), [2 * size])
+    return _Luck(
+        keys[2],
+        normals[2],
+        (normals[0].reshape(3, size), uniforms[0].reshape(2, size)),
+        (normals[1].reshape(_SHIFTS, free), uniforms[1].reshape(_SHIFTS, free + 2)),
+    )
+
+
+def _free(setting: Setting) -> int:
+    """How many numbers a shift may move."""
+    count = setting.entries - 2
+    return 2 * count + 2 + count * count
+
+
+def _new_sums(setting: Setting, luck: _Luck, state: _State) -> tuple[jax.Array, jax.Array]:
     """A number of rows and sums, given parameters and what was seen."""
-    for_normals, for_uniforms = jax.random.split(key)
-    normals = jax.random.normal(for_normals, (3, len(state.mean)), state.mean.dtype)
-    uniforms = jax.random.uniform(for_uniforms, (2, len(state.mean)), state.mean.dtype)
+    normals, uniforms = luck.for_sums
     variances = _variances(setting, state.sums, normals[0], uniforms[0])
     rows, mean, factor = state.rows, state.mean[1:], state.factor
     covariance = factor @ factor.T
@@ -165,42 +193,38 @@ def _new_rows(
     return jnp.where(accepted, there, state.rows)
 
 
-def _shifted(setting: Setting, key: jax.Array, state: _State) -> _State:
+def _shifted(setting: Setting, luck: _Luck, state: _State) -> _State:
     """Moves parameters, and sums with them: what stays is the sums in units of their spread."""
     centred = state.sums[1:] - state.rows * state.mean[1:]
     held = solve_triangular(state.factor, centred, lower=True)
 
-    def attempt(state: _State, key: jax.Array) -> tuple[_State, None]:
-        theta, test = _perturbed(setting, key, state.theta)
+    def attempt(state: _State, given: Any) -> tuple[_State, None]:
+        normals, uniforms = given
+        theta = _perturbed(setting, state.theta, normals, uniforms[1:])
         mean, factor = moments(setting, theta)
         sums = jnp.append(state.rows, state.rows * mean[1:] + factor @ held)
         gain = log_prior(setting, theta) - log_prior(setting, state.theta)
         gain += setting.noise.log_density(setting.seen - sums)
         gain -= setting.noise.log_density(setting.seen - state.sums)
-        accepted = (jnp.log(test) < gain) & possible(setting, sums)
+        accepted = (jnp.log(uniforms[0]) < gain) & possible(setting, sums)
         moved = _State(theta, mean, factor, state.rows, sums)
         return jax.tree.map(partial(jnp.where, accepted), moved, state), None
 
-    return jax.lax.scan(attempt, state, jax.random.split(key, _SHIFTS))[0]
+    return jax.lax.scan(attempt, state, luck.for_shifts)[0]
 
 
-def _perturbed(setting: Setting, key: jax.Array, theta: Theta) -> tuple[Theta, jax.Array]:
-    """Some of the parameters moved, by steps of random scale; and a number for the test."""
-    count, dtype = setting.entries - 2, theta.weights.dtype
-    free = 2 * count + 2 + count * count
-    for_normals, for_uniforms = jax.random.split(key)
-    uniforms = jax.random.uniform(for_uniforms, (free + 2,), dtype)
+def _perturbed(setting: Setting, theta: Theta, normals: jax.Array, uniforms: jax.Array) -> Theta:
+    """Some of the parameters moved, by steps of random scale."""
+    count = setting.entries - 2
     scale = _SHORTEST * (_LONGEST / _SHORTEST) ** uniforms[0]
-    normals = jax.random.normal(for_normals, (free,), dtype)
-    step = jnp.where(uniforms[2:] < 0.5, scale * normals, 0.0)
+    step = jnp.where(uniforms[1:] < 0.5, scale * normals, 0.0)
     weights, variance, centre, factor = jnp.split(step, [count + 1, count + 2, 2 * count + 2])
     square = factor.reshape(count, count)
     diagonal = jnp.diag(jnp.diag(theta.factor) * jnp.exp(jnp.diag(square)))
     known = setting.prior.variance is not None
-    moved = Theta(
+    return Theta(
         theta.weights + weights,
         theta.log_variance + (0.0 if known else variance[0]),
         theta.centre + centre,
         jnp.tril(theta.factor + square, -1) + diagonal,
     )
-    return moved, uniforms[1]

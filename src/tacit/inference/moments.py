@@ -83,19 +83,37 @@ def nearest(setting: Setting) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(rows), shrunk[setting.places]
 
 
-def conjugate_draw(setting: Setting, key: jax.Array, sums: jax.Array) -> Theta:
-    """A draw of the parameters given the true sums."""
+def conjugate_draw(setting: Setting, key: jax.Array, normals: jax.Array, sums: jax.Array) -> Theta:
+    """A draw of the parameters given the true sums.
+
+    ``normals`` are standard normal numbers, as many as `conjugate_normals` says.
+    """
     prior, count = setting.prior, setting.entries - 2
-    matrix = matrix_of(setting, sums)
+    matrix, normals = matrix_of(setting, sums), normals.reshape(count + 2, count + 1)
     rows = matrix[0, 0]
-    # All that is random in one call each, which compiles much faster.
-    for_gammas, for_normals = jax.random.split(key)
     shapes = jnp.append((rows + count + 2 - jnp.arange(count)) / 2, prior.shape + rows / 2)
-    gammas = jax.random.gamma(for_gammas, shapes, dtype=sums.dtype)
-    normals = jax.random.normal(for_normals, (count + 2, count + 1), sums.dtype)
+    gammas = jax.random.gamma(key, shapes, dtype=sums.dtype)
     weights, log_variance = _weights(prior, matrix, gammas[-1], normals[0])
     centre, factor = _predictors(matrix, gammas[:-1], normals[1:, :-1])
     return Theta(weights, log_variance, centre, factor)
+
+
+def conjugate_normals(setting: Setting) -> int:
+    """How many normal numbers `conjugate_draw` takes."""
+    return setting.entries * (setting.entries - 1)
+
+
+def somewhere(setting: Setting) -> Theta:
+    """Parameters to start from: the middle of the prior."""
+    prior, count = setting.prior, setting.entries - 2
+    variance = prior.scale / prior.shape if prior.variance is None else prior.variance
+    dtype = setting.seen.dtype
+    return Theta(
+        jnp.asarray(prior.mean, dtype),
+        jnp.log(jnp.asarray(variance, dtype)),
+        jnp.zeros(count, dtype),
+        _VARIANCE**0.5 * jnp.eye(count, dtype=dtype),
+    )
 
 
 def _weights(
