@@ -17,7 +17,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.models.model import Model, Parameter, Parameters, Prediction, Row
+from tacit.models.model import Discrete, Model, Parameter, Parameters, Prediction, Row
 
 Bounds = tuple[float, float]
 
@@ -164,6 +164,11 @@ class Conjugate(ABC):
     def whole_units(self) -> bool:
         """Never: rows of a person are independent given the parameters."""
         return False
+
+    @property
+    def discrete(self) -> Discrete:
+        """None of the parameters is a whole number."""
+        return ()
 
     def start(self, values: Mapping[str, Any]) -> jax.Array:
         """The unconstrained vector of given values; zero for parameters not given."""

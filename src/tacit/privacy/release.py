@@ -51,7 +51,7 @@ class Release:
             Released: the sum over sampled units of a vector clipped to the plan's clip in the
             2-norm, plus Gaussian noise, on the plan's lattice. Sensitivity: the clip, for a unit
             that is sampled; the pairs under add-remove and replace are those of PROOFS.md,
-            Theorem 1. With Laplace noise the clip is in the 1-norm, by Theorem 5. Event:
+            Theorem 1. With Laplace noise the clip is in the 1-norm, by Theorem L. Event:
             `NoisySums.event`. Public inputs: the arguments, which the check proves to be free
             of rows.
         """
