@@ -56,7 +56,8 @@ def predictors(rng, size, shape):
     """Two predictors with a correlation of .6, or even ones, which are not normal."""
     if shape == "even":
         return rng.uniform(-1, 1, (size, 2))
-    return 0.25 * rng.normal(size=(size, 2)) @ np.array([[1, 0.6], [0, 0.8]])
+    x = rng.normal(size=(size, 2)) @ np.array([[1, 0.6], [0, 0.8]])
+    return rng.uniform(-0.2, 0.2, 2) + rng.uniform(0.1, 0.2, 2) * x
 
 
 def regression(rng, size, *, variance=None, shape="normal"):

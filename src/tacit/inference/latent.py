@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from tacit.models.counts import Counting
 
-# Steps of the chain are from a twentieth of the noise's size to three times it.
-_SHORTEST, _LONGEST = 0.05, 3.0
+# Steps of the chain are from a fifth of the noise's size to four times it.
+_SHORTEST, _LONGEST = 0.2, 4.0
 
 
 class Noise(NamedTuple):

@@ -16,9 +16,9 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from tacit.inference.latent import Noise
 from tacit.models.linear import LinearPrior
 
-# The prior of predictors scaled to [-1, 1]: their mean is worth a tenth of a row, their
-# covariance as little as it can be, around a standard deviation of .4.
-_MEAN_ROWS, _VARIANCE = 0.1, 0.16
+# The prior of predictors scaled to [-1, 1]: their mean is worth one row, their covariance as
+# little as it can be, around a standard deviation of .4.
+_MEAN_ROWS, _VARIANCE = 1.0, 0.16
 
 
 class Theta(NamedTuple):
