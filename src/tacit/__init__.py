@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tacit.inference.guides import LowRank as LowRank
     from tacit.inference.guides import MeanField as MeanField
     from tacit.inference.langevin import Langevin as Langevin
+    from tacit.inference.published_langevin import PublishedLangevin as PublishedLangevin
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
@@ -57,6 +58,7 @@ _HOMES = {
     "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
+    "PublishedLangevin": "tacit.inference.published_langevin",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
     "TacitError": "tacit.errors",
@@ -81,6 +83,7 @@ __all__ = [
     "Plan",
     "Posterior",
     "PrivacyStatement",
+    "PublishedLangevin",
     "Rows",
     "Schema",
     "TacitError",
