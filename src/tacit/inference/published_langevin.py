@@ -26,8 +26,9 @@ class PublishedLangevin(LangevinChain):
 
     What is charged is not the published composition, but what is done: the formula decides
     how much noise the release has, and the accountant what that costs. It is far below the
-    budget, for the first variance is some hundreds of times what the budget needs. A run of
-    so few steps that the formula has too little noise is refused.
+    budget: the first variance is 350 to 800 times what the budget needs under replace, which
+    is the paper's adjacency, and four times that under add-remove. Where a run is so short
+    that the formula has too little noise, it is refused.
 
     Where the second variance is the larger one the chain samples at temperature 1/2: drift of
     eta needs noise of 2 eta, so that a Gaussian posterior comes out with half its variance.
