@@ -15,7 +15,7 @@ from audit import claimed_tradeoff, contradictions, log_ratio, tradeoff_of
 from tacit import Budget, Langevin, Model, Parameter, Rows
 from tacit.accounting import calibrate
 from tacit.inference.base import normals, seed_of
-from tacit.privacy import gate as gate_module
+from tacit.privacy import plans
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 
@@ -94,15 +94,15 @@ def test_a_chain_keeps_its_claim_and_the_audit_nearly_reaches_it(tradeoff):
 
 
 def half_noise(monkeypatch):
-    real = gate_module.rounded_normals
-    monkeypatch.setattr(gate_module, "rounded_normals", lambda bits, s, n: real(bits, s / 2, n))
+    real = plans.rounded_normals
+    monkeypatch.setattr(plans, "rounded_normals", lambda bits, s, n: real(bits, s / 2, n))
 
 
 def more_batches(monkeypatch):
     """Sampled twice as often as is charged."""
-    real = gate_module.poisson_batches
+    real = plans.poisson_batches
     monkeypatch.setattr(
-        gate_module, "poisson_batches", lambda bits, rate, *rest: real(bits, 2 * rate, *rest)
+        plans, "poisson_batches", lambda bits, rate, *rest: real(bits, 2 * rate, *rest)
     )
 
 

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from tacit.data.schema import Schema as Schema
     from tacit.errors import BudgetError as BudgetError
     from tacit.errors import TacitError as TacitError
+    from tacit.inference.barker import Barker as Barker
     from tacit.inference.guides import FullRank as FullRank
     from tacit.inference.guides import LowRank as LowRank
     from tacit.inference.guides import MeanField as MeanField
     from tacit.inference.langevin import Langevin as Langevin
+    from tacit.inference.proposals import BoundedWalk as BoundedWalk
+    from tacit.inference.proposals import GaussianWalk as GaussianWalk
     from tacit.inference.published_langevin import PublishedLangevin as PublishedLangevin
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.fit import fit as fit
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from tacit.interfaces.plan import plan as plan
     from tacit.models.model import Model as Model
     from tacit.models.model import Parameter as Parameter
+    from tacit.models.model import Whole as Whole
     from tacit.models.numpyro import NumPyro as NumPyro
     from tacit.privacy.rows import Rows as Rows
     from tacit.results.posterior import Posterior as Posterior
@@ -38,7 +42,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "accounting": "tacit.accounting",
+    "Barker": "tacit.inference.barker",
     "Binary": "tacit.data.columns",
+    "BoundedWalk": "tacit.inference.proposals",
     "Budget": "tacit.accounting",
     "BudgetError": "tacit.errors",
     "Category": "tacit.data.columns",
@@ -46,6 +52,7 @@ _HOMES = {
     "fit": "tacit.interfaces.fit",
     "fit_without_privacy": "tacit.interfaces.fit",
     "FullRank": "tacit.inference.guides",
+    "GaussianWalk": "tacit.inference.proposals",
     "Langevin": "tacit.inference.langevin",
     "Ledger": "tacit.accounting.ledger",
     "LowRank": "tacit.inference.guides",
@@ -63,15 +70,19 @@ _HOMES = {
     "Schema": "tacit.data.schema",
     "TacitError": "tacit.errors",
     "Variational": "tacit.inference.variational",
+    "Whole": "tacit.models.model",
 }
 
 __all__ = [
+    "Barker",
     "Binary",
+    "BoundedWalk",
     "Budget",
     "BudgetError",
     "Category",
     "Count",
     "FullRank",
+    "GaussianWalk",
     "Langevin",
     "Ledger",
     "LowRank",
@@ -88,6 +99,7 @@ __all__ = [
     "Schema",
     "TacitError",
     "Variational",
+    "Whole",
     "__version__",
     "accounting",
     "fit",

@@ -29,7 +29,9 @@ from tacit.inference.convergence import settled_from
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.fetch import side_by_side
-from tacit.privacy.gate import Gate, NoisySums, Release, check, run
+from tacit.privacy.gate import Gate, check, run
+from tacit.privacy.plans import NoisySums
+from tacit.privacy.release import Release
 
 # Step sizes of a schedule are held for so many steps at least: each has a price of its own.
 _PHASES = 20
@@ -61,6 +63,8 @@ class LangevinChain(ABC):
     thin: int = 1
     batch_bound: int = 2**17
 
+    by_gradients: ClassVar[bool] = True
+    assumptions: ClassVar[tuple[str, ...]] = ()
     # Variance of the chain's own noise, over the step size.
     noise_per_step: ClassVar[float]
 

@@ -8,7 +8,7 @@ from tacit.accounting import PLD, Budget
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.langevin import LangevinChain
 from tacit.models.model import AnyModel
-from tacit.privacy.gate import NoisySums
+from tacit.privacy.plans import NoisySums
 
 
 @dataclass(frozen=True, kw_only=True)
