@@ -52,10 +52,10 @@ def test_on_a_gaussian_ours_is_right_and_the_published_one_has_half_the_variance
 
 @pytest.mark.slow
 def test_on_a_mixture_ours_is_right_and_the_published_one_too_narrow():
-    x = experiment.mixture_rows(40_000)
+    x = experiment.mixture_rows(100_000)
     settings = {
-        "sampling_rate": 0.01,
-        "num_steps": 60_000,
+        "sampling_rate": 0.004,
+        "num_steps": 40_000,
         "clip": 5.0,
         "step_size": 3e-3,
         "size": len(x),
@@ -64,7 +64,7 @@ def test_on_a_mixture_ours_is_right_and_the_published_one_too_narrow():
         "thin": 10,
     }
     mixed = experiment.mixture(), x, experiment.mixture_moments
-    ours, error = variances(*mixed, Langevin(**settings), Budget(8, 1e-5), 16, False)
+    ours, error = variances(*mixed, Langevin(**settings), Budget(20, 1e-5), 16, False)
     assert np.all(error < 0.04)
     assert ours == pytest.approx([1, 1], rel=0.15)
     published, error = variances(*mixed, PublishedLangevin(**settings), Budget(20, 1e-5), 16, False)

@@ -68,3 +68,7 @@ class PublishedLangevin(LangevinChain):
         """T >= epsilon^2 N / (32 tau log(2 / delta)) passes, in steps."""
         logs = 32 * math.log(2 / budget.delta)
         return math.ceil((budget.epsilon / self.sampling_rate) ** 2 / logs)
+
+    def describe(self, model: AnyModel) -> str:
+        """A line for people."""
+        return f"{super().describe(model)} As published, not at the posterior's temperature."
