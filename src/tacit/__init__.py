@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tacit.inference.langevin import Langevin as Langevin
     from tacit.inference.proposals import BoundedWalk as BoundedWalk
     from tacit.inference.proposals import GaussianWalk as GaussianWalk
+    from tacit.inference.published_langevin import PublishedLangevin as PublishedLangevin
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
@@ -64,6 +65,7 @@ _HOMES = {
     "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
+    "PublishedLangevin": "tacit.inference.published_langevin",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
     "TacitError": "tacit.errors",
@@ -92,6 +94,7 @@ __all__ = [
     "Plan",
     "Posterior",
     "PrivacyStatement",
+    "PublishedLangevin",
     "Rows",
     "Schema",
     "TacitError",
