@@ -1,6 +1,6 @@
 """How wide DP-SGLD spreads its draws: the published form, ours, and the true posterior.
 
-    python experiments/langevin_temperature.py            # about ten minutes
+    python experiments/langevin_temperature.py            # a quarter of an hour
     python experiments/langevin_temperature.py --quick    # an eighth of that, with more error
 
 Two posteriors, both of a million units that count as a hundred. The Gaussian has a known
