@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tacit.inference.proposals import BoundedWalk as BoundedWalk
     from tacit.inference.proposals import GaussianWalk as GaussianWalk
     from tacit.inference.published_langevin import PublishedLangevin as PublishedLangevin
+    from tacit.inference.tempering import coarsened_size as coarsened_size
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
@@ -48,6 +49,7 @@ _HOMES = {
     "Budget": "tacit.accounting",
     "BudgetError": "tacit.errors",
     "Category": "tacit.data.columns",
+    "coarsened_size": "tacit.inference.tempering",
     "Count": "tacit.data.columns",
     "fit": "tacit.interfaces.fit",
     "fit_without_privacy": "tacit.interfaces.fit",
@@ -102,6 +104,7 @@ __all__ = [
     "Whole",
     "__version__",
     "accounting",
+    "coarsened_size",
     "fit",
     "fit_without_privacy",
     "plan",

@@ -32,6 +32,7 @@ from tacit.inference.proposals import (
     inside,
     propose,
 )
+from tacit.inference.tempering import tempering
 from tacit.inference.variational import Variational
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
@@ -99,10 +100,10 @@ class Barker:
     assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        for name in ("num_steps", "batch_size", "size"):
+        for name in ("num_steps", "batch_size"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _validate.count(name, getattr(self, name)))
-        for name in ("ratio_bound", "tempered_size", "lipschitz", "noise_variance"):
+        for name in ("ratio_bound", "lipschitz", "noise_variance"):
             if getattr(self, name) is not None:
                 _validate.positive(name, getattr(self, name))
         _validate.choice("correction", self.correction, ("table", "mixture"))
@@ -116,10 +117,11 @@ class Barker:
         self._refuse_sizes()
 
     def _refuse_sizes(self) -> None:
-        if (self.batch_size is not None or self.tempered_size is not None) and self.size is None:
-            raise InvalidArgument("batch_size and tempered_size need size=, a public number.")
+        _ = self.tempering  # refuses sizes that make no sense
         if self.batch_size is None:
             return
+        if self.size is None:
+            raise InvalidArgument("batch_size needs size=, the public number of units.")
         if self.ratio_bound is not None or self.noise_variance is not None:
             raise InvalidArgument(
                 "With batch_size the bound of ratios is sqrt(batch_size) / tempered_size and the "
@@ -129,7 +131,7 @@ class Barker:
     @property
     def tempering(self) -> float:
         """The power of the likelihood."""
-        return 1.0 if self.tempered_size is None else self.tempered_size / (self.size or 1)
+        return tempering(self.size, self.tempered_size)
 
     def calibrated(self, model: AnyModel, budget: Budget) -> ReleasePlan:
         """The tests that fit a budget, after a start that has its share of it."""

@@ -26,6 +26,7 @@ from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Found, Progress, noisy_gradient, normals, parameters, seed_of
 from tacit.inference.convergence import settled_from
+from tacit.inference.tempering import tempering
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.fetch import side_by_side
@@ -78,21 +79,7 @@ class LangevinChain(ABC):
             _validate.positive("step_size", self.step_size)
         if self.kept < 1:
             raise InvalidArgument("burn_in and thin leave no draw; keep more, or take more steps.")
-        self._check_sizes()
-
-    def _check_sizes(self) -> None:
-        if self.size is not None:
-            _validate.count("size", self.size)
-        if self.tempered_size is None:
-            return
-        if self.size is None:
-            raise InvalidArgument(
-                "tempered_size needs size=, a public number of units that it is a part of."
-            )
-        if _validate.positive("tempered_size", self.tempered_size) > self.size:
-            raise InvalidArgument(
-                f"tempered_size is at most size, {self.size}; got {self.tempered_size}."
-            )
+        _ = self.tempering  # refuses sizes that make no sense
 
     @property
     def kept(self) -> int:
@@ -101,10 +88,8 @@ class LangevinChain(ABC):
 
     @property
     def tempering(self) -> float:
-        """What the log-likelihood is multiplied by: one, unless a tempered size is declared."""
-        if self.tempered_size is None or self.size is None:
-            return 1.0
-        return self.tempered_size / self.size
+        """What the log-likelihood is multiplied by."""
+        return tempering(self.size, self.tempered_size)
 
     @abstractmethod
     def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
