@@ -14,9 +14,11 @@ import pytest
 from scipy import stats
 
 from tacit.accounting import PLD, events
-from tacit.privacy import gate as gate_module
-from tacit.privacy.gate import Gate, NoisySums, run
+from tacit.privacy import plans
+from tacit.privacy import release as release_module
+from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
+from tacit.privacy.plans import NoisySums
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import Batches
 
@@ -113,17 +115,17 @@ def test_the_audit_has_teeth(tradeoff):
 
 
 def half_noise(monkeypatch):
-    real = gate_module.rounded_normals
-    monkeypatch.setattr(gate_module, "rounded_normals", lambda bits, s, n: real(bits, s / 2, n))
+    real = plans.rounded_normals
+    monkeypatch.setattr(plans, "rounded_normals", lambda bits, s, n: real(bits, s / 2, n))
 
 
 def wrong_clip(monkeypatch):
-    real = gate_module.on_lattice
+    real = release_module.on_lattice
 
     def loose(vector, clip, points):
         return (2.5 * real(vector, clip, points)).astype(jnp.int32)
 
-    monkeypatch.setattr(gate_module, "on_lattice", loose)
+    monkeypatch.setattr(release_module, "on_lattice", loose)
 
 
 def fixed_batches(monkeypatch):
@@ -137,17 +139,17 @@ def fixed_batches(monkeypatch):
         indices = np.broadcast_to(np.minimum(np.arange(width), units - 1), (steps, width))
         return Batches(indices.astype(np.int32), present)
 
-    monkeypatch.setattr(gate_module, "poisson_batches", cyclic)
+    monkeypatch.setattr(plans, "poisson_batches", cyclic)
 
 
 def reused_noise(monkeypatch):
     """One draw of noise serves a whole transcript."""
-    real = gate_module.rounded_normals
+    real = plans.rounded_normals
 
     def repeated(bits, scale, count):
         return np.repeat(real(bits, scale, math.ceil(count / STEPS)), STEPS)[:count]
 
-    monkeypatch.setattr(gate_module, "rounded_normals", repeated)
+    monkeypatch.setattr(plans, "rounded_normals", repeated)
 
 
 @pytest.mark.parametrize("fault", [half_noise, wrong_clip, fixed_batches, reused_noise])

@@ -10,9 +10,12 @@ import pytest
 from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy import gate as gate_module
+from tacit.privacy import plans
 from tacit.privacy.bound import on_lattice
-from tacit.privacy.gate import Gate, NoisySums, run
+from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
+from tacit.privacy.plans import NoisySums
+from tacit.privacy.release import Release
 from tacit.privacy.rows import Rows
 
 
@@ -123,7 +126,7 @@ def test_padding_changes_nothing(monkeypatch):
     settings = plan(sampling_rate=0.3, num_steps=60)
     usual = released(rows(BASE), settings)
     for capacity in (8, 200):
-        monkeypatch.setattr(gate_module, "usual_capacity", lambda *_, c=capacity: c)
+        monkeypatch.setattr(plans, "usual_capacity", lambda *_, c=capacity: c)
         assert np.array_equal(released(rows(BASE), settings), usual)
 
 
@@ -342,7 +345,7 @@ def mutable_reference(state, _, release):
 
 def other_lattice(state, _, release):
     finer = dataclasses.replace(release._lattice, batch_bound=1)
-    return state, gate_module.Release(release._batch, finer).noisy_sum(value, ())
+    return state, Release(release._batch, finer).noisy_sum(value, ())
 
 
 @jax.jit
@@ -407,7 +410,7 @@ BAD = [
 
 @pytest.mark.parametrize("step", BAD, ids=lambda step: step.__name__)
 def test_refused_before_anything_is_read(step, monkeypatch):
-    monkeypatch.setattr(gate_module, "poisson_batches", None)  # would fail if reached
+    monkeypatch.setattr(plans, "poisson_batches", None)  # would fail if reached
     with pytest.raises(BoundaryError):
         released(rows(BASE), plan(num_steps=2), step=step)
 

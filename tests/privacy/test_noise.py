@@ -1,5 +1,8 @@
 """Bits, noise and sampling: distributions, exactness, and the floating-point attack."""
 
+from collections import Counter
+from itertools import combinations
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -8,8 +11,15 @@ import pytest
 from scipy import stats
 
 from tacit.privacy import noise
-from tacit.privacy.noise import Randomness, geometric_gaps, rounded_normals
-from tacit.privacy.sample import poisson_batches
+from tacit.privacy.noise import (
+    Randomness,
+    geometric_gaps,
+    logistics,
+    normals,
+    rounded_normals,
+    whole_numbers,
+)
+from tacit.privacy.sample import fixed_batches, poisson_batches
 
 
 def test_streams():
@@ -90,11 +100,31 @@ def test_batches_at_the_edges():
     assert not empty.present.any()
     rare = poisson_batches(Randomness(7), 1e-9, 50, 3, 8)
     assert not rare.present.any()
-    everyone = poisson_batches(Randomness(7), 1.0, 5, 2, 8)
-    assert everyone.present.all()
-    assert everyone.indices.tolist() == [[0, 1, 2, 3, 4]] * 2
     wide = poisson_batches(Randomness(7), 0.9, 100, 4, 8)
     assert wide.present.sum(axis=1).min() > 60
+
+
+def test_batches_of_fixed_size_are_uniform_over_sets():
+    drawn = fixed_batches(Randomness(3), 6, 3, 40_000).indices
+    assert (np.diff(drawn) > 0).all()
+    sets = [*combinations(range(6), 3)]
+    seen = Counter(map(tuple, drawn.tolist()))
+    counts = [seen[each] for each in sets]
+    assert sum(counts) == 40_000
+    assert stats.chisquare(counts).pvalue > 1e-4
+    assert fixed_batches(Randomness(3), 4, 4, 2).indices.tolist() == [[0, 1, 2, 3]] * 2
+
+
+def test_whole_numbers_do_not_favour_any():
+    # A bound for which a quarter of all words is unfair.
+    drawn = whole_numbers(Randomness(4), 3 * 2**61, 30_000)
+    assert stats.kstest(drawn / (3 * 2**61), "uniform").pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("draw", "law"), [(normals, stats.norm), (logistics, stats.logistic)])
+def test_real_noise_has_its_law_and_its_tails(draw, law):
+    assert stats.kstest(draw(Randomness(5), 100_000), law.cdf).pvalue > 1e-4
+    assert len(np.unique(draw(Randomness(6), 100_000))) == 100_000
 
 
 def float32_noise_values(std):

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from tacit.accounting import Budget
 from tacit.models.model import AnyModel
-from tacit.privacy.gate import Gate, NoisySums, Release
+from tacit.privacy.gate import Gate
+from tacit.privacy.plans import ReleasePlan
+from tacit.privacy.release import Release
 
 Arrays = Mapping[str, NDArray[np.floating]]
 Progress = Callable[[int], None]
@@ -39,18 +41,27 @@ class Found:
 
 @runtime_checkable
 class Method(Protocol):
-    """Settings of an algorithm, all public, and what it does with a model and a gate."""
+    """Settings of an algorithm, all public, and what it does with a model and a gate.
+
+    ``by_gradients`` says that it sums clipped gradients of the likelihood. ``assumptions`` are
+    sentences that must be true for its guarantee to hold, for the statement.
+    """
 
     @property
-    def num_steps(self) -> int:
-        """How many releases a run makes."""
+    def by_gradients(self) -> bool:
+        """Whether a clip bounds gradients."""
         ...
 
-    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is taken to be true."""
+        ...
+
+    def calibrated(self, model: AnyModel, budget: Budget) -> ReleasePlan:
         """What the gate will do, with the noise that a budget asks for."""
         ...
 
-    def without_noise(self, model: AnyModel) -> NoisySums:
+    def without_noise(self, model: AnyModel) -> ReleasePlan:
         """The same without privacy."""
         ...
 

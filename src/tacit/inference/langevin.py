@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,9 @@ from tacit.inference.convergence import settled_from
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.fetch import side_by_side
-from tacit.privacy.gate import Gate, NoisySums, Release, check, run
+from tacit.privacy.gate import Gate, check, run
+from tacit.privacy.plans import NoisySums
+from tacit.privacy.release import Release
 
 # Step sizes of a schedule are held for so many steps at least: each has a price of its own.
 _PHASES = 20
@@ -54,6 +56,9 @@ class Langevin:
     burn_in: float = 0.5
     thin: int = 1
     batch_bound: int = 2**17
+
+    by_gradients: ClassVar[bool] = True
+    assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_steps", _validate.count("num_steps", self.num_steps))

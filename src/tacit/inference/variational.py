@@ -26,7 +26,9 @@ from tacit.inference.guides import Guide, MeanField, flat_size
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.fetch import side_by_side
-from tacit.privacy.gate import Gate, NoisySums, Release, check, run
+from tacit.privacy.gate import Gate, check, run
+from tacit.privacy.plans import NoisySums
+from tacit.privacy.release import Release
 
 _DRAWS = 1000
 OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
@@ -72,6 +74,8 @@ class Variational:
     start: Literal["random"] | Mapping[str, ArrayLike] | None = field(default=None, compare=False)
 
     declared_public: ClassVar[tuple[str, ...]] = ("start",)
+    by_gradients: ClassVar[bool] = True
+    assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         _guide(self.guide)

@@ -166,7 +166,9 @@ def _run(
 ) -> list[Posterior]:
     keys = [jax.random.key(int(s.child("model").words(1)[0] >> np.uint64(33))) for s in sources]
     try:
-        results = method.run(model, gates, keys, _bar(method.num_steps) if progress else None)
+        results = method.run(
+            model, gates, keys, _bar(gates[0].plan.num_steps) if progress else None
+        )
     except KeyboardInterrupt as error:
         spent = "\n\n".join(str(statement) for statement in statements)
         raise Interrupted(
@@ -200,7 +202,7 @@ def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatemen
         adjacency=plan.budget.adjacency,
         unit=gate.unit,
         public=tuple(public),
-        assumptions=(_ASSUMED,),
+        assumptions=(_ASSUMED, *plan.method.assumptions),
         seeded=gate.seeded,
         budget_left=None if ledger is None else ledger.left,
     )

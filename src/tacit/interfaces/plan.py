@@ -20,8 +20,9 @@ from tacit.inference.base import Method
 from tacit.inference.variational import Variational
 from tacit.models.model import AnyModel, Model
 from tacit.privacy.check import refuse_captured
-from tacit.privacy.gate import Gate, NoisySums
+from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
+from tacit.privacy.plans import BarkerTests, NoisySums, ReleasePlan, SampledBarkerTests
 from tacit.privacy.rows import Rows
 
 # Made-up rows to measure gradients on, and batches to measure time on.
@@ -41,7 +42,7 @@ class Plan:
     schema: Schema | None
     budget: Budget
     method: Method
-    release: NoisySums
+    release: ReleasePlan
     blank: Rows
 
     @property
@@ -57,17 +58,25 @@ class Plan:
     @cached_property
     def made_up_gradients(self) -> tuple[float, float] | None:
         """On made-up rows, at the start: the median gradient in clips, and the share clipped."""
-        if self.schema is None:
+        if self.schema is None or not isinstance(self.release, NoisySums):
+            return None
+        if not self.method.by_gradients:
             return None
         lengths = _gradients(self.model, self.schema) / self.release.clip
         usable = lengths[np.isfinite(lengths)]
         return float(np.median(usable)), float(np.mean(usable > 1))
 
-    def seconds(self, rows: int) -> float:
-        """About how long the fit takes on so many units, by trying it on made-up ones."""
+    def seconds(self, rows: int) -> float | None:
+        """About how long the fit takes on so many units, by trying it on made-up ones.
+
+        None for a fit that is not made of many like steps.
+        """
+        if not isinstance(self.release, NoisySums | BarkerTests | SampledBarkerTests):
+            return None
+        if self.release.num_steps < _TIMED_STEPS:
+            return None
         fixed, per_unit = self._speed
-        batch = rows * self.release.sampling_rate
-        return self.release.num_steps * (fixed + per_unit * batch)
+        return self.release.num_steps * (fixed + per_unit * self.release.looked_at(rows))
 
     @cached_property
     def _speed(self) -> tuple[float, float]:
@@ -77,10 +86,8 @@ class Plan:
 
     def _time_a_step(self, batch: int) -> float:
         method = replace(self.method, num_steps=_TIMED_STEPS)  # type: ignore[type-var]
-        release = replace(
-            self.release, num_steps=_TIMED_STEPS, sampling_rate=0.5, noise_multiplier=1.0
-        )
-        rows = _blank_rows(self.model, self.schema, 2 * batch) if self.schema else self.blank
+        release, units = self.release.trial(_TIMED_STEPS, batch)  # type: ignore[attr-defined]
+        rows = _blank_rows(self.model, self.schema, units) if self.schema else self.blank
         taken = []
         for _ in range(3):  # the first compiles
             gate = Gate(rows, release, Randomness(0))
@@ -94,13 +101,10 @@ class Plan:
         return f"Plan({cost}, {self.release.num_steps} steps; print it for the whole)"
 
     def __str__(self) -> str:
-        release = self.release
-        rate, many = f"{release.sampling_rate:.3g}", _PLURAL[self.unit]
+        many = _PLURAL[self.unit]
         lines = [
             self.method.describe(self.model),
-            f"{release.num_steps} steps, each on a random {rate} of the {many}.",
-            f"One {self.unit} moves a step's sum by at most the clip, {release.clip:.4g}.",
-            f"Noise is {_noise(release)} clips in every number of it.",
+            *self.release.explain(self.unit, many),
             *self._on_made_up_rows(),
             "",
             *self._cost(),
@@ -108,8 +112,10 @@ class Plan:
         ]
         if self.schema is not None:
             sizes = (10_000, 1_000_000)
-            times = " and ".join(f"{self.seconds(n):.2g} s for {n:,} {many}" for n in sizes)
-            lines += ["", f"Time, by a trial on made-up rows: about {times}."]
+            times = [(self.seconds(n), f"{n:,} {many}") for n in sizes]
+            known = " and ".join(f"{time:.2g} s for {size}" for time, size in times if time)
+            if known:
+                lines += ["", f"Time, by a trial on made-up rows: about {known}."]
             lines += ["", str(self.schema)]
         return "\n".join(lines)
 
@@ -152,10 +158,6 @@ def _gradients(model: AnyModel, schema: Schema) -> NDArray[np.floating]:
     return np.asarray(length(rows))
 
 
-def _noise(release: NoisySums) -> str:
-    return ", then ".join(f"{scale:.4g}" for scale, _ in release.phases)
-
-
 def plan(
     model: Any,
     schema: Schema,
@@ -171,7 +173,8 @@ def plan(
     if not isinstance(schema, Schema):
         raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
     adapted = as_model(model, schema)
-    if not np.isfinite(_gradients(adapted, schema)).any():
+    by_gradients = method is None or getattr(method, "by_gradients", False)
+    if by_gradients and not np.isfinite(_gradients(adapted, schema)).any():
         raise InvalidArgument(
             "On made-up rows within the bounds the likelihood has no finite gradient, so that no "
             "row would count; check the bounds, and what the model does with them."
@@ -259,7 +262,7 @@ def _blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:
     return Rows.by_person(columns, np.arange(units), schema.most_rows)
 
 
-def refuse_early(model: AnyModel, method: Method, rows: Rows, release: NoisySums) -> None:
+def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePlan) -> None:
     """Tries the model on a made-up row: what cannot work is said before anything is charged."""
     start = jnp.zeros(model.dimension)
     if isinstance(model, Model):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,16 @@ class Lattice:
     noise_std: float
     dimension: int
     batch_bound: int
+
+    @property
+    def unit_shape(self) -> tuple[int, ...]:
+        """Shape of what one unit contributes."""
+        return (self.dimension,)
+
+    @property
+    def released(self) -> tuple[tuple[int, ...], Any]:
+        """Shape and type of a release."""
+        return (self.dimension,), jnp.float32
 
     def __post_init__(self) -> None:
         if self.dimension > 2**20:
@@ -60,6 +71,25 @@ class Lattice:
         return self.noise_std / self.grid
 
 
+@dataclass(frozen=True)
+class RatioLattice:
+    """Where log-likelihood ratios live: so many points from zero to the clip.
+
+    With a ``batch_size``, ratios are of a batch, and their variance takes part in the test.
+    """
+
+    points: int
+    batch_size: int | None = None
+
+    unit_shape: ClassVar[tuple[int, ...]] = ()
+    released: ClassVar[tuple[tuple[int, ...], Any]] = (), jnp.bool_
+
+    @property
+    def most(self) -> int:
+        """What a unit's integer is clamped to; the rest to the clip pays for rounding."""
+        return self.points - (8 if self.batch_size is None else self.points >> 12)
+
+
 def on_lattice(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
     """One unit's vector, clipped to norm `clip`, as integers of norm at most `points`.
 
@@ -92,6 +122,40 @@ def add_up(
         total = _exact_sum(kept, lattice.points) + whole
         real: jax.Array = total.astype(jnp.float64) * grid.astype(jnp.float64)
         return real.astype(jnp.float32)
+
+
+def ratio_on_lattice(ratios: jax.Array, clip: jax.Array, lattice: RatioLattice) -> jax.Array:
+    """The units' log-likelihood ratios as whole numbers, clamped; not finite becomes zero.
+
+    [test-unit]
+    """
+    scaled = jnp.where(jnp.isfinite(ratios), ratios, 0.0) * (lattice.points / clip)
+    near = jnp.clip(scaled, -2.0 * lattice.points, 2.0 * lattice.points)  # fits an integer
+    return jnp.clip(jnp.rint(near).astype(jnp.int32), -lattice.most, lattice.most)
+
+
+def decide(
+    units: jax.Array,
+    present: jax.Array,
+    noise: jax.Array,
+    grid: jax.Array,
+    shift: jax.Array,
+    lattice: RatioLattice,
+) -> jax.Array:
+    """Whether the sum of ratios and the shift together exceed the noise. [test-decide]"""
+    kept = jnp.where(present, units, 0)[:, None]
+    with jax.enable_x64(True):
+        drawn = jax.lax.bitcast_convert_type(noise, jnp.float64)
+        total = _exact_sum(kept, lattice.points)[0].astype(jnp.float64)
+        public = shift.astype(jnp.float64)
+        if lattice.batch_size is None:
+            return total > (drawn - public) / grid.astype(jnp.float64)
+        size, one = lattice.batch_size, float(lattice.points)
+        squares = jnp.sum(jnp.square(kept.astype(jnp.int64))).astype(jnp.float64)
+        mean = total / (size * one)
+        variance = jnp.clip(squares / (size * one**2) - mean * mean, 0.0, 1.0)
+        accepted: jax.Array = math.sqrt(size) * mean + public > jnp.sqrt(2 - variance) * drawn
+        return accepted
 
 
 def _exact_sum(kept: jax.Array, points: int) -> jax.Array:

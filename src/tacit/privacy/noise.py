@@ -136,8 +136,37 @@ def _rounded_normals(bits: Randomness, scale: float, count: int) -> Floats:
         with PRECISION, mpmath.workprec(400):
             beyond = mpmath.erfc(edge / (mpmath.mpf(scale) * mpmath.sqrt(2))) / 2
             whole[i] = edge + 0.5 if half.exact(i) < beyond else edge - 0.5
-    signed: Floats = np.copysign(whole, (~words).view(np.float64), out=whole)
+    return _signed(whole, words)
+
+
+def normals(bits: Randomness, count: int) -> Floats:
+    """Standard normal numbers in double precision, tails too. [noise-real]"""
+    words = bits.words(count)
+    return _signed(-ndtri(_Uniforms(words & ~_TOP, bits).values), words)
+
+
+def logistics(bits: Randomness, count: int) -> Floats:
+    """Standard logistic numbers in double precision, tails too. [noise-real]"""
+    words = bits.words(count)
+    half = _Uniforms(words & ~_TOP, bits).values
+    return _signed(np.log1p(-half) - np.log(half), words)
+
+
+def _signed(size: Floats, words: Words) -> Floats:
+    """The top bit of a word is the sign."""
+    signed: Floats = np.copysign(size, (~words).view(np.float64), out=size)
     return signed
+
+
+def whole_numbers(bits: Randomness, below: int, count: int) -> Integers:
+    """Uniform integers below a bound, exactly: words that would favour some are drawn anew."""
+    words = bits.words(count)
+    last = np.uint64(2**64 - 2**64 % below - 1)
+    if words.max(initial=0) > last:
+        words = words.copy()
+        while (unfair := np.flatnonzero(words > last)).size:
+            words[unfair] = bits.words(len(unfair))
+    return (words % np.uint64(below)).view(np.int64)
 
 
 def geometric_gaps(bits: Randomness, rate: float, count: int) -> Integers:

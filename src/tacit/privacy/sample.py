@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.privacy.noise import Integers, Randomness, geometric_gaps
+from tacit.privacy.noise import Integers, Randomness, geometric_gaps, whole_numbers
 
 
 class Batches(NamedTuple):
@@ -23,9 +23,6 @@ def poisson_batches(
     ``capacity`` is the usual width; a larger batch makes the block wider, so nothing is
     ever left out. Widths appear in no output.
     """
-    if rate >= 1:
-        everyone = np.broadcast_to(np.arange(max(units, 1), dtype=np.int32), (steps, max(units, 1)))
-        return Batches(everyone, np.full(everyone.shape, units > 0))
     taken = _taken(bits, rate, units * steps)
     starts = np.arange(steps + 1) * units
     firsts = np.searchsorted(taken, starts).astype(np.int32)
@@ -36,6 +33,26 @@ def poisson_batches(
     places = np.arange(width, dtype=np.int32)
     indices = np.append(taken, 0).astype(np.int32).take(firsts[:-1, None] + places, mode="clip")
     return Batches(indices, places < counts[:, None])
+
+
+def fixed_batches(bits: Randomness, units: int, size: int, steps: int) -> Batches:
+    """In every step so many different units, every set of them equally likely. [sample-fixed]
+
+    Whoever comes twice is replaced by a fresh draw until all differ. Nobody is treated otherwise
+    than anybody else, so no set is likelier than another.
+    """
+    indices = np.sort(
+        whole_numbers(bits, units, steps * size).astype(np.int32).reshape(steps, size)
+    )
+    while True:
+        again = indices[:, 1:] == indices[:, :-1]
+        rows = np.flatnonzero(again.any(axis=1))
+        if not len(rows):
+            break
+        some = indices[rows]
+        some[:, 1:][again[rows]] = whole_numbers(bits, units, int(again.sum()))
+        indices[rows] = np.sort(some)
+    return Batches(indices, np.ones(indices.shape, np.bool_))
 
 
 def _taken(bits: Randomness, rate: float, length: int) -> Integers:

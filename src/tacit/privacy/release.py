@@ -1,0 +1,196 @@
+"""The releases a step may call: operations of their own, so that the walk can find them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from tacit.errors import BoundaryError
+from tacit.privacy.bound import Lattice, RatioLattice, add_up, decide, on_lattice, ratio_on_lattice
+from tacit.privacy.check import refuse_captured
+
+PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
+PerUnit = Callable[[Any, dict[str, jax.Array], jax.Array], jax.Array]
+
+
+class Batch(NamedTuple):
+    """One step's share of what protects or is protected."""
+
+    rows: Any
+    row_present: Any
+    present: Any
+    noise: Any
+    clip: Any
+    grid: Any
+
+
+class Release:
+    """Handed to a step, which calls one of its methods once: for the kind of release planned."""
+
+    def __init__(self, batch: Batch, lattice: Lattice | RatioLattice) -> None:
+        self._batch, self._lattice = batch, lattice
+
+    def noisy_sum(self, per_row: PerRow, arguments: Any) -> jax.Array:
+        """The noisy sum of ``per_row(arguments, row)``, a vector, over the sampled units.
+
+        Privacy
+            Released: the sum over sampled units of a vector clipped to the plan's clip in the
+            2-norm, plus Gaussian noise, on the plan's lattice. Sensitivity: the clip, for a unit
+            that is sampled; the pairs under add-remove and replace are those of PROOFS.md,
+            Theorem 1. Event: `NoisySums.event`. Public inputs: the arguments, which the check
+            proves to be free of rows.
+        """
+        return self._released(Lattice, _over_rows(per_row), arguments)
+
+    def noisy_unit_sum(self, per_unit: PerUnit, arguments: Any) -> jax.Array:
+        """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once.
+
+        ``present`` tells which of the rows are real. A vector that is not finite is zero.
+        """
+        return self._released(Lattice, _over_units(per_unit), arguments)
+
+    def noisy_test(self, per_row: PerRow, arguments: Any, shift: jax.Array) -> jax.Array:
+        """Whether to accept: the sum of ``per_row(arguments, row)``, plus ``shift``, is tested.
+
+        Privacy
+            Released: one bit, true with a probability that follows the sum over units of a
+            number clipped to the plan's clip, and the shift. Sensitivity: the clip for a unit,
+            in the log odds; PROOFS.md, Theorems 3 (all units) and 4 (a batch of fixed size).
+            Event: `BarkerTests.event` or `SampledBarkerTests.event`. Public inputs: the
+            arguments and the shift, which the check proves to be free of rows.
+        """
+        return self._tested(_over_rows(per_row), arguments, shift)
+
+    def noisy_unit_test(self, per_unit: PerUnit, arguments: Any, shift: jax.Array) -> jax.Array:
+        """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once."""
+        return self._tested(_over_units(per_unit), arguments, shift)
+
+    def _tested(
+        self, per_unit: Callable[..., jax.Array], arguments: Any, shift: jax.Array
+    ) -> jax.Array:
+        def alone(arguments: Any, rows: Any, row_present: Any) -> jax.Array:
+            return per_unit(arguments[1], rows, row_present)
+
+        shift = jnp.asarray(shift, jnp.float32).reshape(())
+        return self._released(RatioLattice, alone, (shift, arguments))
+
+    def _released(
+        self, kind: type, per_unit: Callable[..., jax.Array], arguments: Any
+    ) -> jax.Array:
+        batch, lattice = self._batch, self._lattice
+        if not isinstance(lattice, kind):
+            raise BoundaryError("The step asks for another kind of release than was planned.")
+        unit = jax.tree.map(lambda leaf: leaf[0], (batch.rows, batch.row_present))
+        traced, shape = jax.make_jaxpr(per_unit, return_shape=True)(arguments, *unit)
+        if shape.shape != lattice.unit_shape:
+            raise BoundaryError(
+                f"The plan takes an array of shape {lattice.unit_shape} from a row, but this one's "
+                f"contribution has shape {shape.shape}."
+            )
+        public = [*traced.consts, *jax.tree.leaves(arguments)]
+        private = jax.tree.leaves((batch.rows, batch.row_present))
+        released: jax.Array = release_p.bind(  # type: ignore[no-untyped-call]
+            *public,
+            *private,
+            batch.present,
+            batch.noise,
+            batch.clip,
+            batch.grid,
+            unit=traced.jaxpr,
+            consts=len(traced.consts),
+            public=len(public),
+            lattice=lattice,
+        )
+        return released
+
+
+def _over_rows(per_row: PerRow) -> Callable[..., jax.Array]:
+    """What a unit contributes, if its rows contribute each by itself."""
+    refuse_captured(per_row)
+
+    def per_unit(arguments: Any, rows: Any, row_present: jax.Array | None) -> jax.Array:
+        if row_present is None:  # zeroed on the lattice if not finite
+            return per_row(arguments, rows).astype(jnp.float32)
+        values = jax.vmap(lambda row: _finite(per_row(arguments, row)))(rows)
+        kept = row_present.reshape(-1, *[1] * (values.ndim - 1))
+        return jnp.where(kept, values, 0).sum(axis=0)
+
+    return per_unit
+
+
+def _over_units(per_unit: PerUnit) -> Callable[..., jax.Array]:
+    """What a unit contributes, given all its rows."""
+    refuse_captured(per_unit)
+    one = jnp.ones(1, jnp.bool_)
+
+    def of_unit(arguments: Any, rows: Any, row_present: jax.Array | None) -> jax.Array:
+        if row_present is None:
+            rows, row_present = jax.tree.map(lambda leaf: leaf[None], rows), one
+        return per_unit(arguments, rows, row_present).astype(jnp.float32)
+
+    return of_unit
+
+
+def _finite(vector: jax.Array) -> jax.Array:
+    """A row whose contribution is not finite contributes nothing."""
+    vector = vector.astype(jnp.float32)
+    return jnp.where(jnp.isfinite(vector).all(), vector, 0.0)
+
+
+# A primitive, so that the check can find it; without a rule for grad, and with one for vmap
+# that only `run` may use, so that neither can turn one charged release into several.
+release_p = Primitive("tacit_release")
+
+
+def _release(
+    *operands: jax.Array, unit: Any, consts: int, public: int, lattice: Lattice | RatioLattice
+) -> jax.Array:
+    shared, private = operands[:public], operands[public:-4]
+    present, noise, clip, grid = operands[-4:]
+    run = partial(jax.core.eval_jaxpr, unit, shared[:consts], *shared[consts:])
+    values = jax.vmap(lambda *leaves: run(*leaves)[0])(*private)
+    if isinstance(lattice, Lattice):
+        units = jax.vmap(lambda vector: on_lattice(vector, clip, lattice.points))(values)
+        return add_up(units, present, noise, grid, lattice)
+    units = ratio_on_lattice(values, clip, lattice)
+    return decide(units, present, noise, grid, shared[consts], lattice)
+
+
+def _abstract(*_: Any, lattice: Lattice | RatioLattice, **__: Any) -> Any:
+    return jax.core.ShapedArray(*lattice.released)
+
+
+release_p.def_impl(_release)  # type: ignore[no-untyped-call]
+release_p.def_abstract_eval(_abstract)  # type: ignore[no-untyped-call]
+mlir.register_lowering(release_p, mlir.lower_fun(_release, multiple_results=False))
+
+_stacking: ContextVar[bool] = ContextVar("stacking", default=False)
+
+
+def _stacked(operands: Sequence[jax.Array], axes: Sequence[Any], **params: Any) -> Any:
+    """Only `run` itself may stack releases, each with the noise of its own charged gate."""
+    if not _stacking.get():
+        raise BoundaryError(
+            "vmap over a release would make several of one that is charged once. Run several "
+            "gates through tacit.privacy.gate.run instead."
+        )
+    return jax.vmap(partial(_release, **params), in_axes=tuple(axes))(*operands), 0
+
+
+batching.primitive_batchers[release_p] = _stacked
+
+
+@contextmanager
+def allow_stacking() -> Iterator[None]:
+    """Within this, several charged gates may run side by side; for `run` alone."""
+    token = _stacking.set(True)
+    try:
+        yield
+    finally:
+        _stacking.reset(token)
