@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from tacit.inference.guides import LowRank as LowRank
     from tacit.inference.guides import MeanField as MeanField
     from tacit.inference.langevin import Langevin as Langevin
+    from tacit.inference.one_sample import OneSample as OneSample
+    from tacit.inference.samplers import ChainSampler as ChainSampler
+    from tacit.inference.samplers import ConjugateSampler as ConjugateSampler
+    from tacit.inference.samplers import GridSampler as GridSampler
+    from tacit.inference.samplers import LogisticRejection as LogisticRejection
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
     from tacit.models.model import Model as Model
     from tacit.models.model import Parameter as Parameter
     from tacit.models.numpyro import NumPyro as NumPyro
+    from tacit.privacy.claims import BoundedLikelihood as BoundedLikelihood
+    from tacit.privacy.claims import LipschitzLikelihood as LipschitzLikelihood
+    from tacit.privacy.claims import LogConcave as LogConcave
     from tacit.privacy.rows import Rows as Rows
     from tacit.results.posterior import Posterior as Posterior
     from tacit.results.statement import PrivacyStatement as PrivacyStatement
@@ -60,23 +68,39 @@ _HOMES = {
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
     "TacitError": "tacit.errors",
+    "BoundedLikelihood": "tacit.privacy.claims",
+    "LipschitzLikelihood": "tacit.privacy.claims",
+    "LogConcave": "tacit.privacy.claims",
+    "GridSampler": "tacit.inference.samplers",
+    "ConjugateSampler": "tacit.inference.samplers",
+    "LogisticRejection": "tacit.inference.samplers",
+    "ChainSampler": "tacit.inference.samplers",
+    "OneSample": "tacit.inference.one_sample",
     "Variational": "tacit.inference.variational",
 }
 
 __all__ = [
     "Binary",
+    "BoundedLikelihood",
     "Budget",
     "BudgetError",
     "Category",
+    "ChainSampler",
+    "ConjugateSampler",
     "Count",
     "FullRank",
+    "GridSampler",
     "Langevin",
     "Ledger",
+    "LipschitzLikelihood",
+    "LogConcave",
+    "LogisticRejection",
     "LowRank",
     "MeanField",
     "Model",
     "NumPyro",
     "Number",
+    "OneSample",
     "Parameter",
     "Plan",
     "Posterior",

@@ -29,7 +29,7 @@ def choose(bits: Randomness, terms: Sequence[Term], count: int) -> Integers:
     uniform = Uniforms(bits.words(count), bits)
     target = uniform.values * edges[-1]
     last = len(edges) - 1
-    found = np.minimum(np.searchsorted(edges, target, side="right"), last)
+    found: Integers = np.minimum(np.searchsorted(edges, target, side="right"), last)
     # Below the first edge and above the last there is nothing that could be meant instead.
     below = np.where(found == 0, -np.inf, edges[found - 1])
     above = np.where(found == last, np.inf, edges[found])
@@ -38,7 +38,7 @@ def choose(bits: Randomness, terms: Sequence[Term], count: int) -> Integers:
     unsure = np.flatnonzero(~(room > slack)) if doubt < 2.0**-6 else np.arange(count)
     for i in unsure.tolist():
         found[i] = _exactly(terms, scores, uniform, i)
-    return found
+    return found.astype(np.int64)
 
 
 def _scores(terms: Sequence[Term]) -> tuple[Floats, float]:

@@ -5,11 +5,17 @@ raised to a power. Whether a claim is enforced or taken on trust is up to how th
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
 from tacit.accounting import events
+from tacit.errors import InvalidArgument
+from tacit.privacy.gate import Gate
+
+# A unit's say is made less than it is charged for, by more than double precision can be wrong.
+BELOW: Final = 1 - 2.0**-40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,3 +86,25 @@ class LogConcave:
 
 
 Claim = BoundedLikelihood | LipschitzLikelihood | LogConcave
+
+
+def check_rows_per_unit(gate: Gate, stated: int) -> None:
+    """A unit may have as many rows as were charged for, and no more. Shapes are public."""
+    present = gate._rows.made_up_presence()  # noqa: SLF001 (the boundary)
+    if present is not None and len(present) > stated:
+        raise InvalidArgument(
+            f"A person has up to {len(present)} rows; pass rows_per_unit={len(present)}."
+        )
+
+
+def draws(count: int) -> str:
+    """A number of draws, in words."""
+    return "One draw" if count == 1 else f"{count} draws"
+
+
+def say(power: float, unit: str, span: float) -> str:
+    """How much one unit can say, in words."""
+    return (
+        f"The likelihood counts with a power of {power:.4g}; one {unit} moves a log probability "
+        f"ratio by at most {span:.4g}."
+    )

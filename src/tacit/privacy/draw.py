@@ -20,17 +20,16 @@ from tacit import _validate
 from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.check import captured, check_plain
-from tacit.privacy.choice import Term, choose
-from tacit.privacy.claims import BoundedLikelihood, LipschitzLikelihood
-from tacit.privacy.gate import Gate, admit
+from tacit.privacy.choice import choose
+from tacit.privacy.claims import BELOW, BoundedLikelihood, LipschitzLikelihood, draws, say
+from tacit.privacy.gate import Gate
+from tacit.privacy.rows import Rows
 
 # Of the clamped span; a power of two, so that scaling is exact.
 _STEPS: Final = 2**20
 # Units whose sum surely fits 32 bits: the shapes of the program must not tell how many there are.
 _CHUNK: Final = 2**10
 _MOST_POINTS: Final = 2**18
-# Less than it is charged for, by more than double precision can be wrong.
-_BELOW: Final = 1 - 2.0**-40
 Floats = NDArray[np.float64]
 # Log-likelihood of a unit: of the parameters, its rows, which are present, public constants.
 Density = Callable[[Any, Any, Any, Any], Any]
@@ -91,11 +90,8 @@ class GridDraws:
 
     def explain(self, unit: str, many: str) -> list[str]:
         """Lines for people."""
-        return [
-            f"{_draws(self.num_draws)} from {len(self.places)} public points, looking at all {many}.",
-            f"The likelihood counts with a power of {self.power:.4g}; one {unit} moves a log "
-            f"probability ratio by at most {self.span:.4g}.",
-        ]
+        where = f"{len(self.places)} public points, looking at all {many}"
+        return [f"{draws(self.num_draws)} from {where}.", say(self.power, unit, self.span)]
 
 
 def draw_from_grid(gate: Gate, prior: Floats, density: Density, constants: Any) -> Floats:
@@ -114,25 +110,24 @@ def draw_from_grid(gate: Gate, prior: Floats, density: Density, constants: Any) 
     kept = np.flatnonzero(np.isfinite(prior))
     if not kept.size:
         raise InvalidArgument("The prior is not finite anywhere on the grid; move its ends.")
-    admit([gate])
+    rows, bits = gate.spend()
     places = plan.places[kept]
-    totals, units, reference = _summed(gate, density, places, constants)
+    totals, reference = _summed(rows, plan.claim, density, places, constants)
     terms = [
         (prior[kept], np.ones(len(kept), np.int64)),
-        (np.full(len(kept), plan.span / _STEPS * _BELOW), totals),
+        (np.full(len(kept), plan.span / _STEPS * BELOW), totals),
     ]
     if isinstance(plan.claim, LipschitzLikelihood):
-        terms.append((plan.power * reference, np.full(len(kept), units)))
-    drawn: Floats = places[choose(gate.protection, terms, plan.num_draws)]
+        terms.append((plan.power * reference, np.full(len(kept), rows.count)))
+    drawn: Floats = places[choose(bits, terms, plan.num_draws)]
     return drawn
 
 
 def _summed(
-    gate: Gate, density: Density, places: Floats, constants: Any
-) -> tuple[NDArray[np.int64], int, Floats]:
-    """Each point's sum of scores over units; how many units; the score of a row of zeros."""
-    claim, vectors = gate.plan.claim, jnp.asarray(places, jnp.float32)
-    rows = gate._rows  # noqa: SLF001 (the boundary)
+    rows: Rows, claim: Any, density: Density, places: Floats, constants: Any
+) -> tuple[NDArray[np.int64], Floats]:
+    """Each point's sum of scores over units, and the score of a unit of zeros."""
+    vectors = jnp.asarray(places, jnp.float32)
     blank = rows.made_up_unit(), rows.made_up_presence()
     add, reference = _compiled(density, claim), np.zeros(len(places))
     if isinstance(claim, LipschitzLikelihood):
@@ -142,7 +137,7 @@ def _summed(
     totals = np.zeros(len(places), np.int64)
     for chunk in rows.chunks(_CHUNK):
         totals += np.asarray(add(vectors, *chunk, reference.astype(np.float32), constants))
-    return totals, rows.count, reference
+    return totals, reference
 
 
 def _values(density: Density) -> Callable[..., jax.Array]:
@@ -211,116 +206,4 @@ def check_density(gate: Gate, density: Density, dimension: int, constants: Any) 
         raise BoundaryError(
             "The likelihood uses an array from outside itself, which could hold rows. Pass it as "
             "one of the model's public constants."
-        )
-
-
-def _draws(count: int) -> str:
-    return "One draw" if count == 1 else f"{count} draws"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StatisticDraws:
-    """Draws where rows count by the sum of one column only: exponential families. All public.
-
-    A row's log-likelihood at each of ``places`` is ``at_low`` where the column is ``low``,
-    ``at_high`` where it is ``high``, and linear between, but for what is the same at all
-    places. So the bound on a unit follows, and nothing is clamped but the column. The column is
-    read in ``steps`` steps from low to high; a unit has up to ``rows_per_unit`` rows.
-    """
-
-    column: str
-    low: float
-    high: float
-    steps: int
-    places: Floats
-    prior: Floats
-    at_low: Floats
-    at_high: Floats
-    power: float
-    rows_per_unit: int = 1
-    num_draws: int = 1
-
-    def __post_init__(self) -> None:
-        _validate.rate("power", self.power)
-        _validate.count("num_draws", self.num_draws)
-        _validate.count("rows_per_unit", self.rows_per_unit)
-        _validate.count("steps", self.steps)
-        for table in (self.prior, self.at_low, self.at_high):
-            if table.shape != (len(self.places),) or not np.isfinite(table).all():
-                raise InvalidArgument(
-                    "The prior and the log-likelihoods of the lowest and the highest value must be "
-                    "finite at every point; choose ends inside the parameter's support."
-                )
-
-    @property
-    def bound(self) -> float:
-        """Half of what a unit's log-likelihood spans, at most."""
-        spans = [float(table.max() - table.min()) for table in (self.at_low, self.at_high)]
-        return self.rows_per_unit * max(*spans, 2.0**-100) / 2
-
-    @property
-    def event(self) -> DpEvent:
-        """The event to account for."""
-        one = BoundedLikelihood(bound=self.bound).event(self.power)
-        return events.repeat(one, self.num_draws)
-
-    @property
-    def num_steps(self) -> int:
-        """A release for each draw."""
-        return self.num_draws
-
-    def explain(self, unit: str, many: str) -> list[str]:
-        """Lines for people."""
-        return [
-            f"{_draws(self.num_draws)} from {len(self.places)} public points, by the sum of "
-            f"{self.column} over all {many} and their number.",
-            f"The likelihood counts with a power of {self.power:.4g}; one {unit} moves a log "
-            f"probability ratio by at most {2 * self.power * self.bound:.4g}.",
-        ]
-
-
-def draw_by_statistic(gate: Gate) -> Floats:
-    """Points drawn from the posterior that the sum of a column gives.
-
-    Privacy
-        Released: points, each with probability proportional to exp(prior + power x (sum over
-        rows of the log-likelihood at the row's value)). Sensitivity: a row's log-likelihood
-        is a mixture of two public tables, neither of which spans more than the plan's bound
-        says. Event: `StatisticDraws.event`; PROOFS.md, Theorem 3. Public inputs: the plan.
-    """
-    plan: StatisticDraws = gate.plan
-    check_rows_per_unit(gate, plan.rows_per_unit)
-    admit([gate])
-    number, total = _statistic(gate)
-    factor = plan.power * _BELOW
-    low, high = plan.at_low - plan.at_low.max(), plan.at_high - plan.at_high.max()
-    ones = np.ones(len(plan.places), np.int64)
-    terms: list[Term] = [
-        (plan.prior, ones),
-        (factor * low, number * ones),
-        (factor * (high - low) / plan.steps, total * ones),
-    ]
-    drawn: Floats = plan.places[choose(gate.protection, terms, plan.num_draws)]
-    return drawn
-
-
-def _statistic(gate: Gate) -> tuple[int, int]:
-    """How many rows have a value, and the sum of their steps. [draw-statistic]"""
-    plan, rows = gate.plan, gate._rows  # noqa: SLF001 (the boundary)
-    number = total = 0
-    for here, fields, present in rows.chunks(_CHUNK):
-        values = fields[plan.column].astype(np.float64)
-        real = np.isfinite(values) & (here if present is None else present & here[:, None])
-        share = (np.clip(values, plan.low, plan.high) - plan.low) / (plan.high - plan.low)
-        steps = np.clip(np.rint(np.where(real, share, 0.0) * plan.steps), 0, plan.steps)
-        number, total = number + int(real.sum()), total + int(steps.astype(np.int64).sum())
-    return number, total
-
-
-def check_rows_per_unit(gate: Gate, stated: int) -> None:
-    """A unit may have as many rows as were charged for, and no more. Shapes are public."""
-    present = gate._rows.made_up_presence()  # noqa: SLF001 (the boundary)
-    if present is not None and len(present) > stated:
-        raise InvalidArgument(
-            f"A person has up to {len(present)} rows; pass rows_per_unit={len(present)}."
         )

@@ -44,6 +44,11 @@ class Gate:
     def __repr__(self) -> str:
         return f"Gate({self._rows!r}, {self.plan!r})"
 
+    def spend(self) -> tuple[Rows, Randomness]:
+        """Rows and randomness, once: for the releases of the boundary that need no steps."""
+        _admit([self])
+        return self._rows, self._noise
+
     def stages(self) -> list["Gate"]:
         """A gate for each plan of several, each with randomness of its own."""
         if not isinstance(self.plan, Stages):

@@ -142,13 +142,13 @@ def _rounded_normals(bits: Randomness, scale: float, count: int) -> Floats:
 def normals(bits: Randomness, count: int) -> Floats:
     """Standard normal numbers in double precision, tails too. [noise-real]"""
     words = bits.words(count)
-    return _signed(-ndtri(_Uniforms(words & ~_TOP, bits).values), words)
+    return _signed(-ndtri(Uniforms(words & ~_TOP, bits).values), words)
 
 
 def logistics(bits: Randomness, count: int) -> Floats:
     """Standard logistic numbers in double precision, tails too. [noise-real]"""
     words = bits.words(count)
-    half = _Uniforms(words & ~_TOP, bits).values
+    half = Uniforms(words & ~_TOP, bits).values
     return _signed(np.log1p(-half) - np.log(half), words)
 
 
