@@ -120,21 +120,39 @@ def seed_of(key: jax.Array) -> list[int]:
     return words
 
 
-def normals(
-    seed: Sequence[int], first: int, steps: int, shape: tuple[int, ...]
-) -> NDArray[np.float32]:
-    """Draws of the model for some steps; on the host, where they need no threads.
+def by_stretch(
+    draw: Callable[[np.random.Generator, int], NDArray[Any]],
+    seed: Sequence[int],
+    first: int,
+    steps: int,
+    stream: int = 0,
+) -> NDArray[Any]:
+    """What ``draw(generator, count)`` gives for some steps, whichever way steps are grouped.
 
-    They protect nobody and may be guessed, so they must not tell how the steps were grouped,
-    which follows how many rows there are: a step's draws depend on its number alone.
+    Draws for the same seed and another ``stream`` are independent. On the host, where they
+    need no threads. They protect nobody and may be guessed, so they must not tell how the
+    steps were grouped, which follows how many rows there are: a step's draws depend on its
+    number alone.
     """
     begin, end = first // _STRETCH, -(-(first + steps) // _STRETCH)
     drawn = [
-        np.random.default_rng([*seed, stretch]).standard_normal((_STRETCH, *shape), np.float32)
+        draw(np.random.default_rng([*seed, stretch, stream]), _STRETCH)
         for stretch in range(begin, end)
     ]
     whole = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
     return whole[first - begin * _STRETCH :][:steps]
+
+
+def normals(
+    seed: Sequence[int], first: int, steps: int, shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    """Normal draws of the model for some steps."""
+    return by_stretch(
+        lambda generator, count: generator.standard_normal((count, *shape), np.float32),
+        seed,
+        first,
+        steps,
+    )
 
 
 def parameters(model: AnyModel, vectors: jax.Array) -> dict[str, NDArray[np.floating]]:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from typing import Final
 
@@ -167,6 +168,23 @@ def whole_numbers(bits: Randomness, below: int, count: int) -> Integers:
         while (unfair := np.flatnonzero(words > last)).size:
             words[unfair] = bits.words(len(unfair))
     return (words % np.uint64(below)).view(np.int64)
+
+
+def coins(bits: Randomness, chance: float | Fraction, count: int) -> NDArray[np.bool_]:
+    """True with exactly this chance, a binary fraction, each independently. [noise-coin]
+
+    A uniform number is below the chance if its first 64 bits are, or, where they are the
+    same, if what follows is below the rest of the chance.
+    """
+    first, rest = divmod(Fraction(chance) * 2**64, 1)
+    words = bits.words(count)
+    heads = np.zeros(count, np.bool_)
+    if first:
+        heads = words <= np.uint64(first - 1)
+    if rest:
+        for i in np.flatnonzero(words == np.uint64(first)).tolist():
+            heads[i] = coins(bits, rest, 1)[0]
+    return heads
 
 
 def geometric_gaps(bits: Randomness, rate: float, count: int) -> Integers:
