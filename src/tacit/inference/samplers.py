@@ -26,7 +26,8 @@ from tacit.privacy.claims import (
     LogConcave,
     check_rows_per_unit,
 )
-from tacit.privacy.draw import GridDraws, check_density, draw_from_grid
+from tacit.privacy.density import check_density
+from tacit.privacy.draw import GridDraws, draw_from_grid
 from tacit.privacy.gate import Gate
 from tacit.privacy.plans import ReleasePlan
 from tacit.privacy.reject import LogisticDraws, draw_by_rejection
@@ -327,8 +328,14 @@ class ChainSampler:
         return of
 
     def check(self, model: AnyModel, gate: Gate) -> None:
-        """Raises what `draw` would raise."""
+        """Raises what `draw` would raise; or if the prior is plainly less concave than claimed."""
         check_density(gate, model.unit_density, model.dimension, model.constants)
+        claim = gate.plan.claim
+        if isinstance(claim, LogConcave) and not (_concavity(model) >= claim.concavity * 0.999):
+            raise InvalidArgument(
+                f"The log prior is not as concave as claimed, {claim.concavity:g}, everywhere on the "
+                "unconstrained scale; a normal prior is, by its precision."
+            )
 
     def draw(self, model: AnyModel, gate: Gate) -> Floats:
         """Ends of chains."""
@@ -348,6 +355,13 @@ def _prior(model: AnyModel, places: Floats) -> Floats:
     vectors = jnp.asarray(places, jnp.float32)
     found = jax.vmap(lambda vector: model.prior_density(vector, model.constants))(vectors)
     return np.asarray(found, np.float64)
+
+
+def _concavity(model: AnyModel) -> float:
+    """The least curvature of the log prior at a few places: no proof, but it finds mistakes."""
+    places = jax.random.normal(jax.random.key(0), (16, model.dimension)) * 3
+    curvature = jax.vmap(jax.hessian(model.prior_density), in_axes=(0, None))
+    return float(jnp.linalg.eigvalsh(-curvature(places, model.constants)).min())
 
 
 def _of_made_up(model: AnyModel, places: Floats, row: dict[str, Any]) -> Floats:

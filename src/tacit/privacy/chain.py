@@ -18,7 +18,6 @@ from numpyro.infer.hmc import hmc
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.errors import InvalidArgument
 from tacit.privacy.claims import (
     BELOW,
     BoundedLikelihood,
@@ -27,10 +26,10 @@ from tacit.privacy.claims import (
     LogConcave,
     draws,
 )
+from tacit.privacy.density import Density, walked
 from tacit.privacy.gate import Gate
 from tacit.privacy.rows import Rows
 
-Density = Callable[[Any, Any, Any, Any], Any]
 Prior = Callable[[Any, Any], Any]
 
 
@@ -86,8 +85,6 @@ def draw_by_chain(gate: Gate, prior: Prior, density: Density, constants: Any) ->
         inputs: the plan, the prior, the constants and the density, which is checked to be plain.
     """
     plan: ChainDraws = gate.plan
-    if plan.dimension < 1:
-        raise InvalidArgument("A chain needs parameters to move.")
     rows, bits = gate.spend()
     words = bits.words(plan.num_draws).view(np.uint32).reshape(-1, 2)
     keys = jax.random.wrap_key_data(jnp.asarray(words))
@@ -104,12 +101,14 @@ def _units(rows: Rows) -> Any:
     if present is None:
         fields = jax.tree.map(lambda leaf: leaf[:, None], fields)
         present = jnp.ones((len(next(iter(fields.values()))), 1), jnp.bool_)
-    return jnp.arange(len(present)) < rows.count, fields, present
+    here: jax.Array = jnp.arange(len(present)) < rows.count
+    return here, fields, present
 
 
 @lru_cache(maxsize=32)
 def _compiled(prior: Prior, density: Density, plan: ChainDraws) -> Callable[..., jax.Array]:
     """Chains side by side as one program; rows are its arguments, never part of it."""
+    of_unit = _finite(walked(density))
 
     def potential(units: Any, constants: Any) -> Callable[[Any], jax.Array]:
         here, fields, present = units
@@ -117,15 +116,17 @@ def _compiled(prior: Prior, density: Density, plan: ChainDraws) -> Callable[...,
         blank = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), fields)
 
         def of(vector: jax.Array) -> jax.Array:
-            zeros = density(vector, blank, jnp.ones_like(present[0]), constants)
-            of_unit = jax.vmap(lambda rows, real: density(vector, rows, real, constants))
-            bounded = jnp.where(here, _bounded(of_unit(fields, present), zeros, plan.claim), 0.0)
-            value: jax.Array = -prior(vector, constants) - plan.power * BELOW * bounded.sum()
+            zeros = of_unit(vector, blank, jnp.ones_like(present[0]), constants)
+            each = jax.vmap(of_unit, in_axes=(None, 0, 0, None))
+            values = _bounded(each(vector, fields, present, constants), zeros, plan.claim)
+            total: jax.Array = jnp.where(here, values, 0.0).sum()
+            value: jax.Array = -prior(vector, constants) - plan.power * BELOW * total
             return value
 
         return of
 
-    begin, step = hmc(potential_fn_gen=potential, algo="NUTS")  # type: ignore[no-untyped-call]
+    make: Any = hmc
+    begin, step = make(potential_fn_gen=potential, algo="NUTS")
 
     def chain(key: jax.Array, units: Any, constants: Any) -> jax.Array:
         given = (units, constants)
@@ -139,9 +140,28 @@ def _compiled(prior: Prior, density: Density, plan: ChainDraws) -> Callable[...,
     return jax.jit(jax.vmap(chain, in_axes=(0, None, None)))
 
 
+def _finite(density: Density) -> Callable[..., jax.Array]:
+    """A density that is zero where it or its gradient is not finite, and so is its gradient.
+
+    So one unit cannot stop a chain.
+    """
+
+    def forward(vector: Any, *unit: Any) -> Any:
+        value, slope = jax.value_and_grad(density)(vector, *unit)
+        usable = jnp.isfinite(value) & jnp.isfinite(slope).all()
+        return jnp.where(usable, value, 0.0), jnp.where(usable, slope, 0.0)
+
+    def backward(slope: Any, change: Any) -> Any:
+        return slope * change, None, None, None
+
+    function: Any = jax.custom_vjp(lambda *arguments: forward(*arguments)[0])
+    function.defvjp(forward, backward)
+    found: Callable[..., jax.Array] = function
+    return found
+
+
 def _bounded(values: jax.Array, zeros: jax.Array, claim: Claim) -> jax.Array:
-    """What units' log-likelihoods count for. Where not a number, nothing."""
-    values = jnp.where(jnp.isnan(values), 0.0, values)
+    """What units' log-likelihoods count for."""
     if isinstance(claim, BoundedLikelihood):
         return jnp.clip(values, -claim.bound, claim.bound)
     if isinstance(claim, LipschitzLikelihood):

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.errors import BoundaryError, InvalidArgument
-from tacit.privacy.check import captured, check_plain
+from tacit.errors import InvalidArgument
 from tacit.privacy.choice import choose
 from tacit.privacy.claims import BELOW, BoundedLikelihood, LipschitzLikelihood, draws, say
+from tacit.privacy.density import Density, at_places
 from tacit.privacy.gate import Gate
 from tacit.privacy.rows import Rows
 
@@ -31,8 +31,6 @@ _STEPS: Final = 2**20
 _CHUNK: Final = 2**10
 _MOST_POINTS: Final = 2**18
 Floats = NDArray[np.float64]
-# Log-likelihood of a unit: of the parameters, its rows, which are present, public constants.
-Density = Callable[[Any, Any, Any, Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,25 +129,13 @@ def _summed(
     blank = rows.made_up_unit(), rows.made_up_presence()
     add, reference = _compiled(density, claim), np.zeros(len(places))
     if isinstance(claim, LipschitzLikelihood):
-        reference = np.asarray(_values(density)(vectors, *blank, constants), np.float64)
+        reference = np.asarray(at_places(density)(vectors, *blank, constants), np.float64)
         if not np.isfinite(reference).all():
             raise InvalidArgument("A record of zeros must have a finite log-likelihood everywhere.")
     totals = np.zeros(len(places), np.int64)
     for chunk in rows.chunks(_CHUNK):
         totals += np.asarray(add(vectors, *chunk, reference.astype(np.float32), constants))
     return totals, reference
-
-
-def _values(density: Density) -> Callable[..., jax.Array]:
-    """The log-likelihood of one unit at each of many places."""
-
-    def values(vectors: Any, rows: Any, present: Any, constants: Any) -> jax.Array:
-        if present is None:
-            rows, present = jax.tree.map(lambda leaf: leaf[None], rows), jnp.ones(1, jnp.bool_)
-        found = jax.vmap(lambda vector: density(vector, rows, present, constants))(vectors)
-        return jnp.asarray(found, jnp.float32)
-
-    return values
 
 
 def on_steps(values: jax.Array, reference: jax.Array, claim: Any) -> jax.Array:
@@ -175,7 +161,7 @@ def _compiled(density: Density, claim: Any) -> Callable[..., jax.Array]:
 
     Were units computed side by side, rounding could depend on who else is there.
     """
-    values = _values(density)
+    values = at_places(density)
 
     def add(vectors: Any, here: Any, rows: Any, present: Any, reference: Any, given: Any) -> Any:
         def one(total: Any, unit: Any) -> Any:
@@ -187,23 +173,3 @@ def _compiled(density: Density, claim: Any) -> Callable[..., jax.Array]:
         return jax.lax.scan(one, start, (here, rows, present))[0]
 
     return jax.jit(add)
-
-
-def check_density(gate: Gate, density: Density, dimension: int, constants: Any) -> None:
-    """Raises unless a density is a plain function of one unit, by a trace of it. [draw-check]"""
-    rows = gate._rows  # noqa: SLF001 (the boundary)
-    blank, present = rows.made_up_unit(), rows.made_up_presence()
-
-    def trace() -> Any:
-        given = jnp.zeros((1, dimension)), blank, present, constants
-        return jax.make_jaxpr(_values(density))(*given)
-
-    first = trace()
-    with jax.default_matmul_precision("highest"):  # traces anew what JAX has kept
-        second = trace()
-    check_plain(first)
-    if captured(first, second):
-        raise BoundaryError(
-            "The likelihood uses an array from outside itself, which could hold rows. Pass it as "
-            "one of the model's public constants."
-        )
