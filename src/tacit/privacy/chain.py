@@ -88,8 +88,9 @@ def draw_by_chain(gate: Gate, prior: Prior, density: Density, constants: Any) ->
     rows, bits = gate.spend()
     words = bits.words(plan.num_draws).view(np.uint32).reshape(-1, 2)
     keys = jax.random.wrap_key_data(jnp.asarray(words))
-    run = _compiled(prior, density, plan)
-    ends = np.asarray(run(keys, _units(rows), constants), np.float64)
+    run = _compiled(prior, density, plan.claim, plan.dimension)
+    given = _units(rows), plan.power * BELOW, constants
+    ends = np.asarray(run(keys, given, plan.warm_up, plan.warm_up + plan.length), np.float64)
     ends = np.nan_to_num(ends, nan=0.0, posinf=0.0, neginf=0.0)
     rounded: NDArray[np.float64] = np.rint(ends / plan.resolution) * plan.resolution
     return rounded
@@ -106,21 +107,23 @@ def _units(rows: Rows) -> Any:
 
 
 @lru_cache(maxsize=32)
-def _compiled(prior: Prior, density: Density, plan: ChainDraws) -> Callable[..., jax.Array]:
+def _compiled(
+    prior: Prior, density: Density, claim: Claim, dimension: int
+) -> Callable[..., jax.Array]:
     """Chains side by side as one program; rows are its arguments, never part of it."""
     of_unit = _finite(walked(density))
 
-    def potential(units: Any, constants: Any) -> Callable[[Any], jax.Array]:
+    def potential(units: Any, power: Any, constants: Any) -> Callable[[Any], jax.Array]:
         here, fields, present = units
-        fields = _shortened(fields, plan.claim)
+        fields = _shortened(fields, claim)
         blank = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), fields)
 
         def of(vector: jax.Array) -> jax.Array:
             zeros = of_unit(vector, blank, jnp.ones_like(present[0]), constants)
             each = jax.vmap(of_unit, in_axes=(None, 0, 0, None))
-            values = _bounded(each(vector, fields, present, constants), zeros, plan.claim)
+            values = _bounded(each(vector, fields, present, constants), zeros, claim)
             total: jax.Array = jnp.where(here, values, 0.0).sum()
-            value: jax.Array = -prior(vector, constants) - plan.power * BELOW * total
+            value: jax.Array = -prior(vector, constants) - power * total
             return value
 
         return of
@@ -128,16 +131,16 @@ def _compiled(prior: Prior, density: Density, plan: ChainDraws) -> Callable[...,
     make: Any = hmc
     begin, step = make(potential_fn_gen=potential, algo="NUTS")
 
-    def chain(key: jax.Array, units: Any, constants: Any) -> jax.Array:
-        given = (units, constants)
-        start = jnp.zeros(plan.dimension)
-        state = begin(start, plan.warm_up, rng_key=key, model_args=given)
-        total = plan.warm_up + plan.length
+    def chain(key: jax.Array, given: Any, warm_up: int, total: int) -> jax.Array:
+        state = begin(jnp.zeros(dimension), warm_up, rng_key=key, model_args=given)
         last = jax.lax.fori_loop(0, total, lambda _, s: step(s, model_args=given), state)
         end: jax.Array = last.z
         return end
 
-    return jax.jit(jax.vmap(chain, in_axes=(0, None, None)))
+    def chains(keys: jax.Array, given: Any, warm_up: int, total: int) -> jax.Array:
+        return jax.vmap(lambda key: chain(key, given, warm_up, total))(keys)
+
+    return jax.jit(chains, static_argnums=(2, 3))
 
 
 def _finite(density: Density) -> Callable[..., jax.Array]:
