@@ -151,6 +151,7 @@ class ConjugateSampler:
         num_draws: int,
     ) -> Callable[[float], ReleasePlan]:
         """The plan for a power."""
+        _require_separate_rows(model)
         low, high = _ends(model, self.low, self.high)
         if len(low) != 1:
             raise InvalidArgument(f"ConjugateSampler is for one parameter; there are {len(low)}.")
@@ -232,6 +233,7 @@ class LogisticRejection:
         num_draws: int,
     ) -> Callable[[float], ReleasePlan]:
         """The plan for a power."""
+        _require_separate_rows(model)
         self._refuse_others(model)
 
         def of(power: float) -> LogisticDraws:
@@ -341,6 +343,14 @@ class ChainSampler:
         """Ends of chains."""
         ends: Floats = draw_by_chain(gate, model.prior_density, model.unit_density, model.constants)
         return ends
+
+
+def _require_separate_rows(model: AnyModel) -> None:
+    if model.whole_units:
+        raise InvalidArgument(
+            "This model has effects of people, so that a row by itself has no likelihood; use "
+            "GridSampler or ChainSampler."
+        )
 
 
 def _ends(

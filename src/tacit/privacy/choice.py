@@ -2,7 +2,7 @@
 
 As with noise, floating point only ever decides what it is sure of, by a bound on its own
 error; high-precision arithmetic decides the rest, on the same random number with more bits
-(PROOFS.md, Lemma 4).
+(PROOFS.md, Lemma D).
 """
 
 from collections.abc import Sequence

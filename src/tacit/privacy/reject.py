@@ -5,7 +5,7 @@ the prior's precision, put where the posterior's mode is, lies above it everywhe
 scaling: draws of the one, accepted with the ratio of the two, are exact draws of the other.
 Where it is centred depends on the data and does not matter: every decision is that of real
 arithmetic, so the accepted draw has the posterior's distribution and no other (PROOFS.md,
-Theorem 4). How many are rejected is not released, but takes time.
+Theorem L). How many are rejected is not released, but takes time.
 """
 
 import math
@@ -91,7 +91,7 @@ def draw_by_rejection(gate: Gate) -> Floats:
         Released: exact draws, rounded to multiples of the plan's resolution. Sensitivity: a
         row's log-likelihood is concave and its gradient no longer than the radius; the
         posterior is strongly log-concave with the prior's precision. Event:
-        `LogisticDraws.event`; PROOFS.md, Theorem 4. Public inputs: the plan.
+        `LogisticDraws.event`; PROOFS.md, Theorem L. Public inputs: the plan.
     """
     plan: LogisticDraws = gate.plan
     check_rows_per_unit(gate, plan.rows_per_unit)
