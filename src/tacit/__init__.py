@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from tacit.data.schema import Schema as Schema
     from tacit.errors import BudgetError as BudgetError
     from tacit.errors import TacitError as TacitError
+    from tacit.inference.barker import Barker as Barker
     from tacit.inference.guides import FullRank as FullRank
     from tacit.inference.guides import LowRank as LowRank
     from tacit.inference.guides import MeanField as MeanField
     from tacit.inference.langevin import Langevin as Langevin
     from tacit.inference.one_sample import OneSample as OneSample
+    from tacit.inference.proposals import BoundedWalk as BoundedWalk
+    from tacit.inference.proposals import GaussianWalk as GaussianWalk
     from tacit.inference.samplers import ChainSampler as ChainSampler
     from tacit.inference.samplers import ConjugateSampler as ConjugateSampler
     from tacit.inference.samplers import GridSampler as GridSampler
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from tacit.interfaces.plan import plan as plan
     from tacit.models.model import Model as Model
     from tacit.models.model import Parameter as Parameter
+    from tacit.models.model import Whole as Whole
     from tacit.models.numpyro import NumPyro as NumPyro
     from tacit.privacy.claims import BoundedLikelihood as BoundedLikelihood
     from tacit.privacy.claims import LipschitzLikelihood as LipschitzLikelihood
@@ -45,43 +49,49 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "accounting": "tacit.accounting",
+    "Barker": "tacit.inference.barker",
     "Binary": "tacit.data.columns",
+    "BoundedLikelihood": "tacit.privacy.claims",
+    "BoundedWalk": "tacit.inference.proposals",
     "Budget": "tacit.accounting",
     "BudgetError": "tacit.errors",
     "Category": "tacit.data.columns",
+    "ChainSampler": "tacit.inference.samplers",
+    "ConjugateSampler": "tacit.inference.samplers",
     "Count": "tacit.data.columns",
     "fit": "tacit.interfaces.fit",
     "fit_without_privacy": "tacit.interfaces.fit",
     "FullRank": "tacit.inference.guides",
+    "GaussianWalk": "tacit.inference.proposals",
+    "GridSampler": "tacit.inference.samplers",
     "Langevin": "tacit.inference.langevin",
     "Ledger": "tacit.accounting.ledger",
+    "LipschitzLikelihood": "tacit.privacy.claims",
+    "LogConcave": "tacit.privacy.claims",
+    "LogisticRejection": "tacit.inference.samplers",
     "LowRank": "tacit.inference.guides",
     "MeanField": "tacit.inference.guides",
     "Model": "tacit.models.model",
     "Number": "tacit.data.columns",
     "NumPyro": "tacit.models.numpyro",
+    "OneSample": "tacit.inference.one_sample",
     "Parameter": "tacit.models.model",
-    "plan": "tacit.interfaces.plan",
     "Plan": "tacit.interfaces.plan",
+    "plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
     "TacitError": "tacit.errors",
-    "BoundedLikelihood": "tacit.privacy.claims",
-    "LipschitzLikelihood": "tacit.privacy.claims",
-    "LogConcave": "tacit.privacy.claims",
-    "GridSampler": "tacit.inference.samplers",
-    "ConjugateSampler": "tacit.inference.samplers",
-    "LogisticRejection": "tacit.inference.samplers",
-    "ChainSampler": "tacit.inference.samplers",
-    "OneSample": "tacit.inference.one_sample",
     "Variational": "tacit.inference.variational",
+    "Whole": "tacit.models.model",
 }
 
 __all__ = [
+    "Barker",
     "Binary",
     "BoundedLikelihood",
+    "BoundedWalk",
     "Budget",
     "BudgetError",
     "Category",
@@ -89,6 +99,7 @@ __all__ = [
     "ConjugateSampler",
     "Count",
     "FullRank",
+    "GaussianWalk",
     "GridSampler",
     "Langevin",
     "Ledger",
@@ -109,6 +120,7 @@ __all__ = [
     "Schema",
     "TacitError",
     "Variational",
+    "Whole",
     "__version__",
     "accounting",
     "fit",

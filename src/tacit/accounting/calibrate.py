@@ -84,13 +84,18 @@ def num_steps(
     """The most steps of Poisson-sampled Gaussian noise that fit the budget."""
     scale = _validate.positive("noise_multiplier", noise_multiplier)
     rate = _validate.rate("sampling_rate", sampling_rate)
-    spend = _spending(
-        lambda steps: events.sampled_gaussian(scale, rate, round(steps)), budget, accountant
-    )
+    return most_steps(lambda steps: events.sampled_gaussian(scale, rate, steps), budget, accountant)
+
+
+def most_steps(
+    event_of: Callable[[int], DpEvent], budget: Budget, accountant: Accountant | None = None
+) -> int:
+    """The most steps for which ``event_of(steps)``, any family of events, fits the budget."""
+    spend = _spending(lambda steps: event_of(round(steps)), budget, accountant)
     if not (spend(1) <= budget.epsilon):
         raise BudgetError(
-            f"Not one step fits {budget} at noise multiplier {scale:g} and sampling rate "
-            f"{rate:g}. Raise the noise or the budget, or lower the sampling rate."
+            f"Not one step fits {budget}. Raise the noise or the budget, or lower the sampling "
+            "rate or the bound."
         )
     low, high = 1, 2
     while spend(high) <= budget.epsilon:

@@ -265,6 +265,11 @@ def _blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:
 def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePlan) -> None:
     """Tries the model on a made-up row: what cannot work is said before anything is charged."""
     start = jnp.zeros(model.dimension)
+    if method.by_gradients and model.discrete:
+        raise InvalidArgument(
+            f"{type(method).__name__} follows gradients, and the model has discrete parameters; "
+            "use tacit.Barker(), or write the sum over their values into the model."
+        )
     if isinstance(model, Model):
         _refuse_bad_functions(model, rows, start)
     if not np.isfinite(model.prior_density(start, model.constants)):

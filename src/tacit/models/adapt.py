@@ -16,7 +16,7 @@ from numpyro.distributions import biject_to
 
 from tacit.errors import InvalidArgument, TacitError
 from tacit.models.effects import Effect, effect, points_of
-from tacit.models.numpyro import NumPyro, NumPyroModel, layout, unconstrained_shape
+from tacit.models.numpyro import NumPyro, NumPyroModel, layout, limits, unconstrained_shape
 from tacit.models.sites import Message, Run, Site
 
 MadeUp = Callable[[int, int], dict[str, Any]]
@@ -270,9 +270,10 @@ def _refuse_unobserved(sites: Mapping[str, Site], plates: set[str]) -> None:
 
 def _sorted(
     described: NumPyro, sites: Mapping[str, Site], plates: set[str], person: str | None
-) -> tuple[dict[str, tuple[int, ...]], tuple[Effect, ...], tuple[Effect, ...]]:
-    """Parameters with the shapes of their real numbers, effects of rows, effects of people."""
-    parameters, of_rows, of_people = {}, [], []
+) -> tuple[dict[str, tuple[tuple[int, ...], Any]], tuple[Effect, ...], tuple[Effect, ...]]:
+    """Parameters with the shapes of their numbers and limits of whole ones, effects of rows, effects of people."""
+    parameters: dict[str, tuple[tuple[int, ...], Any]] = {}
+    of_rows, of_people = [], []
     for site in sites.values():
         fn: Any = site.distribution
         if fn is None or site.observed:
@@ -284,12 +285,9 @@ def _sorted(
         elif person in site.plates:
             of_people.append(effect(site.name, fn, 1))
         elif fn.support.is_discrete:
-            raise InvalidArgument(
-                f"Latent {site.name!r} is discrete and shared by all rows; variational inference "
-                "needs a continuous one, so write the sum over its values into the model."
-            )
+            parameters[site.name] = fn.shape(), limits(site.name, fn)
         else:
-            parameters[site.name] = unconstrained_shape(fn)
+            parameters[site.name] = unconstrained_shape(fn), None
     for name in described.integrate:
         if name not in {each.name for each in of_rows}:
             raise InvalidArgument(

@@ -13,6 +13,8 @@ from tacit.errors import InvalidArgument
 
 Parameters = dict[str, jax.Array]
 Row = Mapping[str, Any]
+# Coordinates of the vector that hold whole numbers: place, lowest, highest.
+Discrete = tuple[tuple[int, int, int], ...]
 
 
 class AnyModel(Protocol):
@@ -21,7 +23,8 @@ class AnyModel(Protocol):
     ``names`` are those of what `constrain` returns. ``constants`` are public arrays; they are inputs of the compiled program and passed back
     as the last argument. ``searched`` is what might hold an array from outside.
     ``whole_units`` says that rows of a person share something that is integrated out, so
-    that only all of them together have a density.
+    that only all of them together have a density. ``discrete`` are the vector's coordinates
+    that hold whole numbers.
     """
 
     def __hash__(self) -> int: ...
@@ -35,6 +38,8 @@ class AnyModel(Protocol):
     def searched(self) -> tuple[Any, ...]: ...
     @property
     def whole_units(self) -> bool: ...
+    @property
+    def discrete(self) -> Discrete: ...
 
     def start(self, values: Mapping[str, Any]) -> Any:
         """The unconstrained vector of given values; zero for parameters not given."""
@@ -152,6 +157,28 @@ class Simplex:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """Whole numbers from a lowest to a highest, for samplers that need no gradient."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not (self.low < self.high):
+            raise InvalidArgument(f"Whole numbers need low < high; got {self.low}, {self.high}.")
+
+    def size(self, shape: tuple[int, ...]) -> int:
+        return prod(shape)
+
+    def forward(self, flat: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+        value = jnp.clip(jnp.rint(flat), self.low, self.high).astype(jnp.int32)
+        return value.reshape(shape), jnp.zeros((), flat.dtype)
+
+    def inverse(self, value: jax.Array) -> jax.Array:
+        return value.ravel()
+
+
+@dataclass(frozen=True)
 class Parameter:
     """Shape and support of one parameter."""
 
@@ -214,6 +241,16 @@ class Model:
         """What might hold an array of rows."""
         supports = [parameter.support for parameter in self.parameters.values()]
         return (self.log_prior, self.log_likelihood, supports)
+
+    @property
+    def discrete(self) -> Discrete:
+        """Places of whole numbers in the vector, with their limits."""
+        return tuple(
+            (i, parameter.support.low, parameter.support.high)
+            for _, parameter, start, stop in self._layout
+            if isinstance(parameter.support, Whole)
+            for i in range(start, stop)
+        )
 
     @property
     def whole_units(self) -> bool:

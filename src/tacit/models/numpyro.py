@@ -18,8 +18,16 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
+from tacit.errors import InvalidArgument
 from tacit.models.effects import Effect, bare, integrated
-from tacit.models.model import Parameters, Row, finite_start, refuse_strangers, shaped_start
+from tacit.models.model import (
+    Discrete,
+    Parameters,
+    Row,
+    finite_start,
+    refuse_strangers,
+    shaped_start,
+)
 from tacit.models.sites import Latent, Message, Run, Site
 
 Columns = Mapping[str, Any]
@@ -51,6 +59,24 @@ class Place(NamedTuple):
     start: int
     stop: int
     shape: tuple[int, ...]
+    limits: tuple[int, int] | None = None  # of the place of a value among those it may have
+
+    def value(self, fn: Any, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The latent's value, and the log-determinant of the map to it."""
+        flat = vector[self.start : self.stop].reshape(self.shape)
+        if self.limits is not None:
+            which = jnp.clip(jnp.rint(flat), *self.limits).astype(jnp.int32)
+            return fn.enumerate_support(expand=False).ravel()[which], jnp.zeros(())
+        transform = biject_to(fn.support)
+        value: jax.Array = transform(flat)
+        return value, jnp.sum(transform.log_abs_det_jacobian(flat, value))
+
+    def inverse(self, fn: Any, value: jax.Array) -> jax.Array:
+        """The numbers that a value is made from."""
+        if self.limits is None:
+            return jnp.ravel(biject_to(fn.support).inv(value))
+        values = fn.enumerate_support(expand=False).ravel()
+        return jnp.argmin(jnp.abs(values - jnp.ravel(value)[:, None]), axis=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
@@ -98,6 +124,16 @@ class NumPyroModel:
         return (self.function,)
 
     @property
+    def discrete(self) -> Discrete:
+        """Places of whole numbers in the vector, with their limits."""
+        return tuple(
+            (i, *place.limits)
+            for place in self.places.values()
+            if place.limits is not None
+            for i in range(place.start, place.stop)
+        )
+
+    @property
     def whole_units(self) -> bool:
         """Whether rows of a person share an effect, so that only all of them have a density."""
         return bool(self.person_effects)
@@ -137,11 +173,8 @@ class NumPyroModel:
         """Values of the model's parameters; adds log-determinants to ``slopes``."""
 
         def latent(message: Message) -> jax.Array:
-            place = self.places[message["name"]]
-            flat = vector[place.start : place.stop].reshape(place.shape)
-            transform = biject_to(message["fn"].support)
-            value: jax.Array = transform(flat)
-            slopes.append(jnp.sum(transform.log_abs_det_jacobian(flat, value)))
+            value, slope = self.places[message["name"]].value(message["fn"], vector)
+            slopes.append(slope)
             return value
 
         return latent
@@ -284,14 +317,12 @@ class NumPyroModel:
         vector = np.zeros(self.dimension, np.float32)
 
         def latent(message: Message) -> jax.Array:
-            name, transform = message["name"], biject_to(message["fn"].support)
+            name, fn = message["name"], message["fn"]
             place = self.places[name]
-            if name not in values:
-                return jnp.asarray(transform(jnp.zeros(place.shape)))
-            value = shaped_start(name, values[name], message["fn"].shape())
-            flat = finite_start(jnp.ravel(transform.inv(value)))
-            vector[place.start : place.stop] = flat
-            return value
+            if name in values:
+                value = shaped_start(name, values[name], fn.shape())
+                vector[place.start : place.stop] = finite_start(place.inverse(fn, value))
+            return place.value(fn, jnp.asarray(vector))[0]
 
         nowhere = _points(self.row_effects + self.person_effects, None)
         self.run(self.alone(None), None, self.with_effects(latent, nowhere))
@@ -357,10 +388,20 @@ def unconstrained_shape(fn: Any) -> tuple[int, ...]:
     return shape
 
 
-def layout(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Place]:
-    """Places one after the other, in the order of the model."""
+def limits(name: str, fn: Any) -> tuple[int, int]:
+    """First and last place among the values that a discrete latent may have."""
+    if not getattr(fn, "has_enumerate_support", False) or fn.event_shape:
+        raise InvalidArgument(
+            f"Latent {name!r} is discrete, shared by all rows, and its values cannot be listed; use "
+            "a distribution with a public lowest and highest value, such as DiscreteUniform."
+        )
+    return 0, fn.enumerate_support(expand=False).shape[0] - 1
+
+
+def layout(latents: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[str, Place]:
+    """Places one after the other, in the order of the model, from shapes and limits."""
     places, start = {}, 0
-    for name, shape in shapes.items():
-        places[name] = Place(start, start + prod(shape), shape)
+    for name, (shape, bounds) in latents.items():
+        places[name] = Place(start, start + prod(shape), shape, bounds)
         start += prod(shape)
     return places

@@ -143,10 +143,10 @@ def decide(
     lattice: RatioLattice,
 ) -> jax.Array:
     """Whether the sum of ratios and the shift together exceed the noise. [test-decide]"""
-    kept = jnp.where(present, units, 0)[:, None]
+    kept = jnp.where(present, units, 0)
     with jax.enable_x64(True):
         drawn = jax.lax.bitcast_convert_type(noise, jnp.float64)
-        total = _exact_sum(kept, lattice.points)[0].astype(jnp.float64)
+        total = _exact_sum(kept, lattice.points).astype(jnp.float64)
         public = shift.astype(jnp.float64)
         if lattice.batch_size is None:
             return total > (drawn - public) / grid.astype(jnp.float64)
@@ -161,6 +161,7 @@ def decide(
 def _exact_sum(kept: jax.Array, points: int) -> jax.Array:
     """A sum in 64 bits, of parts so short that 32 bits, which are faster, cannot overflow."""
     length = min(2**30 // points, len(kept))
-    whole = jnp.pad(kept, [(0, -len(kept) % length), (0, 0)])
-    parts = whole.reshape(-1, length, kept.shape[1]).sum(axis=1, dtype=jnp.int32)
-    return parts.astype(jnp.int64).sum(axis=0)
+    even = len(kept) // length * length  # padding instead would be much slower
+    parts = kept[:even].reshape(-1, length, *kept.shape[1:]).sum(axis=1, dtype=jnp.int32)
+    rest = kept[even:].astype(jnp.int64).sum(axis=0)
+    return parts.astype(jnp.int64).sum(axis=0) + rest

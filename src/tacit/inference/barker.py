@@ -1,0 +1,352 @@
+"""Differentially private Markov chain Monte Carlo, by the Barker test (DP-MCMC).
+
+A step proposes a move and asks the gate whether to make it. The answer, one bit, is all that
+is learnt of the rows: accepted with probability sigmoid(log posterior ratio), the randomness of
+the test is the privacy. So any model will do whose likelihood can be evaluated, also one with
+discrete parameters, and nothing depends on whether the chain has converged.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tacit import _validate
+from tacit.accounting import PLD, Budget, calibrate, events
+from tacit.errors import BudgetError, InvalidArgument
+from tacit.inference.base import Found, Progress, normals, parameters, seed_of
+from tacit.inference.convergence import settled_from
+from tacit.inference.correction import correction
+from tacit.inference.proposals import (
+    BoundedWalk,
+    GaussianWalk,
+    Proposal,
+    draws_needed,
+    inside,
+    propose,
+)
+from tacit.inference.variational import Variational
+from tacit.models.model import AnyModel
+from tacit.privacy.check import refuse_captured
+from tacit.privacy.fetch import side_by_side
+from tacit.privacy.gate import Gate, check, run
+from tacit.privacy.plans import BarkerTests, ReleasePlan, SampledBarkerTests, Stages
+from tacit.privacy.release import Release
+
+_STEPS = 5000
+# Bound on a row's log ratio without privacy.
+_HARDLY = 64.0
+_Tests = BarkerTests | SampledBarkerTests
+
+
+@dataclass(frozen=True, kw_only=True)
+class Barker:
+    """Settings of a private Barker chain. All are public, and none is read from data.
+
+    By default every step looks at all rows, which with tight accounting is the most private
+    way, and decides exactly. ``num_steps`` (5000 if not given) and the budget determine
+    ``ratio_bound``, what a unit's log-likelihood ratio is clipped to; or give the bound, and the
+    chain is as long as the budget allows. ``noise_variance`` chooses the published test
+    instead, by Gaussian noise and a correction.
+
+    With ``batch_size`` a step looks at a random batch of that many units: much faster for
+    millions of rows, but an approximation, and not more private. It needs ``size``, the public
+    number of units, and a budget under replace; the chain is as long as the budget allows.
+
+    ``tempered_size`` (N0) scales the likelihood by N0 / ``size``, as if there were that many
+    units: wider posteriors, bolder moves. ``size`` is a public number, need not be exact, and
+    must not be counted from these data unless their number is public.
+
+    ``proposal`` is `GaussianWalk` or `BoundedWalk`; by default normal steps that a typical row's
+    bound allows. ``lipschitz`` states how fast a row's log-likelihood can change, on the
+    unconstrained scale: then steps are bounded such that nothing is ever clipped (Lemma 2 of
+    Heikkilä et al. 2019). If that is not so, the clipping protects all the same.
+
+    ``start`` is a `Variational` fit, which gets ``start_share`` of the budget, or values of
+    some parameters. The first ``burn_in`` of the steps are left out of the draws, and of the
+    rest every ``thin``-th is kept.
+    """
+
+    num_steps: int | None = None
+    ratio_bound: float | None = None
+    noise_variance: float | None = None
+    batch_size: int | None = None
+    size: int | None = None
+    tempered_size: float | None = None
+    correction: Literal["table", "mixture"] = "table"
+    proposal: Proposal | None = None
+    lipschitz: float | None = None
+    start: Variational | Mapping[str, ArrayLike] | None = field(default=None, compare=False)
+    start_share: float = 0.2
+    burn_in: float = 0.2
+    thin: int = 1
+
+    declared_public: ClassVar[tuple[str, ...]] = ("start",)
+    by_gradients: ClassVar[bool] = False
+    assumptions: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("num_steps", "batch_size", "size"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _validate.count(name, getattr(self, name)))
+        for name in ("ratio_bound", "tempered_size", "lipschitz", "noise_variance"):
+            if getattr(self, name) is not None:
+                _validate.positive(name, getattr(self, name))
+        _validate.choice("correction", self.correction, ("table", "mixture"))
+        _validate.count("thin", self.thin)
+        if not (0 <= self.burn_in < 1 and 0 < self.start_share < 1):
+            raise InvalidArgument("burn_in and start_share are shares, below 1.")
+        if self.proposal is not None and not isinstance(self.proposal, Proposal):
+            raise InvalidArgument("proposal must be tacit.GaussianWalk() or tacit.BoundedWalk().")
+        if self.lipschitz is not None and isinstance(self.proposal, GaussianWalk):
+            raise InvalidArgument("lipschitz bounds ratios only of a tacit.BoundedWalk().")
+        self._refuse_sizes()
+
+    def _refuse_sizes(self) -> None:
+        if (self.batch_size is not None or self.tempered_size is not None) and self.size is None:
+            raise InvalidArgument("batch_size and tempered_size need size=, a public number.")
+        if self.batch_size is None:
+            return
+        if self.ratio_bound is not None or self.noise_variance is not None:
+            raise InvalidArgument(
+                "With batch_size the bound of ratios is sqrt(batch_size) / tempered_size and the "
+                "noise variance 2, for which alone there is a proof; leave the others out."
+            )
+
+    @property
+    def tempering(self) -> float:
+        """The power of the likelihood."""
+        return 1.0 if self.tempered_size is None else self.tempered_size / (self.size or 1)
+
+    def calibrated(self, model: AnyModel, budget: Budget) -> ReleasePlan:
+        """The tests that fit a budget, after a start that has its share of it."""
+        if not isinstance(self.start, Variational):
+            return self._tests(budget, ())
+        share = Budget(
+            self.start_share * budget.epsilon, self.start_share * budget.delta, budget.adjacency
+        )
+        first = self.start.calibrated(model, share)
+        return Stages((first, self._tests(budget, (first.event,))))
+
+    def _tests(self, budget: Budget, before: tuple[Any, ...]) -> _Tests:
+        if self.batch_size is not None and budget.adjacency != "replace":
+            raise InvalidArgument(
+                "Tests on batches of fixed size have no guarantee under add-remove; pass "
+                'Budget(..., adjacency="replace"), which takes the number of units as public.'
+            )
+        bound = self._stated_bound()
+        if bound is None:
+            return self._by_bound(budget, before)
+        if self.num_steps is None:
+            most = calibrate.most_steps(
+                lambda steps: events.compose(*before, self._plan(bound, steps).event), budget
+            )
+            return self._plan(bound, most)
+        tests = self._plan(bound, self.num_steps)
+        spent = PLD().epsilon(events.compose(*before, tests.event), budget.delta, budget.adjacency)
+        if spent > budget.epsilon:
+            raise BudgetError(
+                f"{self.num_steps} tests with ratios bounded by {bound:.4g} cost epsilon "
+                f"{spent:.4g}, more than {budget}; take fewer, or leave num_steps or the bound out."
+            )
+        return tests
+
+    def _stated_bound(self) -> float | None:
+        """The bound of ratios, where settings determine it."""
+        if self.batch_size is not None:
+            return math.sqrt(self.batch_size) / self._tempered_size
+        if self.ratio_bound is not None or self.lipschitz is None:
+            return self.ratio_bound
+        if self.proposal is None or self.proposal.scale is None:
+            return None
+        return self.tempering * self.lipschitz * self.proposal.scale
+
+    @property
+    def _tempered_size(self) -> float:
+        assert self.size is not None
+        return float(self.size) if self.tempered_size is None else self.tempered_size
+
+    def _by_bound(self, budget: Budget, before: tuple[Any, ...]) -> _Tests:
+        """The largest bound that the budget allows for so many steps."""
+        steps = _STEPS if self.num_steps is None else self.num_steps
+        inverse = calibrate.calibrate(
+            lambda inverse: events.compose(*before, self._plan(1 / inverse, steps).event),
+            budget,
+            guess=math.sqrt(steps),
+        )
+        return self._plan(1 / inverse, steps)
+
+    def _plan(self, bound: float, steps: int, *, private: bool = True) -> _Tests:
+        if self.batch_size is None:
+            return BarkerTests(
+                num_steps=steps,
+                ratio_bound=bound,
+                noise_variance=self.noise_variance,
+                private=private,
+            )
+        assert self.size is not None
+        return SampledBarkerTests(
+            num_steps=steps,
+            batch_size=self.batch_size,
+            dataset_size=self.size,
+            tempered_size=self._tempered_size,
+            private=private,
+        )
+
+    def without_noise(self, model: AnyModel) -> ReleasePlan:
+        """Without privacy: the same chain, with ratios hardly clipped."""
+        steps = _STEPS if self.num_steps is None else self.num_steps
+        bound = self._stated_bound()
+        tests = self._plan(_HARDLY if self.batch_size is None else bound or 0, steps, private=False)
+        if not isinstance(self.start, Variational):
+            return tests
+        return Stages((self.start.without_noise(model), tests))
+
+    def walk(self, model: AnyModel, tests: _Tests) -> Proposal:
+        """The proposal, with its scale: by default what the bound allows a typical row."""
+        chosen = self.proposal or (GaussianWalk() if self.lipschitz is None else BoundedWalk())
+        if chosen.scale is not None:
+            return chosen
+        # Bound of the likelihood's own ratio; a batch's is not tempered.
+        bound = tests.clip / (self.tempering if self.batch_size is None else 1.0)
+        if self.lipschitz is not None:
+            return chosen.scaled(bound / self.lipschitz)
+        # A row's gradient is about sqrt(dimension) long, and so is a normal step of size one.
+        length = 1 if isinstance(chosen, GaussianWalk) else model.dimension**0.5
+        return chosen.scaled(min(bound / model.dimension, model.dimension**-0.5) * length)
+
+    def check(self, model: AnyModel, gate: Gate) -> None:
+        """Raises what `run` would raise of the model, without reading a row."""
+        refuse_captured(*model.searched)
+        if isinstance(self.start, Variational):
+            first, gate = gate.stages()
+            self.start.check(model, first)
+        start = _state(model, jnp.zeros(model.dimension), 1.0)
+        given = jnp.zeros(draws_needed(model.dimension)), np.float32(0)
+        check(_step(self, self.walk(model, gate.plan), model), start, given, gate)
+
+    def run(
+        self,
+        model: AnyModel,
+        gates: Sequence[Gate],
+        keys: Sequence[jax.Array],
+        progress: Progress | None = None,
+    ) -> list[Found]:
+        """One chain for each gate."""
+        starts, gates, progress = self._starts(model, gates, keys, progress)
+        plan, seeds = gates[0].plan, [seed_of(key) for key in keys]
+        walks = [self.walk(model, gate.plan) for gate in gates]
+        each = [
+            _state(model, start, walk.scale or 0.0)
+            for start, walk in zip(starts, walks, strict=True)
+        ]
+        states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+
+        def inputs(first: int, steps: int) -> Any:
+            shape = (draws_needed(model.dimension),)
+            blocks = [normals(seed, first, steps, shape) for seed in seeds]
+            shifts = [self._corrections(seed, first, steps) for seed in seeds]
+            return side_by_side(blocks), side_by_side(shifts)
+
+        step = _step(self, walks[0].scaled(1.0), model)
+        _, (chain, accepted) = run(gates, step, states, inputs, progress=progress)
+        return [
+            self._found(model, plan.num_steps, chain[:, i], accepted[:, i])
+            for i in range(len(gates))
+        ]
+
+    def _starts(
+        self,
+        model: AnyModel,
+        gates: Sequence[Gate],
+        keys: Sequence[jax.Array],
+        progress: Progress | None,
+    ) -> tuple[list[jax.Array], Sequence[Gate], Progress | None]:
+        """Where chains begin, and the gates and the progress that are left."""
+        if not isinstance(self.start, Variational):
+            start = jnp.asarray(model.start(self.start or {}))
+            return [start] * len(gates), gates, progress
+        stages = [gate.stages() for gate in gates]
+        firsts = [first for first, _ in stages]
+        fitted = self.start.run(
+            model, firsts, [jax.random.fold_in(key, 1) for key in keys], progress
+        )
+        done = firsts[0].plan.num_steps
+        later = None if progress is None else lambda steps: progress(done + steps)
+        means = []
+        for found in fitted:
+            if found.mean is None:
+                raise InvalidArgument(
+                    "A start needs a guide that is Gaussian, such as MeanField()."
+                )
+            means.append(jnp.asarray(found.mean, jnp.float32))
+        return means, [then for _, then in stages], later
+
+    def _corrections(self, seed: Sequence[int], first: int, steps: int) -> Any:
+        """What makes Gaussian noise logistic; nothing where the test is exact."""
+        if self.batch_size is None and self.noise_variance is None:
+            return np.zeros(steps, np.float32)
+        variance = 2.0 if self.noise_variance is None else self.noise_variance
+        drawn = correction(variance, self.correction).draws(seed, first, steps)
+        return drawn.astype(np.float32)
+
+    def _found(self, model: AnyModel, steps: int, chain: Any, accepted: Any) -> Found:
+        kept = chain[math.ceil(self.burn_in * steps) :: self.thin]
+        return Found(
+            draws=parameters(model, jnp.asarray(kept)),
+            trace={"theta": chain, "accepted": accepted},
+            settled_from=settled_from(chain),
+            chain=True,
+        )
+
+    def describe(self, model: AnyModel) -> str:
+        """A line for people."""
+        kind = "all rows" if self.batch_size is None else "random batches"
+        return (
+            f"Markov chain of Barker tests on {kind}, for {model.dimension} unconstrained numbers."
+        )
+
+
+def _state(model: AnyModel, start: jax.Array, scale: float) -> Any:
+    constants = jax.tree.map(jnp.asarray, model.constants)
+    return inside(start.astype(jnp.float32), model.discrete), jnp.float32(scale), constants
+
+
+@lru_cache(maxsize=32)
+def _step(
+    method: Barker, walk: Proposal, model: AnyModel
+) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+    """The step of a chain: the same object again, so that it compiles once."""
+    power = method.tempering if method.batch_size is None else 1.0
+
+    def ratio(density: Callable[[jax.Array], jax.Array], now: Any, then: Any) -> jax.Array:
+        return power * (density(then) - density(now))
+
+    def per_row(given: Any, row: Any) -> jax.Array:
+        now, then, constants = given
+        return ratio(lambda theta: model.row_density(theta, row, constants), now, then)
+
+    def per_unit(given: Any, rows: Any, present: Any) -> jax.Array:
+        now, then, constants = given
+        return ratio(lambda theta: model.unit_density(theta, rows, present, constants), now, then)
+
+    def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
+        theta, scale, constants = state
+        noise, corrected = given
+        proposed = propose(walk, theta, noise, scale, model.discrete)
+        shift = model.prior_density(proposed, constants) - model.prior_density(theta, constants)
+        arguments = theta, proposed, constants
+        if model.whole_units:
+            accepted = release.noisy_unit_test(per_unit, arguments, shift + corrected)
+        else:
+            accepted = release.noisy_test(per_row, arguments, shift + corrected)
+        theta = jnp.where(accepted, proposed, theta)
+        return (theta, scale, constants), (theta, accepted)
+
+    return step

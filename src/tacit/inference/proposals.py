@@ -1,0 +1,104 @@
+"""Where a chain may go next: symmetric proposals, drawn from public randomness only."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtr
+
+from tacit import _validate
+from tacit.models.model import Discrete
+
+# Normal draws that decide a jump among whole numbers.
+_JUMP = 3
+
+
+@runtime_checkable
+class Proposal(Protocol):
+    """A symmetric step of the real coordinates. ``scale`` is None until a method fills it in."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def scale(self) -> float | None:
+        """How far it goes."""
+        ...
+
+    def scaled(self, scale: float) -> "Proposal":
+        """The same, so far."""
+        ...
+
+    def move(self, noise: jax.Array, scale: jax.Array) -> jax.Array:
+        """A move of ``len(noise) - 2`` coordinates."""
+        ...
+
+
+@dataclass(frozen=True)
+class GaussianWalk:
+    """Normal steps of standard deviation ``scale`` in every coordinate."""
+
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale is not None:
+            _validate.positive("scale", self.scale)
+
+    def scaled(self, scale: float) -> "GaussianWalk":
+        """The same, so far."""
+        return GaussianWalk(scale)
+
+    def move(self, noise: jax.Array, scale: jax.Array) -> jax.Array:
+        """Normal numbers."""
+        return scale * noise[:-2]
+
+
+@dataclass(frozen=True)
+class BoundedWalk:
+    """Steps uniform in a ball of radius ``scale``: never further."""
+
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale is not None:
+            _validate.positive("scale", self.scale)
+
+    def scaled(self, scale: float) -> "BoundedWalk":
+        """The same, so far."""
+        return BoundedWalk(scale)
+
+    def move(self, noise: jax.Array, scale: jax.Array) -> jax.Array:
+        """All but two coordinates of a point on a sphere are uniform in a ball."""
+        return scale * noise[:-2] / jnp.maximum(jnp.linalg.norm(noise), 1e-30)
+
+
+def draws_needed(dimension: int) -> int:
+    """How many normal draws a proposal takes."""
+    return dimension + 2 + _JUMP
+
+
+def propose(
+    proposal: Proposal, theta: jax.Array, noise: jax.Array, scale: jax.Array, discrete: Discrete
+) -> jax.Array:
+    """A move of the real coordinates; or, half of the time, a jump of one whole number."""
+    real, jump = noise[:-_JUMP], ndtr(noise[-_JUMP:])
+    walked = theta + proposal.move(real, scale)
+    if not discrete:
+        return walked
+    places = jnp.array([place for place, _, _ in discrete])
+    low, high = (jnp.array([each[i] for each in discrete], theta.dtype) for i in (1, 2))
+    which = jnp.minimum((jump[0] * len(discrete)).astype(jnp.int32), len(discrete) - 1)
+    values = high[which] - low[which] + 1
+    further = 1 + jnp.floor(jump[1] * (values - 1) * (1 - 2.0**-20))
+    place = places[which]
+    jumped = theta.at[place].set(low[which] + (theta[place] - low[which] + further) % values)
+    walked = walked.at[places].set(theta[places])
+    jumps = True if len(discrete) == len(theta) else jump[2] < 0.5
+    return jnp.where(jumps, jumped, walked)
+
+
+def inside(theta: jax.Array, discrete: Discrete) -> jax.Array:
+    """A start whose whole numbers are whole."""
+    for place, low, high in discrete:
+        theta = theta.at[place].set(jnp.clip(jnp.rint(theta[place]), low, high))
+    return theta
