@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tacit.inference.guides import FullRank as FullRank
     from tacit.inference.guides import LowRank as LowRank
     from tacit.inference.guides import MeanField as MeanField
+    from tacit.inference.known_forms import ConjugateSampler as ConjugateSampler
+    from tacit.inference.known_forms import LogisticRejection as LogisticRejection
     from tacit.inference.langevin import Langevin as Langevin
     from tacit.inference.one_sample import OneSample as OneSample
     from tacit.inference.proposals import BoundedWalk as BoundedWalk
     from tacit.inference.proposals import GaussianWalk as GaussianWalk
     from tacit.inference.samplers import ChainSampler as ChainSampler
-    from tacit.inference.samplers import ConjugateSampler as ConjugateSampler
     from tacit.inference.samplers import GridSampler as GridSampler
-    from tacit.inference.samplers import LogisticRejection as LogisticRejection
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
@@ -57,7 +57,7 @@ _HOMES = {
     "BudgetError": "tacit.errors",
     "Category": "tacit.data.columns",
     "ChainSampler": "tacit.inference.samplers",
-    "ConjugateSampler": "tacit.inference.samplers",
+    "ConjugateSampler": "tacit.inference.known_forms",
     "Count": "tacit.data.columns",
     "fit": "tacit.interfaces.fit",
     "fit_without_privacy": "tacit.interfaces.fit",
@@ -68,7 +68,7 @@ _HOMES = {
     "Ledger": "tacit.accounting.ledger",
     "LipschitzLikelihood": "tacit.privacy.claims",
     "LogConcave": "tacit.privacy.claims",
-    "LogisticRejection": "tacit.inference.samplers",
+    "LogisticRejection": "tacit.inference.known_forms",
     "LowRank": "tacit.inference.guides",
     "MeanField": "tacit.inference.guides",
     "Model": "tacit.models.model",
@@ -76,8 +76,8 @@ _HOMES = {
     "NumPyro": "tacit.models.numpyro",
     "OneSample": "tacit.inference.one_sample",
     "Parameter": "tacit.models.model",
-    "Plan": "tacit.interfaces.plan",
     "plan": "tacit.interfaces.plan",
+    "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
     "Rows": "tacit.privacy.rows",

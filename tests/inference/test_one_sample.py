@@ -28,7 +28,7 @@ from tacit import (
 )
 from tacit.accounting import PLD
 from tacit.errors import BudgetError, InvalidArgument, UnsupportedEvent
-from tacit.models.model import Interval, Positive
+from tacit.models.model import Interval, Positive, Whole
 
 RNG = np.random.default_rng(0)
 YES = (RNG.random(2000) < 0.7).astype(np.float32)
@@ -233,6 +233,29 @@ def test_conjugate_models_of_counts_and_numbers():
     found = fit_without_privacy(mean, Rows({"v": values}), method=method).draws["mean"]
     exact = stats.norm(values.sum() / 41, 41**-0.5)
     assert stats.kstest(found, exact.cdf).pvalue > 1e-3
+
+
+def test_discrete_parameters_on_a_grid():
+    """How many sides a die has: all values are on the grid, at their exact probabilities."""
+    rolls = RNG.integers(1, 7, 8)
+    die = Model(
+        parameters={"sides": Parameter((), Whole(2, 12))},
+        log_prior=lambda p: 0.0 * p["sides"],
+        log_likelihood=lambda p, row: jnp.where(
+            row["roll"] <= p["sides"], -jnp.log(p["sides"] * 1.0), -jnp.inf
+        ),
+    )
+    method = OneSample(
+        sampler=GridSampler(low={}, high={}), claim=BoundedLikelihood(bound=20.0), num_draws=4000
+    )
+    found = fit_without_privacy(die, Rows({"roll": rolls}), method=method).draws["sides"]
+    sides = np.arange(rolls.max(), 13)
+    expected = sides**-8.0 / np.sum(sides**-8.0)
+    shares = np.array([np.mean(found == each) for each in sides])
+    assert np.allclose(shares, expected, atol=4 * np.sqrt(expected.max() / 4000))
+    for sampler, claim in ((CONJUGATE.sampler, None), (CHAIN.sampler, CHAIN.claim)):
+        with pytest.raises(InvalidArgument, match="discrete"):
+            OneSample(sampler=sampler, claim=claim).calibrated(die, Budget(1, 1e-5))
 
 
 def test_people_and_plans_of_a_numpyro_model():

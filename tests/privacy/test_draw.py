@@ -35,7 +35,7 @@ def grid(**changes):
         "claim": BoundedLikelihood(bound=1.5),
         "low": (-4.0,),
         "high": (4.0,),
-        "points": 81,
+        "points": (81,),
         "power": 0.4,
     }
     return GridDraws(**(settings | changes))
@@ -85,7 +85,7 @@ def test_one_row_moves_every_probability_by_its_bound_at_most(monkeypatch, extra
 
 def test_the_bound_is_reached(monkeypatch):
     """Two points, one row that says all it may for one of them: no looser bound is charged."""
-    plan = grid(points=2, claim=BoundedLikelihood(bound=0.5), power=1.0)
+    plan = grid(points=(2,), claim=BoundedLikelihood(bound=0.5), power=1.0)
 
     def of(values):
         rows = Rows({"x": np.asarray(values, np.float32)})
@@ -105,7 +105,7 @@ def test_slack_bound_gives_the_posterior():
         power=0.5,
         low=(-1.0,),
         high=(3.0,),
-        points=41,
+        points=(41,),
         num_draws=20_000,
     )
     places = plan.places[:, 0]

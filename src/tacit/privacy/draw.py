@@ -5,6 +5,7 @@ that looks at that unit only; then a point is drawn with exactly the probabiliti
 scores have (PROOFS.md, Theorem G). Nothing but the drawn points leaves.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,29 +38,29 @@ Floats = NDArray[np.float64]
 class GridDraws:
     """Draws from a posterior restricted to a public grid. All public.
 
-    The grid has ``points`` places along each axis, from ``low`` to ``high``. A unit's
+    Each axis of the grid has its ``points``, from ``low`` to ``high``. A unit's
     log-likelihood counts with a ``power``, and is bounded as ``claim`` says.
     """
 
     claim: BoundedLikelihood | LipschitzLikelihood
     low: tuple[float, ...]
     high: tuple[float, ...]
-    points: int
+    points: tuple[int, ...]
     power: float
     num_draws: int = 1
 
     def __post_init__(self) -> None:
-        _validate.count("points", self.points, least=2)
         _validate.rate("power", self.power)
         _validate.count("num_draws", self.num_draws)
-        if len(self.low) != len(self.high) or not all(
-            low < high for low, high in zip(self.low, self.high, strict=True)
-        ):
-            raise InvalidArgument("A grid needs low < high for every unconstrained number.")
-        if self.points ** len(self.low) > _MOST_POINTS:
+        axes = list(zip(self.low, self.high, self.points, strict=True))
+        if not axes or not all(low < high and points > 1 for low, high, points in axes):
             raise InvalidArgument(
-                f"A grid of {self.points} points along each of {len(self.low)} axes has more than "
-                f"{_MOST_POINTS} places; take fewer points, or another sampler."
+                "A grid needs low < high, and two points, for every unconstrained number."
+            )
+        if math.prod(self.points) > _MOST_POINTS:
+            raise InvalidArgument(
+                f"A grid of {' x '.join(map(str, self.points))} points is more than {_MOST_POINTS}; "
+                "take fewer points, or another sampler."
             )
 
     @property
@@ -75,8 +76,8 @@ class GridDraws:
     @property
     def places(self) -> Floats:
         """All points of the grid, one below the other."""
-        ends = zip(self.low, self.high, strict=True)
-        axes = [np.linspace(low, high, self.points) for low, high in ends]
+        ends = zip(self.low, self.high, self.points, strict=True)
+        axes = [np.linspace(low, high, points) for low, high, points in ends]
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
     @property
