@@ -14,6 +14,7 @@ from tacit.privacy.chain import ChainDraws, draw_by_chain
 from tacit.privacy.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
 from tacit.privacy.density import check_density
 from tacit.privacy.draw import GridDraws, draw_from_grid
+from tacit.privacy.envelope import Bits, NormalEnvelope, Proposals, RadialEnvelope
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.reject import LogisticDraws, draw_by_rejection
@@ -310,20 +311,6 @@ def test_rejection_gives_the_posterior():
     assert stats.kstest(found, lambda value: np.interp(value, places, curve)).pvalue > 1e-3
 
 
-def test_rejection_in_several_dimensions_agrees_with_importance_sampling():
-    x = RNG.normal(size=(80, 3)).astype(np.float32) * 0.5
-    y = (x @ [2.0, -1.0, 0.0] > RNG.logistic(size=80)).astype(np.float32)
-    found = rejected(x, y, logistic(dimension=3, precision=1.0, power=1.0, num_draws=2000))
-    short = x / np.maximum(np.linalg.norm(x, axis=1), 1)[:, None]
-    prior = RNG.normal(size=(200_000, 3))
-    loss = np.logaddexp(0, -(prior @ short.T) * (2 * y - 1)).sum(axis=1)
-    weight = np.exp(loss.min() - loss)
-    mean = weight @ prior / weight.sum()
-    sd = np.sqrt(weight @ (prior - mean) ** 2 / weight.sum())
-    assert np.allclose(found.mean(axis=0), mean, atol=0.12 * sd.max())
-    assert np.allclose(found.std(axis=0), sd, rtol=0.1)
-
-
 def test_high_precision_decides_as_double_precision_does(monkeypatch):
     def first(seed):
         return rejected(X[:10], Y[:10], logistic(), seed)[0, 0]
@@ -332,7 +319,7 @@ def test_high_precision_decides_as_double_precision_does(monkeypatch):
     ratios = reject_module._Target.log_ratios
 
     def unsure(self, proposals):
-        return ratios(self, proposals)[0], np.full(len(proposals.normals), np.inf)
+        return ratios(self, proposals)[0], np.full(len(proposals.vectors), np.inf)
 
     monkeypatch.setattr(reject_module._Target, "log_ratios", unsure)
     assert [first(seed) for seed in range(15)] == usual
@@ -348,15 +335,76 @@ def test_rounding_is_exact_where_doubles_end():
         assert coarse * 2**6 == round(coarse * 2**6)
 
 
-@pytest.mark.parametrize("count", [0, 1, 60])
-def test_the_proposal_lies_above_the_posterior(count):
-    plan = logistic(power=1.0)
-    target = reject_module._Target((SHORT * (2 * Y - 1)[:, None])[:count], plan)
-    proposals = reject_module._Proposals.drawn(Randomness(0), 20_000, 1)
+def target_of(count, kind, power=1.0, dimension=3):
+    """A data set whose posterior has an envelope of the given kind, forced or not."""
+    rng = np.random.default_rng(count)
+    rows = rng.normal(size=(count, dimension))
+    rows /= np.maximum(np.linalg.norm(rows, axis=1), 1)[:, None]
+    target = reject_module._Target(rows, logistic(power=power, dimension=dimension))
+    if kind is not None:
+        shape = target._shape(target._mode())
+        given = (0.5,) if kind is NormalEnvelope else (target._curvature(shape.place), 1e-9, rows)
+        target.envelope = kind.above(shape, *given)
+    return target
+
+
+@pytest.mark.parametrize("kind", [NormalEnvelope, RadialEnvelope])
+@pytest.mark.parametrize("count", [0, 1, 60, 3000])
+def test_the_proposal_lies_above_the_posterior(count, kind):
+    target = target_of(count, kind)
+    proposals = target.envelope.proposals(Bits.drawn(Randomness(0), 2000, 3))
     ratio, doubt = target.log_ratios(proposals)
     assert ratio.max() <= 0
-    assert ratio.max() > -0.05  # and touches it
-    assert doubt.max() < 1e-9
+    assert doubt.mean() < 1e-7  # so high precision is hardly ever asked
+    # Also far away, where proposals hardly come.
+    mode = target._mode()
+    step = np.random.default_rng(1).normal(size=(3000, 3)) * np.geomspace(1e-3, 300, 3000)[:, None]
+    if kind is NormalEnvelope:
+        tilt = np.sum((mode + step - target.envelope.centre) ** 2, axis=1) / (
+            2 * target.envelope.scale**2
+        )
+    else:
+        tilt = target.envelope.rate * np.linalg.norm(
+            np.linalg.solve(target.envelope.spread, step.T), axis=0
+        )
+    far = Proposals(mode + step, tilt, np.linalg.norm(mode + step, axis=1))
+    assert target.log_ratios(far)[0].max() <= 0
+
+
+def test_many_rows_are_not_rejected_more_often():
+    """The closer the posterior is to normal, the closer is the envelope."""
+    for count in (1000, 30_000):
+        target = target_of(count, None, dimension=5)
+        proposals = target.envelope.proposals(Bits.drawn(Randomness(0), 300, 5))
+        accepted = np.exp(target.log_ratios(proposals)[0]).mean()
+        assert isinstance(target.envelope, RadialEnvelope)
+        assert accepted > 0.3
+
+
+@pytest.mark.parametrize("kind", [NormalEnvelope, RadialEnvelope])
+def test_both_envelopes_give_the_same_draws_in_distribution(kind):
+    target = target_of(40, kind)
+    bits = Randomness(3)
+    found = np.array([reject_module._one(target, bits) for _ in range(1500)])
+    prior = np.random.default_rng(0).normal(size=(300_000, 3)) * np.sqrt(2)
+    loss = np.logaddexp(0, -(prior @ target.rows.T)).sum(axis=1)
+    weight = np.exp(loss.min() - loss)
+    mean = weight @ prior / weight.sum()
+    sd = np.sqrt(weight @ (prior - mean) ** 2 / weight.sum())
+    assert np.allclose(found.mean(axis=0), mean, atol=5 * sd.max() / np.sqrt(1500))
+    assert np.allclose(found.std(axis=0), sd, rtol=0.1)
+
+
+@pytest.mark.parametrize("kind", [NormalEnvelope, RadialEnvelope])
+def test_high_precision_proposals_are_those_of_double_precision(kind):
+    target = target_of(20, kind)
+    bits = Bits.drawn(Randomness(0), 20, 3)
+    proposals = target.envelope.proposals(bits)
+    for i in range(20):
+        vector, tilt = target.envelope.exact(bits, i)
+        error = np.abs(np.array(vector, float) - proposals.vectors[i]).max()
+        assert error <= (2 * 3 + 16) * 2.0**-50 * proposals.sizes[i]
+        assert float(tilt) == pytest.approx(proposals.tilts[i], rel=1e-12)
 
 
 def test_rows_are_shortened_and_bad_ones_say_nothing():

@@ -1,36 +1,34 @@
 """One exact draw from the posterior of logistic regression, by rejection.
 
-The log posterior is at least as concave as its normal prior, so a normal distribution of
-the prior's precision, put where the posterior's mode is, lies above it everywhere after
-scaling: draws of the one, accepted with the ratio of the two, are exact draws of the other.
-Where it is centred depends on the data and does not matter: every decision is that of real
-arithmetic, so the accepted draw has the posterior's distribution and no other (PROOFS.md,
-Theorem L). How many are rejected is not released, but takes time.
+The log posterior is concave at least as its normal prior is, and its curvature cannot change
+fast; so there are distributions that lie above it everywhere once scaled, near its mode
+and not much wider: draws of those, accepted with the ratio of the two, are exact draws of the
+posterior. Where they are centred depends on the data and does not matter: every decision is
+that of real arithmetic, so the accepted draw has the posterior's distribution and no other
+(PROOFS.md, Theorem L). How many are rejected is not released, but takes time.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import mpmath
 import numpy as np
 from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import expit, ndtri
+from scipy.special import expit
 
 from tacit import _validate
 from tacit.accounting import events
 from tacit.privacy.choice import BITS
 from tacit.privacy.claims import BELOW, LogConcave, check_rows_per_unit, draws
+from tacit.privacy.envelope import Bits, Envelope, NormalEnvelope, Proposals, RadialEnvelope, Shape
 from tacit.privacy.gate import Gate
-from tacit.privacy.noise import PRECISION, Randomness, Uniforms
+from tacit.privacy.noise import PRECISION, Randomness
 from tacit.privacy.rows import Rows
 
 Floats = NDArray[np.float64]
-_TOP: Final = np.uint64(1) << np.uint64(63)
-# A proposal is a little wider than the prior, to make up for rounding in where it is centred.
-_WIDER: Final = 1 + 2.0**-11
 # Numbers at a time that a batch of proposals may take, and proposals.
 _ROOM, _BATCH = 2**22, 256
 
@@ -118,44 +116,29 @@ def _signed_rows(rows: Rows, plan: LogisticDraws) -> Floats:
     return np.concatenate(parts)
 
 
-class _Proposals(NamedTuple):
-    """A batch of standard normal vectors, and a uniform number for each."""
-
-    words: NDArray[np.uint64]
-    halves: Uniforms
-    normals: Floats
-    uniforms: Uniforms
-
-    @classmethod
-    def drawn(cls, bits: Randomness, count: int, dimension: int) -> "_Proposals":
-        words = bits.words(count * dimension)
-        halves = Uniforms(words & ~_TOP, bits)
-        normals = np.where(words & _TOP, 1.0, -1.0) * -ndtri(halves.values)
-        return cls(
-            words, halves, normals.reshape(count, dimension), Uniforms(bits.words(count), bits)
-        )
-
-    def exact(self, i: int) -> list[mpmath.mpf]:
-        """The same vector in high precision."""
-        size = self.normals.shape[1]
-        places = range(i * size, (i + 1) * size)
-        signs = [1 if self.words[k] & _TOP else -1 for k in places]
-        tails = [mpmath.erfinv(1 - 2 * self.halves.exact(k)) for k in places]
-        return [s * mpmath.sqrt(2) * tail for s, tail in zip(signs, tails, strict=True)]
-
-
 class _Target:
-    """The log posterior and a normal distribution above it, for one data set."""
+    """The log posterior, and a distribution above it, for one data set."""
 
     def __init__(self, rows: Floats, plan: LogisticDraws) -> None:
         self.rows, self.plan = rows, plan
-        self.scale = _WIDER / math.sqrt(plan.precision)
-        mode: Floats = np.asarray(
-            minimize(self._falling, np.zeros(plan.dimension), jac=True, method="L-BFGS-B").x
-        )
-        slope = -self._falling(mode)[1]
-        self.centre = mode + slope * self.scale**2
-        self.ceiling = self._ceiling(mode, slope)
+        place = self._mode()
+        shape = self._shape(place)
+        curvature = self._curvature(place)
+        lengths = plan.power * len(rows) * plan.radius**2 + plan.precision
+        error = 2.0**-48 * (len(rows) + plan.dimension + 16) * lengths
+        error *= 1 + plan.radius * float(np.linalg.norm(place))
+        self.envelope: Envelope = NormalEnvelope.above(shape, plan.precision)
+        radial = RadialEnvelope.above(shape, curvature, error, rows)
+        if radial is not None and radial.log_volume < self.envelope.log_volume:
+            self.envelope = radial
+
+    def _mode(self) -> Floats:
+        """About where the log posterior is highest; it need not be right."""
+        start = np.zeros(self.plan.dimension)
+        place: Floats = np.asarray(minimize(self._falling, start, jac=True, method="L-BFGS-B").x)
+        for _ in range(3):
+            place = place - np.linalg.solve(self._curvature(place), self._falling(place)[1])
+        return place
 
     def _falling(self, theta: Floats) -> tuple[float, Floats]:
         """Minus the log posterior, and its gradient."""
@@ -164,65 +147,60 @@ class _Target:
         slope = -plan.power * (expit(-logits) @ self.rows) + plan.precision * theta
         return float(value), slope
 
-    def _ceiling(self, mode: Floats, slope: Floats) -> float:
-        """At least what the log posterior exceeds the proposal's by, anywhere. [reject-ceiling]"""
-        plan, size = self.plan, len(self.rows)
-        length = float(np.linalg.norm(mode)) + 1
-        pull = plan.power * size * plan.radius * length * max(plan.radius, 1)
-        rounding = 2.0**-48 * (size + plan.dimension + 16)
-        wrong = rounding * (pull + plan.precision * length + float(np.linalg.norm(slope)))
-        spare = plan.precision - self.scale**-2
-        lift = np.sum((self.centre - mode) ** 2) / self.scale**2 / 2 + wrong**2 / (2 * spare)
-        height = -self._falling(mode)[0]
-        return float(height + lift + rounding * (abs(height) + lift + pull + 1))
+    def _curvature(self, theta: Floats) -> Floats:
+        chance = expit(self.rows @ theta)
+        weighted = self.rows * (chance * (1 - chance))[:, None]
+        of_rows: Floats = self.plan.power * (self.rows.T @ weighted)
+        return of_rows + self.plan.precision * np.eye(self.plan.dimension)
 
-    def log_ratios(self, proposals: _Proposals) -> tuple[Floats, Floats]:
+    def _shape(self, place: Floats) -> Shape:
+        """Height and slope at a place, with bounds on what rounding did to them. [reject-shape]"""
+        plan, count = self.plan, len(self.rows)
+        value, slope = self._falling(place)
+        length = float(np.linalg.norm(place)) + 1
+        pull = plan.power * count * plan.radius * length * max(plan.radius, 1)
+        rounding = 2.0**-48 * (count + plan.dimension + 16)
+        slope_error = rounding * (pull + plan.precision * length)
+        height_error = rounding * (abs(value) + pull + 1)
+        return Shape(place, -value, height_error, -slope, slope_error)
+
+    def log_ratios(self, proposals: Proposals) -> tuple[Floats, Floats]:
         """Log acceptance probabilities, and bounds on their errors. [reject-float]"""
-        plan, z = self.plan, proposals.normals
-        theta = self.centre + self.scale * z
-        losses = np.logaddexp(0, -(theta @ self.rows.T))
-        length = np.linalg.norm(self.centre) + self.scale * (np.linalg.norm(z, axis=1) + z.shape[1])
-        loss, square = _sums(losses), np.sum(z * z, axis=1)
+        plan, (theta, tilts, sizes) = self.plan, proposals
+        loss = _sums(np.logaddexp(0, -(theta @ self.rows.T)))
         ratio = -plan.power * loss - plan.precision * np.sum(theta * theta, axis=1) / 2
-        ratio += square / 2 - self.ceiling
-        pull = plan.power * len(self.rows) * plan.radius * length
-        sizes = plan.power * loss + pull + plan.precision * length**2 + square + abs(self.ceiling)
-        steps = 2 * math.isqrt(len(self.rows)) + 2 * plan.dimension + 64
-        return ratio, 2.0**-50 * steps * (sizes + 1)
+        ratio += tilts - self.envelope.ceiling
+        pull = plan.power * len(self.rows) * plan.radius * sizes
+        parts = plan.power * loss + pull + plan.precision * sizes**2 + tilts
+        steps = 2 * math.isqrt(len(self.rows)) + 4 * plan.dimension + 64
+        return ratio, 2.0**-50 * steps * (parts + abs(self.envelope.ceiling) + plan.dimension + 1)
 
-    def accepts(self, proposals: _Proposals, i: int) -> bool:
+    def accepts(self, bits: Bits, i: int) -> bool:
         """The decision in high precision."""
         plan = self.plan
         with PRECISION, mpmath.workprec(BITS):
-            z = proposals.exact(i)
-            theta = self._moved(z)
-            ratio = mpmath.fsum(each * each for each in z) / 2 - mpmath.mpf(self.ceiling)
+            theta, ratio = self.envelope.exact(bits, i)
+            ratio -= mpmath.mpf(self.envelope.ceiling)
             ratio -= plan.precision * mpmath.fsum(each * each for each in theta) / 2
             for row in self.rows.tolist():
                 logit = mpmath.fsum(x * each for x, each in zip(row, theta, strict=True))
                 ratio -= plan.power * mpmath.log1p(mpmath.exp(-logit))
-            return bool(mpmath.log(proposals.uniforms.exact(i)) < ratio)
+            return bool(mpmath.log(bits.decisions.exact(i)) < ratio)
 
-    def rounded(self, proposals: _Proposals, i: int) -> Floats:
+    def rounded(self, proposals: Proposals, bits: Bits, i: int) -> Floats:
         """A proposal on the public lattice. [reject-round]"""
-        unit, z = self.plan.resolution, proposals.normals[i]
-        value = (self.centre + self.scale * z) / unit
+        unit = self.plan.resolution
+        value = proposals.vectors[i] / unit
         whole = np.rint(value)
-        doubt = 2.0**-46 * (np.abs(self.centre) + self.scale * (np.abs(z) + 1)) / unit
+        doubt = 2.0**-49 * (2 * self.plan.dimension + 16) * proposals.sizes[i] / unit
         if (~(np.abs(value - whole) < 0.5 - doubt)).any():
             with PRECISION, mpmath.workprec(BITS):
                 exact = [
-                    mpmath.floor(each / unit + 0.5) for each in self._moved(proposals.exact(i))
+                    mpmath.floor(each / unit + 0.5) for each in self.envelope.exact(bits, i)[0]
                 ]
                 whole = np.array([float(each) for each in exact])
         on_lattice: Floats = whole * unit
         return on_lattice
-
-    def _moved(self, z: list[mpmath.mpf]) -> list[mpmath.mpf]:
-        return [
-            c + mpmath.mpf(self.scale) * each
-            for c, each in zip(self.centre.tolist(), z, strict=True)
-        ]
 
 
 def _sums(values: Any) -> Floats:
@@ -237,9 +215,10 @@ def _one(target: _Target, bits: Randomness) -> Floats:
     """The first proposal that is accepted. [reject-loop]"""
     count = min(_BATCH, _ROOM // (len(target.rows) + 1) + 1)
     while True:
-        proposals = _Proposals.drawn(bits, count, target.plan.dimension)
+        batch = Bits.drawn(bits, count, target.plan.dimension)
+        proposals = target.envelope.proposals(batch)
         ratio, doubt = target.log_ratios(proposals)
-        ahead = ratio - np.log(proposals.uniforms.values)
+        ahead = ratio - np.log(batch.decisions.values)
         for i in np.flatnonzero(~(ahead < -doubt)).tolist():
-            if ahead[i] > doubt[i] or target.accepts(proposals, i):
-                return target.rounded(proposals, i)
+            if ahead[i] > doubt[i] or target.accepts(batch, i):
+                return target.rounded(proposals, batch, i)
