@@ -125,8 +125,8 @@ class LogisticRejection:
     the prior's. The model is compared with this, and refused where it differs. A person has up
     to ``rows_per_unit`` rows. Draws are rounded to multiples of ``resolution``.
 
-    Proposals have the prior's spread, so the number that are rejected grows as the posterior
-    narrows: good for some ten coefficients and a power x rows of some hundreds. It takes its time.
+    Proposals are rejected until one fits. The more rows, the fewer are; with some twenty
+    coefficients and few rows there can be very many. How long it takes is not protected.
     """
 
     features: str = "x"
