@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tacit.inference.one_sample import OneSample as OneSample
     from tacit.inference.proposals import BoundedWalk as BoundedWalk
     from tacit.inference.proposals import GaussianWalk as GaussianWalk
+    from tacit.inference.published_langevin import PublishedLangevin as PublishedLangevin
     from tacit.inference.samplers import ChainSampler as ChainSampler
     from tacit.inference.samplers import GridSampler as GridSampler
     from tacit.inference.variational import Variational as Variational
@@ -80,6 +81,7 @@ _HOMES = {
     "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
+    "PublishedLangevin": "tacit.inference.published_langevin",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
     "TacitError": "tacit.errors",
@@ -116,6 +118,7 @@ __all__ = [
     "Plan",
     "Posterior",
     "PrivacyStatement",
+    "PublishedLangevin",
     "Rows",
     "Schema",
     "TacitError",

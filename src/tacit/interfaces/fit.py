@@ -184,6 +184,7 @@ def _run(
             settled_from=found.settled_from,
             averaged=found.averaged,
             chain=found.chain,
+            sample_stats=found.sample_stats,
             privacy=statement,
             model=model,
             schema=schema,

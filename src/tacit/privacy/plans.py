@@ -243,6 +243,8 @@ class SampledBarkerTests:
         _validate.count("num_steps", self.num_steps)
         _validate.positive("tempered_size", self.tempered_size)
         _ = self.event
+        if self.batch_size > 2**20:
+            raise InvalidArgument("A batch of more than 2^20 units is too large for its proof.")
 
     @property
     def event(self) -> DpEvent:
