@@ -135,6 +135,40 @@ def test_concave_draws_cost_what_their_gaussian_does():
     assert four.calibrated(logistic(), Budget(1, 1e-5)).power == pytest.approx(power / 2, rel=1e-3)
 
 
+@pytest.mark.parametrize("rows", [0, 5, 200])
+def test_neighbours_are_no_further_apart_than_charged(rows):
+    """Posteriors of one coefficient with and without a row, integrated numerically."""
+    release = REJECTION.calibrated(logistic(), Budget(1, 1e-5))
+    places = np.linspace(-9, 9, 40_001)
+    rng = np.random.default_rng(rows)
+    signed = rng.uniform(-1, 1, rows)
+
+    def posterior(signed):
+        loss = np.logaddexp(0, -np.outer(places, signed)).sum(axis=1)
+        density = np.exp(-0.5 * places**2 - release.power * (loss - loss.min()))
+        return density / density.sum()
+
+    for extra in (1.0, -1.0):
+        pair = posterior(signed), posterior(np.append(signed, extra))
+        for one, other in (pair, pair[::-1]):
+            for epsilon in (0.0, 0.05, 0.2, 0.5):
+                apart = np.maximum(one - np.exp(epsilon) * other, 0).sum()
+                assert apart <= PLD().delta(release.event, epsilon) + 1e-9
+
+
+def test_people_pull_with_all_their_rows():
+    people = Rows.by_person({"x": X, "y": SIDE}, np.arange(400) // 2, most_rows=2)
+    with pytest.raises(InvalidArgument, match="rows_per_unit=2"):
+        fit(logistic(), people, budget=Budget(1, 1e-5), method=REJECTION)
+    method = OneSample(sampler=LogisticRejection(rows_per_unit=2))
+    post = fit(logistic(), people, budget=Budget(1, 1e-5), method=method)
+    assert post.privacy.unit == "person"
+    alone = REJECTION.calibrated(logistic(), Budget(1, 1e-5)).power
+    assert method.calibrated(logistic(), Budget(1, 1e-5)).power == pytest.approx(
+        alone / 2, rel=1e-3
+    )
+
+
 def test_lipschitz_is_for_replace_only():
     method = OneSample(
         sampler=GridSampler(low={"w": -3.0}, high={"w": 3.0}, points=30),

@@ -120,6 +120,9 @@ class ChainSampler:
     The guarantee is about exact draws, so ``approximate`` must say, in words, why these may be
     taken for exact; the privacy statement repeats it. Each draw has a chain of its own, and is
     rounded to multiples of ``resolution``.
+
+    With `BoundedLikelihood`, a unit's log-likelihood is clamped to the bound on either side of
+    zero. What `LogConcave` says is not enforced, and is an assumption, too.
     """
 
     approximate: str | None = None
