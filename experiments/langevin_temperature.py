@@ -1,11 +1,12 @@
 """How wide DP-SGLD spreads its draws: the published form, ours, and the true posterior.
 
-    python experiments/langevin_temperature.py            # about ten minutes
+    python experiments/langevin_temperature.py            # a quarter of an hour
     python experiments/langevin_temperature.py --quick    # an eighth of that, with more error
 
 Two posteriors, both of a million units that count as a hundred. The Gaussian has a known
-mean and variance, the same in all coordinates, over which figures are averaged. The two-component mixture (Heikkilä et al. 2019, Section 4) has two modes;
-its moments are sums over a fine grid. The published form has noise of variance eta where the
+mean and variance, the same in all coordinates, over which figures are averaged. The
+two-component mixture (Heikkilä et al. 2019, Section 4) has two modes; its moments are sums over
+a fine grid. The published form has noise of variance eta where the
 drift needs 2 eta, so it samples the posterior squared, whose moments are printed beside.
 Chains run side by side from zero; standard errors are between chains.
 """
@@ -13,14 +14,15 @@ Chains run side by side from zero; standard errors are between chains.
 import argparse
 import math
 
-import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
+from mixture import mixture_moments, mixture_rows
 
 from tacit.accounting import Budget
 from tacit.inference.langevin import Langevin
 from tacit.inference.published_langevin import PublishedLangevin
 from tacit.interfaces.fit import fit_many
+from tacit.models.mixture import two_means
 from tacit.models.model import Model, Parameter
 from tacit.privacy.rows import Rows
 
@@ -36,55 +38,14 @@ def gaussian(dimension):
     )
 
 
-def mixture():
-    """Half the rows around theta_1, half around theta_1 + theta_2."""
-
-    def log_likelihood(p, row):
-        places = jnp.stack([p["theta"][0], p["theta"].sum()])
-        parts = norm.logpdf(row["x"], places, math.sqrt(2))
-        return jnp.logaddexp(parts[0], parts[1]) - math.log(2)
-
-    def log_prior(p):
-        return norm.logpdf(p["theta"], 0, jnp.array([math.sqrt(10), 1])).sum()
-
-    parameters = {"theta": Parameter((2,))}
-    return Model(parameters=parameters, log_prior=log_prior, log_likelihood=log_likelihood)
-
-
 def gaussian_rows(units, dimension, seed=0):
     return np.random.default_rng(seed).normal(size=(units, dimension)).astype(np.float32)
-
-
-def mixture_rows(units, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(rng.integers(0, 2, units), math.sqrt(2))
 
 
 def gaussian_moments(x, counted, power=1):
     """Mean and variance of the tempered posterior raised to a power, over all coordinates."""
     mean = counted * x.mean(dtype=np.float64) / (counted + 1)
     return np.array([mean]), np.array([1 / (counted + 1) / power])
-
-
-def mixture_moments(x, counted, power=1):
-    """The same by a grid over theta, with rows counted in narrow bins."""
-    counts, edges = np.histogram(x, bins=2000)
-    centres, shares = (edges[1:] + edges[:-1]) / 2, counts / len(x)
-    first, second = np.linspace(-2, 3, 241), np.linspace(-4.5, 4.5, 361)
-    one = np.exp(-((centres - first[:, None]) ** 2) / 4)
-    log_density = np.empty((len(first), len(second)))
-    for i, place in enumerate(first):
-        two = np.exp(-((centres - place - second[:, None]) ** 2) / 4)
-        fit = counted * (np.log(one[i] + two) @ shares)
-        log_density[i] = power * (fit - place**2 / 20 - second**2 / 2)
-    weights = np.exp(log_density - log_density.max())
-    weights /= weights.sum()
-    edge = max(weights[0].max(), weights[-1].max(), weights[:, 0].max(), weights[:, -1].max())
-    assert edge < 1e-9 * weights.max(), "the grid is too narrow"
-    values, margins = (first, second), (weights.sum(axis=1), weights.sum(axis=0))
-    means = np.array([w @ v for v, w in zip(values, margins, strict=True)])
-    squares = np.array([w @ v**2 for v, w in zip(values, margins, strict=True)])
-    return means, squares - means**2
 
 
 def moments(model, x, method, budget, chains, *, alike=False):
@@ -123,7 +84,7 @@ def main():
     shared = {"size": UNITS, "tempered_size": COUNTED, "sampling_rate": 0.001, "burn_in": 0.1}
     targets = [
         ("Gaussian", gaussian(16), gaussian_rows(UNITS, 16), gaussian_moments, 8.0, 20_000, 2e-4),
-        ("Mixture", mixture(), mixture_rows(UNITS), mixture_moments, 5.0, 80_000, 2e-3),
+        ("Mixture", two_means(), mixture_rows(UNITS), mixture_moments, 5.0, 80_000, 2e-3),
     ]
     budget, chains = Budget(8, 1e-6), 16
     for name, model, x, exact, clip, steps, size in targets:

@@ -7,7 +7,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from mixture import TEMPERED_SIZE, data, grid_moments, mixture
+from mixture import mixture_moments, mixture_rows
 from scipy import stats
 from scipy.special import expit
 
@@ -28,9 +28,10 @@ from tacit import (
 )
 from tacit.accounting import PLD, events
 from tacit.errors import BudgetError, InvalidArgument
+from tacit.models.mixture import two_means
 
-SIZE = 1000
-X = data(SIZE)
+SIZE, TEMPERED_SIZE = 1000, 100
+X = mixture_rows(SIZE)
 ROWS = Rows({"x": X})
 TEMPERED = {"size": SIZE, "tempered_size": TEMPERED_SIZE}
 # Long chains on few rows, so that what is tested is the chain and not the budget.
@@ -57,15 +58,15 @@ def within(post, mean, variance, errors=3.0, name="theta"):
     ],
 )
 def test_a_chain_on_all_rows_finds_the_grid_posterior(test):
-    post = fit(mixture(), ROWS, budget=AMPLE, method=Barker(**WIDE, **test), seed=0)
+    post = fit(two_means(), ROWS, budget=AMPLE, method=Barker(**WIDE, **test), seed=0)
     assert post.effective_sizes()["theta"].min() > 150
-    assert within(post, *grid_moments(X), errors=3.5)
+    assert within(post, *mixture_moments(X, TEMPERED_SIZE), errors=3.5)
 
 
 def test_clipping_shrinks_the_posterior():
     tight = Barker(**WIDE, ratio_bound=0.03)
-    post = fit(mixture(), ROWS, budget=AMPLE, method=tight, seed=0)
-    assert (post.sd()["theta"] ** 2 < 0.8 * grid_moments(X)[1]).all()
+    post = fit(two_means(), ROWS, budget=AMPLE, method=tight, seed=0)
+    assert (post.sd()["theta"] ** 2 < 0.8 * mixture_moments(X, TEMPERED_SIZE)[1]).all()
 
 
 def test_a_chain_on_batches_finds_it_too():
@@ -76,9 +77,9 @@ def test_a_chain_on_batches_finds_it_too():
         proposal=GaussianWalk(0.05),
         num_steps=60_000,
     )
-    x = data(20_000)
-    post = fit(mixture(), Rows({"x": x}), budget=AMPLE, method=method, seed=0)
-    mean, variance = grid_moments(x)
+    x = mixture_rows(20_000)
+    post = fit(two_means(), Rows({"x": x}), budget=AMPLE, method=method, seed=0)
+    mean, variance = mixture_moments(x, TEMPERED_SIZE)
     assert post.mean()["theta"] == pytest.approx(mean, abs=0.5)
     assert (post.sd()["theta"] ** 2 / variance < 1.5).all()
     assert post.privacy.epsilons["add-remove"] is None
@@ -86,15 +87,15 @@ def test_a_chain_on_batches_finds_it_too():
 
 
 def test_without_privacy_it_is_the_same_chain_unclipped():
-    post = fit_without_privacy(mixture(), ROWS, method=Barker(**WIDE))
-    assert within(post, *grid_moments(X), errors=3.5)
+    post = fit_without_privacy(two_means(), ROWS, method=Barker(**WIDE))
+    assert within(post, *mixture_moments(X, TEMPERED_SIZE), errors=3.5)
     assert not post.privacy.is_private
 
 
 def test_no_rows_wander_in_the_prior():
     empty = Rows({"x": np.zeros(0)})
     method = Barker(num_steps=40_000, proposal=GaussianWalk(2.0))
-    post = fit(mixture(), empty, budget=Budget(1, 1e-6), method=method, seed=0)
+    post = fit(two_means(), empty, budget=Budget(1, 1e-6), method=method, seed=0)
     assert within(post, np.zeros(2), np.array([10.0, 1.0]), errors=3.5)
 
 
@@ -271,18 +272,18 @@ def test_settings_that_cannot_work_are_refused(settings, words):
 def test_batches_need_replace_and_the_right_number():
     method = Barker(size=900, tempered_size=100, batch_size=100, num_steps=10)
     with pytest.raises(InvalidArgument, match="no guarantee under add-remove"):
-        fit(mixture(), ROWS, budget=Budget(1, 1e-6), method=method)
+        fit(two_means(), ROWS, budget=Budget(1, 1e-6), method=method)
     with pytest.raises(InvalidArgument, match="declare the right size"):
-        fit(mixture(), ROWS, budget=AMPLE, method=method)
+        fit(two_means(), ROWS, budget=AMPLE, method=method)
 
 
 def test_noise_variance_beyond_the_logistic_s_is_refused():
     with pytest.raises(InvalidArgument, match="logistic"):
-        fit(mixture(), ROWS, budget=AMPLE, method=Barker(noise_variance=4.0))
+        fit(two_means(), ROWS, budget=AMPLE, method=Barker(noise_variance=4.0))
 
 
 def test_a_chain_tells_how_well_it_mixed(tmp_path):
-    post = fit(mixture(), ROWS, budget=Budget(1, 1e-6), method=Barker(num_steps=300), seed=1)
+    post = fit(two_means(), ROWS, budget=Budget(1, 1e-6), method=Barker(num_steps=300), seed=1)
     tree = post.to_datatree()
     assert tree["sample_stats/accepted"].shape == (1, 240)
     assert tree["diagnostics/theta"].sel(diagnostic="ess").shape == (2,)

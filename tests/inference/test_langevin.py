@@ -63,12 +63,12 @@ def test_the_default_step_is_right_whether_privacy_or_the_posterior_bounds_it(ep
 
 def test_the_largest_step_that_the_budget_allows_can_be_too_large():
     given = Langevin(sampling_rate=0.25, num_steps=8000, clip=4.0, step_size=1.0)
-    budget = Budget(20, 1e-5)
+    budget = Budget(60, 1e-5)
     with pytest.raises(InvalidArgument, match="larger than") as refused:
         given.calibrated(linear(), budget)
     largest = float(str(refused.value).split()[4])
     wide = spread(chains(replace(given, step_size=0.99 * largest), budget, 4))
-    assert np.all(~(wide < 2))  # or not even finite
+    assert np.all(~(wide < 10))  # or not even finite
     bounded = spread(chains(replace(given, step_size=None, size=4000), budget, 4))
     assert np.all(bounded < 1.5)
 

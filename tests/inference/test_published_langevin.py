@@ -1,19 +1,13 @@
 """DP-SGLD as published: its temperature, its noise, its charge; and ours beside it."""
 
-import importlib.util
-from pathlib import Path
-
+import langevin_temperature as experiment
 import numpy as np
 import pytest
 
 from tacit import Budget, Langevin, PublishedLangevin, Rows, fit, fit_without_privacy
 from tacit.accounting import calibrate
 from tacit.errors import BudgetError, InvalidArgument
-
-SCRIPT = Path(__file__).parents[2] / "experiments" / "langevin_temperature.py"
-spec = importlib.util.spec_from_file_location("langevin_temperature", SCRIPT)
-experiment = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(experiment)
+from tacit.models.mixture import two_means
 
 COUNTED = 100
 
@@ -63,7 +57,7 @@ def test_on_a_mixture_ours_is_right_and_the_published_one_too_narrow():
         "burn_in": 0.1,
         "thin": 10,
     }
-    mixed = experiment.mixture(), x, experiment.mixture_moments
+    mixed = two_means(), x, experiment.mixture_moments
     ours, error = variances(*mixed, Langevin(**settings), Budget(20, 1e-5), 16, False)
     assert np.all(error < 0.04)
     assert ours == pytest.approx([1, 1], rel=0.15)

@@ -211,13 +211,14 @@ class Langevin(LangevinChain):
     """Settings of a private Langevin chain. All are public, and none is read from data.
 
     The chain is at the temperature of the posterior, and the noise of the release is the
-    chain's own: privacy costs no accuracy, but limits how far the chain gets. (The budget
-    bounds the sum of all steps, to about (epsilon / clip)^2 / log(1 / delta), whatever the
-    sampling rate and the number of steps.) The settings
-    of `LangevinChain` hold; smaller steps carry more noise than privacy needs, and are
-    charged less. With ``hot=True`` a step may be so large that its noise is too little for
-    the budget: the release then has what the budget asks for, and the chain spreads wider
-    than the posterior.
+    chain's own: privacy costs no accuracy, but limits how far the chain gets. (Untempered, the
+    sizes of all steps add up to about (epsilon / clip)^2 / log(1 / delta) at most, whatever
+    the sampling rate and the number of steps.)
+
+    The settings of `LangevinChain` hold; smaller steps carry more noise than privacy needs,
+    and are charged less. With ``hot=True`` a step may be so large that its noise is too
+    little for the budget: the release then has what the budget asks for, and the chain
+    spreads wider than the posterior.
 
     By default ``step_size`` is the largest that two bounds allow. One is that its noise is
     what the budget asks for. The other keeps the chain accurate, and needs ``size``, if only
