@@ -269,12 +269,14 @@ def test_settings_that_cannot_work_are_refused(settings, words):
         Barker(**settings)
 
 
-def test_batches_need_replace_and_the_right_number():
+def test_batches_need_replace_and_the_right_number(tmp_path):
     method = Barker(size=900, tempered_size=100, batch_size=100, num_steps=10)
     with pytest.raises(InvalidArgument, match="no guarantee under add-remove"):
         fit(two_means(), ROWS, budget=Budget(1, 1e-6), method=method)
+    ledger = Ledger(tmp_path / "l.db", total=AMPLE)
     with pytest.raises(InvalidArgument, match="declare the right size"):
-        fit(two_means(), ROWS, budget=AMPLE, method=method)
+        fit(two_means(), ROWS, budget=AMPLE, method=method, ledger=ledger)
+    assert ledger.left == AMPLE
 
 
 def test_noise_variance_beyond_the_logistic_s_is_refused():

@@ -37,11 +37,17 @@ from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.plans import BarkerTests, ReleasePlan, SampledBarkerTests, Stages
+from tacit.privacy.plans import (
+    BarkerTests,
+    ReleasePlan,
+    SampledBarkerTests,
+    Stages,
+    tests_event,
+)
 from tacit.privacy.release import Release
 
 _STEPS = 5000
-# Bound on a row's log ratio without privacy.
+# As large as the bound on a row's log ratio need ever be.
 _HARDLY = 64.0
 _Tests = BarkerTests | SampledBarkerTests
 
@@ -177,11 +183,14 @@ class Barker:
         """The largest bound that the budget allows for so many steps."""
         steps = _STEPS if self.num_steps is None else self.num_steps
         inverse = calibrate.calibrate(
-            lambda inverse: events.compose(*before, self._plan(1 / inverse, steps).event),
+            lambda inverse: events.compose(*before, self._event(1 / inverse, steps)),
             budget,
             guess=math.sqrt(steps),
         )
-        return self._plan(1 / inverse, steps)
+        return self._plan(min(1 / inverse, _HARDLY), steps)
+
+    def _event(self, bound: float, steps: int) -> Any:
+        return tests_event(bound, self.noise_variance, steps)
 
     def _plan(self, bound: float, steps: int, *, private: bool = True) -> _Tests:
         if self.batch_size is None:
