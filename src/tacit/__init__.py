@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from tacit.models.model import Parameter as Parameter
     from tacit.models.model import Whole as Whole
     from tacit.models.numpyro import NumPyro as NumPyro
-    from tacit.privacy.claims import BoundedLikelihood as BoundedLikelihood
-    from tacit.privacy.claims import LipschitzLikelihood as LipschitzLikelihood
-    from tacit.privacy.claims import LogConcave as LogConcave
+    from tacit.privacy.one_draw.claims import BoundedLikelihood as BoundedLikelihood
+    from tacit.privacy.one_draw.claims import LipschitzLikelihood as LipschitzLikelihood
+    from tacit.privacy.one_draw.claims import LogConcave as LogConcave
     from tacit.privacy.rows import Rows as Rows
     from tacit.results.posterior import Posterior as Posterior
     from tacit.results.statement import PrivacyStatement as PrivacyStatement
@@ -53,7 +53,7 @@ _HOMES = {
     "accounting": "tacit.accounting",
     "Barker": "tacit.inference.barker",
     "Binary": "tacit.data.columns",
-    "BoundedLikelihood": "tacit.privacy.claims",
+    "BoundedLikelihood": "tacit.privacy.one_draw.claims",
     "BoundedWalk": "tacit.inference.proposals",
     "Budget": "tacit.accounting",
     "BudgetError": "tacit.errors",
@@ -69,8 +69,8 @@ _HOMES = {
     "GridSampler": "tacit.inference.samplers",
     "Langevin": "tacit.inference.langevin",
     "Ledger": "tacit.accounting.ledger",
-    "LipschitzLikelihood": "tacit.privacy.claims",
-    "LogConcave": "tacit.privacy.claims",
+    "LipschitzLikelihood": "tacit.privacy.one_draw.claims",
+    "LogConcave": "tacit.privacy.one_draw.claims",
     "LogisticRejection": "tacit.inference.known_forms",
     "LowRank": "tacit.inference.guides",
     "MeanField": "tacit.inference.guides",

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.privacy.choice import choose
 from tacit.privacy.noise import Randomness
+from tacit.privacy.one_draw.choice import choose
 
 
 def whole(*values):

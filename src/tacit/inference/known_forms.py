@@ -18,11 +18,11 @@ from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.inference.samplers import Floats, ends_of, prior_at
 from tacit.models.model import AnyModel
-from tacit.privacy.claims import Claim, check_rows_per_unit
 from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.claims import Claim, check_rows_per_unit
+from tacit.privacy.one_draw.reject import LogisticDraws, draw_by_rejection
+from tacit.privacy.one_draw.statistic import StatisticDraws, draw_by_statistic
 from tacit.privacy.plans import ReleasePlan
-from tacit.privacy.reject import LogisticDraws, draw_by_rejection
-from tacit.privacy.statistic import StatisticDraws, draw_by_statistic
 
 # How far, relative to its size, a model may be from what it is said to be: single precision.
 _ALIKE = 1e-3

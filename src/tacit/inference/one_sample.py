@@ -19,8 +19,8 @@ from tacit.inference.base import Found, Progress, parameters
 from tacit.inference.samplers import Sampler
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
-from tacit.privacy.claims import Claim, LogConcave
 from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.claims import Claim, LogConcave
 from tacit.privacy.plans import ReleasePlan
 
 

@@ -17,16 +17,16 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.models.model import AnyModel
-from tacit.privacy.chain import ChainDraws, draw_by_chain
-from tacit.privacy.claims import (
+from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.chain import ChainDraws, draw_by_chain
+from tacit.privacy.one_draw.claims import (
     BoundedLikelihood,
     Claim,
     LipschitzLikelihood,
     LogConcave,
 )
-from tacit.privacy.density import check_density
-from tacit.privacy.draw import GridDraws, draw_from_grid
-from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.density import check_density
+from tacit.privacy.one_draw.grid import GridDraws, draw_from_grid
 from tacit.privacy.plans import ReleasePlan
 
 Floats = NDArray[np.float64]

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import events
 from tacit.errors import InvalidArgument
-from tacit.privacy.choice import Term, choose
-from tacit.privacy.claims import BELOW, BoundedLikelihood, check_rows_per_unit, draws, say
 from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.choice import Term, choose
+from tacit.privacy.one_draw.claims import BELOW, BoundedLikelihood, check_rows_per_unit, draws, say
 from tacit.privacy.rows import Rows
 
 Floats = NDArray[np.float64]

@@ -21,11 +21,18 @@ from scipy.special import expit
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.privacy.choice import BITS
-from tacit.privacy.claims import BELOW, LogConcave, check_rows_per_unit, draws
-from tacit.privacy.envelope import Bits, Envelope, NormalEnvelope, Proposals, RadialEnvelope, Shape
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import PRECISION, Randomness
+from tacit.privacy.one_draw.choice import BITS
+from tacit.privacy.one_draw.claims import BELOW, LogConcave, check_rows_per_unit, draws
+from tacit.privacy.one_draw.envelope import (
+    Bits,
+    Envelope,
+    NormalEnvelope,
+    Proposals,
+    RadialEnvelope,
+    Shape,
+)
 from tacit.privacy.rows import Rows
 
 Floats = NDArray[np.float64]

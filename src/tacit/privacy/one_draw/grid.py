@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import events
 from tacit.errors import InvalidArgument
-from tacit.privacy.choice import choose
-from tacit.privacy.claims import BELOW, BoundedLikelihood, LipschitzLikelihood, draws, say
-from tacit.privacy.density import Density, at_places
 from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.choice import choose
+from tacit.privacy.one_draw.claims import BELOW, BoundedLikelihood, LipschitzLikelihood, draws, say
+from tacit.privacy.one_draw.density import Density, at_places
 from tacit.privacy.rows import Rows
 
 # Of the clamped span; a power of two, so that scaling is exact.

@@ -7,19 +7,19 @@ import pytest
 from scipy import stats
 
 from tacit.errors import BoundaryError, InvalidArgument
-from tacit.privacy import draw as draw_module
-from tacit.privacy import reject as reject_module
-from tacit.privacy import statistic as statistic_module
-from tacit.privacy.chain import ChainDraws, draw_by_chain
-from tacit.privacy.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
-from tacit.privacy.density import check_density
-from tacit.privacy.draw import GridDraws, draw_from_grid
-from tacit.privacy.envelope import Bits, NormalEnvelope, Proposals, RadialEnvelope
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
-from tacit.privacy.reject import LogisticDraws, draw_by_rejection
+from tacit.privacy.one_draw import grid as draw_module
+from tacit.privacy.one_draw import reject as reject_module
+from tacit.privacy.one_draw import statistic as statistic_module
+from tacit.privacy.one_draw.chain import ChainDraws, draw_by_chain
+from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
+from tacit.privacy.one_draw.density import check_density
+from tacit.privacy.one_draw.envelope import Bits, NormalEnvelope, Proposals, RadialEnvelope
+from tacit.privacy.one_draw.grid import GridDraws, draw_from_grid
+from tacit.privacy.one_draw.reject import LogisticDraws, draw_by_rejection
+from tacit.privacy.one_draw.statistic import StatisticDraws, draw_by_statistic
 from tacit.privacy.rows import Rows
-from tacit.privacy.statistic import StatisticDraws, draw_by_statistic
 
 RNG = np.random.default_rng(0)
 BASE = RNG.normal(1, 2, size=1500).astype(np.float32)

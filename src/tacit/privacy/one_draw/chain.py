@@ -18,7 +18,8 @@ from numpyro.infer.hmc import hmc
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.privacy.claims import (
+from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.claims import (
     BELOW,
     BoundedLikelihood,
     Claim,
@@ -26,8 +27,7 @@ from tacit.privacy.claims import (
     LogConcave,
     draws,
 )
-from tacit.privacy.density import Density, walked
-from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.density import Density, walked
 from tacit.privacy.rows import Rows
 
 Prior = Callable[[Any, Any], Any]
