@@ -21,10 +21,17 @@ if TYPE_CHECKING:
     from tacit.inference.guides import FullRank as FullRank
     from tacit.inference.guides import LowRank as LowRank
     from tacit.inference.guides import MeanField as MeanField
+    from tacit.inference.known_forms import ConjugateSampler as ConjugateSampler
+    from tacit.inference.known_forms import LogisticRejection as LogisticRejection
     from tacit.inference.langevin import Langevin as Langevin
+    from tacit.inference.one_sample import OneSample as OneSample
     from tacit.inference.proposals import BoundedWalk as BoundedWalk
     from tacit.inference.proposals import GaussianWalk as GaussianWalk
+    from tacit.inference.published_langevin import PublishedLangevin as PublishedLangevin
+    from tacit.inference.samplers import ChainSampler as ChainSampler
+    from tacit.inference.samplers import GridSampler as GridSampler
     from tacit.inference.statistics import Statistics as Statistics
+    from tacit.inference.tempering import coarsened_size as coarsened_size
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
@@ -35,6 +42,9 @@ if TYPE_CHECKING:
     from tacit.models.model import Parameter as Parameter
     from tacit.models.model import Whole as Whole
     from tacit.models.numpyro import NumPyro as NumPyro
+    from tacit.privacy.one_draw.claims import BoundedLikelihood as BoundedLikelihood
+    from tacit.privacy.one_draw.claims import LipschitzLikelihood as LipschitzLikelihood
+    from tacit.privacy.one_draw.claims import LogConcave as LogConcave
     from tacit.privacy.rows import Rows as Rows
     from tacit.results.posterior import Posterior as Posterior
     from tacit.results.statement import PrivacyStatement as PrivacyStatement
@@ -45,28 +55,38 @@ _HOMES = {
     "accounting": "tacit.accounting",
     "Barker": "tacit.inference.barker",
     "Binary": "tacit.data.columns",
+    "BoundedLikelihood": "tacit.privacy.one_draw.claims",
     "BoundedWalk": "tacit.inference.proposals",
     "Budget": "tacit.accounting",
     "BudgetError": "tacit.errors",
     "Category": "tacit.data.columns",
+    "ChainSampler": "tacit.inference.samplers",
+    "coarsened_size": "tacit.inference.tempering",
+    "ConjugateSampler": "tacit.inference.known_forms",
     "conjugate": "tacit.models.conjugate",
     "Count": "tacit.data.columns",
     "fit": "tacit.interfaces.fit",
     "fit_without_privacy": "tacit.interfaces.fit",
     "FullRank": "tacit.inference.guides",
     "GaussianWalk": "tacit.inference.proposals",
+    "GridSampler": "tacit.inference.samplers",
     "Langevin": "tacit.inference.langevin",
     "Ledger": "tacit.accounting.ledger",
+    "LipschitzLikelihood": "tacit.privacy.one_draw.claims",
+    "LogConcave": "tacit.privacy.one_draw.claims",
+    "LogisticRejection": "tacit.inference.known_forms",
     "LowRank": "tacit.inference.guides",
     "MeanField": "tacit.inference.guides",
     "Model": "tacit.models.model",
     "Number": "tacit.data.columns",
     "NumPyro": "tacit.models.numpyro",
+    "OneSample": "tacit.inference.one_sample",
     "Parameter": "tacit.models.model",
     "plan": "tacit.interfaces.plan",
     "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
+    "PublishedLangevin": "tacit.inference.published_langevin",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
     "Statistics": "tacit.inference.statistics",
@@ -78,24 +98,33 @@ _HOMES = {
 __all__ = [
     "Barker",
     "Binary",
+    "BoundedLikelihood",
     "BoundedWalk",
     "Budget",
     "BudgetError",
     "Category",
+    "ChainSampler",
+    "ConjugateSampler",
     "Count",
     "FullRank",
     "GaussianWalk",
+    "GridSampler",
     "Langevin",
     "Ledger",
+    "LipschitzLikelihood",
+    "LogConcave",
+    "LogisticRejection",
     "LowRank",
     "MeanField",
     "Model",
     "NumPyro",
     "Number",
+    "OneSample",
     "Parameter",
     "Plan",
     "Posterior",
     "PrivacyStatement",
+    "PublishedLangevin",
     "Rows",
     "Schema",
     "Statistics",
@@ -104,6 +133,7 @@ __all__ = [
     "Whole",
     "__version__",
     "accounting",
+    "coarsened_size",
     "conjugate",
     "fit",
     "fit_without_privacy",

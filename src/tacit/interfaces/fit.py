@@ -142,6 +142,8 @@ def _fit(
             _validate.count("seed", seed, least=0)
     sources = [Randomness(seed) for seed in seeds]
     gates = [Gate(r, p.release, s) for r, p, s in zip(rows, plans, sources, strict=True)]
+    for gate in gates:
+        gate.refuse_misfit()
     if ledger is not None:
         if not isinstance(ledger, Ledger):
             raise InvalidArgument("ledger must be a tacit.Ledger(path, total=...).")
@@ -187,6 +189,7 @@ def _run(
             settled_from=found.settled_from,
             averaged=found.averaged,
             chain=found.chain,
+            sample_stats=found.sample_stats,
             privacy=statement,
             model=model,
             schema=schema,

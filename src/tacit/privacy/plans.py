@@ -190,12 +190,7 @@ class BarkerTests:
         """The event to account for."""
         if not self.private:
             return NonPrivateDpEvent()
-        one: DpEvent = events.BarkerTest(ratio_bound=self.ratio_bound)
-        if self.noise_variance is not None:
-            one = events.GaussianBarkerTest(
-                ratio_bound=self.ratio_bound, noise_variance=self.noise_variance
-            )
-        return events.repeat(one, self.num_steps)
+        return tests_event(self.ratio_bound, self.noise_variance, self.num_steps)
 
     @property
     def clip(self) -> float:
@@ -236,6 +231,14 @@ class BarkerTests:
         ]
 
 
+def tests_event(ratio_bound: float, noise_variance: float | None, num_steps: int) -> DpEvent:
+    """So many tests on all units, exact or by Gaussian noise."""
+    one: DpEvent = events.BarkerTest(ratio_bound=ratio_bound)
+    if noise_variance is not None:
+        one = events.GaussianBarkerTest(ratio_bound=ratio_bound, noise_variance=noise_variance)
+    return events.repeat(one, num_steps)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampledBarkerTests:
     """Steps that each release one decision on a random batch of fixed size. All public.
@@ -257,6 +260,8 @@ class SampledBarkerTests:
         _validate.count("num_steps", self.num_steps)
         _validate.positive("tempered_size", self.tempered_size)
         _ = self.event
+        if self.batch_size > 2**20:
+            raise InvalidArgument("A batch of more than 2^20 units is too large for its proof.")
 
     @property
     def event(self) -> DpEvent:
@@ -281,13 +286,17 @@ class SampledBarkerTests:
         """What gates that run side by side must agree in."""
         return self.num_steps, self.lattice, self.dataset_size
 
-    def capacity(self, units: int) -> int:
-        """The width of batches."""
+    def refuse_misfit(self, units: int) -> None:
+        """The number of units is public here, and must be the one that was declared."""
         if units != self.dataset_size:
             raise InvalidArgument(
                 f"The test was planned for a public number of {self.dataset_size} units, and there "
                 "are not as many; declare the right size."
             )
+
+    def capacity(self, units: int) -> int:
+        """The width of batches."""
+        self.refuse_misfit(units)
         return self.batch_size
 
     def batches(self, bits: Randomness, units: int, steps: int, capacity: int) -> Batches:
