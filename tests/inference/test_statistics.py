@@ -351,7 +351,11 @@ def test_other_models_and_methods():
     for name in NORMAL.names:
         assert by_guide.mean()[name] == pytest.approx(truth.mean()[name], abs=4 * truth.sd()[name])
     chained = fit(
-        NORMAL, rows, budget=Budget(20, 1e-5), method=Langevin(num_steps=200, clip=5.0), seed=0
+        NORMAL,
+        rows,
+        budget=Budget(20, 1e-5),
+        method=Langevin(num_steps=200, clip=5.0, size=500),
+        seed=0,
     )
     assert set(chained.draws) == {"mean", "variance"}
 
