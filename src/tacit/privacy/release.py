@@ -51,7 +51,7 @@ class Release:
             Released: the sum over sampled units of a vector clipped to the plan's clip in the
             2-norm, plus Gaussian noise, on the plan's lattice. Sensitivity: the clip, for a unit
             that is sampled; the pairs under add-remove and replace are those of PROOFS.md,
-            Theorem 1. With Laplace noise the clip is in the 1-norm, by Theorem L. Event:
+            Theorem 1. With Laplace noise the clip is in the 1-norm, by Theorem 3. Event:
             `NoisySums.event`. Public inputs: the arguments, which the check proves to be free
             of rows.
         """
@@ -70,7 +70,7 @@ class Release:
         Privacy
             Released: one bit, true with a probability that follows the sum over units of a
             number clipped to the plan's clip, and the shift. Sensitivity: the clip for a unit,
-            in the log odds; PROOFS.md, Theorems 3 (all units) and 4 (a batch of fixed size).
+            in the log odds; PROOFS.md, Theorems 4 (all units) and 5 (a batch of fixed size).
             Event: `BarkerTests.event` or `SampledBarkerTests.event`. Public inputs: the
             arguments and the shift, which the check proves to be free of rows.
         """

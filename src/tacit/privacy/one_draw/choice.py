@@ -2,7 +2,7 @@
 
 As with noise, floating point only ever decides what it is sure of, by a bound on its own
 error; high-precision arithmetic decides the rest, on the same random number with more bits
-(PROOFS.md, Lemma D).
+(PROOFS.md, Lemma 6).
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Each is drawn exactly, from random bits that are drawn as far as a decision needs them. Where
 they are centred and how wide they are follows the data, and matters to the time a draw takes
-and not to what is drawn (PROOFS.md, Theorem L).
+and not to what is drawn (PROOFS.md, Theorem 9).
 """
 
 import math

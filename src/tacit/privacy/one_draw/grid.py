@@ -2,7 +2,7 @@
 
 Scores of all points are sums over units on an integer lattice, each unit's clamped by a rule
 that looks at that unit only; then a point is drawn with exactly the probabilities that the
-scores have (PROOFS.md, Theorem G). Nothing but the drawn points leaves.
+scores have (PROOFS.md, Theorem 7). Nothing but the drawn points leaves.
 """
 
 import math
@@ -102,7 +102,7 @@ def draw_from_grid(gate: Gate, prior: Floats, density: Density, constants: Any) 
         Released: points, each with probability proportional to exp(prior + sum over units of
         the clamped score). Sensitivity: a score lies in an interval as long as `GridDraws.span`
         (below its best, for `BoundedLikelihood`; around a record of zeros, for
-        `LipschitzLikelihood`). Event: `GridDraws.event`; PROOFS.md, Theorem G. Public inputs:
+        `LipschitzLikelihood`). Event: `GridDraws.event`; PROOFS.md, Theorem 7. Public inputs:
         the prior, the constants and the density, checked to be a plain function of one unit.
     """
     plan: GridDraws = gate.plan

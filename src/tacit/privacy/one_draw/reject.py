@@ -5,7 +5,7 @@ fast; so there are distributions that lie above it everywhere once scaled, near 
 and not much wider: draws of those, accepted with the ratio of the two, are exact draws of the
 posterior. Where they are centred depends on the data and does not matter: every decision is
 that of real arithmetic, so the accepted draw has the posterior's distribution and no other
-(PROOFS.md, Theorem L). How many are rejected is not released, but takes time.
+(PROOFS.md, Theorem 9). How many are rejected is not released, but takes time.
 """
 
 import math
@@ -96,7 +96,7 @@ def draw_by_rejection(gate: Gate) -> Floats:
         Released: exact draws, rounded to multiples of the plan's resolution. Sensitivity: a
         row's log-likelihood is concave and its gradient no longer than the radius; the
         posterior is strongly log-concave with the prior's precision. Event:
-        `LogisticDraws.event`; PROOFS.md, Theorem L. Public inputs: the plan.
+        `LogisticDraws.event`; PROOFS.md, Theorem 9. Public inputs: the plan.
     """
     plan: LogisticDraws = gate.plan
     check_rows_per_unit(gate, plan.rows_per_unit)

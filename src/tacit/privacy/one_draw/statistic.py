@@ -86,7 +86,7 @@ def draw_by_statistic(gate: Gate) -> Floats:
         Released: points, each with probability proportional to exp(prior + power x (sum over
         rows of the log-likelihood at the row's value)). Sensitivity: a row's log-likelihood
         is a mixture of two public tables, neither of which spans more than the plan's bound
-        says. Event: `StatisticDraws.event`; PROOFS.md, Theorem S. Public inputs: the plan.
+        says. Event: `StatisticDraws.event`; PROOFS.md, Theorem 8. Public inputs: the plan.
     """
     plan: StatisticDraws = gate.plan
     check_rows_per_unit(gate, plan.rows_per_unit)
