@@ -29,6 +29,9 @@ from tacit import (
 from tacit.accounting import PLD
 from tacit.errors import BudgetError, InvalidArgument, UnsupportedEvent
 from tacit.models.model import Interval, Positive, Whole
+from tacit.privacy.gate import Gate
+from tacit.privacy.noise import Randomness
+from tacit.privacy.one_draw.statistic import draw_by_statistic
 
 RNG = np.random.default_rng(0)
 YES = (RNG.random(2000) < 0.7).astype(np.float32)
@@ -312,3 +315,50 @@ def test_people_and_plans_of_a_numpyro_model():
     assert post.privacy.unit == "person"
     assert post.draws["share"][0] == pytest.approx(0.3, abs=0.1)
     assert post.privacy.epsilons["replace"] == pytest.approx(2, rel=1e-3)
+
+
+def rate_of_vectors():
+    """The same model, for a column that holds a vector for each row."""
+    alone = rate()
+    return Model(
+        parameters=alone.parameters,
+        log_prior=alone.log_prior,
+        log_likelihood=lambda p, row: alone.log_likelihood(p, row).sum(),
+    )
+
+
+def test_a_row_with_a_vector_where_one_number_is_read_is_refused_and_not_charged(tmp_path):
+    """Else every row would count once for each row there is."""
+    ledger = Ledger(tmp_path / "book.db", total=Budget(1, 0), unit="row")
+    with pytest.raises(InvalidArgument, match="one number for each row"):
+        fit(
+            rate_of_vectors(),
+            Rows({"y": YES[:, None]}),
+            budget=Budget(1, 0),
+            method=CONJUGATE,
+            ledger=ledger,
+        )
+    assert not ledger.charges
+    plan = CONJUGATE.calibrated(rate(), Budget(1, 0))
+    for column in ({"y": YES[:, None]}, {"x": YES}):
+        with pytest.raises(InvalidArgument, match="The sampler reads"):
+            draw_by_statistic(Gate(Rows(column), plan, Randomness(0)))
+
+
+def test_features_of_another_length_are_refused_before_anything_is_charged(tmp_path):
+    ledger = Ledger(tmp_path / "book.db", total=Budget(1, 1e-5), unit="row")
+    wide = logistic()
+    short = Model(
+        parameters=wide.parameters,
+        log_prior=wide.log_prior,
+        log_likelihood=lambda p, row: wide.log_likelihood(p, {**row, "x": row["x"][:2]}),
+    )
+    with pytest.raises(InvalidArgument, match="a vector of 2 for each row"):
+        fit(
+            short,
+            Rows({"x": np.c_[X, X], "y": SIDE}),
+            budget=Budget(1, 1e-5),
+            method=REJECTION,
+            ledger=ledger,
+        )
+    assert not ledger.charges
