@@ -27,7 +27,8 @@ from tacit import (
     fit_without_privacy,
 )
 from tacit.accounting import PLD, events
-from tacit.errors import BudgetError, InvalidArgument
+from tacit.errors import BoundaryError, BudgetError, InvalidArgument
+from tacit.interfaces.fit import fit_many
 from tacit.models.mixture import two_means
 
 SIZE, TEMPERED_SIZE = 1000, 100
@@ -292,3 +293,36 @@ def test_a_chain_tells_how_well_it_mixed(tmp_path):
     assert "mixes badly" in str(post.summary())
     post.save(tmp_path / "c.nc")
     assert type(post).load(tmp_path / "c.nc") == post
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"num_steps": 1}, "leaves no draw of 1 steps"),
+        ({"num_steps": 10, "noise_variance": 0.01}, "at least 0.05"),
+        ({"num_steps": 10, "noise_variance": 1.7, "correction": "mixture"}, "mixture of normals"),
+        ({"num_steps": 10, "start": {"theta": 0.0, "phi": 1.0}}, "no parameter"),
+        ({"num_steps": 10, "start": {"theta": np.inf}}, "support"),
+    ],
+)
+def test_what_cannot_end_well_is_refused_before_anything_is_charged(settings, words, tmp_path):
+    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
+    with pytest.raises(InvalidArgument, match=words):
+        fit(two_means(), ROWS, budget=Budget(1, 1e-4), method=Barker(**settings), ledger=ledger)
+    assert not ledger.charges
+
+
+def test_chains_of_different_length_are_refused_before_anything_is_charged(tmp_path):
+    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
+    budgets = [Budget(1, 1e-4), Budget(2, 1e-4)]
+    with pytest.raises(BoundaryError, match="side by side"):
+        fit_many(two_means(), [ROWS] * 2, budgets, Barker(ratio_bound=0.05), ledger=ledger)
+    assert not ledger.charges
+
+
+def test_a_ledger_that_keeps_the_number_of_units_private_is_asked_first(tmp_path):
+    """A wrong size is said only where the number of units is public."""
+    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
+    wrong = Barker(batch_size=50, size=SIZE - 1, num_steps=1, burn_in=0.0)
+    with pytest.raises(BudgetError, match="add-remove"):
+        fit(two_means(), ROWS, budget=AMPLE, method=wrong, ledger=ledger)

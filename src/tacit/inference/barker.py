@@ -242,10 +242,24 @@ class Barker:
             self.start.check(model, first)
             if not isinstance(self.start.guide, MeanField | FullRank | LowRank):
                 raise InvalidArgument("A start needs a Gaussian guide, such as MeanField().")
+        else:
+            model.start(self.start or {})
+        self._refuse_what_cannot_end(gate.plan.num_steps)
         walk = self.walk(model, gate.plan)
         start = _state(model, jnp.zeros(model.dimension), walk)
         given = jnp.zeros(draws_needed(model.dimension)), np.float32(0)
         check(_step(self, walk.scaled(1.0), model), start, given, gate)
+
+    def _refuse_what_cannot_end(self, steps: int) -> None:
+        """Raises where there is no correction for the noise, or no draw would be kept."""
+        self._corrections([0], 0, 1)
+        if not range(steps)[self._kept(steps)]:
+            raise InvalidArgument(
+                f"burn_in leaves no draw of {steps} steps; lower it, or take more steps."
+            )
+
+    def _kept(self, steps: int) -> slice:
+        return slice(math.ceil(self.burn_in * steps), None, self.thin)
 
     def run(
         self,
@@ -306,7 +320,7 @@ class Barker:
         return drawn.astype(np.float32)
 
     def _found(self, model: AnyModel, steps: int, chain: Any, accepted: Any) -> Found:
-        kept = slice(math.ceil(self.burn_in * steps), None, self.thin)
+        kept = self._kept(steps)
         return Found(
             draws=parameters(model, jnp.asarray(chain[kept])),
             trace={"theta": chain, "accepted": accepted},

@@ -206,12 +206,18 @@ def _shapes(traced: ClosedJaxpr) -> tuple[Any, ...]:
     return tuple((aval.shape, str(aval.dtype)) for aval in traced.out_avals)
 
 
+def refuse_unlike(gates: Sequence[Gate]) -> None:
+    """Raises unless the plans are alike enough to run side by side; draws run one by one."""
+    first, *others = [getattr(gate.plan, "shape", None) for gate in gates]
+    if any(shape != first for shape in others):
+        raise BoundaryError("Gates run side by side must agree in steps and lattice.")
+
+
 def _admit(gates: Sequence[Gate]) -> None:
+    refuse_unlike(gates)
     for gate in gates:
         if gate._used:  # noqa: SLF001
             raise BoundaryError("This gate has been used; what it was charged for is spent.")
-        if len(gates) > 1 and gate.plan.shape != gates[0].plan.shape:
-            raise BoundaryError("Gates run side by side must agree in steps and lattice.")
         gate._used = True  # noqa: SLF001
 
 
