@@ -39,6 +39,11 @@ def warning(sizes: Arrays, ratios: Arrays) -> str | None:
     most = max(-_low(-value) for value in ratios.values())
     if least >= _LEAST_SIZE and most <= _MOST_R_HAT:
         return None
+    if not np.isfinite([least, most]).all():
+        return (
+            "The chain never moved, left all numbers behind, or is too short to tell how well it "
+            "mixes. Take more steps, other sizes of them, or a better start."
+        )
     return (
         f"The chain mixes badly: its draws are worth {least:.0f} independent ones at worst, and "
         f"R-hat reaches {most:.2f}, where 1 is best. Take more steps, larger ones, or a better start."
