@@ -27,10 +27,11 @@ from tacit import (
     fit_without_privacy,
 )
 from tacit.accounting import PLD
-from tacit.errors import BudgetError, InvalidArgument, UnsupportedEvent
+from tacit.errors import BoundaryError, BudgetError, InvalidArgument, UnsupportedEvent
 from tacit.models.model import Interval, Positive, Whole
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
+from tacit.privacy.one_draw.chain import draw_by_chain
 from tacit.privacy.one_draw.statistic import draw_by_statistic
 
 RNG = np.random.default_rng(0)
@@ -362,3 +363,25 @@ def test_features_of_another_length_are_refused_before_anything_is_charged(tmp_p
             ledger=ledger,
         )
     assert not ledger.charges
+
+
+def test_a_prior_that_tells_where_the_chain_is_is_refused(tmp_path):
+    """A chain's path follows rows; only its end is charged for."""
+    seen, plain = {"times": 0}, logistic()
+
+    def telling(p):
+        jax.debug.callback(lambda _: seen.update(times=seen["times"] + 1), p["w"])
+        return plain.log_prior(p)
+
+    model = Model(
+        parameters=plain.parameters, log_prior=telling, log_likelihood=plain.log_likelihood
+    )
+    ledger = Ledger(tmp_path / "book.db", total=Budget(1, 1e-5), unit="row")
+    with pytest.raises(BoundaryError, match="debug_callback"):
+        fit(model, CASES["chain"][2], budget=Budget(1, 1e-5), method=CHAIN, ledger=ledger)
+    assert not ledger.charges
+    plan = CHAIN.calibrated(plain, Budget(1, 1e-5))
+    seen["times"] = 0
+    with pytest.raises(BoundaryError, match="debug_callback"):
+        draw_by_chain(Gate(CASES["chain"][2], plan), model.prior_density, plain.unit_density, None)
+    assert seen["times"] == 0
