@@ -30,6 +30,7 @@ from tacit.accounting import PLD, events
 from tacit.errors import BoundaryError, BudgetError, InvalidArgument
 from tacit.interfaces.fit import fit_many
 from tacit.models.mixture import two_means
+from tacit.models.model import Positive
 
 SIZE, TEMPERED_SIZE = 1000, 100
 X = mixture_rows(SIZE)
@@ -326,3 +327,25 @@ def test_a_ledger_that_keeps_the_number_of_units_private_is_asked_first(tmp_path
     wrong = Barker(batch_size=50, size=SIZE - 1, num_steps=1, burn_in=0.0)
     with pytest.raises(BudgetError, match="add-remove"):
         fit(two_means(), ROWS, budget=AMPLE, method=wrong, ledger=ledger)
+
+
+@pytest.mark.parametrize("people", [False, True])
+def test_a_row_that_rules_a_place_out_keeps_the_chain_away(people):
+    """Numbers below an unknown bound: nothing below the largest of them is possible."""
+    x = np.random.default_rng(0).uniform(0, 2, 200)
+    bound = Model(
+        parameters={"bound": Parameter((), Positive())},
+        log_prior=lambda p: -p["bound"],
+        log_likelihood=lambda p, row: jnp.where(
+            row["x"] <= p["bound"], -jnp.log(p["bound"]), -jnp.inf
+        ),
+    )
+    rows = Rows.by_person({"x": x}, np.arange(200) // 2, 2) if people else Rows({"x": x})
+    method = Barker(
+        num_steps=4000, start={"bound": 3.0}, proposal=GaussianWalk(0.02), ratio_bound=20.0
+    )
+    post = fit(bound, rows, budget=Budget(1e6, 1e-3), method=method, seed=0)
+    draws = post.draws["bound"]
+    # Exponential above the largest number: no unit may say more than its bound, so not quite.
+    assert np.mean(draws < x.max()) < 0.01
+    assert abs(draws.mean() - x.max() - 0.01) < 0.005

@@ -125,11 +125,12 @@ def add_up(
 
 
 def ratio_on_lattice(ratios: jax.Array, clip: jax.Array, lattice: RatioLattice) -> jax.Array:
-    """The units' log-likelihood ratios as whole numbers, clamped; not finite becomes zero.
+    """The units' log-likelihood ratios as whole numbers, clamped; NaN becomes zero.
 
+    An infinite one, of a unit that rules out where the chain is or would go, is clamped, too.
     [test-unit]
     """
-    scaled = jnp.where(jnp.isfinite(ratios), ratios, 0.0) * (lattice.points / clip)
+    scaled = jnp.where(jnp.isnan(ratios), 0.0, ratios) * (lattice.points / clip)
     near = jnp.clip(scaled, -2.0 * lattice.points, 2.0 * lattice.points)  # fits an integer
     return jnp.clip(jnp.rint(near).astype(jnp.int32), -lattice.most, lattice.most)
 
