@@ -86,7 +86,7 @@ class Release:
         batch, lattice = self._batch, self._lattice
         if not isinstance(lattice, kind):
             raise BoundaryError("The step asks for another kind of release than was planned.")
-        unit = jax.tree.map(lambda leaf: leaf[0], (batch.rows, batch.row_present))
+        unit = jax.tree.map(_first, (batch.rows, batch.row_present))
         traced, shape = jax.make_jaxpr(per_unit, return_shape=True)(arguments, *unit)
         if shape.shape != lattice.unit_shape:
             raise BoundaryError(
@@ -108,6 +108,11 @@ class Release:
             lattice=lattice,
         )
         return released
+
+
+def _first(leaf: Any) -> jax.ShapeDtypeStruct:
+    """The kind of one unit of many."""
+    return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)  # type: ignore[no-untyped-call]
 
 
 def _finite(vector: jax.Array) -> jax.Array:
