@@ -279,6 +279,9 @@ def test_batches_need_replace_and_the_right_number(tmp_path):
     with pytest.raises(InvalidArgument, match="declare the right size"):
         fit(two_means(), ROWS, budget=AMPLE, method=method, ledger=ledger)
     assert ledger.left == AMPLE
+    right = Barker(size=SIZE, tempered_size=100, batch_size=100, num_steps=10)
+    post = fit(two_means(), ROWS, budget=AMPLE, method=right, ledger=ledger)
+    assert "how many units there are" in str(post.privacy)
 
 
 def test_noise_variance_beyond_the_logistic_s_is_refused():

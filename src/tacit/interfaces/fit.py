@@ -208,6 +208,8 @@ def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatemen
     public = ["the model and its prior", "column names and shapes", "every setting of the method"]
     if plan.schema is not None:
         public.append("bounds and levels of the schema")
+    if gate.public_count:
+        public.append(f"how many units there are, a unit being a {gate.unit}")
     return PrivacyStatement(
         event=plan.release.event,
         delta=plan.budget.delta,
