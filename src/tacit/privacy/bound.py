@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from tacit.errors import InvalidArgument
 
-
 # Left for what one unit more does to the last bits of others (PROOFS.md, Lemma 1).
 _MARGIN = 2.0**-13
 
