@@ -203,7 +203,7 @@ def figures_44_46(fifties):
             for c, r in zip(columns, published[name], strict=True)
         ]
         print(f"{name:20}" + "".join(f"{cell:>26}" for cell in cells))
-    print("(in brackets: one run of the report's setting, from our notes)")
+    print("(in brackets: one run of the report's setting by another program)")
     return found
 
 
@@ -256,7 +256,7 @@ def algorithm_3(runs):
         ("as printed", printed, "1.24"),
         ("shared factor", public, ".307"),
     ):
-        print(f"{name:13}, measured mu {mu:.2f}, s.e. {error:.2f} (notes: {noted})")
+        print(f"{name:13}, measured mu {mu:.2f}, s.e. {error:.2f} (another program: {noted})")
     return printed, public
 
 
