@@ -147,7 +147,7 @@ def test_discrete_parameters_of_both_kinds_of_model():
     chances /= chances.sum()
     seen = [(post.draws["trials"] == n).mean() for n in range(6, 10)]
     assert seen == pytest.approx(chances, abs=0.08)
-    with pytest.raises(InvalidArgument, match="discrete parameters"):
+    with pytest.raises(InvalidArgument, match="follows gradients"):
         fit(numpyro_model, {"x": counts}, schema=schema, budget=budget, method=Variational())
 
 

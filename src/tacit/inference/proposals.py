@@ -85,8 +85,9 @@ def propose(
     walked = theta + scale * proposal.move(real)
     if not discrete:
         return walked
-    places = jnp.array([place for place, _, _ in discrete])
-    low, high = (jnp.array([each[i] for each in discrete], theta.dtype) for i in (1, 2))
+    places = jnp.array([each.place for each in discrete])
+    low = jnp.array([each.low for each in discrete], theta.dtype)
+    high = jnp.array([each.high for each in discrete], theta.dtype)
     which = jnp.minimum((jump[0] * len(discrete)).astype(jnp.int32), len(discrete) - 1)
     values = high[which] - low[which] + 1
     further = 1 + jnp.floor(jump[1] * (values - 1) * (1 - 2.0**-20))
@@ -99,6 +100,7 @@ def propose(
 
 def inside(theta: jax.Array, discrete: Discrete) -> jax.Array:
     """A start whose whole numbers are whole."""
-    for place, low, high in discrete:
-        theta = theta.at[place].set(jnp.clip(jnp.rint(theta[place]), low, high))
+    for each in discrete:
+        value = jnp.clip(jnp.rint(theta[each.place]), each.low, each.high)
+        theta = theta.at[each.place].set(value)
     return theta

@@ -83,7 +83,7 @@ class GridSampler:
         assert isinstance(claim, BoundedLikelihood | LipschitzLikelihood)
         low, high = ends_of(model, self.low, self.high)
         points = [_validate.count("points", self.points, least=2)] * model.dimension
-        for place, least, most in model.discrete:
+        for place, least, most, _ in model.discrete:
             low[place], high[place], points[place] = float(least), float(most), most - least + 1
 
         def of(power: float) -> GridDraws:

@@ -285,9 +285,12 @@ def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePl
     """Tries the model on a made-up row: what cannot work is said before anything is charged."""
     start = jnp.zeros(model.dimension)
     if method.by_gradients and model.discrete:
+        names = ", ".join(
+            repr(name) for name in dict.fromkeys(held.name for held in model.discrete)
+        )
         raise InvalidArgument(
-            f"{type(method).__name__} follows gradients, and the model has discrete parameters; "
-            "use tacit.Barker(), or write the sum over their values into the model."
+            f"{type(method).__name__} follows gradients, and {names} of the model is discrete; use "
+            "tacit.Barker(), or write the sum over all values into the model."
         )
     if isinstance(model, Model):
         _refuse_bad_functions(model, rows, start)

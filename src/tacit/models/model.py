@@ -13,8 +13,18 @@ from tacit.errors import InvalidArgument
 
 Parameters = dict[str, jax.Array]
 Row = Mapping[str, Any]
-# Coordinates of the vector that hold whole numbers: place, lowest, highest.
-Discrete = tuple[tuple[int, int, int], ...]
+
+
+class Held(NamedTuple):
+    """A coordinate of the vector that holds a whole number of a parameter."""
+
+    place: int
+    low: int
+    high: int
+    name: str
+
+
+Discrete = tuple[Held, ...]
 
 
 class AnyModel(Protocol):
@@ -257,8 +267,8 @@ class Model:
     def discrete(self) -> Discrete:
         """Places of whole numbers in the vector, with their limits."""
         return tuple(
-            (i, parameter.support.low, parameter.support.high)
-            for _, parameter, start, stop in self._layout
+            Held(i, parameter.support.low, parameter.support.high, name)
+            for name, parameter, start, stop in self._layout
             if isinstance(parameter.support, Whole)
             for i in range(start, stop)
         )

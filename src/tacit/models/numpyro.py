@@ -22,6 +22,7 @@ from tacit.errors import InvalidArgument
 from tacit.models.effects import Effect, bare, integrated
 from tacit.models.model import (
     Discrete,
+    Held,
     Parameters,
     Prediction,
     Row,
@@ -128,8 +129,8 @@ class NumPyroModel:
     def discrete(self) -> Discrete:
         """Places of whole numbers in the vector, with their limits."""
         return tuple(
-            (i, *place.limits)
-            for place in self.places.values()
+            Held(i, *place.limits, name)
+            for name, place in self.places.items()
             if place.limits is not None
             for i in range(place.start, place.stop)
         )

@@ -114,7 +114,7 @@ def on_lattice_by_sum(vector: jax.Array, clip: jax.Array, points: int) -> jax.Ar
 def _shortened(unit: jax.Array, norm: jax.Array, points: int) -> jax.Array:
     finite = norm < jnp.inf  # false for NaN, too
     short = points * (1 - _MARGIN - (unit.size + 8) * 2.0**-24)
-    scale = short / jnp.maximum(norm, 1.0)
+    scale = jnp.minimum(short / jnp.maximum(norm, 0.5), points)  # what is within stays as it is
     scaled = jnp.where(finite, unit, 0.0) * jnp.where(finite, scale, 0.0)
     return jnp.clip(scaled.astype(jnp.int32), -points, points)
 
