@@ -12,14 +12,14 @@ no epsilon is claimed (``own_factors``; Algorithm 3 of the report is this).
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dp_accounting.dp_event import NonPrivateDpEvent
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from tacit import _validate
 from tacit.accounting import calibrate, events
@@ -44,9 +44,12 @@ from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import NoisySums
 from tacit.privacy.release import Release
 from tacit.privacy.rows import Rows
+from tacit.privacy.shares import extra_delta
 from tacit.privacy.total import EXACT, exact_bound, noisy_total, whole_numbers_of
 
 Place = Literal["site", "split", "server"]
+# Of delta, for a sum of shares of noise that is not quite normal.
+_FOR_SHARES = 2.0**-40
 _SUM_ONLY = (
     "whoever adds up the sites' messages sees nothing but their sum: single messages have too "
     "little noise to protect anyone, so they must be masked (secure aggregation)"
@@ -140,17 +143,24 @@ class ClippedChanges:
             return self.noise_multiplier
         if setting.budget is None:
             return 0.0
-        least = calibrate.noise_multiplier(setting.budget, num_steps=setting.answers)
+        budget = setting.budget
+        if self.noise == "split":
+            budget = replace(budget, delta=budget.delta * (1 - _FOR_SHARES))
+        least = calibrate.noise_multiplier(budget, num_steps=setting.answers)
         return self.sensitivity * least
 
     def prepare(self, setting: Setting) -> Prepared:
         """Noise for all answers. Theorems F4 (rows) and F5 (data sets)."""
-        noise, event = self.multiplier(setting), None
+        noise = self.multiplier(setting)
+        event: DpEvent | None = None
         if self.own_factors:
             event = NonPrivateDpEvent()  # whatever the noise: see PROOFS.md
         elif noise > 0:
             event = events.repeat(events.gaussian(noise / self.sensitivity), setting.answers)
-        work = _Changing(self, setting.target, self._plan(setting, noise), setting.sites)
+        plan = self._plan(setting, noise)
+        if event is not None and self.noise == "split":
+            self._refuse_coarse(setting, plan)
+        work = _Changing(self, setting.target, plan, setting.sites)
         return Prepared(work=work, event=event)
 
     def share(self, setting: Setting, noise: float) -> float:
@@ -166,6 +176,28 @@ class ClippedChanges:
                 'add noise; use noise="site".'
             )
         return noise / math.sqrt(honest)
+
+    def _refuse_coarse(self, setting: Setting, plan: NoisySums) -> None:
+        """The sum of shares is normal but for a chance, for which delta has room. Theorem F6."""
+        epsilon, delta = (
+            (0.0, 1.0)
+            if setting.budget is None
+            else (
+                setting.budget.epsilon,
+                setting.budget.delta,
+            )
+        )
+        extra = extra_delta(
+            plan.lattice.noise_std / plan.lattice.grid,
+            setting.together - self.dishonest,
+            numbers=plan.dimension * setting.answers,
+            epsilon=epsilon,
+        )
+        if extra > _FOR_SHARES * delta:
+            raise InvalidArgument(
+                "A site's share of the noise is too few lattice points for shares to add up to "
+                'normal noise; use fewer shards, or noise="site".'
+            )
 
     def _plan(self, setting: Setting, noise: float) -> NoisySums:
         """One release. The lattice is so coarse that what it gives is whole numbers in float32."""
