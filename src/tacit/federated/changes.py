@@ -178,7 +178,7 @@ class ClippedChanges:
         return noise / math.sqrt(honest)
 
     def _refuse_coarse(self, setting: Setting, plan: NoisySums) -> None:
-        """The sum of shares is normal but for a chance, for which delta has room. Theorem F6."""
+        """The sum of shares is normal but for a chance, for which delta has room. Lemma 4."""
         epsilon, delta = (
             (0.0, 1.0)
             if setting.budget is None

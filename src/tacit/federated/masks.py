@@ -4,7 +4,7 @@ For every round each site makes a key pair for this once (X25519), signs the pub
 with the run, the round and the attempt (Ed25519), and hands it to the server, which passes all of
 them on. Two sites then share a secret that the server does not know; of every pair one adds the
 stream of a cipher (ChaCha20) keyed by it, the other subtracts it, modulo 2^64. What the server gets
-from a site is uniform, and the sum is exact (federated/PROOFS.md, Theorem F7).
+from a site is uniform, and the sum is exact (federated/PROOFS.md, Theorem F6).
 
 A site trusts its own `Roster` and nothing else: who takes part, the keys they sign with, and how
 many answer together. A key that no member signed for this very attempt, a member missing or one
