@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
+    from tacit.interfaces.study import federated_study as federated_study
     from tacit.models.model import Model as Model
     from tacit.models.model import Parameter as Parameter
     from tacit.models.model import Whole as Whole
@@ -50,6 +51,7 @@ _HOMES = {
     "BudgetError": "tacit.errors",
     "Category": "tacit.data.columns",
     "Count": "tacit.data.columns",
+    "federated_study": "tacit.interfaces.study",
     "fit": "tacit.interfaces.fit",
     "fit_federated": "tacit.interfaces.federated",
     "fit_without_privacy": "tacit.interfaces.fit",
@@ -104,6 +106,7 @@ __all__ = [
     "Whole",
     "__version__",
     "accounting",
+    "federated_study",
     "fit",
     "fit_federated",
     "fit_without_privacy",
