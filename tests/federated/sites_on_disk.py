@@ -9,6 +9,8 @@ NAMES = ("north", "south", "west")
 STUDY = '''"""A study of three sites, as a site's own file: the same for all tests of a deployment."""
 
 import json
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from tacit.federated import target as targets
 from tacit.federated.changes import ClippedChanges
 from tacit.federated.deploy import Study
 from tacit.federated.optimise import ClippedStatistics
+from tacit.federated.scheme import Prepared
 
 SETTINGS = json.loads(Path(__file__).with_name("settings.json").read_text())
 TARGET = targets.linear_regression(2, noise_sd=0.5, prior_sd=3.0)
@@ -32,8 +35,34 @@ def finish(posterior, trace, path):
     np.savez(path, posterior=posterior, trace=trace)
 
 
+HOLD = Path(__file__).with_name("hold")
+
+
+@dataclass(frozen=True)
+class Held:
+    """Work that stops in its middle, after the charge, for as long as a file is there."""
+
+    work: object
+
+    size = property(lambda self: self.work.size)
+    grid = property(lambda self: self.work.grid)
+
+    def change(self, *arguments):
+        while HOLD.exists():
+            HOLD.with_name("reached").touch()
+            time.sleep(0.1)
+        return self.work.change(*arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldStatistics(ClippedStatistics):
+    def prepare(self, setting):
+        prepared = super().prepare(setting)
+        return Prepared(work=Held(prepared.work), event=prepared.event)
+
+
 SCHEMES = {
-    "statistics": ClippedStatistics(clip=20.0),
+    "statistics": HeldStatistics(clip=20.0),
     "masked": ClippedChanges(clip=50.0, noise="split"),
 }
 study = Study(

@@ -162,6 +162,8 @@ class OpenSite:
                 f"{self.name} has no ledger; say in its settings what it allows, as "
                 "budget = {epsilon = ..., delta = ...}."
             )
+        # It holds keys of noise and of masks: for nobody's eyes but the site's.
+        self.settings.ledger.touch(mode=0o600, exist_ok=True)
         whole = study.method.scheme.protects == "data set"
         unit = "data set" if whole else self._rows.unit
         return Ledger(
