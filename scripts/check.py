@@ -21,7 +21,7 @@ def main() -> int:
         "lint": ["ruff", "check", "--quiet", "."],
         "types": ["mypy"],
         "layers": ["lint-imports", "--no-logo"],
-        "tests": ["pytest", *sys.argv[1:]],
+        "tests": ["pytest", "--numprocesses=auto", "--dist=loadfile", *sys.argv[1:]],
     }
     failed = []
     for name, (tool, *arguments) in checks.items():

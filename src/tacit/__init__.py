@@ -22,9 +22,17 @@ if TYPE_CHECKING:
     from tacit.inference.guides import FullRank as FullRank
     from tacit.inference.guides import LowRank as LowRank
     from tacit.inference.guides import MeanField as MeanField
+    from tacit.inference.known_forms import ConjugateSampler as ConjugateSampler
+    from tacit.inference.known_forms import LogisticRejection as LogisticRejection
     from tacit.inference.langevin import Langevin as Langevin
+    from tacit.inference.one_sample import OneSample as OneSample
     from tacit.inference.proposals import BoundedWalk as BoundedWalk
     from tacit.inference.proposals import GaussianWalk as GaussianWalk
+    from tacit.inference.published_langevin import PublishedLangevin as PublishedLangevin
+    from tacit.inference.samplers import ChainSampler as ChainSampler
+    from tacit.inference.samplers import GridSampler as GridSampler
+    from tacit.inference.statistics import Statistics as Statistics
+    from tacit.inference.tempering import coarsened_size as coarsened_size
     from tacit.inference.variational import Variational as Variational
     from tacit.interfaces.federated import fit_federated as fit_federated
     from tacit.interfaces.fit import fit as fit
@@ -32,10 +40,14 @@ if TYPE_CHECKING:
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
     from tacit.interfaces.study import federated_study as federated_study
+    from tacit.models import conjugate as conjugate
     from tacit.models.model import Model as Model
     from tacit.models.model import Parameter as Parameter
     from tacit.models.model import Whole as Whole
     from tacit.models.numpyro import NumPyro as NumPyro
+    from tacit.privacy.one_draw.claims import BoundedLikelihood as BoundedLikelihood
+    from tacit.privacy.one_draw.claims import LipschitzLikelihood as LipschitzLikelihood
+    from tacit.privacy.one_draw.claims import LogConcave as LogConcave
     from tacit.privacy.rows import Rows as Rows
     from tacit.results.posterior import Posterior as Posterior
     from tacit.results.statement import PrivacyStatement as PrivacyStatement
@@ -46,10 +58,15 @@ _HOMES = {
     "accounting": "tacit.accounting",
     "Barker": "tacit.inference.barker",
     "Binary": "tacit.data.columns",
+    "BoundedLikelihood": "tacit.privacy.one_draw.claims",
     "BoundedWalk": "tacit.inference.proposals",
     "Budget": "tacit.accounting",
     "BudgetError": "tacit.errors",
     "Category": "tacit.data.columns",
+    "ChainSampler": "tacit.inference.samplers",
+    "coarsened_size": "tacit.inference.tempering",
+    "ConjugateSampler": "tacit.inference.known_forms",
+    "conjugate": "tacit.models.conjugate",
     "Count": "tacit.data.columns",
     "federated_study": "tacit.interfaces.study",
     "fit": "tacit.interfaces.fit",
@@ -57,21 +74,28 @@ _HOMES = {
     "fit_without_privacy": "tacit.interfaces.fit",
     "FullRank": "tacit.inference.guides",
     "GaussianWalk": "tacit.inference.proposals",
+    "GridSampler": "tacit.inference.samplers",
     "Langevin": "tacit.inference.langevin",
     "Ledger": "tacit.accounting.ledger",
+    "LipschitzLikelihood": "tacit.privacy.one_draw.claims",
+    "LogConcave": "tacit.privacy.one_draw.claims",
+    "LogisticRejection": "tacit.inference.known_forms",
     "LowRank": "tacit.inference.guides",
     "MeanField": "tacit.inference.guides",
     "Model": "tacit.models.model",
     "Number": "tacit.data.columns",
     "NumPyro": "tacit.models.numpyro",
+    "OneSample": "tacit.inference.one_sample",
     "Parameter": "tacit.models.model",
     "Partitioned": "tacit.federated.partitioned",
     "plan": "tacit.interfaces.plan",
     "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
+    "PublishedLangevin": "tacit.inference.published_langevin",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
+    "Statistics": "tacit.inference.statistics",
     "TacitError": "tacit.errors",
     "Variational": "tacit.inference.variational",
     "Whole": "tacit.models.model",
@@ -80,32 +104,44 @@ _HOMES = {
 __all__ = [
     "Barker",
     "Binary",
+    "BoundedLikelihood",
     "BoundedWalk",
     "Budget",
     "BudgetError",
     "Category",
+    "ChainSampler",
+    "ConjugateSampler",
     "Count",
     "FullRank",
     "GaussianWalk",
+    "GridSampler",
     "Langevin",
     "Ledger",
+    "LipschitzLikelihood",
+    "LogConcave",
+    "LogisticRejection",
     "LowRank",
     "MeanField",
     "Model",
     "NumPyro",
     "Number",
+    "OneSample",
     "Parameter",
     "Partitioned",
     "Plan",
     "Posterior",
     "PrivacyStatement",
+    "PublishedLangevin",
     "Rows",
     "Schema",
+    "Statistics",
     "TacitError",
     "Variational",
     "Whole",
     "__version__",
     "accounting",
+    "coarsened_size",
+    "conjugate",
     "federated_study",
     "fit",
     "fit_federated",
@@ -118,7 +154,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tacit' has no attribute {name!r}")
     home = import_module(_HOMES[name])
-    return home if home.__name__ == f"tacit.{name}" else getattr(home, name)
+    return getattr(home, name, home)  # a module stands for itself
 
 
 def __dir__() -> list[str]:

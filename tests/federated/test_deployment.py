@@ -76,3 +76,5 @@ def test_a_node_with_a_key_that_nobody_registered_is_refused(deployment):
     wait_for(lambda: process.poll() is not None, 120, deployment.log("stranger"))
     assert process.returncode != 0
     assert "Exit Code: 305" in deployment.log("stranger").read_text()
+    said = "No SuperNode found with the given public key"
+    assert said in deployment.log("link").read_text().splitlines()[-2]

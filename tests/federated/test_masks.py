@@ -250,7 +250,8 @@ def test_rosters_that_name_nobody_to_hide_among_are_refused(members, together):
 
 
 def test_shares_too_coarse_to_add_up_to_normal_noise_are_refused():
-    setting = METHOD.setting(TARGET, BUDGET, 3)
-    METHOD.scheme.prepare(setting)
+    METHOD.scheme.prepare(METHOD.setting(TARGET, BUDGET, 3))
+    setting = METHOD.setting(TARGET, None, 3)
+    replace(METHOD.scheme, noise_multiplier=1e-4).prepare(setting)
     with pytest.raises(InvalidArgument, match="too few lattice points"):
         replace(METHOD.scheme, noise_multiplier=1e-7).prepare(setting)

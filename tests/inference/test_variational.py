@@ -129,7 +129,11 @@ def test_constrained_parameters_come_back_on_their_support():
     assert post.mean()["sigma"] == pytest.approx(2, abs=0.2)
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "adagrad", "sgd", optax.rmsprop(0.01)], ids=str)
+@pytest.mark.parametrize(
+    "optimiser",
+    ["adam", "adagrad", "sgd", optax.rmsprop(0.01)],
+    ids=["adam", "adagrad", "sgd", "rmsprop"],
+)
 def test_optimisers(optimiser):
     rate = 1e-4 if optimiser == "sgd" else 0.05
     method = Variational(

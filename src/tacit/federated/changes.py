@@ -11,41 +11,27 @@ no epsilon is claimed (``own_factors``; Algorithm 3 of the report is this).
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from tacit import _validate
-from tacit.accounting import calibrate, events
+from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
-from tacit.federated.factor import shared_factor
-from tacit.federated.natural import DiagonalGaussian, FullGaussian, Vector, triangle
-from tacit.federated.optimise import no_inputs
+from tacit.federated.changing import Changing, Total
 from tacit.federated.scheme import (
     ALONE,
     SEVERAL_SITES,
     Aggregation,
     Prepared,
     Setting,
-    local_change,
+    covered,
 )
-from tacit.federated.server import common_grid
-from tacit.federated.target import Target
-from tacit.federated.transport import Reply
-from tacit.privacy.gate import Gate, run
-from tacit.privacy.groups import as_one, in_shards
 from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import NoisySums
-from tacit.privacy.release import Release
-from tacit.privacy.rows import Rows
 from tacit.privacy.shares import extra_delta
-from tacit.privacy.total import EXACT, exact_bound, noisy_total, whole_numbers_of
+from tacit.privacy.total import EXACT, exact_bound
 
 Place = Literal["site", "split", "server"]
 # Of delta, for a sum of shares of noise that is not quite normal.
@@ -141,13 +127,18 @@ class ClippedChanges:
         """Noise of the sum over clip."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
-        if setting.budget is None:
+        budget = self._budget(setting)
+        if budget is None:
             return 0.0
-        budget = setting.budget
-        if self.noise == "split":
-            budget = replace(budget, delta=budget.delta * (1 - _FOR_SHARES))
         least = calibrate.noise_multiplier(budget, num_steps=setting.answers)
         return self.sensitivity * least
+
+    def _budget(self, setting: Setting) -> Budget | None:
+        """What normal noise may cost: of delta, all but what shares of it take."""
+        budget = setting.budget
+        if budget is None or self.noise != "split":
+            return budget
+        return replace(budget, delta=budget.delta * (1 - _FOR_SHARES))
 
     def prepare(self, setting: Setting) -> Prepared:
         """Noise for all answers. Theorems F4 (rows) and F5 (data sets)."""
@@ -156,11 +147,12 @@ class ClippedChanges:
         if self.own_factors:
             event = NonPrivateDpEvent()  # whatever the noise: see PROOFS.md
         elif noise > 0:
-            event = events.repeat(events.gaussian(noise / self.sensitivity), setting.answers)
+            one = events.gaussian(noise / self.sensitivity)
+            event = covered(events.repeat(one, setting.answers), self._budget(setting))
         plan = self._plan(setting, noise)
-        if event is not None and self.noise == "split":
+        if event is not None and self.noise == "split" and not self.own_factors:
             self._refuse_coarse(setting, plan)
-        work = _Changing(self, setting.target, plan, setting.sites)
+        work = Changing(self, setting.target, plan, setting.sites)
         return Prepared(work=work, event=event)
 
     def share(self, setting: Setting, noise: float) -> float:
@@ -179,21 +171,14 @@ class ClippedChanges:
 
     def _refuse_coarse(self, setting: Setting, plan: NoisySums) -> None:
         """The sum of shares is normal but for a chance, for which delta has room. Lemma 4."""
-        epsilon, delta = (
-            (0.0, 1.0)
-            if setting.budget is None
-            else (
-                setting.budget.epsilon,
-                setting.budget.delta,
-            )
-        )
+        budget = setting.budget or Budget(0.0, 0.5)  # for comparisons
         extra = extra_delta(
             plan.lattice.noise_std / plan.lattice.grid,
             setting.together - self.dishonest,
             numbers=plan.dimension * setting.answers,
-            epsilon=epsilon,
+            epsilon=budget.epsilon,
         )
-        if extra > _FOR_SHARES * delta:
+        if extra > _FOR_SHARES * budget.delta:
             raise InvalidArgument(
                 "A site's share of the noise is too few lattice points for shares to add up to "
                 'normal noise; use fewer shards, or noise="site".'
@@ -228,7 +213,7 @@ class ClippedChanges:
         plan = self._plan(setting, noise)
         points = noise * plan.lattice.points if self.noise == "server" else 0.0
         std = noise * self.clip
-        aggregate = _Total(self, setting.target, std, points, source.child("server"))
+        aggregate = Total(self, setting.target, std, points, source.child("server"))
         return Aggregation(whole=True, tracked=False, aggregate=aggregate)
 
 
@@ -259,160 +244,3 @@ def algorithm_three(*, clip: float, noise_multiplier: float) -> ClippedChanges:
         own_factors=True,
         noise_multiplier=noise_multiplier,
     )
-
-
-@dataclass(frozen=True)
-class _Changing:
-    scheme: ClippedChanges
-    target: Target
-    plan: NoisySums
-    sites: int
-
-    @property
-    def size(self) -> int:
-        return self.target.family.size
-
-    @property
-    def grid(self) -> float | None:
-        """What whole numbers are multiplied by; plain numbers where a site's noise is enough."""
-        return None if self.scheme.noise == "site" else self._grid
-
-    @property
-    def _grid(self) -> float:
-        groups = self.scheme.num_shards if self.scheme.average else 1
-        return float(np.float32(self.plan.clip) / np.float32(self.plan.lattice.points)) / groups
-
-    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Any:
-        scheme = self.scheme
-        gate = Gate(self._grouped(rows, source.child("shards")), self.plan, source.child("gate"))
-        weight = float(scheme.num_shards) if scheme.average else 1.0
-        step = _change_step(self.target, weight, scheme.num_iterations, scheme.centred)
-        centre = self._centre(posterior)
-        given = posterior, self._factor(posterior, factor), self.target.constants, centre
-        _, out = run([gate], step, jax.tree.map(_leading, given), no_inputs)
-        released = np.asarray(out[0, 0])
-        if self.grid is not None:
-            return whole_numbers_of(released, self.plan.clip, self.plan.lattice.points)
-        plain = released.astype(np.float64) / (weight if scheme.average else 1.0)
-        noise = self.plan.lattice.noise_std / (weight if scheme.average else 1.0)
-        return settled_change(scheme, self.target, posterior, plain, noise, floor=False)
-
-    def _centre(self, posterior: Vector) -> Vector:
-        family = self.target.family
-        if isinstance(family, DiagonalGaussian | FullGaussian):
-            return family.mean(posterior)
-        return np.zeros(1)
-
-    def _grouped(self, rows: Rows, source: Randomness) -> Rows:
-        if self.scheme.protects == "data set":
-            return as_one(rows)
-        most = self.scheme.shard_rows
-        if most is None:
-            raise InvalidArgument("Declare shard_rows, the most rows of a shard.")
-        return in_shards(rows, self.scheme.num_shards, most, source)
-
-    def _factor(self, posterior: Vector, own: Vector) -> Vector:
-        """What stands for one group in the posterior."""
-        groups = 1 if self.scheme.average else self.scheme.num_shards
-        if self.scheme.noise == "site" or self.scheme.own_factors:
-            return own / groups
-        return shared_factor(posterior, self.target.prior, self.sites * groups)
-
-
-@dataclass(frozen=True)
-class _Total:
-    """The server's part where noise is split or its own: one sum, and what it means for q."""
-
-    scheme: ClippedChanges
-    target: Target
-    noise_std: float
-    points: float
-    source: Randomness
-
-    def __call__(self, replies: Sequence[Reply], posterior: Vector) -> Vector:
-        grid = common_grid(replies)
-        if grid is None:
-            raise InvalidArgument("Sites answered without a lattice; their settings differ.")
-        whole = noisy_total([reply.change for reply in replies], self.points, self.source)
-        change = whole.astype(np.float64) * grid
-        return settled_change(
-            self.scheme, self.target, posterior, change, self.noise_std, floor=True
-        )
-
-
-def settled_change(
-    scheme: ClippedChanges,
-    target: Target,
-    posterior: Vector,
-    released: Vector,
-    noise_std: float,
-    *,
-    floor: bool,
-) -> Vector:
-    """The change of natural parameters that a released vector stands for.
-
-    Follows from released and public values alone. A ``steady`` change moves the mean as if
-    every precision were larger by the noise, so that what the noise drowns moves little; and with
-    ``floor``, precisions (or counts) do not fall below the prior's, as rows can only add to them.
-    """
-    family = target.family
-    if not isinstance(family, DiagonalGaussian | FullGaussian):
-        low = target.prior if floor and scheme.steady else -np.inf
-        return np.maximum(posterior + released, low) - posterior
-    bend, slope = family.split(released)
-    if not scheme.centred:
-        return released
-    precision, mean = family.split(posterior)[0], family.mean(posterior)
-    least = family.split(target.prior)[0]
-    after = precision + bend
-    if floor and scheme.steady:
-        after = _at_least(after, least)
-    spare = noise_std if scheme.steady else 0.0
-    if isinstance(family, DiagonalGaussian):
-        # A precision that noise made negative is the guard's business; the mean needs one now.
-        solid = np.maximum(after, least)
-        moved = scheme.mean_step * slope * solid / (solid + spare)
-        return family.join(after, after * mean + moved) - posterior
-    solid = _at_least(after, least)
-    firm = solid + spare * np.eye(family.dimension)
-    moved = scheme.mean_step * solid @ np.linalg.solve(firm, slope)
-    return family.join(after, after @ mean + moved) - posterior
-
-
-def _at_least(precision: Vector, least: Vector) -> Vector:
-    """The nearest precision that is nowhere below another."""
-    if precision.ndim == 1:
-        return np.maximum(precision, least)
-    values, vectors = np.linalg.eigh(precision - least)
-    return np.asarray(least + (vectors * np.maximum(values, 0)) @ vectors.T, np.float64)
-
-
-@lru_cache(maxsize=32)
-def _change_step(target: Target, weight: float, num_iterations: int, centred: bool) -> Any:
-    local, family = local_change(target, weight, num_iterations), target.family
-    diagonal = isinstance(family, DiagonalGaussian)
-    centred = centred and isinstance(family, DiagonalGaussian | FullGaussian)
-
-    def per_unit(given: Any, rows: Any, present: Any) -> Any:
-        change = local(given[:3], rows, present)
-        if not centred:
-            return change
-        if diagonal:
-            bend, slope = jnp.split(change, 2)
-            return jnp.concatenate([bend, slope - bend * given[3]])
-        size = len(given[3])
-        below, beside, scale = triangle(size)
-        matrix = jnp.zeros((size, size)).at[below, beside].set(change[:-size] / scale)
-        matrix = matrix + jnp.tril(matrix, -1).T
-        return jnp.concatenate([change[:-size], change[-size:] - matrix @ given[3]])
-
-    def step(state: Any, _: Any, release: Release) -> Any:
-        return state, release.noisy_unit_sum(per_unit, state)
-
-    return step
-
-
-def _leading(leaf: Any) -> Any:
-    """One gate's state, as float32 where it is real."""
-    array = np.asarray(leaf)
-    return jnp.asarray(array.astype(np.float32) if array.dtype.kind == "f" else array)[None]

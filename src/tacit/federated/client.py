@@ -70,7 +70,7 @@ class Client:
         self._journal = MemoryJournal() if journal is None else journal
 
     def answer(self, task: Task) -> Reply:
-        """The reply to a task: computed once, and repeated as often as the task is."""
+        """The reply to a task: computed once, and repeated as often as the task is. [client-answer]"""
         self._refuse_strange(task)
         digest = task.digest(self.name)
         asked = self._journal.asked(task.run, digest)

@@ -22,6 +22,7 @@ from tacit.federated.scheme import (
     Aggregation,
     Prepared,
     Setting,
+    covered,
 )
 from tacit.federated.target import Conjugate, Target
 from tacit.inference.variational import Variational
@@ -50,20 +51,23 @@ class _Alone:
 class Optimised(_Alone):
     """Each site maximises its local free energy by private gradients, the cavity as its prior.
 
-    ``variational`` has the settings of one answer; its guide is the posterior's own.
+    ``variational`` has the settings of one answer; its guide is the posterior's own. A given
+    ``noise_multiplier`` must be covered by the budget.
     """
 
     variational: Variational = field(default_factory=lambda: Variational(num_steps=200))
+    noise_multiplier: float | None = None
 
     def prepare(self, setting: Setting) -> Prepared:
         """Noise for the steps of all answers. Theorem F1."""
         method, steps = self.variational, self.variational.num_steps
         gaussian_of(setting.target)
-        noise, event = 0.0, None
-        if setting.budget is not None:
-            rate, steps = method.sampling_rate, steps * setting.answers
+        rate, steps = method.sampling_rate, steps * setting.answers
+        noise, event = self.noise_multiplier or 0.0, None
+        if setting.budget is not None and self.noise_multiplier is None:
             noise = calibrate.noise_multiplier(setting.budget, sampling_rate=rate, num_steps=steps)
-            event = events.sampled_gaussian(noise, rate, steps)
+        if noise > 0:
+            event = covered(events.sampled_gaussian(noise, rate, steps), setting.budget)
         plan = method.plan(setting.target.model, noise)
         return Prepared(work=_Optimising(setting.target, method, plan), event=event)
 
@@ -100,6 +104,7 @@ class ClippedStatistics(_Alone):
 
     clip: float
     floor: Floor | None = None
+    noise_multiplier: float | None = None
 
     def __post_init__(self) -> None:
         _validate.positive("clip", self.clip)
@@ -108,10 +113,12 @@ class ClippedStatistics(_Alone):
 
     def prepare(self, setting: Setting) -> Prepared:
         """Noise for the statistics of all answers. Theorem F2."""
-        noise, event = 0.0, None
-        if setting.budget is not None:
+        noise, event = self.noise_multiplier or 0.0, None
+        if setting.budget is not None and self.noise_multiplier is None:
             noise = calibrate.noise_multiplier(setting.budget, num_steps=setting.answers)
-            event = events.repeat(events.gaussian(noise), setting.answers)
+        if noise > 0:
+            repeated = events.repeat(events.gaussian(noise), setting.answers)
+            event = covered(repeated, setting.budget)
         work = Statistics(_conjugate(setting.target), self.plan(setting.target, noise))
         if self.floor is not None:
             work = _Floored(work.target, work.plan, self.floor, setting.damping)
@@ -158,7 +165,7 @@ class Statistics:
     def released(self, rows: Rows, source: Randomness) -> Vector:
         """The noisy sum of the rows' statistics."""
         gate = Gate(rows, self.plan, source.child("statistics"))
-        _, out = run([gate], _statistic_step(self.target), jnp.zeros((1, 1)), no_inputs)
+        _, out = run([gate], statistic_step(self.target), jnp.zeros((1, 1)), no_inputs)
         return np.asarray(out[0, 0], np.float64)
 
     def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:  # noqa: ARG002
@@ -260,7 +267,9 @@ def _precisions(target: Conjugate) -> Any:
 
 
 @lru_cache(maxsize=32)
-def _statistic_step(target: Conjugate) -> Any:
+def statistic_step(target: Conjugate) -> Any:
+    """A step of the gate that releases the sum of the rows' statistics."""
+
     def per_row(_: Any, row: Any) -> Any:
         return target.statistic(row)
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
-from tacit.accounting import Budget
+from tacit.accounting import PLD, Budget
+from tacit.errors import BudgetError
 from tacit.federated.client import Work
 from tacit.federated.natural import Vector
 from tacit.federated.server import Aggregate
@@ -154,6 +154,13 @@ class _Clear:
         return np.asarray(in_the_clear(rows, function, given), np.float64)
 
 
-def narrow(value: Any) -> Any:
-    """Public arrays as the compiled program takes them."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf, jnp.float32)), value)
+def covered(event: DpEvent, budget: Budget | None) -> DpEvent:
+    """An event whose noise was given, if the budget covers it."""
+    if budget is not None:
+        spent = PLD().epsilon(event, budget.delta, budget.adjacency)
+        if not (spent <= budget.epsilon):
+            raise BudgetError(
+                f"The given noise_multiplier costs more than {budget}; leave it out, to have it "
+                "calibrated."
+            )
+    return event

@@ -19,7 +19,8 @@ from tacit.federated.transport import Reply, Task, Transport
 
 ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
 # What turns the replies of a round, and the posterior they are for, into its change: by default
-# their sum. A secure aggregation unmasks the sum here; noise of the server is added here.
+# their sum. Noise of the server is added here. A secure aggregation goes around it: it unmasks the
+# sum, and hands on one reply that holds it.
 Aggregate = Callable[[Sequence[Reply], Vector], Vector]
 
 
@@ -128,8 +129,10 @@ class Server:
         self.posterior = self.posterior + share * change
         for name, part in own.items():
             self.factors[name] = self.factors[name] + share * part
+        # Where factors are shared, sites keep none of their own.
+        told = share if self.tracked else np.zeros(self.family.size)
         for name, reply in kept.items():
-            self.folded[name] = Folded(reply.round, share)
+            self.folded[name] = Folded(reply.round, told)
         return share
 
     def _aggregated(self, replies: Sequence[Reply]) -> Vector:

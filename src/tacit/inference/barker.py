@@ -23,6 +23,7 @@ from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.base import Found, Progress, normals, parameters, seed_of
 from tacit.inference.convergence import settled_from
 from tacit.inference.correction import correction
+from tacit.inference.guides import FullRank, LowRank, MeanField
 from tacit.inference.proposals import (
     BoundedWalk,
     GaussianWalk,
@@ -31,16 +32,23 @@ from tacit.inference.proposals import (
     inside,
     propose,
 )
+from tacit.inference.tempering import tempering
 from tacit.inference.variational import Variational
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.plans import BarkerTests, ReleasePlan, SampledBarkerTests, Stages
+from tacit.privacy.plans import (
+    BarkerTests,
+    ReleasePlan,
+    SampledBarkerTests,
+    Stages,
+    tests_event,
+)
 from tacit.privacy.release import Release
 
 _STEPS = 5000
-# Bound on a row's log ratio without privacy.
+# As large as the bound on a row's log ratio need ever be.
 _HARDLY = 64.0
 _Tests = BarkerTests | SampledBarkerTests
 
@@ -92,10 +100,10 @@ class Barker:
     assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        for name in ("num_steps", "batch_size", "size"):
+        for name in ("num_steps", "batch_size"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _validate.count(name, getattr(self, name)))
-        for name in ("ratio_bound", "tempered_size", "lipschitz", "noise_variance"):
+        for name in ("ratio_bound", "lipschitz", "noise_variance"):
             if getattr(self, name) is not None:
                 _validate.positive(name, getattr(self, name))
         _validate.choice("correction", self.correction, ("table", "mixture"))
@@ -109,10 +117,11 @@ class Barker:
         self._refuse_sizes()
 
     def _refuse_sizes(self) -> None:
-        if (self.batch_size is not None or self.tempered_size is not None) and self.size is None:
-            raise InvalidArgument("batch_size and tempered_size need size=, a public number.")
+        _ = self.tempering  # refuses sizes that make no sense
         if self.batch_size is None:
             return
+        if self.size is None:
+            raise InvalidArgument("batch_size needs size=, the public number of units.")
         if self.ratio_bound is not None or self.noise_variance is not None:
             raise InvalidArgument(
                 "With batch_size the bound of ratios is sqrt(batch_size) / tempered_size and the "
@@ -122,7 +131,7 @@ class Barker:
     @property
     def tempering(self) -> float:
         """The power of the likelihood."""
-        return 1.0 if self.tempered_size is None else self.tempered_size / (self.size or 1)
+        return tempering(self.size, self.tempered_size)
 
     def calibrated(self, model: AnyModel, budget: Budget) -> ReleasePlan:
         """The tests that fit a budget, after a start that has its share of it."""
@@ -176,11 +185,14 @@ class Barker:
         """The largest bound that the budget allows for so many steps."""
         steps = _STEPS if self.num_steps is None else self.num_steps
         inverse = calibrate.calibrate(
-            lambda inverse: events.compose(*before, self._plan(1 / inverse, steps).event),
+            lambda inverse: events.compose(*before, self._event(1 / inverse, steps)),
             budget,
             guess=math.sqrt(steps),
         )
-        return self._plan(1 / inverse, steps)
+        return self._plan(min(1 / inverse, _HARDLY), steps)
+
+    def _event(self, bound: float, steps: int) -> Any:
+        return tests_event(bound, self.noise_variance, steps)
 
     def _plan(self, bound: float, steps: int, *, private: bool = True) -> _Tests:
         if self.batch_size is None:
@@ -217,9 +229,10 @@ class Barker:
         bound = tests.clip / (self.tempering if self.batch_size is None else 1.0)
         if self.lipschitz is not None:
             return chosen.scaled(bound / self.lipschitz)
-        # A row's gradient is about sqrt(dimension) long, and so is a normal step of size one.
+        # A row's gradient is about sqrt(dimension) long, and so is a normal step of size one; half
+        # of what would meet the bound then, so that clipping does not shrink the posterior.
         length = 1 if isinstance(chosen, GaussianWalk) else model.dimension**0.5
-        return chosen.scaled(min(bound / model.dimension, model.dimension**-0.5) * length)
+        return chosen.scaled(min(bound / model.dimension / 2, model.dimension**-0.5) * length)
 
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
@@ -227,9 +240,12 @@ class Barker:
         if isinstance(self.start, Variational):
             first, gate = gate.stages()
             self.start.check(model, first)
-        start = _state(model, jnp.zeros(model.dimension), 1.0)
+            if not isinstance(self.start.guide, MeanField | FullRank | LowRank):
+                raise InvalidArgument("A start needs a Gaussian guide, such as MeanField().")
+        walk = self.walk(model, gate.plan)
+        start = _state(model, jnp.zeros(model.dimension), walk)
         given = jnp.zeros(draws_needed(model.dimension)), np.float32(0)
-        check(_step(self, self.walk(model, gate.plan), model), start, given, gate)
+        check(_step(self, walk.scaled(1.0), model), start, given, gate)
 
     def run(
         self,
@@ -241,10 +257,9 @@ class Barker:
         """One chain for each gate."""
         starts, gates, progress = self._starts(model, gates, keys, progress)
         plan, seeds = gates[0].plan, [seed_of(key) for key in keys]
-        walks = [self.walk(model, gate.plan) for gate in gates]
         each = [
-            _state(model, start, walk.scale or 0.0)
-            for start, walk in zip(starts, walks, strict=True)
+            _state(model, start, self.walk(model, gate.plan))
+            for start, gate in zip(starts, gates, strict=True)
         ]
         states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
 
@@ -254,7 +269,7 @@ class Barker:
             shifts = [self._corrections(seed, first, steps) for seed in seeds]
             return side_by_side(blocks), side_by_side(shifts)
 
-        step = _step(self, walks[0].scaled(1.0), model)
+        step = _step(self, self.walk(model, plan).scaled(1.0), model)
         _, (chain, accepted) = run(gates, step, states, inputs, progress=progress)
         return [
             self._found(model, plan.num_steps, chain[:, i], accepted[:, i])
@@ -279,13 +294,7 @@ class Barker:
         )
         done = firsts[0].plan.num_steps
         later = None if progress is None else lambda steps: progress(done + steps)
-        means = []
-        for found in fitted:
-            if found.mean is None:
-                raise InvalidArgument(
-                    "A start needs a guide that is Gaussian, such as MeanField()."
-                )
-            means.append(jnp.asarray(found.mean, jnp.float32))
+        means = [jnp.asarray(found.mean) for found in fitted]  # Gaussian, as `check` has seen
         return means, [then for _, then in stages], later
 
     def _corrections(self, seed: Sequence[int], first: int, steps: int) -> Any:
@@ -297,12 +306,13 @@ class Barker:
         return drawn.astype(np.float32)
 
     def _found(self, model: AnyModel, steps: int, chain: Any, accepted: Any) -> Found:
-        kept = chain[math.ceil(self.burn_in * steps) :: self.thin]
+        kept = slice(math.ceil(self.burn_in * steps), None, self.thin)
         return Found(
-            draws=parameters(model, jnp.asarray(kept)),
+            draws=parameters(model, jnp.asarray(chain[kept])),
             trace={"theta": chain, "accepted": accepted},
             settled_from=settled_from(chain),
             chain=True,
+            sample_stats={"accepted": accepted[kept]},
         )
 
     def describe(self, model: AnyModel) -> str:
@@ -313,9 +323,10 @@ class Barker:
         )
 
 
-def _state(model: AnyModel, start: jax.Array, scale: float) -> Any:
+def _state(model: AnyModel, start: jax.Array, walk: Proposal) -> Any:
     constants = jax.tree.map(jnp.asarray, model.constants)
-    return inside(start.astype(jnp.float32), model.discrete), jnp.float32(scale), constants
+    scale = jnp.float32(walk.scale or 0.0)
+    return inside(start.astype(jnp.float32), model.discrete), scale, constants
 
 
 @lru_cache(maxsize=32)

@@ -1,7 +1,7 @@
 """What every method is to the rest of the house, and what methods share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -27,7 +27,7 @@ class Found:
 
     ``trace`` has every step. ``mean`` and ``covariance`` are a Gaussian on the unconstrained
     scale, if that is what was fitted. ``chain`` says that draws follow one another, so that
-    how well they mix can be judged.
+    how well they mix can be judged; ``sample_stats`` has more about each of them.
     """
 
     draws: Arrays
@@ -37,6 +37,7 @@ class Found:
     mean: NDArray[np.floating] | None = None
     covariance: NDArray[np.floating] | None = None
     chain: bool = False
+    sample_stats: Arrays = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -8,21 +8,25 @@ which is refused unless asked for.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Found, Progress, noisy_gradient, normals, parameters, seed_of
 from tacit.inference.convergence import settled_from
+from tacit.inference.tempering import tempering
 from tacit.models.model import AnyModel
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.fetch import side_by_side
@@ -32,36 +36,42 @@ from tacit.privacy.release import Release
 
 # Step sizes of a schedule are held for so many steps at least: each has a price of its own.
 _PHASES = 20
+# By which share the default step may make variances too large.
+_EXCESS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Langevin:
-    """Settings of a private Langevin chain. All are public, and none is read from data.
+class LangevinChain(ABC):
+    """What both forms share: the settings of a chain, all public, and how it runs.
 
-    ``step_size`` is h, on the unconstrained scale. By default it is the largest whose
-    Langevin noise is what the budget asks for, so that privacy costs no accuracy but only
-    how far the chain gets. A function of the step makes a schedule, held constant over
-    twentieths of the run; smaller steps carry more noise than privacy needs, and are charged less.
-    With ``hot=True`` a larger step is allowed: the chain then spreads wider than the posterior.
+    ``step_size`` is on the unconstrained scale; a function of the step makes a schedule, held
+    constant over twentieths of the run. ``clip`` bounds what one unit adds to the gradient;
+    by default it is sqrt(dimension). The first ``burn_in`` of the steps are left out of the
+    draws, and of the rest every ``thin``-th is kept.
 
-    ``clip`` bounds what one unit adds to the gradient. The first ``burn_in`` of the steps
-    are left out of the draws, and of the rest every ``thin``-th is kept.
+    ``size`` is a declared, public number of units, and never counted. With ``tempered_size``
+    the posterior is that of so many units: the log-likelihood of all is multiplied by
+    ``tempered_size / size``.
     """
 
     sampling_rate: float = 0.05
     num_steps: int = 5000
     clip: float | None = None
-    step_size: float | Callable[[int], float] | None = None
-    hot: bool = False
+    step_size: float | Callable[[int], float] | None
+    size: int | None = None
+    tempered_size: float | None = None
     burn_in: float = 0.5
     thin: int = 1
     batch_bound: int = 2**17
 
     by_gradients: ClassVar[bool] = True
     assumptions: ClassVar[tuple[str, ...]] = ()
+    # Variance of the chain's own noise, over the step size.
+    noise_per_step: ClassVar[float]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_steps", _validate.count("num_steps", self.num_steps))
+        _validate.rate("sampling_rate", self.sampling_rate)
         _validate.count("thin", self.thin)
         if not (0 <= self.burn_in < 1):
             raise InvalidArgument(f"burn_in is a share of the steps, below 1; got {self.burn_in}.")
@@ -69,42 +79,34 @@ class Langevin:
             _validate.positive("step_size", self.step_size)
         if self.kept < 1:
             raise InvalidArgument("burn_in and thin leave no draw; keep more, or take more steps.")
+        _ = self.tempering  # refuses sizes that make no sense
 
     @property
     def kept(self) -> int:
         """How many draws there will be."""
         return len(range(math.ceil(self.burn_in * self.num_steps), self.num_steps, self.thin))
 
+    @property
+    def tempering(self) -> float:
+        """What the log-likelihood is multiplied by."""
+        return tempering(self.size, self.tempered_size)
+
+    @abstractmethod
     def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
-        """The release, with the noise of the chain or of the budget, whichever is more."""
-        least = calibrate.noise_multiplier(
-            budget, sampling_rate=self.sampling_rate, num_steps=self.num_steps
-        )
-        clip = self._clip(model)
-        if self.step_size is None:
-            return self._plan(model, ((least, self.num_steps),))
-        carried = [(self._carried(size, clip), steps) for size, steps in self._sizes()]
-        if not self.hot and any(noise < least for noise, _ in carried):
-            largest = 2 * (self.sampling_rate / (clip * least)) ** 2
-            raise InvalidArgument(
-                f"With steps larger than {largest:.3g} the budget's noise is more than the "
-                "posterior's own, and draws would spread too wide; lower step_size, or pass "
-                "hot=True to accept it."
-            )
-        return self._plan(model, tuple((max(noise, least), steps) for noise, steps in carried))
+        """What the gate will do, with the noise that a budget asks for."""
 
     def without_noise(self, model: AnyModel) -> NoisySums:
         """Without privacy: all noise is added outside the release."""
-        if self.step_size is None:
-            raise InvalidArgument("Without a budget there is no default step; pass step_size=.")
-        return self._plan(model, ((0.0, self.num_steps),))
+        return self._plan(model, [(0.0, self.num_steps)])
 
-    def _plan(self, model: AnyModel, phases: tuple[tuple[float, int], ...]) -> NoisySums:
+    def _plan(self, model: AnyModel, phases: Iterable[tuple[float, int]]) -> NoisySums:
+        runs = groupby(phases, key=itemgetter(0))
+        merged = tuple((noise, sum(steps for _, steps in same)) for noise, same in runs)
         return NoisySums(
             sampling_rate=self.sampling_rate,
             num_steps=self.num_steps,
             clip=self._clip(model),
-            noise_multiplier=phases,
+            noise_multiplier=merged,
             dimension=model.dimension,
             batch_bound=self.batch_bound,
         )
@@ -112,12 +114,17 @@ class Langevin:
     def _clip(self, model: AnyModel) -> float:
         return model.dimension**0.5 if self.clip is None else self.clip
 
-    def _carried(self, size: float, clip: float) -> float:
-        """The multiplier whose noise, once scaled by a step, has the Langevin variance 2h."""
-        return self.sampling_rate * math.sqrt(2 / size) / clip
+    @property
+    def _scale(self) -> float:
+        """From a released sum to the gradient of the log posterior."""
+        return self.tempering / self.sampling_rate
 
-    def _sizes(self) -> list[tuple[float, int]]:
-        """Step sizes, and how many steps each is held for."""
+    def _carried(self, size: float, clip: float) -> float:
+        """The multiplier whose noise, once scaled by a step, is the chain's own."""
+        return math.sqrt(self.noise_per_step / size) / (self._scale * clip)
+
+    def _held(self) -> list[tuple[float, int]]:
+        """Step sizes as they were given, and how many steps each is held for."""
         if not callable(self.step_size):
             assert self.step_size is not None
             return [(self.step_size, self.num_steps)]
@@ -126,23 +133,23 @@ class Langevin:
         sizes = [_validate.positive("step_size", self.step_size(start)) for start in starts]
         return [(size, len(list(same))) for size, same in groupby(sizes)]
 
-    def sizes(self, release: NoisySums) -> tuple[Any, Any]:
+    def _sizes(self, release: NoisySums) -> NDArray[np.float64]:  # noqa: ARG002
+        """The size of each step."""
+        return _each(self._held())
+
+    def sizes(self, release: NoisySums) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """For each step its size, and the noise to add to what the release carries."""
-        steps = self._sizes() if self.step_size is not None else None
-        if steps is None:
-            noise = release.phases[0][0]
-            steps = [(2 * (self.sampling_rate / (release.clip * noise)) ** 2, self.num_steps)]
-        size = np.repeat([each for each, _ in steps], [count for _, count in steps])
-        scales, lengths = zip(*release.phases, strict=True)
-        noise_std = np.repeat(scales, lengths) * release.clip
-        missing = 2 * size - (size * noise_std / self.sampling_rate) ** 2
+        size = self._sizes(release)
+        noise_std = _each(release.phases) * release.clip * self._scale
+        missing = self.noise_per_step * size - (size * noise_std) ** 2
         return size.astype(np.float32), np.sqrt(np.maximum(missing, 0)).astype(np.float32)
 
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         refuse_captured(*model.searched, (self.step_size,))
         number = np.float32(0)
-        check(_step(self, model), _start(model), (jnp.zeros(model.dimension), number, number), gate)
+        given = jnp.zeros(model.dimension), number, number
+        check(_step(self._scale, model), _start(model), given, gate)
 
     def run(
         self,
@@ -164,7 +171,7 @@ class Langevin:
                 for each in (blocks, [s[part] for s in sizes], [m[part] for m in missing])
             )
 
-        _, trace = run(gates, _step(self, model), states, inputs, progress=progress)
+        _, trace = run(gates, _step(self._scale, model), states, inputs, progress=progress)
         return [self._found(model, np.asarray(trace[:, i])) for i in range(len(gates))]
 
     def _found(self, model: AnyModel, chain: Any) -> Found:
@@ -178,7 +185,97 @@ class Langevin:
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""
-        return f"Langevin chain, {self.kept} draws, for {model.dimension} unconstrained numbers."
+        line = f"Langevin chain, {self.kept} draws, for {model.dimension} unconstrained numbers."
+        if self.tempered_size is None:
+            return line
+        return f"{line} Tempered: {self.size:,} units count as {self.tempered_size:,g}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Langevin(LangevinChain):
+    """Settings of a private Langevin chain. All are public, and none is read from data.
+
+    The chain is at the temperature of the posterior, and the noise of the release is the
+    chain's own: privacy costs no accuracy, but limits how far the chain gets. (Untempered, the
+    sizes of all steps add up to about (epsilon / clip)^2 / log(1 / delta) at most, whatever
+    the sampling rate and the number of steps.)
+
+    The settings of `LangevinChain` hold; smaller steps carry more noise than privacy needs,
+    and are charged less. With ``hot=True`` a step may be so large that its noise is too
+    little for the budget: the release then has what the budget asks for, and the chain
+    spreads wider than the posterior.
+
+    By default ``step_size`` is the largest that two bounds allow. One is that its noise is
+    what the budget asks for. The other keeps the chain accurate, and needs ``size``, if only
+    roughly: a gradient is no longer than the clip C, so that the information of N units, by
+    the mean square of gradients, is at most N C^2, over all d directions together. Steps of
+    size h at sampling rate q make a variance too large by a share of h I (1 + b (1 - q) / q) / 2
+    in a direction of information I, where b is the tempering: for being discrete, and for
+    sampling. The bound makes that a tenth for I = b N C^2 / d. Most gradients are shorter
+    than the clip, and the share is less; it is more in a direction that has more than its
+    part of the information. For the first half of the burn-in the second bound is
+    1 / (b N C^2), with which the chain gets to the posterior fast, and is stable whatever the
+    directions. Where the second bound is the smaller one, the run costs less than its budget,
+    and more steps are almost free.
+
+    Gradients beyond the clip make the posterior look flatter than it is, and draws spread
+    wider. A larger clip than the default is then worth its price.
+    """
+
+    step_size: float | Callable[[int], float] | None = None
+    hot: bool = False
+
+    noise_per_step: ClassVar[float] = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.step_size is None and self.size is None:
+            raise InvalidArgument(
+                "The default step needs size=, a public guess at the number of units, lest it "
+                "be too large for the posterior; or pass step_size=."
+            )
+
+    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
+        """The release, with the noise of the chain or of the budget, whichever is more."""
+        least = calibrate.noise_multiplier(
+            budget, sampling_rate=self.sampling_rate, num_steps=self.num_steps
+        )
+        clip = self._clip(model)
+        given = self._held() if self.step_size is not None else self._bounds(clip, model.dimension)
+        carried = [(self._carried(size, clip), steps) for size, steps in given]
+        strict = self.step_size is not None and not self.hot
+        if strict and any(noise < least for noise, _ in carried):
+            largest = self.noise_per_step / (self._scale * least * clip) ** 2
+            raise InvalidArgument(
+                f"With steps larger than {largest:.3g} the budget's noise is more than the "
+                "posterior's own, and draws would spread too wide; lower step_size, or pass "
+                "hot=True to accept it."
+            )
+        return self._plan(model, [(max(noise, least), steps) for noise, steps in carried])
+
+    def _bounds(self, clip: float, dimension: int) -> list[tuple[float, int]]:
+        """The largest default steps that suit the posterior, and for how many steps."""
+        assert self.size is not None
+        most, rate = self.tempering * self.size * clip**2, self.sampling_rate
+        sampled = 1 + self.tempering * (1 - rate) / rate
+        accurate = min(2 * _EXCESS * dimension / sampled, 1.0) / most
+        fast = math.ceil(self.burn_in * self.num_steps) // 2
+        phases = [(1 / most, fast), (accurate, self.num_steps - fast)]
+        return [(size, steps) for size, steps in phases if steps]
+
+    def _sizes(self, release: NoisySums) -> NDArray[np.float64]:
+        if self.step_size is not None:
+            return super()._sizes(release)
+        bounds = _each(self._bounds(release.clip, release.dimension))
+        noise_std = _each(release.phases) * release.clip * self._scale
+        # The same again, unless the budget asked for more noise, and so for smaller steps.
+        return np.minimum(bounds, self.noise_per_step / np.maximum(noise_std, 1e-30) ** 2)
+
+
+def _each(phases: Iterable[tuple[float, int]]) -> NDArray[np.float64]:
+    """The number that holds at each step."""
+    numbers, counts = zip(*phases, strict=True)
+    return np.repeat(np.asarray(numbers, np.float64), counts)
 
 
 def _start(model: AnyModel) -> Any:
@@ -186,7 +283,7 @@ def _start(model: AnyModel) -> Any:
 
 
 @lru_cache(maxsize=32)
-def _step(method: Langevin, model: AnyModel) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+def _step(scale: float, model: AnyModel) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
     """The step of a chain: the same object again, so that it compiles once."""
 
     def gradient(density: Callable[..., Any], theta: jax.Array) -> Any:
@@ -195,7 +292,7 @@ def _step(method: Langevin, model: AnyModel) -> Callable[[Any, Any, Release], tu
     def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
         theta, constants = state
         noise, size, missing = given
-        total = noisy_gradient(release, model, gradient, (theta, constants)) / method.sampling_rate
+        total = scale * noisy_gradient(release, model, gradient, (theta, constants))
         prior = jax.grad(model.prior_density)(theta, constants)
         theta = theta + size * (total + prior) + missing * noise
         return (theta, constants), theta

@@ -29,8 +29,8 @@ class Proposal(Protocol):
         """The same, so far."""
         ...
 
-    def move(self, noise: jax.Array, scale: jax.Array) -> jax.Array:
-        """A move of ``len(noise) - 2`` coordinates."""
+    def move(self, noise: jax.Array) -> jax.Array:
+        """A move of ``len(noise) - 2`` coordinates, at a scale of one."""
         ...
 
 
@@ -48,9 +48,9 @@ class GaussianWalk:
         """The same, so far."""
         return GaussianWalk(scale)
 
-    def move(self, noise: jax.Array, scale: jax.Array) -> jax.Array:
+    def move(self, noise: jax.Array) -> jax.Array:
         """Normal numbers."""
-        return scale * noise[:-2]
+        return noise[:-2]
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class BoundedWalk:
         """The same, so far."""
         return BoundedWalk(scale)
 
-    def move(self, noise: jax.Array, scale: jax.Array) -> jax.Array:
+    def move(self, noise: jax.Array) -> jax.Array:
         """All but two coordinates of a point on a sphere are uniform in a ball."""
-        return scale * noise[:-2] / jnp.maximum(jnp.linalg.norm(noise), 1e-30)
+        return noise[:-2] / jnp.maximum(jnp.linalg.norm(noise), 1e-30)
 
 
 def draws_needed(dimension: int) -> int:
@@ -82,7 +82,7 @@ def propose(
 ) -> jax.Array:
     """A move of the real coordinates; or, half of the time, a jump of one whole number."""
     real, jump = noise[:-_JUMP], ndtr(noise[-_JUMP:])
-    walked = theta + proposal.move(real, scale)
+    walked = theta + scale * proposal.move(real)
     if not discrete:
         return walked
     places = jnp.array([place for place, _, _ in discrete])

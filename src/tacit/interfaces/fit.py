@@ -84,10 +84,13 @@ def fit_many(
     seeds = [None] * len(rows) if seeds is None else seeds
     if not rows or not (len(rows) == len(budgets) == len(seeds)):
         raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
-    plans = [
-        planned(model, None, each.blank(), budget, method)
-        for each, budget in zip(rows, budgets, strict=True)
-    ]
+    made: dict[Any, Plan] = {}  # fits that are alike in all that is public share a plan
+    plans = []
+    for each, budget in zip(rows, budgets, strict=True):
+        alike = each.shapes, budget
+        if alike not in made:
+            made[alike] = planned(model, None, each.blank(), budget, method)
+        plans.append(made[alike])
     return _fit(plans, rows, ledger, seeds, progress)
 
 
@@ -139,6 +142,8 @@ def _fit(
             _validate.count("seed", seed, least=0)
     sources = [Randomness(seed) for seed in seeds]
     gates = [Gate(r, p.release, s) for r, p, s in zip(rows, plans, sources, strict=True)]
+    for gate in gates:
+        gate.refuse_misfit()
     if ledger is not None:
         if not isinstance(ledger, Ledger):
             raise InvalidArgument("ledger must be a tacit.Ledger(path, total=...).")
@@ -182,6 +187,7 @@ def _run(
             settled_from=found.settled_from,
             averaged=found.averaged,
             chain=found.chain,
+            sample_stats=found.sample_stats,
             privacy=statement,
             model=model,
             schema=schema,

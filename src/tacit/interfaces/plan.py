@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from tacit._format import printed
 from tacit.accounting import PLD, Adjacency, Budget
-from tacit.data.columns import Category, Count, Kind
+from tacit.data.columns import Category, Count, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Method
 from tacit.inference.variational import Variational
 from tacit.models.model import AnyModel, Model
+from tacit.models.statistic import Conjugate, Limit
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
@@ -208,6 +209,8 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
         raise InvalidArgument("schema must be a tacit.Schema: the public facts about the columns.")
     if isinstance(model, Model):
         return model
+    if isinstance(model, Conjugate):
+        return model if schema is None else model.within(_limits(schema))
     from tacit.models.adapt import from_numpyro
     from tacit.models.numpyro import NumPyro, NumPyroModel
     from tacit.models.verify import verified
@@ -230,6 +233,21 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
 
     adapted = from_numpyro(described, made_up, schema.person)
     return verified(adapted, made_up, {n: _highest(schema[n]) for n in adapted.columns})
+
+
+def _limits(schema: Schema) -> dict[str, Limit]:
+    """Lowest and highest encoded values of the columns that have a single one in each row."""
+    limits = {}
+    for name, kind in schema.items:
+        if isinstance(kind, Number):
+            ends = (-1.0, 1.0) if kind.scaled else (kind.low, kind.high)
+        elif isinstance(kind, Count):
+            ends = float(kind.low), float(kind.high)
+        else:
+            ends = 0.0, float(kind.size - 1 if isinstance(kind, Category) else 1)
+        if kind.shape == ():
+            limits[name] = Limit(kind.kind, *ends)
+    return limits
 
 
 def _highest(kind: Kind) -> Any:

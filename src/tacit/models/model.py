@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +62,17 @@ class AnyModel(Protocol):
     ) -> jax.Array:
         """Log-likelihood of all rows of a unit that are present."""
         ...
+
+
+class Prediction(NamedTuple):
+    """Of one observed site: a draw, the distribution's mean, and its logit if it is a yes or no.
+
+    The mean of a category is the probabilities of all levels.
+    """
+
+    draw: jax.Array
+    mean: jax.Array | None
+    logit: jax.Array | None
 
 
 class Bijection(Protocol):

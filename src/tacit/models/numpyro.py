@@ -23,6 +23,7 @@ from tacit.models.effects import Effect, bare, integrated
 from tacit.models.model import (
     Discrete,
     Parameters,
+    Prediction,
     Row,
     finite_start,
     refuse_strangers,
@@ -343,17 +344,6 @@ def _points(effects: Sequence[Effect], point: jax.Array | None) -> dict[str, jax
 def _drawn(message: Message, key: jax.Array) -> jax.Array:
     value: jax.Array = message["fn"].sample(key)
     return value
-
-
-class Prediction(NamedTuple):
-    """Of one observed site: a draw, the distribution's mean, and its logit if it is a yes or no.
-
-    The mean of a category is the probabilities of all levels.
-    """
-
-    draw: jax.Array
-    mean: jax.Array | None
-    logit: jax.Array | None
 
 
 def _logit(fn: Any) -> jax.Array | None:

@@ -1,4 +1,4 @@
-"""What one unit may contribute: clipped in the 2-norm, and put on a public integer lattice."""
+"""What one unit may contribute: clipped in its norm, and put on a public integer lattice."""
 
 import math
 from dataclasses import dataclass
@@ -15,13 +15,14 @@ class Lattice:
     """Where sums live: integer multiples of `grid`, a function of public numbers only.
 
     Never of the number of units: two neighbouring data sets must have the same lattice, or
-    the lattice itself tells them apart.
+    the lattice itself tells them apart. ``order`` is that of the norm that units are clipped in.
     """
 
     clip: float
     noise_std: float
     dimension: int
     batch_bound: int
+    order: int = 2
 
     @property
     def unit_shape(self) -> tuple[int, ...]:
@@ -91,17 +92,26 @@ class RatioLattice:
 
 
 def on_lattice(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
-    """One unit's vector, clipped to norm `clip`, as integers of norm at most `points`.
+    """One unit's vector, clipped to 2-norm `clip`, as integers of 2-norm at most `points`.
 
-    Order matters: a vector that is not finite, or whose squared norm is not, becomes zero;
+    Order matters: a vector that is not finite, or whose norm is not, becomes zero;
     the rest is clipped a little below the bound so that float32 rounding cannot exceed it,
     truncated towards zero by the cast, and clamped. [bound-unit]
     """
     unit = vector * (1 / clip)  # so that nothing depends on the clip's own size
-    squared = jnp.sum(unit * unit)
-    finite = squared < jnp.inf  # false for NaN, too
-    short = points * (1 - (vector.size + 8) * 2.0**-24)
-    scale = short / jnp.maximum(jnp.sqrt(squared), 1.0)
+    return _shortened(unit, jnp.sqrt(jnp.sum(unit * unit)), points)
+
+
+def on_lattice_by_sum(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
+    """The same in the 1-norm, the sum of sizes. [bound-unit-sum]"""
+    unit = vector * (1 / clip)
+    return _shortened(unit, jnp.sum(jnp.abs(unit)), points)
+
+
+def _shortened(unit: jax.Array, norm: jax.Array, points: int) -> jax.Array:
+    finite = norm < jnp.inf  # false for NaN, too
+    short = points * (1 - (unit.size + 8) * 2.0**-24)
+    scale = short / jnp.maximum(norm, 1.0)
     scaled = jnp.where(finite, unit, 0.0) * jnp.where(finite, scale, 0.0)
     return jnp.clip(scaled.astype(jnp.int32), -points, points)
 

@@ -70,6 +70,12 @@ def check_trace(
         )
 
 
+def check_plain(traced: ClosedJaxpr) -> None:
+    """Raises unless every operation of a trace, at any depth, is a plain one."""
+    for equation in _equations(traced.jaxpr):
+        _refuse_unless_plain(equation)
+
+
 class _Walk:
     def __init__(self, release: Primitive, lattice: object) -> None:
         self.releases = 0

@@ -44,6 +44,17 @@ class Gate:
     def __repr__(self) -> str:
         return f"Gate({self._rows!r}, {self.plan!r})"
 
+    def spend(self) -> tuple[Rows, Randomness]:
+        """Rows and randomness, once: for the releases of the boundary that need no steps."""
+        _admit([self])
+        return self._rows, self._noise
+
+    def refuse_misfit(self) -> None:
+        """Raises, before anything is charged, if a plan needs another public number of units."""
+        for plan in self.plan.plans if isinstance(self.plan, Stages) else (self.plan,):
+            if hasattr(plan, "refuse_misfit"):
+                plan.refuse_misfit(self._rows.count)
+
     def stages(self) -> list["Gate"]:
         """A gate for each plan of several, each with randomness of its own."""
         if not isinstance(self.plan, Stages):

@@ -34,7 +34,7 @@ _TRUST: Final = 2.0**-42
 _PIECE: Final = 2**14
 _ZEROS: Final = memoryview(bytes(8 * _PIECE))
 # mpmath's precision belongs to the process: one thread at a time.
-_PRECISION: Final = threading.Lock()
+PRECISION: Final = threading.Lock()
 
 
 class Randomness:
@@ -87,7 +87,7 @@ class Randomness:
         return "Randomness(seeded: not private)" if self.seeded else "Randomness()"
 
 
-class _Uniforms:
+class Uniforms:
     """Uniform numbers in (0, 1): in double precision by their leading 63 bits.
 
     And by 128 where those leave fewer than 53 significant ones, so that small numbers
@@ -101,11 +101,20 @@ class _Uniforms:
         self.values *= 2.0**-63
         small = np.flatnonzero(words < _FEW_BITS).tolist()
         self._further = dict(zip(small, bits.words(len(small)).tolist(), strict=True))
+        self._exact: dict[int, mpmath.mpf] = {}
         for i, word in self._further.items():
             self.values[i] = (int(words[i]) * 2**64 + word + 0.5) * 2.0**-128
 
     def exact(self, i: int) -> mpmath.mpf:
-        """The same number with 256 bits more, all but certainly enough to decide."""
+        """The same number with 256 bits more, all but certainly enough to decide.
+
+        The same again when asked again. To be called with the precision set high.
+        """
+        if i not in self._exact:
+            self._exact[i] = self._extended(i)
+        return self._exact[i]
+
+    def _extended(self, i: int) -> mpmath.mpf:
         numerator, size = int(self._words[i]), 64
         further = [self._further[i]] if i in self._further else []
         for word in further + self._bits.words(4).tolist():
@@ -124,36 +133,61 @@ def _in_pieces(draw: Callable[[int], Floats], count: int) -> Integers:
 
 def rounded_normals(bits: Randomness, scale: float, count: int) -> Integers:
     """Integers distributed as round(scale Z), Z standard normal. [noise-round]"""
-    return _in_pieces(partial(_rounded_normals, bits, scale), count)
+    return _in_pieces(partial(_rounded, bits, scale, ndtri, _normal_tail), count)
 
 
-def _rounded_normals(bits: Randomness, scale: float, count: int) -> Floats:
+def rounded_laplaces(bits: Randomness, scale: float, count: int) -> Integers:
+    """Integers distributed as round(scale L), L standard Laplace. [noise-laplace]"""
+    return _in_pieces(partial(_rounded, bits, scale, _laplace_quantile, _laplace_tail), count)
+
+
+def _rounded(
+    bits: Randomness,
+    scale: float,
+    quantile: Callable[[Floats], Floats],
+    tail: Callable[[mpmath.mpf], mpmath.mpf],
+    count: int,
+) -> Floats:
+    """Rounded draws of a symmetric law, by its quantiles below 1/2 and its exact upper tail."""
     words = bits.words(count)
     # The top bit is the sign; the rest is a number in (0, 1/2), the tail on that side.
-    half = _Uniforms(words & ~_TOP, bits)
-    value = ndtri(half.values)
+    half = Uniforms(words & ~_TOP, bits)
+    value = quantile(half.values)
     value *= -scale
     whole = np.rint(value)
     doubt = _TRUST * (1 + scale + float(value.max(initial=0)))
     value -= whole
     for i in np.flatnonzero(np.abs(value) >= 0.5 - doubt).tolist():
         edge = float(np.floor(whole[i] + value[i])) + 0.5
-        with _PRECISION, mpmath.workprec(400):
-            beyond = mpmath.erfc(edge / (mpmath.mpf(scale) * mpmath.sqrt(2))) / 2
+        with PRECISION, mpmath.workprec(400):
+            beyond = tail(edge / mpmath.mpf(scale))
             whole[i] = edge + 0.5 if half.exact(i) < beyond else edge - 0.5
     return _signed(whole, words)
+
+
+def _normal_tail(edge: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.erfc(edge / mpmath.sqrt(2)) / 2
+
+
+def _laplace_quantile(half: Floats) -> Floats:
+    found: Floats = np.log(2 * half)
+    return found
+
+
+def _laplace_tail(edge: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.exp(-edge) / 2
 
 
 def normals(bits: Randomness, count: int) -> Floats:
     """Standard normal numbers in double precision, tails too. [noise-real]"""
     words = bits.words(count)
-    return _signed(-ndtri(_Uniforms(words & ~_TOP, bits).values), words)
+    return _signed(-ndtri(Uniforms(words & ~_TOP, bits).values), words)
 
 
 def logistics(bits: Randomness, count: int) -> Floats:
     """Standard logistic numbers in double precision, tails too. [noise-real]"""
     words = bits.words(count)
-    half = _Uniforms(words & ~_TOP, bits).values
+    half = Uniforms(words & ~_TOP, bits).values
     return _signed(np.log1p(-half) - np.log(half), words)
 
 
@@ -200,7 +234,7 @@ def geometric_gaps(bits: Randomness, rate: float, count: int) -> Integers:
 
 
 def _geometric_gaps(bits: Randomness, rate: float, count: int) -> Floats:
-    uniform = _Uniforms(bits.words(count), bits)
+    uniform = Uniforms(bits.words(count), bits)
     per_skip = -float(np.log1p(-rate))
     value = np.log(uniform.values)
     value /= -per_skip
@@ -210,7 +244,7 @@ def _geometric_gaps(bits: Randomness, rate: float, count: int) -> Floats:
     value -= whole
     value -= 0.5
     for i in np.flatnonzero(np.abs(value, out=value) >= 0.5 - doubt).tolist():
-        with _PRECISION, mpmath.workprec(400):
+        with PRECISION, mpmath.workprec(400):
             exact = mpmath.log(uniform.exact(i)) / mpmath.log(1 - mpmath.mpf(rate))
             whole[i] = int(mpmath.floor(exact))
     # A gap longer than any data set means: nobody else.

@@ -16,7 +16,7 @@ from tacit import _validate
 from tacit.accounting import events
 from tacit.errors import InvalidArgument
 from tacit.privacy.bound import Lattice, RatioLattice
-from tacit.privacy.noise import Randomness, logistics, normals, rounded_normals
+from tacit.privacy.noise import Randomness, logistics, normals, rounded_laplaces, rounded_normals
 from tacit.privacy.sample import Batches, fixed_batches, poisson_batches, usual_capacity
 
 
@@ -46,6 +46,8 @@ class NoisySums:
     zero is without privacy, and the event says so.
     ``batch_bound`` is a declared bound on the units in a batch; it sets the lattice, never
     the guarantee, and a batch beyond it may wrap around.
+    With ``laplace``, the clip is in the 1-norm, noise is Laplace and its multiplier is scale
+    over clip; every step then looks at all units.
     """
 
     sampling_rate: float
@@ -54,9 +56,12 @@ class NoisySums:
     noise_multiplier: float | tuple[tuple[float, int], ...]
     dimension: int
     batch_bound: int = 2**17
+    laplace: bool = False
 
     def __post_init__(self) -> None:
         _validate.rate("sampling_rate", self.sampling_rate)
+        if self.laplace and not self.everyone:
+            raise InvalidArgument("With Laplace noise every step looks at all: sampling_rate is 1.")
         _validate.count("num_steps", self.num_steps)
         _validate.positive("clip", self.clip)
         _validate.count("dimension", self.dimension)
@@ -80,18 +85,25 @@ class NoisySums:
         """The event to account for: of the very numbers that are executed."""
         if any(scale == 0 for scale, _ in self.phases):
             return NonPrivateDpEvent()
+        if self.laplace:
+            return events.compose(
+                *(events.repeat(events.laplace(scale), steps) for scale, steps in self.phases)
+            )
         return events.sampled_gaussian(list(self.phases), self.sampling_rate)
 
     @property
     def lattice(self) -> Lattice:
         """One lattice for all phases, by the largest noise."""
-        most = max(scale for scale, _ in self.phases)
-        return Lattice(self.clip, most * self.clip, self.dimension, self.batch_bound)
+        std = self.clip * max(scale for scale, _ in self.phases)
+        if self.laplace:
+            return Lattice(self.clip, math.sqrt(2) * std, self.dimension, self.batch_bound, order=1)
+        return Lattice(self.clip, std, self.dimension, self.batch_bound)
 
     @property
     def shape(self) -> tuple[Any, ...]:
         """What gates that run side by side must agree in."""
-        return self.num_steps, self.dimension, self.lattice.points, self.lattice.wide
+        lattice = self.lattice
+        return self.num_steps, self.dimension, lattice.points, lattice.wide, lattice.order
 
     @property
     def words(self) -> int:
@@ -117,8 +129,9 @@ class NoisySums:
         for scale, length in self.phases:
             inside = min(start + steps, begin + length) - max(start, begin)
             if inside > 0:
-                std = scale * self.clip / self.lattice.grid
-                drawn = rounded_normals(bits, std, inside * self.dimension)
+                points, count = scale * self.clip / self.lattice.grid, inside * self.dimension
+                rounded = rounded_laplaces if self.laplace else rounded_normals
+                drawn = rounded(bits, points, count)
                 parts.append(drawn.reshape(inside, self.dimension))
             begin += length
         noise = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -130,8 +143,9 @@ class NoisySums:
 
     def trial(self, steps: int, batch: int) -> tuple["NoisySums", int]:
         """A few steps of the same kind, to see how long they take, and units for them."""
-        short = replace(self, num_steps=steps, sampling_rate=0.5, noise_multiplier=1.0)
-        return short, 2 * batch
+        rate = 1.0 if self.laplace else 0.5
+        short = replace(self, num_steps=steps, sampling_rate=rate, noise_multiplier=1.0)
+        return short, round(batch / rate)
 
     def explain(self, unit: str, many: str) -> list[str]:
         """Lines for people."""
@@ -140,7 +154,7 @@ class NoisySums:
         return [
             f"{self.num_steps} steps, each on {f'all {many}' if self.everyone else share}.",
             f"One {unit} moves a step's sum by at most the clip, {self.clip:.4g}.",
-            f"Noise is {noise} clips in every number of it.",
+            f"{'Laplace noise' if self.laplace else 'Noise'} is {noise} clips in every number of it.",
         ]
 
 
@@ -176,12 +190,7 @@ class BarkerTests:
         """The event to account for."""
         if not self.private:
             return NonPrivateDpEvent()
-        one: DpEvent = events.BarkerTest(ratio_bound=self.ratio_bound)
-        if self.noise_variance is not None:
-            one = events.GaussianBarkerTest(
-                ratio_bound=self.ratio_bound, noise_variance=self.noise_variance
-            )
-        return events.repeat(one, self.num_steps)
+        return tests_event(self.ratio_bound, self.noise_variance, self.num_steps)
 
     @property
     def clip(self) -> float:
@@ -222,6 +231,14 @@ class BarkerTests:
         ]
 
 
+def tests_event(ratio_bound: float, noise_variance: float | None, num_steps: int) -> DpEvent:
+    """So many tests on all units, exact or by Gaussian noise."""
+    one: DpEvent = events.BarkerTest(ratio_bound=ratio_bound)
+    if noise_variance is not None:
+        one = events.GaussianBarkerTest(ratio_bound=ratio_bound, noise_variance=noise_variance)
+    return events.repeat(one, num_steps)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampledBarkerTests:
     """Steps that each release one decision on a random batch of fixed size. All public.
@@ -243,6 +260,8 @@ class SampledBarkerTests:
         _validate.count("num_steps", self.num_steps)
         _validate.positive("tempered_size", self.tempered_size)
         _ = self.event
+        if self.batch_size > 2**20:
+            raise InvalidArgument("A batch of more than 2^20 units is too large for its proof.")
 
     @property
     def event(self) -> DpEvent:
@@ -267,13 +286,17 @@ class SampledBarkerTests:
         """What gates that run side by side must agree in."""
         return self.num_steps, self.lattice, self.dataset_size
 
-    def capacity(self, units: int) -> int:
-        """The width of batches."""
+    def refuse_misfit(self, units: int) -> None:
+        """The number of units is public here, and must be the one that was declared."""
         if units != self.dataset_size:
             raise InvalidArgument(
                 f"The test was planned for a public number of {self.dataset_size} units, and there "
                 "are not as many; declare the right size."
             )
+
+    def capacity(self, units: int) -> int:
+        """The width of batches."""
+        self.refuse_misfit(units)
         return self.batch_size
 
     def batches(self, bits: Randomness, units: int, steps: int, capacity: int) -> Batches:

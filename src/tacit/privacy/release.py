@@ -12,7 +12,15 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from tacit.errors import BoundaryError
-from tacit.privacy.bound import Lattice, RatioLattice, add_up, decide, on_lattice, ratio_on_lattice
+from tacit.privacy.bound import (
+    Lattice,
+    RatioLattice,
+    add_up,
+    decide,
+    on_lattice,
+    on_lattice_by_sum,
+    ratio_on_lattice,
+)
 from tacit.privacy.check import refuse_captured
 
 PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
@@ -43,8 +51,9 @@ class Release:
             Released: the sum over sampled units of a vector clipped to the plan's clip in the
             2-norm, plus Gaussian noise, on the plan's lattice. Sensitivity: the clip, for a unit
             that is sampled; the pairs under add-remove and replace are those of PROOFS.md,
-            Theorem 1. Event: `NoisySums.event`. Public inputs: the arguments, which the check
-            proves to be free of rows.
+            Theorem 1. With Laplace noise the clip is in the 1-norm, by Theorem 3. Event:
+            `NoisySums.event`. Public inputs: the arguments, which the check proves to be free
+            of rows.
         """
         return self._released(Lattice, _over_rows(per_row), arguments)
 
@@ -61,7 +70,7 @@ class Release:
         Privacy
             Released: one bit, true with a probability that follows the sum over units of a
             number clipped to the plan's clip, and the shift. Sensitivity: the clip for a unit,
-            in the log odds; PROOFS.md, Theorems 3 (all units) and 4 (a batch of fixed size).
+            in the log odds; PROOFS.md, Theorems 4 (all units) and 5 (a batch of fixed size).
             Event: `BarkerTests.event` or `SampledBarkerTests.event`. Public inputs: the
             arguments and the shift, which the check proves to be free of rows.
         """
@@ -156,7 +165,8 @@ def _release(
     run = partial(jax.core.eval_jaxpr, unit, shared[:consts], *shared[consts:])
     values = jax.vmap(lambda *leaves: run(*leaves)[0])(*private)
     if isinstance(lattice, Lattice):
-        units = jax.vmap(lambda vector: on_lattice(vector, clip, lattice.points))(values)
+        place = on_lattice if lattice.order == 2 else on_lattice_by_sum
+        units = jax.vmap(lambda vector: place(vector, clip, lattice.points))(values)
         return add_up(units, present, noise, grid, lattice)
     units = ratio_on_lattice(values, clip, lattice)
     return decide(units, present, noise, grid, shared[consts], lattice)

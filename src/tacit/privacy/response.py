@@ -30,7 +30,7 @@ def randomised_response(
         replace, as it is public who responded. Event: `events.randomised_response(noise,
         num_categories)`, once for every time that the same people are asked. Public inputs:
         ``noise``, ``num_categories`` and the number of respondents. Proof: PROOFS.md,
-        Theorem R. [response-draw]
+        Theorem 6. [response-draw]
     """
     chance = _validate.rate("noise", noise)
     categories = _validate.count("num_categories", num_categories, least=2)

@@ -1,7 +1,7 @@
 """The private data: units of privacy, each a row or all rows of a person."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -98,6 +98,21 @@ class Rows:
             self._device = {name: padded(v) for name, v in self._fields.items()}, present
         return self._device
 
+    def chunks(self, size: int) -> Iterator[tuple[Any, dict[str, Any], Any]]:
+        """Units in chunks of one size: who is there, columns, which rows are real. Gate only.
+
+        The last chunk is filled up with zeros, so that shapes do not tell how many there are.
+        """
+        for start in range(0, self.count, size):
+
+            def part(values: NDArray[np.generic], start: int = start) -> NDArray[np.generic]:
+                some = values[start : start + size]
+                return np.pad(some, [(0, size - len(some))] + [(0, 0)] * (some.ndim - 1))
+
+            here = np.arange(start, start + size) < self.count
+            present = None if self._present is None else part(self._present)
+            yield here, {name: part(values) for name, values in self._fields.items()}, present
+
     def __repr__(self) -> str:
         return f"Rows({', '.join(self._fields)}; one unit is a {self.unit})"
 
@@ -105,6 +120,12 @@ class Rows:
     def names(self) -> tuple[str, ...]:
         """The columns' names, which are public."""
         return tuple(self._fields)
+
+    @property
+    def shapes(self) -> tuple[Any, ...]:
+        """The unit, and the columns' shapes and types, which are public."""
+        made_up = self.made_up_unit().items()
+        return self.unit, tuple((name, each.shape, each.dtype) for name, each in made_up)
 
     def blank(self) -> "Rows":
         """One made-up unit of the same columns, for whoever needs shapes and must not hold rows."""

@@ -11,8 +11,9 @@ from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.privacy.noise import Randomness, rounded_normals
 
-# Whole numbers that a release gives as float32 without a rounding error, with room to divide.
-EXACT = 2**22
+# A release is a whole number times the grid, rounded to float32: by less than half a grid for
+# whole numbers up to this.
+EXACT = 2**23 - 2**9
 
 
 def noisy_total(
@@ -37,7 +38,7 @@ def exact_bound(reach: float) -> int:
 
 
 def whole_numbers_of(released: NDArray[np.float32], clip: float, points: int) -> NDArray[np.int64]:
-    """The lattice points that a release stood for."""
+    """The lattice points that a release stood for. [exact-whole]"""
     grid = float(np.float32(clip) / np.float32(points))
     whole = np.rint(np.asarray(released, np.float64) / grid).astype(np.int64)
     if np.abs(whole).max(initial=0) > EXACT:

@@ -34,6 +34,11 @@ def to_datatree(posterior: "Posterior") -> "xr.DataTree":
     }
     if posterior.trace:
         groups["fit"] = _dataset(posterior.trace, ("step",))
+    if posterior.sample_stats:
+        stats = {name: value[None] for name, value in posterior.sample_stats.items()}
+        groups["sample_stats"] = _dataset(stats, ("chain", "draw"))
+    if posterior.chain:
+        groups["diagnostics"] = _dataset(_diagnostics(posterior), ("diagnostic",))
     gaussian = _gaussian(posterior)
     if gaussian:
         groups[_GAUSSIAN] = xr.Dataset(gaussian)
@@ -98,7 +103,10 @@ def _dataset(arrays: Mapping[str, NDArray[Any]], leading: Sequence[str]) -> "xr.
         value = arrays[name]
         variables[label] = ((*leading, *_axes(label, value.ndim - len(leading))), value)
     lengths = next(iter(arrays.values())).shape
-    coordinates = {axis: np.arange(lengths[i]) for i, axis in enumerate(leading)}
+    coordinates: dict[str, Any] = {
+        axis: ["ess", "r_hat"] if axis == "diagnostic" else np.arange(lengths[i])
+        for i, axis in enumerate(leading)
+    }
     # Files keep neither the order of variables nor every name.
     return xr.Dataset(variables, coordinates, attrs={"names": json.dumps(names)})
 
@@ -113,6 +121,12 @@ def _names(arrays: Mapping[str, NDArray[Any]], leading: int) -> dict[str, str]:
         taken |= {label, *_axes(label, value.ndim - leading)}
         names[label] = name
     return names
+
+
+def _diagnostics(posterior: "Posterior") -> dict[str, NDArray[Any]]:
+    """Effective sizes and R-hat of each parameter, one above the other."""
+    sizes, ratios = posterior.effective_sizes(), posterior.r_hats()
+    return {name: np.stack([sizes[name], ratios[name]]) for name in sizes}
 
 
 def _axes(label: str, count: int) -> list[str]:
@@ -136,6 +150,12 @@ def _fields(tree: "xr.DataTree") -> dict[str, Any]:
     return {
         "draws": {name: value[0] for name, value in _arrays(tree, "posterior").items()},
         "trace": _arrays(tree, "fit") if "fit" in tree.children else {},
+        "sample_stats": {
+            name: value[0]
+            for name, value in (
+                _arrays(tree, "sample_stats") if "sample_stats" in tree.children else {}
+            ).items()
+        },
         "unconstrained_mean": variables.get("mean"),
         "unconstrained_covariance": variables.get("covariance"),
         "settled_from": None if start is None else int(start),

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.model import AnyModel
-from tacit.results import files, html, plots, predictive
+from tacit.results import diagnostics, files, html, plots, predictive
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Summary, summary_lines
 
@@ -31,7 +31,8 @@ class Posterior:
     if it was one. ``trace`` has every step of the fit: released values, free to look at.
     The fit drifted no more from step ``settled_from`` on (None if it still did at the end),
     and is the average of the steps since then if ``averaged``. Draws of a ``chain`` follow one
-    another, and are not independent.
+    another, and are not independent; ``sample_stats`` has more about each, such as whether the
+    proposal was accepted.
 
     Everything here was released under ``privacy`` or is public, and whatever is computed
     from it costs nothing more. No reference to a row survives in here.
@@ -44,6 +45,7 @@ class Posterior:
     settled_from: int | None = None
     averaged: bool = False
     chain: bool = False
+    sample_stats: Mapping[str, Array] = field(default_factory=dict)
     privacy: PrivacyStatement
     model: AnyModel | None = None
     schema: Schema | None = None
@@ -51,6 +53,7 @@ class Posterior:
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", _alike("draws", self.draws))
         object.__setattr__(self, "trace", _alike("steps of the trace", self.trace))
+        object.__setattr__(self, "sample_stats", _alike("draws", self.sample_stats))
         if not self.draws:
             raise InvalidArgument("A posterior needs draws of at least one parameter.")
 
@@ -94,22 +97,41 @@ class Posterior:
     def summary(self, level: float = 0.9) -> Summary:
         """A table of all parameters, to print or to show in a notebook."""
         return Summary(
-            lines=summary_lines(self.mean(), self.sd(), self.interval(level)),
+            lines=summary_lines(self.mean(), self.sd(), self.interval(level), *self._mixing),
             level=level,
             warning=self.privacy.warning,
             notes=self._notes(),
+            chain=self.chain,
         )
 
+    def effective_sizes(self) -> dict[str, Array]:
+        """How many independent draws a chain's would be worth, for each number."""
+        return diagnostics.effective_sizes(self.draws)
+
+    def r_hats(self) -> dict[str, Array]:
+        """How far apart the two halves of a chain are, for each number: 1 if not at all."""
+        return diagnostics.r_hats(self.draws)
+
+    @property
+    def _mixing(self) -> tuple[dict[str, Array], ...]:
+        return (self.effective_sizes(), self.r_hats()) if self.chain else ()
+
     def _notes(self) -> tuple[str, ...]:
+        cost = (self.privacy.headline,) if self.privacy.is_private else ()
+        if self.chain:
+            mixing = diagnostics.warning(*self._mixing)
+            return (() if mixing is None else (mixing,)) + cost
         drifting = (
             "The fit had not settled when it ended: these numbers may be far from the posterior. "
             "Look at plot_trace(); more steps or a falling learning rate may help."
         )
-        cost = (self.privacy.headline,) if self.privacy.is_private else ()
         return ((drifting,) if self.trace and not self.settled else ()) + cost
 
     def to_datatree(self) -> "xr.DataTree":
         """What ArviZ reads: a tree with the groups ``posterior`` and ``fit`` (the trace).
+
+        A chain has ``sample_stats`` and ``diagnostics`` (effective sizes and R-hat) too: all
+        of it follows from the released chain.
 
         ArviZ 1 takes the tree as it is; for ArviZ 0.23 pass it through ``az.from_datatree``.
         There is no ``observed_data``: the data stay where they are.
@@ -191,6 +213,7 @@ class Posterior:
         return (
             {("draws", name): value for name, value in self.draws.items()}
             | {("trace", name): value for name, value in self.trace.items()}
+            | {("sample_stats", name): value for name, value in self.sample_stats.items()}
             | {name: value for name, value in optional.items() if value is not None}
         )
 

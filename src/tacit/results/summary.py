@@ -19,19 +19,25 @@ _PRINTED = 100
 
 
 class Line(NamedTuple):
-    """One number of the posterior: where it is, and the interval that holds most of it."""
+    """One number of the posterior: where it is, and the interval that holds most of it.
+
+    For a chain, also how many independent draws it is worth, and how far apart its halves are.
+    """
 
     name: str
     mean: float
     sd: float
     lower: float
     upper: float
+    effective: float = math.nan
+    r_hat: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """Mean, standard deviation and an equal-tailed interval of every parameter.
 
+    For a chain, effective sample sizes (``ess``) and R-hat too.
     ``warning`` stands before the table and ``notes`` after it.
     """
 
@@ -39,10 +45,11 @@ class Summary:
     level: float
     warning: str | None = None
     notes: tuple[str, ...] = ()
+    chain: bool = False
 
     def __str__(self) -> str:
-        cells = [self._header(), *(_cells(line) for line in self.lines[:_PRINTED])]
-        widths = [max(len(row[column]) for row in cells) for column in range(5)]
+        cells = [self._header(), *self._shown()]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
         table = [
             "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
             for row in cells
@@ -50,10 +57,9 @@ class Summary:
         return "\n".join([*([self.warning] if self.warning else []), *table, *self._after()])
 
     def _repr_html_(self) -> str:
-        shown = [_cells(line) for line in self.lines[:_PRINTED]]
         return html.box(
             html.warning(self.warning) if self.warning else "",
-            html.table(self._header(), shown),
+            html.table(self._header(), self._shown()),
             *(html.paragraph(note) for note in self._after()),
         )
 
@@ -63,13 +69,18 @@ class Summary:
             import pandas as pd
         except ImportError as error:
             raise TacitError("to_pandas needs pandas: pip install pandas.") from error
-        frame = pd.DataFrame([line[1:] for line in self.lines], columns=self._header()[1:])
+        header = self._header()[1:]
+        frame = pd.DataFrame([line[1 : len(header) + 1] for line in self.lines], columns=header)
         frame.index = pd.Index([line.name for line in self.lines], name="parameter", dtype=object)
         return frame
 
     def _header(self) -> list[str]:
         tail = (1 - self.level) / 2
-        return ["", "mean", "sd", f"{100 * tail:.4g}%", f"{100 * (1 - tail):.4g}%"]
+        ends = [f"{100 * tail:.4g}%", f"{100 * (1 - tail):.4g}%"]
+        return ["", "mean", "sd", *ends, *(["ess", "r_hat"] if self.chain else [])]
+
+    def _shown(self) -> list[list[str]]:
+        return [_cells(line)[: len(self._header())] for line in self.lines[:_PRINTED]]
 
     def _after(self) -> list[str]:
         more = len(self.lines) - _PRINTED
@@ -81,10 +92,15 @@ def summary_lines(
     mean: Mapping[str, NDArray[np.floating]],
     sd: Mapping[str, NDArray[np.floating]],
     interval: Mapping[str, NDArray[np.floating]],
+    *mixing: Mapping[str, NDArray[np.floating]],
 ) -> tuple[Line, ...]:
     """A line for every coordinate of every parameter."""
+
+    def columns(name: str) -> tuple[NDArray[np.floating], ...]:
+        return (mean[name], sd[name], *interval[name], *(each[name] for each in mixing))
+
     return tuple(
-        Line(label, *(float(v[where]) for v in (mean[name], sd[name], *interval[name])))
+        Line(label, *(float(v[where]) for v in columns(name)))
         for name in mean
         for label, where in coordinates(name, mean[name].shape)
     )
@@ -102,9 +118,10 @@ def coordinates(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[
 
 def _cells(line: Line) -> list[str]:
     """Numbers to two significant digits of the standard deviation: more would be noise."""
-    values = line[1:]
+    values = line[1:5]
+    mixing = [f"{line.effective:.0f}", f"{line.r_hat:.2f}"]
     plain = 0 < line.sd < 1e6 and all(abs(value) < 1e6 for value in values)
     decimals = 1 - math.floor(math.log10(line.sd)) if plain else math.inf
     if decimals > 6:
-        return [line.name, *(f"{value:.4g}" for value in values)]
-    return [line.name, *(f"{value:.{max(int(decimals), 0)}f}" for value in values)]
+        return [line.name, *(f"{value:.4g}" for value in values), *mixing]
+    return [line.name, *(f"{value:.{max(int(decimals), 0)}f}" for value in values), *mixing]

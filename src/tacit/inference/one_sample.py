@@ -1,0 +1,124 @@
+"""One draw of the posterior: private by itself, where one unit's say in it is bounded.
+
+A posterior is spread out, and a draw of it is noisy by nature. Where no unit can move the
+posterior by much, one draw gives no unit away: no noise is added at all. To reach a budget,
+the likelihood counts with a power below one, which spreads the posterior further.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from tacit import _validate
+from tacit.accounting import PLD, Budget, calibrate
+from tacit.errors import InvalidArgument
+from tacit.inference.base import Found, Progress, parameters
+from tacit.inference.samplers import Sampler
+from tacit.models.model import AnyModel
+from tacit.privacy.check import refuse_captured
+from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.claims import Claim, LogConcave
+from tacit.privacy.plans import ReleasePlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSample:
+    """Settings of draws that are private by themselves. All are public.
+
+    ``sampler`` is how they are made: exactly, by `GridSampler`, `ConjugateSampler` or
+    `LogisticRejection`; or by `ChainSampler`, which states an assumption. ``claim`` is what
+    bounds one unit's say: `BoundedLikelihood`, `LipschitzLikelihood` or `LogConcave`. The
+    conjugate and the logistic sampler know their own.
+
+    The likelihood counts with the largest power, one at most, that the budget allows. Every
+    draw is charged; ``num_draws`` of them have a lower power each. One draw tells where the
+    posterior is, and nothing of how wide it is.
+    """
+
+    sampler: Sampler
+    claim: Claim | None = None
+    num_draws: int = 1
+
+    by_gradients: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _validate.count("num_draws", self.num_draws)
+        known = self.sampler.claims
+        if not known and self.claim is not None:
+            raise InvalidArgument(
+                f"{type(self.sampler).__name__} knows how much one unit can say: leave claim out."
+            )
+        if known and not isinstance(self.claim, known):
+            names = " or ".join(kind.__name__ for kind in known)
+            raise InvalidArgument(
+                f"A draw is private only where one unit's say is bounded: with "
+                f"{type(self.sampler).__name__}, state claim={names}(...)."
+            )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is taken to be true, where the sampler is not exact."""
+        if self.sampler.reason is None:
+            return ()
+        exact = (
+            "each chain ended in an exact draw of its posterior, with random numbers nobody can "
+            f'guess; the reason given is: "{self.sampler.reason}"'
+        )
+        if not isinstance(self.claim, LogConcave):
+            return (exact,)
+        slope, concavity = self.claim.slope, self.claim.concavity
+        concave = (
+            "a unit's log-likelihood is concave in the unconstrained parameters, with a slope of "
+            f"at most {slope:g}, and the log prior is concave by at least {concavity:g}"
+        )
+        return exact, concave
+
+    def calibrated(self, model: AnyModel, budget: Budget) -> ReleasePlan:
+        """The release, with the largest power that the budget allows."""
+        plan = self.sampler.plan(model, self.claim, self.num_draws)
+        return plan(_power(plan, budget))
+
+    def without_noise(self, model: AnyModel) -> ReleasePlan:
+        """The posterior itself, whatever its draws would cost."""
+        return self.sampler.plan(model, self.claim, self.num_draws)(1.0)
+
+    def check(self, model: AnyModel, gate: Gate) -> None:
+        """Raises what `run` would raise of the model, without reading a row."""
+        refuse_captured(*model.searched)
+        self.sampler.check(model, gate)
+
+    def run(
+        self,
+        model: AnyModel,
+        gates: Sequence[Gate],
+        keys: Sequence[jax.Array],  # noqa: ARG002 (all randomness here protects)
+        progress: Progress | None = None,
+    ) -> list[Found]:
+        """Draws through each gate in turn."""
+        drawn = [self.sampler.draw(model, gate) for gate in gates]
+        if progress is not None:
+            progress(self.num_draws)
+        vectors = [jnp.asarray(each, jnp.float32) for each in drawn]
+        return [Found(draws=parameters(model, each), trace={}) for each in vectors]
+
+    def describe(self, model: AnyModel) -> str:
+        """A line for people."""
+        count = "One draw" if self.num_draws == 1 else f"{self.num_draws} draws"
+        return (
+            f"{count} of the posterior by {type(self.sampler).__name__}, for {model.dimension} "
+            "unconstrained numbers."
+        )
+
+
+def _power(plan: Callable[[float], ReleasePlan], budget: Budget) -> float:
+    """The largest power, up to one, that the budget allows."""
+    spent = PLD().epsilon(plan(1.0).event, budget.delta, budget.adjacency)
+    if spent <= budget.epsilon:
+        return 1.0
+    guess = max(spent / max(budget.epsilon, 1e-300), 1.0)
+    return 1 / calibrate.calibrate(
+        lambda noise: plan(min(1 / noise, 1.0)).event, budget, None, guess
+    )

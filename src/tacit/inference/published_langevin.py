@@ -1,0 +1,74 @@
+"""DP-SGLD as published, for reproduction (Wang et al. 2015; thesis Algorithm 2)."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tacit.accounting import PLD, Budget
+from tacit.errors import BudgetError, InvalidArgument
+from tacit.inference.langevin import LangevinChain
+from tacit.models.model import AnyModel
+from tacit.privacy.plans import NoisySums
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedLangevin(LangevinChain):
+    """Settings of DP-SGLD as published. For reproduction: `Langevin` is the one to use.
+
+    Algorithm 2 of the thesis takes N units, batches of tau, T passes, and so n = N T / tau
+    steps, which here are ``num_steps``, and tau / N is ``sampling_rate``. A step of size eta
+    adds to theta eta times the gradient of the log posterior, and noise of variance ::
+
+        max(128 n L^2 / epsilon^2 * log(2.5 n / delta) * log(2 / delta) * eta^2, eta)
+
+    where L, the Lipschitz constant of a unit's (tempered) log-likelihood, is enforced by
+    ``clip``. The settings of `LangevinChain` hold; ``step_size`` is eta.
+
+    What is charged is not the published composition, but what is done: the formula decides
+    how much noise the release has, and the accountant what that costs. It is far below the
+    budget: the first variance is 350 to 800 times what the budget needs under replace, which
+    is the paper's adjacency, and four times that under add-remove. Where a run is so short
+    that the formula has too little noise, it is refused.
+
+    Where the second variance is the larger one the chain samples at temperature 1/2: drift of
+    eta needs noise of 2 eta, so that a Gaussian posterior comes out with half its variance.
+    Where the first is the larger, the temperature is half their ratio, and may be anything.
+    """
+
+    noise_per_step: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.step_size is None:
+            raise InvalidArgument("The published form has no default step; pass step_size=.")
+
+    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
+        """The release with the published noise, if that is enough."""
+        least, clip = self._published(budget), self._clip(model)
+        carried = [(self._carried(size, clip), steps) for size, steps in self._held()]
+        release = self._plan(model, [(max(noise, least), steps) for noise, steps in carried])
+        spent = PLD().epsilon(release.event, budget.delta, budget.adjacency)
+        if spent > budget.epsilon:
+            raise BudgetError(
+                f"With {self.num_steps} steps the published noise is too little for {budget}: the "
+                f"published proof needs {self._proved_from(budget):,} steps or more. Take more, "
+                "or use tacit.Langevin."
+            )
+        return release
+
+    def _published(self, budget: Budget) -> float:
+        """The first variance as a noise multiplier; L and the step size cancel."""
+        if budget.is_pure or budget.epsilon == 0:
+            raise BudgetError(f"Gaussian noise needs an epsilon and a delta above 0; got {budget}.")
+        steps, delta = self.num_steps, budget.delta
+        logs = math.log(2.5 * steps / delta) * math.log(2 / delta)
+        return self.sampling_rate * math.sqrt(128 * steps * logs) / budget.epsilon
+
+    def _proved_from(self, budget: Budget) -> int:
+        """T >= epsilon^2 N / (32 tau log(2 / delta)) passes, in steps."""
+        logs = 32 * math.log(2 / budget.delta)
+        return math.ceil((budget.epsilon / self.sampling_rate) ** 2 / logs)
+
+    def describe(self, model: AnyModel) -> str:
+        """A line for people."""
+        return f"{super().describe(model)} As published, not at the posterior's temperature."

@@ -1,0 +1,206 @@
+"""Ways to make a draw of a posterior that is private by itself, for `OneSample`.
+
+Three are exact, which is what the theorems are about: on a grid, by a sum where the model is
+an exponential family, and by rejection for logistic regression. A chain is not, and asks for
+a reason to take it for exact.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit import _validate
+from tacit.errors import InvalidArgument
+from tacit.models.model import AnyModel
+from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.chain import ChainDraws, draw_by_chain
+from tacit.privacy.one_draw.claims import (
+    BoundedLikelihood,
+    Claim,
+    LipschitzLikelihood,
+    LogConcave,
+)
+from tacit.privacy.one_draw.density import check_density
+from tacit.privacy.one_draw.grid import GridDraws, draw_from_grid
+from tacit.privacy.plans import ReleasePlan
+
+Floats = NDArray[np.float64]
+
+
+class Sampler(Protocol):
+    """How draws are made: settings, all public."""
+
+    @property
+    def claims(self) -> tuple[type, ...]:
+        """Kinds of claim it can work with; none if it knows its own bound."""
+        ...
+
+    @property
+    def reason(self) -> str | None:
+        """Why its draws may be taken for exact, where that is an assumption."""
+        ...
+
+    def plan(
+        self, model: AnyModel, claim: Claim | None, num_draws: int
+    ) -> Callable[[float], ReleasePlan]:
+        """What the gate will do, for each power that the likelihood may count with."""
+        ...
+
+    def check(self, model: AnyModel, gate: Gate) -> None:
+        """Raises what `draw` would raise, without reading a row."""
+        ...
+
+    def draw(self, model: AnyModel, gate: Gate) -> Floats:
+        """Unconstrained vectors, one below the other."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSampler:
+    """Exact draws from the posterior on a public grid, for models with few parameters.
+
+    ``low`` and ``high`` give the ends for each parameter, on its own scale; the grid has
+    ``points`` places along each unconstrained number, equally far apart on that scale. Of a
+    discrete parameter, all values are in it.
+    """
+
+    low: Mapping[str, ArrayLike] = field(hash=False)
+    high: Mapping[str, ArrayLike] = field(hash=False)
+    points: int = 500
+
+    claims: ClassVar[tuple[type, ...]] = (BoundedLikelihood, LipschitzLikelihood)
+    reason: ClassVar[None] = None
+
+    def plan(
+        self, model: AnyModel, claim: Claim | None, num_draws: int
+    ) -> Callable[[float], ReleasePlan]:
+        """The plan for a power."""
+        assert isinstance(claim, BoundedLikelihood | LipschitzLikelihood)
+        low, high = ends_of(model, self.low, self.high)
+        points = [_validate.count("points", self.points, least=2)] * model.dimension
+        for place, least, most in model.discrete:
+            low[place], high[place], points[place] = float(least), float(most), most - least + 1
+
+        def of(power: float) -> GridDraws:
+            return GridDraws(
+                claim=claim,
+                low=tuple(low),
+                high=tuple(high),
+                points=tuple(points),
+                power=power,
+                num_draws=num_draws,
+            )
+
+        return of
+
+    def check(self, model: AnyModel, gate: Gate) -> None:
+        """Raises what `draw` would raise."""
+        check_density(gate, model.unit_density, model.dimension, model.constants)
+        if gate.unit == "person" and isinstance(gate.plan.claim, LipschitzLikelihood):
+            raise InvalidArgument(
+                "A Lipschitz bound speaks of replacing one record by another; people have several. "
+                "State a BoundedLikelihood instead."
+            )
+
+    def draw(self, model: AnyModel, gate: Gate) -> Floats:
+        """Points of the grid."""
+        prior = prior_at(model, gate.plan.places)
+        return draw_from_grid(gate, prior, model.unit_density, model.constants)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainSampler:
+    """Draws that are the ends of long chains (NUTS), for any model: approximate.
+
+    The guarantee is about exact draws, so ``approximate`` must say, in words, why these may be
+    taken for exact; the privacy statement repeats it. Each draw has a chain of its own, and is
+    rounded to multiples of ``resolution``.
+
+    With `BoundedLikelihood`, a unit's log-likelihood is clamped to the bound on either side of
+    zero. What `LogConcave` says is not enforced, and is an assumption, too.
+    """
+
+    approximate: str | None = None
+    warm_up: int = 1000
+    length: int = 1000
+    resolution: float = 2.0**-20
+
+    claims: ClassVar[tuple[type, ...]] = (BoundedLikelihood, LipschitzLikelihood, LogConcave)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.approximate, str) or not self.approximate.strip():
+            raise InvalidArgument(
+                "A chain only comes near its posterior, and the guarantee is about exact draws. "
+                'Say why its draws may be taken for exact, approximate="..."; the privacy '
+                "statement will repeat it. Or use an exact sampler."
+            )
+
+    @property
+    def reason(self) -> str | None:
+        """What the caller said."""
+        return self.approximate
+
+    def plan(
+        self, model: AnyModel, claim: Claim | None, num_draws: int
+    ) -> Callable[[float], ReleasePlan]:
+        """The plan for a power."""
+        assert claim is not None
+        if model.discrete:
+            raise InvalidArgument(
+                "A chain follows gradients, and the model has discrete parameters."
+            )
+
+        def of(power: float) -> ChainDraws:
+            return ChainDraws(
+                claim=claim,
+                dimension=model.dimension,
+                power=power,
+                warm_up=self.warm_up,
+                length=self.length,
+                resolution=self.resolution,
+                num_draws=num_draws,
+            )
+
+        return of
+
+    def check(self, model: AnyModel, gate: Gate) -> None:
+        """Raises what `draw` would raise; or if the prior is plainly less concave than claimed."""
+        check_density(gate, model.unit_density, model.dimension, model.constants)
+        claim = gate.plan.claim
+        if isinstance(claim, LogConcave) and not (_concavity(model) >= claim.concavity * 0.999):
+            raise InvalidArgument(
+                f"The log prior is not as concave as claimed, {claim.concavity:g}, everywhere on the "
+                "unconstrained scale; a normal prior is, by its precision."
+            )
+
+    def draw(self, model: AnyModel, gate: Gate) -> Floats:
+        """Ends of chains."""
+        ends: Floats = draw_by_chain(gate, model.prior_density, model.unit_density, model.constants)
+        return ends
+
+
+def ends_of(
+    model: AnyModel, low: Mapping[str, ArrayLike], high: Mapping[str, ArrayLike]
+) -> tuple[list[float], list[float]]:
+    """The ends of a grid on the unconstrained scale."""
+    first, last = (np.asarray(model.start(end), np.float64).ravel() for end in (low, high))
+    return first.tolist(), last.tolist()
+
+
+def prior_at(model: AnyModel, places: Floats) -> Floats:
+    """The log prior at each of many places."""
+    vectors = jnp.asarray(places, jnp.float32)
+    found = jax.vmap(lambda vector: model.prior_density(vector, model.constants))(vectors)
+    return np.asarray(found, np.float64)
+
+
+def _concavity(model: AnyModel) -> float:
+    """The least curvature of the log prior at a few places: no proof, but it finds mistakes."""
+    places = jax.random.normal(jax.random.key(0), (16, model.dimension)) * 3
+    curvature = jax.vmap(jax.hessian(model.prior_density), in_axes=(0, None))
+    return float(jnp.linalg.eigvalsh(-curvature(places, model.constants)).min())

@@ -1,0 +1,199 @@
+"""Private statistics: a conjugate model fitted from one noisy sum over all rows.
+
+The rows leave once, as the noisy sum of their statistics. The rest is inference from that
+sum. Taken for exact it would give intervals that are too narrow and may be far off; so by
+default the posterior is that of a model in which the true sum is unknown, and how many rows
+there are with it, and only the noisy one was seen (Bernstein and Sheldon 2018).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit import _validate
+from tacit.accounting import Budget, calibrate, events
+from tacit.errors import InvalidArgument
+from tacit.inference.base import Arrays, Found, Progress
+from tacit.inference.gibbs import linear_chains, linear_draws
+from tacit.inference.latent import Length, counting_chains, counting_draws
+from tacit.models.counts import Counting
+from tacit.models.linear import Linear
+from tacit.models.model import AnyModel
+from tacit.models.statistic import Conjugate
+from tacit.privacy.check import refuse_captured
+from tacit.privacy.gate import Gate, check, run
+from tacit.privacy.plans import NoisySums
+from tacit.privacy.release import Release
+
+# Units that a sum has room for on its lattice, in 64 bits.
+_ROOM = 2**31
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """Settings of a fit of a conjugate model (see `tacit.conjugate`) from one noisy sum.
+
+    ``noise`` is ``"gaussian"`` or ``"laplace"``. Laplace noise needs no delta, and is the
+    smaller of the two for models with few statistics, such as a yes or no; Gaussian noise is
+    for the others. ``noise_aware=False`` takes the noisy sum for exact, for comparison: its
+    intervals are too narrow.
+
+    How many rows there are is unknown, too, and every number is as likely beforehand. Under
+    replace it may be declared as ``size``, a public number. Where a person is what is protected,
+    ``most_rows`` says how many rows of one count in full: noise is proportional to it, and
+    those with more count as that many.
+
+    ``num_draws`` are kept of a chain, ``sweeps`` apart, after ``burn_in`` that are not.
+    """
+
+    noise: Literal["gaussian", "laplace"] = "gaussian"
+    noise_aware: bool = True
+    size: int | None = None
+    most_rows: int | None = None
+    num_draws: int = 1000
+    burn_in: int = 100
+    sweeps: int = 10
+
+    by_gradients: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _validate.choice("noise", self.noise, ("gaussian", "laplace"))
+        for name in ("size", "most_rows"):
+            if getattr(self, name) is not None:
+                _validate.count(name, getattr(self, name))
+        _validate.count("num_draws", self.num_draws)
+        _validate.count("burn_in", self.burn_in, least=0)
+        _validate.count("sweeps", self.sweeps)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is taken to be true for the guarantee."""
+        if self.size is None:
+            return ()
+        return (f"the number of rows, {self.size}, is public",)
+
+    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
+        """One release, with the noise that the budget asks for."""
+        if self.size is not None and budget.adjacency != "replace":
+            raise InvalidArgument(
+                "size is a public number of rows, which add-remove is there to hide; leave it out, "
+                'or ask for Budget(..., adjacency="replace").'
+            )
+        if self.noise == "laplace":
+            return self._plan(model, calibrate.calibrate(events.laplace, budget))
+        return self._plan(model, calibrate.noise_multiplier(budget))
+
+    def without_noise(self, model: AnyModel) -> NoisySums:
+        """The same without privacy."""
+        return self._plan(model, 0.0)
+
+    def _plan(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
+        conjugate, laplace = _conjugate(model), self.noise == "laplace"
+        return NoisySums(
+            sampling_rate=1.0,
+            num_steps=1,
+            clip=conjugate.longest(1 if laplace else 2) * (self.most_rows or 1),
+            noise_multiplier=noise_multiplier,
+            dimension=conjugate.statistic_size,
+            batch_bound=_ROOM,
+            laplace=laplace,
+        )
+
+    def check(self, model: AnyModel, gate: Gate) -> None:
+        """Raises what `run` would raise of the model, without reading a row."""
+        conjugate = _conjugate(model)
+        refuse_captured(*conjugate.searched)
+        if gate.unit == "person" and self.most_rows is None:
+            raise InvalidArgument(
+                "Where a person is protected, say with Statistics(most_rows=...) how many rows of "
+                "one count in full; noise is proportional to it."
+            )
+        try:
+            check(_step(conjugate), conjugate.constants, jnp.zeros(()), gate)
+        except KeyError as error:
+            raise InvalidArgument(f"The model takes column {error}, which is not there.") from error
+
+    def run(
+        self,
+        model: AnyModel,
+        gates: Sequence[Gate],
+        keys: Sequence[jax.Array],
+        progress: Progress | None = None,
+    ) -> list[Found]:
+        """One release and one posterior for each gate."""
+        conjugate = _conjugate(model)
+        states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(gates)), conjugate.constants)
+
+        def inputs(_: int, steps: int) -> Any:
+            return np.zeros((steps, len(gates)), np.float32)
+
+        _, released = run(gates, _step(conjugate), states, inputs, progress=progress)
+        scales = np.array([gate.plan.noise_multiplier * gate.plan.clip for gate in gates])
+        draws = self.posteriors(conjugate, released[0], scales, jnp.stack(keys))
+        return [
+            Found(
+                draws={name: each[i] for name, each in draws.items()},
+                trace={"statistics": released[:, i]},
+                settled_from=0,
+                chain=self.noise_aware and scales[i] > 0,
+            )
+            for i in range(len(gates))
+        ]
+
+    def posteriors(self, model: Conjugate, released: Any, scales: Any, keys: jax.Array) -> Arrays:
+        """Draws [releases, draws, ...] of each parameter, from released sums alone.
+
+        ``scales`` are the noise's: a normal's standard deviation or a Laplace's scale.
+        """
+        with jax.enable_x64(True):
+            seen, sizes = jnp.asarray(released, jnp.float64), jnp.asarray(scales, jnp.float64)
+            if not self.noise_aware or not np.all(np.asarray(scales) > 0):
+                draw = linear_draws if isinstance(model, Linear) else counting_draws
+                found = draw(model, seen, keys, size=self.size, kept=self.num_draws)
+            else:
+                found = self._chains(model)(model, seen, sizes, keys)
+            return _named(model, found)
+
+    def _chains(self, model: Conjugate) -> Callable[..., Any]:
+        return partial(
+            linear_chains if isinstance(model, Linear) else counting_chains,
+            laplace=self.noise == "laplace",
+            size=self.size,
+            length=Length(self.burn_in, self.num_draws, self.sweeps),
+        )
+
+    def describe(self, model: AnyModel) -> str:
+        """A line for people."""
+        how = "which the posterior knows to be noisy" if self.noise_aware else "taken for exact"
+        return f"One noisy sum of {_conjugate(model).statistic_size} numbers of each row, {how}."
+
+
+def _conjugate(model: AnyModel) -> Conjugate:
+    if not isinstance(model, Counting | Linear):
+        raise InvalidArgument(
+            "tacit.Statistics fits the models of tacit.conjugate, whose rows add up; for others "
+            "use tacit.Variational."
+        )
+    return model
+
+
+def _named(model: Conjugate, found: Any) -> Arrays:
+    arrays: Any = jax.tree.map(np.asarray, found)
+    named: Any = model.in_units(*arrays) if isinstance(model, Linear) else arrays
+    return {name: named[name] for name in model.names}
+
+
+@lru_cache(maxsize=32)
+def _step(model: Conjugate) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+    """The one step of a fit: the same object again, so that it compiles once."""
+
+    def step(constants: Any, _: Any, release: Release) -> tuple[Any, Any]:
+        total = release.noisy_sum(lambda known, row: model.statistic(row, known), constants)
+        return constants, total
+
+    return step

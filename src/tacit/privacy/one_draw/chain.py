@@ -1,0 +1,189 @@
+"""Draws from a posterior by long chains (NUTS): approximate, and private only as far as exact.
+
+A chain is never quite at its target, so this release rests on an assumption that no code can
+check. It is made only for a caller who states it, and the privacy statement repeats it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dp_accounting.dp_event import DpEvent
+from numpy.typing import NDArray
+from numpyro.infer.hmc import hmc
+
+from tacit import _validate
+from tacit.accounting import events
+from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.claims import (
+    BELOW,
+    BoundedLikelihood,
+    Claim,
+    LipschitzLikelihood,
+    LogConcave,
+    draws,
+)
+from tacit.privacy.one_draw.density import Density, walked
+from tacit.privacy.rows import Rows
+
+Prior = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainDraws:
+    """The ends of chains that aim at a posterior. All public.
+
+    Each draw has a chain of its own, of ``warm_up`` steps that tune it and ``length`` more. It
+    is rounded to multiples of ``resolution``.
+    """
+
+    claim: Claim
+    dimension: int
+    power: float
+    warm_up: int
+    length: int
+    resolution: float
+    num_draws: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.rate("power", self.power)
+        _validate.positive("resolution", self.resolution)
+        for name in ("dimension", "warm_up", "length", "num_draws"):
+            _validate.count(name, getattr(self, name))
+
+    @property
+    def event(self) -> DpEvent:
+        """The event to account for, if the draws were exact."""
+        return events.repeat(self.claim.event(self.power), self.num_draws)
+
+    @property
+    def num_steps(self) -> int:
+        """A release for each draw."""
+        return self.num_draws
+
+    def explain(self, unit: str, many: str) -> list[str]:
+        """Lines for people."""
+        steps = f"{self.warm_up + self.length} steps on all {many}"
+        return [
+            f"{draws(self.num_draws)}, each the end of a chain of {steps}; charged as if exact.",
+            f"The likelihood of a {unit} counts with a power of {self.power:.4g}.",
+        ]
+
+
+def draw_by_chain(gate: Gate, prior: Prior, density: Density, constants: Any) -> Any:
+    """Draws from the posterior of a prior and a unit's density, on the plan's lattice.
+
+    Privacy
+        Released: the end of a chain for each draw, rounded to multiples of the plan's resolution.
+        Event: `ChainDraws.event`, *if* the ends have the posterior's distribution, which is
+        assumed. A unit's log-likelihood is clamped to what `BoundedLikelihood` or
+        `LipschitzLikelihood` say; that it is as `LogConcave` says is assumed too. Public
+        inputs: the plan, the prior, the constants and the density, which is checked to be plain.
+    """
+    plan: ChainDraws = gate.plan
+    rows, bits = gate.spend()
+    words = bits.words(plan.num_draws).view(np.uint32).reshape(-1, 2)
+    keys = jax.random.wrap_key_data(jnp.asarray(words))
+    run = _compiled(prior, density, plan.claim, plan.dimension)
+    given = _units(rows), plan.power * BELOW, constants
+    ends = np.asarray(run(keys, given, plan.warm_up, plan.warm_up + plan.length), np.float64)
+    ends = np.nan_to_num(ends, nan=0.0, posinf=0.0, neginf=0.0)
+    rounded: NDArray[np.float64] = np.rint(ends / plan.resolution) * plan.resolution
+    return rounded
+
+
+def _units(rows: Rows) -> Any:
+    """All units, their rows and which are real; without any, one that does not count."""
+    fields, present = rows.device_fields()
+    if present is None:
+        fields = jax.tree.map(lambda leaf: leaf[:, None], fields)
+        present = jnp.ones((len(next(iter(fields.values()))), 1), jnp.bool_)
+    here: jax.Array = jnp.arange(len(present)) < rows.count
+    return here, fields, present
+
+
+@lru_cache(maxsize=32)
+def _compiled(
+    prior: Prior, density: Density, claim: Claim, dimension: int
+) -> Callable[..., jax.Array]:
+    """Chains side by side as one program; rows are its arguments, never part of it."""
+    of_unit = _finite(walked(density))
+
+    def potential(units: Any, power: Any, constants: Any) -> Callable[[Any], jax.Array]:
+        here, fields, present = units
+        fields = _shortened(fields, claim)
+        blank = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), fields)
+
+        def of(vector: jax.Array) -> jax.Array:
+            zeros = of_unit(vector, blank, jnp.ones_like(present[0]), constants)
+            each = jax.vmap(of_unit, in_axes=(None, 0, 0, None))
+            values = _bounded(each(vector, fields, present, constants), zeros, claim)
+            total: jax.Array = jnp.where(here, values, 0.0).sum()
+            value: jax.Array = -prior(vector, constants) - power * total
+            return value
+
+        return of
+
+    make: Any = hmc
+    begin, step = make(potential_fn_gen=potential, algo="NUTS")
+
+    def chain(key: jax.Array, given: Any, warm_up: int, total: int) -> jax.Array:
+        state = begin(jnp.zeros(dimension), warm_up, rng_key=key, model_args=given)
+        last = jax.lax.fori_loop(0, total, lambda _, s: step(s, model_args=given), state)
+        end: jax.Array = last.z
+        return end
+
+    def chains(keys: jax.Array, given: Any, warm_up: int, total: int) -> jax.Array:
+        return jax.vmap(lambda key: chain(key, given, warm_up, total))(keys)
+
+    return jax.jit(chains, static_argnums=(2, 3))
+
+
+def _finite(density: Density) -> Callable[..., jax.Array]:
+    """A density that is zero where it or its gradient is not finite, and so is its gradient.
+
+    So one unit cannot stop a chain.
+    """
+
+    def forward(vector: Any, *unit: Any) -> Any:
+        value, slope = jax.value_and_grad(density)(vector, *unit)
+        usable = jnp.isfinite(value) & jnp.isfinite(slope).all()
+        return jnp.where(usable, value, 0.0), jnp.where(usable, slope, 0.0)
+
+    def backward(slope: Any, change: Any) -> Any:
+        return slope * change, None, None, None
+
+    function: Any = jax.custom_vjp(lambda *arguments: forward(*arguments)[0])
+    function.defvjp(forward, backward)
+    found: Callable[..., jax.Array] = function
+    return found
+
+
+def _bounded(values: jax.Array, zeros: jax.Array, claim: Claim) -> jax.Array:
+    """What units' log-likelihoods count for."""
+    if isinstance(claim, BoundedLikelihood):
+        return jnp.clip(values, -claim.bound, claim.bound)
+    if isinstance(claim, LipschitzLikelihood):
+        far = claim.slope * claim.radius
+        return zeros + jnp.clip(values - zeros, -far, far)
+    return values
+
+
+def _shortened(fields: Any, claim: Claim) -> Any:
+    """Rows whose vectors in the named column are no longer than stated."""
+    if not isinstance(claim, LogConcave) or claim.shortened is None:
+        return fields
+    column, most = claim.shortened
+    vectors = fields[column].astype(jnp.float32)
+    if vectors.ndim == 2:  # a number for each row
+        return {**fields, column: jnp.clip(vectors, -most, most)}
+    lengths = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
+    finite = jnp.isfinite(lengths)
+    scaled = jnp.where(finite, vectors, 0.0) * (
+        most * (1 - 2.0**-20) / jnp.maximum(jnp.where(finite, lengths, 0.0), most)
+    )
+    return {**fields, column: scaled}

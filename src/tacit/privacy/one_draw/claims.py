@@ -1,0 +1,110 @@
+"""What bounds one unit's say in a posterior, so that a draw from it is private by itself.
+
+Each claim is public numbers, and the event that a draw amounts to once the likelihood is
+raised to a power. Whether a claim is enforced or taken on trust is up to how the draw is made.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dp_accounting.dp_event import DpEvent
+
+from tacit import _validate
+from tacit.accounting import events
+from tacit.errors import InvalidArgument
+from tacit.privacy.gate import Gate
+
+# A unit's say is made less than it is charged for, by more than double precision can be wrong.
+BELOW: Final = 1 - 2.0**-40
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedLikelihood:
+    """A unit's log-likelihood spans at most twice ``bound`` over all parameters.
+
+    One draw is then 2 x bound private under add-remove, 4 x bound under replace (Wang et al.
+    2015, Dimitrakakis et al. 2014). Enforced: what spans more is cut.
+    """
+
+    bound: float
+
+    def __post_init__(self) -> None:
+        _validate.positive("bound", self.bound)
+
+    def event(self, power: float) -> DpEvent:
+        """What one draw amounts to, with the likelihood raised to a power."""
+        return events.BoundedPosteriorSample(likelihood_bound=power * self.bound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LipschitzLikelihood:
+    """A log-likelihood moves by at most ``slope`` for each 1 that a record moves.
+
+    Records have a norm of at most ``radius``. One draw is 4 x slope x radius private under
+    replace (Wang et al. 2015); there is no bound under add-remove. Enforced: a record's
+    log-likelihood is cut to within slope x radius of that of a record of zeros.
+    """
+
+    slope: float
+    radius: float
+
+    def __post_init__(self) -> None:
+        _validate.positive("slope", self.slope)
+        _validate.positive("radius", self.radius)
+
+    def event(self, power: float) -> DpEvent:
+        """What one draw amounts to, with the likelihood raised to a power."""
+        return events.LipschitzPosteriorSample(lipschitz=power * self.slope, radius=self.radius)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogConcave:
+    """A unit's log-likelihood is concave in the parameters, and changes by at most ``slope``.
+
+    That is for each 1 that the unconstrained parameters move; and the posterior is at least as
+    concave as a normal distribution of precision ``concavity``: that of a normal prior. One
+    draw is as private as Gaussian noise, with mu = slope / sqrt(concavity), or twice that under
+    replace (Gopi, Lee and Liu 2022). ``shortened`` names a column of vectors, and the norm to
+    which they are shortened, row by row, before anything else.
+    """
+
+    slope: float
+    concavity: float
+    shortened: tuple[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        _validate.positive("slope", self.slope)
+        _validate.positive("concavity", self.concavity)
+        if self.shortened is not None:
+            _validate.positive("the norm in shortened", self.shortened[1])
+
+    def event(self, power: float) -> DpEvent:
+        """What one draw amounts to, with the likelihood raised to a power."""
+        return events.LogConcavePosteriorSample(
+            lipschitz=power * self.slope, concavity=self.concavity
+        )
+
+
+Claim = BoundedLikelihood | LipschitzLikelihood | LogConcave
+
+
+def check_rows_per_unit(gate: Gate, stated: int) -> None:
+    """A unit may have as many rows as were charged for, and no more. Shapes are public."""
+    present = gate._rows.made_up_presence()  # noqa: SLF001 (the boundary)
+    if present is not None and len(present) > stated:
+        raise InvalidArgument(
+            f"A person has up to {len(present)} rows; pass rows_per_unit={len(present)}."
+        )
+
+
+def draws(count: int) -> str:
+    """A number of draws, in words."""
+    return "One draw" if count == 1 else f"{count} draws"
+
+
+def say(power: float, unit: str, span: float) -> str:
+    """How much one unit can say, in words."""
+    return (
+        f"The likelihood counts with a power of {power:.4g}; one {unit} moves a log probability "
+        f"ratio by at most {span:.4g}."
+    )

@@ -1,0 +1,231 @@
+"""One exact draw from the posterior of logistic regression, by rejection.
+
+The log posterior is concave at least as its normal prior is, and its curvature cannot change
+fast; so there are distributions that lie above it everywhere once scaled, near its mode
+and not much wider: draws of those, accepted with the ratio of the two, are exact draws of the
+posterior. Where they are centred depends on the data and does not matter: every decision is
+that of real arithmetic, so the accepted draw has the posterior's distribution and no other
+(PROOFS.md, Theorem 9). How many are rejected is not released, but takes time.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import mpmath
+import numpy as np
+from dp_accounting.dp_event import DpEvent
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from tacit import _validate
+from tacit.accounting import events
+from tacit.privacy.gate import Gate
+from tacit.privacy.noise import PRECISION, Randomness
+from tacit.privacy.one_draw.choice import BITS
+from tacit.privacy.one_draw.claims import BELOW, LogConcave, check_rows_per_unit, draws
+from tacit.privacy.one_draw.envelope import (
+    Bits,
+    Envelope,
+    NormalEnvelope,
+    Proposals,
+    RadialEnvelope,
+    Shape,
+)
+from tacit.privacy.rows import Rows
+
+Floats = NDArray[np.float64]
+# Numbers at a time that a batch of proposals may take, and proposals.
+_ROOM, _BATCH = 2**22, 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticDraws:
+    """Draws from the posterior of logistic regression with a normal prior. All public.
+
+    The log odds of ``outcome`` are linear in the vector ``features``, of ``dimension`` numbers,
+    which is shortened to norm ``radius``; the coefficients are normal around zero with
+    ``precision``; the likelihood counts with a ``power``. A draw is rounded to multiples of
+    ``resolution``.
+    """
+
+    features: str
+    outcome: str
+    dimension: int
+    radius: float
+    precision: float
+    power: float
+    resolution: float
+    rows_per_unit: int = 1
+    num_draws: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("radius", "precision", "resolution"):
+            _validate.positive(name, getattr(self, name))
+        for name in ("dimension", "rows_per_unit", "num_draws"):
+            _validate.count(name, getattr(self, name))
+        _validate.rate("power", self.power)
+
+    @property
+    def event(self) -> DpEvent:
+        """The event to account for."""
+        claim = LogConcave(slope=self.radius * self.rows_per_unit, concavity=self.precision)
+        return events.repeat(claim.event(self.power), self.num_draws)
+
+    @property
+    def num_steps(self) -> int:
+        """A release for each draw."""
+        return self.num_draws
+
+    def explain(self, unit: str, many: str) -> list[str]:
+        """Lines for people."""
+        pull = self.power * self.radius * self.rows_per_unit
+        say = (
+            f"The likelihood counts with a power of {self.power:.4g}; one {unit} pulls at the "
+            f"coefficients with at most {pull:.4g}, against a prior of precision "
+            f"{self.precision:.4g}."
+        )
+        return [f"{draws(self.num_draws)} by exact rejection, looking at all {many}.", say]
+
+
+def draw_by_rejection(gate: Gate) -> Floats:
+    """Coefficients drawn from the posterior of logistic regression, on the plan's lattice.
+
+    Privacy
+        Released: exact draws, rounded to multiples of the plan's resolution. Sensitivity: a
+        row's log-likelihood is concave and its gradient no longer than the radius; the
+        posterior is strongly log-concave with the prior's precision. Event:
+        `LogisticDraws.event`; PROOFS.md, Theorem 9. Public inputs: the plan.
+    """
+    plan: LogisticDraws = gate.plan
+    check_rows_per_unit(gate, plan.rows_per_unit)
+    rows, bits = gate.spend()
+    target = _Target(_signed_rows(rows, plan), plan)
+    return np.stack([_one(target, bits) for _ in range(plan.num_draws)])
+
+
+def _signed_rows(rows: Rows, plan: LogisticDraws) -> Floats:
+    """Each row's features, shortened, with the sign of its outcome; zero if not finite.
+
+    [reject-rows]
+    """
+    parts = [np.zeros((0, plan.dimension))]
+    for here, fields, present in rows.chunks(2**14):
+        real = here if present is None else present & here[:, None]
+        features = fields[plan.features].astype(np.float64).reshape(*real.shape, plan.dimension)
+        outcome = fields[plan.outcome].astype(np.float64).reshape(real.shape)
+        usable = real & np.isfinite(features).all(axis=-1) & np.isfinite(outcome)
+        kept = features[usable]
+        length = np.linalg.norm(kept, axis=1, keepdims=True)
+        kept *= plan.radius * BELOW / np.maximum(length, plan.radius * BELOW)
+        parts.append(kept * np.where(outcome[usable] > 0.5, 1.0, -1.0)[:, None])
+    return np.concatenate(parts)
+
+
+class _Target:
+    """The log posterior, and a distribution above it, for one data set."""
+
+    def __init__(self, rows: Floats, plan: LogisticDraws) -> None:
+        self.rows, self.plan = rows, plan
+        place = self._mode()
+        shape = self._shape(place)
+        curvature = self._curvature(place)
+        lengths = plan.power * len(rows) * plan.radius**2 + plan.precision
+        error = 2.0**-48 * (len(rows) + plan.dimension + 16) * lengths
+        error *= 1 + plan.radius * float(np.linalg.norm(place))
+        self.envelope: Envelope = NormalEnvelope.above(shape, plan.precision)
+        radial = RadialEnvelope.above(shape, curvature, error, rows)
+        if radial is not None and radial.log_volume < self.envelope.log_volume:
+            self.envelope = radial
+
+    def _mode(self) -> Floats:
+        """About where the log posterior is highest; it need not be right."""
+        start = np.zeros(self.plan.dimension)
+        place: Floats = np.asarray(minimize(self._falling, start, jac=True, method="L-BFGS-B").x)
+        for _ in range(3):
+            place = place - np.linalg.solve(self._curvature(place), self._falling(place)[1])
+        return place
+
+    def _falling(self, theta: Floats) -> tuple[float, Floats]:
+        """Minus the log posterior, and its gradient."""
+        logits, plan = self.rows @ theta, self.plan
+        value = plan.power * np.logaddexp(0, -logits).sum() + plan.precision * theta @ theta / 2
+        slope = -plan.power * (expit(-logits) @ self.rows) + plan.precision * theta
+        return float(value), slope
+
+    def _curvature(self, theta: Floats) -> Floats:
+        chance = expit(self.rows @ theta)
+        weighted = self.rows * (chance * (1 - chance))[:, None]
+        of_rows: Floats = self.plan.power * (self.rows.T @ weighted)
+        return of_rows + self.plan.precision * np.eye(self.plan.dimension)
+
+    def _shape(self, place: Floats) -> Shape:
+        """Height and slope at a place, with bounds on what rounding did to them. [reject-shape]"""
+        plan, count = self.plan, len(self.rows)
+        value, slope = self._falling(place)
+        length = float(np.linalg.norm(place)) + 1
+        pull = plan.power * count * plan.radius * length * max(plan.radius, 1)
+        rounding = 2.0**-48 * (count + plan.dimension + 16)
+        slope_error = rounding * (pull + plan.precision * length)
+        height_error = rounding * (abs(value) + pull + 1)
+        return Shape(place, -value, height_error, -slope, slope_error)
+
+    def log_ratios(self, proposals: Proposals) -> tuple[Floats, Floats]:
+        """Log acceptance probabilities, and bounds on their errors. [reject-float]"""
+        plan, (theta, tilts, sizes) = self.plan, proposals
+        loss = _sums(np.logaddexp(0, -(theta @ self.rows.T)))
+        ratio = -plan.power * loss - plan.precision * np.sum(theta * theta, axis=1) / 2
+        ratio += tilts - self.envelope.ceiling
+        pull = plan.power * len(self.rows) * plan.radius * sizes
+        parts = plan.power * loss + pull + plan.precision * sizes**2 + tilts
+        steps = 2 * math.isqrt(len(self.rows)) + 4 * plan.dimension + 64
+        return ratio, 2.0**-50 * steps * (parts + abs(self.envelope.ceiling) + plan.dimension + 1)
+
+    def accepts(self, bits: Bits, i: int) -> bool:
+        """The decision in high precision."""
+        plan = self.plan
+        with PRECISION, mpmath.workprec(BITS):
+            theta, ratio = self.envelope.exact(bits, i)
+            ratio -= mpmath.mpf(self.envelope.ceiling)
+            ratio -= plan.precision * mpmath.fsum(each * each for each in theta) / 2
+            for row in self.rows.tolist():
+                logit = mpmath.fsum(x * each for x, each in zip(row, theta, strict=True))
+                ratio -= plan.power * mpmath.log1p(mpmath.exp(-logit))
+            return bool(mpmath.log(bits.decisions.exact(i)) < ratio)
+
+    def rounded(self, proposals: Proposals, bits: Bits, i: int) -> Floats:
+        """A proposal on the public lattice. [reject-round]"""
+        unit = self.plan.resolution
+        value = proposals.vectors[i] / unit
+        whole = np.rint(value)
+        doubt = 2.0**-49 * (2 * self.plan.dimension + 16) * proposals.sizes[i] / unit
+        if (~(np.abs(value - whole) < 0.5 - doubt)).any():
+            with PRECISION, mpmath.workprec(BITS):
+                exact = [
+                    mpmath.floor(each / unit + 0.5) for each in self.envelope.exact(bits, i)[0]
+                ]
+                whole = np.array([float(each) for each in exact])
+        on_lattice: Floats = whole * unit
+        return on_lattice
+
+
+def _sums(values: Any) -> Floats:
+    """Sums of long lines, in two stages, so that errors add up over few terms only."""
+    length = values.shape[1]
+    width = max(math.isqrt(length), 1)
+    padded = np.pad(values, [(0, 0), (0, -length % width)])
+    return np.asarray(padded.reshape(len(values), -1, width).sum(axis=2).sum(axis=1))
+
+
+def _one(target: _Target, bits: Randomness) -> Floats:
+    """The first proposal that is accepted. [reject-loop]"""
+    count = min(_BATCH, _ROOM // (len(target.rows) + 1) + 1)
+    while True:
+        batch = Bits.drawn(bits, count, target.plan.dimension)
+        proposals = target.envelope.proposals(batch)
+        ratio, doubt = target.log_ratios(proposals)
+        ahead = ratio - np.log(batch.decisions.values)
+        for i in np.flatnonzero(~(ahead < -doubt)).tolist():
+            if ahead[i] > doubt[i] or target.accepts(batch, i):
+                return target.rounded(proposals, batch, i)

@@ -1,0 +1,116 @@
+"""One exact draw where rows count by the sum of a column: exponential families with one parameter.
+
+The sum and the number of rows are all that the posterior needs, so the grid may be fine
+whatever the number of rows, and the bound on one unit follows from the model.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from dp_accounting.dp_event import DpEvent
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.accounting import events
+from tacit.errors import InvalidArgument
+from tacit.privacy.gate import Gate
+from tacit.privacy.one_draw.choice import Term, choose
+from tacit.privacy.one_draw.claims import BELOW, BoundedLikelihood, check_rows_per_unit, draws, say
+from tacit.privacy.rows import Rows
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StatisticDraws:
+    """Draws where rows count by the sum of one column only: exponential families. All public.
+
+    A row's log-likelihood at each of ``places`` is ``at_low`` where the column is ``low``,
+    ``at_high`` where it is ``high``, and linear between, but for what is the same at all
+    places. So the bound on a unit follows, and nothing is clamped but the column. The column is
+    read in ``steps`` steps from low to high; a unit has up to ``rows_per_unit`` rows.
+    """
+
+    column: str
+    low: float
+    high: float
+    steps: int
+    places: Floats
+    prior: Floats
+    at_low: Floats
+    at_high: Floats
+    power: float
+    rows_per_unit: int = 1
+    num_draws: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.rate("power", self.power)
+        _validate.count("num_draws", self.num_draws)
+        _validate.count("rows_per_unit", self.rows_per_unit)
+        _validate.count("steps", self.steps)
+        for table in (self.prior, self.at_low, self.at_high):
+            if table.shape != (len(self.places),) or not np.isfinite(table).all():
+                raise InvalidArgument(
+                    "The prior and the log-likelihoods of the lowest and the highest value must be "
+                    "finite at every point; choose ends inside the parameter's support."
+                )
+
+    @property
+    def bound(self) -> float:
+        """Half of what a unit's log-likelihood spans, at most."""
+        spans = [float(table.max() - table.min()) for table in (self.at_low, self.at_high)]
+        return self.rows_per_unit * max(*spans, 2.0**-100) / 2
+
+    @property
+    def event(self) -> DpEvent:
+        """The event to account for."""
+        one = BoundedLikelihood(bound=self.bound).event(self.power)
+        return events.repeat(one, self.num_draws)
+
+    @property
+    def num_steps(self) -> int:
+        """A release for each draw."""
+        return self.num_draws
+
+    def explain(self, unit: str, many: str) -> list[str]:
+        """Lines for people."""
+        where = f"{len(self.places)} public points, by {self.column} summed over all {many}"
+        span = 2 * self.power * self.bound
+        return [f"{draws(self.num_draws)} from {where}.", say(self.power, unit, span)]
+
+
+def draw_by_statistic(gate: Gate) -> Floats:
+    """Points drawn from the posterior that the sum of a column gives.
+
+    Privacy
+        Released: points, each with probability proportional to exp(prior + power x (sum over
+        rows of the log-likelihood at the row's value)). Sensitivity: a row's log-likelihood
+        is a mixture of two public tables, neither of which spans more than the plan's bound
+        says. Event: `StatisticDraws.event`; PROOFS.md, Theorem 8. Public inputs: the plan.
+    """
+    plan: StatisticDraws = gate.plan
+    check_rows_per_unit(gate, plan.rows_per_unit)
+    rows, bits = gate.spend()
+    number, total = _statistic(rows, plan)
+    factor = plan.power * BELOW
+    low, high = plan.at_low - plan.at_low.max(), plan.at_high - plan.at_high.max()
+    ones = np.ones(len(plan.places), np.int64)
+    terms: list[Term] = [
+        (plan.prior, ones),
+        (factor * low, number * ones),
+        (factor * (high - low) / plan.steps, total * ones),
+    ]
+    drawn: Floats = plan.places[choose(bits, terms, plan.num_draws)]
+    return drawn
+
+
+def _statistic(rows: Rows, plan: StatisticDraws) -> tuple[int, int]:
+    """How many rows have a value, and the sum of their steps. [draw-statistic]"""
+    number = total = 0
+    for here, fields, present in rows.chunks(2**14):
+        values = fields[plan.column].astype(np.float64)
+        real = np.isfinite(values) & (here if present is None else present & here[:, None])
+        share = (np.clip(values, plan.low, plan.high) - plan.low) / (plan.high - plan.low)
+        steps = np.clip(np.rint(np.where(real, share, 0.0) * plan.steps), 0, plan.steps)
+        number, total = number + int(real.sum()), total + int(steps.astype(np.int64).sum())
+    return number, total

@@ -1,0 +1,50 @@
+"""How well the draws of a chain stand for the posterior: from released draws alone, free."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = Mapping[str, NDArray[np.floating]]
+# Beyond these a chain is said to mix badly.
+_MOST_R_HAT, _LEAST_SIZE = 1.1, 50.0
+_FEWEST = 4  # draws, or nothing can be said
+
+
+def effective_sizes(draws: Arrays) -> dict[str, NDArray[np.floating]]:
+    """How many independent draws would know as much of each mean; NaN if nothing moves."""
+    from numpyro.diagnostics import effective_sample_size
+
+    return {name: _each(effective_sample_size, value) for name, value in draws.items()}
+
+
+def r_hats(draws: Arrays) -> dict[str, NDArray[np.floating]]:
+    """How much wider all draws are than either half of them: near one if the chain has mixed."""
+    from numpyro.diagnostics import split_gelman_rubin
+
+    return {name: _each(split_gelman_rubin, value) for name, value in draws.items()}
+
+
+def _each(measure: object, draws: NDArray[np.floating]) -> NDArray[np.floating]:
+    assert callable(measure)
+    if len(draws) < _FEWEST:
+        return np.full(draws.shape[1:], np.nan)
+    with np.errstate(all="ignore"):  # draws that never move, or are infinite
+        return np.asarray(measure(draws[None].astype(np.float64)), np.float64)
+
+
+def warning(sizes: Arrays, ratios: Arrays) -> str | None:
+    """A sentence if some number of the posterior cannot be trusted."""
+    least = min(_low(value) for value in sizes.values())
+    most = max(-_low(-value) for value in ratios.values())
+    if least >= _LEAST_SIZE and most <= _MOST_R_HAT:
+        return None
+    return (
+        f"The chain mixes badly: its draws are worth {least:.0f} independent ones at worst, and "
+        f"R-hat reaches {most:.2f}, where 1 is best. Take more steps, larger ones, or a better start."
+    )
+
+
+def _low(values: NDArray[np.floating]) -> float:
+    """The lowest; what never moved counts as worst."""
+    return float(np.min(np.nan_to_num(values, nan=-np.inf))) if values.size else np.inf

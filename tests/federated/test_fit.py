@@ -1,0 +1,118 @@
+"""Several sites, one posterior: from tables and a NumPyro function to statements."""
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+
+from tacit import (
+    Binary,
+    Budget,
+    BudgetError,
+    FullRank,
+    Ledger,
+    LowRank,
+    Number,
+    Partitioned,
+    Schema,
+    Variational,
+    fit_federated,
+    fit_without_privacy,
+)
+from tacit.errors import InvalidArgument
+from tacit.federated.optimise import Optimised
+from tacit.federated.scheme import WithoutPrivacy
+
+RNG = np.random.default_rng(0)
+AGE, DOSE = RNG.uniform(-1, 1, 3000), RNG.uniform(-1, 1, 3000)
+SICK = (RNG.uniform(size=3000) < 1 / (1 + np.exp(-(1.5 * AGE - DOSE + 0.3)))).astype(int)
+TABLE = pd.DataFrame({"age": AGE, "dose": DOSE, "sick": SICK})
+SCHEMA = Schema({"age": Number(-1, 1), "dose": Number(-1, 1), "sick": Binary()})
+SITES = {"north": TABLE[:1500], "south": TABLE[1500:2700], "east": TABLE[2700:]}
+BUDGET = Budget(2, 1e-5)
+METHOD = Partitioned(
+    scheme=Optimised(variational=Variational(sampling_rate=0.1, num_steps=150)),
+    num_rounds=3,
+    schedule="sequential",
+)
+
+
+def model(age, dose, sick=None):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    with numpyro.plate("rows", age.shape[0]):
+        logit = b[0] + b[1] * age + b[2] * dose
+        numpyro.sample("sick", dist.Bernoulli(logits=logit), obs=sick)
+
+
+def test_sites_together_find_what_one_would():
+    method = Variational(sampling_rate=0.5, num_steps=3000, guide=FullRank())
+    central = fit_without_privacy(model, TABLE, schema=SCHEMA, method=method)
+    apart = Partitioned(scheme=WithoutPrivacy(), num_rounds=10, guide=FullRank())
+    post = fit_federated(model, SITES, schema=SCHEMA, method=apart)
+    assert post.mean()["b"] == pytest.approx(central.mean()["b"], abs=0.05)
+    assert post.sd()["b"] == pytest.approx(central.sd()["b"], rel=0.15)
+    assert not post.privacy.is_private
+    private = fit_federated(model, SITES, schema=SCHEMA, budget=BUDGET, method=METHOD)
+    assert private.mean()["b"] == pytest.approx(central.mean()["b"], abs=0.6)
+    assert private.predict(TABLE[:5]).shape == (5,)
+    assert private.to_datatree()["posterior"]["b"].shape == (1, 1000, 3)
+
+
+def test_every_site_has_its_own_budget_and_ledger(tmp_path):
+    budgets = {"north": Budget(1, 1e-5), "south": Budget(2, 1e-5), "east": Budget(0.5, 1e-6)}
+    ledgers = {name: Ledger(tmp_path / f"{name}.db", total=Budget(3, 1e-4)) for name in SITES}
+    post = fit_federated(
+        model, SITES, schema=SCHEMA, budget=budgets, method=METHOD, ledgers=ledgers, run="first"
+    )
+    for name, budget in budgets.items():
+        assert post.sites[name].epsilons["add-remove"] == pytest.approx(budget.epsilon, rel=1e-3)
+    assert post.privacy == post.sites["south"]  # who is promised the least
+    assert post.sites["north"].budget_left.epsilon == pytest.approx(2)
+    assert post.sites["east"].budget_left.epsilon == pytest.approx(2.5)
+    # The same run again is the same run: the same answers, and nothing is charged.
+    again = fit_federated(
+        model, SITES, schema=SCHEMA, budget=budgets, method=METHOD, ledgers=ledgers, run="first"
+    )
+    assert np.array_equal(post.unconstrained_mean, again.unconstrained_mean)
+    assert len(ledgers["south"].charges) == 1
+    with pytest.raises(BudgetError, match="left of"):
+        fit_federated(
+            model, SITES, schema=SCHEMA, budget=budgets, method=METHOD, ledgers=ledgers, run="next"
+        )
+    assert len(ledgers["south"].charges) == 1
+
+
+def test_a_seed_repeats_a_fit_which_then_is_not_private():
+    first, second = (
+        fit_federated(model, SITES, schema=SCHEMA, budget=BUDGET, method=METHOD, seed=3)
+        for _ in range(2)
+    )
+    assert np.array_equal(first.draws["b"], second.draws["b"])
+    assert "seeded" in str(first.privacy)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"budget": None}, "budget="),
+        ({"budget": {"north": BUDGET}}, "one for each site"),
+        ({"method": Optimised()}, "Partitioned"),
+        ({"method": Partitioned(scheme=WithoutPrivacy())}, "leave it out"),
+        ({"method": Partitioned(guide=LowRank(rank=1))}, "MeanField"),
+        ({"data": TABLE}, "names of sites"),
+        ({"ledgers": {"north": "book.db"}}, "Ledger"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(settings, words):
+    given = {"data": SITES, "budget": BUDGET, "method": METHOD} | settings
+    with pytest.raises(InvalidArgument, match=words):
+        fit_federated(model, given.pop("data"), schema=SCHEMA, **given)
+
+
+def test_a_ledger_of_another_unit_is_refused(tmp_path):
+    book = Ledger(tmp_path / "l.db", total=Budget(3, 1e-4), unit="data set")
+    with pytest.raises(BudgetError, match="protects a data set"):
+        fit_federated(
+            model, SITES, schema=SCHEMA, budget=BUDGET, method=METHOD, ledgers={"north": book}
+        )

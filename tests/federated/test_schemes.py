@@ -1,0 +1,309 @@
+"""Schemes: noise over true sensitivity from end to end, who is trusted, and what is found."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tacit import Budget, Model, Parameter, Partitioned, Rows, Variational, fit_federated
+from tacit.accounting import calibrate
+from tacit.errors import BudgetError, InvalidArgument
+from tacit.federated import target as targets
+from tacit.federated.changes import ClippedChanges, local_averaging, virtual_clients
+from tacit.federated.natural import DiagonalGaussian, FullGaussian
+from tacit.federated.optimise import ClippedStatistics, Hybrid, OneRelease, Optimised
+from tacit.federated.partitioned import partitioned, server_of, site_of
+from tacit.federated.scheme import Setting, WithoutPrivacy
+from tacit.federated.server import Server
+from tacit.federated.transport import InProcess, Reply
+from tacit.privacy.groups import as_one, in_shards
+from tacit.privacy.noise import Randomness
+
+BUDGET = Budget(1, 1e-5)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2000, 2)).astype(np.float32)
+Y = (X @ [1.0, -0.5] + 0.5 * RNG.normal(size=2000)).astype(np.float32)
+TARGET = targets.linear_regression(2, noise_sd=0.5, prior_sd=2.0)
+SITES = {f"s{i}": Rows({"x": X[i::4], "y": Y[i::4]}) for i in range(4)}
+STEPS = Variational(sampling_rate=0.2, num_steps=300, clip=10.0)
+WIDE = Budget(200, 1e-3)
+
+
+def counts():
+    """One scalar a row, with a statistic of (y, 1): easy to know what it should be."""
+    return targets.poisson(shape=1.0, rate=1.0)
+
+
+def setting(target=TARGET, budget=BUDGET, answers=1, sites=4):
+    return Setting(target=target, budget=budget, answers=answers, sites=sites, together=sites)
+
+
+def changed(scheme, rows, seed, target=TARGET, answers=1, sites=4, posterior=None):
+    """What leaves a site for one task, with noise of a seed."""
+    work = scheme.prepare(setting(target, answers=answers, sites=sites)).work
+    eta = target.prior if posterior is None else posterior
+    reply = work.change(rows, eta, np.zeros(target.family.size), Randomness(seed))
+    return np.asarray(reply, float) * (work.grid or 1.0)
+
+
+SCHEMES = {
+    "optimised": Partitioned(scheme=Optimised(variational=STEPS), num_rounds=4),
+    "statistics": Partitioned(scheme=ClippedStatistics(clip=40.0), num_rounds=4, damping=0.5),
+    "one release": Partitioned(scheme=OneRelease(clip=40.0), num_rounds=1),
+    "hybrid": Partitioned(scheme=Hybrid(clip=40.0, variational=STEPS), num_rounds=2),
+    "averaging": Partitioned(
+        scheme=local_averaging(clip=1e4, num_shards=10, shard_rows=120), num_rounds=4
+    ),
+    "virtual": Partitioned(
+        scheme=virtual_clients(clip=1e3, num_shards=10, shard_rows=120), num_rounds=4
+    ),
+    "virtual, split": Partitioned(
+        scheme=virtual_clients(clip=1e3, num_shards=10, shard_rows=120, noise="split"),
+        num_rounds=4,
+    ),
+    "data set, split": Partitioned(scheme=ClippedChanges(clip=4e3, noise="split"), num_rounds=4),
+    "data set, server": Partitioned(scheme=ClippedChanges(clip=4e3, noise="server"), num_rounds=4),
+    "data set, site": Partitioned(scheme=ClippedChanges(clip=4e3), num_rounds=4),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_with_a_wide_budget_every_scheme_finds_the_posterior(name):
+    exact = fit_federated(TARGET, SITES, method=Partitioned(scheme=WithoutPrivacy(), num_rounds=1))
+    # What four sites hold is much to hide.
+    budget = Budget(4000, 1e-3) if "data set" in name else WIDE
+    post = fit_federated(TARGET, SITES, budget=budget, method=SCHEMES[name], seed=1)
+    assert post.unconstrained_mean == pytest.approx(exact.unconstrained_mean, abs=0.06)
+    assert len(post.draws["coefficients"]) == 1000
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_statement_says_what_it_costs_and_who_is_trusted(name):
+    method = SCHEMES[name]
+    post = fit_federated(TARGET, SITES, budget=BUDGET, method=method)
+    assert post.privacy.is_private
+    assert set(post.sites) == set(SITES)
+    for statement in post.sites.values():
+        assert 0.999 < statement.epsilons["add-remove"] <= 1
+        assert statement.unit == ("data set" if "data set" in name else "row")
+        said = str(statement)
+        if method.scheme.alone:
+            assert "nobody but the site itself is trusted" in said
+        assert ("server is trusted" in said) == ("server" in name)
+        assert ("see" in said and "secure aggregation" in said) == ("split" in name)
+        assert ("several sites hold" in said) == ("data set" not in name)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "sensitivity"),
+    [
+        (virtual_clients(clip=2.0, num_shards=4, shard_rows=50), 2.0),
+        (local_averaging(clip=2.0, num_shards=4, shard_rows=50), 2.0),
+        (ClippedChanges(clip=2.0), 1.0),
+        (ClippedStatistics(clip=2.0), 1.0),
+    ],
+)
+def test_noise_is_what_the_true_sensitivity_asks_for(scheme, sensitivity):
+    rows, target = Rows({"y": np.array([3, 4, 5])}), counts()
+    plain = replace(scheme, steady=False) if isinstance(scheme, ClippedChanges) else scheme
+    drawn = np.array([changed(plain, rows, seed, target, answers=5) for seed in range(150)])
+    least = calibrate.noise_multiplier(BUDGET, num_steps=5)
+    shrunk = 4 if getattr(scheme, "average", False) else 1
+    expected = sensitivity * 2.0 * least / shrunk
+    assert drawn.std(axis=0) == pytest.approx(np.full(2, expected), rel=0.2)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_one_row_moves_a_sum_of_shards_by_up_to_two_clips(average):
+    scheme = ClippedChanges(
+        clip=1.0, protects="rows", num_shards=4, shard_rows=50, average=average, steady=False
+    )
+    target = targets.linear_regression(1, noise_sd=1.0, prior_sd=1e-2)
+
+    def released(last):
+        y = np.append(np.zeros(20), last)
+        return changed(scheme, Rows({"x": np.full((21, 1), 1e-3), "y": y}), 0, target)
+
+    # The same noise and the same shards: what differs is what the last row does.
+    up, down = released(1e9), released(-1e9)
+    gap = np.linalg.norm(up - down) * (4 if average else 1)
+    assert 1.9 < gap <= 2.0001
+    removed = changed(scheme, Rows({"x": np.full((20, 1), 1e-3), "y": np.zeros(20)}), 0, target)
+    assert np.linalg.norm(up - removed) * (4 if average else 1) <= 2.0001
+
+
+def test_a_data_set_moves_the_sum_by_one_clip():
+    target = targets.linear_regression(1, noise_sd=1.0, prior_sd=1e-2)
+    scheme = ClippedChanges(clip=1.0, steady=False)
+    much = Rows({"x": np.full((30, 1), 1e-3), "y": np.full(30, 1e9)})
+    nothing = Rows({"x": np.zeros((0, 1)), "y": np.zeros(0)})
+    gap = changed(scheme, much, 0, target) - changed(scheme, nothing, 0, target)
+    assert 0.99 < np.linalg.norm(gap) <= 1.0001
+
+
+def test_units_draw_their_shards_by_themselves():
+    values = np.arange(200)
+    whole = in_shards(Rows({"y": values}), 8, 60, Randomness(3)).host_fields()
+    fewer = in_shards(Rows({"y": values[:-1]}), 8, 60, Randomness(3)).host_fields()
+    held = [
+        [set(fields["y"][i][present[i]].tolist()) for i in range(8)]
+        for fields, present in (whole, fewer)
+    ]
+    assert sum(len(a ^ b) for a, b in zip(*held, strict=True)) == 1
+    assert set.union(*held[0]) == set(range(200))
+    sizes = [
+        len(in_shards(Rows({"y": values}), 2, 300, Randomness(s)).host_fields()[0]["y"][0])
+        for s in range(3)
+    ]
+    assert sizes == [300] * 3  # the width is declared, not found
+
+
+def test_shards_keep_the_rows_of_a_person_together_and_leave_out_what_is_too_much():
+    people = np.repeat(np.arange(30), 3)
+    rows = Rows.by_person({"y": people}, people, 2)
+    fields, present = in_shards(rows, 5, 100, Randomness(1)).host_fields()
+    for person in range(30):
+        where = [(fields["y"][i][present[i]] == person).sum() for i in range(5)]
+        assert sorted(where) == [0, 0, 0, 0, 2]
+    _, present = in_shards(rows, 5, 4, Randomness(1)).host_fields()
+    assert present.sum(axis=1).max() == 4
+    assert as_one(rows).host_fields()[1].sum() == 60
+
+
+def conducted(scheme, seed, sites=4, target=None):
+    target = target or counts()
+    rows = {f"s{i}": Rows({"y": np.zeros(5, int)}) for i in range(sites)}
+    method = Partitioned(scheme=scheme, num_rounds=1)
+    found = partitioned(method, target, rows, dict.fromkeys(rows, BUDGET), run="r", seed=seed)
+    return found.posterior - target.prior
+
+
+@pytest.mark.parametrize(("noise", "more"), [("split", np.sqrt(4 / 3)), ("server", 1.0)])
+def test_noise_of_the_sum_is_enough_and_one_site_may_tell_its_own(noise, more):
+    # A prior so large that the posterior is always proper: the change is what was released.
+    target = replace(counts(), prior=np.array([1e6, 1e6]))
+    scheme = ClippedChanges(clip=50.0, noise=noise, steady=False)
+    drawn = np.array([conducted(scheme, seed, target=target) for seed in range(100)])
+    least = calibrate.noise_multiplier(BUDGET)
+    assert drawn.std(axis=0) == pytest.approx(np.full(2, 50 * least * more), rel=0.25)
+
+
+def test_shared_noise_needs_everybody():
+    method = Partitioned(scheme=ClippedChanges(clip=5.0, noise="split"), num_rounds=2)
+    target, names = counts(), ("a", "b", "c")
+    server = server_of(method, target, names, run="r", budget=BUDGET, source=Randomness(0))
+    rows = Rows({"y": np.array([1, 2])})
+    clients = [
+        site_of(n, rows, method, target, run="r", sites=3, budget=BUDGET).client for n in names
+    ]
+    tasks = server.tasks(names)
+    replies = InProcess(clients).exchange(tasks)
+    assert all(reply.change.dtype == np.int64 for reply in replies.values())
+    del replies["b"]
+    assert not server.fold(tasks, replies).any()
+    assert np.array_equal(server.posterior, target.prior)
+    for schedule in ("sequential", "asynchronous"):
+        with pytest.raises(InvalidArgument):
+            Partitioned(scheme=method.scheme, schedule=schedule)
+    with pytest.raises(InvalidArgument, match="groups"):
+        Partitioned(scheme=method.scheme, group_size=2).setting(target, BUDGET, 3)
+    with pytest.raises(InvalidArgument, match="nobody is left"):
+        method.scheme.prepare(setting(target, sites=1))
+
+
+def test_subsets_share_noise_among_themselves():
+    scheme = ClippedChanges(clip=5.0, noise="split", dishonest=0)
+    method = Partitioned(scheme=scheme, num_rounds=3, group_size=2)
+    made = method.setting(counts(), BUDGET, 4)
+    assert (made.together, made.sites, made.answers) == (2, 4, 3)
+    plan = scheme.prepare(made).work.plan
+    least = calibrate.noise_multiplier(BUDGET, num_steps=3)
+    assert plan.noise_multiplier == pytest.approx(least / np.sqrt(2))
+    rows = {f"s{i}": Rows({"y": np.full(20, 3)}) for i in range(4)}
+    found = partitioned(method, counts(), rows, dict.fromkeys(rows, BUDGET), run="r", seed=0)
+    assert len(found.trace) == 6
+
+
+class Wild:
+    """A site that answers with whatever comes."""
+
+    def __init__(self, name, size, rng):
+        self.name, self._size, self._rng = name, size, rng
+
+    def answer(self, task):
+        change = 100 * self._rng.standard_cauchy(self._size)
+        return Reply(site=self.name, run=task.run, round=task.round, change=change)
+
+
+@pytest.mark.parametrize("family", [DiagonalGaussian(3), FullGaussian(3)])
+def test_whatever_sites_answer_everything_stays_proper(family):
+    rng = np.random.default_rng(0)
+    clients = [Wild(f"s{i}", family.size, rng) for i in range(4)]
+    prior = family.from_moments(np.zeros(3), np.ones(3))
+    names = tuple(each.name for each in clients)
+    server = Server(run="r", family=family, prior=prior, sites=names, damping=0.8)
+    for _ in range(100):
+        tasks = server.tasks(names)
+        share = server.fold(tasks, InProcess(clients).exchange(tasks))
+        assert ((share >= 0) & (share <= 0.8)).all()
+        assert family.proper(server.posterior)
+        for factor in server.factors.values():
+            assert family.proper(server.posterior - factor)
+    assert any(not family.proper(factor) for factor in server.factors.values())
+
+
+def test_answers_that_are_no_numbers_are_refused():
+    family = DiagonalGaussian(1)
+    server = Server(run="r", family=family, prior=np.array([1.0, 0.0]), sites=("a",))
+    tasks = server.tasks(("a",))
+    reply = Reply(site="a", run="r", round=1, change=np.array([np.nan, 0.0]))
+    with pytest.raises(InvalidArgument, match="finite"):
+        server.fold(tasks, {"a": reply})
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: OneRelease(clip=1.0).prepare(setting(answers=2)), "num_rounds=1"),
+        (lambda: ClippedChanges(clip=-1.0), "clip"),
+        (lambda: ClippedChanges(clip=1.0, num_shards=3), "as a whole"),
+        (lambda: ClippedChanges(clip=1.0, protects="rows", num_shards=3), "shard_rows"),
+        (lambda: ClippedChanges(clip=1.0, own_factors=True), "algorithm_three"),
+        (lambda: Hybrid(clip=1.0, statistics_share=1.0), "statistics_share"),
+        (lambda: Optimised().prepare(setting(counts())), "Gaussian"),
+        (lambda: ClippedStatistics(clip=1.0).prepare(setting(approximate())), "conjugate"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(call, words):
+    with pytest.raises(InvalidArgument, match=words):
+        call()
+
+
+def approximate(log_prior=None):
+    model = Model(
+        parameters={"w": Parameter((2,))},
+        log_prior=log_prior or (lambda p: -0.5 * jnp.sum(p["w"] ** 2)),
+        log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
+    )
+    return targets.Approximate(model=model, family=DiagonalGaussian(2))
+
+
+@pytest.mark.parametrize(
+    ("log_prior", "words"),
+    [
+        (lambda p: -jnp.sum(jnp.log1p(p["w"] ** 2)), "Gaussian prior"),
+        (lambda p: -0.5 * jnp.sum(p["w"]) ** 2 - 0.1 * jnp.sum(p["w"] ** 2), "correlations"),
+        (lambda p: 0.0 * jnp.sum(p["w"]), "proper"),
+    ],
+)
+def test_priors_that_sites_cannot_share_are_refused(log_prior, words):
+    with pytest.raises(InvalidArgument, match=words):
+        _ = approximate(log_prior).prior
+
+
+def test_given_noise_must_be_covered_by_the_budget():
+    with pytest.raises(BudgetError, match="costs more"):
+        ClippedStatistics(clip=1.0, noise_multiplier=0.5).prepare(setting())
+    event = ClippedStatistics(clip=1.0, noise_multiplier=50.0).prepare(setting()).event
+    assert event.noise_multiplier == 50.0

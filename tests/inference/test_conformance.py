@@ -1,0 +1,183 @@
+"""What every method owes to whoever calls it, one test over all of them."""
+
+import gc
+import weakref
+from functools import cache
+
+import numpy as np
+import pytest
+
+import tacit
+from tacit import Budget, Ledger, Rows, conjugate
+from tacit.accounting import PLD
+from tacit.errors import BudgetError
+from tacit.inference.base import Found, Method
+from tacit.interfaces.fit import fit_many
+
+SIZE = 400
+RNG = np.random.default_rng(0)
+TABLE = {"y": (RNG.uniform(size=SIZE) < 0.7).astype(int)}
+SCHEMA = tacit.Schema({"y": tacit.Binary()})
+# A model that every method can fit: one probability.
+MODEL = conjugate.Bernoulli("y")
+INTERVAL = {"low": {"probability": 0.01}, "high": {"probability": 0.99}}
+
+ADD_REMOVE, REPLACE = Budget(1, 1e-6), Budget(1, 1e-6, "replace")
+QUICK = tacit.Variational(num_steps=60)
+METHODS = {
+    "variational": (QUICK, ADD_REMOVE),
+    "variational, joint": (tacit.Variational(num_steps=60, gradient="joint"), REPLACE),
+    "langevin": (tacit.Langevin(num_steps=60, size=SIZE), ADD_REMOVE),
+    "langevin, published": (
+        tacit.PublishedLangevin(num_steps=2000, sampling_rate=0.05, step_size=1e-5, clip=1.0),
+        Budget(1, 1e-3),
+    ),
+    "barker": (tacit.Barker(num_steps=100), ADD_REMOVE),
+    "barker, by bound": (tacit.Barker(ratio_bound=0.03), ADD_REMOVE),
+    "barker, published": (tacit.Barker(num_steps=100, noise_variance=2.0), ADD_REMOVE),
+    "barker, batches": (
+        tacit.Barker(size=SIZE, tempered_size=20, batch_size=200),
+        Budget(8, 1e-3, "replace"),
+    ),
+    "barker, from a fit": (tacit.Barker(num_steps=100, start=QUICK), ADD_REMOVE),
+    "one sample, grid": (
+        tacit.OneSample(
+            sampler=tacit.GridSampler(**INTERVAL), claim=tacit.BoundedLikelihood(bound=5.0)
+        ),
+        ADD_REMOVE,
+    ),
+    "one sample, conjugate": (
+        tacit.OneSample(sampler=tacit.ConjugateSampler(column="y", **INTERVAL)),
+        Budget(1),
+    ),
+    "statistics": (tacit.Statistics(num_draws=50), ADD_REMOVE),
+    "statistics, laplace": (tacit.Statistics(noise="laplace", num_draws=50), Budget(1)),
+    "statistics, naive": (tacit.Statistics(noise_aware=False, num_draws=50), ADD_REMOVE),
+}
+# Settings of these may cost less than the budget: they were made for something else.
+CHEAP = {"langevin", "langevin, published"}
+
+
+@pytest.fixture(params=METHODS, ids=str)
+def case(request):
+    return request.param, *METHODS[request.param]
+
+
+# On batches of fixed size the number of rows is public.
+any_number = pytest.mark.parametrize(
+    "case", [n for n in METHODS if n != "barker, batches"], indirect=True
+)
+
+
+@cache
+def seeded(name):
+    method, budget = METHODS[name]
+    return fit(method, budget, seed=1)
+
+
+def fit(method, budget, data=TABLE, **more):
+    return tacit.fit(MODEL, data, schema=SCHEMA, budget=budget, method=method, **more)
+
+
+def test_the_protocol_and_a_plan_without_data(case):
+    _, method, budget = case
+    assert isinstance(method, Method)
+    plan = tacit.plan(MODEL, SCHEMA, budget=budget, method=method)
+    text = str(plan)
+    assert "No data has been read" in text
+    assert text.startswith(method.describe(MODEL))
+    assert plan.epsilons[budget.adjacency] <= budget.epsilon
+
+
+def test_it_calibrates_itself_and_says_what_it_cost(case, tmp_path):
+    name, method, budget = case
+    ledger = Ledger(
+        tmp_path / "l.db", total=Budget(1.5 * budget.epsilon, budget.delta * 3, budget.adjacency)
+    )
+    post = fit(method, budget, ledger=ledger)
+    statement = post.privacy
+    spent = statement.epsilons[budget.adjacency]
+    assert spent <= budget.epsilon
+    assert name in CHEAP or spent > 0.98 * budget.epsilon
+    assert PLD().epsilon(statement.event, budget.delta, budget.adjacency) == pytest.approx(spent)
+    assert statement.is_private
+    assert statement.unit == "row"
+    assert set(method.assumptions) <= set(statement.assumptions)
+    assert ledger.left.epsilon == pytest.approx(0.5 * budget.epsilon)
+    with pytest.raises(BudgetError):
+        fit(method, budget, ledger=ledger)
+
+
+def test_a_seed_repeats_it_and_takes_the_guarantee_away(case):
+    name, method, budget = case
+    first = seeded(name)
+    assert first == fit(method, budget, seed=1)
+    assert not first.privacy.is_private
+    assert "seeded: not private" in str(first.privacy)
+
+
+def test_without_a_seed_nobody_can_repeat_it(case):
+    _, method, budget = case
+    first, second = (fit(method, budget) for _ in range(2))
+    assert first != second
+
+
+def test_what_it_returns_is_public_and_complete(case, tmp_path):
+    post = seeded(case[0])
+    assert tuple(post.draws) == MODEL.names
+    assert np.isfinite(post.draws["probability"]).all()
+    assert ((post.draws["probability"] >= 0) & (post.draws["probability"] <= 1)).all()
+    tree = post.to_datatree()
+    assert set(tree.children) <= {
+        "posterior", "fit", "sample_stats", "diagnostics", "unconstrained_gaussian",
+    }  # fmt: skip
+    post.save(tmp_path / "p.nc")
+    assert type(post).load(tmp_path / "p.nc") == post
+    assert "probability" in str(post.summary())
+
+
+@any_number
+def test_shapes_do_not_follow_the_number_of_rows(case):
+    name, method, budget = case
+    more = {"y": np.tile(TABLE["y"], 3)}
+    first, second = seeded(name), fit(method, budget, more, seed=1)
+    for group in ("draws", "trace", "sample_stats"):
+        one, other = getattr(first, group), getattr(second, group)
+        assert {n: v.shape for n, v in one.items()} == {n: v.shape for n, v in other.items()}
+
+
+@any_number
+def test_no_rows_are_no_error(case):
+    _, method, budget = case
+    post = fit(method, budget, {"y": np.zeros(0, int)}, seed=1)
+    assert np.isfinite(post.draws["probability"]).all()
+
+
+def test_several_fits_are_the_single_ones(case):
+    """Side by side in one program, each with its own rows and charge."""
+    name, method, budget = case
+    rows = Rows({"y": TABLE["y"]})
+    both = fit_many(MODEL, [rows, rows], [budget, budget], method, seeds=[2, 1])
+    alone = seeded(name)
+    assert both[1].draws["probability"] == pytest.approx(alone.draws["probability"], abs=1e-5)
+    assert both[0] != both[1]
+
+
+def test_rows_do_not_survive_the_fit(case):
+    _, method, budget = case
+    rows = Rows({"y": TABLE["y"]})
+    post = tacit.fit(MODEL, rows, budget=budget, method=method, seed=1)
+    held = weakref.ref(rows)
+    del rows
+    gc.collect()
+    assert held() is None
+    assert isinstance(Found(draws=post.draws, trace=post.trace).draws, dict)
+
+
+def test_progress_is_told_in_steps_alone(case, capsys):
+    _, method, budget = case
+    fit(method, budget, seed=1, progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    steps = tacit.plan(MODEL, SCHEMA, budget=budget, method=method).release.num_steps
+    assert f"{steps}/{steps} steps" in shown.err
