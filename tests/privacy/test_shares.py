@@ -66,7 +66,9 @@ def test_the_bound_falls_as_fast_as_the_distance():
 
 def test_one_share_is_the_mechanism_itself_and_many_points_leave_nothing():
     assert distance(0.1, 1) == 0
-    assert 0 < extra_delta(100.0, 50, numbers=10**6, epsilon=10) < 1e-250
+    assert extra_delta(8.0, 50, numbers=10**6, epsilon=10) < 1e-250
+    assert extra_delta(100.0, 50, numbers=10**6, epsilon=1e4) < 1e-250
+    assert extra_delta(8.0, 50, numbers=10**6, epsilon=1e4) == 1
 
 
 @pytest.mark.parametrize(("std", "count"), [(0, 2), (-1, 2), (1, 0)])

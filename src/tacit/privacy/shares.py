@@ -21,22 +21,28 @@ def distance(std: float, count: int) -> float:
     >>> 0 < distance(1.5, 10) < 1e-5
     True
     """
+    return math.exp(_log_distance(std, count))
+
+
+def _log_distance(std: float, count: int) -> float:
+    """The bound's logarithm, which does not underflow."""
     scale, number = _validate.positive("std", std), _validate.count("count", count)
     if number == 1:
-        return 0.0
+        return -math.inf
     exponent = math.pi**2 * scale**2
     nearby = 2 / -math.expm1(-2 * exponent)
     pointwise = number * nearby + (number + 1) * nearby**2
     reach = scale * math.sqrt(2 * number * (exponent + math.log(2))) + number / 2
-    logarithm = math.log((2 * reach + 3) * pointwise + 1) - exponent
-    # Not quite zero where a float would be, and no more than any two distributions differ by.
-    return min(1.0, max(math.exp(max(logarithm, -700.0)), 1e-300))
+    # No more than any two distributions differ by.
+    return min(0.0, math.log((2 * reach + 3) * pointwise + 1) - exponent)
 
 
 def extra_delta(std: float, count: int, *, numbers: int, epsilon: float) -> float:
     """What is added to delta where ``numbers`` numbers get noise by ``count`` shares of ``std``.
 
-    A mechanism within t of one that is (epsilon, delta)-private is (epsilon, delta + (1 + e^epsilon) t).
+    A mechanism within t of one that is (epsilon, delta)-private is
+    (epsilon, delta + (1 + e^epsilon) t)-private.
     """
-    total = _validate.count("numbers", numbers) * distance(std, count)
-    return total * (1 + math.exp(min(_validate.non_negative("epsilon", epsilon), 700.0)))
+    total = math.log(_validate.count("numbers", numbers)) + _log_distance(std, count)
+    cost = _validate.non_negative("epsilon", epsilon)
+    return math.exp(min(0.0, total + cost + math.log1p(math.exp(-cost))))
