@@ -78,9 +78,9 @@ def measured_mu(scheme, statistic, sites, runs):
 def test_noise_that_is_corrected_later_does_not_protect():
     sites, noise = 16, 2.0
     claimed = np.sqrt(ROUNDS) / noise
-    mu, error = measured_mu(printed(noise), against_printed(sites, noise), sites, runs=12)
+    mu, error = measured_mu(printed(noise), against_printed(sites, noise), sites, runs=10)
     assert mu - 3 * error > claimed
-    mu, error = measured_mu(shared(noise), against_shared(sites, noise), sites, runs=12)
+    mu, error = measured_mu(shared(noise), against_shared(sites, noise), sites, runs=10)
     assert mu - 3 * error < claimed  # which is what the attacker gets at most
 
 

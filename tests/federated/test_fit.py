@@ -83,6 +83,14 @@ def test_every_site_has_its_own_budget_and_ledger(tmp_path):
     assert len(ledgers["south"].charges) == 1
 
 
+def test_a_run_without_privacy_has_no_place_in_a_ledger(tmp_path):
+    book = Ledger(tmp_path / "l.db", total=Budget(3, 1e-4))
+    method = Partitioned(scheme=WithoutPrivacy(), num_rounds=1)
+    with pytest.raises(BudgetError, match="without privacy"):
+        fit_federated(model, SITES, schema=SCHEMA, method=method, ledgers={"north": book})
+    assert book.charges == []
+
+
 def test_a_seed_repeats_a_fit_which_then_is_not_private():
     first, second = (
         fit_federated(model, SITES, schema=SCHEMA, budget=BUDGET, method=METHOD, seed=3)

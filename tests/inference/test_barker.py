@@ -27,8 +27,10 @@ from tacit import (
     fit_without_privacy,
 )
 from tacit.accounting import PLD, events
-from tacit.errors import BudgetError, InvalidArgument
+from tacit.errors import BoundaryError, BudgetError, InvalidArgument
+from tacit.interfaces.fit import fit_many
 from tacit.models.mixture import two_means
+from tacit.models.model import Positive
 
 SIZE, TEMPERED_SIZE = 1000, 100
 X = mixture_rows(SIZE)
@@ -277,6 +279,9 @@ def test_batches_need_replace_and_the_right_number(tmp_path):
     with pytest.raises(InvalidArgument, match="declare the right size"):
         fit(two_means(), ROWS, budget=AMPLE, method=method, ledger=ledger)
     assert ledger.left == AMPLE
+    right = Barker(size=SIZE, tempered_size=100, batch_size=100, num_steps=10)
+    post = fit(two_means(), ROWS, budget=AMPLE, method=right, ledger=ledger)
+    assert "how many units there are" in str(post.privacy)
 
 
 def test_noise_variance_beyond_the_logistic_s_is_refused():
@@ -292,3 +297,58 @@ def test_a_chain_tells_how_well_it_mixed(tmp_path):
     assert "mixes badly" in str(post.summary())
     post.save(tmp_path / "c.nc")
     assert type(post).load(tmp_path / "c.nc") == post
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"num_steps": 1}, "leaves no draw of 1 steps"),
+        ({"num_steps": 10, "noise_variance": 0.01}, "at least 0.05"),
+        ({"num_steps": 10, "noise_variance": 1.7, "correction": "mixture"}, "mixture of normals"),
+        ({"num_steps": 10, "start": {"theta": 0.0, "phi": 1.0}}, "no parameter"),
+        ({"num_steps": 10, "start": {"theta": np.inf}}, "support"),
+    ],
+)
+def test_what_cannot_end_well_is_refused_before_anything_is_charged(settings, words, tmp_path):
+    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
+    with pytest.raises(InvalidArgument, match=words):
+        fit(two_means(), ROWS, budget=Budget(1, 1e-4), method=Barker(**settings), ledger=ledger)
+    assert not ledger.charges
+
+
+def test_chains_of_different_length_are_refused_before_anything_is_charged(tmp_path):
+    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
+    budgets = [Budget(1, 1e-4), Budget(2, 1e-4)]
+    with pytest.raises(BoundaryError, match="side by side"):
+        fit_many(two_means(), [ROWS] * 2, budgets, Barker(ratio_bound=0.05), ledger=ledger)
+    assert not ledger.charges
+
+
+def test_a_ledger_that_keeps_the_number_of_units_private_is_asked_first(tmp_path):
+    """A wrong size is said only where the number of units is public."""
+    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
+    wrong = Barker(batch_size=50, size=SIZE - 1, num_steps=1, burn_in=0.0)
+    with pytest.raises(BudgetError, match="add-remove"):
+        fit(two_means(), ROWS, budget=AMPLE, method=wrong, ledger=ledger)
+
+
+@pytest.mark.parametrize("people", [False, True])
+def test_a_row_that_rules_a_place_out_keeps_the_chain_away(people):
+    """Numbers below an unknown bound: nothing below the largest of them is possible."""
+    x = np.random.default_rng(0).uniform(0, 2, 200)
+    bound = Model(
+        parameters={"bound": Parameter((), Positive())},
+        log_prior=lambda p: -p["bound"],
+        log_likelihood=lambda p, row: jnp.where(
+            row["x"] <= p["bound"], -jnp.log(p["bound"]), -jnp.inf
+        ),
+    )
+    rows = Rows.by_person({"x": x}, np.arange(200) // 2, 2) if people else Rows({"x": x})
+    method = Barker(
+        num_steps=4000, start={"bound": 3.0}, proposal=GaussianWalk(0.02), ratio_bound=20.0
+    )
+    post = fit(bound, rows, budget=Budget(1e6, 1e-3), method=method, seed=0)
+    draws = post.draws["bound"]
+    # Exponential above the largest number: no unit may say more than its bound, so not quite.
+    assert np.mean(draws < x.max()) < 0.01
+    assert abs(draws.mean() - x.max() - 0.01) < 0.005

@@ -148,3 +148,17 @@ def test_a_chain_is_repeatable_charged_and_says_so(tmp_path):
     assert len(first.draws["w"]) == 15
     first.save(tmp_path / "c.nc")
     assert type(first).load(tmp_path / "c.nc").chain
+
+
+def test_sums_over_many_rows_that_agree_do_not_wrap_around():
+    """The chain goes towards the data, however many rows pull at it."""
+    many = Rows({"x": np.full(600_000, 5.0, np.float32)})
+    mean = Model(
+        parameters={"mean": Parameter(())},
+        log_prior=lambda p: -0.5 * (p["mean"] / 10) ** 2,
+        log_likelihood=lambda p, row: -0.5 * (row["x"] - p["mean"]) ** 2,
+    )
+    method = Langevin(size=600_000, sampling_rate=1.0, num_steps=20)
+    post = fit(mean, many, budget=Budget(5, 1e-6), method=method, seed=0)
+    assert (post.trace["theta"] > 0).all()
+    assert abs(post.trace["theta"][-1, 0] - 5) < 0.5

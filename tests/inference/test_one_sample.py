@@ -27,8 +27,12 @@ from tacit import (
     fit_without_privacy,
 )
 from tacit.accounting import PLD
-from tacit.errors import BudgetError, InvalidArgument, UnsupportedEvent
+from tacit.errors import BoundaryError, BudgetError, InvalidArgument, UnsupportedEvent
 from tacit.models.model import Interval, Positive, Whole
+from tacit.privacy.gate import Gate
+from tacit.privacy.noise import Randomness
+from tacit.privacy.one_draw.chain import draw_by_chain
+from tacit.privacy.one_draw.statistic import draw_by_statistic
 
 RNG = np.random.default_rng(0)
 YES = (RNG.random(2000) < 0.7).astype(np.float32)
@@ -312,3 +316,72 @@ def test_people_and_plans_of_a_numpyro_model():
     assert post.privacy.unit == "person"
     assert post.draws["share"][0] == pytest.approx(0.3, abs=0.1)
     assert post.privacy.epsilons["replace"] == pytest.approx(2, rel=1e-3)
+
+
+def rate_of_vectors():
+    """The same model, for a column that holds a vector for each row."""
+    alone = rate()
+    return Model(
+        parameters=alone.parameters,
+        log_prior=alone.log_prior,
+        log_likelihood=lambda p, row: alone.log_likelihood(p, row).sum(),
+    )
+
+
+def test_a_row_with_a_vector_where_one_number_is_read_is_refused_and_not_charged(tmp_path):
+    """Else every row would count once for each row there is."""
+    ledger = Ledger(tmp_path / "book.db", total=Budget(1, 0), unit="row")
+    with pytest.raises(InvalidArgument, match="one number for each row"):
+        fit(
+            rate_of_vectors(),
+            Rows({"y": YES[:, None]}),
+            budget=Budget(1, 0),
+            method=CONJUGATE,
+            ledger=ledger,
+        )
+    assert not ledger.charges
+    plan = CONJUGATE.calibrated(rate(), Budget(1, 0))
+    for column in ({"y": YES[:, None]}, {"x": YES}):
+        with pytest.raises(InvalidArgument, match="The sampler reads"):
+            draw_by_statistic(Gate(Rows(column), plan, Randomness(0)))
+
+
+def test_features_of_another_length_are_refused_before_anything_is_charged(tmp_path):
+    ledger = Ledger(tmp_path / "book.db", total=Budget(1, 1e-5), unit="row")
+    wide = logistic()
+    short = Model(
+        parameters=wide.parameters,
+        log_prior=wide.log_prior,
+        log_likelihood=lambda p, row: wide.log_likelihood(p, {**row, "x": row["x"][:2]}),
+    )
+    with pytest.raises(InvalidArgument, match="a vector of 2 for each row"):
+        fit(
+            short,
+            Rows({"x": np.c_[X, X], "y": SIDE}),
+            budget=Budget(1, 1e-5),
+            method=REJECTION,
+            ledger=ledger,
+        )
+    assert not ledger.charges
+
+
+def test_a_prior_that_tells_where_the_chain_is_is_refused(tmp_path):
+    """A chain's path follows rows; only its end is charged for."""
+    seen, plain = {"times": 0}, logistic()
+
+    def telling(p):
+        jax.debug.callback(lambda _: seen.update(times=seen["times"] + 1), p["w"])
+        return plain.log_prior(p)
+
+    model = Model(
+        parameters=plain.parameters, log_prior=telling, log_likelihood=plain.log_likelihood
+    )
+    ledger = Ledger(tmp_path / "book.db", total=Budget(1, 1e-5), unit="row")
+    with pytest.raises(BoundaryError, match="debug_callback"):
+        fit(model, CASES["chain"][2], budget=Budget(1, 1e-5), method=CHAIN, ledger=ledger)
+    assert not ledger.charges
+    plan = CHAIN.calibrated(plain, Budget(1, 1e-5))
+    seen["times"] = 0
+    with pytest.raises(BoundaryError, match="debug_callback"):
+        draw_by_chain(Gate(CASES["chain"][2], plan), model.prior_density, plain.unit_density, None)
+    assert seen["times"] == 0

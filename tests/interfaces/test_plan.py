@@ -213,3 +213,9 @@ def test_a_plain_model_takes_a_schema_too():
     )
     post = tacit.fit_without_privacy(plain, TABLE, schema=SCHEMA)
     assert post.mean()["m"] == pytest.approx(0, abs=0.1)
+
+
+def test_the_trial_of_a_chain_that_keeps_few_draws_takes_no_notice_of_that():
+    method = tacit.Langevin(size=4000, burn_in=0.99)
+    plan = tacit.plan(model, SCHEMA, budget=BUDGET, method=method)
+    assert plan.seconds(10**4) > 0

@@ -426,9 +426,16 @@ def test_the_program_that_runs_is_the_one_that_was_walked():
     def tells_the_width(state, _, release):
         return state, (release.noisy_sum(value, ()), jnp.zeros(len(release._batch.present)))
 
-    for step in (leaks_when_wide, tells_the_width):
-        with pytest.raises(BoundaryError):
-            released(rows(BASE), plan(num_steps=2), step=step)
+    def counts_the_width(state, _, release):
+        return state, release.noisy_sum(value, ()) + float(len(release._batch.present))
+
+    def holds_the_width(state, _, release):
+        return state, release.noisy_sum(value, ()) + np.float32([len(release._batch.present)] * 3)
+
+    for step in (leaks_when_wide, tells_the_width, counts_the_width, holds_the_width):
+        for rate in (0.2, 1.0):  # a batch, or everybody
+            with pytest.raises(BoundaryError):
+                released(rows(BASE), plan(num_steps=2, sampling_rate=rate), step=step)
 
 
 def test_shared_randomness_gives_different_noise():

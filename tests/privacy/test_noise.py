@@ -113,6 +113,16 @@ def test_batches_of_fixed_size_are_uniform_over_sets():
     assert sum(counts) == 40_000
     assert stats.chisquare(counts).pvalue > 1e-4
     assert fixed_batches(Randomness(3), 4, 4, 2).indices.tolist() == [[0, 1, 2, 3]] * 2
+    # Nearly everybody, and still at once: to wait for the last one would take hours.
+    nearly = fixed_batches(Randomness(3), 1_000_000, 999_999, 2).indices
+    assert (np.diff(nearly) > 0).all()
+
+
+def test_large_batches_of_fixed_size_are_equally_likely():
+    drawn = fixed_batches(Randomness(4), 6, 4, 40_000).indices
+    sets, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(sets) == 15
+    assert stats.chisquare(counts).pvalue > 1e-4
 
 
 def test_whole_numbers_do_not_favour_any():

@@ -19,6 +19,7 @@ from tacit.inference.variational import Variational
 from tacit.interfaces.fit import fit, fit_without_privacy
 from tacit.models.model import Model, Parameter
 from tacit.privacy.rows import Rows
+from tacit.results import diagnostics
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
 
@@ -434,3 +435,11 @@ def test_plots_that_cannot_be_made(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(TacitError, match=r"tacit\[plots\]"):
         post.plot_trace()
+
+
+def test_a_chain_that_never_moved_is_told_from_one_that_mixes_badly():
+    still = {"a": np.ones(100)}
+    said = diagnostics.warning(diagnostics.effective_sizes(still), diagnostics.r_hats(still))
+    assert said is not None
+    assert "never moved" in said
+    assert "inf" not in said

@@ -45,7 +45,7 @@ _ANSWERS = sa.Table(
 class Terms:
     """What a run may do at a site: so many answers, which together are ``event``.
 
-    Without an event (a run without privacy) nothing is charged.
+    A run without privacy has neither event nor budget, and no ledger takes it.
     """
 
     run: str
@@ -141,15 +141,16 @@ class LedgerJournal:
 
         Keys of noise that has been answered with are forgotten: nothing needs them any more.
         """
-        line = None
-        if terms.event is not None and terms.budget is not None:
-            line = self.ledger.line(terms.event, terms.budget, terms.label)
+        if terms.event is None or terms.budget is None:
+            raise BudgetError(
+                "A run without privacy has no place in a ledger; leave the ledger out."
+            )
+        line = self.ledger.line(terms.event, terms.budget, terms.label)
         said = f"{terms.event!r} within {terms.budget}"
         with self.ledger.transaction() as connection:
             run = connection.execute(sa.select(_RUNS).where(_RUNS.c.run == terms.run)).first()
             if run is None:
-                if line is not None:
-                    self.ledger.book(connection, line)
+                self.ledger.book(connection, line)
                 values = {"run": terms.run, "answers": terms.answers, "terms": said}
                 connection.execute(sa.insert(_RUNS).values(**values))
             elif (run.answers, run.terms) != (terms.answers, said):

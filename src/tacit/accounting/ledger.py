@@ -176,13 +176,17 @@ class Ledger:
         self._admit(connection, budget, line["divergence"])
         connection.execute(sa.insert(_CHARGES).values(**line))
 
-    def line(self, event: DpEvent, budget: Budget, label: str) -> dict[str, Any]:
-        """What a run is booked as; refused if its budget does not cover it."""
+    def refuse_adjacency(self, budget: Budget) -> None:
+        """Raises if a run's budget protects against another change than this ledger does."""
         if budget.adjacency != self.total.adjacency:
             raise BudgetError(
                 f"This ledger counts under {self.total.adjacency}, the run under "
                 f"{budget.adjacency}; calibrate the run for the ledger's adjacency."
             )
+
+    def line(self, event: DpEvent, budget: Budget, label: str) -> dict[str, Any]:
+        """What a run is booked as; refused if its budget does not cover it."""
+        self.refuse_adjacency(budget)
         spent = PLD().epsilon(event, budget.delta, budget.adjacency)
         if not (spent <= budget.epsilon):
             raise BudgetError(f"The run would cost more than the {budget} it declares.")

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -164,8 +163,8 @@ def optimised(
     family = gaussian_of(target)
     precision, weighted = (jnp.asarray(each, jnp.float32) for each in family.split(cavity))
     model = Tilted(target.model, precision, weighted)
-    guide = _guide(isinstance(family, DiagonalGaussian))
-    method = replace(method, guide=Started(guide, params_of(family, start)), start=None)
+    guide = Started(guide_of(family), params_of(family, start))
+    method = replace(method, guide=guide, start=None)
     fit = fit_guides(method, model, [gate], [jax.random.key(key)])[0]
     return natural_of(family, fit.params)
 
@@ -180,6 +179,6 @@ def gaussian_of(target: Target) -> Gaussian:
     return family
 
 
-@lru_cache(maxsize=2)
-def _guide(diagonal: bool) -> Guide:
-    return MeanField() if diagonal else FullRank()
+def guide_of(family: Gaussian) -> Guide:
+    """The guide whose distributions are a family's."""
+    return MeanField() if isinstance(family, DiagonalGaussian) else FullRank()

@@ -4,7 +4,7 @@ Every release is the gate's: clipped contributions of single units, summed, with
 a site follows from released values, so that it is protected whoever sees it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +14,7 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
-from tacit.federated.local import gaussian_of, optimised
+from tacit.federated.local import gaussian_of, guide_of, optimised
 from tacit.federated.natural import DiagonalGaussian, FullGaussian, Vector
 from tacit.federated.scheme import (
     ALONE,
@@ -60,8 +60,8 @@ class Optimised(_Alone):
 
     def prepare(self, setting: Setting) -> Prepared:
         """Noise for the steps of all answers. Theorem F1."""
-        method, steps = self.variational, self.variational.num_steps
-        gaussian_of(setting.target)
+        method = suited(self.variational, setting.target)
+        steps = method.num_steps
         rate, steps = method.sampling_rate, steps * setting.answers
         noise, event = self.noise_multiplier or 0.0, None
         if setting.budget is not None and self.noise_multiplier is None:
@@ -206,8 +206,8 @@ class Hybrid(_Alone):
 
     def prepare(self, setting: Setting) -> Prepared:
         """Noise for both kinds of release in all answers. Theorem F3."""
-        target, method, answers = setting.target, self.variational, setting.answers
-        gaussian_of(target)
+        target, answers = setting.target, setting.answers
+        method = suited(self.variational, target)
         one, other, event = 0.0, 0.0, None
         if setting.budget is not None:
             budget, share = setting.budget, self.statistics_share
@@ -247,6 +247,11 @@ class _Hybrid:
         if not self.statistics.target.family.proper(start):
             start = posterior
         return self.optimising.fitted(rows, cavity, start, source) - posterior
+
+
+def suited(method: Variational, target: Target) -> Variational:
+    """The same settings, with the guide of the posterior's family."""
+    return replace(method, guide=guide_of(gaussian_of(target)), start=None)
 
 
 def _conjugate(target: Target) -> Conjugate:

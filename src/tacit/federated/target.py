@@ -203,6 +203,11 @@ class Approximate:
 
     def likelihood(self, eta: jax.Array, rows: Rows, present: jax.Array, constants: Any) -> Any:
         """The Gaussian that stands for the likelihood of these rows where q is."""
+        if self.model.whole_units:
+            raise InvalidArgument(
+                "This model has effects of single people, whose rows belong together; use "
+                "Optimised(), which takes people one at a time."
+            )
         of_model, normal = constants
         mean, draws = _draws(self.family, eta, normal.astype(eta.dtype))
 

@@ -229,23 +229,43 @@ class Barker:
         bound = tests.clip / (self.tempering if self.batch_size is None else 1.0)
         if self.lipschitz is not None:
             return chosen.scaled(bound / self.lipschitz)
-        # A row's gradient is about sqrt(dimension) long, and so is a normal step of size one; half
-        # of what would meet the bound then, so that clipping does not shrink the posterior.
-        length = 1 if isinstance(chosen, GaussianWalk) else model.dimension**0.5
-        return chosen.scaled(min(bound / model.dimension / 2, model.dimension**-0.5) * length)
+        # A row's gradient is about sqrt(dimension) long. Four standard deviations of its ratio are
+        # not to be clipped: with two the posterior is off by a tenth.
+        scale = min(bound / 4, 1.0) / math.sqrt(model.dimension)
+        ball = isinstance(chosen, BoundedWalk)
+        return chosen.scaled(scale * math.sqrt(model.dimension + 2) if ball else scale)
 
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         refuse_captured(*model.searched)
         if isinstance(self.start, Variational):
+            if model.discrete:
+                raise InvalidArgument(
+                    "A variational start follows gradients, and the model has discrete parameters; "
+                    "start at values of some parameters instead."
+                )
             first, gate = gate.stages()
             self.start.check(model, first)
             if not isinstance(self.start.guide, MeanField | FullRank | LowRank):
                 raise InvalidArgument("A start needs a Gaussian guide, such as MeanField().")
+        else:
+            model.start(self.start or {})
+        self._refuse_what_cannot_end(gate.plan.num_steps)
         walk = self.walk(model, gate.plan)
         start = _state(model, jnp.zeros(model.dimension), walk)
         given = jnp.zeros(draws_needed(model.dimension)), np.float32(0)
         check(_step(self, walk.scaled(1.0), model), start, given, gate)
+
+    def _refuse_what_cannot_end(self, steps: int) -> None:
+        """Raises where there is no correction for the noise, or no draw would be kept."""
+        self._corrections([0], 0, 1)
+        if not range(steps)[self._kept(steps)]:
+            raise InvalidArgument(
+                f"burn_in leaves no draw of {steps} steps; lower it, or take more steps."
+            )
+
+    def _kept(self, steps: int) -> slice:
+        return slice(math.ceil(self.burn_in * steps), None, self.thin)
 
     def run(
         self,
@@ -306,7 +326,7 @@ class Barker:
         return drawn.astype(np.float32)
 
     def _found(self, model: AnyModel, steps: int, chain: Any, accepted: Any) -> Found:
-        kept = slice(math.ceil(self.burn_in * steps), None, self.thin)
+        kept = self._kept(steps)
         return Found(
             draws=parameters(model, jnp.asarray(chain[kept])),
             trace={"theta": chain, "accepted": accepted},

@@ -19,7 +19,7 @@ from tacit.errors import InvalidArgument
 from tacit.inference.samplers import Floats, ends_of, prior_at
 from tacit.models.model import AnyModel
 from tacit.privacy.gate import Gate
-from tacit.privacy.one_draw.claims import Claim, check_rows_per_unit
+from tacit.privacy.one_draw.claims import Claim, check_column, check_rows_per_unit
 from tacit.privacy.one_draw.reject import LogisticDraws, draw_by_rejection
 from tacit.privacy.one_draw.statistic import StatisticDraws, draw_by_statistic
 from tacit.privacy.plans import ReleasePlan
@@ -110,6 +110,7 @@ class ConjugateSampler:
     def check(self, model: AnyModel, gate: Gate) -> None:  # noqa: ARG002 (by protocol)
         """Raises what `draw` would raise."""
         check_rows_per_unit(gate, self.rows_per_unit)
+        check_column(gate, self.column, ())
 
     def draw(self, model: AnyModel, gate: Gate) -> Floats:  # noqa: ARG002
         """Points of the parameter's range."""
@@ -185,9 +186,11 @@ class LogisticRejection:
                 f"a normal prior of precision {self.precision:g}; use another sampler."
             )
 
-    def check(self, model: AnyModel, gate: Gate) -> None:  # noqa: ARG002 (by protocol)
+    def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `draw` would raise."""
         check_rows_per_unit(gate, self.rows_per_unit)
+        check_column(gate, self.features, (model.dimension,))
+        check_column(gate, self.outcome, ())
 
     def draw(self, model: AnyModel, gate: Gate) -> Floats:  # noqa: ARG002
         """Coefficients."""

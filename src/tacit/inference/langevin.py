@@ -51,7 +51,8 @@ class LangevinChain(ABC):
 
     ``size`` is a declared, public number of units, and never counted. With ``tempered_size``
     the posterior is that of so many units: the log-likelihood of all is multiplied by
-    ``tempered_size / size``.
+    ``tempered_size / size``. ``batch_bound`` bounds the units in a batch, beyond which sums
+    could wrap around; by default it has ample room for the declared size.
     """
 
     sampling_rate: float = 0.05
@@ -62,7 +63,7 @@ class LangevinChain(ABC):
     tempered_size: float | None = None
     burn_in: float = 0.5
     thin: int = 1
-    batch_bound: int = 2**17
+    batch_bound: int | None = None
 
     by_gradients: ClassVar[bool] = True
     assumptions: ClassVar[tuple[str, ...]] = ()
@@ -108,8 +109,15 @@ class LangevinChain(ABC):
             clip=self._clip(model),
             noise_multiplier=merged,
             dimension=model.dimension,
-            batch_bound=self.batch_bound,
+            batch_bound=self._batch_bound,
         )
+
+    @property
+    def _batch_bound(self) -> int:
+        """As declared, or several times what a declared size, which may be a guess, amounts to."""
+        if self.batch_bound is not None:
+            return self.batch_bound
+        return max(2**17, math.ceil(4 * (self.size or 0) * self.sampling_rate))
 
     def _clip(self, model: AnyModel) -> float:
         return model.dimension**0.5 if self.clip is None else self.clip

@@ -25,7 +25,7 @@ from tacit.privacy.one_draw.claims import (
     LipschitzLikelihood,
     LogConcave,
 )
-from tacit.privacy.one_draw.density import check_density
+from tacit.privacy.one_draw.density import check_density, check_prior
 from tacit.privacy.one_draw.grid import GridDraws, draw_from_grid
 from tacit.privacy.plans import ReleasePlan
 
@@ -171,6 +171,7 @@ class ChainSampler:
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `draw` would raise; or if the prior is plainly less concave than claimed."""
         check_density(gate, model.unit_density, model.dimension, model.constants)
+        check_prior(model.prior_density, model.dimension, model.constants)
         claim = gate.plan.claim
         if isinstance(claim, LogConcave) and not (_concavity(model) >= claim.concavity * 0.999):
             raise InvalidArgument(

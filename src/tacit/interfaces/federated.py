@@ -172,7 +172,7 @@ def _statement(site: Site, method: Partitioned, unit: str, *, seeded: bool) -> P
             "every setting of the method",
             "which sites take part",
         ),
-        assumptions=(ASSUMED, *method.scheme.trust),
+        assumptions=(*ASSUMED, *method.scheme.trust),
         seeded=seeded,
         budget_left=None if ledger is None else ledger.left,
     )

@@ -22,14 +22,15 @@ from tacit.inference.variational import Variational
 from tacit.interfaces.plan import Plan, as_model, planned, refuse_early, rows_of
 from tacit.interfaces.plan import plan as make_plan
 from tacit.models.model import AnyModel
-from tacit.privacy.gate import Gate
+from tacit.privacy.gate import Gate, refuse_unlike
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
 
 ASSUMED = (
-    "no number in the model, its constants, the schema or the settings was computed from these data"
+    "no number in the model, its constants, the schema or the settings was computed from these data",
+    "what a row contributes does not depend, beyond its last bits, on the rows beside it in memory",
 )
 
 
@@ -142,22 +143,31 @@ def _fit(
             _validate.count("seed", seed, least=0)
     sources = [Randomness(seed) for seed in seeds]
     gates = [Gate(r, p.release, s) for r, p, s in zip(rows, plans, sources, strict=True)]
-    for gate in gates:
+    refuse_unlike(gates)
+    if ledger is not None:
+        _refuse_ledger(ledger, plans, rows)
+    for gate in gates:  # how many units there are is public only if the ledger takes it to be
         gate.refuse_misfit()
     if ledger is not None:
-        if not isinstance(ledger, Ledger):
-            raise InvalidArgument("ledger must be a tacit.Ledger(path, total=...).")
-        for each in rows:
-            if each.unit != ledger.unit:
-                raise BudgetError(
-                    f"The ledger protects a {ledger.unit}; these rows are grouped by {each.unit}."
-                )
         ledger.charge_all(
             [(p.release.event, p.budget) for p in plans], label=type(plans[0].method).__name__
         )
     statements = [_statement(p, gate, ledger) for p, gate in zip(plans, gates, strict=True)]
     first = plans[0]
     return _run(first.model, first.schema, first.method, gates, sources, statements, progress)
+
+
+def _refuse_ledger(ledger: Ledger, plans: Sequence[Plan], rows: Sequence[Rows]) -> None:
+    """Raises if the ledger protects something else than these runs do."""
+    if not isinstance(ledger, Ledger):
+        raise InvalidArgument("ledger must be a tacit.Ledger(path, total=...).")
+    for each in rows:
+        if each.unit != ledger.unit:
+            raise BudgetError(
+                f"The ledger protects a {ledger.unit}; these rows are grouped by {each.unit}."
+            )
+    for plan in plans:
+        ledger.refuse_adjacency(plan.budget)
 
 
 def _run(
@@ -200,13 +210,15 @@ def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatemen
     public = ["the model and its prior", "column names and shapes", "every setting of the method"]
     if plan.schema is not None:
         public.append("bounds and levels of the schema")
+    if gate.public_count:
+        public.append(f"how many units there are, a unit being a {gate.unit}")
     return PrivacyStatement(
         event=plan.release.event,
         delta=plan.budget.delta,
         adjacency=plan.budget.adjacency,
         unit=gate.unit,
         public=tuple(public),
-        assumptions=(ASSUMED, *plan.method.assumptions),
+        assumptions=(*ASSUMED, *plan.method.assumptions),
         seeded=gate.seeded,
         budget_left=None if ledger is None else ledger.left,
     )

@@ -86,7 +86,8 @@ class Plan:
         return max(small - slope * _BATCHES[0], 0.0), slope
 
     def _time_a_step(self, batch: int) -> float:
-        method = replace(self.method, num_steps=_TIMED_STEPS)  # type: ignore[type-var]
+        kept = {"burn_in": 0.0} if hasattr(self.method, "burn_in") else {}
+        method = replace(self.method, num_steps=_TIMED_STEPS, **kept)  # type: ignore[type-var]
         release, units = self.release.trial(_TIMED_STEPS, batch)  # type: ignore[attr-defined]
         rows = blank_rows(self.model, self.schema, units) if self.schema else self.blank
         taken = []

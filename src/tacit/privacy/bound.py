@@ -9,6 +9,9 @@ import jax.numpy as jnp
 
 from tacit.errors import InvalidArgument
 
+# Left for what one unit more does to the last bits of others (PROOFS.md, Lemma 1).
+_MARGIN = 2.0**-13
+
 
 @dataclass(frozen=True)
 class Lattice:
@@ -88,7 +91,7 @@ class RatioLattice:
     @property
     def most(self) -> int:
         """What a unit's integer is clamped to; the rest to the clip pays for rounding."""
-        return self.points - (8 if self.batch_size is None else self.points >> 12)
+        return self.points - 8 - (self.points >> (13 if self.batch_size is None else 11))
 
 
 def on_lattice(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
@@ -110,7 +113,7 @@ def on_lattice_by_sum(vector: jax.Array, clip: jax.Array, points: int) -> jax.Ar
 
 def _shortened(unit: jax.Array, norm: jax.Array, points: int) -> jax.Array:
     finite = norm < jnp.inf  # false for NaN, too
-    short = points * (1 - (unit.size + 8) * 2.0**-24)
+    short = points * (1 - _MARGIN - (unit.size + 8) * 2.0**-24)
     scale = short / jnp.maximum(norm, 1.0)
     scaled = jnp.where(finite, unit, 0.0) * jnp.where(finite, scale, 0.0)
     return jnp.clip(scaled.astype(jnp.int32), -points, points)
@@ -135,11 +138,12 @@ def add_up(
 
 
 def ratio_on_lattice(ratios: jax.Array, clip: jax.Array, lattice: RatioLattice) -> jax.Array:
-    """The units' log-likelihood ratios as whole numbers, clamped; not finite becomes zero.
+    """The units' log-likelihood ratios as whole numbers, clamped; NaN becomes zero.
 
+    An infinite one, of a unit that rules out where the chain is or would go, is clamped, too.
     [test-unit]
     """
-    scaled = jnp.where(jnp.isfinite(ratios), ratios, 0.0) * (lattice.points / clip)
+    scaled = jnp.where(jnp.isnan(ratios), 0.0, ratios) * (lattice.points / clip)
     near = jnp.clip(scaled, -2.0 * lattice.points, 2.0 * lattice.points)  # fits an integer
     return jnp.clip(jnp.rint(near).astype(jnp.int32), -lattice.most, lattice.most)
 

@@ -176,11 +176,12 @@ def _equations(jaxpr: Jaxpr) -> Iterator[Any]:
 
 def captured(first: ClosedJaxpr, second: ClosedJaxpr) -> bool:
     """Whether two traces of one function share constants: arrays it did not make itself."""
-    known = {_identity(value) for value in _constants(first)}
-    return any(_identity(value) in known for value in _constants(second))
+    known = {_identity(value) for value in constants(first)}
+    return any(_identity(value) in known for value in constants(second))
 
 
-def _constants(traced: ClosedJaxpr) -> Iterator[Any]:
+def constants(traced: ClosedJaxpr) -> Iterator[Any]:
+    """The arrays in a trace, at any depth."""
     yield from traced.consts
     for equation in _equations(traced.jaxpr):
         for value in jax.tree.leaves(

@@ -7,6 +7,7 @@ whose noise may be used only there. Then the same step is compiled and run over 
 steps, with sampling and noise drawn on the host.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,10 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, Literal
 
 from tacit.errors import BoundaryError
-from tacit.privacy.check import captured, check_trace, refuse_captured
+from tacit.privacy.check import captured, check_trace, constants, refuse_captured
 from tacit.privacy.fetch import scan, side_by_side, stack, take, widen
 from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import Stages
@@ -26,6 +27,8 @@ from tacit.privacy.rows import Rows
 
 # Places in the batches of one block: what a block may take of memory.
 _MOST_SLOTS = 2**24
+# Where in memory a function of a trace is.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 Step = Callable[[Any, Any, Release], tuple[Any, Any]]
 
 
@@ -51,9 +54,17 @@ class Gate:
 
     def refuse_misfit(self) -> None:
         """Raises, before anything is charged, if a plan needs another public number of units."""
-        for plan in self.plan.plans if isinstance(self.plan, Stages) else (self.plan,):
-            if hasattr(plan, "refuse_misfit"):
-                plan.refuse_misfit(self._rows.count)
+        for plan in self._counting():
+            plan.refuse_misfit(self._rows.count)
+
+    @property
+    def public_count(self) -> bool:
+        """Whether a plan takes the number of units as public."""
+        return bool(self._counting())
+
+    def _counting(self) -> list[Any]:
+        plans = self.plan.plans if isinstance(self.plan, Stages) else (self.plan,)
+        return [plan for plan in plans if hasattr(plan, "refuse_misfit")]
 
     def stages(self) -> list["Gate"]:
         """A gate for each plan of several, each with randomness of its own."""
@@ -158,7 +169,7 @@ def _expected(step: Step, lattice: Any, tree: Any, leaves: tuple[Any, ...]) -> t
 
     So once is enough for arguments of the same shapes; what is compiled is walked again.
     """
-    return _shapes(_traced(step, lattice, *jax.tree.unflatten(tree, leaves))[0])
+    return _form(_traced(step, lattice, *jax.tree.unflatten(tree, leaves))[0])
 
 
 def _kind(leaf: Any) -> jax.ShapeDtypeStruct:
@@ -202,16 +213,36 @@ def _checked(
     return traced, out
 
 
-def _shapes(traced: ClosedJaxpr) -> tuple[Any, ...]:
-    return tuple((aval.shape, str(aval.dtype)) for aval in traced.out_avals)
+def _form(traced: ClosedJaxpr) -> tuple[Any, ...]:
+    """What a step does but for the width of its batch, which only a release may notice.
+
+    A step could count its batch's places while it is traced; they would be numbers in the trace.
+    """
+    jaxpr = traced.jaxpr
+    number = {var: i for i, var in enumerate([*jaxpr.constvars, *jaxpr.invars])}
+    done = []
+    for equation in jaxpr.eqns:
+        given = [str(a) if isinstance(a, Literal) else number[a] for a in equation.invars]
+        number.update({var: len(number) + i for i, var in enumerate(equation.outvars)})
+        kinds = [str(var.aval) for var in equation.outvars]
+        done.append((equation.primitive.name, given, kinds, equation.params))
+    made = tuple(np.asarray(each).tobytes() for each in constants(traced))
+    returned = tuple((aval.shape, str(aval.dtype)) for aval in traced.out_avals)
+    return _ADDRESS.sub("", str(done)), made, returned
+
+
+def refuse_unlike(gates: Sequence[Gate]) -> None:
+    """Raises unless the plans are alike enough to run side by side; draws run one by one."""
+    first, *others = [getattr(gate.plan, "shape", None) for gate in gates]
+    if any(shape != first for shape in others):
+        raise BoundaryError("Gates run side by side must agree in steps and lattice.")
 
 
 def _admit(gates: Sequence[Gate]) -> None:
+    refuse_unlike(gates)
     for gate in gates:
         if gate._used:  # noqa: SLF001
             raise BoundaryError("This gate has been used; what it was charged for is spent.")
-        if len(gates) > 1 and gate.plan.shape != gates[0].plan.shape:
-            raise BoundaryError("Gates run side by side must agree in steps and lattice.")
         gate._used = True  # noqa: SLF001
 
 
@@ -228,8 +259,8 @@ def _compiled(
         (rows, row_present), present = batch
         batch = Batch(rows, row_present, present, noise, clip, grid)
         traced, out = _traced(step, lattice, state, given, batch)
-        if _shapes(traced) != expected:
-            raise BoundaryError("What the step returns has a shape that depends on the batch.")
+        if _form(traced) != expected:
+            raise BoundaryError("What the step does or returns depends on the width of the batch.")
         leaves = jax.core.eval_jaxpr(
             traced.jaxpr, traced.consts, *jax.tree.leaves((state, given, batch))
         )

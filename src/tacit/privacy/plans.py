@@ -341,6 +341,11 @@ class Stages:
         """All steps."""
         return sum(plan.num_steps for plan in self.plans)
 
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What gates that run side by side must agree in."""
+        return tuple(plan.shape for plan in self.plans)
+
     def explain(self, unit: str, many: str) -> list[str]:
         """Lines for people."""
         parts: Sequence[list[str]] = [plan.explain(unit, many) for plan in self.plans]

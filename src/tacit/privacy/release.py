@@ -74,7 +74,7 @@ class Release:
             Event: `BarkerTests.event` or `SampledBarkerTests.event`. Public inputs: the
             arguments and the shift, which the check proves to be free of rows.
         """
-        return self._tested(_over_rows(per_row), arguments, shift)
+        return self._tested(_over_rows(per_row, _decisive), arguments, shift)
 
     def noisy_unit_test(self, per_unit: PerUnit, arguments: Any, shift: jax.Array) -> jax.Array:
         """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once."""
@@ -95,7 +95,7 @@ class Release:
         batch, lattice = self._batch, self._lattice
         if not isinstance(lattice, kind):
             raise BoundaryError("The step asks for another kind of release than was planned.")
-        unit = jax.tree.map(lambda leaf: leaf[0], (batch.rows, batch.row_present))
+        unit = jax.tree.map(_first, (batch.rows, batch.row_present))
         traced, shape = jax.make_jaxpr(per_unit, return_shape=True)(arguments, *unit)
         if shape.shape != lattice.unit_shape:
             raise BoundaryError(
@@ -119,14 +119,32 @@ class Release:
         return released
 
 
-def _over_rows(per_row: PerRow) -> Callable[..., jax.Array]:
+def _first(leaf: Any) -> jax.ShapeDtypeStruct:
+    """The kind of one unit of many."""
+    return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)  # type: ignore[no-untyped-call]
+
+
+def _finite(vector: jax.Array) -> jax.Array:
+    """A row whose contribution is not finite contributes nothing."""
+    vector = vector.astype(jnp.float32)
+    return jnp.where(jnp.isfinite(vector).all(), vector, 0.0)
+
+
+def _decisive(ratio: jax.Array) -> jax.Array:
+    """A row that rules a place out is against it, as far as it may be; NaN is nothing."""
+    return jnp.nan_to_num(ratio.astype(jnp.float32), nan=0.0, posinf=1e30, neginf=-1e30)
+
+
+def _over_rows(
+    per_row: PerRow, clean: Callable[[jax.Array], jax.Array] = _finite
+) -> Callable[..., jax.Array]:
     """What a unit contributes, if its rows contribute each by itself."""
     refuse_captured(per_row)
 
     def per_unit(arguments: Any, rows: Any, row_present: jax.Array | None) -> jax.Array:
         if row_present is None:  # zeroed on the lattice if not finite
             return per_row(arguments, rows).astype(jnp.float32)
-        values = jax.vmap(lambda row: _finite(per_row(arguments, row)))(rows)
+        values = jax.vmap(lambda row: clean(per_row(arguments, row)))(rows)
         kept = row_present.reshape(-1, *[1] * (values.ndim - 1))
         return jnp.where(kept, values, 0).sum(axis=0)
 
@@ -144,12 +162,6 @@ def _over_units(per_unit: PerUnit) -> Callable[..., jax.Array]:
         return per_unit(arguments, rows, row_present).astype(jnp.float32)
 
     return of_unit
-
-
-def _finite(vector: jax.Array) -> jax.Array:
-    """A row whose contribution is not finite contributes nothing."""
-    vector = vector.astype(jnp.float32)
-    return jnp.where(jnp.isfinite(vector).all(), vector, 0.0)
 
 
 # A primitive, so that the check can find it; without a rule for grad, and with one for vmap

@@ -35,16 +35,16 @@ def _each(measure: object, draws: NDArray[np.floating]) -> NDArray[np.floating]:
 
 def warning(sizes: Arrays, ratios: Arrays) -> str | None:
     """A sentence if some number of the posterior cannot be trusted."""
-    least = min(_low(value) for value in sizes.values())
-    most = max(-_low(-value) for value in ratios.values())
-    if least >= _LEAST_SIZE and most <= _MOST_R_HAT:
-        return None
-    return (
-        f"The chain mixes badly: its draws are worth {least:.0f} independent ones at worst, and "
-        f"R-hat reaches {most:.2f}, where 1 is best. Take more steps, larger ones, or a better start."
-    )
-
-
-def _low(values: NDArray[np.floating]) -> float:
-    """The lowest; what never moved counts as worst."""
-    return float(np.min(np.nan_to_num(values, nan=-np.inf))) if values.size else np.inf
+    size, ratio = (np.concatenate([np.ravel(v) for v in by.values()]) for by in (sizes, ratios))
+    moved = np.isfinite(size) & np.isfinite(ratio)
+    said = []
+    if not moved.all():
+        said.append("Some numbers never moved, or there are too few draws to tell how they mix.")
+    least, most = size[moved].min(initial=np.inf), ratio[moved].max(initial=0)
+    if least < _LEAST_SIZE or most > _MOST_R_HAT:
+        said.append(
+            f"The chain mixes badly: its draws are worth {least:.0f} independent ones at worst, and "
+            f"R-hat reaches {most:.2f}, where 1 is best."
+        )
+    advice = "Take more steps, larger ones, or a better start."
+    return " ".join([*said, advice]) if said else None

@@ -63,13 +63,14 @@ def trace(posterior: "Posterior", path: PathLike | None = None) -> Any:
     if not posterior.trace:
         raise TacitError("This posterior was not fitted step by step: there is no trace to draw.")
     with _saved(path) as keep:
-        size = (7.2, 1.0 + 1.9 * len(posterior.trace))
+        shown = {name: value for name, value in posterior.trace.items() if name != "accepted"}
+        size = (7.2, 1.0 + 1.9 * len(shown))
         figure, axes = _pyplot().subplots(
-            len(posterior.trace), figsize=size, sharex=True, squeeze=False, layout="constrained"
+            len(shown), figsize=size, sharex=True, squeeze=False, layout="constrained"
         )
         notes = [
             _lines(one, name, value)
-            for one, (name, value) in zip(axes[:, 0], posterior.trace.items(), strict=True)
+            for one, (name, value) in zip(axes[:, 0], shown.items(), strict=True)
         ]
         for one in axes[:, 0]:
             _mark_settled(one, posterior.settled_from, len(next(iter(posterior.trace.values()))))

@@ -82,7 +82,7 @@ def draw_by_chain(gate: Gate, prior: Prior, density: Density, constants: Any) ->
         Event: `ChainDraws.event`, *if* the ends have the posterior's distribution, which is
         assumed. A unit's log-likelihood is clamped to what `BoundedLikelihood` or
         `LipschitzLikelihood` say; that it is as `LogConcave` says is assumed too. Public
-        inputs: the plan, the prior, the constants and the density, which is checked to be plain.
+        inputs: the plan, the constants, and the prior and the density, checked to be plain.
     """
     plan: ChainDraws = gate.plan
     rows, bits = gate.spend()
@@ -111,7 +111,7 @@ def _compiled(
     prior: Prior, density: Density, claim: Claim, dimension: int
 ) -> Callable[..., jax.Array]:
     """Chains side by side as one program; rows are its arguments, never part of it."""
-    of_unit = _finite(walked(density))
+    of_unit, of_prior = _finite(walked(density)), walked(prior)  # both see where the chain is
 
     def potential(units: Any, power: Any, constants: Any) -> Callable[[Any], jax.Array]:
         here, fields, present = units
@@ -123,7 +123,7 @@ def _compiled(
             each = jax.vmap(of_unit, in_axes=(None, 0, 0, None))
             values = _bounded(each(vector, fields, present, constants), zeros, claim)
             total: jax.Array = jnp.where(here, values, 0.0).sum()
-            value: jax.Array = -prior(vector, constants) - power * total
+            value: jax.Array = -of_prior(vector, constants) - power * total
             return value
 
         return of

@@ -97,6 +97,19 @@ def check_rows_per_unit(gate: Gate, stated: int) -> None:
         )
 
 
+def check_column(gate: Gate, name: str, shape: tuple[int, ...]) -> None:
+    """A row's entry in a column has this shape, or one row could count as several."""
+    row = gate._rows.made_up_row()  # noqa: SLF001 (the boundary)
+    if name not in row:
+        raise InvalidArgument(f"The sampler reads {name!r}; the columns are {', '.join(row)}.")
+    if row[name].shape != shape:
+        wanted = f"a vector of {shape[0]}" if shape else "one number"
+        raise InvalidArgument(
+            f"The sampler reads {wanted} for each row from {name!r}; got an array of shape "
+            f"{row[name].shape} for each."
+        )
+
+
 def draws(count: int) -> str:
     """A number of draws, in words."""
     return "One draw" if count == 1 else f"{count} draws"

@@ -14,7 +14,7 @@ from tacit.privacy.gate import Gate
 Density = Callable[[Any, Any, Any, Any], Any]
 
 
-def walked(density: Density) -> Callable[..., jax.Array]:
+def walked(density: Callable[..., Any]) -> Callable[..., jax.Array]:
     """The same function; what runs is a trace of it that was checked. [draw-check]"""
 
     def run(*arguments: Any) -> jax.Array:
@@ -24,11 +24,11 @@ def walked(density: Density) -> Callable[..., jax.Array]:
         check_plain(first)
         if captured(first, second):
             raise BoundaryError(
-                "The likelihood uses an array from outside itself, which could hold rows. Pass it "
+                "The model uses an array from outside itself, which could hold rows. Pass it "
                 "as one of the model's public constants."
             )
         if [aval.shape for aval in first.out_avals] != [()]:
-            raise InvalidArgument("The log-likelihood must return a single number.")
+            raise InvalidArgument("The log-likelihood and the log prior must each be one number.")
         leaves = jax.tree.leaves(arguments)
         (found,) = jax.core.eval_jaxpr(first.jaxpr, first.consts, *leaves)
         return jnp.asarray(found, jnp.float32)
@@ -41,6 +41,11 @@ def check_density(gate: Gate, density: Density, dimension: int, constants: Any) 
     rows = gate._rows  # noqa: SLF001 (the boundary)
     blank, present = rows.made_up_unit(), rows.made_up_presence()
     jax.eval_shape(at_places(density), jnp.zeros((1, dimension)), blank, present, constants)
+
+
+def check_prior(prior: Callable[..., Any], dimension: int, constants: Any) -> None:
+    """Raises what `walked` would raise."""
+    jax.eval_shape(walked(prior), jnp.zeros(dimension), constants)
 
 
 def at_places(density: Density) -> Callable[..., jax.Array]:

@@ -24,7 +24,13 @@ from tacit.accounting import events
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import PRECISION, Randomness
 from tacit.privacy.one_draw.choice import BITS
-from tacit.privacy.one_draw.claims import BELOW, LogConcave, check_rows_per_unit, draws
+from tacit.privacy.one_draw.claims import (
+    BELOW,
+    LogConcave,
+    check_column,
+    check_rows_per_unit,
+    draws,
+)
 from tacit.privacy.one_draw.envelope import (
     Bits,
     Envelope,
@@ -100,6 +106,8 @@ def draw_by_rejection(gate: Gate) -> Floats:
     """
     plan: LogisticDraws = gate.plan
     check_rows_per_unit(gate, plan.rows_per_unit)
+    check_column(gate, plan.features, (plan.dimension,))
+    check_column(gate, plan.outcome, ())
     rows, bits = gate.spend()
     target = _Target(_signed_rows(rows, plan), plan)
     return np.stack([_one(target, bits) for _ in range(plan.num_draws)])

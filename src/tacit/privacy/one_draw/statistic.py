@@ -15,7 +15,14 @@ from tacit.accounting import events
 from tacit.errors import InvalidArgument
 from tacit.privacy.gate import Gate
 from tacit.privacy.one_draw.choice import Term, choose
-from tacit.privacy.one_draw.claims import BELOW, BoundedLikelihood, check_rows_per_unit, draws, say
+from tacit.privacy.one_draw.claims import (
+    BELOW,
+    BoundedLikelihood,
+    check_column,
+    check_rows_per_unit,
+    draws,
+    say,
+)
 from tacit.privacy.rows import Rows
 
 Floats = NDArray[np.float64]
@@ -90,6 +97,7 @@ def draw_by_statistic(gate: Gate) -> Floats:
     """
     plan: StatisticDraws = gate.plan
     check_rows_per_unit(gate, plan.rows_per_unit)
+    check_column(gate, plan.column, ())  # a longer entry would count more than once
     rows, bits = gate.spend()
     number, total = _statistic(rows, plan)
     factor = plan.power * BELOW
