@@ -5,9 +5,9 @@ a site's memory is on its own disk (`tacit.federated.deploy`), and the server as
 answer once more, the very same task: the site's journal makes the very same reply of it. A site that
 stays away is left out of the round; its next task tells it so.
 
-A ClientApp's code comes with the run. Sites that do not want to run whatever code they are sent start
-their nodes with Flower's ``--trusted-entities``. No error at a site but Tacit's own is told to the
-server: messages of others may hold values from rows.
+A ClientApp's code comes with the run: a site that does not want it to reach rows runs a guard
+(`tacit.federated.guard`). No error at a site but Tacit's own is told to the server: messages of others
+may hold values from rows.
 """
 
 import logging
@@ -21,6 +21,7 @@ import numpy as np
 from tacit import _validate
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, Study
+from tacit.federated.guard import ask
 from tacit.federated.masks import Offer, Session
 from tacit.federated.natural import Vector
 from tacit.federated.server import conduct
@@ -109,45 +110,57 @@ def answered(site: OpenSite, fields: Mapping[str, Any]) -> Fields:
 
 
 def client_app(settings: Callable[["Context"], SiteSettings] | None = None) -> "ClientApp":
-    """The ClientApp of a site, whose settings file the node's configuration names as ``site``."""
+    """The ClientApp of a site.
+
+    The node's configuration names the site's settings file as ``site``, or the socket of its
+    guard as ``guard``; ``settings`` finds them otherwise.
+    """
     from flwr.clientapp import ClientApp
 
-    app, chosen = ClientApp(), settings or _settings
+    app = ClientApp()
 
     @app.query()  # type: ignore[untyped-decorator, unused-ignore]
     def answer(message: "Message", context: "Context") -> "Message":
         from flwr.app import ConfigRecord, Message, RecordDict
 
-        fields = _guarded(lambda: _answer(chosen(context), message))
-        return Message(RecordDict({_RECORD: ConfigRecord(fields)}), reply_to=message)
+        fields = dict(message.content.config_records[_RECORD])
+        said = guarded(lambda: _handled(fields, context, settings))
+        return Message(RecordDict({_RECORD: ConfigRecord(said)}), reply_to=message)
 
     return app
 
 
-def _settings(context: "Context") -> SiteSettings:
-    named = context.node_config.get("site")
-    if not named:
-        raise InvalidArgument(
-            "This node does not say which site it is: start it with --node-config "
-            "'site=\"/path/of/site.toml\"'."
-        )
-    return SiteSettings.from_file(str(named))
+def _handled(
+    fields: Fields, context: "Context", settings: Callable[["Context"], SiteSettings] | None
+) -> Fields:
+    node = context.node_config
+    if settings is not None:
+        return answered_once(settings(context), fields)
+    if node.get("guard"):
+        return ask(Path(str(node["guard"])), fields)
+    if node.get("site"):
+        return answered_once(SiteSettings.from_file(str(node["site"])), fields)
+    raise InvalidArgument(
+        "This node does not say which site it is: start it with --node-config "
+        "'site=\"/path/of/site.toml\"', or guard= and a socket."
+    )
 
 
-def _answer(settings: SiteSettings, message: "Message") -> Fields:
+def answered_once(settings: SiteSettings, fields: Fields) -> Fields:
+    """What a site says to one message, opened for it alone."""
     import jax
 
-    # Every message is a process of its own: what was compiled for one serves the next.
+    # Every message may be a process of its own: what was compiled for one serves the next.
     cache = settings.ledger.with_suffix(".cache")
     for name, value in (
         ("jax_compilation_cache_dir", str(cache)),
         ("jax_persistent_cache_min_compile_time_secs", 0.0),
     ):
         jax.config.update(name, value)  # type: ignore[no-untyped-call]
-    return answered(OpenSite(settings), dict(message.content.config_records[_RECORD]))
+    return answered(OpenSite(settings), fields)
 
 
-def _guarded(answer: Callable[[], Fields]) -> Fields:
+def guarded(answer: Callable[[], Fields]) -> Fields:
     """What is answered; of errors, only those that are known to carry no value of a row."""
     try:
         return answer()

@@ -45,3 +45,24 @@ def identity(
     with os.fdopen(handle, "w", encoding="ascii") as opened:
         opened.write(made.private_bytes_raw().hex())
     typer.echo(made.public_key().public_bytes_raw().hex())
+
+
+@app.command()
+def guard(
+    settings: Annotated[Path, typer.Argument(help="The site's settings, site.toml.")],
+    socket: Annotated[
+        Path, typer.Argument(help="Where to listen: a path that the node can reach.")
+    ],
+) -> None:
+    """Answers for a site, as a user other than the node's: code that is sent then reaches no rows."""
+    from tacit.federated.deploy import SiteSettings
+    from tacit.federated.flower import answered_once, guarded
+    from tacit.federated.guard import Guard
+
+    held = SiteSettings.from_file(settings)
+    with Guard(socket, lambda fields: guarded(lambda: answered_once(held, fields))) as server:
+        typer.echo(f"{held.name} answers at {socket}.")
+        try:
+            server.serve_forever()
+        finally:
+            socket.unlink(missing_ok=True)
