@@ -170,8 +170,9 @@ def test_a_masked_round_without_one_site_is_dropped_and_nobody_is_asked(tmp_path
     assert not [f for f, _ in grid.replies if f["kind"] == "task" and f["round"] == 2]
 
 
-def test_a_server_that_begins_again_comes_to_where_it_was(tmp_path):
-    files = make_sites(tmp_path)  # without a seed: keys are random, and kept
+@pytest.mark.parametrize("scheme", ["statistics", "masked"])
+def test_a_server_that_begins_again_comes_to_where_it_was(tmp_path, scheme):
+    files = make_sites(tmp_path, scheme)  # without a seed: keys are random, and kept
     first, _ = served(files, FakeGrid(files))
     again, _ = served(files, FakeGrid(files))
     assert np.array_equal(first, again)

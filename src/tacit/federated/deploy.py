@@ -23,6 +23,7 @@ from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
 from tacit.federated.natural import Vector
 from tacit.federated.partitioned import Partitioned, server_of, site_of
+from tacit.federated.scheme import WithoutPrivacy
 from tacit.federated.server import Server
 from tacit.federated.target import Target
 from tacit.federated.transport import Reply, Task
@@ -45,7 +46,7 @@ class Study:
     target: Target
     method: Partitioned
     sites: tuple[str, ...]
-    budget: Budget | None
+    budget: Budget
     read: Callable[[Path], Rows]
     finish: Finish | None = None
     seed: int | None = None
@@ -53,6 +54,11 @@ class Study:
     def __post_init__(self) -> None:
         if not self.run or len(set(self.sites)) != len(self.sites) or not self.sites:
             raise InvalidArgument("A study names its run, and one or more sites, each once.")
+        if not isinstance(self.budget, Budget) or isinstance(self.method.scheme, WithoutPrivacy):
+            raise InvalidArgument(
+                "A study of real sites has a budget and a scheme that keeps it; for comparisons "
+                "without privacy use tacit.fit_federated on made-up data."
+            )
         if self.method.schedule == "asynchronous":
             raise InvalidArgument(
                 "The asynchronous schedule is a reference that plays sites' speeds; over a "
@@ -156,19 +162,17 @@ class OpenSite:
 
     @cached_property
     def _ledger(self) -> Ledger:
-        study, total = self.study, self.settings.total
-        if study.budget is not None and total is None and not self.settings.ledger.exists():
+        settings = self.settings
+        if settings.total is None and not settings.ledger.exists():
             raise InvalidArgument(
                 f"{self.name} has no ledger; say in its settings what it allows, as "
                 "budget = {epsilon = ..., delta = ...}."
             )
         # It holds keys of noise and of masks: for nobody's eyes but the site's.
-        self.settings.ledger.touch(mode=0o600, exist_ok=True)
-        whole = study.method.scheme.protects == "data set"
+        settings.ledger.touch(mode=0o600, exist_ok=True)
+        whole = self.study.method.scheme.protects == "data set"
         unit = "data set" if whole else self._rows.unit
-        return Ledger(
-            self.settings.ledger, total or (Budget(0) if study.budget is None else None), unit=unit
-        )
+        return Ledger(settings.ledger, settings.total, unit=unit)
 
     @cached_property
     def _client(self) -> Client:

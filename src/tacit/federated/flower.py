@@ -11,6 +11,7 @@ may hold values from rows.
 """
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -196,16 +197,18 @@ class FlowerTransport:
 
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
         """The replies of the sites that answered in time."""
-        offers = self._offers(tasks) if self._masked else ()
+        # A server that begins again asks for masks anew: no key of before is used twice.
+        attempt = 1 + secrets.randbelow(2**31)
+        offers = self._offers(tasks, attempt) if self._masked else ()
         if offers is None:
             return {}
-        fields = {name: task_fields(task, 1, offers) for name, task in tasks.items()}
+        fields = {name: task_fields(task, attempt, offers) for name, task in tasks.items()}
         return {name: reply_of(name, each) for name, each in self._delivered(fields).items()}
 
-    def _offers(self, tasks: Mapping[str, Task]) -> list[Offer] | None:
+    def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer] | None:
         """The keys of all sites of a round, or None if one stays away: then nobody is asked."""
         asked = {
-            name: {"kind": "offer", "run": task.run, "round": task.round, "attempt": 1}
+            name: {"kind": "offer", "run": task.run, "round": task.round, "attempt": attempt}
             for name, task in tasks.items()
         }
         found = self._delivered(asked)
@@ -226,6 +229,8 @@ class FlowerTransport:
             for node, reply in self._sent(asked, min(self._timeout, left)).items():
                 found[names[node]] = _refuse_error(names[node], reply)
             missing = {name: each for name, each in missing.items() if name not in found}
+            if missing:
+                _LOG.info("No answer yet from %s.", ", ".join(missing))
             for name in missing:  # it may come back as another node
                 self._nodes.pop(name, None)
         return found
@@ -243,6 +248,7 @@ class FlowerTransport:
                 _LOG.warning("A node refuses: %s", reply["error"])
             elif name in self.sites:
                 self._nodes[str(name)] = node
+                _LOG.info("%s is here.", name)
         if not set(wanted) <= set(self._nodes):
             time.sleep(1)
 
@@ -290,6 +296,14 @@ def _tell(number: int) -> None:
     _LOG.info("Round %d is done.", number)
 
 
+def _aloud() -> None:
+    """Progress into the log that ``flwr run --stream`` shows."""
+    logger = logging.getLogger("tacit")
+    logger.setLevel(logging.INFO)
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
+
+
 def server_app(study: Study) -> "ServerApp":
     """The ServerApp of a study. Run configuration: ``timeout``, ``patience``, ``result``."""
     from flwr.serverapp import ServerApp
@@ -298,6 +312,7 @@ def server_app(study: Study) -> "ServerApp":
 
     @app.main()  # type: ignore[untyped-decorator, unused-ignore]
     def main(grid: "Grid", context: "Context") -> None:
+        _aloud()
         settings = context.run_config
         posterior, trace = serve(
             grid,

@@ -22,7 +22,7 @@ def federated_study(
     schema: Schema,
     sites: Sequence[str],
     run: str,
-    budget: Budget | None,
+    budget: Budget,
     method: Partitioned | None = None,
     seed: int | None = None,
 ) -> Study:
