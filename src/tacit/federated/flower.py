@@ -264,12 +264,13 @@ class FlowerTransport:
         ]
         if not messages:
             return {}
-        replies = self._grid.send_and_receive(messages, timeout=timeout)
-        return {
-            reply.metadata.src_node_id: dict(reply.content.config_records[_RECORD])
-            for reply in replies
-            if reply.has_content()
-        }
+        found: dict[int, Fields] = {}
+        for reply in self._grid.send_and_receive(messages, timeout=timeout):
+            if reply.has_content():
+                found[reply.metadata.src_node_id] = dict(reply.content.config_records[_RECORD])
+            else:
+                _LOG.warning("A node failed: %s", reply.error.reason)
+        return found
 
 
 def _refuse_error(site: str, reply: Fields) -> Fields:

@@ -43,7 +43,8 @@ class Session:
 
     def text(self) -> bytes:
         """What is signed and what names a secret; lengths keep fields apart."""
-        return _joined(self.run.encode(), str(self.round).encode(), str(self.attempt).encode())
+        numbers = str(self.round).encode(), str(self.attempt).encode()
+        return _joined(b"session", self.run.encode(), *numbers)
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,11 @@ def _commands(sites: tuple[str, ...]) -> dict[str, str]:
     """Commands that start a node for each site on this machine."""
     nodes = [
         "flower-supernode --insecure --superlink 127.0.0.1:8000 --host 127.0.0.1 "
-        f"--port {9094 + i} --node-config \"site='$PWD/sites/{name}/site.toml'\" &"
+        f"--port {9094 + i} --node-config \"site='$PWD/sites/{name}/site.toml'\" > {name}.log 2>&1 &\n"
+        'processes="$processes $!"'
         for i, name in enumerate(sites)
     ]
-    jobs = " ".join(f"%{number + 2}" for number in range(len(sites)))
-    return {"nodes": "\n".join(nodes), "jobs": jobs}
+    return {"nodes": "\n".join(nodes)}
 
 
 def _write(path: Path, template: str, values: dict[str, Any]) -> None:
