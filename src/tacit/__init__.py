@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
+    from tacit.interfaces.study import federated_study as federated_study
     from tacit.models import conjugate as conjugate
     from tacit.models.model import Model as Model
     from tacit.models.model import Parameter as Parameter
@@ -67,6 +68,7 @@ _HOMES = {
     "ConjugateSampler": "tacit.inference.known_forms",
     "conjugate": "tacit.models.conjugate",
     "Count": "tacit.data.columns",
+    "federated_study": "tacit.interfaces.study",
     "fit": "tacit.interfaces.fit",
     "fit_federated": "tacit.interfaces.federated",
     "fit_without_privacy": "tacit.interfaces.fit",
@@ -140,6 +142,7 @@ __all__ = [
     "accounting",
     "coarsened_size",
     "conjugate",
+    "federated_study",
     "fit",
     "fit_federated",
     "fit_without_privacy",

@@ -133,7 +133,7 @@ def test_a_killed_site_comes_back_with_the_noise_it_was_charged_for(tmp_path):
     assert np.array_equal(replies[0].change, replies[1].change)
     replay = MemoryJournal()
     made, terms = private()
-    expected = Client("a", SHARES[0], made, terms, replay, key=lambda: key).answer(first_task())
+    expected = Client("a", SHARES[0], made, terms, replay, key=lambda _: key).answer(first_task())
     assert np.array_equal(replies[0].change, expected.change)
 
 

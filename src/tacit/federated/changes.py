@@ -11,13 +11,13 @@ no epsilon is claimed (``own_factors``; Algorithm 3 of the report is this).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from tacit import _validate
-from tacit.accounting import calibrate, events
+from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
 from tacit.federated.changing import Changing, Total
 from tacit.federated.scheme import (
@@ -30,9 +30,12 @@ from tacit.federated.scheme import (
 )
 from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import NoisySums
+from tacit.privacy.shares import extra_delta
 from tacit.privacy.total import EXACT, exact_bound
 
 Place = Literal["site", "split", "server"]
+# Of delta, for a sum of shares of noise that is not quite normal.
+_FOR_SHARES = 2.0**-40
 _SUM_ONLY = (
     "whoever adds up the sites' messages sees nothing but their sum: single messages have too "
     "little noise to protect anyone, so they must be masked (secure aggregation)"
@@ -124,10 +127,18 @@ class ClippedChanges:
         """Noise of the sum over clip."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
-        if setting.budget is None:
+        budget = self._budget(setting)
+        if budget is None:
             return 0.0
-        least = calibrate.noise_multiplier(setting.budget, num_steps=setting.answers)
+        least = calibrate.noise_multiplier(budget, num_steps=setting.answers)
         return self.sensitivity * least
+
+    def _budget(self, setting: Setting) -> Budget | None:
+        """What normal noise may cost: of delta, all but what shares of it take."""
+        budget = setting.budget
+        if budget is None or self.noise != "split":
+            return budget
+        return replace(budget, delta=budget.delta * (1 - _FOR_SHARES))
 
     def prepare(self, setting: Setting) -> Prepared:
         """Noise for all answers. Theorems F4 (rows) and F5 (data sets)."""
@@ -137,8 +148,11 @@ class ClippedChanges:
             event = NonPrivateDpEvent()  # whatever the noise: see PROOFS.md
         elif noise > 0:
             one = events.gaussian(noise / self.sensitivity)
-            event = covered(events.repeat(one, setting.answers), setting.budget)
-        work = Changing(self, setting.target, self._plan(setting, noise), setting.sites)
+            event = covered(events.repeat(one, setting.answers), self._budget(setting))
+        plan = self._plan(setting, noise)
+        if event is not None and self.noise == "split" and not self.own_factors:
+            self._refuse_coarse(setting, plan)
+        work = Changing(self, setting.target, plan, setting.sites)
         return Prepared(work=work, event=event)
 
     def share(self, setting: Setting, noise: float) -> float:
@@ -155,6 +169,21 @@ class ClippedChanges:
             )
         return noise / math.sqrt(honest)
 
+    def _refuse_coarse(self, setting: Setting, plan: NoisySums) -> None:
+        """The sum of shares is normal but for a chance, for which delta has room. Lemma 4."""
+        budget = setting.budget or Budget(0.0, 0.5)  # for comparisons
+        extra = extra_delta(
+            plan.lattice.noise_std / plan.lattice.grid,
+            setting.together - self.dishonest,
+            numbers=plan.dimension * setting.answers,
+            epsilon=budget.epsilon,
+        )
+        if extra > _FOR_SHARES * budget.delta:
+            raise InvalidArgument(
+                "A site's share of the noise is too few lattice points for shares to add up to "
+                'normal noise; use fewer shards, or noise="site".'
+            )
+
     def _plan(self, setting: Setting, noise: float) -> NoisySums:
         """One release. The lattice is so coarse that what it gives is whole numbers in float32."""
         share = self.share(setting, noise)
@@ -167,9 +196,7 @@ class ClippedChanges:
             batch_bound=exact_bound(self.num_shards + 16 * share),
         )
         most = plan.lattice.points * (self.num_shards + 16 * share)
-        # So many points of noise, or the sum of rounded numbers is not a rounded sum (Lemma 4).
-        too_few = 0 < share * plan.lattice.points < 10
-        if self.noise != "site" and (most > EXACT or too_few):
+        if self.noise != "site" and most > EXACT:
             raise InvalidArgument(
                 f"{plan.dimension} numbers from {self.num_shards} shards with this noise do not "
                 'fit whole numbers; use fewer shards, guide=tacit.MeanField(), or noise="site".'

@@ -49,7 +49,8 @@ class _State:
 class Client:
     """One site: a name, rows, work, and a journal that remembers for it.
 
-    ``key`` draws the secret key of an answer's noise; ``seeded`` says that it follows from a seed.
+    ``key`` draws the secret key of the noise of a round's answer; ``seeded`` says that it follows
+    from a seed.
     """
 
     def __init__(
@@ -59,12 +60,13 @@ class Client:
         work: Work,
         terms: Terms,
         journal: Journal | None = None,
-        key: Callable[[], bytes] = fresh_key,
+        key: Callable[[int], bytes] | None = None,
         *,
         seeded: bool = False,
     ) -> None:
         self.name, self.work, self.terms = name, work, terms
-        self._rows, self._key, self._seeded = rows, key, seeded
+        self._rows, self._seeded = rows, seeded
+        self._key = key or (lambda _: fresh_key())
         self._journal = MemoryJournal() if journal is None else journal
 
     def answer(self, task: Task) -> Reply:
@@ -74,7 +76,7 @@ class Client:
         asked = self._journal.asked(task.run, digest)
         if asked is None:
             state = self._settled(task)
-            asked = Answer(task.round, digest, self._key(), _packed(state))
+            asked = Answer(task.round, digest, self._key(task.round), _packed(state))
             self._journal.admit(self.terms, asked)
         if asked.reply is None:
             asked = self._computed(task, asked)

@@ -14,7 +14,7 @@ from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
 from tacit.accounting import Budget
-from tacit.accounting.journal import Journal, LedgerJournal, Terms, fresh_key
+from tacit.accounting.journal import Journal, LedgerJournal, Terms
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument
 from tacit.federated.client import Client
@@ -129,7 +129,7 @@ def site_of(
     answers = method.num_rounds + method.spare_answers
     terms = Terms(run=run, answers=answers, event=ready.event, budget=budget, label=f"run {run}")
     journal: Journal | None = None if ledger is None else LedgerJournal(ledger)
-    key = fresh_key if seed is None else _seeded_keys(f"{seed}|{name}")
+    key = None if seed is None else seeded_keys(f"{seed}|{name}")
     client = Client(name, rows, ready.work, terms, journal, key, seeded=seed is not None)
     return Site(client=client, event=ready.event, budget=budget, ledger=ledger)
 
@@ -208,11 +208,10 @@ def partitioned(
     return Found(posterior=server.posterior, trace=trace, sites=sites)
 
 
-def _seeded_keys(label: str) -> Callable[[], bytes]:
-    count = [0]
+def seeded_keys(label: str) -> Callable[[int], bytes]:
+    """Keys that follow from a seed, one for each round: the same in whatever process."""
 
-    def key() -> bytes:
-        count[0] += 1
-        return hashlib.sha256(f"tacit:{label}|{count[0]}".encode()).digest()
+    def key(number: int) -> bytes:
+        return hashlib.sha256(f"tacit:{label}|{number}".encode()).digest()
 
     return key

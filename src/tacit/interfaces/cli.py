@@ -9,7 +9,7 @@ import typer
 
 from tacit import __version__
 from tacit.errors import Interrupted, TacitError
-from tacit.interfaces import budget_cli
+from tacit.interfaces import budget_cli, federated_cli
 
 app = typer.Typer(
     name="tacit",
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(budget_cli.app, name="budget")
+app.add_typer(federated_cli.app, name="federated")
 
 
 def _print_version(wanted: bool) -> None:

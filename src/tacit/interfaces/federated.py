@@ -52,7 +52,7 @@ def fit_federated(
     if not isinstance(data, Mapping) or not data:
         raise InvalidArgument("data must map names of sites to their tables, or to Rows.")
     budgets = _budgets(budget, method, data)
-    target = _target(model, schema, method)
+    target = target_of(model, schema, method)
     rows = {name: _rows(target, schema, table) for name, table in data.items()}
     _refuse_ledgers(ledgers or {}, rows, method)
     if seed is not None:
@@ -67,7 +67,7 @@ def fit_federated(
         seed=seed,
         progress=bar(method.num_rounds) if progress else None,
     )
-    return _posterior(found, method, target, schema, rows, seed)
+    return posterior_of(found, method, target, schema, rows, seed)
 
 
 def _budgets(
@@ -86,7 +86,8 @@ def _budgets(
     return {name: budget[name] for name in data}
 
 
-def _target(model: Any, schema: Schema | None, method: Partitioned) -> Target:
+def target_of(model: Any, schema: Schema | None, method: Partitioned) -> Target:
+    """What sites fit: the model in the method's family, unless it is a target already."""
     if isinstance(model, Conjugate | Approximate):
         return model
     return method.target(as_model(model, schema))
@@ -117,7 +118,7 @@ def _refuse_ledgers(
             )
 
 
-def _posterior(
+def posterior_of(
     found: Found,
     method: Partitioned,
     target: Target,
@@ -125,6 +126,7 @@ def _posterior(
     rows: Mapping[str, Rows],
     seed: int | None,
 ) -> FederatedPosterior:
+    """What was found, as draws, with a statement for each site."""
     statements = {
         name: _statement(site, method, _unit(method, rows[name]), seeded=seed is not None)
         for name, site in found.sites.items()

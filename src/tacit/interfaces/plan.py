@@ -89,7 +89,7 @@ class Plan:
         kept = {"burn_in": 0.0} if hasattr(self.method, "burn_in") else {}
         method = replace(self.method, num_steps=_TIMED_STEPS, **kept)  # type: ignore[type-var]
         release, units = self.release.trial(_TIMED_STEPS, batch)  # type: ignore[attr-defined]
-        rows = _blank_rows(self.model, self.schema, units) if self.schema else self.blank
+        rows = blank_rows(self.model, self.schema, units) if self.schema else self.blank
         taken = []
         for _ in range(3):  # the first compiles
             gate = Gate(rows, release, Randomness(0))
@@ -181,7 +181,7 @@ def plan(
             "On made-up rows within the bounds the likelihood has no finite gradient, so that no "
             "row would count; check the bounds, and what the model does with them."
         )
-    return planned(adapted, schema, _blank_rows(adapted, schema, 1), budget, method)
+    return planned(adapted, schema, blank_rows(adapted, schema, 1), budget, method)
 
 
 def planned(
@@ -273,7 +273,7 @@ def rows_of(model: AnyModel, schema: Schema, data: Any) -> Rows:
     return Rows.by_person(encoded.columns, encoded.person, encoded.most_rows)
 
 
-def _blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:
+def blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:
     """Made-up rows of the shapes that the data will have."""
     columns = schema.made_up(units, names=columns_of(model, schema))
     if schema.most_rows is None:

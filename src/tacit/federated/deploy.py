@@ -1,0 +1,208 @@
+"""A study that real sites take part in: what all agree in, and what each site keeps on its disk.
+
+A site's process may answer one message and end. So it is opened anew from a settings file of its own:
+the site's copy of the study, where its rows are, and its ledger, which also holds what it was asked,
+what it answered and the secrets in between. Nothing of this comes by message.
+"""
+
+import importlib.util
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tacit.accounting import Budget
+from tacit.accounting.ledger import Ledger
+from tacit.errors import InvalidArgument
+from tacit.federated.client import Client
+from tacit.federated.maskkeys import LedgerMaskKeys
+from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
+from tacit.federated.natural import Vector
+from tacit.federated.partitioned import Partitioned, server_of, site_of
+from tacit.federated.scheme import WithoutPrivacy
+from tacit.federated.server import Server
+from tacit.federated.target import Target
+from tacit.federated.transport import Reply, Task
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
+
+Finish = Callable[[Vector, Vector, Path], None]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Study:
+    """What server and sites agree in, all of it public; each has a copy of its own.
+
+    ``read`` makes rows of a site's data file. ``finish`` is given the posterior's natural
+    parameters, those after every round, and where to write the result. With a ``seed`` a run is
+    repeatable and not private.
+    """
+
+    run: str
+    target: Target
+    method: Partitioned
+    sites: tuple[str, ...]
+    budget: Budget
+    read: Callable[[Path], Rows]
+    finish: Finish | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.run or len(set(self.sites)) != len(self.sites) or not self.sites:
+            raise InvalidArgument("A study names its run, and one or more sites, each once.")
+        if not isinstance(self.budget, Budget) or isinstance(self.method.scheme, WithoutPrivacy):
+            raise InvalidArgument(
+                "A study of real sites has a budget and a scheme that keeps it; for comparisons "
+                "without privacy use tacit.fit_federated on made-up data."
+            )
+        if self.method.schedule == "asynchronous":
+            raise InvalidArgument(
+                "The asynchronous schedule is a reference that plays sites' speeds; over a "
+                "network use synchronous or sequential."
+            )
+        _ = self.method.setting(self.target, self.budget, len(self.sites))
+
+    @property
+    def masked(self) -> bool:
+        """Whether sites send masked numbers: where only their sum has enough noise."""
+        return getattr(self.method.scheme, "noise", None) == "split"
+
+    def server(self) -> Server:
+        """The server of this study."""
+        return server_of(
+            self.method,
+            self.target,
+            self.sites,
+            run=self.run,
+            budget=self.budget,
+            source=Randomness(self.seed),
+        )
+
+
+def load_study(path: Path) -> Study:
+    """The ``study`` that a Python file defines."""
+    spec = importlib.util.spec_from_file_location("tacit_study", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise InvalidArgument(f"There is no Python file at {path}.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    study = getattr(module, "study", None)
+    if not isinstance(study, Study):
+        raise InvalidArgument(f"{path} must define study = Study(...).")
+    return study
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteSettings:
+    """A site's own settings. ``total`` is what its ledger allows all runs together."""
+
+    name: str
+    study: Path
+    data: Path
+    ledger: Path
+    total: Budget | None = None
+    identity: Path | None = None
+    members: Mapping[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> "SiteSettings":
+        """The settings of a TOML file; paths in it are relative to it."""
+        source = Path(path).absolute()
+        try:
+            held = tomllib.loads(source.read_text("utf-8"))
+            return cls._from(held, source.parent)
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"{source} is not a site's settings, with name, study, data and ledger: {error}."
+            ) from error
+
+    @classmethod
+    def _from(cls, held: Mapping[str, Any], folder: Path) -> "SiteSettings":
+        total = held.get("budget")
+        identity = held.get("identity")
+        return cls(
+            name=str(held["name"]),
+            study=folder / held["study"],
+            data=folder / held["data"],
+            ledger=folder / held["ledger"],
+            total=None if total is None else Budget(**total),
+            identity=None if identity is None else folder / identity,
+            members={name: bytes.fromhex(key) for name, key in held.get("members", {}).items()},
+        )
+
+
+class OpenSite:
+    """A site for as long as a message takes."""
+
+    def __init__(self, settings: SiteSettings) -> None:
+        self.settings, self.name = settings, settings.name
+        self.study = load_study(settings.study)
+        if self.name not in self.study.sites:
+            raise InvalidArgument(f"The study at this site does not name {self.name} as a site.")
+
+    def offer(self, session: Session) -> Offer:
+        """The key of this site for a round's masks."""
+        if session.run != self.study.run:
+            raise InvalidArgument(f"{self.name} takes part in the run {self.study.run!r} only.")
+        return self._masker.offer(session)
+
+    def answer(self, task: Task, attempt: int = 1, offers: Sequence[Offer] = ()) -> Reply:
+        """The reply to a task, masked if the study's noise is split."""
+        if self.study.masked:
+            return MaskedSite(self._client, self._masker).answer(task, attempt, offers)
+        return self._client.answer(task)
+
+    @cached_property
+    def _rows(self) -> Rows:
+        return self.study.read(self.settings.data)
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        settings = self.settings
+        if settings.total is None and not settings.ledger.exists():
+            raise InvalidArgument(
+                f"{self.name} has no ledger; say in its settings what it allows, as "
+                "budget = {epsilon = ..., delta = ...}."
+            )
+        # It holds keys of noise and of masks: for nobody's eyes but the site's.
+        settings.ledger.touch(mode=0o600, exist_ok=True)
+        whole = self.study.method.scheme.protects == "data set"
+        unit = "data set" if whole else self._rows.unit
+        return Ledger(settings.ledger, settings.total, unit=unit)
+
+    @cached_property
+    def _client(self) -> Client:
+        study = self.study
+        site = site_of(
+            self.name,
+            self._rows,
+            study.method,
+            study.target,
+            run=study.run,
+            sites=len(study.sites),
+            budget=study.budget,
+            ledger=self._ledger,
+            seed=study.seed,
+        )
+        return site.client
+
+    @cached_property
+    def _masker(self) -> Masker:
+        settings = self.settings
+        if settings.identity is None or set(settings.members) != set(self.study.sites):
+            raise InvalidArgument(
+                f"{self.name} needs a key to sign with (identity) and the public keys of all "
+                "sites of the study (members) in its settings."
+            )
+        setting = self.study.method.setting(
+            self.study.target, self.study.budget, len(self.study.sites)
+        )
+        roster = Roster(members=settings.members, together=setting.together)
+        secret = Ed25519PrivateKey.from_private_bytes(
+            bytes.fromhex(settings.identity.read_text("ascii"))
+        )
+        return Masker(self.name, secret, roster, LedgerMaskKeys(self._ledger))

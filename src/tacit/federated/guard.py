@@ -1,0 +1,86 @@
+"""A site's guard: a process of the site's own that answers, so that shipped code holds no rows.
+
+Flower runs, at each site, code that came with the run. If the node's user can read the rows, so can
+that code. The guard runs as another user, from what is installed at the site; the node's code reaches it by
+a local socket, can hand it messages, and gets what the server would get anyway.
+"""
+
+import json
+import os
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import InvalidArgument
+
+# A message is a vector and some keys; nobody has a reason to send more.
+_MOST = 2**28
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Guard(socketserver.ThreadingUnixStreamServer):
+    """Listens at a path, and answers one message at a time by ``answer``."""
+
+    daemon_threads = True
+
+    def __init__(self, path: Path, answer: Answer, *, mode: int = 0o660) -> None:
+        self._answer, self._turn = answer, threading.Lock()
+        if path.is_socket():
+            path.unlink()  # of a guard that died
+        super().__init__(str(path), _Conversation)
+        path.chmod(mode)
+
+    def answered(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """What the site says to a message."""
+        with self._turn:
+            return self._answer(fields)
+
+
+class _Conversation(socketserver.StreamRequestHandler):
+    """One message and its answer, a line of JSON each."""
+
+    server: Guard
+
+    def handle(self) -> None:
+        line = self.rfile.readline(_MOST)
+        try:
+            fields = unpacked(line)
+        except ValueError:
+            said: dict[str, Any] = {"error": "What came is not a message."}
+        else:
+            said = self.server.answered(fields)
+        self.wfile.write(packed(said))
+
+
+def ask(path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What the guard at a path says to a message."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(os.fspath(path))
+        except OSError as error:
+            raise InvalidArgument(
+                f"The site's guard does not listen ({error.strerror}); start tacit federated guard."
+            ) from error
+        connection.sendall(packed(fields))
+        with connection.makefile("rb") as file:
+            return unpacked(file.readline(_MOST))
+
+
+def packed(fields: Mapping[str, Any]) -> bytes:
+    """Fields as a line; bytes are marked as such."""
+    return json.dumps(dict(fields), default=lambda value: {"hex": value.hex()}).encode() + b"\n"
+
+
+def unpacked(line: bytes) -> dict[str, Any]:
+    """The fields of a line."""
+    fields = json.loads(line, object_hook=_bytes)
+    if not isinstance(fields, dict):
+        raise ValueError("a message is fields")  # noqa: TRY004 (of what came, not of a call)
+    return fields
+
+
+def _bytes(held: dict[str, Any]) -> Any:
+    return bytes.fromhex(held["hex"]) if held.keys() == {"hex"} else held

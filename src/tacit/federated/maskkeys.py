@@ -1,0 +1,121 @@
+"""Secrets of masks between two messages: used once, then gone.
+
+A process may offer a key and end, and another mask with it. So the secret is kept, until what it
+masked is kept in its place, in one transaction.
+"""
+
+from typing import Protocol
+
+import sqlalchemy as sa
+
+from tacit.accounting.ledger import Ledger
+from tacit.errors import InvalidArgument
+
+_META = sa.MetaData()
+_KEYS = sa.Table(
+    "mask_keys",
+    _META,
+    sa.Column("session", sa.LargeBinary, primary_key=True),
+    sa.Column("secret", sa.LargeBinary),
+    sa.Column("digest", sa.LargeBinary),
+    sa.Column("masked", sa.LargeBinary),
+)
+
+
+class MaskKeys(Protocol):
+    """Where a site keeps the secret of a session."""
+
+    def kept(self, session: bytes, secret: bytes) -> bytes | None:
+        """The secret of a session: this one if there was none, None if it was used."""
+        ...
+
+    def secret(self, session: bytes) -> bytes | None:
+        """The secret of a session, unless it was used or never made."""
+        ...
+
+    def masked(self, session: bytes, digest: bytes) -> bytes | None:
+        """What was masked in a session for this question."""
+        ...
+
+    def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
+        """Forgets the secret and keeps what was masked; refused if another was first."""
+        ...
+
+
+class MemoryMaskKeys:
+    """Secrets that are gone with the process."""
+
+    def __init__(self) -> None:
+        self._secrets: dict[bytes, bytes] = {}
+        self._masked: dict[bytes, tuple[bytes, bytes]] = {}
+
+    def kept(self, session: bytes, secret: bytes) -> bytes | None:
+        """The secret of a session: this one if there was none, None if it was used."""
+        if session in self._masked:
+            return None
+        return self._secrets.setdefault(session, secret)
+
+    def secret(self, session: bytes) -> bytes | None:
+        """The secret of a session, unless it was used or never made."""
+        return self._secrets.get(session)
+
+    def masked(self, session: bytes, digest: bytes) -> bytes | None:
+        """What was masked in a session for this question."""
+        asked, masked = self._masked.get(session, (None, None))
+        return masked if asked == digest else None
+
+    def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
+        """Forgets the secret and keeps what was masked."""
+        if self._secrets.pop(session, None) is None:
+            raise _spent()
+        self._masked[session] = digest, masked
+        return masked
+
+
+class LedgerMaskKeys:
+    """Secrets in the file of a site's ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        with ledger.transaction() as connection:
+            _META.create_all(connection)
+
+    def kept(self, session: bytes, secret: bytes) -> bytes | None:
+        """The secret of a session: this one if there was none, None if it was used."""
+        with self._ledger.transaction() as connection:
+            row = connection.execute(_of(session)).first()
+            if row is None:
+                values = {"session": session, "secret": secret}
+                connection.execute(sa.insert(_KEYS).values(**values))
+                return secret
+            return None if row.secret is None else bytes(row.secret)
+
+    def secret(self, session: bytes) -> bytes | None:
+        """The secret of a session, unless it was used or never made."""
+        with self._ledger.transaction() as connection:
+            row = connection.execute(_of(session)).first()
+            return None if row is None else row.secret
+
+    def masked(self, session: bytes, digest: bytes) -> bytes | None:
+        """What was masked in a session for this question."""
+        with self._ledger.transaction() as connection:
+            row = connection.execute(_of(session)).first()
+            return None if row is None or row.digest != digest else row.masked
+
+    def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
+        """Forgets the secret and keeps what was masked; refused if another was first."""
+        unused = sa.and_(_KEYS.c.session == session, _KEYS.c.secret.is_not(None))
+        change = sa.update(_KEYS).where(unused)
+        with self._ledger.transaction() as connection:
+            done = connection.execute(change.values(secret=None, digest=digest, masked=masked))
+            if done.rowcount != 1:
+                raise _spent()
+        return masked
+
+
+def _of(session: bytes) -> sa.Select[tuple[bytes, bytes | None, bytes | None, bytes | None]]:
+    return sa.select(_KEYS).where(_KEYS.c.session == session)
+
+
+def _spent() -> InvalidArgument:
+    return InvalidArgument("The key of this attempt is used; start another attempt.")

@@ -1,0 +1,72 @@
+"""A project folder for a federated study, written from the templates beside this file."""
+
+import csv
+import json
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from tacit.errors import InvalidArgument
+
+_PACKAGE, _ROWS = "study_app", 500
+_APP = ("study.py", "schema.yaml", "server_app.py", "client_app.py")
+
+
+def write(folder: Path, sites: tuple[str, ...], run: str) -> None:
+    """The whole folder; refused if it exists."""
+    if folder.exists():
+        raise InvalidArgument(f"{folder} exists; name a folder that does not.")
+    if len(set(sites)) != len(sites) or not all(_plain(name) for name in (*sites, run)):
+        raise InvalidArgument(
+            "Sites and runs have names of letters, digits, - and _, and each site one of its own."
+        )
+    names = f"[{', '.join(json.dumps(name) for name in sites)}]"
+    values = {"package": _PACKAGE, "sites": names, "run": run, **_commands(sites)}
+    _write(folder / "README.md", "README.md", values)
+    _write(folder / "app" / "pyproject.toml", "pyproject.toml", values)
+    (folder / "app" / _PACKAGE).mkdir()
+    (folder / "app" / _PACKAGE / "__init__.py").write_text('"""The study."""\n', "utf-8")
+    for name in _APP:
+        _write(folder / "app" / _PACKAGE / name, name, values)
+    for number, site in enumerate(sites):
+        home = folder / "sites" / site
+        _write(home / "site.toml", "site.toml", {**values, "name": site})
+        for name in ("study.py", "schema.yaml"):
+            _write(home / name, name, values)
+        _write_data(home / "data.csv", number)
+
+
+def _plain(name: str) -> bool:
+    return bool(name) and all(each.isalnum() or each in "-_" for each in name)
+
+
+def _commands(sites: tuple[str, ...]) -> dict[str, str]:
+    """Commands that start a node for each site on this machine."""
+    nodes = [
+        "flower-supernode --insecure --superlink 127.0.0.1:8000 --host 127.0.0.1 "
+        f"--port {9094 + i} --node-config \"site='$PWD/sites/{name}/site.toml'\" > {name}.log 2>&1 &\n"
+        'processes="$processes $!"'
+        for i, name in enumerate(sites)
+    ]
+    return {"nodes": "\n".join(nodes)}
+
+
+def _write(path: Path, template: str, values: dict[str, Any]) -> None:
+    text = files(__package__).joinpath(f"{template}.txt").read_text("utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(Template(text).substitute(values), "utf-8")
+
+
+def _write_data(path: Path, number: int) -> None:
+    """Made-up rows, so that the project runs as it is."""
+    rng = np.random.default_rng(number)
+    age, dose = rng.integers(18, 100, _ROWS), rng.uniform(0, 50, _ROWS).round(1)
+    logit = -0.5 + (age - 59) / 41 - (dose - 25) / 25
+    readmitted = (rng.uniform(size=_ROWS) < 1 / (1 + np.exp(-logit))).astype(int)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(["age", "dose", "readmitted"])
+        lines.writerows(zip(age.tolist(), dose.tolist(), readmitted.tolist(), strict=True))

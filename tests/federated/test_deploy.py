@@ -1,0 +1,87 @@
+"""A site opened from its own files: what is wrong with them is said before anything is charged."""
+
+from dataclasses import replace
+
+import pytest
+from sites_on_disk import NAMES, make_sites
+
+from tacit import Budget, Ledger, Partitioned
+from tacit.errors import BudgetError, InvalidArgument
+from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.masks import Session
+from tacit.federated.scheme import WithoutPrivacy
+
+
+@pytest.fixture
+def north(tmp_path):
+    return SiteSettings.from_file(make_sites(tmp_path)["north"])
+
+
+def first_task(settings):
+    return load_study(settings.study).server().tasks(NAMES)["north"]
+
+
+@pytest.mark.parametrize("text", ["", "name = 3", "not toml at all =", 'name = "a"\nstudy = 1'])
+def test_settings_that_lack_something_are_refused(tmp_path, text):
+    file = tmp_path / "site.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidArgument, match="not a site's settings"):
+        SiteSettings.from_file(file)
+
+
+def test_a_site_without_a_limit_of_its_own_is_refused(north):
+    with pytest.raises(InvalidArgument, match="what it allows"):
+        OpenSite(replace(north, total=None)).answer(first_task(north))
+    assert not north.ledger.exists()
+
+
+def test_a_run_beyond_the_sites_own_limit_is_refused(north):
+    small = replace(north, total=Budget(1, 1e-5))
+    with pytest.raises(BudgetError):
+        OpenSite(small).answer(first_task(north))
+    assert not Ledger(north.ledger).charges
+
+
+def test_a_site_that_the_study_does_not_name_is_refused(north):
+    with pytest.raises(InvalidArgument, match="does not name east"):
+        OpenSite(replace(north, name="east"))
+
+
+def test_masks_need_a_key_and_everybody_elses(tmp_path):
+    settings = SiteSettings.from_file(make_sites(tmp_path, "masked")["north"])
+    others = {name: key for name, key in settings.members.items() if name != "west"}
+    for lacking in (replace(settings, identity=None), replace(settings, members=others)):
+        with pytest.raises(InvalidArgument, match="public keys of all"):
+            OpenSite(lacking).offer(Session("study", 1))
+    with pytest.raises(InvalidArgument, match="takes part in the run"):
+        OpenSite(settings).offer(Session("other", 1))
+
+
+def test_a_file_without_a_study_is_refused(tmp_path):
+    with pytest.raises(InvalidArgument, match="no Python file"):
+        load_study(tmp_path / "study.py")
+    (tmp_path / "study.py").write_text("study = 3\n")
+    with pytest.raises(InvalidArgument, match="must define"):
+        load_study(tmp_path / "study.py")
+
+
+def test_studies_that_cannot_run_are_refused(north):
+    study = load_study(north.study)
+    for wrong in ({"run": ""}, {"sites": ("a", "a")}, {"sites": ()}):
+        with pytest.raises(InvalidArgument):
+            replace(study, **wrong)
+    with pytest.raises(InvalidArgument, match="asynchronous"):
+        replace(study, method=replace(study.method, schedule="asynchronous"))
+
+
+def test_real_sites_take_no_part_in_a_study_without_privacy(north):
+    study = load_study(north.study)
+    for wrong in ({"budget": None}, {"method": Partitioned(scheme=WithoutPrivacy())}):
+        with pytest.raises(InvalidArgument, match="has a budget"):
+            replace(study, **wrong)
+
+
+def test_a_ledger_for_another_unit_is_refused(north):
+    Ledger(north.ledger, total=north.total, unit="person")
+    with pytest.raises(InvalidArgument, match="unit person"):
+        OpenSite(north).answer(first_task(north))

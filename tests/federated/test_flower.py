@@ -1,0 +1,222 @@
+"""The Flower apps, called with messages and contexts: no process, no network."""
+
+import logging
+import sqlite3
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from sites_on_disk import NAMES, make_sites
+
+from tacit import Ledger
+from tacit.errors import InvalidArgument
+from tacit.federated import flower
+from tacit.federated.deploy import SiteSettings, load_study
+from tacit.federated.partitioned import partitioned
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch):
+    """Who sends messages: a process that Flower starts is told."""
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+class FakeGrid:
+    """Calls a ClientApp for every message, with a context as a node would give it.
+
+    ``trouble(node, fields, count)`` may say "lost" (the node never sees the message), "late" (it
+    answers, and nobody hears) or "dead" (Flower reports an error).
+    """
+
+    def __init__(self, files, trouble=None):
+        self.files = dict(enumerate(files.values(), start=1))
+        self.trouble, self.count, self.replies = trouble or (lambda *_: None), 0, []
+        self.app = flower.client_app()
+
+    def get_node_ids(self):
+        return list(self.files)
+
+    def call(self, message):
+        node = message.metadata.dst_node_id
+        config = {"site": str(self.files[node])}
+        context = Context(1, node, config, RecordDict(), {})
+        return self.app(message, context)
+
+    def send_and_receive(self, messages, *, timeout):
+        for message in messages:
+            self.count += 1
+            fields = dict(message.content.config_records["tacit"])
+            bad = self.trouble(message.metadata.dst_node_id, fields, self.count)
+            if bad == "lost":
+                continue
+            if bad == "dead":
+                yield Message(Error(0), reply_to=message)
+                continue
+            reply = self.call(message)
+            self.replies.append((fields, dict(reply.content.config_records["tacit"])))
+            if bad != "late":
+                yield reply
+
+
+def in_process(files):
+    study = load_study(files["north"].parent / "study.py")
+    rows = {name: study.read(path.parent / "data.csv") for name, path in files.items()}
+    budgets = dict.fromkeys(rows, study.budget)
+    found = partitioned(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
+    return study, found
+
+
+def served(files, grid, patience=30.0):
+    study = load_study(files["north"].parent / "study.py")
+    return flower.serve(grid, study, timeout=5.0, patience=patience)
+
+
+@pytest.mark.parametrize("scheme", ["statistics", "masked"])
+def test_the_same_posterior_as_in_process(tmp_path, scheme):
+    files = make_sites(tmp_path, scheme, seed=3)
+    _, found = in_process(files)
+    posterior, trace = served(files, FakeGrid(files))
+    assert np.array_equal(posterior, found.posterior)
+    assert np.array_equal(trace, found.trace)
+
+
+def test_masked_replies_are_nowhere_near_the_changes(tmp_path):
+    files = make_sites(tmp_path, "masked", seed=3, rounds=1)
+    grid = FakeGrid(files)
+    served(files, grid)
+    sent = [
+        np.frombuffer(reply["change"], np.int64)
+        for fields, reply in grid.replies
+        if fields["kind"] == "task"
+    ]
+    assert np.abs(np.concatenate(sent).astype(float)).max() > 2.0**55
+    assert np.abs(np.sum(sent, axis=0)).max() < 2**30
+
+
+@pytest.mark.parametrize("scheme", ["statistics", "masked"])
+@pytest.mark.parametrize("kind", ["lost", "late", "dead"])
+def test_a_message_that_is_not_answered_is_sent_again_and_changes_nothing(tmp_path, scheme, kind):
+    def trouble(node, fields, count):
+        return kind if count in {5, 8, 12} else None
+
+    files = make_sites(tmp_path, scheme, seed=3)
+    _, found = in_process(files)
+    posterior, _ = served(files, FakeGrid(files, trouble))
+    assert np.array_equal(posterior, found.posterior)
+    for path in files.values():
+        assert len(Ledger(path.parent / "site.db").charges) == 1
+
+
+def test_a_repeated_task_gets_identical_bytes_and_a_new_one_takes_an_answer(tmp_path):
+    files = make_sites(tmp_path)
+    grid = FakeGrid(files, lambda *sent: "late" if sent[2] in {4, 5} else None)
+    served(files, grid)
+    tasks = [(f, r) for f, r in grid.replies if f["kind"] == "task"]
+    by_question = {}
+    for fields, reply in tasks:
+        key = fields["round"], fields["posterior"], fields["share"], reply["change"]
+        by_question.setdefault(key, 0)
+        by_question[key] += 1
+    assert len(by_question) == 9  # three rounds of three sites
+    assert sum(by_question.values()) == 11
+    with sqlite3.connect(tmp_path / "north" / "site.db") as connection:
+        assert connection.execute("select count(*) from answers").fetchone() == (3,)
+        assert connection.execute("select count(*) from charges").fetchone() == (1,)
+    connection.close()
+
+
+@pytest.mark.parametrize("kind", ["lost", "late"])
+def test_a_site_that_stays_away_for_a_round_keeps_in_step(tmp_path, kind):
+    """The server goes on without it; when it is back, both ends have the same factor."""
+
+    def trouble(node, fields, count):
+        return kind if node == 2 and fields.get("round") == 2 else None
+
+    files = make_sites(tmp_path, seed=3, rounds=4)
+    study = load_study(files["north"].parent / "study.py")
+    server = study.server()
+    transport = flower.FlowerTransport(
+        FakeGrid(files, trouble), study.sites, timeout=0.2, patience=1.5
+    )
+    for number in range(1, 5):
+        tasks = server.tasks(study.sites)
+        replies = transport.exchange(tasks)
+        assert ("south" in replies) == (number != 2)
+        server.fold(tasks, replies)
+    final = server.tasks(study.sites)
+    transport.exchange(final)  # tells sites what became of round four
+    from tacit.federated.deploy import OpenSite
+
+    for name in NAMES:
+        client = OpenSite(SiteSettings.from_file(files[name]))._client
+        assert np.array_equal(client.factor, server.factors[name])
+    assert server.folded["south"].round == 4
+
+
+def test_a_masked_round_without_one_site_is_dropped_and_nobody_is_asked(tmp_path):
+    def trouble(node, fields, count):
+        return "lost" if node == 2 and fields.get("round") == 2 else None
+
+    files = make_sites(tmp_path, "masked", seed=3)
+    grid = FakeGrid(files, trouble)
+    _, trace = served(files, grid, patience=1.5)
+    assert np.array_equal(trace[0], trace[1])
+    assert not np.array_equal(trace[1], trace[2])
+    assert not [f for f, _ in grid.replies if f["kind"] == "task" and f["round"] == 2]
+
+
+@pytest.mark.parametrize("scheme", ["statistics", "masked"])
+def test_a_server_that_begins_again_comes_to_where_it_was(tmp_path, scheme):
+    files = make_sites(tmp_path, scheme)  # without a seed: keys are random, and kept
+    first, _ = served(files, FakeGrid(files))
+    again, _ = served(files, FakeGrid(files))
+    assert np.array_equal(first, again)
+
+
+def task_message(fields):
+    content = RecordDict({"tacit": ConfigRecord(fields)})
+    return Message(content, 1, "query")
+
+
+def said(files, fields):
+    grid = FakeGrid(files)
+    return dict(grid.call(task_message(fields)).content.config_records["tacit"])
+
+
+def test_a_site_tells_of_tacits_errors_and_of_no_others(tmp_path, caplog):
+    files = make_sites(tmp_path)
+    data = tmp_path / "north" / "data.csv"
+    study = load_study(tmp_path / "north" / "study.py")
+    fields = flower.task_fields(study.server().tasks(NAMES)["north"])
+    other = said(files, {**fields, "run": "another"})
+    assert "another" in other["error"]
+    data.write_text("77.125,secret,3\n")
+    with caplog.at_level(logging.CRITICAL):
+        failed = said(files, fields)
+    assert failed == {"error": "The site failed; its own log says why."}
+    with pytest.raises(InvalidArgument, match="north: The site failed"):
+        served(files, FakeGrid(files))
+
+
+def test_a_server_with_more_sites_than_pinned_is_refused(tmp_path):
+    files = make_sites(tmp_path, "masked")
+    study = load_study(tmp_path / "north" / "study.py")
+    transport = flower.FlowerTransport(
+        FakeGrid(files), study.sites, masked=True, timeout=5.0, patience=5.0
+    )
+    tasks = study.server().tasks(NAMES)
+    del tasks["west"]
+    with pytest.raises(InvalidArgument, match="pinned 3 sites"):
+        transport.exchange(tasks)
+
+
+def test_a_node_without_settings_says_so(tmp_path):
+    app = flower.client_app()
+    context = Context(1, 1, {}, RecordDict(), {})
+    reply = app(task_message({"kind": "hello"}), context)
+    assert "node-config" in reply.content.config_records["tacit"]["error"]

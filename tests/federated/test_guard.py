@@ -1,0 +1,85 @@
+"""A guard answers as the site would, whoever asks, and code that asks holds no rows."""
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sites_on_disk import NAMES, make_sites
+
+from tacit.errors import InvalidArgument
+from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.flower import answered_once, guarded, reply_of, task_fields
+from tacit.federated.guard import Guard, ask, packed, unpacked
+
+
+@pytest.fixture
+def listening(tmp_path):
+    files = make_sites(tmp_path / "sites", seed=2)
+    settings = SiteSettings.from_file(files["north"])
+    place = tmp_path / "guard"
+    with Guard(place, lambda fields: guarded(lambda: answered_once(settings, fields))) as guard:
+        thread = threading.Thread(target=guard.serve_forever)
+        thread.start()
+        yield place, files
+        guard.shutdown()
+        thread.join()
+
+
+def first_task(files):
+    return load_study(files["north"].parent / "study.py").server().tasks(NAMES)["north"]
+
+
+def test_a_guard_says_what_the_site_would(listening):
+    place, files = listening
+    task = first_task(files)
+    said = reply_of("north", ask(place, task_fields(task)))
+    direct = OpenSite(SiteSettings.from_file(files["north"])).answer(task)
+    assert np.array_equal(said.change, direct.change)
+    assert ask(place, {"kind": "hello"}) == {"site": "north"}
+
+
+def test_a_guard_survives_nonsense(listening):
+    place, _ = listening
+    for line in (b"nonsense\n", b"[1]\n", b"\n", b'{"hex": "00"}\n', b'{"hex": "no"}\n'):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(place))
+            connection.sendall(line)
+            with connection.makefile("rb") as file:
+                assert "error" in unpacked(file.readline())
+    for fields in ({}, {"kind": "rows"}, {"kind": "task"}, {"kind": "task", "run": "study"}):
+        assert "error" in ask(place, fields)
+    assert ask(place, {"kind": "hello"}) == {"site": "north"}
+
+
+def test_fields_come_through_as_they_were():
+    fields = {"a": b"\x00\xff", "b": [b"1", b""], "c": 1.5, "d": "text", "e": 3, "f": []}
+    assert unpacked(packed(fields)) == fields
+
+
+def test_without_a_guard_the_node_says_so(tmp_path):
+    with pytest.raises(InvalidArgument, match="tacit federated guard"):
+        ask(tmp_path / "nobody", {"kind": "hello"})
+
+
+def test_the_command_listens_for_the_group_only_and_cleans_up(tmp_path):
+    files = make_sites(tmp_path / "sites")
+    place = tmp_path / "guard"
+    command = [sys.executable, "-m", "tacit", "federated", "guard", files["west"], place]
+    process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE)
+    try:
+        end = time.monotonic() + 60
+        while not Path(place).is_socket() and time.monotonic() < end:
+            time.sleep(0.1)
+        time.sleep(0.2)
+        assert place.stat().st_mode & 0o777 == 0o660
+        assert ask(place, {"kind": "hello"}) == {"site": "west"}
+    finally:
+        process.send_signal(2)
+        process.communicate()
+    assert process.returncode == 130
+    assert not place.exists()

@@ -1,0 +1,257 @@
+"""Masks hide what a site sends, cancel in the sum, and are refused to a server that cheats."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from scipy import stats
+
+from tacit import Budget, Ledger, Partitioned, Rows
+from tacit.errors import InvalidArgument
+from tacit.federated import target as targets
+from tacit.federated.changes import ClippedChanges
+from tacit.federated.maskkeys import LedgerMaskKeys
+from tacit.federated.masks import MaskedInProcess, MaskedSite, Masker, Offer, Roster, Session
+from tacit.federated.partitioned import partitioned, server_of, site_of
+from tacit.federated.server import conduct
+from tacit.privacy.noise import Randomness
+
+NAMES = ("north", "south", "west")
+IDENTITIES = {name: Ed25519PrivateKey.from_private_bytes(name.encode().ljust(32)) for name in NAMES}
+ROSTER = Roster(
+    members={name: key.public_key().public_bytes_raw() for name, key in IDENTITIES.items()}
+)
+FIRST = Session("r", 1)
+ABOUT = b"a posterior"
+
+
+def maskers(roster=ROSTER, keys=None):
+    keys = keys or {}
+    return {name: Masker(name, IDENTITIES[name], roster, keys.get(name)) for name in NAMES}
+
+
+def offers_of(sites, session=FIRST):
+    return [site.offer(session) for site in sites.values()]
+
+
+def masked(sites, values, session=FIRST):
+    offers = offers_of(sites, session)
+    return {name: site.mask(session, offers, values[name], ABOUT) for name, site in sites.items()}
+
+
+def test_the_sum_is_exact_also_for_negative_and_large_numbers():
+    rng = np.random.default_rng(0)
+    values = {name: rng.integers(-(2**60), 2**60, size=1000) for name in NAMES}
+    total = np.sum(list(masked(maskers(), values).values()), axis=0)
+    assert np.array_equal(total, sum(values.values()))
+
+
+@pytest.mark.parametrize("shift", [0, 10, 56])
+def test_what_a_site_sends_is_uniform_whatever_it_holds(shift):
+    constant = {name: np.full(200_000, 7) for name in NAMES}
+    for sent in masked(maskers(), constant).values():
+        bins = np.bincount((sent.view(np.uint64) >> np.uint64(shift)) & np.uint64(255))
+        assert stats.chisquare(bins, ddof=0).pvalue > 1e-6
+        neighbours = np.bincount((sent[1:] ^ sent[:-1]).view(np.uint64) >> np.uint64(56))
+        assert stats.chisquare(neighbours).pvalue > 1e-6
+    # The sum over two of three sites, which a server may form, is as uniform.
+    two = masked(maskers(), constant)
+    partial = (two["north"] + two["west"]).view(np.uint64) >> np.uint64(56)
+    assert stats.chisquare(np.bincount(partial)).pvalue > 1e-6
+
+
+def test_two_values_masked_in_two_attempts_have_nothing_in_common():
+    sites, values = maskers(), {name: np.zeros(1000, np.int64) for name in NAMES}
+    one = masked(sites, values)
+    two = masked(sites, values, Session("r", 1, 2))
+    for name in NAMES:
+        assert not np.intersect1d(one[name], two[name]).size
+    assert not np.sum(list(two.values()), axis=0).any()
+
+
+@pytest.mark.parametrize("told", [1, 2, 4, 100])
+def test_a_client_told_a_wrong_number_of_sites_refuses(told):
+    sites = maskers()
+    offers = (offers_of(sites) * 34)[:told]
+    with pytest.raises(InvalidArgument, match="pinned 3 sites"):
+        sites["north"].mask(FIRST, offers, np.zeros(3, np.int64), ABOUT)
+
+
+def stranger(session=FIRST):
+    key = Ed25519PrivateKey.generate()
+    roster = Roster(members={**ROSTER.members, "east": key.public_key().public_bytes_raw()})
+    return Masker("east", key, roster).offer(session)
+
+
+def forgeries(sites):
+    north, south, west = offers_of(sites)
+    other_round = maskers()["west"].offer(Session("r", 2))
+    other_run = maskers()["west"].offer(Session("other", 1))
+    other_attempt = maskers()["west"].offer(Session("r", 1, 2))
+    return {
+        "unknown": [north, south, stranger()],
+        "not its own": [north, south, replace(stranger(), site="west")],
+        "key exchanged": [north, south, replace(west, key=south.key)],
+        "unsigned": [north, south, Offer("west", west.key, bytes(64))],
+        "of another round": [north, south, other_round],
+        "of another run": [north, south, other_run],
+        "of another attempt": [north, south, other_attempt],
+        "twice the same": [north, south, south],
+        "without itself": [south, west, stranger()],
+    }
+
+
+@pytest.mark.parametrize("kind", forgeries(maskers()))
+def test_a_forged_or_replayed_key_is_refused(kind):
+    sites = maskers()
+    with pytest.raises(InvalidArgument):
+        sites["north"].mask(FIRST, forgeries(sites)[kind], np.zeros(3, np.int64), ABOUT)
+
+
+@pytest.fixture(params=["memory", "disk"])
+def keys(request, tmp_path):
+    if request.param == "memory":
+        return dict.fromkeys(NAMES)
+    return {
+        name: LedgerMaskKeys(Ledger(tmp_path / f"{name}.db", total=Budget(1, 1e-5)))
+        for name in NAMES
+    }
+
+
+def test_a_key_masks_one_message(keys):
+    sites = maskers(keys=keys)
+    offers, values = offers_of(sites), np.arange(5)
+    assert offers_of(sites) == offers  # asked again before it is used
+    first = sites["north"].mask(FIRST, offers, values, ABOUT)
+    assert np.array_equal(sites["north"].mask(FIRST, offers, values, ABOUT), first)
+    with pytest.raises(InvalidArgument, match="another attempt"):
+        sites["north"].mask(FIRST, offers, values + 1, b"another posterior")
+    with pytest.raises(InvalidArgument, match="used its key"):
+        sites["north"].offer(FIRST)
+
+
+def test_a_key_survives_a_restart_and_is_then_gone(tmp_path):
+    def north():
+        book = Ledger(tmp_path / "north.db", total=Budget(1, 1e-5))
+        return Masker("north", IDENTITIES["north"], ROSTER, LedgerMaskKeys(book))
+
+    others = maskers()
+    offers = [north().offer(FIRST), others["south"].offer(FIRST), others["west"].offer(FIRST)]
+    values = {name: np.arange(4) for name in NAMES}
+    sent = [north().mask(FIRST, offers, values["north"], ABOUT)]
+    sent += [others[name].mask(FIRST, offers, values[name], ABOUT) for name in NAMES[1:]]
+    assert np.array_equal(np.sum(sent, axis=0), 3 * np.arange(4))
+    assert np.array_equal(north().mask(FIRST, offers, values["north"], ABOUT), sent[0])
+
+
+def test_one_answer_goes_into_the_sum_of_one_group():
+    sites = maskers(replace(ROSTER, together=2))
+    offers = {name: site.offer(FIRST) for name, site in sites.items()}
+    values = np.zeros(3, np.int64)
+    sites["north"].mask(FIRST, [offers["north"], offers["south"]], values, ABOUT)
+    again = Session("r", 1, 2)
+    pair = [sites["north"].offer(again), sites["west"].offer(again)]
+    with pytest.raises(InvalidArgument, match="other sites"):
+        sites["north"].mask(again, pair, values, ABOUT)
+
+
+def test_sites_that_were_told_differently_do_not_cancel():
+    sites = maskers()
+    offers = offers_of(sites)
+    abouts = {"north": b"one posterior", "south": b"another", "west": b"another"}
+    values = np.zeros(1000, np.int64)
+    total = sum(site.mask(FIRST, offers, values, abouts[name]) for name, site in sites.items())
+    assert np.median(np.abs(total.astype(np.float64))) > 2.0**60
+
+
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(90, 2)).astype(np.float32)
+Y = (X @ [1.0, -2.0] + 0.5 * RNG.normal(size=90)).astype(np.float32)
+TARGET = targets.linear_regression(2, noise_sd=0.5, prior_sd=3.0)
+SHARES = {name: Rows({"x": X[i::3], "y": Y[i::3]}) for i, name in enumerate(NAMES)}
+METHOD = Partitioned(
+    scheme=ClippedChanges(clip=50.0, noise="split"), num_rounds=3, spare_answers=1, damping=0.5
+)
+BUDGET = Budget(20, 1e-5)
+
+
+def masked_sites():
+    sites = maskers()
+    return [
+        MaskedSite(
+            site_of(
+                name, SHARES[name], METHOD, TARGET, run="r", sites=3, budget=BUDGET, seed=1
+            ).client,
+            sites[name],
+        )
+        for name in NAMES
+    ]
+
+
+def masking_server():
+    return server_of(METHOD, TARGET, NAMES, run="r", budget=BUDGET, source=Randomness(1))
+
+
+def test_a_masked_fit_is_the_fit_without_masks():
+    found = partitioned(METHOD, TARGET, SHARES, dict.fromkeys(NAMES, BUDGET), run="r", seed=1)
+    server = masking_server()
+    conduct(server, MaskedInProcess(masked_sites()), METHOD.plan(3))
+    assert np.array_equal(server.posterior, found.posterior)
+    assert np.abs(server.posterior - TARGET.prior).max() > 1
+
+
+class LosesOne(MaskedInProcess):
+    """In its second round a site is gone before it answers."""
+
+    def exchange(self, tasks):
+        replies = super().exchange(tasks)
+        if next(iter(tasks.values())).round == 2:
+            del replies["south"]
+        return replies
+
+
+def test_a_site_that_leaves_ends_the_round_and_the_next_has_new_masks():
+    server = masking_server()
+    trace = conduct(server, LosesOne(masked_sites()), METHOD.plan(3))
+    assert np.array_equal(trace[0], trace[1])
+    assert not np.array_equal(trace[1], trace[2])
+    assert np.abs(trace[2]).max() < 1e6  # a sum of masks would be anywhere
+
+
+def test_nothing_is_charged_before_the_keys_are_accepted(tmp_path):
+    book = Ledger(tmp_path / "north.db", total=BUDGET, unit="data set")
+    site = site_of(
+        "north", SHARES["north"], METHOD, TARGET, run="r", sites=3, budget=BUDGET, ledger=book
+    )
+    sites = maskers()
+    north = MaskedSite(site.client, sites["north"])
+    task = masking_server().tasks(NAMES)["north"]
+    with pytest.raises(InvalidArgument, match="pinned 3 sites"):
+        north.answer(task, 1, offers_of(sites)[:2])
+    assert not book.charges
+    north.answer(task, 1, offers_of(sites))
+    assert len(book.charges) == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "together"),
+    [
+        ({"a": bytes(32)}, None),
+        ({"a": bytes(32), "b": bytes(32)}, None),
+        ({"a": bytes(31), "b": bytes([1] * 31)}, None),
+        (ROSTER.members, 4),
+        (ROSTER.members, 1),
+    ],
+)
+def test_rosters_that_name_nobody_to_hide_among_are_refused(members, together):
+    with pytest.raises(InvalidArgument):
+        Roster(members=members, together=together)
+
+
+def test_shares_too_coarse_to_add_up_to_normal_noise_are_refused():
+    METHOD.scheme.prepare(METHOD.setting(TARGET, BUDGET, 3))
+    setting = METHOD.setting(TARGET, None, 3)
+    replace(METHOD.scheme, noise_multiplier=1e-4).prepare(setting)
+    with pytest.raises(InvalidArgument, match="too few lattice points"):
+        replace(METHOD.scheme, noise_multiplier=1e-7).prepare(setting)

@@ -1,0 +1,86 @@
+"""`tacit federated new` and `identity`: what they write is what sites and servers read."""
+
+import os
+import tomllib
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tacit import Ledger
+from tacit.errors import InvalidArgument
+from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.server import conduct
+from tacit.federated.transport import InProcess
+from tacit.interfaces.cli import main
+from tacit.interfaces.study import read_table
+from tacit.results.posterior import Posterior
+
+
+def test_a_new_project_fits_as_it_is(tmp_path, capsys):
+    folder = tmp_path / "study"
+    assert main(["federated", "new", str(folder), "--site", "a", "--site", "b"]) == 0
+    assert "README.md" in capsys.readouterr().out
+    study = load_study(folder / "app" / "study_app" / "study.py")
+    assert study.sites == ("a", "b")
+    settings = tomllib.loads((folder / "app" / "pyproject.toml").read_text())
+    parts = settings["tool"]["flwr"]["app"]["components"]
+    for component in parts.values():
+        module = component.partition(":")[0].replace(".", "/")
+        assert (folder / "app" / f"{module}.py").is_file()
+    sites = [SiteSettings.from_file(folder / "sites" / name / "site.toml") for name in "ab"]
+    server = study.server()
+    trace = conduct(server, InProcess([OpenSite(site) for site in sites]), study.method.plan(2))
+    study.finish(server.posterior, trace, tmp_path / "posterior.nc")
+    post = Posterior.load(tmp_path / "posterior.nc")
+    assert post.privacy.epsilons["add-remove"] <= 1
+    # Made up with slopes of 1 and -1 (on the scale of the schema).
+    slopes = post.draws["slopes"]
+    assert np.all(np.abs(slopes.mean(axis=0) - [1, -1]) < 4 * slopes.std(axis=0))
+    for site in sites:
+        assert len(Ledger(site.ledger).charges) == 1
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../up", 'a"'])
+def test_names_that_would_break_files_are_refused(tmp_path, capsys, name):
+    assert main(["federated", "new", str(tmp_path / "x"), "--site", name]) == 2
+    assert not (tmp_path / "x").exists()
+    assert "letters" in capsys.readouterr().err
+
+
+def test_nothing_is_overwritten(tmp_path, capsys):
+    assert main(["federated", "new", str(tmp_path)]) == 2
+    assert "exists" in capsys.readouterr().err
+    (tmp_path / "key").touch()
+    assert main(["federated", "identity", str(tmp_path / "key")]) == 2
+
+
+def test_an_identity_is_for_its_owner_and_its_public_half_is_printed(tmp_path, capsys):
+    file = tmp_path / "identity"
+    assert main(["federated", "identity", str(file)]) == 0
+    public = capsys.readouterr().out.strip()
+    secret = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(file.read_text()))
+    assert secret.public_key().public_bytes_raw().hex() == public
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("text", ["a,a\n1,2\n", "a,b\n1\n", "a,b\n1,2,3\n"])
+def test_tables_that_are_not_square_are_refused_without_a_cell(tmp_path, text):
+    file = tmp_path / "data.csv"
+    file.write_text(text)
+    with pytest.raises(InvalidArgument, match="header"):
+        read_table(file)
+
+
+def test_tables_of_both_kinds_are_read(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    (tmp_path / "data.csv").write_text('a,b\n1,"x, y"\n\n2,\n')
+    assert read_table(tmp_path / "data.csv") == {"a": ["1", "2"], "b": ["x, y", ""]}
+    parquet.write_table(pyarrow.table({"a": [1, 2]}), tmp_path / "data.parquet")
+    assert read_table(tmp_path / "data.parquet")["a"].to_pylist() == [1, 2]
+    (tmp_path / "empty.csv").touch()
+    assert read_table(tmp_path / "empty.csv") == {}
+    with pytest.raises(InvalidArgument, match="no data file"):
+        read_table(tmp_path / os.devnull.strip("/"))
