@@ -84,3 +84,13 @@ def test_tables_of_both_kinds_are_read(tmp_path):
     assert read_table(tmp_path / "empty.csv") == {}
     with pytest.raises(InvalidArgument, match="no data file"):
         read_table(tmp_path / os.devnull.strip("/"))
+
+
+def test_a_table_without_a_header_is_refused_without_its_first_row(tmp_path):
+    folder = tmp_path / "study"
+    assert main(["federated", "new", str(folder), "--site", "a", "--site", "b"]) == 0
+    study = load_study(folder / "app" / "study_app" / "study.py")
+    (tmp_path / "data.csv").write_text("71.5,0.25,1\n34.5,0.75,0\n")
+    with pytest.raises(InvalidArgument, match="no column") as refused:
+        study.read(tmp_path / "data.csv")
+    assert "71.5" not in str(refused.value)

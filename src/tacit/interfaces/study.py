@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from tacit.accounting import Budget
+from tacit.data import tables
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.federated.deploy import Study
 from tacit.federated.natural import Vector
 from tacit.federated.partitioned import Found, Partitioned, site_of
 from tacit.interfaces.federated import posterior_of, target_of
-from tacit.interfaces.plan import blank_rows, rows_of
+from tacit.interfaces.plan import blank_rows, columns_of, rows_of
 from tacit.results.federated import FederatedPosterior
 
 
@@ -37,7 +38,10 @@ def federated_study(
     names = tuple(sites)
 
     def read(path: Path) -> Any:
-        return rows_of(target.model, schema, read_table(path))
+        table = read_table(path)
+        needed = [*(columns_of(target.model, schema) or schema.names), schema.person]
+        _refuse_header(path, tables.header(table), needed)
+        return rows_of(target.model, schema, table)
 
     def posterior(natural: Vector, trace: Vector) -> FederatedPosterior:
         rows = dict.fromkeys(names, blank_rows(target.model, schema, 1))
@@ -72,6 +76,15 @@ def federated_study(
         finish=finish,
         seed=seed,
     )
+
+
+def _refuse_header(path: Path, found: Sequence[Any], needed: Sequence[str | None]) -> None:
+    """Names what is missing, and nothing that was found: without a header, that is a row."""
+    missing = [name for name in needed if name is not None and name not in found]
+    if missing:
+        raise InvalidArgument(
+            f"{path} has no column {', '.join(missing)}; its first line must name the columns."
+        )
 
 
 def read_table(path: Path) -> Any:
