@@ -205,3 +205,52 @@ def test_a_run_keeps_the_terms_it_began_with(tmp_path):
     client(LedgerJournal(book), answers=4).answer(first_task())
     with pytest.raises(InvalidArgument, match="other terms"):
         client(LedgerJournal(book), answers=8).answer(first_task(2))
+
+
+class Overtaken:
+    """Work during which another process answers the same task, from rows that were changed."""
+
+    size, grid = TARGET.family.size, None
+
+    def __init__(self, work, other):
+        self._work, self._other, self.said = work, other, None
+
+    def change(self, *arguments):
+        self.said = self._other.answer(first_task())
+        return self._work.change(*arguments)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_one_key_of_noise_never_leaves_with_two_answers(tmp_path, durable):
+    journal = LedgerJournal(ledger(tmp_path)) if durable else MemoryJournal()
+    work, terms = private()
+    overtaken = Overtaken(work, Client("a", SHARES[1], work, terms, journal))
+    reply = client(journal, overtaken).answer(first_task())
+    assert np.array_equal(reply.change, overtaken.said.change)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_round_has_one_question_also_if_two_come_at_once(tmp_path, durable):
+    journal = LedgerJournal(ledger(tmp_path)) if durable else MemoryJournal()
+
+    def meanwhile(_):
+        client(journal).answer(first_task())
+        return bytes(32)
+
+    made, terms = private()
+    late = Client("a", SHARES[0], made, terms, journal, key=meanwhile)
+    with pytest.raises(InvalidArgument, match="needs a new round"):
+        late.answer(first_task(shift=1.0))
+
+
+def test_a_task_that_comes_twice_at_once_is_answered_twice_alike(tmp_path):
+    book, said = ledger(tmp_path), []
+
+    def meanwhile(_):
+        said.append(client(LedgerJournal(book)).answer(first_task()))
+        return bytes(32)
+
+    made, terms = private()
+    late = Client("a", SHARES[0], made, terms, LedgerJournal(book), key=meanwhile)
+    assert np.array_equal(late.answer(first_task()).change, said[0].change)
+    assert len(book.charges) == 1

@@ -255,3 +255,12 @@ def test_shares_too_coarse_to_add_up_to_normal_noise_are_refused():
     replace(METHOD.scheme, noise_multiplier=1e-4).prepare(setting)
     with pytest.raises(InvalidArgument, match="too few lattice points"):
         replace(METHOD.scheme, noise_multiplier=1e-7).prepare(setting)
+
+
+def test_a_question_that_two_processes_mask_at_once_gets_the_same_bytes(tmp_path):
+    keys = LedgerMaskKeys(Ledger(tmp_path / "a.db", total=Budget(1, 1e-5), unit="data set"))
+    keys.kept(b"session", b"secret")
+    assert keys.spend(b"session", b"question", b"one") == b"one"
+    assert keys.spend(b"session", b"question", b"two") == b"one"
+    with pytest.raises(InvalidArgument, match="is used"):
+        keys.spend(b"session", b"another", b"three")

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit import Budget, Model, Parameter, Partitioned, Rows, Variational, fit_federated
+from tacit import Budget, Ledger, Model, Parameter, Partitioned, Rows, Variational, fit_federated
 from tacit.accounting import calibrate
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated import target as targets
@@ -307,3 +307,23 @@ def test_given_noise_must_be_covered_by_the_budget():
         ClippedStatistics(clip=1.0, noise_multiplier=0.5).prepare(setting())
     event = ClippedStatistics(clip=1.0, noise_multiplier=50.0).prepare(setting()).event
     assert event.noise_multiplier == 50.0
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_server_that_begins_again_gets_no_second_noise_for_what_was_paid_once(tmp_path, seed):
+    rows = {name: Rows({"y": np.array([1, 2])}) for name in "ab"}
+    method = Partitioned(scheme=ClippedChanges(clip=5.0, noise="server"), num_rounds=1)
+    ledgers = {n: Ledger(tmp_path / f"{n}.db", total=BUDGET, unit="data set") for n in rows}
+
+    def again():
+        budgets = dict.fromkeys(rows, BUDGET)
+        return partitioned(
+            method, counts(), rows, budgets, run="r", ledgers=ledgers, seed=seed
+        ).posterior
+
+    first = again()
+    if seed is None:
+        with pytest.raises(InvalidArgument, match="needs a new run"):
+            again()
+    else:  # the same noise again is nothing new
+        assert np.array_equal(first, again())

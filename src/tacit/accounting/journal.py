@@ -80,12 +80,15 @@ class Journal(Protocol):
         """The question with this digest, if it was asked before."""
         ...
 
-    def admit(self, terms: Terms, answer: Answer) -> None:
-        """Writes a new question down and charges for it, or refuses it."""
+    def admit(self, terms: Terms, answer: Answer) -> Answer:
+        """Writes a new question down and charges for it, or refuses it.
+
+        Returns what stands in the journal: another process may have been first.
+        """
         ...
 
-    def finish(self, run: str, digest: bytes, reply: bytes) -> None:
-        """Writes the answer down, before it leaves."""
+    def finish(self, run: str, digest: bytes, reply: bytes) -> bytes:
+        """Writes the answer down, before it leaves; the first one stays, and is returned."""
         ...
 
 
@@ -104,16 +107,22 @@ class MemoryJournal:
         """The question with this digest, if it was asked before."""
         return self._answers.get(run, {}).get(digest)
 
-    def admit(self, terms: Terms, answer: Answer) -> None:
+    def admit(self, terms: Terms, answer: Answer) -> Answer:
         """Writes a new question down, or refuses it."""
         answers = self._answers.setdefault(terms.run, {})
+        if answer.digest in answers:
+            return answers[answer.digest]
         _refuse_more(terms, len(answers))
+        _refuse_old(answer, max((each.round for each in answers.values()), default=None))
         answers[answer.digest] = answer
+        return answer
 
-    def finish(self, run: str, digest: bytes, reply: bytes) -> None:
-        """Writes the answer down."""
+    def finish(self, run: str, digest: bytes, reply: bytes) -> bytes:
+        """Writes the answer down, unless there is one."""
         answers = self._answers[run]
-        answers[digest] = replace(answers[digest], reply=reply)
+        first = answers[digest].reply or reply
+        answers[digest] = replace(answers[digest], reply=first)
+        return first
 
 
 class LedgerJournal:
@@ -136,10 +145,11 @@ class LedgerJournal:
             found = connection.execute(sa.select(_ANSWERS).where(_is(run, digest)))
             return _answer(found.mappings().first())
 
-    def admit(self, terms: Terms, answer: Answer) -> None:
+    def admit(self, terms: Terms, answer: Answer) -> Answer:
         """Writes a new question down and charges for it, all in one transaction, or refuses it.
 
-        Keys of noise that has been answered with are forgotten: nothing needs them any more.
+        That a round has one question is checked here once more: two processes may have seen the
+        same journal before. Keys of noise that has been answered with are forgotten: nothing needs them any more.
         """
         if terms.event is None or terms.budget is None:
             raise BudgetError(
@@ -158,17 +168,30 @@ class LedgerJournal:
                     "This run began under other terms, which were charged; give a new run a name "
                     "of its own."
                 )
+            known = sa.select(_ANSWERS).where(_is(terms.run, answer.digest))
+            if (first := _answer(connection.execute(known).mappings().first())) is not None:
+                return first
             mine = _ANSWERS.c.run == terms.run
-            count = sa.select(sa.func.count()).select_from(_ANSWERS).where(mine)
-            _refuse_more(terms, int(connection.execute(count).scalar_one()))
+            held = sa.select(sa.func.count(), sa.func.max(_ANSWERS.c.round)).where(mine)
+            count, newest = connection.execute(held).one()
+            _refuse_more(terms, count)
+            _refuse_old(answer, newest)
             done = sa.update(_ANSWERS).where(mine, _ANSWERS.c.reply.is_not(None))
             connection.execute(done.values(key=None))
             connection.execute(sa.insert(_ANSWERS).values(run=terms.run, **vars(answer)))
+        return answer
 
-    def finish(self, run: str, digest: bytes, reply: bytes) -> None:
-        """Writes the answer down, before it leaves."""
+    def finish(self, run: str, digest: bytes, reply: bytes) -> bytes:
+        """Writes the answer down, before it leaves; the first one stays, and is returned.
+
+        Two processes may have computed it from one key. If rows, or a machine's rounding, changed in
+        between, two answers with the same noise would tell their difference.
+        """
+        mine = _is(run, digest)
         with self.ledger.transaction() as connection:
-            connection.execute(sa.update(_ANSWERS).where(_is(run, digest)).values(reply=reply))
+            empty = sa.update(_ANSWERS).where(mine, _ANSWERS.c.reply.is_(None))
+            connection.execute(empty.values(reply=reply))
+            return bytes(connection.execute(sa.select(_ANSWERS.c.reply).where(mine)).scalar_one())
 
 
 def fresh_key() -> bytes:
@@ -191,4 +214,12 @@ def _refuse_more(terms: Terms, count: int) -> None:
         raise BudgetError(
             f"The {terms.answers} answers that this run paid for are given; another question "
             "needs a run, and a charge, of its own."
+        )
+
+
+def _refuse_old(answer: Answer, newest: int | None) -> None:
+    if newest is not None and answer.round <= newest:
+        raise InvalidArgument(
+            f"Round {answer.round} is not new, and asks for something else than before; a new "
+            "question needs a new round."
         )

@@ -214,7 +214,9 @@ class ClippedChanges:
         points = noise * plan.lattice.points if self.noise == "server" else 0.0
         std = noise * self.clip
         aggregate = Total(self, setting.target, std, points, source.child("server"))
-        return Aggregation(whole=True, tracked=False, aggregate=aggregate)
+        # Sites repeat an answer to this server only: another's noise would be a second release.
+        mark = source.child("mark").words(4).tobytes() if self.noise == "server" else b""
+        return Aggregation(whole=True, tracked=False, aggregate=aggregate, mark=mark)
 
 
 def local_averaging(*, clip: float, num_shards: int, shard_rows: int) -> ClippedChanges:

@@ -76,8 +76,8 @@ class Client:
         asked = self._journal.asked(task.run, digest)
         if asked is None:
             state = self._settled(task)
-            asked = Answer(task.round, digest, self._key(task.round), _packed(state))
-            self._journal.admit(self.terms, asked)
+            new = Answer(task.round, digest, self._key(task.round), _packed(state))
+            asked = self._journal.admit(self.terms, new)
         if asked.reply is None:
             asked = self._computed(task, asked)
         return Reply(
@@ -102,8 +102,7 @@ class Client:
         source = Randomness.from_key(asked.key, seeded=self._seeded)
         state = _state(asked)
         change = self.work.change(self._rows, task.posterior, state.factor, source)
-        reply = _written(change=change)
-        self._journal.finish(task.run, asked.digest, reply)
+        reply = self._journal.finish(task.run, asked.digest, _written(change=change))
         return Answer(asked.round, asked.digest, asked.key, asked.state, reply)
 
     def _settled(self, task: Task) -> _State:
@@ -117,7 +116,8 @@ class Client:
         if task.round <= last.round:
             raise InvalidArgument(
                 f"Round {task.round} is not new to {self.name}, and asks for something else than "
-                "before; a new question needs a new round."
+                "before; a new question needs a new round, and a server that began again with noise "
+                "of its own needs a new run."
             )
         state = _state(last)
         if task.folded == state.folded:

@@ -48,6 +48,7 @@ def task_fields(task: Task, attempt: int = 1, offers: Sequence[Offer] = ()) -> F
         "folded": task.folded,
         "share": task.share.astype("<f8").tobytes(),
         "posterior": task.posterior.astype("<f8").tobytes(),
+        "mark": task.mark,
         "attempt": attempt,
         "sites": [offer.site for offer in offers],
         "keys": [offer.key for offer in offers],
@@ -63,6 +64,7 @@ def task_of(fields: Mapping[str, Any]) -> tuple[Task, int, list[Offer]]:
         posterior=np.frombuffer(fields["posterior"], "<f8").astype(np.float64),
         folded=int(fields["folded"]),
         share=np.frombuffer(fields["share"], "<f8").astype(np.float64),
+        mark=bytes(fields["mark"]),
     )
     parts = zip(fields["sites"], fields["keys"], fields["signatures"], strict=True)
     return task, int(fields["attempt"]), [Offer(*part) for part in parts]

@@ -38,7 +38,10 @@ class MaskKeys(Protocol):
         ...
 
     def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
-        """Forgets the secret and keeps what was masked; refused if another was first."""
+        """Forgets the secret and keeps what was masked: the first, which is returned.
+
+        Refused if that was for another question.
+        """
         ...
 
 
@@ -103,14 +106,20 @@ class LedgerMaskKeys:
             return None if row is None or row.digest != digest else row.masked
 
     def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
-        """Forgets the secret and keeps what was masked; refused if another was first."""
+        """Forgets the secret and keeps what was masked: the first, which is returned.
+
+        Refused if that was for another question.
+        """
         unused = sa.and_(_KEYS.c.session == session, _KEYS.c.secret.is_not(None))
         change = sa.update(_KEYS).where(unused)
         with self._ledger.transaction() as connection:
             done = connection.execute(change.values(secret=None, digest=digest, masked=masked))
-            if done.rowcount != 1:
-                raise _spent()
-        return masked
+            if done.rowcount == 1:
+                return masked
+            row = connection.execute(_of(session)).first()
+        if row is None or row.digest != digest or row.masked is None:
+            raise _spent()
+        return bytes(row.masked)  # another process was first, with the same question
 
 
 def _of(session: bytes) -> sa.Select[tuple[bytes, bytes | None, bytes | None, bytes | None]]:

@@ -154,6 +154,7 @@ def server_of(
         whole=aggregation.whole,
         tracked=aggregation.tracked,
         aggregate=aggregation.aggregate,
+        mark=aggregation.mark,
     )
 
 

@@ -58,11 +58,15 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation:
-    """What a scheme asks of the server; see `tacit.federated.server.Server`."""
+    """What a scheme asks of the server; see `tacit.federated.server.Server`.
+
+    ``mark`` names a server with noise of its own: see `tacit.federated.transport.Task`.
+    """
 
     whole: bool = False
     tracked: bool = True
     aggregate: Aggregate | None = None
+    mark: bytes = b""
 
 
 class Scheme(Protocol):

@@ -81,6 +81,7 @@ class Server:
     whole: bool = False
     tracked: bool = True
     aggregate: Aggregate | None = None
+    mark: bytes = b""
     posterior: Vector = field(init=False)
     factors: dict[str, Vector] = field(init=False)
     folded: dict[str, Folded] = field(init=False)
@@ -102,6 +103,7 @@ class Server:
             posterior=self.posterior.copy(),
             folded=folded.round,
             share=folded.share,
+            mark=self.mark,
         )
 
     def tasks(self, sites: Sequence[str]) -> dict[str, Task]:

@@ -31,7 +31,8 @@ class Task:
 
     ``folded`` is the round of this site's last answer that went into the posterior, and ``share``
     how much of each of its numbers did; round 0 is none. The site applies the same to its factor, so that the two
-    never disagree.
+    never disagree. ``mark`` names a server that adds noise of its own: another one, or one that
+    began again, would release the same answers under other noise, so its tasks are others.
     """
 
     run: str
@@ -39,11 +40,13 @@ class Task:
     posterior: NDArray[np.float64]
     folded: int = 0
     share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    mark: bytes = b""
 
     def digest(self, site: str) -> bytes:
         """What tells this task from every other."""
         text = f"{site}|{self.run}|{self.round}|{self.folded}|{len(self.share)}|".encode()
-        return hashlib.sha256(text + self.share.tobytes() + self.posterior.tobytes()).digest()
+        numbers = self.share.tobytes() + self.posterior.tobytes()
+        return hashlib.sha256(text + numbers + self.mark).digest()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

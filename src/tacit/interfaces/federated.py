@@ -41,7 +41,8 @@ def fit_federated(
     function, a `tacit.Model`, or one of `tacit.federated.target` (conjugate models). ``budget`` is
     every site's, or a mapping with one for each. With ``ledgers`` a site's budget is enforced at
     the site: its first answer charges the whole run. ``run`` names the run; one that is repeated
-    under the same name and the same settings gets the same answers, and is not charged again.
+    under the same name and the same settings gets the same answers, and is not charged again; with
+    ``noise="server"`` it is refused, as new noise on the same answers would be another release.
 
     Here all sites are in one process, for study and tests. A deployment over a network uses the
     same clients and the same server (`tacit.federated.transport`).
