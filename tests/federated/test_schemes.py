@@ -327,3 +327,18 @@ def test_a_server_that_begins_again_gets_no_second_noise_for_what_was_paid_once(
             again()
     else:  # the same noise again is nothing new
         assert np.array_equal(first, again())
+
+
+def test_other_data_of_a_site_move_its_change_by_two_clips_and_the_statement_says_so():
+    target = counts()
+    scheme = ClippedChanges(clip=5.0, noise="server")
+    work = scheme.prepare(setting(target)).work
+    posterior = target.prior + np.array([200.0, 100.0])
+
+    def change(values):
+        rows = Rows({"y": np.array(values)})
+        return work.change(rows, posterior, np.zeros(2), Randomness(0)) * work.grid
+
+    moved = np.linalg.norm(change([3] * 1000) - change([0]))
+    assert 1.5 * scheme.clip < moved <= 2 * scheme.clip
+    assert any("zeros in its place" in said for said in scheme.trust)

@@ -50,6 +50,10 @@ _TRUST = {
     "split": (_SUM_ONLY, _HONEST),
     "server": (_SERVER,),
 }
+_ZEROS = (
+    "add-remove compares a site's change with zeros in its place; what other data, or none, would "
+    "have given instead is what replace compares"
+)
 _OUTSIDE = "no guarantee: sites keep hidden noise in their own factors, and later rounds reveal it"
 
 
@@ -113,7 +117,7 @@ class ClippedChanges:
     @property
     def trust(self) -> tuple[str, ...]:
         """Who is trusted."""
-        several = (SEVERAL_SITES,) if self.protects == "rows" else ()
+        several = (SEVERAL_SITES,) if self.protects == "rows" else (_ZEROS,)
         own = (_OUTSIDE,) if self.own_factors else ()
         said = (each.format(dishonest=self.dishonest) for each in _TRUST[self.noise])
         return (*own, *said, *several)
