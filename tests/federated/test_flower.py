@@ -198,7 +198,7 @@ def test_a_site_tells_of_tacits_errors_and_of_no_others(tmp_path, caplog):
     data.write_text("77.125,secret,3\n")
     with caplog.at_level(logging.CRITICAL):
         failed = said(files, fields)
-    assert failed == {"error": "The site failed; its own log says why."}
+    assert failed == {"error": "The site failed; its own log says where."}
     with pytest.raises(InvalidArgument, match="north: The site failed"):
         served(files, FakeGrid(files))
 
@@ -220,3 +220,15 @@ def test_a_node_without_settings_says_so(tmp_path):
     context = Context(1, 1, {}, RecordDict(), {})
     reply = app(task_message({"kind": "hello"}), context)
     assert "node-config" in reply.content.config_records["tacit"]["error"]
+
+
+def test_a_site_s_own_log_holds_no_value(caplog):
+    message = "could not convert string to float: '77.125 secret'"
+
+    def fails():
+        raise ValueError(message)
+
+    told = flower.guarded(fails)
+    assert "secret" not in str(told) + caplog.text
+    assert "ValueError" in caplog.text  # and where, for whoever mends it
+    assert "in fails" in caplog.text

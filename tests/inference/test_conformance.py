@@ -11,7 +11,7 @@ import tacit
 from tacit import Budget, Ledger, Rows, conjugate
 from tacit.accounting import PLD
 from tacit.errors import BudgetError
-from tacit.inference.base import Found, Method
+from tacit.inference.base import Method
 from tacit.interfaces.fit import fit_many
 
 SIZE = 400
@@ -166,12 +166,12 @@ def test_several_fits_are_the_single_ones(case):
 def test_rows_do_not_survive_the_fit(case):
     _, method, budget = case
     rows = Rows({"y": TABLE["y"]})
-    post = tacit.fit(MODEL, rows, budget=budget, method=method, seed=1)
+    post = tacit.fit(MODEL, rows, budget=budget, method=method, seed=1)  # held until the end
     held = weakref.ref(rows)
     del rows
     gc.collect()
     assert held() is None
-    assert isinstance(Found(draws=post.draws, trace=post.trace).draws, dict)
+    assert post.num_draws >= 1
 
 
 def test_progress_is_told_in_steps_alone(case, capsys):

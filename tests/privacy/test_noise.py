@@ -16,6 +16,7 @@ from tacit.privacy.noise import (
     geometric_gaps,
     logistics,
     normals,
+    rounded_laplaces,
     rounded_normals,
     whole_numbers,
 )
@@ -33,26 +34,35 @@ def test_streams():
     assert not Randomness().seeded
 
 
+# How noise is drawn, the law of it, and what two million draws reach.
+LAWS = [(rounded_normals, stats.norm, 4.7), (rounded_laplaces, stats.laplace, 12.0)]
+each_law = pytest.mark.parametrize(("draw", "law", "far"), LAWS, ids=["normal", "laplace"])
+
+
+@each_law
 @pytest.mark.parametrize("scale", [0.3, 1.0, 7.5, 1e6])
-def test_noise_is_a_rounded_normal(scale):
-    drawn = rounded_normals(Randomness(3), scale, 200_000)
-    edges = np.unique(np.round(scale * stats.norm.ppf(np.linspace(0.02, 0.98, 25)))) + 0.5
+def test_noise_is_rounded(draw, law, far, scale):
+    drawn = draw(Randomness(3), scale, 200_000)
+    edges = np.unique(np.round(scale * law.ppf(np.linspace(0.02, 0.98, 25)))) + 0.5
     observed = np.histogram(drawn, np.concatenate([[-np.inf], edges, [np.inf]]))[0]
-    chances = np.diff(stats.norm.cdf(np.concatenate([[-np.inf], edges / scale, [np.inf]])))
+    chances = np.diff(law.cdf(np.concatenate([[-np.inf], edges / scale, [np.inf]])))
     assert stats.chisquare(observed, chances * len(drawn)).pvalue > 1e-4
 
 
-def test_tails_are_reached():
-    drawn = rounded_normals(Randomness(4), 1e9, 2_000_000) / 1e9
-    assert abs(drawn).max() > 4.7
-    assert stats.kstest(drawn[:100_000], "norm").pvalue > 1e-4
+@each_law
+def test_tails_are_reached(draw, law, far):
+    drawn = draw(Randomness(4), 1e9, 2_000_000) / 1e9
+    assert abs(drawn).max() > far
+    assert stats.kstest(drawn[:100_000], law.cdf).pvalue > 1e-4
 
 
 def test_doubtful_draws_are_decided_exactly(monkeypatch):
     """With every draw in doubt, high precision decides all, and nothing changes."""
     quick = rounded_normals(Randomness(5), 1234.5, 300)
+    laplaces = rounded_laplaces(Randomness(5), 1234.5, 300)
     gaps = geometric_gaps(Randomness(5), 0.013, 300)
     monkeypatch.setattr(noise, "_TRUST", 10.0)
+    assert np.array_equal(rounded_laplaces(Randomness(5), 1234.5, 300), laplaces)
     assert np.array_equal(rounded_normals(Randomness(5), 1234.5, 300), quick)
     assert np.array_equal(geometric_gaps(Randomness(5), 0.013, 300), gaps)
 

@@ -13,6 +13,7 @@ may hold values from rows.
 import logging
 import secrets
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,9 +171,10 @@ def guarded(answer: Callable[[], Fields]) -> Fields:
     except TacitError as error:
         _LOG.warning("Refused: %s", error)
         return {"error": str(error)}
-    except Exception:  # noqa: BLE001 (whatever it says stays here)
-        _LOG.exception("This site could not answer")
-        return {"error": "The site failed; its own log says why."}
+    except Exception as error:  # noqa: BLE001 (what it says may hold a row, also for a log)
+        where = "".join(traceback.format_tb(error.__traceback__))
+        _LOG.error("This site could not answer: %s at\n%s", type(error).__name__, where)
+        return {"error": "The site failed; its own log says where."}
 
 
 class FlowerTransport:

@@ -185,16 +185,16 @@ class Barker:
         """The largest bound that the budget allows for so many steps."""
         steps = _STEPS if self.num_steps is None else self.num_steps
         inverse = calibrate.calibrate(
-            lambda inverse: events.compose(*before, self._event(1 / inverse, steps)),
+            lambda inverse: events.compose(
+                *before, tests_event(1 / inverse, self.noise_variance, steps)
+            ),
             budget,
             guess=math.sqrt(steps),
         )
         return self._plan(min(1 / inverse, _HARDLY), steps)
 
-    def _event(self, bound: float, steps: int) -> Any:
-        return tests_event(bound, self.noise_variance, steps)
-
     def _plan(self, bound: float, steps: int, *, private: bool = True) -> _Tests:
+        """The tests; those on batches have a bound of their own."""
         if self.batch_size is None:
             return BarkerTests(
                 num_steps=steps,
@@ -214,8 +214,7 @@ class Barker:
     def without_noise(self, model: AnyModel) -> ReleasePlan:
         """Without privacy: the same chain, with ratios hardly clipped."""
         steps = _STEPS if self.num_steps is None else self.num_steps
-        bound = self._stated_bound()
-        tests = self._plan(_HARDLY if self.batch_size is None else bound or 0, steps, private=False)
+        tests = self._plan(_HARDLY, steps, private=False)
         if not isinstance(self.start, Variational):
             return tests
         return Stages((self.start.without_noise(model), tests))
