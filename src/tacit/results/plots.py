@@ -230,7 +230,8 @@ def _mark_settled(axes: Any, start: int | None, steps: int) -> None:
 
 def _settled_words(posterior: "Posterior") -> str:
     if posterior.settled_from is None:
-        return "the fit had not settled when it ended"
+        what = "the chain still wandered" if posterior.chain else "the fit had not settled"
+        return f"{what} when it ended"
     if posterior.chain:
         return f"no drift from step {posterior.settled_from} on (shaded); draws are steps of it"
     used = "and averaged from there" if posterior.averaged else "and its last step was taken"
