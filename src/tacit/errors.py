@@ -4,6 +4,8 @@ Every message says what was expected, what was found and what to do, and none
 carries a value computed from a row of data.
 """
 
+from traceback import extract_tb
+
 
 class TacitError(Exception):
     """Base of every error Tacit raises on purpose."""
@@ -31,3 +33,17 @@ class BoundaryError(TacitError):
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during a run; the message says what had been charged."""
+
+
+def place_of(error: BaseException) -> str:
+    """An error's kind and where it was raised: all that may be told of one nobody foresaw.
+
+    >>> try:
+    ...     int("a cell's value")
+    ... except ValueError as error:
+    ...     place_of(error).startswith("ValueError in ")
+    True
+    """
+    last = extract_tb(error.__traceback__)[-1]
+    file = last.filename.rpartition("/")[2]
+    return f"{type(error).__name__} in {file}, line {last.lineno}"
