@@ -162,7 +162,7 @@ def _gradients(model: AnyModel, schema: Schema) -> NDArray[np.floating]:
 
 def plan(
     model: Any,
-    schema: Schema,
+    schema: Schema | None = None,
     *,
     budget: Budget,
     method: Method | None = None,
@@ -170,8 +170,10 @@ def plan(
     """What a fit within a budget will do. Touches no data, and charges nothing.
 
     ``model`` is a NumPyro function whose arguments are columns of the schema, a
-    `tacit.NumPyro` with more to say about one, or a `tacit.Model`.
+    `tacit.NumPyro` with more to say about one, a `tacit.Model`, or what `tacit.glm` made of a
+    formula, which has its schema with it.
     """
+    schema = schema_of(model, schema)
     if not isinstance(schema, Schema):
         raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
     adapted = as_model(model, schema)
@@ -204,6 +206,19 @@ def planned(
     )
 
 
+def schema_of(model: Any, schema: Schema | None) -> Schema | None:
+    """The schema that was passed, or the one that a model by formula was made with."""
+    # By what it has: its class would load NumPyro, which not every model needs.
+    own = getattr(model, "schema", None) if hasattr(model, "described") else None
+    if not isinstance(own, Schema):
+        return schema
+    if schema is not None and schema != own:
+        raise InvalidArgument(
+            "The model was made by tacit.glm with another schema; leave schema= out here."
+        )
+    return own
+
+
 def as_model(model: Any, schema: Schema | None) -> AnyModel:
     """The model in the form that inference takes."""
     if schema is not None and not isinstance(schema, Schema):
@@ -218,6 +233,7 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
 
     if isinstance(model, NumPyroModel):
         return model
+    model = getattr(model, "described", model)  # by formula
     described = model if isinstance(model, NumPyro) else NumPyro(model)
     if isinstance(described.function, jax.stages.Wrapped):  # jax.jit would hide what it samples
         described = replace(described, function=described.function.__wrapped__)  # type: ignore[attr-defined]

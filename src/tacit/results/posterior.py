@@ -13,7 +13,7 @@ from tacit.errors import InvalidArgument
 from tacit.models.model import AnyModel
 from tacit.results import diagnostics, files, html, plots, predictive
 from tacit.results.statement import PrivacyStatement
-from tacit.results.summary import Summary, summary_lines
+from tacit.results.summary import Labels, Summary, summary_lines
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -32,7 +32,7 @@ class Posterior:
     The fit drifted no more from step ``settled_from`` on (None if it still did at the end),
     and is the average of the steps since then if ``averaged``. Draws of a ``chain`` follow one
     another, and are not independent; ``sample_stats`` has more about each, such as whether the
-    proposal was accepted.
+    proposal was accepted. ``labels`` has names for the entries of arrays, axis by axis.
 
     Everything here was released under ``privacy`` or is public, and whatever is computed
     from it costs nothing more. No reference to a row survives in here.
@@ -49,6 +49,7 @@ class Posterior:
     privacy: PrivacyStatement
     model: AnyModel | None = None
     schema: Schema | None = None
+    labels: Labels = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", _alike("draws", self.draws))
@@ -97,7 +98,9 @@ class Posterior:
     def summary(self, level: float = 0.9) -> Summary:
         """A table of all parameters, to print or to show in a notebook."""
         return Summary(
-            lines=summary_lines(self.mean(), self.sd(), self.interval(level), *self._mixing),
+            lines=summary_lines(
+                self.mean(), self.sd(), self.interval(level), *self._mixing, labels=self.labels
+            ),
             level=level,
             warning=self.privacy.warning,
             notes=self._notes(),

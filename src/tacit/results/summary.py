@@ -1,7 +1,7 @@
 """A posterior as a table of its parameters."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,9 @@ from tacit.results import html
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Labels = Mapping[str, Sequence[Sequence[str]]]
+"""Names of the entries of arrays, axis by axis."""
 
 # A table of thousands of lines helps nobody; `Summary.to_pandas` has them all.
 _PRINTED = 100
@@ -93,6 +96,7 @@ def summary_lines(
     sd: Mapping[str, NDArray[np.floating]],
     interval: Mapping[str, NDArray[np.floating]],
     *mixing: Mapping[str, NDArray[np.floating]],
+    labels: Labels | None = None,
 ) -> tuple[Line, ...]:
     """A line for every coordinate of every parameter."""
 
@@ -102,18 +106,23 @@ def summary_lines(
     return tuple(
         Line(label, *(float(v[where]) for v in columns(name)))
         for name in mean
-        for label, where in coordinates(name, mean[name].shape)
+        for label, where in coordinates(name, mean[name].shape, (labels or {}).get(name))
     )
 
 
-def coordinates(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Every coordinate of a parameter, with its label.
+def coordinates(
+    name: str, shape: tuple[int, ...], axes: Sequence[Sequence[str]] | None = None
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Every coordinate of a parameter, with its label, by names of the axes' entries if given.
 
     >>> [label for label, _ in coordinates("w", (2, 1))]
     ['w[0, 0]', 'w[1, 0]']
+    >>> [label for label, _ in coordinates("ward", (2,), [["B", "other"]])]
+    ['ward[B]', 'ward[other]']
     """
     for where in np.ndindex(shape):
-        yield f"{name}[{', '.join(map(str, where))}]" if shape else name, where
+        entries = where if axes is None else [axis[i] for axis, i in zip(axes, where, strict=True)]
+        yield f"{name}[{', '.join(map(str, entries))}]" if shape else name, where
 
 
 def _cells(line: Line) -> list[str]:
