@@ -267,10 +267,7 @@ def columns_of(model: AnyModel, schema: Schema) -> tuple[str, ...]:
 
 def rows_of(model: AnyModel, schema: Schema, data: Any) -> Rows:
     """The private rows of a table, encoded by the schema."""
-    encoded = schema.encode(data, columns_of(model, schema))
-    if encoded.person is None or encoded.most_rows is None:
-        return Rows(encoded.columns)
-    return Rows.by_person(encoded.columns, encoded.person, encoded.most_rows)
+    return Rows.of_encoded(*schema.encode(data, columns_of(model, schema)))
 
 
 def blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:
