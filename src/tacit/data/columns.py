@@ -239,13 +239,15 @@ class Binary:
 class Category:
     """One of a list of public levels, as an int32 code: its place in the list, from 0.
 
-    Levels are text or integers, and go by their text: 3, 3.0 and "3" in the data are one
-    level, whichever way it is declared, but "03" and "3.0" are not. A Boolean is "True" or "False", never 1.
+    Levels are text or integers, and go by their text: 3, 3.0, "3" and "3.0" in the data are one
+    level, whichever way it is declared, but "03" is not. Spaces around text do not matter, unless a
+    level is declared with them. A Boolean is "True" or "False", never 1.
     A value that is not among the levels gets the code after the last level if ``other`` names
     one for all such values; otherwise it is treated as missing.
 
     ``missing`` is ``"drop"``, which leaves the row out, or a level, or the name in ``other``.
-    A cell that is neither text nor a number nor a Boolean is missing.
+    A cell that is neither text nor a number nor a Boolean is missing; so is text such as "" or "NA"
+    (see `tacit.data.cells`), unless it is a level.
 
     >>> Category(["A", "B", "C"], other="other").describe()
     '3 levels and other'
