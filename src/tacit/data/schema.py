@@ -161,13 +161,15 @@ class Schema:
                 raise _unknown("schema", name, self.names)
         return chosen
 
+    @property
+    def unit_words(self) -> str:
+        """What is protected, as a sentence."""
+        if self.person is None:
+            return "One unit is a row."
+        return f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
+
     def __str__(self) -> str:
-        unit = "One unit is a row."
-        if self.person is not None:
-            unit = (
-                f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
-            )
-        return f"{description.table(dict(self.items))}\n{unit}"
+        return f"{description.table(dict(self.items))}\n{self.unit_words}"
 
     def __repr__(self) -> str:
         unit = (
