@@ -39,12 +39,18 @@ def write(path: str | Path, columns: Mapping[str, Kind], more: Mapping[str, Any]
     Path(path).write_text(text, encoding="utf-8")
 
 
-def table(columns: Mapping[str, Kind]) -> str:
-    """A line for each column."""
-    lines = [("column", "kind", "public facts", "if missing")]
+def cells(columns: Mapping[str, Kind]) -> list[tuple[str, ...]]:
+    """What is said of each column, below a header."""
+    lines: list[tuple[str, ...]] = [("column", "kind", "public facts", "if missing")]
     for name, kind in columns.items():
         missing = "row left out" if kind.missing == DROP else f"{_plain(kind.missing)}"
         lines.append((name, kind.kind, kind.describe(), missing))
+    return lines
+
+
+def table(columns: Mapping[str, Kind]) -> str:
+    """A line for each column."""
+    lines = cells(columns)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = (
         "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True))

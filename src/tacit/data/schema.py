@@ -211,14 +211,17 @@ class Schema:
                 raise sources.no_column("schema", name, self.names)
         return chosen
 
+    @property
+    def unit_words(self) -> str:
+        """What is protected, as a sentence."""
+        if self.person is None:
+            return "One unit is a row."
+        return f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
+
     def __str__(self) -> str:
-        unit = "One unit is a row."
-        if self.person is not None:
-            unit = (
-                f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
-            )
         notes = [f"From the data: {each}." for each in self.released]
-        return "\n".join([description.table(dict(self.items)), unit, *notes])
+        return "
+".join([description.table(dict(self.items)), self.unit_words, *notes])
 
     def __repr__(self) -> str:
         unit = (

@@ -15,12 +15,12 @@ from tacit import _validate
 from tacit._format import printed
 from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve
 from tacit.errors import InvalidArgument, UnsupportedEvent
-from tacit.results import eventdata, html
+from tacit.results import eventdata, html, registry
 
 NOT_PROTECTED = ("running time", "whoever runs the program and holds the data is trusted")
 
 # Where the curve is written out; `PrivacyStatement.curve` has more points.
-_DECADES = tuple(10.0**exponent for exponent in range(-12, 0))
+DECADES = tuple(10.0**exponent for exponent in range(-12, 0))
 _MEANT = {"add-remove": "a unit is in the data, or not", "replace": "a unit is one, or another"}
 
 
@@ -117,7 +117,7 @@ class PrivacyStatement:
     @property
     def headline(self) -> str:
         """The warning, or the epsilon asked for, in one line."""
-        return self.warning or self._epsilon_line(self.adjacency)
+        return self.warning or self.epsilon_line(self.adjacency)
 
     def __str__(self) -> str:
         if self.event is None:
@@ -125,7 +125,7 @@ class PrivacyStatement:
         lines = [self.warning] if self.warning else []
         if self.seeded:
             lines.append("without a seed, the same run would have:")
-        lines += [self._epsilon_line(adjacency) for adjacency in ADJACENCIES]
+        lines += [self.epsilon_line(adjacency) for adjacency in ADJACENCIES]
         lines += [self.meaning] if self.meaning else []
         lines += [f"{name}: {said}" if name else said for name, said in self._facts()]
         return "\n".join(lines)
@@ -170,6 +170,13 @@ class PrivacyStatement:
         """The same as JSON text."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
+    def to_registry(self) -> dict[str, Any]:
+        """The fields of the public registry of deployments, for YAML.
+
+        What a statement cannot know, such as who publishes and what for, is None.
+        """
+        return registry.entry(self)
+
     @classmethod
     def from_json(cls, text: str) -> "PrivacyStatement":
         """The statement that `to_json` wrote.
@@ -194,7 +201,8 @@ class PrivacyStatement:
                 f"This is not a privacy statement that Tacit wrote: {error}."
             ) from error
 
-    def _epsilon_line(self, adjacency: Adjacency) -> str:
+    def epsilon_line(self, adjacency: Adjacency) -> str:
+        """What was spent under an adjacency, and whether it is the one asked for."""
         asked = " (asked for)" if adjacency == self.adjacency else ""
         epsilon = printed(self.epsilons[adjacency])
         return f"epsilon {epsilon} at delta {self.delta:g} under {adjacency}{asked}"
@@ -215,7 +223,7 @@ class PrivacyStatement:
 
     @cached_property
     def _written_curves(self) -> dict[Adjacency, Curve | None]:
-        return {adjacency: self.curve(adjacency, _DECADES) for adjacency in ADJACENCIES}
+        return {adjacency: self.curve(adjacency, DECADES) for adjacency in ADJACENCIES}
 
     def _curve_table(self) -> str:
         found = {
@@ -225,7 +233,7 @@ class PrivacyStatement:
         }
         rows = [
             [f"{delta:g}", *(printed(found.get(a, {}).get(delta)) for a in ADJACENCIES)]
-            for delta in _DECADES
+            for delta in DECADES
         ]
         return html.table(("delta", *(f"epsilon, {a}" for a in ADJACENCIES)), rows)
 
