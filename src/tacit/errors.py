@@ -19,6 +19,10 @@ class BudgetError(TacitError):
     """A privacy budget cannot be met or must not be spent as asked."""
 
 
+class Overspent(BudgetError):
+    """A ledger has less left than is asked for; nothing was charged."""
+
+
 class UnsupportedEvent(TacitError):
     """No proved bound exists for this event with this accountant and adjacency."""
 

@@ -84,9 +84,17 @@ def replaced(old, new, text=SCHEMA):
 
 
 FAULTS = [
-    schema("bounds reversed", "low must be below high", replaced("low: 18, high: 100", "low: 100, high: 18")),
+    schema(
+        "bounds reversed",
+        "low must be below high",
+        replaced("low: 18, high: 100", "low: 100, high: 18"),
+    ),
     schema("no low", "must have a key 'low'", replaced("low: 18, ", "")),
-    schema("unknown kind", "'kind' that is one of", replaced("kind: number, low: 18", "kind: nummer, low: 18")),
+    schema(
+        "unknown kind",
+        "'kind' that is one of",
+        replaced("kind: number, low: 18", "kind: nummer, low: 18"),
+    ),
     schema("unknown key", "found 'lowest'", replaced("low: 18", "low: 18, lowest: 3")),
     schema("column twice", "'age' repeated", replaced("  dose:", "  age:")),
     schema("not YAML", "valid YAML", "columns: [age: {"),
@@ -98,25 +106,39 @@ FAULTS = [
     schema("a Boolean level", "quotes", replaced("[medical, surgical]", "[yes, no]")),
     schema("person alone", "both person", SCHEMA + "person: patient\n"),
     schema("no rows of a person", "most_rows", replaced("most_rows: 3", "most_rows: 0", PEOPLE)),
-    schema("person is a column", "cannot be a column", replaced("person: patient", "person: age", PEOPLE)),
+    schema(
+        "person is a column",
+        "cannot be a column",
+        replaced("person: patient", "person: age", PEOPLE),
+    ),
     schema("filler out of bounds", "missing must be", replaced("missing: 25", "missing: 99")),
     schema("bounds of text", "low must be", replaced("low: 18", "low: young")),
     schema("infinite bounds", "high must be", replaced("high: 100", "high: .inf")),
     schema("unknown filler", "missing must be", replaced("missing: other", "missing: elsewhere")),
-    schema("half of two labels", "both yes and no", replaced("kind: binary", "kind: binary, yes: Y")),
+    schema(
+        "half of two labels", "both yes and no", replaced("kind: binary", "kind: binary, yes: Y")
+    ),
     faulty("schema: no file", "cannot be read", schema="missing.yaml"),
     faulty("schema: a folder", "cannot be read", schema="."),
     header("misspelt column", "did you mean", replaced("age,", "agee,", CLEAN)),
     header("column twice", "several columns named 'age'", replaced("dose,", "age,", CLEAN)),
     faulty("header: no file", "missing.csv", data="missing.csv"),
-    faulty("header: a folder", "run_of_files", data="run_of_files", files={"run_of_files/x": ""}.items()),
+    faulty(
+        "header: a folder",
+        "run_of_files",
+        data="run_of_files",
+        files={"run_of_files/x": ""}.items(),
+    ),
     header("empty", "header", ""),
     header("rows only", "none of the columns", "\n".join(LINES)),
     header("semicolons", "none of the columns", CLEAN.replace(",", ";")),
     header("not a table", ".xlsx", "PK", file="visits.xlsx"),
     header("not Parquet", "Parquet", CLEAN, file="visits.parquet"),
-    faulty("header: nobody's rows", "'patient'", files={
-        "s.yaml": PEOPLE, "visits.csv": replaced("patient", "person_id", CLEAN)}.items()),
+    faulty(
+        "header: nobody's rows",
+        "'patient'",
+        files={"s.yaml": PEOPLE, "visits.csv": replaced("patient", "person_id", CLEAN)}.items(),
+    ),
     faulty("epsilon: zero", "epsilon", epsilon="0"),
     faulty("epsilon: negative", "epsilon", epsilon="-1"),
     faulty("epsilon: not a number", "epsilon", epsilon="nan"),
@@ -258,8 +280,10 @@ def test_bad_cells_change_no_message(table, capsys, name, usual):
     assert code == 0, err
     post = tacit.Posterior.load(table / "run" / "posterior.nc")
     assert all(np.isfinite(draws).all() for draws in post.draws.values())
-    whole = out + err + "".join(
-        path.read_text() for path in (table / "run").iterdir() if path.suffix != ".nc"
+    whole = (
+        out
+        + err
+        + "".join(path.read_text() for path in (table / "run").iterdir() if path.suffix != ".nc")
     )
     refuse_cells(whole)
     assert "zz" not in whole

@@ -220,8 +220,7 @@ class Schema:
 
     def __str__(self) -> str:
         notes = [f"From the data: {each}." for each in self.released]
-        return "
-".join([description.table(dict(self.items)), self.unit_words, *notes])
+        return "\n".join([description.table(dict(self.items)), self.unit_words, *notes])
 
     def __repr__(self) -> str:
         unit = (

@@ -9,7 +9,7 @@ import click
 import typer
 
 from tacit import __version__
-from tacit.errors import BudgetError, Interrupted, TacitError, place_of
+from tacit.errors import Interrupted, Overspent, TacitError, place_of
 from tacit.interfaces import (
     budget_cli,
     federated_cli,
@@ -90,28 +90,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             prog_name="tacit",
             standalone_mode=False,
         )
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return 2
-    except click.ClickException as error:
-        return _complain(error.format_message())
-    except BudgetError as error:
-        return _complain(str(error), code=3)
-    except TacitError as error:
-        return _complain(str(error))
-    except Interrupted as error:
-        click.echo(str(error), err=True)
-        return 130
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
-        return 130
-    except Exception as error:  # noqa: BLE001 (its words may hold a cell)
-        return _complain(f"Something went wrong that should not: {place_of(error)}.", code=1)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (words may hold a cell)
+        return _said(error)
     return result if isinstance(result, int) else 0
 
 
+def _said(error: BaseException) -> int:
+    """Says what can be said of an error, in a sentence, and returns the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return 2
+    if isinstance(error, Interrupted | KeyboardInterrupt | click.Abort):
+        click.echo(str(error) or "Interrupted.", err=True)
+        return 130
+    if isinstance(error, click.ClickException):
+        return _complain(error.format_message())
+    if isinstance(error, TacitError):
+        return _complain(str(error), 3 if isinstance(error, Overspent) else 2)
+    return _complain(f"Something went wrong that should not: {place_of(error)}.", 1)
+
+
 def _complain(sentence: str, code: int = 2) -> int:
-    click.echo(f"Error: {sentence}", err=True)
+    click.echo(f"Error: {' '.join(sentence.split())}", err=True)
     return code
 
 

@@ -88,9 +88,11 @@ def _book(path: Path | None, *, no_ledger: bool) -> "Ledger | None":
 
 def _refuse_header(asked: "Request", data: Path) -> None:
     """Raises if the table lacks a column that the regression needs. Reads the header only."""
-    from tacit.data.draft import check
+    from tacit.data import sources
 
-    check(asked.schema, data, names=asked.glm.columns)
+    schema = asked.schema
+    people = [] if schema.person is None else [schema.person]
+    sources.opened(data).refuse([*asked.glm.columns, *people])
 
 
 def _print_plan(asked: "Request", book: "Ledger | None") -> None:
@@ -159,7 +161,7 @@ def predict(
     from tacit.interfaces.requests import Folder
 
     run = Folder(folder)
-    levels = run.request().glm.levels
+    levels = run.request().glm.program.outcome.facts.levels
     write_predictions(
         run.posterior(with_model=True), str(data), out, interval=interval, levels=levels
     )

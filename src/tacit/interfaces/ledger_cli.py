@@ -65,9 +65,13 @@ def _as_json(ledger: "Ledger") -> str:
 
 
 def _as_text(ledger: "Ledger") -> str:
-    lines = [("when", "what", "epsilon", "delta")]
-    for each in ledger.charges:
-        lines.append((each.time[:19], each.label, f"{each.epsilon:.4g}", f"{each.delta:.4g}"))
+    lines = [
+        ("when", "what", "epsilon", "delta"),
+        *(
+            (each.time[:19], each.label, f"{each.epsilon:.4g}", f"{each.delta:.4g}")
+            for each in ledger.charges
+        ),
+    ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = [
         "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()

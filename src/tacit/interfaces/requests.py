@@ -17,19 +17,14 @@ from tacit.inference.barker import Barker
 from tacit.inference.base import Method
 from tacit.inference.langevin import Langevin
 from tacit.inference.variational import Variational
+from tacit.interfaces.glm import glm
 from tacit.interfaces.plan import Plan, as_model, plan
-from tacit.models.glm import glm
+from tacit.models.glm import GLM
 from tacit.models.model import AnyModel
 from tacit.results import files
 from tacit.results.posterior import Posterior
 
 METHODS: dict[str, Any] = {"variational": Variational, "barker": Barker, "langevin": Langevin}
-_FAMILIES = {
-    "binary": "bernoulli",
-    "number": "gaussian",
-    "count": "poisson",
-    "category": "categorical",
-}
 _SETTINGS, _SCHEMA, _POSTERIOR = "settings.yaml", "schema.yaml", "posterior.nc"
 
 
@@ -55,7 +50,7 @@ class Request:
             _validate.count("seed", self.seed, least=0)
 
     @cached_property
-    def glm(self) -> Any:
+    def glm(self) -> GLM:
         """The regression."""
         return glm(self.formula, family=self.family, schema=self.schema)
 
@@ -113,7 +108,9 @@ def setting(text: str) -> tuple[str, Any]:
     """A method's setting as it is typed, ``name=value``."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise InvalidArgument(f"Write a setting as name=value, such as num_steps=2000; got {text!r}.")
+        raise InvalidArgument(
+            f"Write a setting as name=value, such as num_steps=2000; got {text!r}."
+        )
     try:
         parsed = yaml.safe_load(value)
         return name, float(parsed) if isinstance(parsed, str) else parsed  # YAML's 1e-3 is text
@@ -180,7 +177,9 @@ class Folder:
                 seed=facts["seed"],
             )
         except (KeyError, TypeError, AttributeError):
-            raise InvalidArgument(f"{self.path / _SETTINGS} is not as tacit fit wrote it.") from None
+            raise InvalidArgument(
+                f"{self.path / _SETTINGS} is not as tacit fit wrote it."
+            ) from None
 
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""

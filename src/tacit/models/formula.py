@@ -57,7 +57,7 @@ def parts_of(formula: str) -> Parts:
 
 
 def _parsed(formula: str) -> Any:
-    """formulae's description of a formula, refused unless all of it was read."""
+    """Formulae's description of a formula, refused unless all of it was read."""
     from formulae.parser import Parser
     from formulae.resolver import Resolver
     from formulae.scanner import Scanner
