@@ -121,7 +121,7 @@ FAULTS = [
     faulty("schema: no file", "cannot be read", schema="missing.yaml"),
     faulty("schema: a folder", "cannot be read", schema="."),
     header("misspelt column", "did you mean", replaced("age,", "agee,", CLEAN)),
-    header("column twice", "several columns named 'age'", replaced("dose,", "age,", CLEAN)),
+    header("column twice", "several columns named 'age'", replaced("visits,", "age,", CLEAN)),
     faulty("header: no file", "missing.csv", data="missing.csv"),
     faulty(
         "header: a folder",
@@ -129,9 +129,9 @@ FAULTS = [
         data="run_of_files",
         files={"run_of_files/x": ""}.items(),
     ),
-    header("empty", "header", ""),
-    header("rows only", "none of the columns", "\n".join(LINES)),
-    header("semicolons", "none of the columns", CLEAN.replace(",", ";")),
+    header("empty", "names the columns", ""),
+    header("rows only", "must name the columns", "\n".join(LINES)),
+    header("semicolons", "must name the columns", CLEAN.replace(",", ";")),
     header("not a table", ".xlsx", "PK", file="visits.xlsx"),
     header("not Parquet", "Parquet", CLEAN, file="visits.parquet"),
     faulty(
@@ -221,37 +221,38 @@ def refuse_cells(text, lines=LINES):
     assert not found, found
 
 
-def cell(column, value, where=5):
-    """The clean table with another value in one cell."""
+def cells(*changes):
+    """The clean table with other values in some cells, each in a row of its own."""
     lines = [line.split(",") for line in LINES]
-    lines[where][HEADER.split(",").index(column)] = value
+    for place, (column, value) in enumerate(changes):
+        lines[5 + 3 * place][HEADER.split(",").index(column)] = value
     return "\n".join([HEADER, *(",".join(line) for line in lines)]) + "\n"
 
 
 BAD = {
-    "text for a number": cell("age", "zzz-unheard-of"),
-    "nothing": cell("age", ""),
-    "NaN": cell("age", "nan"),
-    "infinite": cell("dose", "inf"),
-    "minus infinite": cell("dose", "-Infinity"),
-    "enormous": cell("dose", "1e400"),
-    "enormous, in digits": cell("visits", "9" * 6000),
-    "a very long text": cell("ward", "w" * 200_000),
-    "out of range": cell("age", "123456.78125"),
-    "negative": cell("visits", "-123456"),
-    "unknown category": cell("ward", "zzz-unheard-of"),
-    "neither yes nor no": cell("ill", "perhaps-not"),
-    "other encodings": cell("ward", "zzz-Präfix").encode("latin-1"),
-    "zero bytes": cell("ward", "zz\0z").encode(),
-    "a quote": cell("ward", 'zz"z'),
-    "a quote at the start": cell("ward", '"zzz'),
-    "too many cells": cell("ill", "1,zzz-more,zzz-more"),
-    "too few cells": cell("dose", "zzz").replace(",zzz,", "\n", 1),
-    "an empty line": cell("ill", "1\n"),
-    "line ends of other systems": CLEAN.replace("\n", "\r\n"),
-    "a mark at the start": b"\xef\xbb\xbf" + CLEAN.encode(),
+    "numbers": cells(
+        ("age", "zzz-unheard-of"),
+        ("age", ""),
+        ("age", "nan"),
+        ("dose", "inf"),
+        ("dose", "-Infinity"),
+        ("dose", "1e400"),
+        ("age", "9" * 6000),
+        ("age", "123456.78125"),
+        ("dose", "-123456.5"),
+    ),
+    "labels": cells(
+        ("ward", "zzz-unheard-of"),
+        ("ward", "w" * 200_000),
+        ("ill", "perhaps-not"),
+        ("ward", "zz\0z"),
+        ("ward", 'zz"z'),
+        ("ward", '"zzz'),
+    ),
+    "other encodings": cells(("ward", "zzz-Präfix"), ("age", "zzz-ß")).encode("latin-1"),
+    "lines": cells(("ill", "1,zzz-more,zzz-more"), ("ill", "1\n"), ("ill", "1\n,\nzzz\n")),
+    "line ends and a mark of other systems": b"\xef\xbb\xbf" + CLEAN.replace("\n", "\r\n").encode(),
     "an empty table": HEADER + "\n",
-    "one row": "\n".join([HEADER, LINES[0]]),
 }
 
 

@@ -97,6 +97,9 @@ def _kind(where: str, declared: Any) -> Kind:
         raise InvalidArgument(
             f"{where} must be a mapping with a key 'kind' that is one of {', '.join(KINDS)}."
         )
+    # YAML takes the words yes and no for Booleans, also where they are names.
+    named = {True: "yes", False: "no"}
+    declared = {named.get(k, k) if isinstance(k, bool) else k: v for k, v in declared.items()}
     kind = KINDS[declared["kind"]]
     names = [field.name for field in fields(kind)]
     _check_keys(where, declared, ["kind", *names])
