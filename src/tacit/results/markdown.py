@@ -6,7 +6,7 @@ from tacit._format import printed
 from tacit.accounting import ADJACENCIES
 from tacit.results.contents import Contents
 from tacit.results.statement import DECADES
-from tacit.results.wording import plain
+from tacit.results.wording import LEAST, SITES, plain
 
 
 def text(contents: Contents) -> str:
@@ -36,13 +36,12 @@ def _privacy(contents: Contents) -> list[str]:
     statement, title = contents.statement, "## What it costs a person in the data"
     if statement.event is None:
         return [title, plain(statement.warning), _facts(contents)]
-    meant = statement.meaning if statement.is_private else None
     return [
         title,
-        f"> {plain(meant)}" if meant else "",
         plain(contents.epsilon_words),
         "Without a seed, the same run would have:" if statement.seeded else "",
         _items((name, [said]) for name, said in contents.costs),
+        *([LEAST, _table(SITES, contents.sites, numbers=True)] if contents.sites else []),
         *_curves(contents),
         _facts(contents),
     ]
