@@ -254,11 +254,11 @@ class Contents:
         )
 
     @property
-    def schema_table(self) -> tuple[Sequence[str], list[Sequence[str]], str]:
-        """Header, lines and unit of the schema."""
+    def schema_table(self) -> tuple[Sequence[str], list[Sequence[str]], tuple[str, ...]]:
+        """Header and lines of the schema, and what there is to say of it."""
         assert self.schema is not None
         header, *lines = description.cells(dict(self.schema.items))
-        return header, list(lines), self.schema.unit_words
+        return header, list(lines), self.schema.notes
 
     @property
     def repeat(self) -> list[tuple[str, str]]:

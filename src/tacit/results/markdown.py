@@ -86,8 +86,8 @@ def _budget(contents: Contents) -> list[str]:
 def _repeat(contents: Contents) -> list[str]:
     blocks = ["## To repeat it", _table(("setting", "value"), contents.repeat)]
     if contents.schema is not None:
-        header, lines, unit = contents.schema_table
-        blocks += ["### Schema", _table(header, lines), plain(unit)]
+        header, lines, notes = contents.schema_table
+        blocks += ["### Schema", _table(header, lines), *map(plain, notes)]
     return [
         *blocks,
         "### What was done to the data",

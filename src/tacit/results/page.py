@@ -154,8 +154,9 @@ def _repeat(contents: Contents) -> str:
         f'<table class="words"><tbody>{rows}</tbody></table>',
     ]
     if contents.schema is not None:
-        header, lines, unit = contents.schema_table
-        parts += ["<h3>Schema</h3>", _table(header, lines, unit, "schema")]
+        header, lines, notes = contents.schema_table
+        table = _table(header, lines, "What is public about each column", "schema")
+        parts += ["<h3>Schema</h3>", table, *map(_paragraph, notes)]
     parts += [
         _folded("What was done to the data (event)", contents.event),
         _folded("The privacy statement as JSON", contents.statement.to_json()),
