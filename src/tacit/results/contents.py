@@ -193,11 +193,12 @@ class Contents:
     @property
     def facts(self) -> list[tuple[str, tuple[str, ...]]]:
         """What belongs to the guarantee beside its numbers."""
-        said = self.statement
+        said, before = self.statement, () if self.schema is None else self.schema.released
         found = [
             ("Unit of privacy", (UNITS.get(said.unit, f"One {said.unit}."),)),
             ("Taken as public", said.public),
             ("Rests on", said.assumptions),
+            ("Released before, at a cost of its own", tuple(map(str, before))),
             ("Not protected", said.not_protected),
             ("Noise and sampling", (said.randomness,)),
         ]

@@ -46,8 +46,8 @@ class Scale(NamedTuple):
 
     def ticks(self) -> list[tuple[float, str]]:
         """Round numbers within the axis: how far along each is, and how it is written."""
-        many = self._ticks(6)
-        return many if max((len(text) for _, text in many), default=0) <= 5 else self._ticks(4)
+        many = self._ticks(7)
+        return many if max((len(text) for _, text in many), default=0) <= 4 else self._ticks(4)
 
     def _ticks(self, most: int) -> list[tuple[float, str]]:
         """By the least round step that makes no more of them."""

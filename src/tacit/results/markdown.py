@@ -35,7 +35,7 @@ def _posterior(contents: Contents) -> list[str]:
 def _privacy(contents: Contents) -> list[str]:
     statement, title = contents.statement, "## What it costs a person in the data"
     if statement.event is None:
-        return [title, plain(statement.warning), _facts(contents)]
+        return [title, plain(statement.warning)]
     return [
         title,
         plain(contents.epsilon_words),

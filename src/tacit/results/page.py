@@ -74,8 +74,10 @@ def _panel(bars: Sequence[Bar]) -> str:
         for bar in bars
     )
     many = len(bars) > 30  # more than fit below something else on a sheet of paper
-    whole = "" if many else " whole"
-    return f'<div class="panel{whole}">{ruler if many else ""}{rows}{ruler}</div>'
+    kinds = "panel" if many else "panel whole"
+    if max(len(bar.name) for bar in bars) <= 11:  # beside the strip on a phone, too
+        kinds += " short"
+    return f'<div class="{kinds}">{ruler if many else ""}{rows}{ruler}</div>'
 
 
 def _read_out(bar: Bar) -> str:
@@ -86,7 +88,7 @@ def _privacy(contents: Contents) -> str:
     statement = contents.statement
     parts = ["<h2>What it costs a person in the data</h2>"]
     if statement.event is None:
-        return parts[0] + _paragraph(str(statement.warning)) + _facts(contents)
+        return parts[0] + _paragraph(str(statement.warning))
     parts.append(_paragraph(contents.epsilon_words))
     if statement.seeded:
         parts.append(_paragraph("Without a seed, the same run would have:"))
