@@ -212,15 +212,17 @@ class Schema:
         return chosen
 
     @property
-    def unit_words(self) -> str:
-        """What is protected, as a sentence."""
-        if self.person is None:
-            return "One unit is a row."
-        return f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
+    def notes(self) -> tuple[str, ...]:
+        """What is protected, and what was released from the data, in sentences."""
+        unit = "One unit is a row."
+        if self.person is not None:
+            unit = (
+                f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
+            )
+        return (unit, *(f"From the data: {each}." for each in self.released))
 
     def __str__(self) -> str:
-        notes = [f"From the data: {each}." for each in self.released]
-        return "\n".join([description.table(dict(self.items)), self.unit_words, *notes])
+        return "\n".join([description.table(dict(self.items)), *self.notes])
 
     def __repr__(self) -> str:
         unit = (

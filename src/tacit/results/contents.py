@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tacit._format import printed
 from tacit.accounting import ADJACENCIES, Adjacency, Budget, Curve
 from tacit.data import description
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.results import eventdata
 from tacit.results.drawings import Bar
-from tacit.results.statement import DECADES, PrivacyStatement
+from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Summary, coordinates
-from tacit.results.wording import spoken
+from tacit.results.wording import AWARE, COMPARED, FITTED, SAMPLED, UNAWARE, UNITS, UNTOLD, spoken
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -31,35 +32,6 @@ LEVEL, HALF = 0.9, 0.5
 _MOST_DRAWN, _MOST_LINES = 60, 200
 # Between the deltas that a statement writes out, so that the curve is smooth.
 _BETWEEN = tuple(10.0 ** (exponent + 0.5) for exponent in range(-12, -1))
-COMPARED: dict[Adjacency, str] = {
-    "add-remove": "the same data with and without one {unit}",
-    "replace": "the same data with one {unit} exchanged for any other",
-}
-_UNITS = {
-    "row": "One row. Someone with several rows is protected less: the costs of their rows add up.",
-    "person": "One person, with all their rows.",
-    "data set": "All that one site holds.",
-}
-_FITTED = (
-    "The intervals are those of the posterior that was fitted. They do not include the noise that "
-    "protects people. It has moved the centre, too: the fewer the people, the more."
-)
-_SAMPLED = (
-    "The intervals are those of the draws. What protects people is chance that the sampler needs "
-    "anyway; no noise was added to the draws afterwards."
-)
-_AWARE = (
-    "The intervals include the noise that protects people: the posterior takes into account that "
-    "only a noisy sum was seen."
-)
-_UNAWARE = (
-    "The noisy sum was taken for exact, so the intervals are too narrow. They do not include the "
-    "noise that protects people."
-)
-_UNTOLD = (
-    "The intervals are those of the posterior that was fitted. Only a fit by Statistics, which "
-    "knows its noise, counts the noise that protects people into them."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +73,14 @@ class Contents:
     def answer(self) -> str:
         """What was asked, and at what price, in a sentence."""
         formula, family = self.settings.get("formula"), self.settings.get("family")
-        model = str(formula) if formula else f"A model of {_listed(list(self.posterior.draws))}"
+        model = str(formula) if formula else f"A model with {_listed(list(self.posterior.draws))}"
+        model = "This model" if formula and self.title == formula else model
         what = f"{model} ({family})" if family else model
         if not self.statement.is_private:
-            return f"{what} was fitted, without protecting anyone: the result must not be released."
+            return f"{what} was fitted without protecting anyone: the result must not be released."
         return (
-            f"{what} was fitted to private data, so that no one {self.statement.unit} shows: "
+            f"{what} was fitted to private data. What the result can tell about any one "
+            f"{self.statement.unit} is limited: "
             f"{self.statement.headline.removesuffix(' (asked for)')}."
         )
 
@@ -149,12 +123,12 @@ class Contents:
         if event is None:
             return "The fit was made without noise."
         if method.startswith("Statistics"):
-            return _UNAWARE if "noise_aware=False" in method else _AWARE
+            return UNAWARE if "noise_aware=False" in method else AWARE
         kinds = json.dumps(eventdata.to_data(event))
         if "BarkerTest" in kinds or "PosteriorSample" in kinds:
-            return _SAMPLED
+            return SAMPLED
         fitted = self.posterior.unconstrained_mean is not None
-        return _FITTED if fitted and not self.posterior.chain else _UNTOLD
+        return FITTED if fitted and not self.posterior.chain else UNTOLD
 
     @property
     def course(self) -> list[str]:
@@ -185,37 +159,46 @@ class Contents:
     @property
     def epsilon_words(self) -> str:
         """What epsilon is, for somebody who knows odds."""
-        unit = self.statement.unit
+        unit, spent = self.statement.unit, self.statement.epsilons[self.statement.adjacency]
+        known = spent is not None and math.isfinite(spent)
+        factor = f", here {math.exp(min(spent or 0.0, 700.0)):.3g}," if known else ""
         return (
             f"Epsilon and delta limit how much the result may depend on any one {unit}. "
             "No outcome is more than exp(epsilon) times as likely because of it, but for outcomes of "
-            f"total probability delta. So what anyone believes about one {unit} changes little: its "
-            "odds move by about that factor at most, whatever else they know."
+            f"total probability delta. So whatever anyone believes about one {unit}, and whatever else "
+            f"they know, its odds move by about that factor{factor} at most."
         )
 
     @property
     def costs(self) -> list[tuple[str, str]]:
         """Under each adjacency: the number, and what it means for a person."""
-        return [(self._cost(a), self._meaning(a)) for a in ADJACENCIES]
-
-    def _cost(self, adjacency: Adjacency) -> str:
-        return self.statement.epsilon_line(adjacency)
+        return [(self.statement.epsilon_line(a), self._meaning(a)) for a in ADJACENCIES]
 
     def _meaning(self, adjacency: Adjacency) -> str:
-        epsilon = self.statement.epsilons[adjacency]
-        compared = COMPARED[adjacency].format(unit=self.statement.unit)
+        epsilon, delta = self.statement.epsilons[adjacency], self.statement.delta
+        compared = f"Compares {COMPARED[adjacency].format(unit=self.statement.unit)}."
         if epsilon is None or math.isinf(epsilon):
-            return f"This compares {compared}. No limit is known."
-        return f"This compares {compared}. {Budget(epsilon, self.statement.delta, adjacency).explain()}"
+            return f"{compared} No limit is known."
+        return f"{compared} {Budget(epsilon, delta, adjacency).explain()}"
+
+    @property
+    def sites(self) -> list[Sequence[str]]:
+        """What a federated fit cost at each site."""
+        by_site: Mapping[str, PrivacyStatement] = getattr(self.posterior, "sites", {})
+        return [
+            (name, f"{one.delta:g}", *(printed(one.epsilons[a]) for a in ADJACENCIES), one.unit)
+            for name, one in by_site.items()
+        ]
 
     @property
     def facts(self) -> list[tuple[str, tuple[str, ...]]]:
         """What belongs to the guarantee beside its numbers."""
-        said = self.statement
+        said, before = self.statement, () if self.schema is None else self.schema.released
         found = [
-            ("Unit of privacy", (_UNITS.get(said.unit, f"One {said.unit}."),)),
+            ("Unit of privacy", (UNITS.get(said.unit, f"One {said.unit}."),)),
             ("Taken as public", said.public),
             ("Rests on", said.assumptions),
+            ("Released before, at a cost of its own", tuple(map(str, before))),
             ("Not protected", said.not_protected),
             ("Noise and sampling", (said.randomness,)),
         ]
@@ -226,7 +209,7 @@ class Contents:
         """Epsilon over delta, where it is known."""
         found = {}
         for adjacency in ADJACENCIES:
-            written = self.statement.curve(adjacency, DECADES)
+            written = self.statement.written_curves[adjacency]
             between = self.statement.curve(adjacency, _BETWEEN)
             if written is not None and between is not None:
                 points = sorted([*zip(*written, strict=True), *zip(*between, strict=True)])
@@ -262,18 +245,21 @@ class Contents:
                 "No durable ledger was charged. Nothing stops the same data from being used again, "
                 "and the costs of all uses add up."
             )
-        total = "" if spending.total is None else f" of {spending.total}"
+        left, total = str(spending.left), ""
+        if spending.total is not None:
+            left = left.removesuffix(f" ({spending.left.adjacency})")
+            total = f" of {spending.total}"
         return (
-            f"After this run the ledger of these data had {spending.left}{total} left. Every further "
-            "fit of the same data is charged to it, and refused when it is used up."
+            f"After this run the ledger of these data had {left} left{total}. Every further fit of "
+            "the same data is charged to it, and refused when it is used up."
         )
 
     @property
-    def schema_table(self) -> tuple[Sequence[str], list[Sequence[str]], str]:
-        """Header, lines and unit of the schema."""
+    def schema_table(self) -> tuple[Sequence[str], list[Sequence[str]], tuple[str, ...]]:
+        """Header and lines of the schema, and what there is to say of it."""
         assert self.schema is not None
         header, *lines = description.cells(dict(self.schema.items))
-        return header, list(lines), self.schema.unit_words
+        return header, list(lines), self.schema.notes
 
     @property
     def repeat(self) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from tacit.results.wording import escaped
 _MARGIN = 0.05
 # Parameters of which one is so many times as large as another do not share an axis.
 _ALIKE = 50.0
+_NOTHING = 1e-300
 _ROW, _AXIS = 22, 20
 # Where the curves are, in percent across and pixels down.
 _LEFT, _WIDTH, _TOP, _HEIGHT = 11.0, 85.0, 24, 190
@@ -33,7 +34,7 @@ class Bar(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """An axis from ``low`` to ``high``, both given as multiples of ``unit``."""
+    """An axis from ``low`` to ``high``, in multiples of ``unit``, a power of ten."""
 
     low: float
     high: float
@@ -45,19 +46,27 @@ class Scale(NamedTuple):
 
     def ticks(self) -> list[tuple[float, str]]:
         """Round numbers within the axis: how far along each is, and how it is written."""
-        step = _round_step((self.high - self.low) / 4)
-        first, last = math.ceil(self.low / step), math.floor(self.high / step)
-        return [
-            (self.share(i * step * self.unit), self._label(i, step)) for i in range(first, last + 1)
-        ]
+        many = self._ticks(7)
+        return many if max((len(text) for _, text in many), default=0) <= 4 else self._ticks(4)
+
+    def _ticks(self, most: int) -> list[tuple[float, str]]:
+        """By the least round step that makes no more of them."""
+        step, places = (self.high - self.low) / (most + 1), range(most + 1)
+        while len(places) > most:
+            step = _round_step(step * 1.01)
+            places = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
+        return [(self.share(i * step * self.unit), self._label(i, step)) for i in places]
 
     def _label(self, place: int, step: float) -> str:
+        if not place:
+            return "0"
         value = place * step * self.unit
-        decimals = -math.floor(math.log10(step * self.unit))
+        last = math.floor(math.log10(step) + 1e-9)  # the power of ten of the last digit
+        decimals = -last - round(math.log10(self.unit))
         if abs(value) < 1e5 and decimals <= 4:
-            return f"{value + 0.0:.{max(decimals, 0)}f}"
-        digits = math.floor(math.log10(max(abs(place), 1) * step)) - math.floor(math.log10(step))
-        return f"{value:.{max(digits, 0)}e}" if place else "0"
+            return f"{value:.{max(decimals, 0)}f}"
+        digits = math.floor(math.log10(abs(place) * step) + 1e-9) - last
+        return f"{value:.{max(digits, 0)}e}"
 
 
 def panels(bars: Sequence[Bar]) -> list[list[Bar]]:
@@ -65,7 +74,7 @@ def panels(bars: Sequence[Bar]) -> list[list[Bar]]:
     drawn = [bar for bar in bars if all(map(math.isfinite, bar[1:]))]
     groups: list[list[Bar]] = []
     for bar in sorted(drawn, key=_reach):
-        if groups and _reach(bar) <= _ALIKE * max(_reach(groups[-1][0]), 1e-300):
+        if groups and _reach(bar) <= _ALIKE * max(_reach(groups[-1][0]), _NOTHING):
             groups[-1].append(bar)
         else:
             groups.append([bar])
@@ -75,7 +84,7 @@ def panels(bars: Sequence[Bar]) -> list[list[Bar]]:
 
 def scale(bars: Sequence[Bar]) -> Scale:
     """An axis that holds all intervals, and zero if it is near."""
-    unit = max(map(_reach, bars)) or 1.0
+    unit = _power(max(map(_reach, bars)))
     low = min(bar.lower / unit for bar in bars)
     high = max(bar.upper / unit for bar in bars)
     span = high - low
@@ -83,21 +92,17 @@ def scale(bars: Sequence[Bar]) -> Scale:
         low = 0.0
     if 0 < -high <= span:
         high = 0.0
-    span = (high - low) or abs(low) or 1.0
-    centre = (low + high) / 2 if high == low else None
-    if centre is not None:
-        return Scale(centre - span / 2, centre + span / 2, unit)
-    return Scale(low - _MARGIN * span, high + _MARGIN * span, unit)
+    if low == high:
+        low, high = low - (abs(low) or 1.0), high + (abs(high) or 1.0)
+    margin = _MARGIN * (high - low)
+    return Scale(low - margin, high + margin, unit)
 
 
 def strip(bar: Bar, axis: Scale, label: str) -> str:
     """A row of a forest: the intervals and the mean of one number."""
     at = axis.share
     marks = [
-        *(
-            _upright(share, "zero" if text.strip("-0.") == "" else "grid")
-            for share, text in axis.ticks()
-        ),
+        *(_upright(share, "zero" if text == "0" else "grid") for share, text in axis.ticks()),
         _across(at(bar.lower), at(bar.upper), "wide"),
         _across(at(bar.half_lower), at(bar.half_upper), "half"),
         f'<circle class="mean" cx="{_percent(at(bar.mean))}" cy="50%" r="4.5"/>',
@@ -167,11 +172,12 @@ class Plot(NamedTuple):
                 f'<line class="grid" x1="{_LEFT}%" x2="{_LEFT + _WIDTH}%" y1="{y:.1f}" y2="{y:.1f}"/>'
                 f'<text x="{_LEFT - 1.5}%" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
             )
-        for place in range(self.last, self.first - 1, -3 if self.last - self.first > 6 else -1):
+        every = 3 if self.last - self.first > 6 else 1
+        for place in (each for each in range(self.first, self.last + 1) if each % every == 0):
             x = _LEFT + _WIDTH * (place - self.first) / (self.last - self.first)
             parts.append(
                 f'<line class="grid" x1="{x:.2f}%" x2="{x:.2f}%" y1="{_TOP}" y2="{_TOP + _HEIGHT}"/>'
-                f'<text x="{x:.2f}%" y="{_TOP + _HEIGHT + 17}" text-anchor="middle">1e{place}</text>'
+                f'<text x="{x:.2f}%" y="{_TOP + _HEIGHT + 17}" text-anchor="middle">{10.0**place:g}</text>'
             )
         middle = _LEFT + _WIDTH / 2
         return (
@@ -243,6 +249,11 @@ def _percent(share: float) -> str:
 
 def _reach(bar: Bar) -> float:
     return max(abs(value) for value in bar[1:])
+
+
+def _power(size: float) -> float:
+    """The power of ten below a size; sizes next to nothing count as nothing."""
+    return 10.0 ** math.floor(math.log10(size)) if size > _NOTHING else 1.0
 
 
 def _round_step(least: float) -> float:

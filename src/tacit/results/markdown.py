@@ -6,7 +6,7 @@ from tacit._format import printed
 from tacit.accounting import ADJACENCIES
 from tacit.results.contents import Contents
 from tacit.results.statement import DECADES
-from tacit.results.wording import plain
+from tacit.results.wording import LEAST, SITES, plain
 
 
 def text(contents: Contents) -> str:
@@ -35,14 +35,13 @@ def _posterior(contents: Contents) -> list[str]:
 def _privacy(contents: Contents) -> list[str]:
     statement, title = contents.statement, "## What it costs a person in the data"
     if statement.event is None:
-        return [title, plain(statement.warning), _facts(contents)]
-    meant = statement.meaning if statement.is_private else None
+        return [title, plain(statement.warning)]
     return [
         title,
-        f"> {plain(meant)}" if meant else "",
         plain(contents.epsilon_words),
         "Without a seed, the same run would have:" if statement.seeded else "",
         _items((name, [said]) for name, said in contents.costs),
+        *([LEAST, _table(SITES, contents.sites, numbers=True)] if contents.sites else []),
         *_curves(contents),
         _facts(contents),
     ]
@@ -87,8 +86,8 @@ def _budget(contents: Contents) -> list[str]:
 def _repeat(contents: Contents) -> list[str]:
     blocks = ["## To repeat it", _table(("setting", "value"), contents.repeat)]
     if contents.schema is not None:
-        header, lines, unit = contents.schema_table
-        blocks += ["### Schema", _table(header, lines), plain(unit)]
+        header, lines, notes = contents.schema_table
+        blocks += ["### Schema", _table(header, lines), *map(plain, notes)]
     return [
         *blocks,
         "### What was done to the data",

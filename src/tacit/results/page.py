@@ -11,7 +11,7 @@ from tacit._format import printed
 from tacit.results import drawings
 from tacit.results.contents import Contents, Spending
 from tacit.results.drawings import Bar
-from tacit.results.wording import escaped
+from tacit.results.wording import LEAST, SITES, escaped
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -35,15 +35,15 @@ def page(contents: Contents) -> str:
 def _top(contents: Contents) -> str:
     warning = contents.statement.warning
     banner = "" if warning is None else f'<p class="warning" role="alert">{escaped(warning)}</p>'
-    return f'<h1>{escaped(contents.title)}</h1>\n<p class="answer">{escaped(contents.answer)}</p>\n{banner}'
+    long = ' class="long"' if len(contents.title) > 90 else ""
+    title = f"<h1{long}>{escaped(contents.title)}</h1>"
+    return f'{title}\n<p class="answer">{escaped(contents.answer)}</p>\n{banner}'
 
 
 def _posterior(contents: Contents) -> str:
     summary = contents.summary
     header = ("parameter", *summary.header()[1:])
-    table = _table(
-        header, summary.cells(), "Posterior means, standard deviations and quantiles", "numbers"
-    )
+    table = _table(header, summary.cells(), "Mean, standard deviation, quantiles", "numbers")
     notes = [*contents.left_out, contents.about_intervals]
     course = "".join(_paragraph(note) for note in contents.course)
     return (
@@ -73,8 +73,11 @@ def _panel(bars: Sequence[Bar]) -> str:
         f"{drawings.strip(bar, axis, _read_out(bar))}</div>"
         for bar in bars
     )
-    above = ruler if len(bars) > 20 else ""
-    return f'<div class="panel">{above}{rows}{ruler}</div>'
+    many = len(bars) > 30  # more than fit below something else on a sheet of paper
+    kinds = "panel" if many else "panel whole"
+    if max(len(bar.name) for bar in bars) <= 11:  # beside the strip on a phone, too
+        kinds += " short"
+    return f'<div class="{kinds}">{ruler if many else ""}{rows}{ruler}</div>'
 
 
 def _read_out(bar: Bar) -> str:
@@ -85,13 +88,15 @@ def _privacy(contents: Contents) -> str:
     statement = contents.statement
     parts = ["<h2>What it costs a person in the data</h2>"]
     if statement.event is None:
-        return parts[0] + _paragraph(str(statement.warning)) + _facts(contents)
-    if statement.meaning and statement.is_private:
-        parts.append(f'<p class="meaning">{escaped(statement.meaning)}</p>')
+        return parts[0] + _paragraph(str(statement.warning))
     parts.append(_paragraph(contents.epsilon_words))
     if statement.seeded:
         parts.append(_paragraph("Without a seed, the same run would have:"))
-    parts.append(_list((name, [said]) for name, said in contents.costs))
+    cards = "".join(f"<div>{_pair(name, [said])}</div>" for name, said in contents.costs)
+    parts.append(f'<dl class="costs">{cards}</dl>')
+    if contents.sites:
+        table = _table(SITES, contents.sites, "What it cost at each site", "numbers")
+        parts.append(_paragraph(LEAST) + table)
     parts += [_curves(contents), _facts(contents)]
     return "\n".join(parts)
 
@@ -119,10 +124,8 @@ def _curves(contents: Contents) -> str:
 
 def _budget(contents: Contents) -> str:
     spending = contents.spending
-    if spending is None:
-        said = contents.budget_words
-        return f"<h2>Budget left</h2>{_paragraph(said)}"
-    return f"<h2>Budget left</h2>{_paragraph(contents.budget_words)}{_spent(spending)}"
+    drawn = "" if spending is None else _spent(spending)
+    return f"<h2>Budget left</h2>{_paragraph(contents.budget_words)}{drawn}"
 
 
 def _spent(spending: Spending) -> str:
@@ -153,8 +156,9 @@ def _repeat(contents: Contents) -> str:
         f'<table class="words"><tbody>{rows}</tbody></table>',
     ]
     if contents.schema is not None:
-        header, lines, unit = contents.schema_table
-        parts += ["<h3>Schema</h3>", _table(header, lines, unit, "schema")]
+        header, lines, notes = contents.schema_table
+        table = _table(header, lines, "What is public about each column", "schema")
+        parts += ["<h3>Schema</h3>", table, *map(_paragraph, notes)]
     parts += [
         _folded("What was done to the data (event)", contents.event),
         _folded("The privacy statement as JSON", contents.statement.to_json()),
@@ -184,8 +188,11 @@ def _paragraph(text: str) -> str:
 
 
 def _list(items: Iterable[tuple[str, Sequence[str]]]) -> str:
-    body = "".join(f"<dt>{escaped(name)}</dt><dd>{_said(said)}</dd>" for name, said in items)
-    return f"<dl>{body}</dl>"
+    return f"<dl>{''.join(_pair(name, said) for name, said in items)}</dl>"
+
+
+def _pair(name: str, said: Sequence[str]) -> str:
+    return f"<dt>{escaped(name)}</dt><dd>{_said(said)}</dd>"
 
 
 def _said(said: Sequence[str]) -> str:

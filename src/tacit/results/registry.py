@@ -34,6 +34,10 @@ _HINTS = {
     "description": "what is published, in a few sentences",
     "publication_date": "'YYYY-MM-DD'",
     "epsilon": "no guarantee holds: do not publish",
+    "variant_name": "no guarantee holds: do not publish",
+    "delta": "no guarantee holds: do not publish",
+    "actors": "who sees what, and who trusts whom: curator, analysts, the public",
+    "composition": "no guarantee holds: do not publish",
     "release_type_details": "whether the same data will be used again",
     "preprocessing_and_hyperparameter_tuning": "what was done to the data before, and whether it "
     "was charged to the same ledger",
@@ -46,9 +50,17 @@ _ADJACENT = {
     "replace": "Two data sets are adjacent if one is the other with one {unit} exchanged for any "
     "other.",
 }
+_CENTRAL = (
+    "Whoever runs the program holds the data and is trusted; what it prints and writes is released "
+    "under the guarantee."
+)
+_SITES = (
+    "Every site holds its own data and is trusted with them; what leaves a site is released under "
+    "the guarantee. The statement is that of the site that is promised the least."
+)
 
 
-def entry(statement: "PrivacyStatement") -> dict[str, Any]:
+def entry(statement: "PrivacyStatement", *, federated: bool = False) -> dict[str, Any]:
     """The fields, nested as the registry nests them; None where the publisher must fill in."""
     return {
         "url_slug": None,
@@ -58,7 +70,7 @@ def entry(statement: "PrivacyStatement") -> dict[str, Any]:
             "basic": _basic(),
             "dp_variant": _variant(statement),
             "privacy_loss": _loss(statement),
-            "deployment_model": _model(statement),
+            "deployment_model": _model(statement, federated),
             "accounting": _accounting(statement),
             "implementation": _implementation(statement),
             "administrative": {"sources": None, "registry_authors": None},
@@ -66,10 +78,11 @@ def entry(statement: "PrivacyStatement") -> dict[str, Any]:
     }
 
 
-def text(statement: "PrivacyStatement") -> str:
+def text(statement: "PrivacyStatement", *, federated: bool = False) -> str:
     """The entry as YAML, with a hint at every field to fill in."""
+    fields = entry(statement, federated=federated)
     warning = "" if statement.warning is None else f"# {statement.warning}\n"
-    return f"{warning}{_HEAD}{''.join(_lines(entry(statement), ''))}"
+    return f"{warning}{_HEAD}{''.join(_lines(fields, ''))}"
 
 
 def _basic() -> dict[str, Any]:
@@ -116,12 +129,11 @@ def _loss(statement: "PrivacyStatement") -> dict[str, Any]:
     }
 
 
-def _model(statement: "PrivacyStatement") -> dict[str, Any]:
+def _model(statement: "PrivacyStatement", federated: bool) -> dict[str, Any]:
     left = statement.budget_left
     return {
-        "model_name": "Central",
-        "model_name_details": "Whoever runs the program holds the data and is trusted; what it "
-        "prints and writes is released under the guarantee.",
+        "model_name": "Federated" if federated else "Central",
+        "model_name_details": _SITES if federated else _CENTRAL,
         "actors": None,
         "release_type": "One release",
         "release_type_details": None

@@ -40,7 +40,7 @@ def write_report(
     texts = {
         HTML: page(contents),
         MARKDOWN: markdown.text(contents),
-        REGISTRY: registry.text(posterior.privacy),
+        REGISTRY: registry.text(posterior.privacy, federated=bool(contents.sites)),
     }
     target = Path(folder)
     try:

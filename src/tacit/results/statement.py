@@ -161,7 +161,7 @@ class PrivacyStatement:
             "seeded": self.seeded,
             "randomness": self.randomness,
             "budget_left": None if self.budget_left is None else asdict(self.budget_left),
-            "curve": {a: _points(self._written_curves[a]) for a in ADJACENCIES},
+            "curve": {a: _points(self.written_curves[a]) for a in ADJACENCIES},
             "event": None if self.event is None else eventdata.to_data(self.event),
             "versions": dict(self.versions),
         }
@@ -170,12 +170,13 @@ class PrivacyStatement:
         """The same as JSON text."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
-    def to_registry(self) -> dict[str, Any]:
+    def to_registry(self, *, federated: bool = False) -> dict[str, Any]:
         """The fields of the public registry of deployments, for YAML.
 
-        What a statement cannot know, such as who publishes and what for, is None.
+        What a statement cannot know, such as who publishes and what for, is None;
+        ``federated`` says that the data stayed with several sites.
         """
-        return registry.entry(self)
+        return registry.entry(self, federated=federated)
 
     @classmethod
     def from_json(cls, text: str) -> "PrivacyStatement":
@@ -222,13 +223,14 @@ class PrivacyStatement:
         ]
 
     @cached_property
-    def _written_curves(self) -> dict[Adjacency, Curve | None]:
+    def written_curves(self) -> dict[Adjacency, Curve | None]:
+        """Epsilon at each of the deltas that renderings show, under each adjacency."""
         return {adjacency: self.curve(adjacency, DECADES) for adjacency in ADJACENCIES}
 
     def _curve_table(self) -> str:
         found = {
             adjacency: dict(zip(*curve, strict=True))
-            for adjacency, curve in self._written_curves.items()
+            for adjacency, curve in self.written_curves.items()
             if curve is not None
         }
         rows = [
