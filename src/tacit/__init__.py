@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
+    from tacit.interfaces.scales import private_scales as private_scales
     from tacit.interfaces.study import federated_study as federated_study
     from tacit.models import conjugate as conjugate
     from tacit.models.model import Model as Model
@@ -92,6 +93,7 @@ _HOMES = {
     "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
+    "private_scales": "tacit.interfaces.scales",
     "PublishedLangevin": "tacit.inference.published_langevin",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
@@ -147,6 +149,7 @@ __all__ = [
     "fit_federated",
     "fit_without_privacy",
     "plan",
+    "private_scales",
 ]
 
 
