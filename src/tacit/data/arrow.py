@@ -28,6 +28,14 @@ def chunks(path: Path, names: Sequence[str], rows: int) -> Iterator[dict[str, Ce
         yield {name: tables.read_column(empty, name) for name in names}
         for batch in batches(list(names), rows):
             yield {name: tables.read_column(batch, name) for name in names}
+    _give_back()
+
+
+def _give_back() -> None:
+    """Memory that pyarrow has no use for any more, and would keep."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from typing import Any
 from tacit.data.columns import DROP, KINDS, Kind
 from tacit.errors import InvalidArgument
 
+# Stands in a drafted file where somebody has to say something.
+TO_FILL_IN = "TO FILL IN"
 _KEYS = ("columns", "person", "most_rows", "released")
 
 
@@ -23,7 +25,10 @@ def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
     columns = {
         name: _kind(f"{path}, column {name!r}", of) for name, of in content["columns"].items()
     }
-    return columns, {key: content[key] for key in _KEYS[1:] if key in content}
+    more = {key: content[key] for key in _KEYS[1:] if key in content}
+    if TO_FILL_IN in map(str, more.values()):
+        raise InvalidArgument(f"{path}: person and most_rows are still to be filled in.")
+    return columns, more
 
 
 def write(path: str | Path, columns: Mapping[str, Kind], more: Mapping[str, Any]) -> None:
@@ -93,6 +98,10 @@ def _refuse_repeats(path: str | Path, node: Any, depth: int = 0) -> None:
 
 
 def _kind(where: str, declared: Any) -> Kind:
+    if isinstance(declared, dict) and TO_FILL_IN in map(str, declared.values()):
+        raise InvalidArgument(
+            f"{where} is still to be filled in: replace every {TO_FILL_IN}, or delete the column."
+        )
     if not isinstance(declared, dict) or declared.get("kind") not in list(KINDS):
         raise InvalidArgument(
             f"{where} must be a mapping with a key 'kind' that is one of {', '.join(KINDS)}."

@@ -42,9 +42,10 @@ def header(path: Path) -> list[str]:
 
 
 def chunks(path: Path, names: Sequence[str]) -> Iterator[dict[str, Cells]]:
-    """The cells of some columns as text, many rows at a time; one chunk at least."""
+    """The cells of some columns as text, many rows at a time; the first chunk has none."""
     known = header(path)
     places = [known.index(name) for name in names]
+    yield {name: Cells(np.empty(0, dtype=object)) for name in names}
     lines = _lines(path)
     next(lines)
     some: list[bytes] = []

@@ -159,6 +159,18 @@ class Schema:
         person = whole.pop(_BESIDE, None)
         return Encoded(whole, person, self.most_rows)
 
+    def refuse(self, data: Any, names: Iterable[str] | None = None) -> None:
+        """Raises unless a table has the declared columns, or those named, and types that fit.
+
+        Looks at the table's header and types, and at no row.
+        """
+        chosen = self._choose(names)
+        wanted = chosen if self.person is None else (*chosen, self.person)
+        blank = sources.opened(data).blank(wanted)
+        self._encode(blank, chosen)
+        if self.person is not None:
+            _person(self.person, blank[self.person], People())
+
     def encode_new(
         self, data: Any, names: Iterable[str]
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:

@@ -5,6 +5,7 @@ may be named in errors; cells are not. The first line of a CSV file might be a r
 forgot the header, so its words are named only if one of the wanted columns is among them.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -36,9 +37,13 @@ class Source:
     """What a file's header says of its columns' types, if anything."""
 
     def chunks(self, names: Sequence[str]) -> Iterator[Chunk]:
-        """Cells of columns that are there once each; at least one chunk, if of no rows."""
+        """Cells of columns that are there once each. Of a file the first chunk has no rows."""
         self.refuse(names)
         return self.read(names)
+
+    def blank(self, names: Sequence[str]) -> Chunk:
+        """No rows of these columns, by header and types alone."""
+        return {name: cells.part(0, 0) for name, cells in next(self.chunks(names)).items()}
 
     def refuse(self, names: Iterable[str]) -> None:
         """Raises unless the columns are there, once each."""
@@ -61,7 +66,7 @@ class Source:
 
 def opened(data: Any) -> Source:
     """The source that a table, or the path of a file, stands for. Reads a header at most."""
-    if isinstance(data, str | Path):
+    if isinstance(data, str | os.PathLike):
         return _file(Path(data))
     return _table(data)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
-from tacit.data.store import lies_on_disk, room
+from tacit.data.store import let_go, lies_on_disk, room
 from tacit.errors import InvalidArgument
 
 
@@ -120,6 +120,30 @@ class Rows:
             present = None if self._present is None else padded(self._present)
             self._device = {name: padded(v) for name, v in self._fields.items()}, present
         return self._device
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether rows lie in a memory map, so that few of its pages should be in memory at once."""
+        return any(lies_on_disk(values) for values in self._fields.values())
+
+    @property
+    def unit_bytes(self) -> int:
+        """How much memory one unit takes, which is public: shapes and types are."""
+        return sum(value.nbytes for value in self.made_up_unit().values())
+
+    def fetch(self, indices: NDArray[np.int32]) -> tuple[dict[str, Any], Any]:
+        """The units at these places, a column at a time, for the gate only."""
+
+        def of(values: NDArray[Any]) -> jax.Array:
+            some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
+            taken = room((*indices.shape, *values.shape[1:]), values.dtype)
+            np.take(some, indices, axis=0, out=taken, mode="clip")
+            let_go(values)
+            array: jax.Array = jax.device_put(taken, may_alias=True)
+            return array
+
+        present = None if self._present is None else of(self._present)
+        return {name: of(values) for name, values in self._fields.items()}, present
 
     def chunks(self, size: int) -> Iterator[tuple[Any, dict[str, Any], Any]]:
         """Units in chunks of one size: who is there, columns, which rows are real. Gate only.
