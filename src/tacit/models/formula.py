@@ -57,7 +57,7 @@ def parts_of(formula: str) -> Parts:
 
 
 def _parsed(formula: str) -> Any:
-    """Formulae's description of a formula, refused unless all of it was read."""
+    """The description that formulae makes of a formula, refused unless all of it was read."""
     from formulae.parser import Parser
     from formulae.resolver import Resolver
     from formulae.scanner import Scanner
@@ -67,7 +67,7 @@ def _parsed(formula: str) -> Any:
         tree = parser.parse()
         left = "" if parser.at_end() else parser.peek().lexeme
         model = None if left else Resolver(tree).resolve()
-    except Exception as error:  # formulae has no one family of errors, and some are accidents
+    except Exception as error:  # noqa: BLE001 - formulae has no one family of errors
         said = str(error).strip().rstrip(".").split("\n", maxsplit=1)[0]
         # Of its own errors the words help; those of Python do not.
         own = type(error).__module__.startswith("formulae") and not said.endswith("''")

@@ -24,6 +24,8 @@ from tacit.models.rescaled import Rescaled
 
 INTERCEPT = "Intercept"
 _ROWS = "rows of the table"
+# Of the logarithm of a spread, whose gradient is longer than that of a coefficient.
+_PACE = 0.3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -114,7 +116,8 @@ class Program:
     @cached_property
     def takes(self) -> tuple[str, ...]:
         """Names of the columns, the person's too if there are effects of people."""
-        of = [each.columns for each in (*self.terms, *self.groups, *self.offsets, self.outcome)]
+        parts: tuple[Any, ...] = (*self.terms, *self.groups, *self.offsets, self.outcome)
+        of = [each.columns for each in parts]
         people = [each.person for each in self.groups if each.person is not None]
         return tuple(sorted(frozenset[str]().union(*of, people)))
 
@@ -148,9 +151,10 @@ class Program:
         """The model's statements."""
         extra = None
         if self.extra is not None:
-            prior = self.priors[self.extra]
-            unit = self.scales.unit if self.family.extra == "sigma" else 1.0
-            extra = numpyro.sample(self.extra, Rescaled(prior, 0.0, unit))
+            start = self.family.extra_start(self.scales)
+            extra = numpyro.sample(
+                self.extra, Rescaled(self.priors[self.extra], 0.0, start, _PACE)
+            )
         count = len(next(iter(columns.values())))
         several = bool(self.outcome.levels)
         eta: Any = jnp.zeros((count, len(self.outcome.levels)) if several else count)
@@ -192,7 +196,7 @@ class Program:
         of_row = effects[group.code(columns)]
         x = group.varying.read(columns)
         if not within:
-            return of_row * (x if self.outcome.levels else x[:, 0])
+            return jnp.asarray(of_row * (x if self.outcome.levels else x[:, 0]))
         if self.outcome.levels:
             x = x[:, :, None]
         return jnp.asarray((x * of_row).sum(axis=1))
@@ -229,10 +233,18 @@ def built(
     )
     _refuse(formula, outcome, parts.intercept, terms, groups, offsets)
     scales = chosen.scales(outcome)
-    settings = {"family": chosen, "link": link, "outcome": outcome, "intercept": parts.intercept}
     defaults = _defaults(chosen, link, scales, parts.intercept, terms, groups, outcome)
     complete = completed(defaults, priors)
-    program = Program(**settings, terms=terms, groups=groups, offsets=offsets, priors=complete)
+    program = Program(
+        family=chosen,
+        link=link,
+        outcome=outcome,
+        intercept=parts.intercept,
+        terms=terms,
+        groups=groups,
+        offsets=offsets,
+        priors=complete,
+    )
     return GLM(
         formula=formula, family=family, link=link, schema=schema, priors=complete, program=program
     )
@@ -261,7 +273,7 @@ def _refuse(
     for each in (*terms, *groups, *offsets):
         if used := each.columns & outcome.columns:
             raise InvalidArgument(
-                f"The formula {formula!r} has {sorted(used)[0]!r} on both sides of ~; an outcome "
+                f"The formula {formula!r} has {min(used)!r} on both sides of ~; an outcome "
                 "cannot explain itself."
             )
     if not (intercept or terms or groups):
