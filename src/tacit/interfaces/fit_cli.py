@@ -56,7 +56,7 @@ def fit(
     asked = requested(
         formula, schema, Budget(epsilon, delta, relation), family, method, set_ or [], seed
     )
-    _refuse_header(asked, data)
+    asked.schema.refuse(data, asked.columns)
     if dry_run:
         _print_plan(asked, book)
         return
@@ -84,15 +84,6 @@ def _book(path: Path | None, *, no_ledger: bool) -> "Ledger | None":
             "--delta 1e-5."
         )
     return Ledger(path)
-
-
-def _refuse_header(asked: "Request", data: Path) -> None:
-    """Raises if the table lacks a column that the regression needs. Reads the header only."""
-    from tacit.data import sources
-
-    schema = asked.schema
-    people = [] if schema.person is None else [schema.person]
-    sources.opened(data).refuse([*asked.glm.columns, *people])
 
 
 def _print_plan(asked: "Request", book: "Ledger | None") -> None:

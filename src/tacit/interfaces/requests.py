@@ -55,6 +55,11 @@ class Request:
         return glm(self.formula, family=self.family, schema=self.schema)
 
     @property
+    def columns(self) -> list[str]:
+        """The columns that are read, but for the person's."""
+        return [name for name in self.glm.columns if name != self.schema.person]
+
+    @property
     def model(self) -> AnyModel:
         """The regression, in the form that inference takes."""
         return as_model(self.glm, self.schema)
