@@ -1,6 +1,7 @@
 """``tacit fit``, ``predict`` and ``report``: from a table to a page, and what is asked of it later."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,8 +101,8 @@ def _fitted(
     from tacit.interfaces.fit import fit as run
 
     plan = asked.plan()
-    named = {"data": data.name, "ledger": None if book is None else book.path.name}
-    folder.make(asked, **named)
+    named = {"ledger": book.path.name, "ledger_total": asdict(book.total)} if book else {}
+    folder.make(asked, data=data.name, **named)
     before = None if book is None else len(book.charges)
     try:
         found = run(
@@ -131,7 +132,7 @@ def report(folder: Run) -> None:
 def _report(folder: "Folder", posterior: "Posterior") -> None:
     from tacit.results.report import write_report
 
-    write_report(posterior, folder.path, settings=folder.facts)
+    write_report(posterior, folder.path, settings=folder.shown())
 
 
 def predict(

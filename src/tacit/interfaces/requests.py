@@ -186,6 +186,12 @@ class Folder:
                 f"{self.path / _SETTINGS} is not as tacit fit wrote it."
             ) from None
 
+    def shown(self) -> dict[str, Any]:
+        """What was asked, as a report shows it."""
+        facts = {name: value for name, value in self.facts.items() if value is not None}
+        facts.pop("settings")
+        return {**facts, "method": repr(self.request().chosen_method)}
+
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""
         loaded = files.load(self.path / _POSTERIOR)
