@@ -152,9 +152,7 @@ class Program:
         extra = None
         if self.extra is not None:
             start = self.family.extra_start(self.scales)
-            extra = numpyro.sample(
-                self.extra, Rescaled(self.priors[self.extra], 0.0, start, _PACE)
-            )
+            extra = numpyro.sample(self.extra, Rescaled(self.priors[self.extra], 0.0, start, _PACE))
         count = len(next(iter(columns.values())))
         several = bool(self.outcome.levels)
         eta: Any = jnp.zeros((count, len(self.outcome.levels)) if several else count)

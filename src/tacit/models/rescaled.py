@@ -36,7 +36,10 @@ class InUnits(constraints.Constraint):  # type: ignore[misc]
 
     def tree_flatten(self) -> Any:
         """Parts for JAX."""
-        return (self.base, self.centre, self.unit), (("base", "centre", "unit"), {"pace": self.pace})
+        return (self.base, self.centre, self.unit), (
+            ("base", "centre", "unit"),
+            {"pace": self.pace},
+        )
 
 
 def _in_units(constraint: InUnits) -> Any:
