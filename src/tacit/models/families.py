@@ -122,13 +122,15 @@ def _categorical(_: Outcome, __: str, eta: jax.Array, ___: Any, ____: Columns) -
 
 # Units are such that a row's gradient is rarely longer than the usual clip: clipping biases,
 # spreads above all. A larger unit would need less noise, a smaller one is clipped less.
-def _log_scales(outcome: Outcome) -> Scales:
-    return Scales(math.log(outcome.facts.middle), 1.0, 0.3)
+def _gamma_scales(outcome: Outcome) -> Scales:
+    middle = (math.log(outcome.facts.low) + math.log(outcome.facts.high)) / 2
+    return Scales(middle, 1.0, 0.4)
 
 
 def _count_scales(outcome: Outcome) -> Scales:
-    unit = 1.0 / math.sqrt(max(outcome.facts.high / 8, 1.0))
-    return Scales(math.log(outcome.facts.middle), 1.0, unit)
+    # Counts are mostly far below their bound: the middle is one on a logarithmic scale.
+    middle = (math.log1p(outcome.facts.low) + math.log1p(outcome.facts.high)) / 2
+    return Scales(middle, 1.0, math.exp(-middle / 2))
 
 
 def _plain_scales(outcome: Outcome) -> Scales:
@@ -181,7 +183,7 @@ FAMILIES: dict[str, Family] = {
             kinds=("count",),
             wants="a Count from 0 or more",
             links={"log": 2.0},
-            scales=_log_scales,
+            scales=_count_scales,
             distribution=_negative_binomial,
             extra="alpha",
         ),
@@ -190,7 +192,7 @@ FAMILIES: dict[str, Family] = {
             kinds=("number",),
             wants="a Number whose lower bound is above zero",
             links={"log": 2.0},
-            scales=_log_scales,
+            scales=_gamma_scales,
             distribution=_gamma,
             extra="alpha",
         ),

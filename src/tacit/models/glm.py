@@ -121,6 +121,13 @@ class Program:
         people = [each.person for each in self.groups if each.person is not None]
         return tuple(sorted(frozenset[str]().union(*of, people)))
 
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Of the parameters, as they are reported."""
+        effects = {f"{each.name}_sd": each.name for each in self.groups}
+        pairs = ((name, effects[name]) if name in effects else (name,) for name in self.priors)
+        return tuple(name for pair in pairs for name in pair)
+
     @cached_property
     def labels(self) -> dict[str, tuple[tuple[str, ...], ...]]:
         """Of the entries of each parameter that is an array, axis by axis."""
@@ -156,13 +163,17 @@ class Program:
         count = len(next(iter(columns.values())))
         several = bool(self.outcome.levels)
         eta: Any = jnp.zeros((count, len(self.outcome.levels)) if several else count)
-        if self.intercept:
-            eta = eta + self._sample(INTERCEPT, (), self.scales.middle)
+        centre: Any = self.scales.middle
         for term in self.terms:
             middle = self.scales.middle if term.is_level else 0.0
             found = self._sample(term.name, term.shape, middle)
             x = term.read(columns)
             eta = eta + (x @ found if term.shape else (x if several else x[:, 0]) * found)
+            centre = centre - term.block.centre * (found.sum(axis=0) if term.shape else found)
+        if self.intercept:
+            # Fitted at the middle of everything, where it is independent of the coefficients,
+            # and reported at the reference.
+            eta = eta + self._sample(INTERCEPT, (), centre)
         for group in self.groups:
             eta = eta + self._grouped(group, columns, count)
         for offset in self.offsets:
@@ -176,7 +187,7 @@ class Program:
         levels = self.outcome.levels
         return (*shape, len(levels)) if levels else shape
 
-    def _sample(self, name: str, shape: tuple[int, ...], middle: float) -> Any:
+    def _sample(self, name: str, shape: tuple[int, ...], middle: Any) -> Any:
         prior = self.priors[name].expand(self._shape(shape))
         return numpyro.sample(name, Rescaled(prior, middle, self.scales.unit))
 

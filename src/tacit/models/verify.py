@@ -36,7 +36,23 @@ def verified(model: NumPyroModel, made_up: MadeUp, highest: Mapping[str, Any]) -
     _refuse_prior_that_sees_rows(model)
     _refuse_rows_that_meet(model, made_up)
     _refuse_index_beyond(model, highest)
-    return replace(model, derived=_derived(model), predictors=_predictors(model))
+    whole = replace(model, derived=_derived(model), predictors=_predictors(model))
+    _refuse_labels_that_do_not_fit(whole)
+    return whole
+
+
+def _refuse_labels_that_do_not_fit(model: NumPyroModel) -> None:
+    """Here, because later would be after the data were paid for."""
+    if not model.labels:
+        return
+    shapes = jax.eval_shape(model.constrain, _somewhere(model), model.constants)
+    for name, axes in model.labels.items():
+        shape = getattr(shapes.get(name), "shape", None)
+        if shape is None or isinstance(axes, str) or tuple(len(each) for each in axes) != shape:
+            raise InvalidArgument(
+                f"labels must have a list of names for every axis of a parameter; for {name!r}, "
+                f"{'which is none' if shape is None else f'of shape {shape}'}, they do not fit."
+            )
 
 
 def _somewhere(model: NumPyroModel) -> jax.Array:
