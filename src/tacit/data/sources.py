@@ -115,16 +115,14 @@ def _file(path: Path) -> Source:
 
 
 def _refuse_path(path: Path) -> None:
+    if path.is_dir():
+        raise InvalidArgument(f"{path} is a folder; pass the path of a file in it.")
+    if not path.is_file():
+        raise InvalidArgument(f"There is no data file at {path}.")
     try:
-        if path.is_dir():
-            raise InvalidArgument(f"{path} is a folder; pass the path of a file in it.")
-        if not path.is_file():
-            raise InvalidArgument(f"There is no data file at {path}.")
-        with path.open("rb"):
-            pass
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "that is not a path"
-        raise InvalidArgument(f"{str(path)!r} cannot be read: {reason}.") from None
+        path.open("rb").close()
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _array(path: Path) -> Source:
