@@ -148,14 +148,15 @@ class Schema:
         """
         chosen = self._choose(names)
         source, people = sources.opened(data), People()
-        store = Store(mapped=source.mapped)
-        for table in source.chunks(chosen if self.person is None else (*chosen, self.person)):
-            columns, kept = self._encode(table, chosen)
-            if self.person is not None:
-                columns[_BESIDE] = _person(self.person, table[self.person], people)
-            everyone = bool(kept.all())
-            store.append(columns if everyone else {n: v[kept] for n, v in columns.items()})
-        whole = store.finish()
+        wanted = chosen if self.person is None else (*chosen, self.person)
+        with Store(mapped=source.mapped) as store:
+            for table in source.chunks(wanted):
+                columns, kept = self._encode(table, chosen)
+                if self.person is not None:
+                    columns[_BESIDE] = _person(self.person, table[self.person], people)
+                everyone = bool(kept.all())
+                store.append(columns if everyone else {n: v[kept] for n, v in columns.items()})
+            whole = store.finish()
         person = whole.pop(_BESIDE, None)
         return Encoded(whole, person, self.most_rows)
 
