@@ -39,7 +39,7 @@ def test_five_minutes_from_a_table_to_a_report(tmp_path):
     (tmp_path / "tacit").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tacit "$@"\n')
     (tmp_path / "tacit").chmod(0o755)
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands],
+        ["/bin/bash", "-euo", "pipefail", "-c", commands],
         cwd=tmp_path,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True,
@@ -48,8 +48,7 @@ def test_five_minutes_from_a_table_to_a_report(tmp_path):
     )
     shown = README.split("and prints:\n\n```\n")[1].split("```")[0]
     assert [line.split("  ")[0] for line in shown.splitlines()] == [
-        line.split("  ")[0]
-        for line in done.stdout.splitlines()[4:-3]
+        line.split("  ")[0] for line in done.stdout.splitlines()[4:-3]
     ]
     assert "Left: epsilon 2, delta 9e-06" in done.stdout
     chances = [float(line) for line in done.stdout.splitlines()[-2:]]

@@ -1,6 +1,8 @@
 """``tacit fit``, ``predict`` and ``report``: from a table to a page, and what is asked of it later."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,11 +63,24 @@ def fit(
     if dry_run:
         _print_plan(asked, book)
         return
-    found = _fitted(asked, data, book, folder := Folder(out), quiet=quiet)
+    with telling_interruptions():
+        found = _fitted(asked, data, book, folder := Folder(out), quiet=quiet)
     _report(folder, found)
     if not quiet:
         left = "" if found.privacy.budget_left is None else f"Left: {found.privacy.budget_left}.\n"
         typer.echo(f"{found.summary()}\n\n{left}Report: {out / 'report.html'}")
+
+
+@contextmanager
+def telling_interruptions() -> Iterator[None]:
+    """After Ctrl-C in a fit, says what had been spent."""
+    from tacit.errors import Interrupted
+
+    try:
+        yield
+    except Interrupted as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(130) from None
 
 
 def _book(path: Path | None, *, no_ledger: bool) -> "Ledger | None":

@@ -194,8 +194,8 @@ class Folder:
 
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""
-        loaded = files.load(self.path / _POSTERIOR)
         request = self.request()
+        loaded = files.load(self.path / _POSTERIOR)
         if with_model:
             loaded["model"] = request.model
         return Posterior(**loaded, schema=request.schema)
