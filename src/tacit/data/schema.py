@@ -23,7 +23,7 @@ class Encoded(NamedTuple):
     """Encoded rows, which are private, in the form that `Rows` and `Rows.by_person` take."""
 
     columns: dict[str, NDArray[Any]]
-    person: NDArray[np.float64] | None
+    person: NDArray[np.bytes_] | None
     most_rows: int | None
 
 
@@ -297,7 +297,7 @@ def _shaped(name: str, cells: Cells, kind: Kind) -> Cells:
     return cells
 
 
-def _person(name: str, cells: Cells, people: People) -> NDArray[np.float64]:
+def _person(name: str, cells: Cells, people: People) -> NDArray[np.bytes_]:
     if cells.shape:
         raise InvalidArgument(f"Column {name!r} must name one person in each row; found arrays.")
     return people.codes(cells)
