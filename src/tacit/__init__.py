@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tacit.interfaces.glm import glm as glm
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
+    from tacit.interfaces.scales import private_scales as private_scales
     from tacit.interfaces.study import federated_study as federated_study
     from tacit.models import conjugate as conjugate
     from tacit.models.model import Model as Model
@@ -94,6 +95,7 @@ _HOMES = {
     "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
+    "private_scales": "tacit.interfaces.scales",
     "PublishedLangevin": "tacit.inference.published_langevin",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
@@ -150,6 +152,7 @@ __all__ = [
     "fit_without_privacy",
     "glm",
     "plan",
+    "private_scales",
 ]
 
 
