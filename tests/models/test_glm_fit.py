@@ -78,6 +78,7 @@ def test_group_effects_are_shrunk_and_named():
         assert np.abs(found - found.mean() - scale * (true - true.mean())).max() < 15
 
 
+@pytest.mark.slow
 def test_effects_of_people_are_integrated_out():
     schema = tacit.Schema(
         {"age": tacit.Number(20, 80), "yes": tacit.Binary()}, person="patient", most_rows=4
