@@ -105,10 +105,13 @@ def test_binary():
 
 def test_categories_by_text():
     cells = [3, 3.0, "3", "03", "3.0", 3.5, True, "A", None]
-    assert one(Category(["A", 3]), cells) == [1, 1, 1, 0]
-    assert one(Category(["A", "3"]), cells) == [1, 1, 1, 0]
+    assert one(Category(["A", 3]), cells) == [1, 1, 1, 1, 0]
+    assert one(Category(["A", "3"]), cells) == [1, 1, 1, 1, 0]
     other = Category(["A", 3], other="other")
-    assert one(other, cells) == [1, 1, 1, 2, 2, 2, 2, 0]
+    assert one(other, cells) == [1, 1, 1, 2, 1, 2, 2, 0]
+    assert one(Category(["3.0", 3], other="other"), ["3", "3.0", "3.00", "3.5"]) == [1, 0, 1, 2]
+    assert one(Category(["A", " B"], other="other"), [" A ", "B", " B", "NA", ""]) == [0, 2, 1]
+    assert one(Category(["NA"], other="other", missing="other"), ["NA", "null"]) == [0, 1]
     assert one(Category(["A", 3], other="other", missing="other"), cells)[-1] == 2
     assert one(Category(["A", 3], other="other", missing="A"), cells)[-1] == 0
     assert one(Category(["A", 3], missing="A"), ["B", None, 3]) == [0, 0, 1]

@@ -56,8 +56,9 @@ def fit(
     """Fits a model within a privacy budget.
 
     ``model`` is a `Plan` from `tacit.plan`, or what a plan is made of: a model with
-    ``schema``, ``budget`` and ``method``. ``data`` is a data frame or a mapping of arrays; or
-    `Rows` that are encoded already, for a `tacit.Model` and no schema.
+    ``schema``, ``budget`` and ``method``. ``data`` is a data frame, a mapping of arrays or the path
+    of a file (see `Schema.encode`); or `Rows` that are encoded already, for a `tacit.Model` and no
+    schema.
 
     Without a ``ledger`` nothing stops the same data from being used again and again, and
     the statement says so. A ``seed`` makes the fit repeatable and not private.
@@ -140,7 +141,7 @@ def fit_without_privacy(
 def _rows(model: AnyModel, schema: Schema | None, data: Any) -> Rows:
     if isinstance(data, Rows) != (schema is None):
         raise InvalidArgument(
-            "Pass a data frame or a mapping of arrays with a schema, or Rows without one."
+            "Pass a data frame, a mapping of arrays or a path with a schema, or Rows without one."
         )
     return data if schema is None else rows_of(model, schema, data)
 

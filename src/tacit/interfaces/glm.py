@@ -8,13 +8,14 @@ from tacit.data.columns import Binary, Category, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.expressions import Facts
+from tacit.models.families import usual_family
 from tacit.models.glm import GLM, built
 
 
 def glm(
     formula: str,
     *,
-    family: str,
+    family: str | None = None,
     schema: Schema,
     link: str | None = None,
     priors: Mapping[str, Any] | None = None,
@@ -25,7 +26,9 @@ def glm(
     data comes from the schema: numbers are standardised by their bounds to [-1, 1], categories
     have the declared levels, splines have knots between the bounds. ``family`` is
     ``"bernoulli"``, ``"binomial"``, ``"gaussian"``, ``"poisson"``, ``"negativebinomial"``,
-    ``"gamma"`` or ``"categorical"``. ``priors`` replaces priors by the name of the parameter, each
+    ``"gamma"`` or ``"categorical"``; left out, the outcome's kind decides: Bernoulli for a yes or
+    no, Gaussian for a number, Poisson for a count, categorical for a category, binomial for
+    ``p(yes, of)``. ``priors`` replaces priors by the name of the parameter, each
     by a tuple such as ``("normal", 0, 1)`` or a NumPyro distribution.
 
     >>> import tacit
@@ -47,12 +50,13 @@ def glm(
     """
     if not isinstance(schema, Schema):
         raise InvalidArgument("glm needs schema=, a tacit.Schema: the facts about the columns.")
+    known = {name: _facts(kind) for name, kind in schema.items}
     return built(
         formula,
-        family=family,
+        family=family or usual_family(formula, known),
         link=link,
         priors=priors,
-        known={name: _facts(kind) for name, kind in schema.items},
+        known=known,
         person=schema.person,
         schema=schema,
     )
@@ -66,5 +70,7 @@ def _facts(kind: Kind) -> Facts:
     if isinstance(kind, Binary):
         both = ("0", "1") if kind.yes is None else (str(kind.no), str(kind.yes))
         return Facts(kind.kind, 0.0, 1.0, levels=both)
-    scaled = isinstance(kind, Number) and kind.scaled
-    return Facts(kind.kind, float(kind.low), float(kind.high), scaled, shape=kind.shape)
+    facts = Facts(kind.kind, float(kind.low), float(kind.high), shape=kind.shape)
+    if not isinstance(kind, Number):
+        return facts
+    return facts._replace(scale=kind.scale, standard=None if kind.scaled else kind.scale)

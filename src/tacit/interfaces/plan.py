@@ -288,10 +288,7 @@ def rows_of(model: AnyModel, schema: Schema, data: Any) -> Rows:
 
 def encoded_rows(schema: Schema, names: Sequence[str], data: Any) -> Rows:
     """The private rows of some columns of a table, encoded by the schema."""
-    encoded = schema.encode(data, names)
-    if encoded.person is None or encoded.most_rows is None:
-        return Rows(encoded.columns)
-    return Rows.by_person(encoded.columns, encoded.person, encoded.most_rows)
+    return Rows.of_encoded(*schema.encode(data, names))
 
 
 def blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:

@@ -124,6 +124,11 @@ def _variable(name: str, known: KnownColumns) -> Component:
         block = Block(_single(own(name, facts)), (), meaning, centre=0.5)
         return Component(name, frozenset([name]), block)
     found = Expression(own(name, facts), facts.low, facts.high, frozenset([name]))
+    if facts.standard is not None:
+        centre, spread = facts.standard
+        meaning = f"per {spread:.4g}, from {centre:.4g}"
+        read = _single(lambda c: (found.read(c) - centre) / spread)
+        return Component(name, found.columns, Block(read, (), meaning, spread))
     return _calculation(None, found, name)
 
 

@@ -17,7 +17,7 @@ from numpyro import distributions as dist
 
 from tacit.errors import InvalidArgument
 from tacit.models.expressions import Columns, Facts, KnownColumns, facts_of, number, own
-from tacit.models.formula import Parts, name_of, text_of
+from tacit.models.formula import Parts, name_of, parts_of, text_of
 
 # Beyond this many times the outcome's bounds an expected outcome makes no sense, and its
 # exponential could overflow.
@@ -206,6 +206,23 @@ FAMILIES: dict[str, Family] = {
         ),
     )
 }
+
+
+_USUAL = {
+    "binary": "bernoulli",
+    "number": "gaussian",
+    "count": "poisson",
+    "category": "categorical",
+}
+
+
+def usual_family(formula: str, known: KnownColumns) -> str:
+    """The family that fits the kind of the outcome best, for who names none."""
+    parts = parts_of(formula)
+    name = name_of(parts.response)
+    if name is None:
+        return "binomial"
+    return "bernoulli" if parts.level is not None else _USUAL[facts_of(name, known).kind]
 
 
 def outcome_of(parts: Parts, family: Family, known: KnownColumns) -> Outcome:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.model import AnyModel
-from tacit.results import diagnostics, files, html, plots, predictive
+from tacit.results import diagnostics, files, html, plots, predictive, report
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels, Summary, summary_lines
 
@@ -196,6 +196,16 @@ class Posterior:
     def plot_privacy(self, *, path: _PathLike | None = None) -> Any:
         """Epsilon at every delta, under both adjacencies. Returns the figure."""
         return plots.privacy(self.privacy, path)
+
+    def report(self, folder: _PathLike, *, settings: Mapping[str, Any] | None = None) -> None:
+        """Writes a report into a folder: ``report.html``, ``report.md`` and ``registry.yaml``.
+
+        The page stands by itself: it asks nothing of the network and runs no script. It says what
+        was fitted, the posterior, what it cost and what is left, and ``settings``, public facts
+        such as ``formula``, ``method`` or ``data``, in the words they are given. Some have a
+        use beyond that: see `tacit.results.report.write_report`.
+        """
+        report.write_report(self, folder, settings=settings)
 
     def __eq__(self, other: object) -> bool:
         """The same numbers and the same statement; the model does not count."""

@@ -51,7 +51,7 @@ class Summary:
     chain: bool = False
 
     def __str__(self) -> str:
-        cells = [self._header(), *self._shown()]
+        cells = [self.header(), *self._shown()]
         widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
         table = [
             "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
@@ -62,7 +62,7 @@ class Summary:
     def _repr_html_(self) -> str:
         return html.box(
             html.warning(self.warning) if self.warning else "",
-            html.table(self._header(), self._shown()),
+            html.table(self.header(), self._shown()),
             *(html.paragraph(note) for note in self._after()),
         )
 
@@ -72,18 +72,23 @@ class Summary:
             import pandas as pd
         except ImportError as error:
             raise TacitError("to_pandas needs pandas: pip install pandas.") from error
-        header = self._header()[1:]
+        header = self.header()[1:]
         frame = pd.DataFrame([line[1 : len(header) + 1] for line in self.lines], columns=header)
         frame.index = pd.Index([line.name for line in self.lines], name="parameter", dtype=object)
         return frame
 
-    def _header(self) -> list[str]:
+    def header(self) -> list[str]:
+        """The names of the columns; the first, of parameters, has none."""
         tail = (1 - self.level) / 2
         ends = [f"{100 * tail:.4g}%", f"{100 * (1 - tail):.4g}%"]
         return ["", "mean", "sd", *ends, *(["ess", "r_hat"] if self.chain else [])]
 
+    def cells(self) -> list[list[str]]:
+        """Every line as text."""
+        return [_cells(line)[: len(self.header())] for line in self.lines]
+
     def _shown(self) -> list[list[str]]:
-        return [_cells(line)[: len(self._header())] for line in self.lines[:_PRINTED]]
+        return self.cells()[:_PRINTED]
 
     def _after(self) -> list[str]:
         more = len(self.lines) - _PRINTED
