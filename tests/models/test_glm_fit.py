@@ -78,6 +78,7 @@ def test_group_effects_are_shrunk_and_named():
         assert np.abs(found - found.mean() - scale * (true - true.mean())).max() < 15
 
 
+@pytest.mark.slow
 def test_effects_of_people_are_integrated_out():
     schema = tacit.Schema(
         {"age": tacit.Number(20, 80), "yes": tacit.Binary()}, person="patient", most_rows=4
@@ -225,3 +226,17 @@ def test_outcomes_of_gamma_must_be_above_zero():
 def test_a_schema_is_needed():
     with pytest.raises(InvalidArgument, match="needs schema="):
         tacit.glm("yes ~ age", family="bernoulli", schema={"age": 3})
+
+
+def test_labels_that_do_not_fit_are_refused_before_anything_is_paid():
+    import numpyro
+
+    def model(age, yes=None):
+        b = numpyro.sample("b", dist.Normal(0, 1).expand([2]))
+        with numpyro.plate("rows", age.shape[0]):
+            numpyro.sample("yes", dist.Bernoulli(logits=b[0] + b[1] * age), obs=yes)
+
+    for labels in ({"b": [["one"]]}, {"b": ["one", "two"]}, {"c": [["one", "two"]]}):
+        described = tacit.NumPyro(model, labels=labels)
+        with pytest.raises(InvalidArgument, match="labels must have"):
+            tacit.plan(described, SCHEMA, budget=tacit.Budget(1, 1e-5))

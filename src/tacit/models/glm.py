@@ -137,7 +137,8 @@ class Program:
             found[term.name] = (*((term.block.labels,) if term.shape else ()), *levels)
         for group in self.groups:
             within = (group.varying.labels,) if group.varying.labels else ()
-            found[group.name] = (group.levels, *within, *levels)
+            if group.person is None:  # nobody's own effect is reported
+                found[group.name] = (group.levels, *within, *levels)
             found[f"{group.name}_sd"] = (*within, *levels)
         return {name: axes for name, axes in found.items() if axes}
 
@@ -299,15 +300,14 @@ def _defaults(
     outcome: Outcome,
 ) -> dict[str, Any]:
     width = family.links[link] * scales.spread
+    apart = scales.spread / 2 if family.extra == "sigma" else 1.0
     found: dict[str, Any] = {}
     if intercept:
         found[INTERCEPT] = dist.Normal(scales.middle, width)
     for term in terms:
         found[term.name] = dist.Normal(scales.middle if term.is_level else 0.0, width)
     for group in groups:
-        found[f"{group.name}_sd"] = dist.HalfNormal(
-            scales.spread / (2 if scales.spread != 1 else 1)
-        )
+        found[f"{group.name}_sd"] = dist.HalfNormal(apart)
     extra = extra_name(family, outcome, terms)
     if extra is not None:
         found[extra] = family.extra_prior(scales)
