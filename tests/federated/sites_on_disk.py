@@ -77,6 +77,7 @@ study = Study(
     sites=tuple(SETTINGS["sites"]),
     budget=Budget(20, 1e-5),
     read=read,
+    example=Rows({"x": np.zeros((1, 2), np.float32), "y": np.zeros(1, np.float32)}),
     finish=finish,
     seed=SETTINGS.get("seed"),
 )

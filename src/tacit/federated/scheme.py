@@ -67,6 +67,7 @@ class Aggregation:
     tracked: bool = True
     aggregate: Aggregate | None = None
     mark: bytes = b""
+    grid: float | None = None
 
 
 class Scheme(Protocol):

@@ -35,7 +35,7 @@ def federated_study(
     """
     chosen = method or Partitioned()
     target = target_of(model, schema, chosen)
-    names = tuple(sites)
+    names, example = tuple(sites), blank_rows(target.model, schema, 1)
 
     def read(path: Path) -> Any:
         table = read_table(path)
@@ -44,7 +44,7 @@ def federated_study(
         return rows_of(target.model, schema, table)
 
     def posterior(natural: Vector, trace: Vector) -> FederatedPosterior:
-        rows = dict.fromkeys(names, blank_rows(target.model, schema, 1))
+        rows = dict.fromkeys(names, example)
         prepared = chosen.scheme.prepare(chosen.setting(target, budget, len(names)))
         found = {
             name: site_of(
@@ -60,7 +60,13 @@ def federated_study(
             for name in names
         }
         return posterior_of(
-            Found(posterior=natural, trace=trace, sites=found), chosen, target, schema, rows, seed
+            Found(posterior=natural, trace=trace, sites=found),
+            chosen,
+            target,
+            schema,
+            rows,
+            seed,
+            book="each site's own ledger has its charge",
         )
 
     def finish(natural: Vector, trace: Vector, path: Path) -> None:
@@ -73,6 +79,7 @@ def federated_study(
         sites=names,
         budget=budget,
         read=read,
+        example=example,
         finish=finish,
         seed=seed,
     )
