@@ -64,6 +64,7 @@ class HeldStatistics(ClippedStatistics):
 SCHEMES = {
     "statistics": HeldStatistics(clip=20.0),
     "masked": ClippedChanges(clip=50.0, noise="split"),
+    "server": ClippedChanges(clip=50.0, noise="server"),
 }
 study = Study(
     run=SETTINGS.get("run", "study"),

@@ -33,7 +33,7 @@ def engine(target, shares, schedule, scheme=None):
         target=target, budget=None, answers=schedule.num_rounds, sites=len(shares), together=1
     )
     prepared = (scheme or WithoutPrivacy()).prepare(setting)
-    terms = Terms(run="r", answers=schedule.num_rounds, event=None, budget=None)
+    terms = Terms(run="r", answers=schedule.num_rounds + 1, event=None, budget=None)
     clients = [Client(f"site {i}", rows, prepared.work, terms) for i, rows in enumerate(shares)]
     transport = InProcess(clients)
     server = Server(
@@ -102,8 +102,6 @@ def test_factors_of_server_and_sites_never_differ(name):
     parts = sum(server.factors.values())
     assert target.prior + parts == pytest.approx(server.posterior, rel=1e-9)
     # One more round tells sites what became of their last answers.
-    for client in clients:
-        client.terms = Terms(run="r", answers=1000, event=None, budget=None)
     tasks = server.tasks(server.sites)
     before = {name: factor.copy() for name, factor in server.factors.items()}
     InProcess(clients).exchange(tasks)
