@@ -61,9 +61,16 @@ class HeldStatistics(ClippedStatistics):
         return Prepared(work=Held(prepared.work), event=prepared.event)
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeldChanges(ClippedChanges):
+    def prepare(self, setting):
+        prepared = super().prepare(setting)
+        return Prepared(work=Held(prepared.work), event=prepared.event)
+
+
 SCHEMES = {
     "statistics": HeldStatistics(clip=20.0),
-    "masked": ClippedChanges(clip=50.0, noise="split"),
+    "masked": HeldChanges(clip=50.0, noise="split"),
     "server": ClippedChanges(clip=50.0, noise="server"),
 }
 study = Study(
