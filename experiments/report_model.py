@@ -1,0 +1,133 @@
+"""What the report's experiments share: linear regression of one coefficient at several sites.
+
+The report gives outcome noise and prior, not the inputs: here x is standard normal. Its prior
+"N(0, 5)" has a standard deviation of 5, as its Figure 4.1 says.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from reproduction import Verdict
+
+from tacit.accounting import Moments, events
+from tacit.federated import target as targets
+from tacit.federated.optimise import no_inputs, statistic_step
+from tacit.privacy.gate import Gate, run
+from tacit.privacy.noise import Randomness
+from tacit.privacy.plans import NoisySums
+from tacit.privacy.rows import Rows
+
+NOISE_SD, PRIOR_SD, DELTA = 0.5, 5.0, 1e-5
+TARGET = targets.linear_regression(1, noise_sd=NOISE_SD, prior_sd=PRIOR_SD)
+SITES, POINTS, NOISE, DAMPING, MOST = 20, 10, 5.0, 0.1, 10.0
+PRINTED, CLAMPED, CLEAR, ONCE = "eq. 4.20", "clamped factor", "without noise", "one release"
+
+
+def regression(theta, shape, rng):
+    x = rng.normal(size=shape)
+    return x, theta * x + NOISE_SD * rng.normal(size=shape)
+
+
+def drawn(size, seed):
+    """So many coefficients from the prior, each with data at all sites."""
+    rng = np.random.default_rng(seed)
+    theta = PRIOR_SD * rng.normal(size=(size, 1, 1))
+    return theta[:, 0, 0], *regression(theta, (size, SITES, POINTS), rng)
+
+
+def exact(x, y):
+    """The posterior: precision, and precision times mean; over the last two axes of the data."""
+    sums = np.stack([(x * x).sum(axis=(-2, -1)), (x * y).sum(axis=(-2, -1))], axis=-1)
+    return TARGET.prior + sums / NOISE_SD**2
+
+
+def divergence(q, p):
+    """KL(q, p) of normals by natural parameters; infinite where q is no distribution."""
+    precision = np.where(q[..., 0] > 0, q[..., 0], np.nan)
+    ratio, away = p[..., 0] / precision, q[..., 1] / precision - p[..., 1] / p[..., 0]
+    gaps = (ratio - 1 - np.log(ratio) + p[..., 0] * away**2) / 2
+    return np.where(np.isnan(precision), np.inf, gaps)
+
+
+def stopped():
+    """The first round after which the moments accountant exceeds epsilon 10."""
+    rounds = 1
+    while Moments().epsilon(rounds_of(rounds), DELTA) <= MOST:
+        rounds += 1
+    return rounds
+
+
+def rounds_of(rounds):
+    return events.repeat(events.gaussian(NOISE), rounds)
+
+
+def released(clip, noise, data, rounds, seed=0):
+    """The noisy clipped statistics of all sites in every round: [rounds, coefficients, sites, 2]."""
+    _, x, y = data
+    plan = NoisySums(
+        sampling_rate=1.0,
+        num_steps=rounds,
+        clip=clip / NOISE_SD**2,
+        noise_multiplier=noise,
+        dimension=2,
+    )
+    gates = [
+        Gate(Rows({"x": x[i, j][:, None], "y": y[i, j]}), plan, Randomness(10**6 * seed + 100 * i + j))
+        for i in range(len(x))
+        for j in range(x.shape[1])
+    ]  # fmt: skip
+    _, out = run(
+        gates,
+        statistic_step(TARGET),
+        jnp.zeros((len(gates), 1)),
+        lambda at, steps: np.repeat(no_inputs(at, steps)[:, None], len(gates), axis=1),
+    )
+    return np.asarray(out, np.float64).reshape(rounds, *x.shape[:2], 2)
+
+
+def damped(noisy, floor):
+    """Posteriors after every round of damped updates, with eq. 4.20's floor or another."""
+    factors, posteriors = np.zeros(noisy.shape[1:]), []
+    for statistic in noisy:
+        found = statistic.copy()
+        if floor == PRINTED:
+            found[..., 0] = np.maximum(found[..., 0], 0)
+        factors = factors + DAMPING * (found - factors)
+        if floor == CLAMPED:
+            factors[..., 0] = np.maximum(factors[..., 0], 0)
+        posteriors.append(TARGET.prior + factors.sum(axis=-2))
+    return np.array(posteriors)
+
+
+def clipped(clip, x, y):
+    """The clipped statistics of every site without noise, in plain NumPy: [..., sites, 2]."""
+    rows = np.stack([x * x, x * y], axis=-1)
+    rows /= np.maximum(1, np.linalg.norm(rows, axis=-1, keepdims=True) / clip)
+    return rows.sum(axis=-2) / NOISE_SD**2
+
+
+def posteriors(clip, data, rounds, seed=0):
+    """The last ten posteriors by every way: [rounds, coefficients, 2]."""
+    noisy = released(clip, NOISE, data, rounds, seed)
+    clear = np.repeat(clipped(clip, *data[1:])[None], rounds, axis=0)
+    # The same privacy in one release as in all rounds together: of Gaussians, exactly.
+    single = released(clip, NOISE / rounds**0.5, data, 1, seed)[0].sum(axis=-2)
+    single[..., 0] = np.maximum(single[..., 0], 0)
+    return {
+        PRINTED: damped(noisy, PRINTED)[-10:],
+        CLAMPED: damped(noisy, CLAMPED)[-10:],
+        CLEAR: damped(clear, None)[-10:],
+        ONCE: (TARGET.prior + single)[None],
+    }
+
+
+def together(a, b):
+    """The rank correlation of two lists."""
+    ranks = [np.argsort(np.argsort(each)) for each in (a, b)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def judged(*truths) -> Verdict:
+    """Agrees if all hold, in part if some do."""
+    if all(truths):
+        return "agrees"
+    return "agrees in part" if any(truths) else "does not agree"
