@@ -1,4 +1,4 @@
-"""Readings of Figure 4.1: how the report might scale the gradients of its private ascent.
+"""Readings of the report's Figure 4.1: how it might scale the gradients of its private ascent.
 
 The report says 50 local steps, rate 1e-5, one point a lot, clip 10, noise 1, and a divergence of
 about 1e-3 in the end; not how the gradient of one point becomes that of the local free energy.
@@ -26,7 +26,7 @@ UNSCALED = "clipped first, noise not scaled (*)"  # not private at the epsilon t
 
 
 def ascent(reading, rate, half, x, y, key, rounds):
-    """Divergence from the exact posterior after each round, for one data set [sites, points]."""
+    """Divergence from the exact posterior, and q, after each round; for one data set [sites, points]."""
     times, inside, outside, after = READINGS[reading]
     lift = POINTS if reading == UNSCALED else 1.0
 
@@ -64,41 +64,20 @@ def ascent(reading, rate, half, x, y, key, rounds):
     precision = PRIOR_PRECISION + jnp.sum(x * x) / NOISE_VARIANCE
     mean = jnp.sum(x * y) / NOISE_VARIANCE / precision
     ratio, away = precision / path[:, 0], path[:, 1] / path[:, 0] - mean
-    return (ratio + precision * away**2 - 1 - jnp.log(ratio)) / 2
+    return (ratio + precision * away**2 - 1 - jnp.log(ratio)) / 2, path
 
 
-def late(reading, rate, half=0.5, *, sets=8, rounds=1000):
-    """Medians over data sets of the divergence late in the run, at half of the rounds and at all."""
+def made_up(sets):
+    """Inputs and outcomes of so many data sets: [sets, sites, points]."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(sets, SITES, POINTS))
-    y = 2 * x + np.sqrt(NOISE_VARIANCE) * rng.normal(size=x.shape)
+    return x, 2 * x + np.sqrt(NOISE_VARIANCE) * rng.normal(size=x.shape)
+
+
+def played(reading, rate, half=0.5, *, sets=8, rounds=1000):
+    """Divergence and natural parameters after every round: [sets, rounds] and [sets, rounds, 2]."""
+    x, y = made_up(sets)
     with jax.enable_x64(True):
         play = jax.jit(jax.vmap(lambda x, y, key: ascent(reading, rate, half, x, y, key, rounds)))
-        gaps = np.asarray(play(x, y, jax.random.split(jax.random.key(0), sets)))
-    ends = np.array([rounds // 2, rounds])
-    return [float(np.median(gaps[:, end - 50 : end])) for end in ends]
-
-
-def readings(rounds):
-    """Prints every reading at the report's rate, at ten times it, and with eq. 4.17 as printed."""
-    print(f"\nFigure 4.1, readings of its gradient: KL at {rounds // 2} and {rounds} rounds")
-    print(f"{'':38}{'rate 1e-5':>20}{'eq. 4.17 as printed':>22}{'rate 1e-4':>20}")
-    best = np.inf
-    for reading in READINGS:
-        found = [
-            late(reading, rate, half, rounds=rounds)
-            for rate, half in ((1e-5, 0.5), (1e-5, 1.0), (1e-4, 0.5))
-        ]
-        best = min(best, *(pair[1] for pair in found[:2]))
-        cells = (f"{a:.1e}, {b:.1e}" if b < 1e6 else "diverges" for a, b in found)
-        print(
-            f"{reading:38}" + "".join(f"{c:>{w}}" for c, w in zip(cells, (20, 22, 20), strict=True))
-        )
-    covered = 1 - np.exp(-1e-5 * STEPS * rounds / 2)
-    agree = "one agrees" if best < 1e-2 else "none agrees"
-    print(f"Report: 1e-3 to 1e-2. At its rate {agree}: best {best:.1e}. A site's factor nears its")
-    print("precision by a share of rate/2 a step of that site, whatever the data: after this many")
-    print(
-        f"rounds it has gone {covered:.0%} of the way. Ten times the rate comes nearest with noise"
-    )
-    print("that is not scaled as the gradient is (*), which is less noise than epsilon counts on.")
+        found = play(x, y, jax.random.split(jax.random.key(0), sets))
+    return tuple(map(np.asarray, found))
