@@ -113,12 +113,13 @@ def _mode(x, y):
 
 def _clear_claim(clear, means, mode, x, y) -> Claim:
     middle = accuracy(means, x, y)
+    low, high = np.quantile(clear, [0.05, 0.95])
     return Claim(
         said="Without privacy the fit has a test accuracy of 90.6%.",
         reported=f"{REPORTED:.3f} (155 of 171)",
-        found=f"{_told(clear)} by one draw of the weights ({clear.min():.3f} to {clear.max():.3f}); {_told(middle)} by mean weights; most probable weights {mode:.3f}",
-        verdict="agrees" if clear.min() - 0.003 <= REPORTED <= clear.max() + 0.003 else "does not agree",
-        why=f"One run in the post, {len(clear)} here, with the post's split; it agrees if within what they have. The post's program predicts by one draw; its loop is not shown, here it has batches of 32 and rate 0.01.",
+        found=f"{_told(clear)} by one draw of the weights (90% of them {low:.3f} to {high:.3f}); {_told(middle)} by mean weights; most probable weights {mode:.3f}",
+        verdict="agrees" if low - 0.003 <= REPORTED <= high + 0.003 else "does not agree",
+        why=f"One run in the post, {len(clear)} here, with the post's split; it agrees if within 90% of them. The post's program predicts by one draw; its loop is not shown, here it has batches of 32 and rate 0.01.",
     )  # fmt: skip
 
 
@@ -131,7 +132,7 @@ def _convergence_claims(data, runs, mine) -> list[Claim]:
             reported="plots of ELBO and weights",
             found=f"ELBO as the post has it, after {runs[AS_RUN, 1.0][0].shape[1]} steps: " + _list(ends),
             verdict=_ordered(ends),
-            why="Agrees if each epsilon is above the one before by two standard errors, in part if only the largest is above the smallest. Adam's steps hardly shrink with noise: small epsilons wander alike.",
+            why="Agrees if each epsilon is above the one before by two standard errors, in part if only the largest is above the smallest. Noise at 0.01 and 0.1 drowns the gradients of about 20 rows a step; that at 1 and 10 hardly matters.",
         ),
         Claim(
             said="The same with Tacit's default at a total of epsilon (not a claim of the post).",
@@ -233,7 +234,9 @@ def _figure(setting: Setting, data, runs, mine, scores, costs) -> None:
         _band(first, -elbo(mean[:, ::5], scale[:, ::5], *data, 1.0), f"epsilon {e:g}", COLOURS[e])
         mean, scale, _ = mine[e]
         _band(second, elbo(mean[:, ::5], scale[:, ::5], *data, 1 / len(data[1])), None, COLOURS[e])
-    first.set(title=AS_RUN, ylabel="the post's loss of a row (nats, - ELBO)", xlabel="step")
+    first.set(
+        title=AS_RUN, ylabel="the post's loss of a row (nats, - ELBO)", xlabel="step", yscale="log"
+    )
     second.set(title=f"{OURS}, total epsilon", ylabel="ELBO of a row (nats)", xlabel="step")
     second.set_ylim(bottom=max(-2.0, second.get_ylim()[0]))
     _accuracies(third, scores, costs)
@@ -243,16 +246,17 @@ def _figure(setting: Setting, data, runs, mine, scores, costs) -> None:
             label = ("bias" if j == 0 else f"weight {j}") if i == 0 else None
             axis.plot(runs[AS_RUN, e][0][0, :, j], color=colour, linewidth=1, label=label)
             axis.plot(mine[e][0][0, :, j], color=colour, linewidth=0.8, linestyle=":")
-        axis.set(title=f"weights, epsilon {e:g}", xlabel="step", ylim=(-4.5, 4.5))
-    figure.suptitle("Breast cancer: bands are one deviation over runs; weights of one run, the post's solid and Tacit's dotted")  # fmt: skip
+        axis.set(title=f"weights, epsilon {e:g}", xlabel="step", ylim=(-2.2, 2.2))
+    figure.suptitle("Breast cancer: medians over runs and 10% to 90%; weights of one run, the post's solid and Tacit's dotted")  # fmt: skip
     figure.legend(loc="outside lower center", ncols=7, fontsize=8, frameon=False)
     save_figure(setting, EXPERIMENT.name, figure)
 
 
 def _band(axis, paths, label, colour) -> None:
-    steps, mean, spread = 5 * np.arange(paths.shape[1]), paths.mean(axis=0), paths.std(axis=0)
-    axis.plot(steps, mean, color=colour, label=label)
-    axis.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.15)
+    steps = 5 * np.arange(paths.shape[1])
+    low, middle, high = np.quantile(paths, [0.1, 0.5, 0.9], axis=0)
+    axis.plot(steps, middle, color=colour, label=label)
+    axis.fill_between(steps, low, high, color=colour, alpha=0.12)
 
 
 def _accuracies(axis, scores, costs) -> None:

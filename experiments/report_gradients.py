@@ -56,13 +56,9 @@ def run(setting: Setting) -> list[Claim]:
     rounds = setting.pick(quick=100, usual=ROUNDS)
     names = list(READINGS)[:: setting.pick(quick=4, usual=1)]
     ways = dict(list(WAYS.items())[: setting.pick(quick=1, usual=3)])
-    found = {
-        (name, way): played(name, *how, sets=setting.pick(quick=2, usual=8), rounds=rounds)
-        for name in names
-        for way, how in ways.items()
-    }
+    found = played(names, ways, sets=setting.pick(quick=2, usual=8), rounds=rounds)
     x, y = made_up(setting.pick(quick=2, usual=8))
-    own = engine(x[0], y[0], setting.pick(quick=3, usual=100, paper=ROUNDS))
+    own = engine(x[0], y[0], setting.pick(quick=2, usual=60, paper=ROUNDS))
     at = [round(share * rounds) for share in (0.1, 0.2, 0.5, 1.0)]
     costs = {a.name: [epsilon(a, r) for r in at] for a in (Moments(), PLD())}
     ours = np.array([once(x, y, spent) for spent in costs["moments"]])
@@ -103,7 +99,7 @@ def _figure(setting: Setting, found, true, own, spent) -> None:
         ylabel="natural parameters of q",
         title="one data set, the reading that comes nearest at rate 1e-5",
     )
-    for i, ((reading, how), (gaps, _)) in enumerate(found.items()):
+    for (reading, how), (gaps, _) in found.items():
         middle = np.median(gaps, axis=0)
         if how == "rate 1e-4" or not np.isfinite(middle[-1]):
             continue

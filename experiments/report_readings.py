@@ -25,31 +25,33 @@ READINGS = {
 UNSCALED = "clipped first, noise not scaled (*)"  # not private at the epsilon that is printed
 
 
-def ascent(reading, rate, half, x, y, key, rounds):
-    """Divergence from the exact posterior, and q, after each round; for one data set [sites, points]."""
-    times, inside, outside, after = READINGS[reading]
-    lift = POINTS if reading == UNSCALED else 1.0
+def ascent(numbers, rate, half, x, y, key, rounds):
+    """Divergence from the exact posterior, and q, after each round; for one data set [sites, points].
 
-    def step(state, key, cavity, x, y):
-        mean, log_variance = state
-        variance, (draw, normal) = jnp.exp(log_variance), jax.random.split(key)
-        point = jax.random.randint(draw, (), 0, POINTS)
+    ``numbers`` are those of a reading, and what a clipped gradient is times before noise is added.
+    """
+    times, inside, outside, after, lift = numbers
+
+    def step(state, given, cavity, x, y):
+        (mean, log_variance), (point, normal) = state, given
+        variance = jnp.exp(log_variance)
         precision = x[point] ** 2 / NOISE_VARIANCE
         slope = x[point] * y[point] / NOISE_VARIANCE - precision * mean
         data = jnp.stack([slope, -half * precision * variance])
         rest = jnp.stack([cavity[1] - cavity[0] * mean, 0.5 - half * cavity[0] * variance])
         one = times * data + inside * rest
         one = one / jnp.maximum(jnp.linalg.norm(one) / CLIP, 1)
-        noise = CLIP * jax.random.normal(normal, (2,))
-        ascent = after * (lift * one + noise) + outside * rest
-        return (mean + rate * ascent[0], log_variance + rate * ascent[1]), None
+        move = after * (lift * one + CLIP * normal) + outside * rest
+        return (mean + rate * move[0], log_variance + rate * move[1]), None
 
     def site(state, given):
         (q, factors), (i, key) = state, given
-        start = q[1] / q[0], -jnp.log(q[0])
-        cavity = q - factors[i]
+        start, cavity = (q[1] / q[0], -jnp.log(q[0])), q - factors[i]
+        first, second = jax.random.split(key)
+        points = jax.random.randint(first, (STEPS,), 0, POINTS)
+        normals = jax.random.normal(second, (STEPS, 2))
         (mean, log_variance), _ = jax.lax.scan(
-            lambda s, k: step(s, k, cavity, x[i], y[i]), start, jax.random.split(key, STEPS)
+            lambda s, g: step(s, g, cavity, x[i], y[i]), start, (points, normals)
         )
         new = jnp.exp(-log_variance) * jnp.stack([jnp.ones(()), mean])
         return (new, factors.at[i].add(new - q)), None
@@ -74,10 +76,26 @@ def made_up(sets):
     return x, 2 * x + np.sqrt(NOISE_VARIANCE) * rng.normal(size=x.shape)
 
 
-def played(reading, rate, half=0.5, *, sets=8, rounds=1000):
-    """Divergence and natural parameters after every round: [sets, rounds] and [sets, rounds, 2]."""
+def played(readings, ways, *, sets, rounds):
+    """For each reading and way, divergence and q after every round: [sets, rounds] and one more axis.
+
+    ``ways`` are pairs of a rate and the factor of eq. 4.17, 0.5 or as printed 1. All have the same noise.
+    """
     x, y = made_up(sets)
+    numbers = np.array([[*READINGS[r], POINTS if r == UNSCALED else 1.0] for r in readings])
+    rates, halves = np.array(list(ways.values())).T
+
+    def play(numbers, rate, half, x, y, key):
+        return ascent(numbers, rate, half, x, y, key, rounds)
+
+    every = jax.vmap(play, (None, None, None, 0, 0, 0))
+    every = jax.vmap(every, (None, 0, 0, None, None, None))
+    every = jax.vmap(every, (0, None, None, None, None, None))
     with jax.enable_x64(True):
-        play = jax.jit(jax.vmap(lambda x, y, key: ascent(reading, rate, half, x, y, key, rounds)))
-        found = play(x, y, jax.random.split(jax.random.key(0), sets))
-    return tuple(map(np.asarray, found))
+        keys = jax.random.split(jax.random.key(0), sets)
+        gaps, paths = map(np.asarray, jax.jit(every)(numbers, rates, halves, x, y, keys))
+    return {
+        (r, way): (gaps[i, j], paths[i, j])
+        for i, r in enumerate(readings)
+        for j, way in enumerate(ways)
+    }
