@@ -5,7 +5,15 @@ from importlib import import_module
 
 from reproduction import Experiment
 
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = (
+    "report_gradients",
+    "report_sampling",
+    "report_bias",
+    "report_clipping",
+    "report_posteriors",
+    "report_dataset",
+    "blog_breast_cancer",
+)
 
 
 def experiments() -> Sequence[Experiment]:

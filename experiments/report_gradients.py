@@ -10,7 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from report_model import DELTA, NOISE_SD, TARGET, divergence, exact, judged, released
-from report_readings import NOISE_VARIANCE, POINTS, READINGS, SITES, STEPS, made_up, played
+from report_readings import (
+    NOISE_VARIANCE,
+    POINTS,
+    READINGS,
+    SITES,
+    STEPS,
+    UNSCALED,
+    made_up,
+    played,
+)
 from reproduction import Claim, Experiment, Setting, save_figure, save_table
 
 from tacit import Partitioned, Rows, Variational
@@ -46,9 +55,9 @@ def engine(x, y, rounds):
 
 
 def once(x, y, spent):
-    """KL of one release of the statistics (C = 16) at an epsilon: [sets]."""
+    """KL of one release of the statistics (C = 10) at an epsilon: [sets]."""
     noise = calibrate.noise_multiplier(Budget(spent, DELTA), num_steps=1)
-    sums = released(16.0, noise, (None, x, y), 1)[0].sum(axis=-2)
+    sums = released(10.0, noise, (None, x, y), 1)[0].sum(axis=-2)
     return divergence(TARGET.prior + sums, exact(x, y))
 
 
@@ -124,7 +133,7 @@ def _figure(setting: Setting, found, true, own, spent) -> None:
     second.set(
         yscale="log",
         ylabel="KL(q, exact), nats",
-        title=f"medians of {len(true)} data sets; bands and bars: 10% to 90%",
+        title=f"medians of {len(true)} data sets; bands and bars: 10% to 90%; (*) has less noise than epsilon counts on",
     )
     for accountant, values in costs.items():
         third.plot(
@@ -144,7 +153,8 @@ def _claims(late, own, spent, rounds, data) -> list[Claim]:
     at, costs, ours = spent
     slow = {key: each[1] for key, each in late.items() if key[1] != "rate 1e-4"}
     best = min(slow, key=slow.__getitem__)
-    fast = min((each[1] for key, each in late.items() if key[1] == "rate 1e-4"), default=np.nan)
+    fast = [each[1] for key, each in late.items() if key[1] == "rate 1e-4" and np.isfinite(each[1])]
+    private = min(gap for key, gap in slow.items() if key[0] != UNSCALED)
     covered = 1 - np.exp(-RATE * STEPS * rounds / 2)
     said = ", ".join(
         f"{r} rounds: moments {m:.0f}, privacy loss {p:.0f}"
@@ -155,7 +165,7 @@ def _claims(late, own, spent, rounds, data) -> list[Claim]:
         Claim(
             said="KL becomes small, so that the fit is effectively the non-private one.",
             reported="about 1e-3",
-            found=f"after {rounds} rounds {slow[best]:.2g} by the best reading ({'; '.join(best)}), {max(slow.values()):.2g} by the worst; at ten times the rate {fast:.2g}; the engine after {len(own)} rounds {own[-1]:.2g}",
+            found=f"after {rounds} rounds {slow[best]:.2g} by the best reading ({'; '.join(best)}), {max(slow.values()):.2g} by the worst; at ten times the rate {min(fast, default=np.nan):.2g}; the engine after {len(own)} rounds {own[-1]:.2g}",
             verdict=judged(slow[best] < 1e-2),
             why=f"A site's factor nears its precision by a share of rate / 2 a step, whatever the data: at rate 1e-5 it has gone {covered:.0%} of the way. Settings must differ from those printed.",
         ),
@@ -179,8 +189,8 @@ def _claims(late, own, spent, rounds, data) -> list[Claim]:
             said="One release of the statistics at the same epsilon is nearer to the exact posterior (not a claim of the report).",
             reported="",
             found="; ".join(f"epsilon {e:.0f}: median KL {np.median(o):.2g}" for e, o in zip(costs["moments"], ours, strict=True)),
-            verdict=judged(np.median(ours[-1]) < slow[best]),
-            why="C = 16, noise by tight accounting.",
+            verdict=judged(np.median(ours[-1]) < private),
+            why=f"C = 10 too, noise by tight accounting; against {private:.2g} after {rounds} rounds by the best reading that has the noise that epsilon counts on.",
         ),
     ]  # fmt: skip
 
