@@ -2,7 +2,7 @@
 
 Each row of a batch has its own draw of the weights. ``torch.nn.utils.clip_grad_norm_`` clips the
 ``.grad`` of the tensors that it is given; the post gives it a copy of a gradient, which has none,
-so that nothing is clipped. ``clipped`` is what was meant: means and deviations each to C.
+so that nothing is clipped. What was meant clips means and deviations each to C.
 """
 
 import jax
@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 STEPS, RATE, CLIP, DELTA, LEARNING = 500, 0.05, 5.0, 1e-3, 0.01
+UNLIMITED = 1e30
 
 
 def data():
@@ -29,9 +30,9 @@ def noise_of(epsilon):
     return float(np.sqrt(2 * np.log(1.25 / DELTA)) / epsilon)
 
 
-def divergence(mean, log_scale):
-    """From N(0, I), summed."""
-    return (jnp.exp(2 * log_scale) + mean**2 - 1 - 2 * log_scale).sum(-1) / 2
+def divergence(mean, log_scale, *, numbers=jnp):
+    """From N(0, I), summed; with ``numbers=np`` outside of a compiled program."""
+    return (numbers.exp(2 * log_scale) + mean**2 - 1 - 2 * log_scale).sum(-1) / 2
 
 
 def row_loss(guide, x, y, normal):
@@ -41,40 +42,43 @@ def row_loss(guide, x, y, normal):
     return divergence(mean, log_scale) - jax.nn.log_sigmoid((2 * y - 1) * logit)
 
 
-def _limited(gradients):
+def _limited(gradients, limit):
     norms = jnp.linalg.norm(gradients, axis=-1, keepdims=True)
-    return gradients / jnp.maximum(1, norms / CLIP)
+    return gradients / jnp.maximum(1, norms / limit)
 
 
-def private_runs(x, y, noises, seeds, steps, *, clipped=False):
-    """For each noise the guides at all steps, and the longest gradient of one row at each.
+def private_runs(x, y, noises, limits, seeds, steps):
+    """For each noise and limit the guides at all steps, and the longest gradient of one row at each.
 
-    Means and log deviations are [seeds, steps, d].
+    Means and log deviations are [seeds, steps, d]; the limit of a gradient's length is ``UNLIMITED`` as the
+    program runs, and C as it was meant. The same seeds begin alike and have the same draws.
     """
     optimiser, dimension = optax.adam(LEARNING), x.shape[1]
 
-    def step(noise, state, key):
+    def step(noise, limit, state, key):
         guide, moments = state
         taken, draws, last = jax.random.split(key, 3)
         chosen = jax.random.bernoulli(taken, RATE, (len(y), 1))
         normals = jax.random.normal(draws, x.shape)
         found = jax.vmap(jax.grad(row_loss), (None, 0, 0, 0))(guide, x, y, normals)
         longest = jnp.linalg.norm(jnp.concatenate(found, -1) * chosen, axis=-1).max()
-        kept = [_limited(each) if clipped else each for each in found]
+        kept = [_limited(each, limit) for each in found]
         added = noise * CLIP * jax.random.normal(last, (2, dimension))
         total = tuple((each * chosen).sum(0) + a for each, a in zip(kept, added, strict=True))
         moves, moments = optimiser.update(total, moments)
         guide = optax.apply_updates(guide, moves)
         return (guide, moments), (*guide, longest)
 
-    def one(key, noise):
+    def one(key, noise, limit):
         begin, key = jax.random.split(key)
         guide = tuple(jax.random.normal(begin, (2, dimension)))
         start, keys = (guide, optimiser.init(guide)), jax.random.split(key, steps)
-        return jax.lax.scan(lambda state, key: step(noise, state, key), start, keys)[1]
+        return jax.lax.scan(lambda state, key: step(noise, limit, state, key), start, keys)[1]
 
     keys = jax.random.split(jax.random.key(0), seeds)
-    every = jax.jit(jax.vmap(jax.vmap(one, (0, None)), (None, 0)))(keys, jnp.array(noises))
+    every = jax.jit(jax.vmap(jax.vmap(one, (0, None, None)), (None, 0, 0)))(
+        keys, jnp.array(noises), jnp.array(limits)
+    )
     return [tuple(np.asarray(each[i]) for each in every) for i in range(len(noises))]
 
 

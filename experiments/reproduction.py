@@ -71,9 +71,14 @@ class Experiment:
 def save_figure(setting: Setting, name: str, figure: Any) -> None:
     """Writes a figure that is legible on a page, and lets go of it."""
     import matplotlib.pyplot as plt
+    from PIL import Image
 
-    figure.savefig(setting.out / f"{name}.png", dpi=110, bbox_inches="tight")
+    path = setting.out / f"{name}.png"
+    figure.savefig(path, dpi=110, bbox_inches="tight")
     plt.close(figure)
+    # A palette makes the file a third as large, and looks the same.
+    with Image.open(path) as drawn:
+        drawn.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def save_table(
