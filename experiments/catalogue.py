@@ -5,7 +5,7 @@ from importlib import import_module
 
 from reproduction import Experiment
 
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = ("mcmc_parameters",)
 
 
 def experiments() -> Sequence[Experiment]:
