@@ -5,7 +5,7 @@ from importlib import import_module
 
 from reproduction import Experiment
 
-MODULES: tuple[str, ...] = ("mcmc_parameters",)
+MODULES: tuple[str, ...] = ("mcmc_parameters", "mcmc_correction")
 
 
 def experiments() -> Sequence[Experiment]:
