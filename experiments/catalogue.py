@@ -5,7 +5,13 @@ from importlib import import_module
 
 from reproduction import Experiment
 
-MODULES: tuple[str, ...] = ("mcmc_parameters", "mcmc_correction")
+MODULES: tuple[str, ...] = (
+    "thesis_mixture",
+    "thesis_langevin",
+    "mcmc_parameters",
+    "mcmc_correction",
+    "mcmc_chains",
+)
 
 
 def experiments() -> Sequence[Experiment]:

@@ -123,7 +123,9 @@ def run(setting):
     found = chances(batches, setting.pick(quick=50, usual=300), setting.pick(quick=200, usual=1000))
     draw(setting, errors, batches, found)
     table = [
-        (name, c, each.error, each.variance) for name, by in errors.items() for c, each in by.items()
+        (name, c, each.error, each.variance)
+        for name, by in errors.items()
+        for c, each in by.items()
     ]
     table += [
         (name, int(b), value, "")

@@ -128,7 +128,9 @@ def run(setting):
     shares = clipped_shares(variances, setting.pick(quick=200, usual=2000, paper=20_000))
     draw(setting, rates, by_rate, steps, by_steps, variances, shares)
     table = [(f"a, {k}", x, v) for k, vs in by_rate.items() for x, v in zip(rates, vs, strict=True)]
-    table += [(f"b, {k}", x, v) for k, vs in by_steps.items() for x, v in zip(steps, vs, strict=True)]
+    table += [
+        (f"b, {k}", x, v) for k, vs in by_steps.items() for x, v in zip(steps, vs, strict=True)
+    ]
     table += [("c, share clipped", v, s) for v, (s, _) in zip(variances, shares, strict=True)]
     cost = costs()
     table += [(name, 20_000, value) for name, value in cost.items()]
@@ -176,7 +178,9 @@ def _close(found, reported):
 
 
 def _clipped(variances, shares):
-    at = {v: shares[np.argmin(abs(variances - v))] for v in CLIPPED if min(abs(variances - v)) < 1e-9}
+    at = {
+        v: shares[np.argmin(abs(variances - v))] for v in CLIPPED if min(abs(variances - v)) < 1e-9
+    }
     within = [abs(s - CLIPPED[v]) < 3 * e for v, (s, e) in at.items()]
     return Claim(
         said="Few ratios are clipped: shares by proposal variance (Fig. 1c)",
