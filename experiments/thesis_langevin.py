@@ -104,10 +104,11 @@ def draw(setting, found, lengths, ratios):
         left.errorbar(some[:, 0], some[:, 1], 2 * some[:, 2], fmt="o-", capsize=3, label=label)
     for level, text in ((1, "the posterior"), (0.5, "the posterior squared")):
         left.axhline(level, color="k", ls=":", lw=0.8)
-        left.annotate(text, (0.98, level + 0.015), xycoords=("axes fraction", "data"), ha="right")
+        left.annotate(text, (0.98, level - 0.045), xycoords=("axes fraction", "data"), ha="right")
     left.set(
         xscale="log", ylim=(0.4, 1.15), xlabel="step size", ylabel="variance over truth, 2 s.e."
     )
+    left.set(title="Gaussian posterior, 32 coordinates")
     left.legend(loc="center left")
     for epsilon, values in ratios.items():
         right.loglog(lengths, values, "o-", label=f"epsilon {epsilon:g}")

@@ -4,7 +4,7 @@ import numpy as np
 from reproduction import Claim
 
 MOMENTS, ADVANCED = "DPVI-MA (thesis)", "DPVI (thesis, advanced composition)"
-LANGEVIN, DEFAULT = "DP-SGLD (thesis)", "Tacit's default"
+LANGEVIN, DEFAULT, CLIPPED = "DP-SGLD (thesis)", "Tacit's default", "Tacit, clip 1"
 
 
 def nearest(draws, centres):
@@ -42,8 +42,9 @@ def _close(epsilons, scores, bare):
         reported="",
         found=f"log density of a test row {_listed(epsilons, found)}; without privacy {bare.mean():.2f}",
         verdict="agrees" if near.all() else "agrees in part" if near.any() else "does not agree",
-        why="Counted as almost as good: less than .25 below, by two standard errors. The thesis' "
-        "learning rates differ by parameter; here there is one.",
+        why="Counted as almost as good: less than .25 below, by two standard errors. The authors' code "
+        "has 2,000 rows, q = .003, and learning rates that differ by parameter; the thesis' text is "
+        "followed, with one rate.",
     )
 
 
@@ -55,7 +56,8 @@ def _outperforms(epsilons, scores):
         reported="",
         found=f"DPVI {_listed(epsilons, ours)}; DP-SGLD {_listed(epsilons, theirs)}",
         verdict="agrees" if ahead.all() else "agrees in part" if ahead.any() else "does not agree",
-        why="DP-SGLD has noise as published, hundreds of times what the epsilon needs.",
+        why="DP-SGLD has noise as published, far more than the epsilon needs. At epsilon 10 its proof would "
+        "ask for 457 steps, where the thesis takes 150.",
     )
 
 
@@ -107,7 +109,7 @@ def _small(sizes):
 def _cover(gaps, scores, epsilons):
     at = int(np.argmin(np.abs(np.array(epsilons) - 1)))
     both = [
-        (gap.max(), score)
+        (gap.mean(), score)
         for name in (MOMENTS, LANGEVIN, DEFAULT)
         for gap, score in zip(gaps[name], scores[name][at], strict=True)
     ]
@@ -116,7 +118,7 @@ def _cover(gaps, scores, epsilons):
     return Claim(
         said="Covering more of the components gives better predictive likelihood",
         reported="called obvious",
-        found=f"rank correlation of a run's log density with its largest missed distance: {order:.2f}",
+        found=f"rank correlation of a run's log density with the mean distance of the true centres from learnt means: {order:.2f}",
         verdict="agrees" if order < -0.3 else "does not agree",
     )
 
@@ -124,22 +126,33 @@ def _cover(gaps, scores, epsilons):
 def _composition(epsilons, scores, spent):
     (moments, error), (advanced, other) = _mean(scores[MOMENTS]), _mean(scores[ADVANCED])
     ahead = moments - advanced > -2 * np.hypot(error, other)
+    at = int(np.argmin(np.abs(np.array(epsilons) - 1)))
     return Claim(
-        said="The moments accountant allows less noise than advanced composition, and so more accuracy",
+        said="The moments accountant allows less noise than advanced composition (Fig. 5.4, Sec. 7)",
         reported="",
-        found=f"{_listed(epsilons, moments)} against {_listed(epsilons, advanced)}; in truth they cost "
-        f"{_listed(epsilons, spent[MOMENTS])} and {_listed(epsilons, spent[ADVANCED])}",
+        found=f"log densities {_listed(epsilons, moments)} against {_listed(epsilons, advanced)}",
         verdict="agrees" if ahead.all() and np.any(moments > advanced) else "agrees in part",
-        why="Each is read as 'true cost at claimed epsilon', by privacy-loss distributions under replace.",
+        why=f"Where they claim epsilon 1 they cost {spent[MOMENTS][at]:.2f} and {spent[ADVANCED][at]:.2f}, by "
+        "privacy-loss distributions under replace.",
     )
 
 
 def _defaults(epsilons, scores, bare, true):
-    (ours, our_error), (theirs, error) = _mean(scores[DEFAULT]), _mean(scores[MOMENTS])
-    ahead = ours - theirs > -2 * np.hypot(our_error, error)
+    theirs, error = _mean(scores[MOMENTS])
+    found, no_worse = {}, {}
+    for name in (DEFAULT, CLIPPED):
+        ours, our_error = _mean(scores[name])
+        found[name] = _listed(epsilons, ours)
+        no_worse[name] = np.all(ours - theirs > -2 * np.hypot(our_error, error))
     return Claim(
-        said="(not in the thesis) Aligned gradients and tight accounting are no worse at the same epsilon",
+        said="(not in the thesis) Tacit's defaults are no worse than DPVI-MA at the same epsilon",
         reported="",
-        found=f"{_listed(epsilons, ours)}; without privacy {bare.mean():.2f}, the true mixture {true:.2f}",
-        verdict="agrees" if ahead.all() else "agrees in part" if ahead.any() else "does not agree",
+        found=f"{found[DEFAULT]}; with the thesis' clip {found[CLIPPED]}; without privacy "
+        f"{bare.mean():.2f}, the true mixture {true:.2f}",
+        verdict="agrees"
+        if no_worse[DEFAULT]
+        else "agrees in part"
+        if no_worse[CLIPPED]
+        else "does not agree",
+        why="The default clip is more than four times the thesis', and so is its noise.",
     )
