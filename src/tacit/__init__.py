@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tacit.models.model import Parameter as Parameter
     from tacit.models.model import Whole as Whole
     from tacit.models.numpyro import NumPyro as NumPyro
+    from tacit.models.pymc import PyMC as PyMC
     from tacit.privacy.one_draw.claims import BoundedLikelihood as BoundedLikelihood
     from tacit.privacy.one_draw.claims import LipschitzLikelihood as LipschitzLikelihood
     from tacit.privacy.one_draw.claims import LogConcave as LogConcave
@@ -93,6 +94,7 @@ _HOMES = {
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
     "PublishedLangevin": "tacit.inference.published_langevin",
+    "PyMC": "tacit.models.pymc",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
     "Statistics": "tacit.inference.statistics",
@@ -132,6 +134,7 @@ __all__ = [
     "Posterior",
     "PrivacyStatement",
     "PublishedLangevin",
+    "PyMC",
     "Rows",
     "Schema",
     "Statistics",

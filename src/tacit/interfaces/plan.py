@@ -1,5 +1,6 @@
 """A plan: what a fit will do and what it will cost, before any data is touched."""
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -214,10 +215,20 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
         return model if schema is None else model.within(_limits(schema))
     from tacit.models.adapt import from_numpyro
     from tacit.models.numpyro import NumPyro, NumPyroModel
+    from tacit.models.pymc import PyMC, PyMCModel
+    from tacit.models.pymc_adapt import is_bambi
     from tacit.models.verify import verified
 
-    if isinstance(model, NumPyroModel):
+    if isinstance(model, NumPyroModel | PyMCModel):
         return model
+    if is_bambi(model):
+        raise InvalidArgument(
+            "Models made by Bambi cannot be private: it centres predictors, scales priors and finds "
+            "levels by looking at the data; write the formula for tacit.glm, which takes all of "
+            "that from the schema."
+        )
+    if isinstance(model, PyMC) or is_pymc(model):
+        return _from_pymc(model if isinstance(model, PyMC) else PyMC(model), schema)
     described = model if isinstance(model, NumPyro) else NumPyro(model)
     if isinstance(described.function, jax.stages.Wrapped):  # jax.jit would hide what it samples
         described = replace(described, function=described.function.__wrapped__)  # type: ignore[attr-defined]
@@ -234,6 +245,24 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
 
     adapted = from_numpyro(described, made_up, schema.person)
     return verified(adapted, made_up, {n: _highest(schema[n]) for n in adapted.columns})
+
+
+def is_pymc(model: Any) -> bool:
+    """Whether a model is PyMC's, without importing it."""
+    library = sys.modules.get("pymc")
+    return library is not None and isinstance(model, library.Model)
+
+
+def _from_pymc(described: Any, schema: Schema | None) -> AnyModel:
+    from tacit.models.pymc_adapt import from_pymc
+
+    if schema is None:
+        raise InvalidArgument("A PyMC model needs schema=: the public facts about its columns.")
+
+    def made_up(count: int, seed: int) -> dict[str, Any]:
+        return dict(schema.made_up(count, seed=seed))
+
+    return from_pymc(described, made_up, lambda name: _highest(schema[name]), schema.person)
 
 
 def _limits(schema: Schema) -> dict[str, Limit]:
