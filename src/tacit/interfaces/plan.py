@@ -20,6 +20,7 @@ from tacit.errors import InvalidArgument
 from tacit.inference.base import Method
 from tacit.inference.variational import Variational
 from tacit.models.model import AnyModel, Model
+from tacit.models.pymc import PyMC, PyMCModel, is_bambi
 from tacit.models.statistic import Conjugate, Limit
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.gate import Gate
@@ -171,7 +172,8 @@ def plan(
     """What a fit within a budget will do. Touches no data, and charges nothing.
 
     ``model`` is a NumPyro function whose arguments are columns of the schema, a
-    `tacit.NumPyro` with more to say about one, or a `tacit.Model`.
+    `tacit.NumPyro` with more to say about one, a PyMC model whose data containers are columns,
+    a `tacit.PyMC` with more to say about that, or a `tacit.Model`.
     """
     if not isinstance(schema, Schema):
         raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
@@ -213,28 +215,20 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
         return model
     if isinstance(model, Conjugate):
         return model if schema is None else model.within(_limits(schema))
+    if is_pymc(model):
+        return _from_pymc(model, schema)
     from tacit.models.adapt import from_numpyro
     from tacit.models.numpyro import NumPyro, NumPyroModel
-    from tacit.models.pymc import PyMC, PyMCModel
-    from tacit.models.pymc_adapt import is_bambi
     from tacit.models.verify import verified
 
-    if isinstance(model, NumPyroModel | PyMCModel):
+    if isinstance(model, NumPyroModel):
         return model
-    if is_bambi(model):
-        raise InvalidArgument(
-            "Models made by Bambi cannot be private: it centres predictors, scales priors and finds "
-            "levels by looking at the data; write the formula for tacit.glm, which takes all of "
-            "that from the schema."
-        )
-    if isinstance(model, PyMC) or is_pymc(model):
-        return _from_pymc(model if isinstance(model, PyMC) else PyMC(model), schema)
     described = model if isinstance(model, NumPyro) else NumPyro(model)
     if isinstance(described.function, jax.stages.Wrapped):  # jax.jit would hide what it samples
         described = replace(described, function=described.function.__wrapped__)  # type: ignore[attr-defined]
     if not callable(described.function):
         raise InvalidArgument(
-            f"model must be a NumPyro function or a tacit.Model; got {type(model).__name__}."
+            f"model must be a NumPyro function, a PyMC model or a tacit.Model; got {type(model).__name__}."
         )
     if schema is None:
         raise InvalidArgument("A NumPyro model needs schema=: the public facts about its columns.")
@@ -248,14 +242,24 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
 
 
 def is_pymc(model: Any) -> bool:
-    """Whether a model is PyMC's, without importing it."""
+    """Whether a model is of PyMC, or of Bambi, without importing them."""
     library = sys.modules.get("pymc")
-    return library is not None and isinstance(model, library.Model)
+    made_by_pymc = library is not None and isinstance(model, library.Model)
+    return isinstance(model, PyMC | PyMCModel) or made_by_pymc or is_bambi(model)
 
 
-def _from_pymc(described: Any, schema: Schema | None) -> AnyModel:
+def _from_pymc(model: Any, schema: Schema | None) -> AnyModel:
     from tacit.models.pymc_adapt import from_pymc
 
+    if isinstance(model, PyMCModel):
+        return model
+    described = model if isinstance(model, PyMC) else PyMC(model)
+    if is_bambi(described.model):
+        raise InvalidArgument(
+            "Models made by Bambi cannot be private: it centres predictors, scales priors and finds "
+            "levels by looking at the data; write the formula for tacit.glm, which takes all of "
+            "that from the schema."
+        )
     if schema is None:
         raise InvalidArgument("A PyMC model needs schema=: the public facts about its columns.")
 

@@ -44,6 +44,13 @@ class PyMC:
     constants: Sequence[str] = ()
 
 
+def is_bambi(model: Any) -> bool:
+    """Whether a model was made by Bambi, which need not be installed to tell."""
+    if type(model).__module__.split(".")[0] == "bambi":
+        return True
+    return "__obs__" in (getattr(model, "coords", None) or {})  # its name for the dim over rows
+
+
 class Place(NamedTuple):
     """Where a latent's unconstrained numbers are in the vector, and its own shape."""
 
@@ -87,7 +94,7 @@ class PyMCModel:
     @cached_property
     def constants(self) -> dict[str, Any]:
         """Public inputs of the compiled program."""
-        return {name: jnp.asarray(value) for name, value in self.arrays.items()}
+        return dict(self.arrays)
 
     @property
     def dimension(self) -> int:

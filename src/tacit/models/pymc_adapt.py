@@ -4,7 +4,10 @@ Everything here looks at the graph, or runs on made-up rows; the values in the m
 containers are never read, except those of containers that are declared public.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -15,18 +18,8 @@ from numpy.typing import NDArray
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.models.adapt import MadeUp, explained
 from tacit.models.pymc import Functions, PyMC, PyMCModel, layout
-from tacit.models.pymc_graph import Graphs, Leaves, Traced, refuse_captured_arrays
+from tacit.models.pymc_graph import Draws, Graphs, Leaves, Traced, refuse_captured_arrays
 from tacit.models.verify import ROWS, and_, refuse_index_beyond, refuse_rows_that_meet, somewhere
-
-_BAMBI_ROWS = "__obs__"
-
-
-def is_bambi(model: Any) -> bool:
-    """Whether a model comes from Bambi, which need not be there to tell."""
-    inside = model.model if isinstance(model, PyMC) else model
-    if type(inside).__module__.split(".")[0] == "bambi":
-        return True
-    return _BAMBI_ROWS in (getattr(inside, "coords", None) or {})
 
 
 def from_pymc(
@@ -43,12 +36,12 @@ def from_pymc(
     leaves = _leaves(described, model, example, person)
     graphs = Graphs(leaves)
     numbers = _shapes(graphs)
-    with explained("on a single row"):
+    with _translated(), explained("on a single row"):
         alone = graphs.densities(1, numbers)
     _refuse_prior_that_sees_rows(model, alone, leaves)
     with explained(f"on {ROWS} rows"):
         several = graphs.densities(ROWS, numbers)
-    adapted = _assembled(graphs, alone, numbers, example)
+    adapted = _assembled(graphs, (alone, several), numbers, example)
     _refuse_without_rows(adapted, alone, made_up(1, 0))
     _refuse_without_rows(adapted, several, made_up(ROWS, 0))
     refuse_rows_that_meet(_Together(adapted, several), made_up)
@@ -59,6 +52,21 @@ def from_pymc(
         {name: highest(name) for name in adapted.columns},
     )
     return adapted
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """What JAX does not have is a fault of its own."""
+    try:
+        yield
+    except InvalidArgument as error:
+        if not isinstance(error.__cause__, NotImplementedError):
+            raise
+        text = str(error.__cause__).strip().split(". ")[0].splitlines()[0][:200].rstrip(".")
+        raise InvalidArgument(
+            f"PyMC cannot turn the model into JAX ({text}); use another distribution or function "
+            "there, or write the model in NumPyro."
+        ) from error.__cause__
 
 
 def _pymc(described: PyMC) -> Any:
@@ -105,10 +113,19 @@ def _refuse_variables(model: Any) -> None:
 
 def _container(model: Any, rv: Any) -> Any:
     """The container that a variable observes."""
+    from pytensor.scalar import Cast
+
     value = model.rvs_to_values[rv]
-    while value.owner is not None and len(value.owner.inputs) == 1:  # a cast
+    while isinstance(getattr(getattr(value.owner, "op", None), "scalar_op", None), Cast):
         value = value.owner.inputs[0]
     if value not in model.data_vars:
+        from pytensor.graph.traversal import ancestors
+
+        if columns := {each.name for each in ancestors([value]) if each in model.data_vars}:
+            raise InvalidArgument(
+                f"{rv.name!r} observes something computed from {and_(columns)}; observe a container "
+                "itself, and put what is computed of a row into a column."
+            )
         raise BoundaryError(
             f"{rv.name!r} observes an array that is part of the model, which would be private rows; "
             f'put it into pm.Data("name", values, dims="row") and observe that.'
@@ -150,7 +167,7 @@ def _leaves(described: PyMC, model: Any, example: Mapping[str, Any], person: str
     columns, constants = {}, {}
     for container in model.data_vars:
         name = container.name
-        dims = model.named_vars_to_dims.get(name) or ()
+        dims: tuple[Any, ...] = tuple(model.named_vars_to_dims.get(name) or ())
         over_rows = bool(dims) and dims[0] == row_dim
         if name in described.constants:
             if row_dim in dims:
@@ -158,7 +175,7 @@ def _leaves(described: PyMC, model: Any, example: Mapping[str, Any], person: str
                     f"Container {name!r} is over rows, and rows are no constants; leave it out of "
                     "constants."
                 )
-            constants[name] = container.get_value()
+            constants[name] = container.get_value().astype(narrow(container.dtype))
         elif over_rows:
             columns[name] = _column(name, container, example, person)
         else:
@@ -240,13 +257,13 @@ def _refuse_prior_that_sees_rows(model: Any, traced: Traced, leaves: Leaves) -> 
 
 def _assembled(
     graphs: Graphs,
-    traced: Traced,
+    both: tuple[Traced, Traced],
     numbers: Mapping[str, tuple[int, ...]],
     example: Mapping[str, Any],
 ) -> PyMCModel:
-    leaves, model = graphs.leaves, graphs.leaves.model
+    traced, leaves, model = both[0], graphs.leaves, graphs.leaves.model
     rows = [rv.name for rv in model.observed_RVs]
-    seen = set().union(*(traced.uses(f"row {name}") for name in rows))
+    seen = set().union(*(each.uses(f"row {name}") for each in both for name in rows))
     columns = tuple(name for name in leaves.columns if name in seen)
     derived = tuple(
         each.name
@@ -254,32 +271,49 @@ def _assembled(
         if not traced.uses(f"value {each.name}") & set(leaves.columns)
     )
     public = (*numbers, *leaves.constants)
-    with explained("on a single row"):
+    with _translated(), explained("on a single row"):
         parameters = graphs.shapes(1, constrained=True)
         given = graphs.given_parameters(1, parameters)
+        drawn = graphs.draws(1, parameters, columns)
         functions = Functions(
             values=traced.function([f"value {n}" for n in (*numbers, *derived)], public),
             prior=traced.function([n for n in traced.outputs if n.startswith("prior ")], public),
             numbers=given.function([f"number {name}" for name in numbers], public),
-            row=traced.function([f"row {n}" for n in rows], (*numbers, *columns, *leaves.constants)),
+            row=traced.function(
+                [f"row {n}" for n in rows], (*numbers, *columns, *leaves.constants)
+            ),
             expected=_expected(given, (*numbers, *columns, *leaves.constants)),
-            draw=None,
+            draw=None if drawn is None else drawn.function,
         )
-    return PyMCModel(
+    adapted = PyMCModel(
         functions=functions,
         columns=columns,
-        kinds={name: np.dtype(_narrow(model[name].dtype)) for name in columns},
+        kinds={name: np.dtype(narrow(model[name].dtype)) for name in columns},
         arrays=leaves.constants,
         places=layout(numbers, parameters),
         derived=derived,
-        predictors=tuple(n for n in columns if n in _predictors(given)),
+        predictors=tuple(n for n in columns if n in _predictors(given, drawn)),
         outcomes={rv.name: leaves.columns[_container(model, rv).name] for rv in model.observed_RVs},
-        num_keys=0,
+        num_keys=0 if drawn is None else drawn.keys,
         made_up={name: example[name][0] for name in columns},
     )
+    try:
+        _try_to_predict(adapted)
+    except NotImplementedError:  # JAX has no draws of this distribution
+        return replace(adapted, functions=functions._replace(draw=None))
+    return adapted
 
 
-def _narrow(dtype: str) -> str:
+def _try_to_predict(model: PyMCModel) -> None:
+    def predicted(vector: jax.Array) -> Any:
+        key = jax.random.key(0)
+        return model.predict(key, model.constrain(vector), model.made_up)
+
+    jax.eval_shape(predicted, somewhere(model))
+
+
+def narrow(dtype: str) -> str:
+    """What JAX has for a type of PyTensor."""
     return {"float64": "float32", "int64": "int32"}.get(dtype, dtype)
 
 
@@ -292,10 +326,11 @@ def _expected(given: Traced, inputs: tuple[str, ...]) -> dict[tuple[str, str], A
     return found
 
 
-def _predictors(given: Traced) -> set[str]:
+def _predictors(given: Traced, drawn: Draws | None) -> set[str]:
     """The columns that a prediction needs."""
     kept = [name for name in given.outputs if not name.startswith("number ")]
-    return set().union(*(given.uses(name) for name in kept))
+    used = set() if drawn is None else drawn.used
+    return used.union(*(given.uses(name) for name in kept))
 
 
 def _refuse_without_rows(model: PyMCModel, traced: Traced, columns: Mapping[str, Any]) -> None:
@@ -328,15 +363,29 @@ class _Together:
         return self._rows(*model.numbers(self._vector), *given, *model.public(None))
 
     def together(self, columns: Mapping[str, Any]) -> tuple[NDArray[Any], float]:
-        model = self._model
-        terms = [np.asarray(t).reshape(len(t), -1).sum(axis=1) for t in self.terms(columns)]
-        prior = self._prior(*model.numbers(self._vector), *model.public(None))
-        return sum(terms[1:], start=terms[0]), float(sum(each.sum() for each in prior))
+        with explained(f"on {ROWS} rows"):
+            terms, prior = self._compiled({n: columns[n] for n in self._model.columns})
+        return np.asarray(terms), float(prior)
 
     def alone(self, columns: Mapping[str, Any], i: int) -> tuple[float, float]:
-        row = {name: values[i] for name, values in columns.items()}
+        with explained("on a single row"):
+            row = {name: columns[name][i] for name in self._model.columns}
+            term, prior = self._compiled_alone(row)
+        return float(term), float(prior)
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        def terms_and_prior(columns: Any) -> Any:
+            prior = self._prior(*self._model.numbers(self._vector), *self._model.public(None))
+            terms = [each.reshape(len(each), -1).sum(axis=1) for each in self.terms(columns)]
+            return sum(terms[1:], start=terms[0]), sum(each.sum() for each in prior)
+
+        return jax.jit(terms_and_prior)
+
+    @cached_property
+    def _compiled_alone(self) -> Callable[..., Any]:
         model, vector = self._model, self._vector
-        return float(model.row_density(vector, row)), float(model.prior_density(vector))
+        return jax.jit(lambda row: (model.row_density(vector, row), model.prior_density(vector)))
 
 
 def _listed(names: Iterable[str]) -> str:

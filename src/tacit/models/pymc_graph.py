@@ -7,9 +7,10 @@ holds from outside is refused, unless it is declared public.
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +25,11 @@ _LONG = 16
 
 def pytensor_to_jax() -> Any:
     """PyTensor's translation to JAX, whose import must not change JAX's precision."""
-    before = jax.config.jax_enable_x64
+    before = jax.config.read("jax_enable_x64")  # type: ignore[no-untyped-call]
     try:
         from pytensor.link.jax.dispatch import jax_funcify
     finally:
-        jax.config.update("jax_enable_x64", before)
+        jax.config.update("jax_enable_x64", before)  # type: ignore[no-untyped-call]
     return jax_funcify
 
 
@@ -94,6 +95,14 @@ class Traced:
         return quiet
 
 
+class Draws(NamedTuple):
+    """A function of parameters, keys, columns and constants, and what it uses of them."""
+
+    function: Function
+    keys: int
+    used: set[str]
+
+
 class Graphs:
     """Graphs of one model, to be traced for any number of rows."""
 
@@ -156,6 +165,8 @@ class Graphs:
 
     def given_parameters(self, rows: int, shapes: Mapping[str, tuple[int, ...]]) -> Traced:
         """Of parameters: what their numbers are, and what an outcome is expected to be."""
+        from pytensor.graph.replace import clone_replace
+
         new = self.leaves.replaced(rows)
         params = {}
         for rv in self._model.free_RVs:
@@ -163,11 +174,16 @@ class Graphs:
         numbers = {rv.name: _forward(self._model, rv) for rv in self._model.free_RVs}
         outputs = _labelled("number", numbers)
         for rv in self._model.observed_RVs:
-            outputs |= {f"{kind} {rv.name}": each for kind, each in expected(rv).items()}
+            for kind, each in expected(rv).items():
+                known = clone_replace([each], new, rebuild_strict=False)[0]
+                if not _random(known):  # as some means of mixtures are
+                    outputs[f"{kind} {rv.name}"] = each
         return _traced(outputs, new, self._inputs(new, params))
 
-    def draws(self, rows: int, params: Mapping[str, tuple[int, ...]]) -> tuple[Traced, int] | None:
-        """Of parameters: draws of the outcomes, and how many keys they take; or None."""
+    def draws(
+        self, rows: int, params: Mapping[str, tuple[int, ...]], columns: Sequence[str]
+    ) -> Draws | None:
+        """Draws of the outcomes given parameters; None where JAX has none."""
         from pytensor.graph.traversal import graph_inputs
         from pytensor.tensor.random.type import RandomType
 
@@ -175,14 +191,17 @@ class Graphs:
         inputs = {}
         for rv in self._model.free_RVs:
             inputs[rv.name] = new[rv] = rv.type.clone(shape=params[rv.name])(rv.name)
-        outputs = {rv.name: rv for rv in self._model.observed_RVs}
-        keys = [each for each in graph_inputs(outputs.values()) if isinstance(each.type, RandomType)]
+        outputs = {f"draw {rv.name}": rv for rv in self._model.observed_RVs}
+        known = (each for each in graph_inputs(outputs.values()))
+        keys = [each for each in known if isinstance(each.type, RandomType)]
         for i, each in enumerate(keys):
             inputs[f"key {i}"] = new[each] = each.type()
-        try:
-            return _traced(_labelled("draw", outputs), new, self._inputs(new, inputs)), len(keys)
-        except NotImplementedError:
-            return None
+        names = (*inputs, *columns, *self.leaves.constants)
+        with suppress(NotImplementedError):
+            traced = _traced(outputs, new, self._inputs(new, inputs))
+            used = set().union(*(traced.uses(name) for name in traced.outputs))
+            return Draws(traced.function(traced.outputs, names), len(keys), used)
+        return None
 
     def _inputs(self, new: Mapping[Any, Any], first: Mapping[str, Any]) -> dict[str, Any]:
         names = (*self.leaves.columns, *self.leaves.constants)
@@ -218,6 +237,12 @@ def expected(rv: Any) -> dict[str, Any]:
     return found
 
 
+def _random(output: Any) -> bool:
+    from pytensor.tensor.random.type import RandomType
+
+    return any(isinstance(each.type, RandomType) for each in _everything(output))
+
+
 def _traced(
     outputs: Mapping[str, Any], new: Mapping[Any, Any], inputs: Mapping[str, Any]
 ) -> Traced:
@@ -236,9 +261,7 @@ def _traced(
     return Traced(graph, tuple(inputs), tuple(outputs))
 
 
-def refuse_captured_arrays(
-    outputs: Mapping[str, Any], inputs: Iterable[Any] | None = None
-) -> None:
+def refuse_captured_arrays(outputs: Mapping[str, Any], inputs: Iterable[Any] | None = None) -> None:
     """Raises if a graph holds arrays, or code, that are neither inputs nor declared.
 
     Without ``inputs`` only constants are looked at.
@@ -283,7 +306,10 @@ def _long(data: Any) -> bool:
 def _foreign(op: Any) -> bool:
     """Code from elsewhere, which may hold arrays that the graph does not show."""
     home = type(op).__module__.split(".")[0]
-    return home not in {"pytensor", "pymc", "abc"} or type(op).__name__ in {"JAXOp", "FromFunctionOp"}
+    return home not in {"pytensor", "pymc", "abc"} or type(op).__name__ in {
+        "JAXOp",
+        "FromFunctionOp",
+    }
 
 
 _CAPTURED = (
@@ -292,8 +318,8 @@ _CAPTURED = (
     "if it is public."
 )
 _SHARED = (
-    "{name!r} uses the shared variable {shared!r}, which could hold rows; put it into a pm.Data over "
-    "rows if it is a column, or name it in tacit.PyMC(model, constants=[...]) if it is public."
+    "{name!r} uses the shared variable {shared!r}, which could hold rows; make it a pm.Data over rows "
+    "if it is a column, or a pm.Data named in tacit.PyMC(model, constants=[...]) if it is public."
 )
 _CODE = (
     "{name!r} runs code of its own (a custom Op or a wrapped function), which could hold rows; "
