@@ -121,13 +121,23 @@ def test_a_seeded_fit_is_that_of_the_same_model_in_numpyro(adapted, in_numpyro):
     for name, mean in fits[0].mean().items():
         np.testing.assert_allclose(mean, fits[1].mean()[name], atol=0.01)
     new = {"x": [-1.0, 0.0, 1.0], "ward": ["A", "B", "Z"]}
-    for kind in ("mean", "probit"):
-        ours, theirs = (fit.predict(new, kind=kind) for fit in fits)
-        np.testing.assert_allclose(ours, theirs, atol=0.01)
+    ours, theirs = (fit.predict(new) for fit in fits)
+    np.testing.assert_allclose(ours, theirs, atol=0.01)
     # Draws are other draws: a mean of 1,000 is within five of its standard errors.
     drawn = fits[0].predict(new, kind="draws")
     assert set(np.unique(drawn)) == {0, 1}
-    np.testing.assert_allclose(drawn.mean(axis=0), fits[0].predict(new), atol=5 * 0.5 / 1000**0.5)
+    np.testing.assert_allclose(drawn.mean(axis=0), ours, atol=5 * 0.5 / 1000**0.5)
+
+
+def test_the_logit_of_a_new_row_is_that_of_the_same_model_in_numpyro(adapted, in_numpyro):
+    vector = jnp.linspace(-1, 1, 6)
+    row = {name: values[0] for name, values in ROWS.items()}
+    ours, theirs = (
+        jax.jit(lambda m=m: m.predict(jax.random.key(0), m.constrain(vector), row))()["outcome"]
+        for m in (adapted, in_numpyro)
+    )
+    np.testing.assert_allclose(ours.logit, theirs.logit, rtol=1e-5)
+    np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-5)
 
 
 def test_a_private_fit_goes_through_the_gate_and_the_ledger(adapted, tmp_path):
@@ -414,7 +424,7 @@ def test_what_cannot_be_fitted_row_by_row_is_refused(build):
         assert words in message
     assert message.endswith(".")
     assert "0.8" not in message
-    held = ("array", "shared variable", "code of its own", "could hold rows")
+    held = ("private rows", "could hold rows")
     assert isinstance(caught.value, BoundaryError) == any(words in message for words in held)
 
 
