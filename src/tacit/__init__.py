@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
+    from tacit.interfaces.scales import private_scales as private_scales
     from tacit.interfaces.study import federated_study as federated_study
     from tacit.models import conjugate as conjugate
     from tacit.models.model import Model as Model
@@ -93,6 +94,7 @@ _HOMES = {
     "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
+    "private_scales": "tacit.interfaces.scales",
     "PublishedLangevin": "tacit.inference.published_langevin",
     "PyMC": "tacit.models.pymc",
     "Rows": "tacit.privacy.rows",
@@ -150,6 +152,7 @@ __all__ = [
     "fit_federated",
     "fit_without_privacy",
     "plan",
+    "private_scales",
 ]
 
 

@@ -35,8 +35,9 @@ class Number:
     """A real number between public bounds, as float32.
 
     Values outside ``low`` and ``high``, infinities too, are moved to the nearest bound.
-    With ``scaled``, [low, high] becomes [-1, 1]. With a ``shape``, each row holds an array of
-    numbers. Booleans count as 0 and 1, text that spells a number as that number; any other
+    With ``scaled``, [low, high] becomes [-1, 1]; with ``centre`` and ``spread``, public numbers
+    too, a value becomes its distance from the centre in spreads. With a ``shape``, each row
+    holds an array of numbers. Booleans count as 0 and 1, text that spells a number as that number; any other
     cell that is not a Python or NumPy number is missing.
 
     ``missing`` is ``"drop"``, which leaves the row out, or a public number to put there, in
@@ -46,12 +47,16 @@ class Number:
     '18 to 100'
     >>> Number(0, 1, scaled=True, shape=(16,)).describe()
     '0 to 1, scaled to [-1, 1], in arrays of 16'
+    >>> Number(18, 100, centre=48, spread=15).describe()
+    '18 to 100, less 48 and divided by 15'
     """
 
     low: float
     high: float
     _: KW_ONLY
     scaled: bool = False
+    centre: float | None = None
+    spread: float | None = None
     shape: tuple[int, ...] = ()
     missing: float | str = DROP
 
@@ -69,6 +74,25 @@ class Number:
                 f"one part in ten million; got {low} and {high}; shift or rescale the column."
             )
         _set(self, missing=_validate_fill(self.missing, low, high))
+        _set(self, **_validate_standard(self.centre, self.spread, scaled=self.scaled))
+        if not np.abs(self.ends).max() < np.finfo(np.float32).max:
+            raise InvalidArgument(f"spread is too small for these bounds; got {self.spread!r}.")
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """What is taken from a value, and what it is then divided by; None for neither."""
+        if self.centre is not None and self.spread is not None:
+            return self.centre, self.spread
+        if self.scaled:
+            return self.low + (self.high - self.low) / 2, (self.high - self.low) / 2
+        return None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest encoded value."""
+        if self.centre is not None and self.spread is not None:
+            return (self.low - self.centre) / self.spread, (self.high - self.centre) / self.spread
+        return (-1.0, 1.0) if self.scaled else (self.low, self.high)
 
     @property
     def _narrow(self) -> tuple[np.float32, np.float32]:
@@ -90,6 +114,8 @@ class Number:
         inside = np.clip(numbers, self.low, self.high)
         if self.scaled:
             return ((inside - self.low) / (self.high - self.low) * 2 - 1).astype(np.float32)
+        if self.centre is not None and self.spread is not None:
+            return ((inside - self.centre) / self.spread).astype(np.float32)
         return np.clip(inside.astype(np.float32), *self._narrow)
 
     def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
@@ -102,6 +128,8 @@ class Number:
     def describe(self) -> str:
         """The bounds in words."""
         scaled = ", scaled to [-1, 1]" if self.scaled else ""
+        if self.centre is not None:
+            scaled = f", less {self.centre:.6g} and divided by {self.spread:.6g}"
         arrays = f", in arrays of {' x '.join(map(str, self.shape))}" if self.shape else ""
         return f"{self.low:.12g} to {self.high:.12g}{scaled}{arrays}"
 
@@ -310,6 +338,19 @@ def _validate_bounds(low: Any, high: Any) -> tuple[float, float]:
     if bounds[0] >= bounds[1]:
         raise InvalidArgument(f"low must be below high; got {low!r} and {high!r}.")
     return bounds[0] + 0.0, bounds[1] + 0.0  # no negative zero
+
+
+def _validate_standard(centre: Any, spread: Any, *, scaled: bool) -> dict[str, float | None]:
+    if centre is None and spread is None:
+        return {"centre": None, "spread": None}
+    if centre is None or spread is None or scaled:
+        raise InvalidArgument(
+            "Pass both centre and spread, and not scaled; or scaled; or neither of them."
+        )
+    return {
+        "centre": _validate.finite("centre", centre),
+        "spread": _validate.positive("spread", spread),
+    }
 
 
 def _validate_shape(shape: Any) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from tacit.data.columns import DROP, KINDS, Kind
 from tacit.errors import InvalidArgument
 
-_KEYS = ("columns", "person", "most_rows")
+_KEYS = ("columns", "person", "most_rows", "released")
 
 
 def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
@@ -26,16 +26,12 @@ def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
     return columns, {key: content[key] for key in _KEYS[1:] if key in content}
 
 
-def write(
-    path: str | Path, columns: Mapping[str, Kind], person: str | None, most_rows: int | None
-) -> None:
+def write(path: str | Path, columns: Mapping[str, Kind], more: Mapping[str, Any]) -> None:
     """Writes what `read` reads, and leaves out what has its usual value."""
     import yaml
 
     content: dict[str, Any] = {name: _declaration(kind) for name, kind in columns.items()}
-    content = {"columns": content}
-    if person is not None:
-        content |= {"person": person, "most_rows": most_rows}
+    content = {"columns": content, **more}
     style: dict[str, Any] = {"sort_keys": False, "default_flow_style": None}
     text = yaml.safe_dump(content, allow_unicode=True, **style)
     if not text.replace("\n", "").isprintable():  # unusual line breaks survive as escapes only
@@ -118,7 +114,7 @@ def _check_keys(where: str, found: Mapping[Any, Any], known: Any) -> None:
 
 def _number(key: str, value: Any) -> Any:
     """YAML takes 1e5, unlike 1.0e+5, for text."""
-    if key not in {"low", "high"} or not isinstance(value, str):
+    if key not in {"low", "high", "centre", "spread"} or not isinstance(value, str):
         return value
     try:
         return float(value)

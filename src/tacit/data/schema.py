@@ -25,6 +25,23 @@ class Encoded(NamedTuple):
     most_rows: int | None
 
 
+class Released(NamedTuple):
+    """Columns whose centre and spread were released from the data, and for how much.
+
+    >>> print(Released(("age", "dose"), 0.1, 1e-6, "add-remove"))
+    centre and spread of age, dose, released at epsilon 0.1, delta 1e-06 (add-remove)
+    """
+
+    columns: tuple[str, ...]
+    epsilon: float
+    delta: float
+    adjacency: str
+
+    def __str__(self) -> str:
+        cost = f"epsilon {self.epsilon:g}, delta {self.delta:g} ({self.adjacency})"
+        return f"centre and spread of {', '.join(self.columns)}, released at {cost}"
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class Schema:
     """Kinds, bounds and levels of columns, and who a row belongs to. All of it is public.
@@ -36,6 +53,9 @@ class Schema:
     ``person`` names the column that says whose row it is, and ``most_rows`` how many rows of
     a person are used at most. What is protected is then a person; without them, a row. Rows
     without a person are left out: many of them could be one person's.
+
+    ``released`` says which of its numbers came from the data after all, by a release that was
+    paid for; `tacit.private_scales` fills it in.
 
     >>> import tacit
     >>> schema = tacit.Schema(
@@ -53,6 +73,7 @@ class Schema:
     items: tuple[tuple[str, Kind], ...]
     person: str | None
     most_rows: int | None
+    released: tuple[Released, ...]
 
     def __init__(
         self,
@@ -60,6 +81,7 @@ class Schema:
         *,
         person: str | None = None,
         most_rows: int | None = None,
+        released: Iterable[Released] = (),
     ) -> None:
         _check_columns(columns)
         most = None if most_rows is None else _validate.count("most_rows", most_rows)
@@ -68,21 +90,37 @@ class Schema:
             ("items", tuple(columns.items())),
             ("person", person),
             ("most_rows", most),
+            ("released", tuple(released)),
         ):
             object.__setattr__(self, name, value)
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "Schema":
         """The schema that a YAML file declares, in the form that `to_yaml` writes."""
-        columns, unit = description.read(path)
+        columns, more = description.read(path)
         try:
-            return cls(columns, **unit)
+            more["released"] = [_noted(each) for each in more.get("released", [])]
+            return cls(columns, **more)
         except InvalidArgument as error:
             raise InvalidArgument(f"{path}: {error}") from None
 
     def to_yaml(self, path: str | Path) -> None:
         """Writes the schema as a YAML file."""
-        description.write(path, dict(self.items), self.person, self.most_rows)
+        more: dict[str, Any] = {}
+        if self.person is not None:
+            more |= {"person": self.person, "most_rows": self.most_rows}
+        if self.released:
+            notes = [each._asdict() for each in self.released]
+            more["released"] = [{**note, "columns": list(note["columns"])} for note in notes]
+        description.write(path, dict(self.items), more)
+
+    def with_columns(
+        self, columns: Mapping[str, Kind], *, released: Iterable[Released] | None = None
+    ) -> "Schema":
+        """The same schema with some columns declared otherwise."""
+        notes = self.released if released is None else released
+        kinds = {**dict(self.items), **columns}
+        return Schema(kinds, person=self.person, most_rows=self.most_rows, released=notes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -167,13 +205,26 @@ class Schema:
             unit = (
                 f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
             )
-        return f"{description.table(dict(self.items))}\n{unit}"
+        notes = [f"From the data: {each}." for each in self.released]
+        return "\n".join([description.table(dict(self.items)), unit, *notes])
 
     def __repr__(self) -> str:
         unit = (
             "" if self.person is None else f", person={self.person!r}, most_rows={self.most_rows}"
         )
-        return f"Schema({dict(self.items)}{unit})"
+        released = f", released={list(self.released)}" if self.released else ""
+        return f"Schema({dict(self.items)}{unit}{released})"
+
+
+def _noted(note: Any) -> Released:
+    try:
+        found = Released(**{**note, "columns": tuple(note["columns"])})
+        numbers = float(found.epsilon), float(found.delta)
+        return found._replace(epsilon=numbers[0], delta=numbers[1])
+    except (KeyError, TypeError, ValueError):
+        raise InvalidArgument(
+            f"Each of released must have {', '.join(Released._fields)}, as tacit wrote it."
+        ) from None
 
 
 def _check_columns(columns: Any) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from tacit import __version__
 from tacit.errors import Interrupted, TacitError
-from tacit.interfaces import budget_cli, federated_cli
+from tacit.interfaces import budget_cli, federated_cli, reproduce_cli
 
 app = typer.Typer(
     name="tacit",
@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 app.add_typer(budget_cli.app, name="budget")
 app.add_typer(federated_cli.app, name="federated")
+
+
+app.command()(reproduce_cli.reproduce)
 
 
 def _print_version(wanted: bool) -> None:

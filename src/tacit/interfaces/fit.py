@@ -34,6 +34,14 @@ ASSUMED = (
 )
 
 
+def assumed(schema: Schema | None) -> tuple[str, ...]:
+    """What every fit rests on; with what was released before, if the schema has any of it."""
+    if schema is None or not schema.released:
+        return ASSUMED
+    but = "; ".join(f"{each}, which counts in addition" for each in schema.released)
+    return f"{ASSUMED[0]}, but for {but}", *ASSUMED[1:]
+
+
 def fit(
     model: Any,
     data: Any,
@@ -145,7 +153,7 @@ def _fit(
     gates = [Gate(r, p.release, s) for r, p, s in zip(rows, plans, sources, strict=True)]
     refuse_unlike(gates)
     if ledger is not None:
-        _refuse_ledger(ledger, plans, rows)
+        refuse_ledger(ledger, [plan.budget for plan in plans], rows)
     for gate in gates:  # how many units there are is public only if the ledger takes it to be
         gate.refuse_misfit()
     if ledger is not None:
@@ -157,7 +165,7 @@ def _fit(
     return _run(first.model, first.schema, first.method, gates, sources, statements, progress)
 
 
-def _refuse_ledger(ledger: Ledger, plans: Sequence[Plan], rows: Sequence[Rows]) -> None:
+def refuse_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]) -> None:
     """Raises if the ledger protects something else than these runs do."""
     if not isinstance(ledger, Ledger):
         raise InvalidArgument("ledger must be a tacit.Ledger(path, total=...).")
@@ -166,8 +174,8 @@ def _refuse_ledger(ledger: Ledger, plans: Sequence[Plan], rows: Sequence[Rows]) 
             raise BudgetError(
                 f"The ledger protects a {ledger.unit}; these rows are grouped by {each.unit}."
             )
-    for plan in plans:
-        ledger.refuse_adjacency(plan.budget)
+    for budget in budgets:
+        ledger.refuse_adjacency(budget)
 
 
 def _run(
@@ -218,7 +226,7 @@ def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatemen
         adjacency=plan.budget.adjacency,
         unit=gate.unit,
         public=tuple(public),
-        assumptions=(*ASSUMED, *plan.method.assumptions),
+        assumptions=(*assumed(plan.schema), *plan.method.assumptions),
         seeded=gate.seeded,
         budget_left=None if ledger is None else ledger.left,
     )

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -274,7 +274,7 @@ def _limits(schema: Schema) -> dict[str, Limit]:
     limits = {}
     for name, kind in schema.items:
         if isinstance(kind, Number):
-            ends = (-1.0, 1.0) if kind.scaled else (kind.low, kind.high)
+            ends = kind.ends
         elif isinstance(kind, Count):
             ends = float(kind.low), float(kind.high)
         else:
@@ -300,7 +300,12 @@ def columns_of(model: AnyModel, schema: Schema) -> tuple[str, ...]:
 
 def rows_of(model: AnyModel, schema: Schema, data: Any) -> Rows:
     """The private rows of a table, encoded by the schema."""
-    encoded = schema.encode(data, columns_of(model, schema))
+    return encoded_rows(schema, columns_of(model, schema), data)
+
+
+def encoded_rows(schema: Schema, names: Sequence[str], data: Any) -> Rows:
+    """The private rows of some columns of a table, encoded by the schema."""
+    encoded = schema.encode(data, names)
     if encoded.person is None or encoded.most_rows is None:
         return Rows(encoded.columns)
     return Rows.by_person(encoded.columns, encoded.person, encoded.most_rows)
