@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
     from tacit.interfaces.scales import private_scales as private_scales
+    from tacit.interfaces.sklearn import PrivateBayesClassifier as PrivateBayesClassifier
+    from tacit.interfaces.sklearn import PrivateBayesRegressor as PrivateBayesRegressor
     from tacit.interfaces.study import federated_study as federated_study
     from tacit.models import conjugate as conjugate
     from tacit.models.model import Model as Model
@@ -95,6 +97,8 @@ _HOMES = {
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
     "private_scales": "tacit.interfaces.scales",
+    "PrivateBayesClassifier": "tacit.interfaces.sklearn",
+    "PrivateBayesRegressor": "tacit.interfaces.sklearn",
     "PublishedLangevin": "tacit.inference.published_langevin",
     "PyMC": "tacit.models.pymc",
     "Rows": "tacit.privacy.rows",
@@ -135,6 +139,8 @@ __all__ = [
     "Plan",
     "Posterior",
     "PrivacyStatement",
+    "PrivateBayesClassifier",
+    "PrivateBayesRegressor",
     "PublishedLangevin",
     "PyMC",
     "Rows",
