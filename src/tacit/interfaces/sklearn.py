@@ -18,8 +18,9 @@ from tacit.data.columns import Count, Number
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.base import Method
+from tacit.inference.variational import Variational
 from tacit.interfaces.fit import fit as private_fit
-from tacit.models.arrays import gaussian, logistic, softmax
+from tacit.models.arrays import gaussian, in_own_units, logistic, softmax
 from tacit.models.model import Model
 from tacit.results.posterior import Posterior
 
@@ -109,7 +110,9 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
                 "was spent."
             )
 
-    def _fit(self, model: Model, columns: dict[str, Any], schema: Schema) -> Posterior:
+    def _fit(
+        self, model: Model, columns: dict[str, Any], schema: Schema, method: Method | None
+    ) -> Posterior:
         seed = None
         if self.random_state is not None:
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -118,7 +121,7 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
             columns,
             schema=schema,
             budget=Budget(self.epsilon, self.delta),
-            method=self.method,
+            method=method,
             ledger=self.ledger if isinstance(self.ledger, Ledger) else None,
             seed=seed,
         )
@@ -191,7 +194,7 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
             }
         )
         columns = {"features": features, "target": _codes(target, classes)}
-        posterior = self._fit(model, columns, schema)
+        posterior = self._fit(model, columns, schema, self.method)
         self.classes_ = classes
         self._keep(posterior, (_LABELS_READ,) if _said_from_data(self.classes) else ())
         return self
@@ -294,7 +297,15 @@ class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc
         size = features.shape[1]
         schema = Schema({"features": Number(-1, 1, shape=(size,)), "target": Number(-1, 1)})
         columns = {"features": features, "target": _scaled(numbers, low[0], high[0])}
-        posterior = self._fit(gaussian(size, float(self.prior_scale)), columns, schema)
+        # Long enough for most gradients: see the model.
+        method = self.method or Variational(clip=2 * (size + 2) ** 0.5)
+        posterior = self._fit(gaussian(size, float(self.prior_scale)), columns, schema, method)
+        posterior = replace(
+            posterior,
+            draws=in_own_units(posterior.draws),
+            unconstrained_mean=None,
+            unconstrained_covariance=None,
+        )
         self.limits_ = float(low[0]), float(high[0])
         self._keep(posterior)
         return self
