@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tacit.interfaces.federated import fit_federated as fit_federated
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
+    from tacit.interfaces.glm import glm as glm
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
     from tacit.interfaces.scales import private_scales as private_scales
@@ -78,6 +79,7 @@ _HOMES = {
     "fit_without_privacy": "tacit.interfaces.fit",
     "FullRank": "tacit.inference.guides",
     "GaussianWalk": "tacit.inference.proposals",
+    "glm": "tacit.interfaces.glm",
     "GridSampler": "tacit.inference.samplers",
     "Langevin": "tacit.inference.langevin",
     "Ledger": "tacit.accounting.ledger",
@@ -157,6 +159,7 @@ __all__ = [
     "fit",
     "fit_federated",
     "fit_without_privacy",
+    "glm",
     "plan",
     "private_scales",
 ]

@@ -147,6 +147,7 @@ def test_a_private_fit_goes_through_the_gate_and_the_ledger(adapted, tmp_path):
     posterior = tacit.fit(plan, table(200), ledger=ledger)
     assert posterior.privacy.is_private
     assert set(posterior.draws) == {"slope", "scale", "share", "effect", "twice"}
+    assert posterior.labels == {"effect": (("A", "B", "other"),)}
     with pytest.raises(tacit.BudgetError):
         tacit.fit(plan, table(200), ledger=ledger)
 

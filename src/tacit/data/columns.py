@@ -42,9 +42,10 @@ class Number:
 
     ``missing`` is ``"drop"``, which leaves the row out, or a public number to put there, in
     the column's own unit. In a column of arrays it is put in place of each missing entry.
+    ``measured_in`` names that unit, for readers.
 
-    >>> Number(18, 100).describe()
-    '18 to 100'
+    >>> Number(18, 100, measured_in="years").describe()
+    '18 to 100 years'
     >>> Number(0, 1, scaled=True, shape=(16,)).describe()
     '0 to 1, scaled to [-1, 1], in arrays of 16'
     >>> Number(18, 100, centre=48, spread=15).describe()
@@ -59,6 +60,7 @@ class Number:
     spread: float | None = None
     shape: tuple[int, ...] = ()
     missing: float | str = DROP
+    measured_in: str | None = None
 
     kind: ClassVar[str] = "number"
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
@@ -74,6 +76,7 @@ class Number:
                 f"one part in ten million; got {low} and {high}; shift or rescale the column."
             )
         _set(self, missing=_validate_fill(self.missing, low, high))
+        _refuse_measure(self.measured_in)
         _set(self, **_validate_standard(self.centre, self.spread, scaled=self.scaled))
         if not np.abs(self.ends).max() < np.finfo(np.float32).max:
             raise InvalidArgument(f"spread is too small for these bounds; got {self.spread!r}.")
@@ -131,7 +134,8 @@ class Number:
         if self.centre is not None:
             scaled = f", less {self.centre:.6g} and divided by {self.spread:.6g}"
         arrays = f", in arrays of {' x '.join(map(str, self.shape))}" if self.shape else ""
-        return f"{self.low:.12g} to {self.high:.12g}{scaled}{arrays}"
+        measure = "" if self.measured_in is None else f" {self.measured_in}"
+        return f"{self.low:.12g} to {self.high:.12g}{measure}{scaled}{arrays}"
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ class Count:
     """A whole number between public bounds, as int32.
 
     Numbers are rounded to the nearest whole one, halves to the even one, and moved to the
-    nearest bound. Cells are read as for `Number`, and ``missing`` means the same.
+    nearest bound. Cells are read as for `Number`; ``missing`` and ``measured_in`` mean the same.
 
     >>> Count(30).describe()
     'whole, 0 to 30'
@@ -149,6 +153,7 @@ class Count:
     _: KW_ONLY
     low: int = 0
     missing: int | str = DROP
+    measured_in: str | None = None
 
     kind: ClassVar[str] = "count"
     shape: ClassVar[tuple[int, ...]] = ()
@@ -167,6 +172,7 @@ class Count:
             if fill % 1:
                 raise InvalidArgument(f"missing must be a whole number in a count; got {fill!r}.")
             fill = int(fill)
+        _refuse_measure(self.measured_in)
         _set(self, low=int(low), high=int(high), missing=fill)
 
     def encode(self, cells: Cells) -> Column:
@@ -182,7 +188,8 @@ class Count:
 
     def describe(self) -> str:
         """The bounds in words."""
-        return f"whole, {self.low} to {self.high}"
+        measure = "" if self.measured_in is None else f" {self.measured_in}"
+        return f"whole, {self.low} to {self.high}{measure}"
 
 
 @dataclass(frozen=True)
@@ -239,13 +246,15 @@ class Binary:
 class Category:
     """One of a list of public levels, as an int32 code: its place in the list, from 0.
 
-    Levels are text or integers, and go by their text: 3, 3.0 and "3" in the data are one
-    level, whichever way it is declared, but "03" and "3.0" are not. A Boolean is "True" or "False", never 1.
+    Levels are text or integers, and go by their text: 3, 3.0, "3" and "3.0" in the data are one
+    level, whichever way it is declared, but "03" is not. Spaces around text do not matter, unless a
+    level is declared with them. A Boolean is "True" or "False", never 1.
     A value that is not among the levels gets the code after the last level if ``other`` names
     one for all such values; otherwise it is treated as missing.
 
     ``missing`` is ``"drop"``, which leaves the row out, or a level, or the name in ``other``.
-    A cell that is neither text nor a number nor a Boolean is missing.
+    A cell that is neither text nor a number nor a Boolean is missing; so is text such as "" or "NA"
+    (see `tacit.data.cells`), unless it is a level.
 
     >>> Category(["A", "B", "C"], other="other").describe()
     '3 levels and other'
@@ -338,6 +347,15 @@ def _validate_bounds(low: Any, high: Any) -> tuple[float, float]:
     if bounds[0] >= bounds[1]:
         raise InvalidArgument(f"low must be below high; got {low!r} and {high!r}.")
     return bounds[0] + 0.0, bounds[1] + 0.0  # no negative zero
+
+
+def _refuse_measure(measured_in: Any) -> None:
+    if measured_in is None:
+        return
+    if not isinstance(measured_in, str) or not measured_in.strip() or not measured_in.isprintable():
+        raise InvalidArgument(
+            f"measured_in must be a word or two such as 'years', or None; got {measured_in!r}."
+        )
 
 
 def _validate_standard(centre: Any, spread: Any, *, scaled: bool) -> dict[str, float | None]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,18 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.data import description, tables
+from tacit.data import description, sources
 from tacit.data.cells import Cells
 from tacit.data.columns import Kind
-from tacit.data.people import person_codes
+from tacit.data.people import People
+from tacit.data.store import Store
 from tacit.errors import InvalidArgument
+
+_BESIDE = ""  # what is kept beside the columns, whose names are not empty
 
 
 class Encoded(NamedTuple):
     """Encoded rows, which are private, in the form that `Rows` and `Rows.by_person` take."""
 
     columns: dict[str, NDArray[Any]]
-    person: NDArray[np.float64] | None
+    person: NDArray[np.bytes_] | None
     most_rows: int | None
 
 
@@ -138,27 +140,50 @@ class Schema:
     def encode(self, data: Any, names: Iterable[str] | None = None) -> Encoded:
         """The declared columns of a table, or those named, as arrays; each row by itself.
 
-        ``data`` is a mapping of arrays, a pandas or polars DataFrame, a pyarrow Table or a
-        NumPy structured array. Rows keep their order, and those with a missing value are left
-        out if that is the column's rule. The table is not changed. Errors depend on its header,
-        types and shapes only, never on a cell.
+        ``data`` is a mapping of arrays, a pandas or polars DataFrame, a pyarrow Table, a NumPy
+        structured array, or the path of a file: CSV, Parquet, Arrow or NumPy. A file is read in
+        chunks, and what is made of it, if large, lies in a memory map. Rows keep their order, and
+        those with a missing value are left out if that is the column's rule. The table is not
+        changed. Errors depend on its header, types and shapes only, never on a cell.
         """
         chosen = self._choose(names)
-        table = _read(data, chosen if self.person is None else (*chosen, self.person))
-        columns, kept = self._encode(table, chosen)
-        person = None if self.person is None else _person(self.person, table[self.person])
-        if not kept.all():
-            columns = {name: values[kept] for name, values in columns.items()}
-            person = None if person is None else person[kept]
-        return Encoded(columns, person, self.most_rows)
+        source, people = sources.opened(data), People()
+        wanted = chosen if self.person is None else (*chosen, self.person)
+        with Store(mapped=source.mapped) as store:
+            for table in source.chunks(wanted):
+                columns, kept = self._encode(table, chosen)
+                if self.person is not None:
+                    columns[_BESIDE] = _person(self.person, table[self.person], people)
+                everyone = bool(kept.all())
+                store.append(columns if everyone else {n: v[kept] for n, v in columns.items()})
+            whole = store.finish()
+        person = whole.pop(_BESIDE, None)
+        return Encoded(whole, person, self.most_rows)
+
+    def refuse(self, data: Any, names: Iterable[str] | None = None) -> None:
+        """Raises unless a table has the declared columns, or those named, and types that fit.
+
+        Looks at the table's header and types, and at no row.
+        """
+        chosen = self._choose(names)
+        wanted = chosen if self.person is None else (*chosen, self.person)
+        blank = sources.opened(data).blank(wanted)
+        self._encode(blank, chosen)
+        if self.person is not None:
+            _person(self.person, blank[self.person], People())
 
     def encode_new(
         self, data: Any, names: Iterable[str]
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
         """Columns of rows to predict for, none left out, and which rows have all their values."""
         chosen = tuple(names)
-        table = _read(data, chosen or tuple(tables.header(data))[:1])
-        return self._encode(table, chosen)
+        source, store = sources.opened(data), Store(mapped=False)
+        for table in source.chunks(chosen or tuple(source.names)[:1]):
+            columns, present = self._encode(table, chosen)
+            store.append(columns | {_BESIDE: present})
+        whole = store.finish()
+        present = whole.pop(_BESIDE)
+        return whole, present
 
     def _encode(
         self, table: Mapping[str, Cells], names: tuple[str, ...]
@@ -196,17 +221,21 @@ class Schema:
             raise InvalidArgument("names must be one or more different columns of the schema.")
         for name in chosen:
             if name not in self.names:
-                raise _unknown("schema", name, self.names)
+                raise sources.no_column("schema", name, self.names)
         return chosen
 
-    def __str__(self) -> str:
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is protected, and what was released from the data, in sentences."""
         unit = "One unit is a row."
         if self.person is not None:
             unit = (
                 f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
             )
-        notes = [f"From the data: {each}." for each in self.released]
-        return "\n".join([description.table(dict(self.items)), unit, *notes])
+        return (unit, *(f"From the data: {each}." for each in self.released))
+
+    def __str__(self) -> str:
+        return "\n".join([description.table(dict(self.items)), *self.notes])
 
     def __repr__(self) -> str:
         unit = (
@@ -257,19 +286,6 @@ def _check_person(columns: Mapping[str, Kind], person: Any, most_rows: int | Non
         )
 
 
-def _read(data: Any, names: Iterable[str]) -> dict[str, Cells]:
-    found = tables.header(data)
-    for name in names:
-        if name not in found:
-            raise _unknown("data", name, found)
-    table = {name: tables.read_column(data, name) for name in names}
-    if len({len(cells.values) for cells in table.values()}) > 1:
-        raise InvalidArgument(
-            f"Columns {', '.join(table)} must have equally many rows; pass a value for each row."
-        )
-    return table
-
-
 def _shaped(name: str, cells: Cells, kind: Kind) -> Cells:
     if cells.shape not in (None, kind.shape):
         found = f"arrays of shape {cells.shape}" if cells.shape else "single values"
@@ -281,15 +297,7 @@ def _shaped(name: str, cells: Cells, kind: Kind) -> Cells:
     return cells
 
 
-def _person(name: str, cells: Cells) -> NDArray[np.float64]:
+def _person(name: str, cells: Cells, people: People) -> NDArray[np.bytes_]:
     if cells.shape:
         raise InvalidArgument(f"Column {name!r} must name one person in each row; found arrays.")
-    return person_codes(cells)
-
-
-def _unknown(where: str, name: Any, known: Iterable[Any]) -> InvalidArgument:
-    names = [str(other) for other in known]
-    near = get_close_matches(str(name), names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    shown = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "")
-    return InvalidArgument(f"The {where} has no column {name!r}; {hint}it has {shown or 'none'}.")
+    return people.codes(cells)

@@ -19,7 +19,7 @@ from tacit.data.schema import Schema
 from tacit.errors import BudgetError, Interrupted, InvalidArgument
 from tacit.inference.base import Method
 from tacit.inference.variational import Variational
-from tacit.interfaces.plan import Plan, as_model, planned, refuse_early, rows_of
+from tacit.interfaces.plan import Plan, as_model, planned, refuse_early, rows_of, schema_of
 from tacit.interfaces.plan import plan as make_plan
 from tacit.models.model import AnyModel
 from tacit.privacy.gate import Gate, refuse_unlike
@@ -56,8 +56,9 @@ def fit(
     """Fits a model within a privacy budget.
 
     ``model`` is a `Plan` from `tacit.plan`, or what a plan is made of: a model with
-    ``schema``, ``budget`` and ``method``. ``data`` is a data frame or a mapping of arrays; or
-    `Rows` that are encoded already, for a `tacit.Model` and no schema.
+    ``schema``, ``budget`` and ``method``. ``data`` is a data frame, a mapping of arrays or the path
+    of a file (see `Schema.encode`); or `Rows` that are encoded already, for a `tacit.Model` and no
+    schema.
 
     Without a ``ledger`` nothing stops the same data from being used again and again, and
     the statement says so. A ``seed`` makes the fit repeatable and not private.
@@ -66,16 +67,22 @@ def fit(
         if any(each is not None for each in (schema, budget, method)):
             raise InvalidArgument("A plan has its own schema, budget and method: leave them out.")
         plan = model
-    elif budget is None:
-        raise InvalidArgument("Pass budget=tacit.Budget(epsilon, delta), or a plan.")
-    elif isinstance(data, Rows) and schema is None:
-        plan = planned(as_model(model, None), None, data.blank(), budget, method)
-    elif schema is None:
-        raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
     else:
-        plan = make_plan(model, schema, budget=budget, method=method)
+        plan = _planned(model, data, schema_of(model, schema), budget, method)
     rows = _rows(plan.model, plan.schema, data)
     return _fit([plan], [rows], ledger, [seed], progress)[0]
+
+
+def _planned(
+    model: Any, data: Any, schema: Schema | None, budget: Budget | None, method: Method | None
+) -> Plan:
+    if budget is None:
+        raise InvalidArgument("Pass budget=tacit.Budget(epsilon, delta), or a plan.")
+    if isinstance(data, Rows) and schema is None:
+        return planned(as_model(model, None), None, data.blank(), budget, method)
+    if schema is None:
+        raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
+    return make_plan(model, schema, budget=budget, method=method)
 
 
 def fit_many(
@@ -114,6 +121,7 @@ def fit_without_privacy(
     """The same fit without noise, for comparison only. Its result says that it is not private."""
     if isinstance(model, Plan):
         model, schema, method = model.model, model.schema, method or model.method
+    schema = schema_of(model, schema)
     method, adapted = method or Variational(), as_model(model, schema)
     rows = _rows(adapted, schema, data)
     source, release = Randomness(seed), method.without_noise(adapted)
@@ -133,7 +141,7 @@ def fit_without_privacy(
 def _rows(model: AnyModel, schema: Schema | None, data: Any) -> Rows:
     if isinstance(data, Rows) != (schema is None):
         raise InvalidArgument(
-            "Pass a data frame or a mapping of arrays with a schema, or Rows without one."
+            "Pass a data frame, a mapping of arrays or a path with a schema, or Rows without one."
         )
     return data if schema is None else rows_of(model, schema, data)
 
@@ -209,6 +217,7 @@ def _run(
             privacy=statement,
             model=model,
             schema=schema,
+            labels=getattr(model, "labels", {}),
         )
         for found, statement in zip(results, statements, strict=True)
     ]

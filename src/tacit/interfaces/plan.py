@@ -164,7 +164,7 @@ def _gradients(model: AnyModel, schema: Schema) -> NDArray[np.floating]:
 
 def plan(
     model: Any,
-    schema: Schema,
+    schema: Schema | None = None,
     *,
     budget: Budget,
     method: Method | None = None,
@@ -173,8 +173,10 @@ def plan(
 
     ``model`` is a NumPyro function whose arguments are columns of the schema, a
     `tacit.NumPyro` with more to say about one, a PyMC model whose data containers are columns,
-    a `tacit.PyMC` with more to say about that, or a `tacit.Model`.
+    a `tacit.PyMC` with more to say about that, a `tacit.Model`, or what `tacit.glm` made of a
+    formula, which has its schema with it.
     """
+    schema = schema_of(model, schema)
     if not isinstance(schema, Schema):
         raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
     adapted = as_model(model, schema)
@@ -207,6 +209,19 @@ def planned(
     )
 
 
+def schema_of(model: Any, schema: Schema | None) -> Schema | None:
+    """The schema that was passed, or the one that a model by formula was made with."""
+    # By what it has: its class would load NumPyro, which not every model needs.
+    own = getattr(model, "schema", None) if hasattr(model, "described") else None
+    if not isinstance(own, Schema):
+        return schema
+    if schema is not None and schema != own:
+        raise InvalidArgument(
+            "The model was made by tacit.glm with another schema; leave schema= out here."
+        )
+    return own
+
+
 def as_model(model: Any, schema: Schema | None) -> AnyModel:
     """The model in the form that inference takes."""
     if schema is not None and not isinstance(schema, Schema):
@@ -223,6 +238,7 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
 
     if isinstance(model, NumPyroModel):
         return model
+    model = getattr(model, "described", model)  # by formula
     described = model if isinstance(model, NumPyro) else NumPyro(model)
     if isinstance(described.function, jax.stages.Wrapped):  # jax.jit would hide what it samples
         described = replace(described, function=described.function.__wrapped__)  # type: ignore[attr-defined]
@@ -305,10 +321,7 @@ def rows_of(model: AnyModel, schema: Schema, data: Any) -> Rows:
 
 def encoded_rows(schema: Schema, names: Sequence[str], data: Any) -> Rows:
     """The private rows of some columns of a table, encoded by the schema."""
-    encoded = schema.encode(data, names)
-    if encoded.person is None or encoded.most_rows is None:
-        return Rows(encoded.columns)
-    return Rows.by_person(encoded.columns, encoded.person, encoded.most_rows)
+    return Rows.of_encoded(*schema.encode(data, names))
 
 
 def blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:
@@ -332,7 +345,7 @@ def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePl
         )
     if isinstance(model, Model):
         _refuse_bad_functions(model, rows, start)
-    if not np.isfinite(model.prior_density(start, model.constants)):
+    if not np.isfinite(jax.jit(model.prior_density)(start, model.constants)):
         raise InvalidArgument(
             "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
             "parameters' supports."

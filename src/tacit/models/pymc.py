@@ -83,12 +83,13 @@ class PyMCModel:
     derived: tuple[str, ...]
     predictors: tuple[str, ...]
     outcomes: Mapping[str, tuple[int, ...]]  # shapes of what is observed in one row
+    labels: Mapping[str, Sequence[Sequence[str]]]
     num_keys: int
     made_up: Mapping[str, Any]  # one row, public
 
     # What the functions hold from outside was looked for in PyMC's graph.
     declared_public: ClassVar[tuple[str, ...]] = (
-        "arrays", "constants", "functions", "kinds", "made_up", "outcomes", "places",
+        "arrays", "constants", "functions", "kinds", "labels", "made_up", "outcomes", "places",
     )  # fmt: skip
 
     @cached_property

@@ -294,6 +294,7 @@ def _assembled(
         derived=derived,
         predictors=tuple(n for n in columns if n in _predictors(given, drawn)),
         outcomes={rv.name: leaves.columns[_container(model, rv).name] for rv in model.observed_RVs},
+        labels=_labels(model, parameters),
         num_keys=0 if drawn is None else drawn.keys,
         made_up={name: example[name][0] for name in columns},
     )
@@ -315,6 +316,18 @@ def _try_to_predict(model: PyMCModel) -> None:
 def narrow(dtype: str) -> str:
     """What JAX has for a type of PyTensor."""
     return {"float64": "float32", "int64": "int32"}.get(dtype, dtype)
+
+
+def _labels(
+    model: Any, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Names of entries, of the parameters whose dims all have coords."""
+    found = {}
+    for name, shape in shapes.items():
+        axes = [model.coords.get(dim) for dim in model.named_vars_to_dims.get(name) or ()]
+        if shape and tuple(0 if each is None else len(each) for each in axes) == shape:
+            found[name] = tuple(tuple(str(entry) for entry in each) for each in axes)
+    return found
 
 
 def _expected(given: Traced, inputs: tuple[str, ...]) -> dict[tuple[str, str], Any]:
