@@ -12,12 +12,12 @@ that is not private, and here only makes the comparison fair.
 """
 
 import argparse
-import csv
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tables import USUAL, abalone, adult, split, standardised
 
 from tacit.accounting import Budget
 from tacit.inference.variational import Variational
@@ -38,36 +38,6 @@ ABALONE = [
 ADULT = [(0.46, 0.8112), (0.61, 0.8103), (0.92, 0.8142), (2.2, 0.8143)]
 
 
-def abalone(path):
-    with (path / "abalone.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    sexes = np.array([[row["sex"] == s for s in "MFI"] for row in rows], float)
-    names = [n for n in rows[0] if n not in {"sex", "rings"}]
-    numbers = np.array([[float(row[n]) for n in names] for row in rows])
-    # One number for sex, as a table of eight attributes has it.
-    x = np.column_stack([sexes @ [1.0, -1.0, 0.0], numbers])
-    return x, np.array([int(row["rings"]) >= 10 for row in rows])
-
-
-def adult(path):
-    with (path / "adult.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    names = [n for n in rows[0] if n not in {"income", "split"}]
-    columns = []
-    for name in names:
-        values = [row[name] for row in rows]
-        try:
-            columns.append(np.array(values, float))
-        except ValueError:  # categories by number, in alphabetical order
-            columns.append(np.unique(values, return_inverse=True)[1].astype(float))
-    return np.column_stack(columns), np.array([row["income"].startswith(">") for row in rows])
-
-
-def standardised(x):
-    x = (x - x.mean(axis=0)) / x.std(axis=0)
-    return np.column_stack([x, np.ones(len(x))])
-
-
 def logistic(size):
     return Model(
         parameters={"w": Parameter((size,))},
@@ -76,12 +46,6 @@ def logistic(size):
             (2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])
         ),
     )
-
-
-def split(size, seed):
-    order = np.random.default_rng(seed).permutation(size)
-    cut = round(0.8 * size)
-    return order[:cut], order[cut:]
 
 
 def accuracies(x, y, epsilon, method, seeds):
@@ -119,7 +83,7 @@ def methods(rate, steps, clip):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=USUAL)
     parser.add_argument("--quick", action="store_true", help="two points of each")
     options = parser.parse_args()
     if not (options.data / "abalone.csv").exists():

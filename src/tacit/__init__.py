@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from tacit.interfaces.federated import fit_federated as fit_federated
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
+    from tacit.interfaces.glm import glm as glm
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
+    from tacit.interfaces.scales import private_scales as private_scales
     from tacit.interfaces.study import federated_study as federated_study
     from tacit.models import conjugate as conjugate
     from tacit.models.model import Model as Model
@@ -74,6 +76,7 @@ _HOMES = {
     "fit_without_privacy": "tacit.interfaces.fit",
     "FullRank": "tacit.inference.guides",
     "GaussianWalk": "tacit.inference.proposals",
+    "glm": "tacit.interfaces.glm",
     "GridSampler": "tacit.inference.samplers",
     "Langevin": "tacit.inference.langevin",
     "Ledger": "tacit.accounting.ledger",
@@ -92,6 +95,7 @@ _HOMES = {
     "Plan": "tacit.interfaces.plan",
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
+    "private_scales": "tacit.interfaces.scales",
     "PublishedLangevin": "tacit.inference.published_langevin",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
@@ -146,7 +150,9 @@ __all__ = [
     "fit",
     "fit_federated",
     "fit_without_privacy",
+    "glm",
     "plan",
+    "private_scales",
 ]
 
 

@@ -4,6 +4,8 @@ Every message says what was expected, what was found and what to do, and none
 carries a value computed from a row of data.
 """
 
+from traceback import extract_tb
+
 
 class TacitError(Exception):
     """Base of every error Tacit raises on purpose."""
@@ -15,6 +17,10 @@ class InvalidArgument(TacitError, ValueError):
 
 class BudgetError(TacitError):
     """A privacy budget cannot be met or must not be spent as asked."""
+
+
+class Overspent(BudgetError):
+    """A ledger has less left than is asked for; nothing was charged."""
 
 
 class UnsupportedEvent(TacitError):
@@ -31,3 +37,17 @@ class BoundaryError(TacitError):
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during a run; the message says what had been charged."""
+
+
+def place_of(error: BaseException) -> str:
+    """An error's kind and where it was raised: all that may be told of one nobody foresaw.
+
+    >>> try:
+    ...     int("a cell's value")
+    ... except ValueError as error:
+    ...     place_of(error).startswith("ValueError in ")
+    True
+    """
+    last = extract_tb(error.__traceback__)[-1]
+    file = last.filename.rpartition("/")[2]
+    return f"{type(error).__name__} in {file}, line {last.lineno}"

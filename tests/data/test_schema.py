@@ -223,3 +223,9 @@ def test_exponents_are_numbers(tmp_path):
     path = tmp_path / "registry.yaml"
     path.write_text("columns: {a: {kind: number, low: 0, high: 1e5}}")
     assert Schema.from_yaml(path)["a"] == Number(0, 1e5)
+
+
+def test_yes_and_no_need_no_quotes(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text("columns: {ill: {kind: binary, yes: treated, no: control}}")
+    assert Schema.from_yaml(path)["ill"] == Binary(yes="treated", no="control")

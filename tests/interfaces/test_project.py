@@ -1,6 +1,5 @@
 """`tacit federated new` and `identity`: what they write is what sites and servers read."""
 
-import os
 import tomllib
 
 import numpy as np
@@ -13,7 +12,6 @@ from tacit.federated.deploy import OpenSite, SiteSettings, load_study
 from tacit.federated.server import conduct
 from tacit.federated.transport import InProcess
 from tacit.interfaces.cli import main
-from tacit.interfaces.study import read_table
 from tacit.results.posterior import Posterior
 
 
@@ -64,28 +62,6 @@ def test_an_identity_is_for_its_owner_and_its_public_half_is_printed(tmp_path, c
     secret = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(file.read_text()))
     assert secret.public_key().public_bytes_raw().hex() == public
     assert file.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize("text", ["a,a\n1,2\n", "a,b\n1\n", "a,b\n1,2,3\n"])
-def test_tables_that_are_not_square_are_refused_without_a_cell(tmp_path, text):
-    file = tmp_path / "data.csv"
-    file.write_text(text)
-    with pytest.raises(InvalidArgument, match="header"):
-        read_table(file)
-
-
-def test_tables_of_both_kinds_are_read(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    (tmp_path / "data.csv").write_text('a,b\n1,"x, y"\n\n2,\n')
-    assert read_table(tmp_path / "data.csv") == {"a": ["1", "2"], "b": ["x, y", ""]}
-    parquet.write_table(pyarrow.table({"a": [1, 2]}), tmp_path / "data.parquet")
-    assert read_table(tmp_path / "data.parquet")["a"].to_pylist() == [1, 2]
-    (tmp_path / "empty.csv").touch()
-    assert read_table(tmp_path / "empty.csv") == {}
-    with pytest.raises(InvalidArgument, match="no data file"):
-        read_table(tmp_path / os.devnull.strip("/"))
 
 
 def test_a_table_without_a_header_is_refused_without_its_first_row(tmp_path):

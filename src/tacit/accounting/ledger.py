@@ -28,7 +28,7 @@ from tacit.accounting import events, renyi
 from tacit.accounting.accountants import PLD
 from tacit.accounting.budget import Budget
 from tacit.accounting.convert import epsilon_by_order
-from tacit.errors import BudgetError, InvalidArgument
+from tacit.errors import BudgetError, InvalidArgument, Overspent
 
 Rule = Literal["sum", "renyi"]
 # What one promise is about: a row, all rows of a person, or everything that one site holds.
@@ -218,7 +218,7 @@ class Ledger:
             total = self._convert(sum_of_divergences + divergence)
             fits = total <= self.total.epsilon
         if not fits:
-            raise BudgetError(
+            raise Overspent(
                 f"The run asks for {budget}, and {self._left(connection)} is left of "
                 f"{self.total}. Nothing was released and nothing charged. Ask for less, or stop here."
             )

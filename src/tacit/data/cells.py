@@ -2,7 +2,9 @@
 
 What a cell says never depends on its neighbours, and neither does whether an error is raised:
 a reader such as ``pandas.read_csv`` may turn a whole column into text because of one odd cell,
-so text that spells a number is that number, and 3, 3.0 and "3" are the same label.
+so text that spells a number is that number, and 3, 3.0, "3" and "3.0" are the same label. A label's
+text is looked up as it is and, if it was not declared so, without the spaces around it; what is
+then one of the usual spellings of "no value" is missing.
 """
 
 import math
@@ -13,8 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 UNKNOWN, MISSING = -1, -2  # Codes of a label that was not declared, and of no label
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # Text of an integer that fits in 64 bits
+_DECIMALS = re.compile(r"(0|-?[1-9][0-9]*)\.0+")  # How a column of floats writes integers
+GAPS = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?"])
 
 
 class Cells(NamedTuple):
@@ -26,20 +31,29 @@ class Cells(NamedTuple):
     shape: tuple[int, ...] | None = ()
     """Shape of one row, by the column's type; None for objects, of which each may have its own."""
 
+    def part(self, start: int, stop: int) -> "Cells":
+        """Some of the rows."""
+        present = None if self.present is None else self.present[start:stop]
+        return Cells(self.values[start:stop], present, self.shape)
+
 
 def number_of(cell: Any) -> float:
     """The number in a cell, or NaN: of text that spells a number, that number."""
-    if isinstance(cell, int | float | np.integer | np.floating | np.bool_):
+    if isinstance(cell, str):  # first, as a file may hold millions
+        return _spelled(cell)
+    if isinstance(cell, _NUMBERS):
         try:
             return float(cell)
         except OverflowError:
             return math.inf if cell > 0 else -math.inf
-    if isinstance(cell, str) and "_" not in cell:
-        try:
-            return float(cell)
-        except ValueError:
-            return math.nan
     return math.nan
+
+
+def _spelled(text: str) -> float:
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan
 
 
 def text_of(cell: Any) -> str | None:
@@ -56,6 +70,13 @@ def text_of(cell: Any) -> str | None:
             return _text_of_integer(int(number))
         return None if math.isnan(number) else repr(number)
     return None
+
+
+def plain(text: str) -> str:
+    """Text without what does not matter: spaces around it, and zeros after a whole number."""
+    short = text.strip()
+    whole = _DECIMALS.fullmatch(short)
+    return short if whole is None else whole[1]
 
 
 def _text_of_integer(value: int) -> str:
@@ -121,7 +142,13 @@ def read_labels(cells: Cells, table: Mapping[str, int]) -> NDArray[np.int32]:
 
 def _code(cell: Any, table: Mapping[str, int]) -> int:
     text = text_of(cell)
-    return MISSING if text is None else table.get(text, UNKNOWN)
+    if text is None:
+        return MISSING
+    code = table.get(text)
+    if code is None:
+        short = plain(text)
+        code = table.get(short, MISSING if short in GAPS else UNKNOWN)
+    return code
 
 
 def _codes_of_numbers(values: NDArray[Any], table: Mapping[str, int]) -> NDArray[np.int32]:

@@ -35,25 +35,32 @@ class Number:
     """A real number between public bounds, as float32.
 
     Values outside ``low`` and ``high``, infinities too, are moved to the nearest bound.
-    With ``scaled``, [low, high] becomes [-1, 1]. With a ``shape``, each row holds an array of
-    numbers. Booleans count as 0 and 1, text that spells a number as that number; any other
+    With ``scaled``, [low, high] becomes [-1, 1]; with ``centre`` and ``spread``, public numbers
+    too, a value becomes its distance from the centre in spreads. With a ``shape``, each row
+    holds an array of numbers. Booleans count as 0 and 1, text that spells a number as that number; any other
     cell that is not a Python or NumPy number is missing.
 
     ``missing`` is ``"drop"``, which leaves the row out, or a public number to put there, in
     the column's own unit. In a column of arrays it is put in place of each missing entry.
+    ``measured_in`` names that unit, for readers.
 
-    >>> Number(18, 100).describe()
-    '18 to 100'
+    >>> Number(18, 100, measured_in="years").describe()
+    '18 to 100 years'
     >>> Number(0, 1, scaled=True, shape=(16,)).describe()
     '0 to 1, scaled to [-1, 1], in arrays of 16'
+    >>> Number(18, 100, centre=48, spread=15).describe()
+    '18 to 100, less 48 and divided by 15'
     """
 
     low: float
     high: float
     _: KW_ONLY
     scaled: bool = False
+    centre: float | None = None
+    spread: float | None = None
     shape: tuple[int, ...] = ()
     missing: float | str = DROP
+    measured_in: str | None = None
 
     kind: ClassVar[str] = "number"
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
@@ -69,6 +76,26 @@ class Number:
                 f"one part in ten million; got {low} and {high}; shift or rescale the column."
             )
         _set(self, missing=_validate_fill(self.missing, low, high))
+        _refuse_measure(self.measured_in)
+        _set(self, **_validate_standard(self.centre, self.spread, scaled=self.scaled))
+        if not np.abs(self.ends).max() < np.finfo(np.float32).max:
+            raise InvalidArgument(f"spread is too small for these bounds; got {self.spread!r}.")
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """What is taken from a value, and what it is then divided by; None for neither."""
+        if self.centre is not None and self.spread is not None:
+            return self.centre, self.spread
+        if self.scaled:
+            return self.low + (self.high - self.low) / 2, (self.high - self.low) / 2
+        return None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest encoded value."""
+        if self.centre is not None and self.spread is not None:
+            return (self.low - self.centre) / self.spread, (self.high - self.centre) / self.spread
+        return (-1.0, 1.0) if self.scaled else (self.low, self.high)
 
     @property
     def _narrow(self) -> tuple[np.float32, np.float32]:
@@ -90,6 +117,8 @@ class Number:
         inside = np.clip(numbers, self.low, self.high)
         if self.scaled:
             return ((inside - self.low) / (self.high - self.low) * 2 - 1).astype(np.float32)
+        if self.centre is not None and self.spread is not None:
+            return ((inside - self.centre) / self.spread).astype(np.float32)
         return np.clip(inside.astype(np.float32), *self._narrow)
 
     def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
@@ -102,8 +131,11 @@ class Number:
     def describe(self) -> str:
         """The bounds in words."""
         scaled = ", scaled to [-1, 1]" if self.scaled else ""
+        if self.centre is not None:
+            scaled = f", less {self.centre:.6g} and divided by {self.spread:.6g}"
         arrays = f", in arrays of {' x '.join(map(str, self.shape))}" if self.shape else ""
-        return f"{self.low:.12g} to {self.high:.12g}{scaled}{arrays}"
+        measure = "" if self.measured_in is None else f" {self.measured_in}"
+        return f"{self.low:.12g} to {self.high:.12g}{measure}{scaled}{arrays}"
 
 
 @dataclass(frozen=True)
@@ -111,7 +143,7 @@ class Count:
     """A whole number between public bounds, as int32.
 
     Numbers are rounded to the nearest whole one, halves to the even one, and moved to the
-    nearest bound. Cells are read as for `Number`, and ``missing`` means the same.
+    nearest bound. Cells are read as for `Number`; ``missing`` and ``measured_in`` mean the same.
 
     >>> Count(30).describe()
     'whole, 0 to 30'
@@ -121,6 +153,7 @@ class Count:
     _: KW_ONLY
     low: int = 0
     missing: int | str = DROP
+    measured_in: str | None = None
 
     kind: ClassVar[str] = "count"
     shape: ClassVar[tuple[int, ...]] = ()
@@ -139,6 +172,7 @@ class Count:
             if fill % 1:
                 raise InvalidArgument(f"missing must be a whole number in a count; got {fill!r}.")
             fill = int(fill)
+        _refuse_measure(self.measured_in)
         _set(self, low=int(low), high=int(high), missing=fill)
 
     def encode(self, cells: Cells) -> Column:
@@ -154,7 +188,8 @@ class Count:
 
     def describe(self) -> str:
         """The bounds in words."""
-        return f"whole, {self.low} to {self.high}"
+        measure = "" if self.measured_in is None else f" {self.measured_in}"
+        return f"whole, {self.low} to {self.high}{measure}"
 
 
 @dataclass(frozen=True)
@@ -211,13 +246,15 @@ class Binary:
 class Category:
     """One of a list of public levels, as an int32 code: its place in the list, from 0.
 
-    Levels are text or integers, and go by their text: 3, 3.0 and "3" in the data are one
-    level, whichever way it is declared, but "03" and "3.0" are not. A Boolean is "True" or "False", never 1.
+    Levels are text or integers, and go by their text: 3, 3.0, "3" and "3.0" in the data are one
+    level, whichever way it is declared, but "03" is not. Spaces around text do not matter, unless a
+    level is declared with them. A Boolean is "True" or "False", never 1.
     A value that is not among the levels gets the code after the last level if ``other`` names
     one for all such values; otherwise it is treated as missing.
 
     ``missing`` is ``"drop"``, which leaves the row out, or a level, or the name in ``other``.
-    A cell that is neither text nor a number nor a Boolean is missing.
+    A cell that is neither text nor a number nor a Boolean is missing; so is text such as "" or "NA"
+    (see `tacit.data.cells`), unless it is a level.
 
     >>> Category(["A", "B", "C"], other="other").describe()
     '3 levels and other'
@@ -310,6 +347,28 @@ def _validate_bounds(low: Any, high: Any) -> tuple[float, float]:
     if bounds[0] >= bounds[1]:
         raise InvalidArgument(f"low must be below high; got {low!r} and {high!r}.")
     return bounds[0] + 0.0, bounds[1] + 0.0  # no negative zero
+
+
+def _refuse_measure(measured_in: Any) -> None:
+    if measured_in is None:
+        return
+    if not isinstance(measured_in, str) or not measured_in.strip() or not measured_in.isprintable():
+        raise InvalidArgument(
+            f"measured_in must be a word or two such as 'years', or None; got {measured_in!r}."
+        )
+
+
+def _validate_standard(centre: Any, spread: Any, *, scaled: bool) -> dict[str, float | None]:
+    if centre is None and spread is None:
+        return {"centre": None, "spread": None}
+    if centre is None or spread is None or scaled:
+        raise InvalidArgument(
+            "Pass both centre and spread, and not scaled; or scaled; or neither of them."
+        )
+    return {
+        "centre": _validate.finite("centre", centre),
+        "spread": _validate.positive("spread", spread),
+    }
 
 
 def _validate_shape(shape: Any) -> tuple[int, ...]:

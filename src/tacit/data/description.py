@@ -8,7 +8,9 @@ from typing import Any
 from tacit.data.columns import DROP, KINDS, Kind
 from tacit.errors import InvalidArgument
 
-_KEYS = ("columns", "person", "most_rows")
+# Stands in a drafted file where somebody has to say something.
+TO_FILL_IN = "TO FILL IN"
+_KEYS = ("columns", "person", "most_rows", "released")
 
 
 def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
@@ -23,19 +25,18 @@ def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
     columns = {
         name: _kind(f"{path}, column {name!r}", of) for name, of in content["columns"].items()
     }
-    return columns, {key: content[key] for key in _KEYS[1:] if key in content}
+    more = {key: content[key] for key in _KEYS[1:] if key in content}
+    if TO_FILL_IN in map(str, more.values()):
+        raise InvalidArgument(f"{path}: person and most_rows are still to be filled in.")
+    return columns, more
 
 
-def write(
-    path: str | Path, columns: Mapping[str, Kind], person: str | None, most_rows: int | None
-) -> None:
+def write(path: str | Path, columns: Mapping[str, Kind], more: Mapping[str, Any]) -> None:
     """Writes what `read` reads, and leaves out what has its usual value."""
     import yaml
 
     content: dict[str, Any] = {name: _declaration(kind) for name, kind in columns.items()}
-    content = {"columns": content}
-    if person is not None:
-        content |= {"person": person, "most_rows": most_rows}
+    content = {"columns": content, **more}
     style: dict[str, Any] = {"sort_keys": False, "default_flow_style": None}
     text = yaml.safe_dump(content, allow_unicode=True, **style)
     if not text.replace("\n", "").isprintable():  # unusual line breaks survive as escapes only
@@ -43,12 +44,18 @@ def write(
     Path(path).write_text(text, encoding="utf-8")
 
 
-def table(columns: Mapping[str, Kind]) -> str:
-    """A line for each column."""
-    lines = [("column", "kind", "public facts", "if missing")]
+def cells(columns: Mapping[str, Kind]) -> list[tuple[str, ...]]:
+    """What is said of each column, below a header."""
+    lines: list[tuple[str, ...]] = [("column", "kind", "public facts", "if missing")]
     for name, kind in columns.items():
         missing = "row left out" if kind.missing == DROP else f"{_plain(kind.missing)}"
         lines.append((name, kind.kind, kind.describe(), missing))
+    return lines
+
+
+def table(columns: Mapping[str, Kind]) -> str:
+    """A line for each column."""
+    lines = cells(columns)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = (
         "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True))
@@ -91,10 +98,17 @@ def _refuse_repeats(path: str | Path, node: Any, depth: int = 0) -> None:
 
 
 def _kind(where: str, declared: Any) -> Kind:
+    if isinstance(declared, dict) and TO_FILL_IN in map(str, declared.values()):
+        raise InvalidArgument(
+            f"{where} is still to be filled in: replace every {TO_FILL_IN}, or delete the column."
+        )
     if not isinstance(declared, dict) or declared.get("kind") not in list(KINDS):
         raise InvalidArgument(
             f"{where} must be a mapping with a key 'kind' that is one of {', '.join(KINDS)}."
         )
+    # YAML takes the words yes and no for Booleans, also where they are names.
+    named = {True: "yes", False: "no"}
+    declared = {named.get(k, k) if isinstance(k, bool) else k: v for k, v in declared.items()}
     kind = KINDS[declared["kind"]]
     names = [field.name for field in fields(kind)]
     _check_keys(where, declared, ["kind", *names])
@@ -118,7 +132,7 @@ def _check_keys(where: str, found: Mapping[Any, Any], known: Any) -> None:
 
 def _number(key: str, value: Any) -> Any:
     """YAML takes 1e5, unlike 1.0e+5, for text."""
-    if key not in {"low", "high"} or not isinstance(value, str):
+    if key not in {"low", "high", "centre", "spread"} or not isinstance(value, str):
         return value
     try:
         return float(value)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,19 +9,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.data import description, tables
+from tacit.data import description, sources
 from tacit.data.cells import Cells
 from tacit.data.columns import Kind
-from tacit.data.people import person_codes
+from tacit.data.people import People
+from tacit.data.store import Store
 from tacit.errors import InvalidArgument
+
+_BESIDE = ""  # what is kept beside the columns, whose names are not empty
 
 
 class Encoded(NamedTuple):
     """Encoded rows, which are private, in the form that `Rows` and `Rows.by_person` take."""
 
     columns: dict[str, NDArray[Any]]
-    person: NDArray[np.float64] | None
+    person: NDArray[np.bytes_] | None
     most_rows: int | None
+
+
+class Released(NamedTuple):
+    """Columns whose centre and spread were released from the data, and for how much.
+
+    >>> print(Released(("age", "dose"), 0.1, 1e-6, "add-remove"))
+    centre and spread of age, dose, released at epsilon 0.1, delta 1e-06 (add-remove)
+    """
+
+    columns: tuple[str, ...]
+    epsilon: float
+    delta: float
+    adjacency: str
+
+    def __str__(self) -> str:
+        cost = f"epsilon {self.epsilon:g}, delta {self.delta:g} ({self.adjacency})"
+        return f"centre and spread of {', '.join(self.columns)}, released at {cost}"
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -36,6 +55,9 @@ class Schema:
     ``person`` names the column that says whose row it is, and ``most_rows`` how many rows of
     a person are used at most. What is protected is then a person; without them, a row. Rows
     without a person are left out: many of them could be one person's.
+
+    ``released`` says which of its numbers came from the data after all, by a release that was
+    paid for; `tacit.private_scales` fills it in.
 
     >>> import tacit
     >>> schema = tacit.Schema(
@@ -53,6 +75,7 @@ class Schema:
     items: tuple[tuple[str, Kind], ...]
     person: str | None
     most_rows: int | None
+    released: tuple[Released, ...]
 
     def __init__(
         self,
@@ -60,6 +83,7 @@ class Schema:
         *,
         person: str | None = None,
         most_rows: int | None = None,
+        released: Iterable[Released] = (),
     ) -> None:
         _check_columns(columns)
         most = None if most_rows is None else _validate.count("most_rows", most_rows)
@@ -68,21 +92,37 @@ class Schema:
             ("items", tuple(columns.items())),
             ("person", person),
             ("most_rows", most),
+            ("released", tuple(released)),
         ):
             object.__setattr__(self, name, value)
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "Schema":
         """The schema that a YAML file declares, in the form that `to_yaml` writes."""
-        columns, unit = description.read(path)
+        columns, more = description.read(path)
         try:
-            return cls(columns, **unit)
+            more["released"] = [_noted(each) for each in more.get("released", [])]
+            return cls(columns, **more)
         except InvalidArgument as error:
             raise InvalidArgument(f"{path}: {error}") from None
 
     def to_yaml(self, path: str | Path) -> None:
         """Writes the schema as a YAML file."""
-        description.write(path, dict(self.items), self.person, self.most_rows)
+        more: dict[str, Any] = {}
+        if self.person is not None:
+            more |= {"person": self.person, "most_rows": self.most_rows}
+        if self.released:
+            notes = [each._asdict() for each in self.released]
+            more["released"] = [{**note, "columns": list(note["columns"])} for note in notes]
+        description.write(path, dict(self.items), more)
+
+    def with_columns(
+        self, columns: Mapping[str, Kind], *, released: Iterable[Released] | None = None
+    ) -> "Schema":
+        """The same schema with some columns declared otherwise."""
+        notes = self.released if released is None else released
+        kinds = {**dict(self.items), **columns}
+        return Schema(kinds, person=self.person, most_rows=self.most_rows, released=notes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -100,27 +140,50 @@ class Schema:
     def encode(self, data: Any, names: Iterable[str] | None = None) -> Encoded:
         """The declared columns of a table, or those named, as arrays; each row by itself.
 
-        ``data`` is a mapping of arrays, a pandas or polars DataFrame, a pyarrow Table or a
-        NumPy structured array. Rows keep their order, and those with a missing value are left
-        out if that is the column's rule. The table is not changed. Errors depend on its header,
-        types and shapes only, never on a cell.
+        ``data`` is a mapping of arrays, a pandas or polars DataFrame, a pyarrow Table, a NumPy
+        structured array, or the path of a file: CSV, Parquet, Arrow or NumPy. A file is read in
+        chunks, and what is made of it, if large, lies in a memory map. Rows keep their order, and
+        those with a missing value are left out if that is the column's rule. The table is not
+        changed. Errors depend on its header, types and shapes only, never on a cell.
         """
         chosen = self._choose(names)
-        table = _read(data, chosen if self.person is None else (*chosen, self.person))
-        columns, kept = self._encode(table, chosen)
-        person = None if self.person is None else _person(self.person, table[self.person])
-        if not kept.all():
-            columns = {name: values[kept] for name, values in columns.items()}
-            person = None if person is None else person[kept]
-        return Encoded(columns, person, self.most_rows)
+        source, people = sources.opened(data), People()
+        wanted = chosen if self.person is None else (*chosen, self.person)
+        with Store(mapped=source.mapped) as store:
+            for table in source.chunks(wanted):
+                columns, kept = self._encode(table, chosen)
+                if self.person is not None:
+                    columns[_BESIDE] = _person(self.person, table[self.person], people)
+                everyone = bool(kept.all())
+                store.append(columns if everyone else {n: v[kept] for n, v in columns.items()})
+            whole = store.finish()
+        person = whole.pop(_BESIDE, None)
+        return Encoded(whole, person, self.most_rows)
+
+    def refuse(self, data: Any, names: Iterable[str] | None = None) -> None:
+        """Raises unless a table has the declared columns, or those named, and types that fit.
+
+        Looks at the table's header and types, and at no row.
+        """
+        chosen = self._choose(names)
+        wanted = chosen if self.person is None else (*chosen, self.person)
+        blank = sources.opened(data).blank(wanted)
+        self._encode(blank, chosen)
+        if self.person is not None:
+            _person(self.person, blank[self.person], People())
 
     def encode_new(
         self, data: Any, names: Iterable[str]
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
         """Columns of rows to predict for, none left out, and which rows have all their values."""
         chosen = tuple(names)
-        table = _read(data, chosen or tuple(tables.header(data))[:1])
-        return self._encode(table, chosen)
+        source, store = sources.opened(data), Store(mapped=False)
+        for table in source.chunks(chosen or tuple(source.names)[:1]):
+            columns, present = self._encode(table, chosen)
+            store.append(columns | {_BESIDE: present})
+        whole = store.finish()
+        present = whole.pop(_BESIDE)
+        return whole, present
 
     def _encode(
         self, table: Mapping[str, Cells], names: tuple[str, ...]
@@ -158,22 +221,39 @@ class Schema:
             raise InvalidArgument("names must be one or more different columns of the schema.")
         for name in chosen:
             if name not in self.names:
-                raise _unknown("schema", name, self.names)
+                raise sources.no_column("schema", name, self.names)
         return chosen
 
-    def __str__(self) -> str:
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is protected, and what was released from the data, in sentences."""
         unit = "One unit is a row."
         if self.person is not None:
             unit = (
                 f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
             )
-        return f"{description.table(dict(self.items))}\n{unit}"
+        return (unit, *(f"From the data: {each}." for each in self.released))
+
+    def __str__(self) -> str:
+        return "\n".join([description.table(dict(self.items)), *self.notes])
 
     def __repr__(self) -> str:
         unit = (
             "" if self.person is None else f", person={self.person!r}, most_rows={self.most_rows}"
         )
-        return f"Schema({dict(self.items)}{unit})"
+        released = f", released={list(self.released)}" if self.released else ""
+        return f"Schema({dict(self.items)}{unit}{released})"
+
+
+def _noted(note: Any) -> Released:
+    try:
+        found = Released(**{**note, "columns": tuple(note["columns"])})
+        numbers = float(found.epsilon), float(found.delta)
+        return found._replace(epsilon=numbers[0], delta=numbers[1])
+    except (KeyError, TypeError, ValueError):
+        raise InvalidArgument(
+            f"Each of released must have {', '.join(Released._fields)}, as tacit wrote it."
+        ) from None
 
 
 def _check_columns(columns: Any) -> None:
@@ -206,19 +286,6 @@ def _check_person(columns: Mapping[str, Kind], person: Any, most_rows: int | Non
         )
 
 
-def _read(data: Any, names: Iterable[str]) -> dict[str, Cells]:
-    found = tables.header(data)
-    for name in names:
-        if name not in found:
-            raise _unknown("data", name, found)
-    table = {name: tables.read_column(data, name) for name in names}
-    if len({len(cells.values) for cells in table.values()}) > 1:
-        raise InvalidArgument(
-            f"Columns {', '.join(table)} must have equally many rows; pass a value for each row."
-        )
-    return table
-
-
 def _shaped(name: str, cells: Cells, kind: Kind) -> Cells:
     if cells.shape not in (None, kind.shape):
         found = f"arrays of shape {cells.shape}" if cells.shape else "single values"
@@ -230,15 +297,7 @@ def _shaped(name: str, cells: Cells, kind: Kind) -> Cells:
     return cells
 
 
-def _person(name: str, cells: Cells) -> NDArray[np.float64]:
+def _person(name: str, cells: Cells, people: People) -> NDArray[np.bytes_]:
     if cells.shape:
         raise InvalidArgument(f"Column {name!r} must name one person in each row; found arrays.")
-    return person_codes(cells)
-
-
-def _unknown(where: str, name: Any, known: Iterable[Any]) -> InvalidArgument:
-    names = [str(other) for other in known]
-    near = get_close_matches(str(name), names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    shown = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "")
-    return InvalidArgument(f"The {where} has no column {name!r}; {hint}it has {shown or 'none'}.")
+    return people.codes(cells)

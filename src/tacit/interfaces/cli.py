@@ -2,14 +2,22 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import click
 import typer
 
 from tacit import __version__
-from tacit.errors import Interrupted, TacitError
-from tacit.interfaces import budget_cli, federated_cli
+from tacit.errors import Overspent, TacitError, place_of
+from tacit.interfaces import (
+    budget_cli,
+    federated_cli,
+    fit_cli,
+    ledger_cli,
+    reproduce_cli,
+    schema_cli,
+)
 
 app = typer.Typer(
     name="tacit",
@@ -18,8 +26,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(fit_cli.fit)
+app.command()(fit_cli.predict)
+app.command()(fit_cli.report)
+app.add_typer(schema_cli.app, name="schema")
+app.add_typer(ledger_cli.app, name="ledger")
 app.add_typer(budget_cli.app, name="budget")
 app.add_typer(federated_cli.app, name="federated")
+
+
+app.command()(reproduce_cli.reproduce)
 
 
 def _print_version(wanted: bool) -> None:
@@ -46,11 +62,28 @@ def demo(
     from tacit.accounting import Budget
     from tacit.interfaces import demo
 
-    demo.run(Budget(epsilon, delta), typer.echo)
+    with fit_cli.telling_interruptions():
+        demo.run(Budget(epsilon, delta), typer.echo)
+
+
+@app.command()
+def example(
+    folder: Annotated[Path, typer.Argument(help="Where to write.")] = Path(),
+) -> None:
+    """Writes made-up visits to a hospital, with their schema, to try Tacit on."""
+    from tacit.interfaces import example
+
+    for path in example.write(folder):
+        typer.echo(f"Wrote {path}.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns the exit code. Wrong input is 2 and one sentence."""
+    """Runs the command; returns the exit code.
+
+    Wrong input is 2 and one sentence, and nothing was spent; a ledger that refuses is 3; an
+    interruption is 130. An error that nobody foresaw is 1: its kind and place are told, and
+    not its words, which could hold a cell.
+    """
     command = typer.main.get_command(app)
     try:
         result = command.main(
@@ -58,25 +91,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             prog_name="tacit",
             standalone_mode=False,
         )
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return 2
-    except click.ClickException as error:
-        return _complain(error.format_message())
-    except TacitError as error:
-        return _complain(str(error))
-    except Interrupted as error:
-        click.echo(str(error), err=True)
-        return 130
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
-        return 130
+    except Exception as error:  # noqa: BLE001 (its words may hold a cell)
+        return _said(error)
     return result if isinstance(result, int) else 0
 
 
-def _complain(sentence: str) -> int:
-    click.echo(f"Error: {sentence}", err=True)
-    return 2
+def _said(error: Exception) -> int:
+    """Says what can be said of an error, in a sentence, and returns the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return 2
+    if isinstance(error, click.Abort):  # Typer itself turns Ctrl-C into 130
+        click.echo("Interrupted.", err=True)
+        return 130
+    if isinstance(error, click.ClickException):
+        return _complain(error.format_message())
+    if isinstance(error, TacitError):
+        return _complain(str(error), 3 if isinstance(error, Overspent) else 2)
+    return _complain(f"Something went wrong that should not: {place_of(error)}.", 1)
+
+
+def _complain(sentence: str, code: int = 2) -> int:
+    click.echo(f"Error: {' '.join(sentence.split())}", err=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from tacit.data.schema import Schema
 from tacit.errors import BudgetError, Interrupted, InvalidArgument
 from tacit.inference.base import Method
 from tacit.inference.variational import Variational
-from tacit.interfaces.plan import Plan, as_model, planned, refuse_early, rows_of
+from tacit.interfaces.plan import Plan, as_model, planned, refuse_early, rows_of, schema_of
 from tacit.interfaces.plan import plan as make_plan
 from tacit.models.model import AnyModel
 from tacit.privacy.gate import Gate, refuse_unlike
@@ -32,6 +32,14 @@ ASSUMED = (
     "no number in the model, its constants, the schema or the settings was computed from these data",
     "what a row contributes does not depend, beyond its last bits, on the rows beside it in memory",
 )
+
+
+def assumed(schema: Schema | None) -> tuple[str, ...]:
+    """What every fit rests on; with what was released before, if the schema has any of it."""
+    if schema is None or not schema.released:
+        return ASSUMED
+    but = "; ".join(f"{each}, which counts in addition" for each in schema.released)
+    return f"{ASSUMED[0]}, but for {but}", *ASSUMED[1:]
 
 
 def fit(
@@ -48,8 +56,9 @@ def fit(
     """Fits a model within a privacy budget.
 
     ``model`` is a `Plan` from `tacit.plan`, or what a plan is made of: a model with
-    ``schema``, ``budget`` and ``method``. ``data`` is a data frame or a mapping of arrays; or
-    `Rows` that are encoded already, for a `tacit.Model` and no schema.
+    ``schema``, ``budget`` and ``method``. ``data`` is a data frame, a mapping of arrays or the path
+    of a file (see `Schema.encode`); or `Rows` that are encoded already, for a `tacit.Model` and no
+    schema.
 
     Without a ``ledger`` nothing stops the same data from being used again and again, and
     the statement says so. A ``seed`` makes the fit repeatable and not private.
@@ -58,16 +67,22 @@ def fit(
         if any(each is not None for each in (schema, budget, method)):
             raise InvalidArgument("A plan has its own schema, budget and method: leave them out.")
         plan = model
-    elif budget is None:
-        raise InvalidArgument("Pass budget=tacit.Budget(epsilon, delta), or a plan.")
-    elif isinstance(data, Rows) and schema is None:
-        plan = planned(as_model(model, None), None, data.blank(), budget, method)
-    elif schema is None:
-        raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
     else:
-        plan = make_plan(model, schema, budget=budget, method=method)
+        plan = _planned(model, data, schema_of(model, schema), budget, method)
     rows = _rows(plan.model, plan.schema, data)
     return _fit([plan], [rows], ledger, [seed], progress)[0]
+
+
+def _planned(
+    model: Any, data: Any, schema: Schema | None, budget: Budget | None, method: Method | None
+) -> Plan:
+    if budget is None:
+        raise InvalidArgument("Pass budget=tacit.Budget(epsilon, delta), or a plan.")
+    if isinstance(data, Rows) and schema is None:
+        return planned(as_model(model, None), None, data.blank(), budget, method)
+    if schema is None:
+        raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
+    return make_plan(model, schema, budget=budget, method=method)
 
 
 def fit_many(
@@ -106,6 +121,7 @@ def fit_without_privacy(
     """The same fit without noise, for comparison only. Its result says that it is not private."""
     if isinstance(model, Plan):
         model, schema, method = model.model, model.schema, method or model.method
+    schema = schema_of(model, schema)
     method, adapted = method or Variational(), as_model(model, schema)
     rows = _rows(adapted, schema, data)
     source, release = Randomness(seed), method.without_noise(adapted)
@@ -125,7 +141,7 @@ def fit_without_privacy(
 def _rows(model: AnyModel, schema: Schema | None, data: Any) -> Rows:
     if isinstance(data, Rows) != (schema is None):
         raise InvalidArgument(
-            "Pass a data frame or a mapping of arrays with a schema, or Rows without one."
+            "Pass a data frame, a mapping of arrays or a path with a schema, or Rows without one."
         )
     return data if schema is None else rows_of(model, schema, data)
 
@@ -145,7 +161,7 @@ def _fit(
     gates = [Gate(r, p.release, s) for r, p, s in zip(rows, plans, sources, strict=True)]
     refuse_unlike(gates)
     if ledger is not None:
-        _refuse_ledger(ledger, plans, rows)
+        refuse_ledger(ledger, [plan.budget for plan in plans], rows)
     for gate in gates:  # how many units there are is public only if the ledger takes it to be
         gate.refuse_misfit()
     if ledger is not None:
@@ -157,7 +173,7 @@ def _fit(
     return _run(first.model, first.schema, first.method, gates, sources, statements, progress)
 
 
-def _refuse_ledger(ledger: Ledger, plans: Sequence[Plan], rows: Sequence[Rows]) -> None:
+def refuse_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]) -> None:
     """Raises if the ledger protects something else than these runs do."""
     if not isinstance(ledger, Ledger):
         raise InvalidArgument("ledger must be a tacit.Ledger(path, total=...).")
@@ -166,8 +182,8 @@ def _refuse_ledger(ledger: Ledger, plans: Sequence[Plan], rows: Sequence[Rows]) 
             raise BudgetError(
                 f"The ledger protects a {ledger.unit}; these rows are grouped by {each.unit}."
             )
-    for plan in plans:
-        ledger.refuse_adjacency(plan.budget)
+    for budget in budgets:
+        ledger.refuse_adjacency(budget)
 
 
 def _run(
@@ -201,6 +217,7 @@ def _run(
             privacy=statement,
             model=model,
             schema=schema,
+            labels=getattr(model, "labels", {}),
         )
         for found, statement in zip(results, statements, strict=True)
     ]
@@ -218,7 +235,7 @@ def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatemen
         adjacency=plan.budget.adjacency,
         unit=gate.unit,
         public=tuple(public),
-        assumptions=(*ASSUMED, *plan.method.assumptions),
+        assumptions=(*assumed(plan.schema), *plan.method.assumptions),
         seeded=gate.seeded,
         budget_left=None if ledger is None else ledger.left,
     )

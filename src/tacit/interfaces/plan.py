@@ -1,7 +1,7 @@
 """A plan: what a fit will do and what it will cost, before any data is touched."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -162,7 +162,7 @@ def _gradients(model: AnyModel, schema: Schema) -> NDArray[np.floating]:
 
 def plan(
     model: Any,
-    schema: Schema,
+    schema: Schema | None = None,
     *,
     budget: Budget,
     method: Method | None = None,
@@ -170,8 +170,10 @@ def plan(
     """What a fit within a budget will do. Touches no data, and charges nothing.
 
     ``model`` is a NumPyro function whose arguments are columns of the schema, a
-    `tacit.NumPyro` with more to say about one, or a `tacit.Model`.
+    `tacit.NumPyro` with more to say about one, a `tacit.Model`, or what `tacit.glm` made of a
+    formula, which has its schema with it.
     """
+    schema = schema_of(model, schema)
     if not isinstance(schema, Schema):
         raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
     adapted = as_model(model, schema)
@@ -204,6 +206,19 @@ def planned(
     )
 
 
+def schema_of(model: Any, schema: Schema | None) -> Schema | None:
+    """The schema that was passed, or the one that a model by formula was made with."""
+    # By what it has: its class would load NumPyro, which not every model needs.
+    own = getattr(model, "schema", None) if hasattr(model, "described") else None
+    if not isinstance(own, Schema):
+        return schema
+    if schema is not None and schema != own:
+        raise InvalidArgument(
+            "The model was made by tacit.glm with another schema; leave schema= out here."
+        )
+    return own
+
+
 def as_model(model: Any, schema: Schema | None) -> AnyModel:
     """The model in the form that inference takes."""
     if schema is not None and not isinstance(schema, Schema):
@@ -218,6 +233,7 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
 
     if isinstance(model, NumPyroModel):
         return model
+    model = getattr(model, "described", model)  # by formula
     described = model if isinstance(model, NumPyro) else NumPyro(model)
     if isinstance(described.function, jax.stages.Wrapped):  # jax.jit would hide what it samples
         described = replace(described, function=described.function.__wrapped__)  # type: ignore[attr-defined]
@@ -241,7 +257,7 @@ def _limits(schema: Schema) -> dict[str, Limit]:
     limits = {}
     for name, kind in schema.items:
         if isinstance(kind, Number):
-            ends = (-1.0, 1.0) if kind.scaled else (kind.low, kind.high)
+            ends = kind.ends
         elif isinstance(kind, Count):
             ends = float(kind.low), float(kind.high)
         else:
@@ -267,10 +283,12 @@ def columns_of(model: AnyModel, schema: Schema) -> tuple[str, ...]:
 
 def rows_of(model: AnyModel, schema: Schema, data: Any) -> Rows:
     """The private rows of a table, encoded by the schema."""
-    encoded = schema.encode(data, columns_of(model, schema))
-    if encoded.person is None or encoded.most_rows is None:
-        return Rows(encoded.columns)
-    return Rows.by_person(encoded.columns, encoded.person, encoded.most_rows)
+    return encoded_rows(schema, columns_of(model, schema), data)
+
+
+def encoded_rows(schema: Schema, names: Sequence[str], data: Any) -> Rows:
+    """The private rows of some columns of a table, encoded by the schema."""
+    return Rows.of_encoded(*schema.encode(data, names))
 
 
 def blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:
@@ -294,7 +312,7 @@ def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePl
         )
     if isinstance(model, Model):
         _refuse_bad_functions(model, rows, start)
-    if not np.isfinite(model.prior_density(start, model.constants)):
+    if not np.isfinite(jax.jit(model.prior_density)(start, model.constants)):
         raise InvalidArgument(
             "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
             "parameters' supports."

@@ -1,19 +1,16 @@
 """A study for a deployment: a model and a schema, as `tacit.federated.deploy` takes them."""
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tacit.accounting import Budget
-from tacit.data import tables
 from tacit.data.schema import Schema
-from tacit.errors import InvalidArgument
 from tacit.federated.deploy import Study
 from tacit.federated.natural import Vector
 from tacit.federated.partitioned import Found, Partitioned, site_of
 from tacit.interfaces.federated import posterior_of, target_of
-from tacit.interfaces.plan import blank_rows, columns_of, rows_of
+from tacit.interfaces.plan import blank_rows, rows_of
 from tacit.results.federated import FederatedPosterior
 
 
@@ -38,10 +35,7 @@ def federated_study(
     names, example = tuple(sites), blank_rows(target.model, schema, 1)
 
     def read(path: Path) -> Any:
-        table = read_table(path)
-        needed = [*(columns_of(target.model, schema) or schema.names), schema.person]
-        _refuse_header(path, tables.header(table), needed)
-        return rows_of(target.model, schema, table)
+        return rows_of(target.model, schema, path)
 
     def posterior(natural: Vector, trace: Vector) -> FederatedPosterior:
         rows = dict.fromkeys(names, example)
@@ -83,30 +77,3 @@ def federated_study(
         finish=finish,
         seed=seed,
     )
-
-
-def _refuse_header(path: Path, found: Sequence[Any], needed: Sequence[str | None]) -> None:
-    """Names what is missing, and nothing that was found: without a header, that is a row."""
-    missing = [name for name in needed if name is not None and name not in found]
-    if missing:
-        raise InvalidArgument(
-            f"{path} has no column {', '.join(missing)}; its first line must name the columns."
-        )
-
-
-def read_table(path: Path) -> Any:
-    """A table from a CSV file with a header, or from a Parquet file."""
-    if not path.is_file():
-        raise InvalidArgument(f"There is no data file at {path}.")
-    if path.suffix == ".parquet":
-        import pyarrow.parquet
-
-        return pyarrow.parquet.read_table(path)
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = [line for line in csv.reader(file) if line]
-    names, cells = (lines[0], lines[1:]) if lines else ([], [])
-    if len(set(names)) != len(names) or any(len(line) != len(names) for line in cells):
-        raise InvalidArgument(
-            f"{path} needs a header that names every column once, and lines as long as it."
-        )
-    return {name: [line[i] for line in cells] for i, name in enumerate(names)}

@@ -52,11 +52,12 @@ def from_numpyro(described: NumPyro, made_up: MadeUp, person: str | None = None)
         person_column=person_column,
         row_plates=frozenset(plates),
         person_plate=person_plate,
-        places=layout(places),
+        places=layout(_ordered(places, getattr(described.function, "order", ()))),
         row_effects=row_effects,
         person_effects=person_effects,
         nodes=described.nodes,
         made_up={name: value[0] for name, value in made_up(1, 0).items()},
+        labels=described.labels,
     )
     for effects in (row_effects, person_effects):
         if effects:
@@ -70,7 +71,7 @@ def _arguments(
     """Which columns the function takes, and whether it takes the person's."""
     kinds = inspect.Parameter
     used, person_column = [], None
-    for name, parameter in inspect.signature(described.function).parameters.items():
+    for name, parameter in _parameters(described.function).items():
         if name in described.constants:
             if name in columns:
                 raise InvalidArgument(f"{name!r} is a column and a constant; rename one of them.")
@@ -92,6 +93,21 @@ def _arguments(
             f"{', '.join(columns)}."
         )
     return tuple(used), person_column
+
+
+def _ordered(places: Mapping[str, Any], order: Iterable[str]) -> dict[str, Any]:
+    """Latents in an order of their own, those it does not have after the others."""
+    first = {name: places[name] for name in order if name in places}
+    return {**first, **places}
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a function; one made from a formula lists them, whatever they are called."""
+    listed = getattr(function, "takes", None)
+    if listed is None:
+        return inspect.signature(function).parameters
+    plain = inspect.Parameter("column", inspect.Parameter.KEYWORD_ONLY)
+    return dict.fromkeys(listed, plain)
 
 
 def _split(constants: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -43,7 +43,8 @@ class NumPyro:
     are public: numbers, arrays, settings. ``row_plate`` names the plate over rows, where
     that is not clear; ``person_plate`` the plate over people, if it is not called like the
     column that identifies them. ``integrate`` lists latents of single rows that are to be
-    integrated out by quadrature, with ``nodes`` points for each number.
+    integrated out by quadrature, with ``nodes`` points for each number. ``labels`` names the
+    entries of parameters that are arrays: for each of them a list of names for every axis.
     """
 
     function: Callable[..., Any]
@@ -53,6 +54,7 @@ class NumPyro:
     person_plate: str | None = None
     integrate: Sequence[str] = ()
     nodes: int | None = None
+    labels: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
 
 
 class Place(NamedTuple):
@@ -99,6 +101,7 @@ class NumPyroModel:
     person_effects: tuple[Effect, ...]
     nodes: int | None
     made_up: Mapping[str, Any]  # one row, public
+    labels: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
 
     declared_public: ClassVar[tuple[str, ...]] = (
         "arrays", "constants", "made_up", "places", "settings",

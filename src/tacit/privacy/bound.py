@@ -127,12 +127,27 @@ def add_up(
     Integers wrap around rather than round: that, like the final scaling, is a function of
     (sum + noise) alone. Noise for a wide lattice comes as halves of 64 bits. [bound-sum]
     """
+    return released(part_sums(units, present, lattice), noise, grid, lattice)
+
+
+def part_sums(units: jax.Array, present: jax.Array, lattice: Lattice) -> jax.Array:
+    """Sums of the units present, in parts [parts, numbers] that 32 bits can hold if they must.
+
+    On a lattice that is not wide 32 bits may wrap around, as the whole may.
+    """
     kept = jnp.where(present[:, None], units, 0)
     if not lattice.wide:
-        return (kept.sum(axis=0, dtype=jnp.int32) + noise).astype(jnp.float32) * grid
+        return kept.sum(axis=0, dtype=jnp.int32, keepdims=True)
+    return _short_sums(kept, lattice.points)
+
+
+def released(parts: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Lattice) -> jax.Array:
+    """The sum of the parts, plus noise, as real numbers; see `add_up`."""
+    if not lattice.wide:
+        return (parts.sum(axis=0, dtype=jnp.int32) + noise).astype(jnp.float32) * grid
     with jax.enable_x64(True):
         whole = jax.lax.bitcast_convert_type(noise.reshape(-1, 2), jnp.int64)
-        total = _exact_sum(kept, lattice.points) + whole
+        total = parts.astype(jnp.int64).sum(axis=0) + whole
         real: jax.Array = total.astype(jnp.float64) * grid.astype(jnp.float64)
         return real.astype(jnp.float32)
 
@@ -173,9 +188,14 @@ def decide(
 
 
 def _exact_sum(kept: jax.Array, points: int) -> jax.Array:
-    """A sum in 64 bits, of parts so short that 32 bits, which are faster, cannot overflow."""
+    """A sum in 64 bits."""
+    return _short_sums(kept, points).astype(jnp.int64).sum(axis=0)
+
+
+def _short_sums(kept: jax.Array, points: int) -> jax.Array:
+    """Sums of parts so short that 32 bits, which are faster than 64, cannot overflow."""
     length = min(2**30 // points, len(kept))
     even = len(kept) // length * length  # padding instead would be much slower
     parts = kept[:even].reshape(-1, length, *kept.shape[1:]).sum(axis=1, dtype=jnp.int32)
-    rest = kept[even:].astype(jnp.int64).sum(axis=0)
-    return parts.astype(jnp.int64).sum(axis=0) + rest
+    rest = kept[even:].sum(axis=0, dtype=jnp.int32)
+    return jnp.concatenate([parts, rest[None]])

@@ -17,6 +17,12 @@ def take(fields: Any, indices: jax.Array) -> Any:
     return jax.tree.map(of, fields)
 
 
+def held(fields: Any, batch: Any) -> Any:
+    """The units themselves, where they were fetched on the host."""
+    del fields
+    return batch
+
+
 def scan(
     advance: Callable[[Any, Any], Any],
     take: Callable[[Any, Any], Any],
@@ -29,7 +35,7 @@ def scan(
     A fetch that stands alone is spread over threads however small it is, and a thread that was
     woken stays awake for a while. One that writes into a part of something larger is not.
     """
-    width = xs[0].ndim - 2
+    width = xs[1].ndim - 2
 
     def room(leaf: Any) -> jax.Array:
         return jnp.zeros([n + (axis == width) for axis, n in enumerate(leaf.shape)], leaf.dtype)
@@ -44,7 +50,8 @@ def scan(
         states, out = advance(states, (held, *rest))
         return (states, held), out
 
-    held = jax.tree.map(room, jax.eval_shape(take, fields, xs[0][0]))
+    first = jax.tree.map(lambda leaf: leaf[0], xs[0])
+    held = jax.tree.map(room, jax.eval_shape(take, fields, first))
     (states, _), out = jax.lax.scan(following, (states, held), xs)
     return states, out
 

@@ -19,14 +19,15 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from tacit.errors import BoundaryError
 from tacit.privacy.check import captured, check_trace, constants, refuse_captured
-from tacit.privacy.fetch import scan, side_by_side, stack, take, widen
+from tacit.privacy.fetch import held, scan, side_by_side, stack, take, widen
 from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import Stages
 from tacit.privacy.release import Batch, Release, allow_stacking, release_p
 from tacit.privacy.rows import Rows
 
-# Places in the batches of one block: what a block may take of memory.
-_MOST_SLOTS = 2**24
+# Places in the batches of one block, for each of which sampling needs some thirty bytes; and
+# bytes of a block's units, where they are fetched on the host.
+_MOST_SLOTS, _MOST_BYTES = 2**21, 2**25
 # Where in memory a function of a trace is.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 Step = Callable[[Any, Any, Release], tuple[Any, Any]]
@@ -96,7 +97,9 @@ def run(
     """
     plan, every = gates[0].plan, block
     _admit(gates)
-    fields = [gate._rows.device_fields() for gate in gates]  # noqa: SLF001 (the boundary)
+    alone = len(gates) == 1  # then rows are not copied, not even to add an axis
+    rows = gates[0]._rows  # noqa: SLF001 (the boundary)
+    fetched = alone and rows.on_disk and not plan.everyone
     units = [gate._rows.count for gate in gates]  # noqa: SLF001
     one = jax.tree.map(lambda leaf: leaf[0], states)
     example = jax.tree.map(
@@ -104,8 +107,7 @@ def run(
         jax.eval_shape(lambda: inputs(0, 1)),
     )
     expected = check(step, one, example, gates[0])
-    alone = len(gates) == 1  # then rows are not copied, not even to add an axis
-    stacked = fields[0] if alone else jax.tree.map(lambda *leaves: stack(leaves), *fields)
+    stacked = None if fetched else _stacked(gates)
     if plan.everyone:
         stacked = stacked, _present(stacked, units, alone=alone)
         capacity = 1
@@ -113,21 +115,32 @@ def run(
         capacity = max(gate.plan.capacity(count) for gate, count in zip(gates, units, strict=True))
     clips = jnp.array([gate.plan.clip for gate in gates], jnp.float32)
     grids = clips / np.float32(plan.lattice.points)  # a power of two
-    block = max(1, min(block, _MOST_SLOTS // (capacity * len(gates))))
-    chunk = _compiled(step, plan.lattice, expected, alone=alone, everyone=plan.everyone)
+    slots = min(_MOST_SLOTS, _MOST_BYTES // rows.unit_bytes) if fetched else _MOST_SLOTS
+    block = max(1, min(block, slots // (capacity * len(gates))))
+    way = "everyone" if plan.everyone else "fetched" if fetched else "taken"
+    chunk = _compiled(step, plan.lattice, expected, alone=alone, way=way)
     outputs = []
     for start in range(0, plan.num_steps, block):
         steps = min(block, plan.num_steps - start)
         noise = side_by_side([gate.plan.noise(gate._noise, start, steps) for gate in gates])  # noqa: SLF001
-        xs = noise, inputs(start, steps)
+        xs: tuple[Any, ...] = noise, inputs(start, steps)
         if not plan.everyone:
-            xs = *_batches(gates, units, steps, capacity), *xs
+            whom, present = _batches(gates, units, steps, capacity)
+            xs = rows.fetch(whom) if fetched else whom, present, *xs
         states, out = chunk(stacked, clips, grids, states, xs)
         outputs.append(jax.tree.map(np.asarray, out))
         done = start + steps
         if progress is not None and (done // every > start // every or done == plan.num_steps):
             progress(done if done == plan.num_steps else done // every * every)
     return states, jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
+
+
+def _stacked(gates: Sequence[Gate]) -> Any:
+    """The rows of all gates, one beside the other if there are several."""
+    fields = [gate._rows.device_fields() for gate in gates]  # noqa: SLF001
+    if len(fields) == 1:
+        return fields[0]
+    return jax.tree.map(lambda *leaves: stack(leaves), *fields)
 
 
 def _present(fields: Any, units: Sequence[int], *, alone: bool) -> Any:
@@ -248,7 +261,7 @@ def _admit(gates: Sequence[Gate]) -> None:
 
 @lru_cache(maxsize=32)
 def _compiled(
-    step: Step, lattice: Any, expected: tuple[Any, ...], *, alone: bool, everyone: bool
+    step: Step, lattice: Any, expected: tuple[Any, ...], *, alone: bool, way: str
 ) -> Callable[..., Any]:
     """A block of steps as one program. Rows are its arguments, never part of it.
 
@@ -266,22 +279,24 @@ def _compiled(
         )
         return jax.tree.unflatten(jax.tree.structure(out), leaves)
 
-    def steps(advance: Any, take: Any, fields: Any, states: Any, xs: Any) -> Any:
-        if everyone:
+    bring = held if way == "fetched" else take
+
+    def steps(advance: Any, bring: Any, fields: Any, states: Any, xs: Any) -> Any:
+        if way == "everyone":
             return jax.lax.scan(lambda states, x: advance(states, fields, *x), states, xs)
 
         def with_batch(states: Any, x: Any) -> Any:
-            held, present, *rest = x
-            return advance(states, (held, present), *rest)
+            batch, present, *rest = x
+            return advance(states, (batch, present), *rest)
 
-        return scan(with_batch, take, fields, states, xs)
+        return scan(with_batch, bring, fields, states, xs)
 
     def chunk(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
         def advance(states: Any, batch: Any, noise: Any, given: Any) -> Any:
             with allow_stacking():
                 return jax.vmap(body)(states, clips, grids, batch, noise, given)
 
-        return steps(advance, jax.vmap(take), fields, states, xs)
+        return steps(advance, jax.vmap(bring), fields, states, xs)
 
     def single(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
         clip, grid, state = jax.tree.map(lambda leaf: leaf[0], (clips, grids, states))
@@ -290,7 +305,7 @@ def _compiled(
         def advance(state: Any, batch: Any, noise: Any, given: Any) -> Any:
             return body(state, clip, grid, batch, noise, given)
 
-        state, out = steps(advance, take, fields, state, xs)
+        state, out = steps(advance, bring, fields, state, xs)
         return jax.tree.map(lambda leaf: leaf[None], state), jax.tree.map(lambda v: v[:, None], out)
 
     return jax.jit(single if alone else chunk)

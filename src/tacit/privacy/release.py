@@ -19,10 +19,13 @@ from tacit.privacy.bound import (
     decide,
     on_lattice,
     on_lattice_by_sum,
+    part_sums,
     ratio_on_lattice,
+    released,
 )
 from tacit.privacy.check import refuse_captured
 
+_PIECE = 2**14  # units that are looked at together, so that what is in between fits a cache
 PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
 PerUnit = Callable[[Any, dict[str, jax.Array], jax.Array], jax.Array]
 
@@ -175,13 +178,47 @@ def _release(
     shared, private = operands[:public], operands[public:-4]
     present, noise, clip, grid = operands[-4:]
     run = partial(jax.core.eval_jaxpr, unit, shared[:consts], *shared[consts:])
-    values = jax.vmap(lambda *leaves: run(*leaves)[0])(*private)
-    if isinstance(lattice, Lattice):
-        place = on_lattice if lattice.order == 2 else on_lattice_by_sum
-        units = jax.vmap(lambda vector: place(vector, clip, lattice.points))(values)
-        return add_up(units, present, noise, grid, lattice)
-    units = ratio_on_lattice(values, clip, lattice)
-    return decide(units, present, noise, grid, shared[consts], lattice)
+
+    def contributions(*private: jax.Array) -> jax.Array:
+        return jnp.asarray(jax.vmap(lambda *leaves: run(*leaves)[0])(*private))
+
+    if not isinstance(lattice, Lattice):
+        units = ratio_on_lattice(contributions(*private), clip, lattice)
+        return decide(units, present, noise, grid, shared[consts], lattice)
+    place = on_lattice if lattice.order == 2 else on_lattice_by_sum
+
+    def on_points(*private: jax.Array) -> jax.Array:
+        values = contributions(*private)
+        return jax.vmap(lambda vector: place(vector, clip, lattice.points))(values)
+
+    if len(present) <= _PIECE:
+        return add_up(on_points(*private), present, noise, grid, lattice)
+    parts = _in_pieces(on_points, private, present, lattice)
+    return released(parts, noise, grid, lattice)
+
+
+def _in_pieces(
+    on_points: Callable[..., jax.Array],
+    private: Sequence[jax.Array],
+    present: jax.Array,
+    lattice: Lattice,
+) -> jax.Array:
+    """Sums over many units, a piece at a time: integers add up to the same, in less memory."""
+
+    def sums(operands: Sequence[jax.Array]) -> jax.Array:
+        *private, present = operands
+        return part_sums(on_points(*private), present, lattice)
+
+    def piece(start: jax.Array) -> jax.Array:
+        return sums([jax.lax.dynamic_slice_in_dim(leaf, start, _PIECE) for leaf in operands])
+
+    operands = [*private, present]
+    even = len(present) // _PIECE * _PIECE
+    parts = jax.lax.map(piece, jnp.arange(0, even, _PIECE))
+    flat: jax.Array = parts.reshape(-1, parts.shape[-1])
+    if even == len(present):
+        return flat
+    return jnp.concatenate([flat, sums([leaf[even:] for leaf in operands])])
 
 
 def _abstract(*_: Any, lattice: Lattice | RatioLattice, **__: Any) -> Any:

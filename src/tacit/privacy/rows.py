@@ -1,6 +1,5 @@
 """The private data: units of privacy, each a row or all rows of a person."""
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit.data.store import let_go, lies_on_disk, room
 from tacit.errors import InvalidArgument
-
-_PAGE = 2**21  # a large one, of which few are needed to find a row
 
 
 class Rows:
@@ -40,29 +38,55 @@ class Rows:
         """Units of up to ``most_rows`` rows that share a value of ``person``.
 
         A person's rows beyond that number, in the order given, are left out: a rule that
-        looks at that person's rows only. So are rows whose person is NaN: many of them could
-        be one person's.
+        looks at that person's rows only. So are rows whose person is NaN, or empty bytes: many of
+        them could be one person's.
         """
-        fields, most = _columns(columns), _validate.count("most_rows", most_rows)
+        return cls._grouped(_columns(columns), person, most_rows)
+
+    @classmethod
+    def of_encoded(
+        cls,
+        columns: Mapping[str, NDArray[Any]],
+        person: ArrayLike | None = None,
+        most_rows: int | None = None,
+    ) -> "Rows":
+        """Rows in arrays of float32 and int32 that nobody else will change: they are not copied."""
+        fields = dict(columns)
+        if any(values.dtype not in (np.float32, np.int32) for values in fields.values()):
+            raise InvalidArgument("Encoded columns must be of float32 or int32.")
+        if person is not None and most_rows is not None:
+            return cls._grouped(fields, person, most_rows)
+        rows = cls({name: values[:0] for name, values in fields.items()})
+        rows._hold(fields, None)
+        return rows
+
+    @classmethod
+    def _grouped(
+        cls, fields: dict[str, NDArray[np.generic]], person: ArrayLike, most_rows: int
+    ) -> "Rows":
+        most = _validate.count("most_rows", most_rows)
         ids = np.asarray(person)
         if ids.shape != (_length(fields),):
             raise InvalidArgument("person must name one person for each row.")
-        if ids.dtype.kind == "f":
-            known = ~np.isnan(ids)
-            ids, fields = ids[known], {name: values[known] for name, values in fields.items()}
-        people, owner = np.unique(ids, return_inverse=True)
-        order = np.argsort(owner, kind="stable")
-        starts = np.searchsorted(owner[order], np.arange(len(people)))
-        place = np.arange(len(order)) - starts[owner[order]]
+        order = np.argsort(ids, kind="stable")
+        if ids.dtype.kind in "fS":
+            known = ~np.isnan(ids) if ids.dtype.kind == "f" else ids != b""
+            order = order[known[order]]
+        first = np.ones(len(order), np.bool_)
+        first[1:] = ids[order[1:]] != ids[order[:-1]]
+        owner = np.cumsum(first) - 1
+        place = np.arange(len(order)) - np.flatnonzero(first)[owner]
         kept = place < most
-        where = owner[order][kept], place[kept]
-        present = np.zeros((len(people), most), dtype=np.bool_)
+        order, where = order[kept], (owner[kept], place[kept])
+        people = np.count_nonzero(first)
+        present = np.zeros((people, most), dtype=np.bool_)
         present[where] = True
         units = {}
         for name, values in fields.items():
-            units[name] = _room((len(people), most, *values.shape[1:]), values.dtype)
-            units[name][where] = values[order][kept]
-        rows = cls(columns)
+            shape, mapped = (people, most, *values.shape[1:]), lies_on_disk(values)
+            units[name] = room(shape, values.dtype, mapped=mapped)
+            units[name][where] = values[order]
+        rows = cls({name: values[:0] for name, values in fields.items()})
         rows._hold(units, present)
         return rows
 
@@ -97,6 +121,30 @@ class Rows:
             present = None if self._present is None else padded(self._present)
             self._device = {name: padded(v) for name, v in self._fields.items()}, present
         return self._device
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether rows lie in a memory map, so that few of its pages should be in memory at once."""
+        return any(lies_on_disk(values) for values in self._fields.values())
+
+    @property
+    def unit_bytes(self) -> int:
+        """How much memory one unit takes, which is public: shapes and types are."""
+        return sum(value.nbytes for value in self.made_up_unit().values())
+
+    def fetch(self, indices: NDArray[np.int32]) -> tuple[dict[str, Any], Any]:
+        """The units at these places, a column at a time, for the gate only."""
+
+        def of(values: NDArray[Any]) -> jax.Array:
+            some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
+            taken = room((*indices.shape, *values.shape[1:]), values.dtype)
+            np.take(some, indices, axis=0, out=taken, mode="clip")
+            let_go(values)
+            array: jax.Array = jax.device_put(taken, may_alias=True)
+            return array
+
+        present = None if self._present is None else of(self._present)
+        return {name: of(values) for name, values in self._fields.items()}, present
 
     def chunks(self, size: int) -> Iterator[tuple[Any, dict[str, Any], Any]]:
         """Units in chunks of one size: who is there, columns, which rows are real. Gate only.
@@ -169,7 +217,7 @@ def _narrow(array: NDArray[Any]) -> NDArray[np.generic]:
 
     Always a copy: what a caller does to the array afterwards changes nothing here.
     """
-    narrow = _room(array.shape, np.float32 if array.dtype.kind == "f" else np.int32)
+    narrow = room(array.shape, np.float32 if array.dtype.kind == "f" else np.int32)
     if array.dtype.kind == "f":
         with np.errstate(over="ignore", under="ignore"):
             np.copyto(narrow, array, casting="same_kind")
@@ -180,15 +228,6 @@ def _narrow(array: NDArray[Any]) -> NDArray[np.generic]:
         lowest = limits.min if array.dtype.kind == "i" else 0
         np.clip(array, lowest, limits.max, out=narrow, casting="unsafe")
     return narrow
-
-
-def _room(shape: tuple[int, ...], dtype: Any) -> NDArray[np.generic]:
-    """Zeros at the start of a page, for JAX to use in place rather than copy."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + _PAGE, np.uint8)
-    start = -memory.ctypes.data % _PAGE
-    room: NDArray[np.generic] = memory[start : start + size].view(dtype).reshape(shape)
-    return room
 
 
 def _length(fields: Mapping[str, NDArray[np.generic]]) -> int:

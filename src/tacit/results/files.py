@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, TacitError
 from tacit.results.statement import PrivacyStatement
+from tacit.results.summary import Labels
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,7 +32,7 @@ def to_datatree(posterior: "Posterior") -> "xr.DataTree":
     draws = {name: value[None] for name, value in posterior.draws.items()}
     groups = {
         "/": xr.Dataset(attrs=_attributes(posterior)),
-        "posterior": _dataset(draws, ("chain", "draw")),
+        "posterior": _dataset(draws, ("chain", "draw"), posterior.labels),
     }
     if posterior.trace:
         groups["fit"] = _dataset(posterior.trace, ("step",))
@@ -99,7 +100,9 @@ def _attributes(posterior: "Posterior") -> dict[str, Any]:
     }
 
 
-def _dataset(arrays: Mapping[str, NDArray[Any]], leading: Sequence[str]) -> "xr.Dataset":
+def _dataset(
+    arrays: Mapping[str, NDArray[Any]], leading: Sequence[str], labels: Labels | None = None
+) -> "xr.Dataset":
     """Arrays whose first axes are ``leading`` and whose others are named after them."""
     import xarray as xr
 
@@ -112,6 +115,9 @@ def _dataset(arrays: Mapping[str, NDArray[Any]], leading: Sequence[str]) -> "xr.
         axis: ["ess", "r_hat"] if axis == "diagnostic" else np.arange(lengths[i])
         for i, axis in enumerate(leading)
     }
+    for label, name in names.items():
+        for axis, entries in enumerate((labels or {}).get(name, ())):
+            coordinates[f"{label}_dim_{axis}"] = list(entries)
     # Files keep neither the order of variables nor every name.
     return xr.Dataset(variables, coordinates, attrs={"names": json.dumps(names)})
 
@@ -166,6 +172,7 @@ def _fields(tree: "xr.DataTree") -> dict[str, Any]:
         "settled_from": None if start is None else int(start),
         "averaged": bool(tree.attrs["averaged"]),
         "chain": bool(tree.attrs["chain"]),
+        "labels": _labels(tree),
         "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
         **({"sites": _sites(tree)} if _SITES in tree.children else {}),
     }
@@ -176,6 +183,17 @@ def _sites(tree: "xr.DataTree") -> dict[str, PrivacyStatement]:
     found = _children(tree)[_SITES]
     pairs = zip(found[_SITE].values, found[_STATEMENT].values, strict=True)
     return {str(name): PrivacyStatement.from_json(str(said)) for name, said in pairs}
+
+
+def _labels(tree: "xr.DataTree") -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Names of the entries of arrays, where the axes have such coordinates."""
+    found = _children(tree)["posterior"]
+    names: dict[str, str] = json.loads(found.attrs["names"])
+    return {
+        name: tuple(tuple(map(str, found[axis].values)) for axis in found[label].dims[2:])
+        for label, name in names.items()
+        if found[label].ndim > 2 and set(found[label].dims[2:]) <= set(found.coords)
+    }
 
 
 def _children(tree: "xr.DataTree") -> "dict[str, xr.Dataset]":

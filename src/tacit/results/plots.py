@@ -199,7 +199,8 @@ def _coordinates(
         if not np.isfinite(draws).all():
             raise TacitError(f"{name} has draws that are not finite; choose others by names=.")
         columns = draws.reshape(len(draws), -1).T
-        labels = [label for label, _ in coordinates(name, draws.shape[1:])]
+        axes = posterior.labels.get(name)
+        labels = [label for label, _ in coordinates(name, draws.shape[1:], axes)]
         found |= dict(zip(labels, columns, strict=True))
     if not found:
         raise InvalidArgument("There is nothing to draw: these parameters have no coordinates.")

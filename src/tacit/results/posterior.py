@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.model import AnyModel
-from tacit.results import diagnostics, files, html, plots, predictive
+from tacit.results import diagnostics, files, html, plots, predictive, report
 from tacit.results.statement import PrivacyStatement
-from tacit.results.summary import Summary, summary_lines
+from tacit.results.summary import Labels, Summary, summary_lines
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -32,7 +32,7 @@ class Posterior:
     The fit drifted no more from step ``settled_from`` on (None if it still did at the end),
     and is the average of the steps since then if ``averaged``. Draws of a ``chain`` follow one
     another, and are not independent; ``sample_stats`` has more about each, such as whether the
-    proposal was accepted.
+    proposal was accepted. ``labels`` has names for the entries of arrays, axis by axis.
 
     Everything here was released under ``privacy`` or is public, and whatever is computed
     from it costs nothing more. No reference to a row survives in here.
@@ -49,6 +49,7 @@ class Posterior:
     privacy: PrivacyStatement
     model: AnyModel | None = None
     schema: Schema | None = None
+    labels: Labels = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", _alike("draws", self.draws))
@@ -97,7 +98,9 @@ class Posterior:
     def summary(self, level: float = 0.9) -> Summary:
         """A table of all parameters, to print or to show in a notebook."""
         return Summary(
-            lines=summary_lines(self.mean(), self.sd(), self.interval(level), *self._mixing),
+            lines=summary_lines(
+                self.mean(), self.sd(), self.interval(level), *self._mixing, labels=self.labels
+            ),
             level=level,
             warning=self.privacy.warning,
             notes=self._notes(),
@@ -199,6 +202,16 @@ class Posterior:
     def plot_privacy(self, *, path: _PathLike | None = None) -> Any:
         """Epsilon at every delta, under both adjacencies. Returns the figure."""
         return plots.privacy(self.privacy, path)
+
+    def report(self, folder: _PathLike, *, settings: Mapping[str, Any] | None = None) -> None:
+        """Writes a report into a folder: ``report.html``, ``report.md`` and ``registry.yaml``.
+
+        The page stands by itself: it asks nothing of the network and runs no script. It says what
+        was fitted, the posterior, what it cost and what is left, and ``settings``, public facts
+        such as ``formula``, ``method`` or ``data``, in the words they are given. Some have a
+        use beyond that: see `tacit.results.report.write_report`.
+        """
+        report.write_report(self, folder, settings=settings)
 
     def __eq__(self, other: object) -> bool:
         """The same numbers and the same statement; the model does not count."""

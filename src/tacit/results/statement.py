@@ -15,13 +15,13 @@ from tacit import _validate
 from tacit._format import printed
 from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve
 from tacit.errors import InvalidArgument, UnsupportedEvent
-from tacit.results import eventdata, html
+from tacit.results import eventdata, html, registry
 
 NO_LEDGER = "no durable ledger"
 NOT_PROTECTED = ("running time", "whoever runs the program and holds the data is trusted")
 
 # Where the curve is written out; `PrivacyStatement.curve` has more points.
-_DECADES = tuple(10.0**exponent for exponent in range(-12, 0))
+DECADES = tuple(10.0**exponent for exponent in range(-12, 0))
 _MEANT = {"add-remove": "a unit is in the data, or not", "replace": "a unit is one, or another"}
 
 
@@ -120,7 +120,7 @@ class PrivacyStatement:
     @property
     def headline(self) -> str:
         """The warning, or the epsilon asked for, in one line."""
-        return self.warning or self._epsilon_line(self.adjacency)
+        return self.warning or self.epsilon_line(self.adjacency)
 
     def __str__(self) -> str:
         if self.event is None:
@@ -128,7 +128,7 @@ class PrivacyStatement:
         lines = [self.warning] if self.warning else []
         if self.seeded:
             lines.append("without a seed, the same run would have:")
-        lines += [self._epsilon_line(adjacency) for adjacency in ADJACENCIES]
+        lines += [self.epsilon_line(adjacency) for adjacency in ADJACENCIES]
         lines += [self.meaning] if self.meaning else []
         lines += [f"{name}: {said}" if name else said for name, said in self._facts()]
         return "\n".join(lines)
@@ -150,7 +150,7 @@ class PrivacyStatement:
 
     def to_dict(self, *, curve: bool = True) -> dict[str, Any]:
         """Plain data, for JSON or YAML. An epsilon without a limit or a bound is None."""
-        curves = {a: _points(self._written_curves[a]) for a in ADJACENCIES} if curve else {}
+        curves = {a: _points(self.written_curves[a]) for a in ADJACENCIES} if curve else {}
         return {
             "private": self.is_private,
             "warning": self.warning,
@@ -174,6 +174,14 @@ class PrivacyStatement:
     def to_json(self, *, curve: bool = True) -> str:
         """The same as JSON text."""
         return json.dumps(self.to_dict(curve=curve), indent=2, allow_nan=False)
+
+    def to_registry(self, *, federated: bool = False) -> dict[str, Any]:
+        """The fields of the public registry of deployments, for YAML.
+
+        What a statement cannot know, such as who publishes and what for, is None;
+        ``federated`` says that the data stayed with several sites.
+        """
+        return registry.entry(self, federated=federated)
 
     @classmethod
     def from_json(cls, text: str) -> "PrivacyStatement":
@@ -200,7 +208,8 @@ class PrivacyStatement:
                 f"This is not a privacy statement that Tacit wrote: {error}."
             ) from error
 
-    def _epsilon_line(self, adjacency: Adjacency) -> str:
+    def epsilon_line(self, adjacency: Adjacency) -> str:
+        """What was spent under an adjacency, and whether it is the one asked for."""
         asked = " (asked for)" if adjacency == self.adjacency else ""
         epsilon = printed(self.epsilons[adjacency])
         return f"epsilon {epsilon} at delta {self.delta:g} under {adjacency}{asked}"
@@ -220,18 +229,19 @@ class PrivacyStatement:
         ]
 
     @cached_property
-    def _written_curves(self) -> dict[Adjacency, Curve | None]:
-        return {adjacency: self.curve(adjacency, _DECADES) for adjacency in ADJACENCIES}
+    def written_curves(self) -> dict[Adjacency, Curve | None]:
+        """Epsilon at each of the deltas that renderings show, under each adjacency."""
+        return {adjacency: self.curve(adjacency, DECADES) for adjacency in ADJACENCIES}
 
     def _curve_table(self) -> str:
         found = {
             adjacency: dict(zip(*curve, strict=True))
-            for adjacency, curve in self._written_curves.items()
+            for adjacency, curve in self.written_curves.items()
             if curve is not None
         }
         rows = [
             [f"{delta:g}", *(printed(found.get(a, {}).get(delta)) for a in ADJACENCIES)]
-            for delta in _DECADES
+            for delta in DECADES
         ]
         return html.table(("delta", *(f"epsilon, {a}" for a in ADJACENCIES)), rows)
 

@@ -1,7 +1,7 @@
 """A posterior as a table of its parameters."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,9 @@ from tacit.results import html
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Labels = Mapping[str, Sequence[Sequence[str]]]
+"""Names of the entries of arrays, axis by axis."""
 
 # A table of thousands of lines helps nobody; `Summary.to_pandas` has them all.
 _PRINTED = 100
@@ -48,7 +51,7 @@ class Summary:
     chain: bool = False
 
     def __str__(self) -> str:
-        cells = [self._header(), *self._shown()]
+        cells = [self.header(), *self._shown()]
         widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
         table = [
             "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
@@ -59,7 +62,7 @@ class Summary:
     def _repr_html_(self) -> str:
         return html.box(
             html.warning(self.warning) if self.warning else "",
-            html.table(self._header(), self._shown()),
+            html.table(self.header(), self._shown()),
             *(html.paragraph(note) for note in self._after()),
         )
 
@@ -69,18 +72,23 @@ class Summary:
             import pandas as pd
         except ImportError as error:
             raise TacitError("to_pandas needs pandas: pip install pandas.") from error
-        header = self._header()[1:]
+        header = self.header()[1:]
         frame = pd.DataFrame([line[1 : len(header) + 1] for line in self.lines], columns=header)
         frame.index = pd.Index([line.name for line in self.lines], name="parameter", dtype=object)
         return frame
 
-    def _header(self) -> list[str]:
+    def header(self) -> list[str]:
+        """The names of the columns; the first, of parameters, has none."""
         tail = (1 - self.level) / 2
         ends = [f"{100 * tail:.4g}%", f"{100 * (1 - tail):.4g}%"]
         return ["", "mean", "sd", *ends, *(["ess", "r_hat"] if self.chain else [])]
 
+    def cells(self) -> list[list[str]]:
+        """Every line as text."""
+        return [_cells(line)[: len(self.header())] for line in self.lines]
+
     def _shown(self) -> list[list[str]]:
-        return [_cells(line)[: len(self._header())] for line in self.lines[:_PRINTED]]
+        return self.cells()[:_PRINTED]
 
     def _after(self) -> list[str]:
         more = len(self.lines) - _PRINTED
@@ -93,6 +101,7 @@ def summary_lines(
     sd: Mapping[str, NDArray[np.floating]],
     interval: Mapping[str, NDArray[np.floating]],
     *mixing: Mapping[str, NDArray[np.floating]],
+    labels: Labels | None = None,
 ) -> tuple[Line, ...]:
     """A line for every coordinate of every parameter."""
 
@@ -102,18 +111,23 @@ def summary_lines(
     return tuple(
         Line(label, *(float(v[where]) for v in columns(name)))
         for name in mean
-        for label, where in coordinates(name, mean[name].shape)
+        for label, where in coordinates(name, mean[name].shape, (labels or {}).get(name))
     )
 
 
-def coordinates(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Every coordinate of a parameter, with its label.
+def coordinates(
+    name: str, shape: tuple[int, ...], axes: Sequence[Sequence[str]] | None = None
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Every coordinate of a parameter, with its label, by names of the axes' entries if given.
 
     >>> [label for label, _ in coordinates("w", (2, 1))]
     ['w[0, 0]', 'w[1, 0]']
+    >>> [label for label, _ in coordinates("ward", (2,), [["B", "other"]])]
+    ['ward[B]', 'ward[other]']
     """
     for where in np.ndindex(shape):
-        yield f"{name}[{', '.join(map(str, where))}]" if shape else name, where
+        entries = where if axes is None else [axis[i] for axis, i in zip(axes, where, strict=True)]
+        yield f"{name}[{', '.join(map(str, entries))}]" if shape else name, where
 
 
 def _cells(line: Line) -> list[str]:

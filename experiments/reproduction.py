@@ -1,0 +1,147 @@
+"""What every reproduction of a figure or table shares: settings, claims, files, the page of results.
+
+An experiment is a module with ``EXPERIMENT``. Its ``run`` gets a `Setting`, draws into
+``setting.out`` by `save_figure` and `save_table`, and returns claims: what the paper says, in
+our words, the number we found, and whether they agree.
+"""
+
+import csv
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+SOURCES = {
+    "000": "Jälkö, Dikmen and Honkela, Differentially private variational inference (extended abstract)",
+    "001": "Partitioned variational inference with differential privacy (report)",
+    "002": "Differentially private variational inference (blog post)",
+    "003": "Jälkö, Differentially private Bayesian inference (thesis)",
+    "004": "Heikkilä, Jälkö, Dikmen and Honkela, Differentially private Markov chain Monte Carlo",
+}
+Length = Literal["quick", "usual", "paper"]
+Verdict = Literal["agrees", "agrees in part", "does not agree", "paper is wrong", "not shown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How long to run, where the data are, and where to write.
+
+    ``quick`` shows that it works; ``usual`` is what `RESULTS.md` is made of; ``paper`` is the
+    paper's own length, where that takes long.
+    """
+
+    length: Length
+    data: Path
+    out: Path
+
+    def pick(self, *, quick: Any, usual: Any, paper: Any = None) -> Any:
+        """A number by length; the paper's is the usual one unless told."""
+        lengths = {"quick": quick, "usual": usual, "paper": usual if paper is None else paper}
+        return lengths[self.length]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Something that a paper says, in our words, and what we found.
+
+    ``reported`` and ``found`` are numbers in words, such as "0.760 at epsilon 0.63". ``why`` says
+    why they differ, or what is not the same as in the paper.
+    """
+
+    said: str
+    reported: str
+    found: str
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One figure or table of a source."""
+
+    name: str
+    source: str
+    figure: str
+    title: str
+    run: Callable[[Setting], Sequence[Claim]]
+
+
+def save_figure(setting: Setting, name: str, figure: Any) -> None:
+    """Writes a figure that is legible on a page, and lets go of it."""
+    import matplotlib.pyplot as plt
+
+    figure.savefig(setting.out / f"{name}.png", dpi=110, bbox_inches="tight")
+    plt.close(figure)
+
+
+def save_table(
+    setting: Setting, name: str, header: Sequence[str], lines: Iterable[Sequence[Any]]
+) -> None:
+    """Writes the numbers behind a figure."""
+    with (setting.out / f"{name}.csv").open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows([_short(cell) for cell in line] for line in lines)
+
+
+def _short(cell: Any) -> Any:
+    return f"{cell:.6g}" if isinstance(cell, float) else cell
+
+
+def perform(experiment: Experiment, setting: Setting) -> float:
+    """Runs an experiment, keeps its claims beside its figures, and returns the seconds it took."""
+    setting.out.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    claims = [asdict(claim) for claim in experiment.run(setting)]
+    took = time.monotonic() - began
+    kept = {
+        **{k: v for k, v in asdict(experiment).items() if k != "run"},
+        "length": setting.length,
+        "claims": claims,
+    }
+    text = json.dumps(kept, indent=1, ensure_ascii=False)
+    (setting.out / f"{experiment.name}.json").write_text(text + "\n", encoding="utf-8")
+    return took
+
+
+def write_results(out: Path, page: Path, experiments: Sequence[Experiment]) -> None:
+    """Writes the page of all claims, from what the experiments kept."""
+    lines = [
+        "# What the papers say, and what we find",
+        "",
+        "Written by `tacit reproduce --all`; `tacit reproduce --list` names the experiments. Each figure has",
+        "the paper's own setting, what the paper reports where that is known, and what Tacit's defaults achieve",
+        "at the same epsilon. Runs are seeded, so that they can be repeated; the data are public.",
+    ]
+    verdicts: dict[str, int] = {}
+    for source, title in SOURCES.items():
+        mine = [each for each in experiments if each.source == source]
+        lines += ["", f"## {source}: {title}"]
+        for experiment in mine:
+            lines += _section(experiment, out, page, verdicts)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    lines[5:5] = ["", f"{sum(verdicts.values())} claims: {counts}."]
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _section(experiment: Experiment, out: Path, page: Path, verdicts: dict[str, int]) -> list[str]:
+    kept_at = out / f"{experiment.name}.json"
+    lines = ["", f"### {experiment.figure}: {experiment.title}", ""]
+    if not kept_at.exists():
+        return [*lines, f"Not run yet: `tacit reproduce {experiment.name}`."]
+    kept: Mapping[str, Any] = json.loads(kept_at.read_text(encoding="utf-8"))
+    lines += [
+        "| the paper says | reported | found | verdict | why |",
+        "|---|---|---|---|---|",
+    ]
+    for claim in kept["claims"]:
+        cells = [claim[key] for key in ("said", "reported", "found", "verdict", "why")]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        verdicts[claim["verdict"]] = verdicts.get(claim["verdict"], 0) + 1
+    for picture in sorted(out.glob(f"{experiment.name}*.png")):
+        lines += ["", f"![{experiment.title}]({picture.relative_to(page.parent)})"]
+    if kept["length"] != "usual":
+        lines += ["", f"From a {kept['length']} run."]
+    return lines

@@ -1,0 +1,197 @@
+"""Drafts of schemas: from a table's header and a person's answers, never from its rows.
+
+Bounds that were read from rows would be somebody's values. So a draft knows the names of the columns, and
+in Parquet and Arrow files their types, which are in the header, too; all else is asked.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tacit.data import sources
+from tacit.data.cells import number_of
+from tacit.data.columns import DROP, Binary, Category, Count, Kind, Number
+from tacit.data.description import TO_FILL_IN
+from tacit.data.schema import Schema
+from tacit.errors import InvalidArgument
+
+Ask = Callable[[str], str]
+_T = TypeVar("_T")
+_KINDS = ("number", "count", "binary", "category", "person", "skip")
+_TRIES = 5
+_PREFACE = """\
+# Drafted from the header of {file}; no row was read. If these names are somebody's data, that file has
+# no header: add one, and delete this file.
+# Say of each column what is public about it, from knowledge of the field and not from the data:
+#   {{kind: number, low: 18, high: 100, measured_in: years}}   values outside are moved to the bounds
+#   {{kind: count, high: 30}}                                  whole numbers from 0
+#   {{kind: binary}}                                           or with yes: and no:, the two labels
+#   {{kind: category, levels: [A, B], other: other}}           anything else counts as other
+# Rows with a missing value are left out; missing: 0 (a value, or a level) puts that in instead.
+# Delete the columns that no model needs. If several rows can be one person's, add at the end
+#   person: NAME OF THE COLUMN THAT SAYS WHOSE ROW IT IS
+#   most_rows: THE MOST ROWS OF A PERSON TO USE
+columns:
+"""
+_FIELDS = {"number": ("low", "high"), "count": ("high",), "binary": (), "category": ("levels",)}
+
+
+def template(path: str | Path) -> str:
+    """A schema of a file's columns in YAML, with places to fill in: `Schema.from_yaml` says which."""
+    import yaml
+
+    names, types = _header(path)
+    lines = [_PREFACE.format(file=Path(path).name)]
+    for name in names:
+        kind = _likely(types.get(name))
+        facts = dict.fromkeys(["kind", *_FIELDS.get(kind, ())], TO_FILL_IN)
+        if kind:
+            facts["kind"] = kind
+        line = yaml.safe_dump({name: facts}, default_flow_style=None, sort_keys=False, width=2**20)
+        lines.append(f"  {line}")
+    return "".join(lines)
+
+
+def draft(path: str | Path, ask: Ask) -> Schema:
+    """The schema that a person's answers about each column of a file amount to.
+
+    ``ask`` is given a question and returns the answer, empty for the usual one. An answer
+    that will not do is asked for again.
+    """
+    names, types = _header(path)
+    columns: dict[str, Kind] = {}
+    person: dict[str, Any] = {}
+    for name in names:
+        kinds = [kind for kind in _KINDS if kind != "person" or not person]
+        kind = _kind(ask, name, kinds, _likely(types.get(name)))
+        if kind == "person":
+            most = _number(ask, f"The most rows of one {name} to use?", whole=True, low=1)
+            person = {"person": name, "most_rows": int(most)}
+        elif kind != "skip":
+            columns[name] = _again(ask, partial(_MAKERS[kind], name))
+    if not columns:
+        raise InvalidArgument("All columns were skipped: a schema needs one or more.")
+    return Schema(columns, **person)
+
+
+def check(schema: Schema, path: str | Path) -> None:
+    """Raises unless a file's header has the schema's columns, of types that fit. Reads no row."""
+    schema.refuse(path)
+
+
+def _header(path: str | Path) -> tuple[list[str], dict[str, str]]:
+    source = sources.opened(path)
+    names = [str(name) for name in source.names if str(name).strip()]
+    # The words themselves stay unsaid: they may be a row.
+    if not names or not all(math.isnan(number_of(name)) for name in names):
+        raise InvalidArgument(
+            f"The header of {path}, in a CSV file its first line, must name the columns; a name may "
+            "not be a number."
+        )
+    if len(set(names)) < len(names):
+        raise InvalidArgument(f"The header of {path} must name every column once; found repeats.")
+    return names, dict(source.types or {})
+
+
+def _likely(type_: str | None) -> str:
+    """The kind that a type stands for, where there is no doubt."""
+    if type_ is None:
+        return ""
+    if type_.startswith(("float", "double", "half", "decimal")):
+        return "number"
+    return {"bool": "binary", "string": "category", "large_string": "category"}.get(type_, "")
+
+
+def _kind(ask: Ask, name: str, kinds: Sequence[str], usual: str) -> str:
+    hint = f" [{usual}]" if usual else ""
+
+    def answer(ask: Ask) -> str:
+        said = ask(f"{name}: what is it? {', '.join(kinds)}{hint}").strip().lower() or usual
+        if said not in kinds:
+            raise InvalidArgument(f"Answer one of {', '.join(kinds)}.")
+        return said
+
+    return _again(ask, answer)
+
+
+def _again(ask: Ask, answer: Callable[[Ask], _T]) -> _T:
+    """An answer; if it will not do, the same is asked again, with the reason."""
+    reason = ""
+
+    def asked(question: str) -> str:
+        nonlocal reason
+        said, reason = ask(f"{reason}{question}"), ""
+        return str(said)
+
+    for tried in range(_TRIES):
+        try:
+            return answer(asked)
+        except InvalidArgument as error:
+            if tried == _TRIES - 1:
+                raise
+            reason = f"{error} "
+    raise AssertionError  # not reached
+
+
+def _number(
+    ask: Ask, question: str, *, whole: bool = False, low: float | None = None, usual: str = ""
+) -> float:
+    def answer(ask: Ask) -> float:
+        found = number_of(ask(question).strip() or usual)
+        if not abs(found) < float("inf") or (whole and found % 1) or (low and found < low):
+            raise InvalidArgument(f"Answer {'a whole number' if whole else 'a number'}.")
+        return found
+
+    return _again(ask, answer)
+
+
+def _missing(ask: Ask, name: str) -> Any:
+    said = ask(
+        f"{name}: if it is missing, leave the row out, or put which value? [leave out]"
+    ).strip()
+    if said.lower() in {"", DROP, "leave out"}:
+        return DROP
+    found = number_of(said)
+    return said if math.isnan(found) else found
+
+
+def _measure(ask: Ask, name: str) -> str | None:
+    return ask(f"{name}: measured in which unit? [none]").strip() or None
+
+
+def _as_number(name: str, ask: Ask) -> Kind:
+    low = _number(ask, f"{name}: lowest possible value, from knowledge of the field?")
+    high = _number(ask, f"{name}: highest possible value?")
+    return Number(low, high, missing=_missing(ask, name), measured_in=_measure(ask, name))
+
+
+def _as_count(name: str, ask: Ask) -> Kind:
+    low = _number(ask, f"{name}: lowest possible number? [0]", whole=True, usual="0")
+    high = _number(ask, f"{name}: highest possible number?", whole=True)
+    missing, measure = _missing(ask, name), _measure(ask, name)
+    return Count(int(high), low=int(low), missing=missing, measured_in=measure)
+
+
+def _as_binary(name: str, ask: Ask) -> Kind:
+    yes = ask(f"{name}: the label that means yes? [1 or true]").strip() or None
+    no = None if yes is None else ask(f"{name}: the label that means no?").strip() or None
+    return Binary(yes=yes, no=no, missing=_missing(ask, name))
+
+
+def _as_category(name: str, ask: Ask) -> Kind:
+    said = ask(f"{name}: its levels, with commas between them?")
+    levels = [level.strip() for level in said.split(",") if level.strip()]
+    other = ask(f"{name}: a name for all other values? [none: they count as missing]").strip()
+    missing = ask(f"{name}: if it is missing, leave the row out, or which level? [leave out]")
+    rule = DROP if missing.strip().lower() in {"", "leave out"} else missing.strip()
+    return Category(levels, other=other or None, missing=rule)
+
+
+_MAKERS: dict[str, Callable[[str, Ask], Kind]] = {
+    "number": _as_number,
+    "count": _as_count,
+    "binary": _as_binary,
+    "category": _as_category,
+}

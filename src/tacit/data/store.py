@@ -1,0 +1,124 @@
+"""Encoded columns that grow chunk by chunk, in memory or in files that nobody else can open.
+
+Such a file has no name (where the system can do that, it never had one): it is gone as soon as the
+process is, however that ends. It lies in the system's temporary folder; ``TMPDIR`` says where that is.
+"""
+
+import contextlib
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import IO, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidArgument
+
+_PAGE = 2**21  # a large one, of which few are needed to find a row
+_IN_MEMORY = 2**25  # bytes, above which rows that came from a disk go to one
+
+
+class Store:
+    """Columns of one length, to which rows are added. ``mapped``: on disk, once they are large."""
+
+    def __init__(self, *, mapped: bool) -> None:
+        self._mapped, self._size = mapped, 0
+        self._parts: dict[str, list[NDArray[Any]]] = {}
+        self._files: dict[str, IO[bytes]] = {}
+        self._shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def append(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Adds rows."""
+        for name, values in columns.items():
+            self._shapes[name] = values.shape[1:], values.dtype
+            self._parts.setdefault(name, []).append(values)
+            self._size += values.nbytes
+        if self._mapped and self._size > _IN_MEMORY:
+            self._spill()
+
+    def finish(self) -> dict[str, NDArray[Any]]:
+        """The columns, each at the start of a page."""
+        if self._files:
+            self._spill()
+        return {name: self._whole(name) for name in self._shapes}
+
+    def _spill(self) -> None:
+        with _complaints():
+            for name, parts in self._parts.items():
+                if name not in self._files:
+                    self._files[name] = tempfile.TemporaryFile(prefix="tacit-")  # noqa: SIM115
+                for part in parts:
+                    self._files[name].write(np.ascontiguousarray(part).data)
+        self._parts, self._size = {}, 0
+
+    def _whole(self, name: str) -> NDArray[Any]:
+        shape, dtype = self._shapes[name]
+        if name not in self._files:
+            parts = self._parts.pop(name)
+            held = room((sum(map(len, parts)), *shape), dtype)
+            return np.concatenate(parts, out=held)
+        with _complaints(), self._files.pop(name) as file:
+            file.flush()
+            memory = mmap.mmap(file.fileno(), 0)
+        return np.frombuffer(memory, dtype).reshape(-1, *shape)
+
+
+def room(shape: tuple[int, ...], dtype: Any, *, mapped: bool = False) -> NDArray[Any]:
+    """Zeros at the start of a page, for JAX to use in place rather than copy."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if mapped and size > _IN_MEMORY:
+        with _complaints(), tempfile.TemporaryFile(prefix="tacit-") as file:
+            _reserve(file, size)
+            mapped_room: NDArray[Any] = np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
+            return mapped_room.reshape(shape)
+    memory = np.zeros(size + _PAGE, np.uint8)
+    start = -memory.ctypes.data % _PAGE
+    held: NDArray[Any] = memory[start : start + size].view(dtype).reshape(shape)
+    return held
+
+
+def lies_on_disk(values: Any) -> bool:
+    """Whether an array lies in a memory map."""
+    return _map_of(values) is not None
+
+
+def let_go(values: NDArray[Any]) -> None:
+    """Gives back the memory of a map's pages, which stay on disk and come back when needed."""
+    memory = _map_of(values)
+    if memory is not None and hasattr(mmap, "MADV_DONTNEED"):
+        memory.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_of(values: Any) -> mmap.mmap | None:
+    while isinstance(values, np.ndarray | memoryview):
+        values = values.obj if isinstance(values, memoryview) else values.base
+    return values if isinstance(values, mmap.mmap) else None
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Makes a file that long. A disk that is full says so here, and not when a page is written."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    else:
+        file.truncate(size)
+
+
+@contextlib.contextmanager
+def _complaints() -> Any:
+    try:
+        yield
+    except OSError as error:
+        raise InvalidArgument(
+            f"Encoded rows cannot be kept in {tempfile.gettempdir()}: {error.strerror}; make room, or "
+            "name another temporary folder in the environment variable TMPDIR."
+        ) from None

@@ -1,0 +1,61 @@
+"""Made-up visits to a hospital, to try things on: a table, its schema, and new patients."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.data.columns import Binary, Category, Number
+from tacit.data.schema import Schema
+from tacit.errors import InvalidArgument
+
+VISITS, PATIENTS = 20_000, 6_000
+WARDS = ("medical", "surgical", "geriatric", "palliative")
+SCHEMA = Schema(
+    {
+        "age": Number(18, 100),
+        "dose": Number(0, 50),
+        "ward": Category(["medical", "surgical", "geriatric"], other="other"),
+        "readmitted": Binary(),
+    },
+    person="patient",
+    most_rows=8,
+)
+
+
+def write(folder: Path) -> list[Path]:
+    """Writes ``visits.csv``, its schema ``visits.yaml``, and ``new_patients.csv``."""
+    paths = [folder / name for name in ("visits.csv", "visits.yaml", "new_patients.csv")]
+    for path in paths:
+        if path.exists():
+            raise InvalidArgument(f"{path} exists; name another folder.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _table(paths[0], visits())
+        SCHEMA.to_yaml(paths[1])
+        _table(paths[2], {"age": [30, 80], "dose": [40, 10], "ward": ["medical", "hospice"]})
+    except OSError as error:
+        raise InvalidArgument(f"{folder} cannot be written: {error.strerror}.") from None
+    return paths
+
+
+def visits() -> dict[str, Any]:
+    """Simulated visits, the same every time: nobody's data."""
+    rng = np.random.default_rng(0)
+    patient = rng.integers(0, PATIENTS, VISITS)
+    age = rng.integers(18, 95, PATIENTS)[patient]
+    dose = rng.uniform(0, 50, VISITS).round(1)
+    ward = rng.choice(WARDS, VISITS, p=[0.4, 0.3, 0.25, 0.05])
+    logit = -1 + (age - 59) / 41 - (dose - 25) / 25 + (ward == "geriatric")
+    readmitted = np.where(rng.uniform(size=VISITS) < 1 / (1 + np.exp(-logit)), 1, 0)
+    return {"patient": patient, "age": age, "dose": dose, "ward": ward, "readmitted": readmitted}
+
+
+def _table(path: Path, columns: dict[str, Sequence[Any]]) -> None:
+    lines: Iterable[Any] = zip(*columns.values(), strict=True)
+    with path.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(lines)

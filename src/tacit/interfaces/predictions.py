@@ -1,0 +1,45 @@
+"""Predictions as a CSV file, a line for each new row."""
+
+import csv
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.errors import InvalidArgument
+from tacit.results.posterior import Posterior
+
+
+def write_predictions(
+    posterior: Posterior, data: Any, out: Path | None, *, interval: bool, levels: Sequence[str]
+) -> None:
+    """Writes the mean of each row's outcome, or the chance of each level, and an interval if asked.
+
+    A row that lacks a value it needs has NA.
+    """
+    mean = np.asarray(posterior.predict(data))
+    columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
+    if interval:
+        draws = np.asarray(posterior.predict(data, kind="draws"))
+        columns |= dict(zip(("5%", "95%"), np.quantile(draws, [0.05, 0.95], axis=0), strict=True))
+    lines = zip(*([_cell(value) for value in values] for values in columns.values()), strict=True)
+    if out is None:
+        _write(sys.stdout, list(columns), lines)
+        return
+    try:
+        with out.open("w", encoding="utf-8", newline="") as opened:
+            _write(opened, list(columns), lines)
+    except OSError as error:
+        raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
+
+
+def _cell(value: float) -> str:
+    return "NA" if np.isnan(value) else f"{value:.6g}"
+
+
+def _write(opened: Any, header: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+    writer = csv.writer(opened, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(lines)

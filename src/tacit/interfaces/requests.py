@@ -1,0 +1,222 @@
+"""What the command line was asked for: all of it public, and enough to ask again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tacit import _validate
+from tacit.accounting import Budget
+from tacit.data.schema import Schema
+from tacit.errors import InvalidArgument
+from tacit.inference.barker import Barker
+from tacit.inference.base import Method
+from tacit.inference.langevin import Langevin
+from tacit.inference.variational import Variational
+from tacit.interfaces.glm import glm
+from tacit.interfaces.plan import Plan, as_model, plan
+from tacit.models.glm import GLM
+from tacit.models.model import AnyModel
+from tacit.results import files
+from tacit.results.posterior import Posterior
+
+METHODS: dict[str, Any] = {"variational": Variational, "barker": Barker, "langevin": Langevin}
+_SETTINGS, _SCHEMA, _POSTERIOR = "settings.yaml", "schema.yaml", "posterior.nc"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A formula, the public facts, a budget, and how to fit.
+
+    ``settings`` are those of the method, by name. Without a ``family``, the outcome's kind
+    decides: yes or no is Bernoulli, a number Gaussian, a count Poisson, a category categorical.
+    """
+
+    formula: str
+    schema: Schema
+    budget: Budget
+    family: str | None = None
+    method: str = "variational"
+    settings: tuple[tuple[str, Any], ...] = ()
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _validate.choice("method", self.method, METHODS)
+        if self.seed is not None:
+            _validate.count("seed", self.seed, least=0)
+
+    @cached_property
+    def glm(self) -> GLM:
+        """The regression."""
+        return glm(self.formula, family=self.family, schema=self.schema)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read, but for the person's."""
+        return [name for name in self.glm.columns if name != self.schema.person]
+
+    @property
+    def model(self) -> AnyModel:
+        """The regression, in the form that inference takes."""
+        return as_model(self.glm, self.schema)
+
+    @property
+    def chosen_method(self) -> Method:
+        """The method with its settings."""
+        kind = METHODS[self.method]
+        known = [field.name for field in fields(kind)]
+        for name, _ in self.settings:
+            if name not in known:
+                raise InvalidArgument(
+                    f"{self.method} has no setting {name!r}; it has {', '.join(known)}."
+                )
+        missing = [
+            field.name
+            for field in fields(kind)
+            if field.default is MISSING
+            and field.default_factory is MISSING
+            and field.name not in dict(self.settings)
+        ]
+        if missing:
+            raise InvalidArgument(
+                f"{self.method} needs a setting {missing[0]!r}; pass --set {missing[0]}=..."
+            )
+        try:
+            method: Method = kind(**dict(self.settings))
+        except TypeError:
+            raise InvalidArgument(
+                f"A setting of {self.method} has a value of the wrong type."
+            ) from None
+        return method
+
+    def plan(self) -> Plan:
+        """What the fit will do. Touches no data."""
+        return plan(self.glm, self.schema, budget=self.budget, method=self.chosen_method)
+
+    def facts(self) -> dict[str, Any]:
+        """What was asked, as plain data."""
+        return {
+            "formula": self.formula,
+            "family": self.glm.family,
+            "budget": asdict(self.budget),
+            "method": self.method,
+            "settings": dict(self.settings),
+            "seed": self.seed,
+        }
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """A method's setting as it is typed, ``name=value``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidArgument(
+            f"Write a setting as name=value, such as num_steps=2000; got {text!r}."
+        )
+    try:
+        parsed = yaml.safe_load(value)
+        return name, float(parsed) if isinstance(parsed, str) else parsed  # YAML's 1e-3 is text
+    except (yaml.YAMLError, ValueError):
+        raise InvalidArgument(f"The value of setting {name!r} is not a number.") from None
+
+
+class Folder:
+    """A run on disk: what was asked, the schema, the posterior, the report."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def make(self, request: Request, **more: Any) -> None:
+        """Makes the folder, before anything is spent, and writes what was asked."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if any(self.path.iterdir()):
+                raise InvalidArgument(
+                    f"{self.path} is not empty; name a new folder with --out, or clear this one."
+                )
+            request.schema.to_yaml(self.path / _SCHEMA)
+            made = {"made": datetime.now(UTC).isoformat(timespec="seconds")}
+            text = yaml.safe_dump(request.facts() | more | made, sort_keys=False)
+            (self.path / _SETTINGS).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InvalidArgument(f"{self.path} cannot be written: {error.strerror}.") from None
+
+    def discard(self) -> None:
+        """Takes back what `make` wrote, of a run that never began."""
+        for name in (_SETTINGS, _SCHEMA):
+            (self.path / name).unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
+    def save(self, posterior: Posterior) -> None:
+        """Writes the posterior."""
+        posterior.save(self.path / _POSTERIOR)
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """What was asked."""
+        try:
+            found = yaml.safe_load((self.path / _SETTINGS).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+            found = None
+        if not isinstance(found, dict) or not {"formula", "family", "budget"} <= set(found):
+            raise InvalidArgument(
+                f"{self.path} is not a run that tacit fit wrote: it has no readable {_SETTINGS}."
+            )
+        return found
+
+    def request(self) -> Request:
+        """What was asked, to ask again."""
+        facts = self.facts
+        try:
+            return Request(
+                formula=facts["formula"],
+                family=facts["family"],
+                schema=Schema.from_yaml(self.path / _SCHEMA),
+                budget=Budget(**facts["budget"]),
+                method=facts["method"],
+                settings=tuple(facts["settings"].items()),
+                seed=facts["seed"],
+            )
+        except (KeyError, TypeError, AttributeError):
+            raise InvalidArgument(
+                f"{self.path / _SETTINGS} is not as tacit fit wrote it."
+            ) from None
+
+    def shown(self) -> dict[str, Any]:
+        """What was asked, as a report shows it."""
+        facts = {name: value for name, value in self.facts.items() if value is not None}
+        facts.pop("settings")
+        return {**facts, "method": repr(self.request().chosen_method)}
+
+    def posterior(self, *, with_model: bool) -> Posterior:
+        """The posterior, with the model that predictions need if asked for."""
+        request = self.request()
+        loaded = files.load(self.path / _POSTERIOR)
+        if with_model:
+            loaded["model"] = request.model
+        return Posterior(**loaded, schema=request.schema)
+
+
+def requested(
+    formula: str,
+    schema: Path,
+    budget: Budget,
+    family: str | None,
+    method: str,
+    settings: Sequence[str],
+    seed: int | None,
+) -> Request:
+    """A request from what was typed."""
+    return Request(
+        formula=formula,
+        schema=Schema.from_yaml(schema),
+        budget=budget,
+        family=family,
+        method=method,
+        settings=tuple(setting(each) for each in settings),
+        seed=seed,
+    )

@@ -1,0 +1,84 @@
+"""``tacit schema``: the public facts about a table, drafted, checked, and scaled."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="The public facts about a table: bounds and levels, never read from its rows.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Table = Annotated[Path, typer.Argument(help="A CSV or Parquet file.")]
+
+
+@app.command()
+def draft(
+    data: Table,
+    out: Annotated[Path, typer.Option(help="Where to write the schema.")] = Path("schema.yaml"),
+    no_input: Annotated[
+        bool, typer.Option("--no-input", help="Ask nothing; leave places to fill in.")
+    ] = False,
+) -> None:
+    """Reads a table's header, never its rows, and asks what is public about each column."""
+    from tacit.data.draft import draft as drafted
+    from tacit.data.draft import template
+    from tacit.errors import InvalidArgument
+
+    if out.exists():
+        raise InvalidArgument(f"{out} exists; name another file with --out.")
+    if no_input:
+        out.write_text(template(data), encoding="utf-8")
+        typer.echo(f"Wrote {out}: fill in what is public about each column.")
+        return
+    drafted(data, _ask).to_yaml(out)
+    typer.echo(f"Wrote {out}.")
+
+
+def _ask(question: str) -> str:
+    answer: str = typer.prompt(question, default="", show_default=False)
+    return answer
+
+
+@app.command()
+def check(
+    schema: Annotated[Path, typer.Argument(help="A schema in YAML.")],
+    data: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file.")] = None,
+) -> None:
+    """Says whether a schema can be used, and whether a table's header has its columns."""
+    from tacit.data.schema import Schema
+
+    declared = Schema.from_yaml(schema)
+    if data is not None:
+        declared.refuse(data)
+    typer.echo(declared)
+
+
+@app.command()
+def scale(
+    data: Table,
+    schema: Annotated[Path, typer.Option(help="The schema in YAML.")],
+    column: Annotated[list[str], typer.Option(help="A column to scale; give one or more.")],
+    epsilon: Annotated[float, typer.Option(help="What this may cost.")],
+    delta: Annotated[float, typer.Option(help="Chance that the epsilon does not hold.")],
+    ledger: Annotated[Path, typer.Option(help="The data's ledger.")],
+    out: Annotated[Path, typer.Option(help="Where to write the schema with scales.")],
+    by: Annotated[str, typer.Option(help="quantiles or moments.")] = "quantiles",
+) -> None:
+    """Releases centre and spread of columns from the data, and charges the ledger for it."""
+    from tacit.accounting import Budget
+    from tacit.accounting.ledger import Ledger
+    from tacit.data.schema import Schema
+    from tacit.errors import InvalidArgument
+    from tacit.interfaces.scales import private_scales
+
+    if out.exists() or not out.parent.is_dir():
+        raise InvalidArgument(f"{out} must be a new file in a folder that exists.")
+    held = Ledger(ledger)
+    budget = Budget(epsilon, delta, held.total.adjacency)
+    declared = Schema.from_yaml(schema)
+    scaled = private_scales(declared, str(data), column, budget=budget, by=by, ledger=held)  # type: ignore[arg-type]
+    scaled.to_yaml(out)
+    typer.echo(scaled)

@@ -1,0 +1,93 @@
+"""Priors of the coefficients of a formula, by default and on request."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
+
+from tacit import _validate
+from tacit.errors import InvalidArgument
+from tacit.models.formula import unlike
+
+_NAMED: dict[str, tuple[Any, str]] = {
+    "cauchy": (dist.Cauchy, "location, scale"),
+    "exponential": (dist.Exponential, "rate"),
+    "gamma": (dist.Gamma, "shape, rate"),
+    "halfcauchy": (dist.HalfCauchy, "scale"),
+    "halfnormal": (dist.HalfNormal, "scale"),
+    "laplace": (dist.Laplace, "location, scale"),
+    "lognormal": (dist.LogNormal, "location, scale"),
+    "normal": (dist.Normal, "location, scale"),
+    "studentt": (dist.StudentT, "degrees of freedom, location, scale"),
+}
+_POSITIVE = (constraints.positive, constraints.nonnegative)
+
+
+def completed(defaults: Mapping[str, Any], asked: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The priors by default, with those that were asked for instead."""
+    if asked is not None and not isinstance(asked, Mapping):
+        raise InvalidArgument('priors must be a mapping such as {"age": ("normal", 0, 1)}.')
+    found = dict(defaults)
+    for name, prior in (asked or {}).items():
+        if name not in defaults:
+            raise unlike("priors names", name, defaults)
+        positive = any(defaults[name].support is each for each in _POSITIVE)
+        found[name] = _checked(name, prior, positive)
+    return found
+
+
+def _checked(name: str, prior: Any, positive: bool) -> Any:
+    made = _made(name, prior) if isinstance(prior, tuple | list) else prior
+    if not isinstance(made, dist.Distribution) or made.batch_shape or made.event_shape:
+        raise InvalidArgument(
+            f'The prior of {name!r} must be a tuple such as ("normal", 0, 1), or a NumPyro '
+            "distribution of a single number."
+        )
+    allowed = _POSITIVE if positive else (constraints.real,)
+    if not any(made.support is each for each in allowed):
+        where = "the numbers above zero" if positive else "all real numbers"
+        raise InvalidArgument(f"The prior of {name!r} must be over {where}; choose another.")
+    return _plain(made)
+
+
+def _plain(prior: Any) -> Any:
+    """The same with numbers of Python: an array in a model could be one of rows."""
+    try:
+        numbers = {each: float(getattr(prior, each)) for each in prior.arg_constraints}
+        return type(prior)(**numbers)
+    except (AttributeError, TypeError):
+        return prior  # a transformed one, for instance
+
+
+def _made(name: str, prior: Any) -> Any:
+    kind = prior[0] if prior else None
+    if kind not in _NAMED:
+        raise InvalidArgument(
+            f"The prior of {name!r} must be one of {', '.join(_NAMED)}, with its numbers; got "
+            f"{kind!r}."
+        )
+    make, wanted = _NAMED[kind]
+    numbers = [_validate.finite(f"the prior of {name!r}", each) for each in prior[1:]]
+    if len(numbers) != len(wanted.split(", ")):
+        raise InvalidArgument(f"A {kind} prior, of {name!r}, has {wanted}; got {prior[1:]!r}.")
+    try:
+        return make(*numbers, validate_args=True)
+    except ValueError:
+        raise InvalidArgument(
+            f"The prior of {name!r} has a number out of range: {wanted} of a {kind}; scales and "
+            "rates are above zero."
+        ) from None
+
+
+def described(prior: Any) -> str:
+    """A prior as a person would write it.
+
+    >>> described(dist.Normal(0, 2.5))
+    'Normal(0, 2.5)'
+    """
+    try:
+        numbers = [f"{float(getattr(prior, each)):.4g}" for each in prior.arg_constraints]
+    except (AttributeError, TypeError):
+        numbers = ["..."]
+    return f"{type(prior).__name__}({', '.join(numbers)})"

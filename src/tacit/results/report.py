@@ -1,0 +1,64 @@
+"""Reports: a page, a text and a registry entry of one result, side by side in a folder."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.data.schema import Schema
+from tacit.errors import TacitError
+from tacit.results import markdown, registry
+from tacit.results.contents import Contents
+from tacit.results.page import page
+
+if TYPE_CHECKING:
+    from tacit.results.posterior import Posterior
+
+HTML, MARKDOWN, REGISTRY = "report.html", "report.md", "registry.yaml"
+
+
+def write_report(
+    posterior: "Posterior",
+    folder: str | os.PathLike[str],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    schema: Schema | None = None,
+) -> None:
+    """Writes ``report.html``, ``report.md`` and ``registry.yaml`` into a folder.
+
+    ``settings`` are public facts to repeat the fit, shown in their order: any names, and values
+    that print well. Some are used further: ``title``, ``formula`` and ``family`` head the report;
+    ``method`` (its settings, or their text) tells what intervals include; ``ledger_total`` (a
+    `Budget`, or a mapping of its fields) shows what earlier runs took. ``schema`` is for a
+    posterior from a file, which has none.
+    """
+    contents = Contents(
+        posterior=posterior, settings=dict(settings or {}), schema=schema or posterior.schema
+    )
+    texts = {
+        HTML: page(contents),
+        MARKDOWN: markdown.text(contents),
+        REGISTRY: registry.text(posterior.privacy, federated=bool(contents.sites)),
+    }
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            _write(target / name, text)
+    except OSError as error:
+        raise TacitError(
+            f"The report could not be written to {target}: {error.strerror or error}."
+        ) from error
+
+
+def _write(target: Path, text: str) -> None:
+    """Beside the target, then in its place: nobody sees half a file."""
+    draft = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
+    try:
+        draft.write_text(text, encoding="utf-8", newline="\n")
+        draft.replace(target)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()

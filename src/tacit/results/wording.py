@@ -1,0 +1,89 @@
+"""Sentences of a report; and text from elsewhere (names, labels, settings) made harmless in it."""
+
+import html
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tacit.accounting import ADJACENCIES, Adjacency
+
+# Marks that reverse the direction of what follows: a name could rearrange the numbers after it.
+_REVERSING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Marks of Markdown wherever they stand, and those that count at the start of a line.
+_MARKS = re.compile(r"([\\`*_\[\]|~$])")
+_STARTS = re.compile(r"^(\d*)([-+#=:.)])(?=[\s#=:+-]|$)")
+
+
+COMPARED: dict[Adjacency, str] = {
+    "add-remove": "the same data with and without one {unit}",
+    "replace": "the same data with one {unit} exchanged for any other",
+}
+SITES = ("site", "delta", *(f"epsilon, {a}" for a in ADJACENCIES), "unit")
+LEAST = "Several sites took part. All else here is about the one that is promised the least."
+UNITS = {
+    "row": "One row. Someone with several rows is protected less: the costs of their rows add up.",
+    "person": "One person, with all their rows.",
+    "data set": "All that one site holds.",
+}
+FITTED = (
+    "The intervals are those of the posterior that was fitted. They do not include the noise that "
+    "protects people. It has moved the centre, too: the fewer the people, the more."
+)
+SAMPLED = (
+    "The intervals are those of the draws. What protects people is chance that the sampler needs "
+    "anyway; no noise was added to the draws afterwards."
+)
+AWARE = (
+    "The intervals include the noise that protects people: the posterior takes into account that "
+    "only a noisy sum was seen."
+)
+UNAWARE = (
+    "The noisy sum was taken for exact, so the intervals are too narrow. They do not include the "
+    "noise that protects people."
+)
+UNTOLD = (
+    "The intervals are those of the posterior that was fitted. Only a fit by Statistics, which "
+    "knows its noise, counts the noise that protects people into them."
+)
+
+
+def clean(value: object) -> str:
+    r"""One line of text without controls, which neither pages nor files can hold.
+
+    >>> clean("a\n b\x00")
+    'a b�'
+    """
+    return "".join(map(_harmless, " ".join(str(value).split())))
+
+
+def escaped(value: object) -> str:
+    """Text for HTML and SVG, in an element or a quoted attribute.
+
+    >>> escaped('<script>"&')
+    '&lt;script&gt;&quot;&amp;'
+    """
+    return html.escape(clean(value))
+
+
+def plain(value: object) -> str:
+    r"""Text for Markdown: no mark in it means anything, and no tag is one.
+
+    >>> print(plain("a*b | <i>"))
+    a\*b \| &lt;i&gt;
+    """
+    return _STARTS.sub(r"\1\\\2", _MARKS.sub(r"\\\1", html.escape(clean(value), quote=False)))
+
+
+def spoken(value: Any) -> str:
+    """A setting in words: lists by commas, mappings by their names."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {spoken(each)}" for name, each in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return ", ".join(map(spoken, value))
+    return "none" if value is None else str(value)
+
+
+def _harmless(letter: str) -> str:
+    odd = letter in _REVERSING or unicodedata.category(letter) in ("Cc", "Cs")
+    return "\ufffd" if odd else letter

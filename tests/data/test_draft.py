@@ -1,0 +1,137 @@
+"""Drafted schemas: from the header and answers, never from rows."""
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tacit import Binary, Category, Count, Number, Schema
+from tacit.data import draft as drafts
+from tacit.errors import InvalidArgument
+
+HEADER = "patient,age,visits,ward,readmitted,note"
+
+
+def answers(*said):
+    left = list(said)
+    questions = []
+
+    def ask(question):
+        questions.append(question)
+        return left.pop(0)
+
+    ask.left, ask.questions = left, questions
+    return ask
+
+
+@pytest.fixture
+def table(tmp_path):
+    file = tmp_path / "visits.csv"
+    file.write_text(HEADER + "\n1,71.25,2,A,1,secret\n")
+    return file
+
+
+def test_answers_make_a_schema(table, tmp_path):
+    ask = answers(
+        *("person", "20"),
+        *("number", "18", "100", "", "years"),
+        *("COUNT ", "", "30", "0", ""),
+        *("category", "A, B", "other", "other"),
+        *("binary", "", ""),
+        "skip",
+    )
+    schema = drafts.draft(table, ask)
+    assert schema == Schema(
+        {
+            "age": Number(18, 100, measured_in="years"),
+            "visits": Count(30, missing=0),
+            "ward": Category(["A", "B"], other="other", missing="other"),
+            "readmitted": Binary(),
+        },
+        person="patient",
+        most_rows=20,
+    )
+    assert not ask.left
+    assert not any("71.25" in question or "secret" in question for question in ask.questions)
+    schema.to_yaml(tmp_path / "schema.yaml")
+    assert Schema.from_yaml(tmp_path / "schema.yaml") == schema
+    assert "18 to 100 years" in str(schema)
+    drafts.check(schema, table)
+
+
+def test_answers_that_will_not_do_are_asked_for_again(tmp_path):
+    file = tmp_path / "visits.csv"
+    file.write_text("age\n")
+    ask = answers("numbr", "number", "young", "100", "18", "", "", "18", "100", "", "")
+    assert drafts.draft(file, ask) == Schema({"age": Number(18, 100)})
+    assert "Answer one of" in ask.questions[1]
+    assert "Answer a number." in ask.questions[3]
+    assert "low must be below high" in ask.questions[7]
+    with pytest.raises(InvalidArgument, match="Answer one of"):
+        drafts.draft(file, lambda _: "")
+    with pytest.raises(InvalidArgument, match="skipped"):
+        drafts.draft(file, lambda _: "skip")
+
+
+def test_rows_do_not_matter(table):
+    before = drafts.template(table)
+    table.write_text(HEADER + "\n" + "x,y\n" * 100)
+    assert drafts.template(table) == before
+
+
+def test_a_template_says_what_is_to_be_filled_in(table, tmp_path):
+    file = tmp_path / "schema.yaml"
+    text = drafts.template(table)
+    file.write_text(text)
+    with pytest.raises(InvalidArgument, match="column 'patient' is still to be filled in"):
+        Schema.from_yaml(file)
+    lines = [line for line in text.splitlines() if "patient" not in line and "note" not in line]
+    given = ["number, low: 0, high: 1", "count, high: 9", "category, levels: [A]", "binary"]
+    for kind in given:
+        place = next(i for i, line in enumerate(lines) if line.endswith("{kind: TO FILL IN}"))
+        lines[place] = lines[place].replace("TO FILL IN", kind)
+    file.write_text("\n".join(lines))
+    assert Schema.from_yaml(file).names == ("age", "visits", "ward", "readmitted")
+    file.write_text("\n".join([*lines, "person: TO FILL IN", "most_rows: 3"]))
+    with pytest.raises(InvalidArgument, match="person and most_rows are still"):
+        Schema.from_yaml(file)
+
+
+def test_types_in_a_header_are_taken_up(tmp_path):
+    file = tmp_path / "visits.parquet"
+    fields = [("age", pa.float64()), ("ward", pa.string()), ("b", pa.bool_()), ("n", pa.int8())]
+    parquet.write_table(pa.schema(fields).empty_table(), file)
+    text = drafts.template(file)
+    for kind in (
+        "age: {kind: number, low: ",
+        "ward: {kind: category, levels: ",
+        "b: {kind: binary}",
+    ):
+        assert kind in text
+    assert "n: {kind: TO FILL IN}" in text
+    assert drafts.draft(file, answers("", "0", "9", "", "", *["skip"] * 3)).names == ("age",)
+
+
+@pytest.mark.parametrize("text", ["71.5,0.25,1\n", "", "\n\n", "a,b,a\n", ",,\n", "nurse,1e3\n"])
+def test_headers_that_cannot_be_drafted_from_are_not_repeated(tmp_path, text):
+    file = tmp_path / "visits.csv"
+    file.write_text(text)
+    for way in (drafts.template, lambda path: drafts.draft(path, lambda _: "skip")):
+        with pytest.raises(InvalidArgument) as refused:
+            way(file)
+        assert not any(cell in str(refused.value) for cell in ("71.5", "0.25", "nurse", "1e3"))
+
+
+def test_check_looks_at_the_header_only(tmp_path):
+    file = tmp_path / "visits.csv"
+    file.write_text("age,dose\n71.25\n")
+    drafts.check(Schema({"age": Number(0, 1)}), file)
+    with pytest.raises(InvalidArgument, match="no column 'doze'; did you mean 'dose'"):
+        drafts.check(Schema({"age": Number(0, 1), "doze": Number(0, 1)}), file)
+    with pytest.raises(InvalidArgument, match="no column 'who'"):
+        drafts.check(Schema({"age": Number(0, 1)}, person="who", most_rows=2), file)
+    with pytest.raises(InvalidArgument, match="arrays of shape"):
+        drafts.check(Schema({"age": Number(0, 1, shape=(2,))}), file)
+    dated = tmp_path / "visits.parquet"
+    parquet.write_table(pa.schema([("age", pa.date32())]).empty_table(), dated)
+    with pytest.raises(InvalidArgument, match="date32"):
+        drafts.check(Schema({"age": Number(0, 1)}), dated)
