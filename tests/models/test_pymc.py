@@ -8,6 +8,7 @@ import weakref
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import numpyro
 import numpyro.distributions as dist
 import pytest
@@ -448,14 +449,13 @@ def test_settings_that_do_not_fit_the_model_are_refused():
         as_model(model, tacit.Schema(columns, person="ward", most_rows=2))
 
 
-class FakeBambi:
-    __module__ = "bambi.models"
-
-
+@pytest.mark.filterwarnings("ignore")  # of what Bambi imports
 def test_bambi_is_refused_with_the_reason_and_the_way_out():
-    with pm.Model(coords={"__obs__": np.arange(6)}) as built:
-        pm.Normal("Intercept")
-    for model in (FakeBambi(), built, tacit.PyMC(built)):
+    bambi = pytest.importorskip("bambi")
+    table = pd.DataFrame({"x": np.linspace(-1, 1, 6), "sick": [0, 1, 0, 1, 1, 0]})
+    made = bambi.Model("sick ~ x", table, family="bernoulli")
+    made.build()
+    for model in (made, made.backend.model, tacit.PyMC(made.backend.model)):
         with pytest.raises(InvalidArgument, match=r"centres predictors.*tacit\.glm"):
             tacit.plan(model, SCHEMA, budget=BUDGET)
 
