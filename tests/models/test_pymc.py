@@ -8,9 +8,9 @@ import weakref
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 
 import tacit
