@@ -304,10 +304,8 @@ def draw(folder, gaps, bias, medians, attack):
             panel.plot(
                 np.sort(values - worlds[:, 0].mean()), np.linspace(0, 1, len(values)), label=label
             )
-        panel.set(
-            xlabel="what the attacker computes, in deviations",
-            title=f"{name}: mu {mu:.2f}±{error:.2f}",
-        )
+        panel.set(title=f"{name}: mu {mu:.2f}±{error:.2f}")
+    figure.supxlabel("what the attacker computes, in deviations")
     axes[0].set(ylabel="share of runs below")
     axes[0].legend(title="the site is")
     figure.suptitle("Algorithm 3: claimed mu 0.32")
