@@ -105,7 +105,7 @@ def draw(setting, errors, batches, found):
     right.axhline(correction(2.0).error, color="grey", ls=":", label="correction, at worst")
     right.set(xlabel="batch size", title="mixture of two means")
     right.set_ylabel("root mean square error of the chance to accept")
-    right.legend(loc="lower left")
+    right.legend(loc="upper right")
     figure.tight_layout()
     save_figure(setting, "mcmc_correction", figure)
 

@@ -26,20 +26,23 @@ from tacit.interfaces.fit import fit_many, fit_without_privacy
 from tacit.models.model import Positive, Simplex
 
 CENTRES = np.array([[0, 0], [2, 2], [-2, -2], [-2, 2], [2, -2]], float)
-VARIANCE, DELTA, RATE, STEPS = 0.5, 1e-3, 0.03, 1000
+VARIANCE, DELTA, RATE = 0.5, 1e-3, 0.03
 SHOWN = 1.0
+LANGEVIN = PublishedLangevin(
+    sampling_rate=RATE, num_steps=150, step_size=1e-4, clip=1.0, size=1000, burn_in=1 / 3
+)
 
 
 def rows(count, rng):
     return CENTRES[rng.integers(0, 5, count)] + math.sqrt(VARIANCE) * rng.normal(size=(count, 2))
 
 
-def five():
-    """The thesis' model: shares, means, variances."""
+def five(shape=1.0, scale=1.0):
+    """The thesis' model: shares, means, and variances with an inverse gamma prior."""
 
     def log_prior(p):
-        variances = p["variances"]
-        return -0.5 * jnp.sum(p["means"] ** 2) - jnp.sum(2 * jnp.log(variances) + 1 / variances)
+        v = p["variances"]
+        return -0.5 * jnp.sum(p["means"] ** 2) - jnp.sum((shape + 1) * jnp.log(v) + scale / v)
 
     def log_likelihood(p, row):
         squares = jnp.sum((row["x"] - p["means"]) ** 2, axis=1)
@@ -74,53 +77,53 @@ def oracle(test):
     return float(np.log(parts.mean(axis=1)).mean())
 
 
-def papers(steps=STEPS, rate=RATE):
+def papers(steps, rate=RATE):
     return Variational(
         sampling_rate=rate, num_steps=steps, clip=1.0, gradient="joint", optimiser="adagrad",
         learning_rate=0.1, reset_every=10, average=False, start="random",
     )  # fmt: skip
 
 
-def tight_budget(epsilon, accountant):
+def tight_budget(epsilon, accountant, steps):
     """A budget that has the noise which an accountant of the thesis asks for at an epsilon."""
     noise = calibrate.noise_multiplier(
         Budget(epsilon, DELTA, "replace"),
         sampling_rate=RATE,
-        num_steps=STEPS,
+        num_steps=steps,
         accountant=accountant,
     )
-    event = events.sampled_gaussian(noise, RATE, STEPS)
+    event = events.sampled_gaussian(noise, RATE, steps)
     return Budget(PLD().epsilon(event, DELTA, "replace"), DELTA, "replace")
 
 
-def many(method, budgets, data, seed):
+def many(method, budgets, data, seed, model=None):
     """Draws of fits with these budgets, each on its own rows."""
     found = fit_many(
-        five(), [Rows({"x": x}) for x, _ in data], budgets, method,
+        model or five(), [Rows({"x": x}) for x, _ in data], budgets, method,
         seeds=range(seed, seed + len(budgets)),
     )  # fmt: skip
     return [each.draws for each in found]
 
 
-def by_form(epsilons, data):
+def by_form(setting, epsilons, data):
     """Draws by form and epsilon, one for each split."""
-    runs = len(data)
+    runs, steps = len(data), setting.pick(quick=100, usual=1000)
     every = [part for _ in epsilons for part in data]
     plain = [Budget(e, DELTA, "replace") for e in epsilons for _ in data]
     advanced = Advanced(check=False)
-    thesis = [tight_budget(e, by) for by in (Moments(max_order=200), advanced) for e in epsilons]
-    both = many(papers(), [b for b in thesis for _ in data], every * 2, 100)
-    langevin = PublishedLangevin(
-        sampling_rate=RATE, num_steps=150, step_size=1e-4, clip=1.0, size=1000, burn_in=1 / 3
-    )
-    default = Variational(sampling_rate=RATE, num_steps=STEPS, start="random")
+    thesis = [
+        tight_budget(e, by, steps) for by in (Moments(max_order=200), advanced) for e in epsilons
+    ]
+    both = many(papers(steps), [b for b in thesis for _ in data], every * 2, 100)
+    default = Variational(sampling_rate=RATE, num_steps=steps, start="random")
     flat = {
         "DPVI-MA (thesis)": both[: len(every)],
         "DPVI (thesis, advanced composition)": both[len(every) :],
-        "DP-SGLD (thesis)": many(langevin, plain, every, 1000),
+        "DP-SGLD (thesis)": many(LANGEVIN, plain, every, 1000),
         "Tacit's default": many(default, plain, every, 2000),
-        "Tacit, clip 1": many(replace(default, clip=1.0), plain, every, 3000),
     }
+    if setting.length != "quick":
+        flat["Tacit, clip 1"] = many(replace(default, clip=1.0), plain, every, 3000)
     spent = {
         name: thesis[k * len(epsilons) :][: len(epsilons)] for k, name in enumerate(list(flat)[:2])
     }
@@ -132,7 +135,7 @@ def by_form(epsilons, data):
 
 
 def without(setting, data):
-    steps = setting.pick(quick=300, usual=2000)
+    steps = setting.pick(quick=100, usual=2000)
     return [
         fit_without_privacy(
             five(), Rows({"x": x}), method=papers(steps=steps, rate=0.01), seed=seed
@@ -163,9 +166,9 @@ def draw_scores(setting, epsilons, scores, alone, true):
 def draw_circles(setting, examples):
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(examples), figsize=(3.6 * len(examples), 4), sharey=True)
+    figure, axes = plt.subplots(1, len(examples), figsize=(3.1 * len(examples), 3.6), sharey=True)
     for axis, (title, (x, draws)) in zip(axes, examples.items(), strict=True):
-        axis.plot(*x[::3].T, ".", color="tab:green", ms=2)
+        axis.plot(*x[::5].T, ".", color="tab:green", ms=2)
         for centre in CENTRES:
             _circle(axis, centre, VARIANCE, "black", "-")
         means, variances = (
@@ -191,12 +194,17 @@ def _circle(axis, centre, variance, colour, style):
     )
 
 
+def variances(several):
+    """Of all components, for each of several runs."""
+    return np.array([np.asarray(draws["variances"])[-100:].mean(axis=0) for draws in several])
+
+
 def run(setting):
     rng = np.random.default_rng(5)
     runs = setting.pick(quick=2, usual=10)
     data = [(rows(1000, rng), rows(100, rng)) for _ in range(runs)]
     epsilons = setting.pick(quick=[SHOWN], usual=np.geomspace(0.1, 10, 5).tolist())
-    found, spent = by_form(epsilons, data)
+    found, spent = by_form(setting, epsilons, data)
     alone = without(setting, data[: setting.pick(quick=1, usual=3, paper=10)])
     tests = [test for _, test in data]
     scores = {
@@ -214,8 +222,10 @@ def run(setting):
     examples = {name: (data[k][0], found[name][at][k]) for name, k in middle.items()}
     draw_circles(setting, examples)
     gaps = {name: np.array([nearest(d, CENTRES) for d in found[name][at]]) for name in shown}
-    sizes = {name: np.array([np.asarray(d["variances"])[-100:].mean(axis=0) for d in found[name][at]])
-             for name in shown}  # fmt: skip
+    sizes = {name: variances(found[name][at]) for name in shown}
+    budgets = [Budget(SHOWN, DELTA, "replace")] * runs
+    if setting.length != "quick":
+        sizes["as coded"] = variances(many(LANGEVIN, budgets, data, 4000, five(10.0, 0.1)))
     table = [
         (name, e, s.mean(), s.std(ddof=1) / math.sqrt(len(s)))
         for name, by in scores.items()
