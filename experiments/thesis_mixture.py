@@ -166,9 +166,9 @@ def draw_scores(setting, epsilons, scores, alone, true):
 def draw_circles(setting, examples):
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(examples), figsize=(3.1 * len(examples), 3.6), sharey=True)
+    figure, axes = plt.subplots(1, len(examples), figsize=(2.8 * len(examples), 3.3), sharey=True)
     for axis, (title, (x, draws)) in zip(axes, examples.items(), strict=True):
-        axis.plot(*x[::5].T, ".", color="tab:green", ms=2)
+        axis.plot(*x[::8].T, ".", color="tab:green", ms=2)
         for centre in CENTRES:
             _circle(axis, centre, VARIANCE, "black", "-")
         means, variances = (
@@ -176,7 +176,8 @@ def draw_circles(setting, examples):
         )
         for k, (centre, variance) in enumerate(zip(means, variances, strict=True)):
             _circle(axis, centre, variance, f"C{k + 3}", "--")
-        axis.set(xlim=(-5, 5), ylim=(-5, 5), aspect="equal", title=title, xlabel="first coordinate")
+        axis.set(xlim=(-5, 5), ylim=(-5, 5), aspect="equal", xlabel="first coordinate")
+        axis.set_title(title, fontsize=10)
     axes[0].set_ylabel("second coordinate")
     figure.suptitle(
         f"Epsilon {SHOWN:g}, run of median score: true components (black) and learnt ones"
