@@ -33,6 +33,15 @@ class Rude:
     __len__ = __bool__ = __array__ = __iter__ = __repr__ = __str__ = __float__
 
 
+class RudeNumber(float):
+    """A number that will not be one."""
+
+    def __float__(self):
+        raise RuntimeError("zzz-cell")
+
+    is_integer = __float__
+
+
 ODD = [None, NAN, pd.NA, pd.NaT, Decimal("1.5"), Decimal("sNaN"), "abc", "", "1_0", b"x"]
 ODD += [[1.0], (1, 2), {}, object(), 1j, np.ma.masked, dt.date(2020, 1, 1), np.array([1, 2])]
 ODD += [float("inf"), -float("inf"), 10**400, -(10**5000), True, np.float32(0.3), np.int8(3), "3"]
@@ -77,7 +86,7 @@ def test_numbers_are_moved_to_the_bounds():
 
 
 @pytest.mark.parametrize(
-    "odd", [None, NAN, "abc", pd.NA, pd.NaT, Decimal(1), "1_0", [1], 1j, Rude()]
+    "odd", [None, NAN, "abc", pd.NA, pd.NaT, Decimal(1), "1_0", [1], 1j, Rude(), RudeNumber()]
 )
 def test_what_is_not_a_number_is_missing(odd):
     assert one(Number(0, 4), objects([1, odd, 2])) == [1, 2]
@@ -303,6 +312,20 @@ def test_no_two_people_are_taken_for_one(dtype):
     schema = Schema({"x": Count(9)}, person="p", most_rows=1)
     codes = schema.encode({"x": np.zeros(len(ids)), "p": ids}).person
     assert len(np.unique(codes)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([0x7FF0000000000001, 0], np.uint64).view(np.float64),  # NaN that signals
+        np.array([0x7F800001, 0], np.uint32).view(np.float32),
+        np.array([1e300, 1], np.longdouble) ** 10,
+    ],
+)
+def test_no_identifier_causes_a_warning(ids):
+    schema = Schema({"x": Number(0, 1)}, person="p", most_rows=1)
+    person = schema.encode({"x": [0.0, 1.0], "p": ids}).person
+    assert len(set(person.tolist())) == 2
 
 
 def test_rows_left_out_take_their_person_along():

@@ -46,6 +46,8 @@ def number_of(cell: Any) -> float:
             return float(cell)
         except OverflowError:
             return math.inf if cell > 0 else -math.inf
+        except Exception:  # noqa: BLE001 objects may raise anything, and no error may tell
+            return math.nan
     return math.nan
 
 
@@ -60,6 +62,13 @@ def text_of(cell: Any) -> str | None:
     """The text of a label: of 3, 3.0 and "3" it is "3". None unless text, a number or a Boolean."""
     if isinstance(cell, str):
         return str.__str__(cell)
+    try:
+        return _text_of_number(cell)
+    except Exception:  # noqa: BLE001 objects may raise anything, and no error may tell
+        return None
+
+
+def _text_of_number(cell: Any) -> str | None:
     if isinstance(cell, bool | np.bool_):
         return "True" if cell else "False"
     if isinstance(cell, int | np.integer):
