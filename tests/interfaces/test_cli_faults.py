@@ -118,6 +118,7 @@ FAULTS = [
     schema(
         "half of two labels", "both yes and no", replaced("kind: binary", "kind: binary, yes: Y")
     ),
+    schema("released nothing", "released must be", SCHEMA + "released:\n"),
     faulty("schema: no file", "cannot be read", schema="missing.yaml"),
     faulty("schema: a folder", "cannot be read", schema="."),
     header("misspelt column", "did you mean", replaced("age,", "agee,", CLEAN)),
