@@ -214,7 +214,7 @@ class Program:
 
 def extra_name(family: Family, outcome: Outcome, terms: tuple[Term, ...]) -> str | None:
     """The family's further parameter, by a name that no term has."""
-    taken = {term.name for term in terms}
+    taken = {outcome.name, *(term.name for term in terms)}
     return f"{outcome.name}_{family.extra}" if family.extra in taken else family.extra
 
 
@@ -280,6 +280,11 @@ def _offset(nodes: Any, known: KnownColumns) -> Expression:
 def _refuse(
     formula: str, outcome: Outcome, intercept: bool, terms: Any, groups: Any, offsets: Any
 ) -> None:
+    if intercept and INTERCEPT in {outcome.name, *(term.name for term in terms)}:
+        raise InvalidArgument(
+            f"The formula {formula!r} has a column called {INTERCEPT!r}, as its own intercept is; "
+            "rename the column."
+        )
     for each in (*terms, *groups, *offsets):
         if used := each.columns & outcome.columns:
             raise InvalidArgument(
