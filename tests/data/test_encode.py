@@ -137,6 +137,25 @@ def test_numeric_columns_match_as_their_cells_do(dtype):
     assert one(kind, np.array([1e17, NAN, np.inf])) == [6, 0, 6]
 
 
+LEVELS = ["0.5", "-1.25", "1e5", "inf", "0.1", "0.50", 7, 0, "9223372036854775807", "1" + "0" * 20]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([0.5, -1.25, 1e5, np.inf, 0.1, -0.0, 7, 1e20, 2.0**63, np.nan, -np.inf]),
+        np.array([0.5, -1.25, 1e5, np.inf, 0.1, 7, 1e20], np.float32),
+        np.array([7, 0, 2**63 - 1, -(2**63)]),
+        np.array([7, 0, 2**63 - 1, 2**64 - 1], np.uint64),
+        np.array([7, 0, -1], np.int8),
+    ],
+)
+def test_levels_of_any_text_match_numbers_in_columns_of_any_type(column):
+    # Or one odd cell, by which a reader takes the column for text, would change how others are read.
+    kind = Category(LEVELS, other="other", missing="0.50")
+    assert one(kind, column) == one(kind, list(column))
+
+
 def test_columns_of_arrays():
     kind = Number(0, 1, shape=(2,))
     assert one(kind, np.array([[0, 2], [NAN, 1]])) == [[0, 1]]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 UNKNOWN, MISSING = -1, -2  # Codes of a label that was not declared, and of no label
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # Text of an integer that fits in 64 bits
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")  # and of any that may
 _DECIMALS = re.compile(r"(0|-?[1-9][0-9]*)\.0+")  # How a column of floats writes integers
 GAPS = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?"])
 
@@ -168,7 +169,7 @@ def _codes_of_numbers(values: NDArray[Any], table: Mapping[str, int]) -> NDArray
     codes = np.full(len(numbers), UNKNOWN, dtype=np.int32)
     if values.dtype.kind == "f":
         codes[np.isnan(numbers)] = MISSING
-    known = _integers(table, wide)
+    known = _levels(table, wide)
     if known:
         levels = np.array(sorted(known), dtype=wide)
         place = np.minimum(np.searchsorted(levels, numbers), len(levels) - 1)
@@ -177,9 +178,13 @@ def _codes_of_numbers(values: NDArray[Any], table: Mapping[str, int]) -> NDArray
     return codes
 
 
-def _integers(table: Mapping[str, int], wide: type[Any]) -> dict[int, int]:
-    """Codes of the labels that are integers, so far as ``wide`` has those integers exactly."""
-    whole = {int(text): code for text, code in table.items() if WHOLE.fullmatch(text)}
-    if wide is np.uint64:
-        return {level: code for level, code in whole.items() if level >= 0}
-    return {level: code for level, code in whole.items() if int(wide(level)) == level}
+def _levels(table: Mapping[str, int], wide: type[Any]) -> dict[Any, int]:
+    """Codes of the labels that numbers of a type have as their text."""
+    if wide is np.float64:
+        spelled = {text: _spelled(text) for text in table}
+        return {
+            spelled[text]: code for text, code in table.items() if text_of(spelled[text]) == text
+        }
+    limits = np.iinfo(wide)
+    whole = {int(text): code for text, code in table.items() if _INTEGER.fullmatch(text)}
+    return {n: code for n, code in whole.items() if limits.min <= n <= limits.max}
