@@ -282,6 +282,14 @@ def test_one_odd_cell_does_not_change_how_others_are_read(tmp_path):
             assert columns["b"].tolist() == [1, 0]
 
 
+def test_booleans_are_numbers_whether_or_not_a_reader_took_them_for_text(tmp_path):
+    for odd in ("True", "perhaps"):
+        (tmp_path / "t.csv").write_text(f"x\nTrue\nFalse\n{odd}\n")
+        kind = Number(0, 1, missing=1)
+        for table in (tmp_path / "t.csv", pd.read_csv(tmp_path / "t.csv")):
+            assert Schema({"x": kind}).encode(table).columns["x"].tolist() == [1, 0, 1]
+
+
 def test_people():
     ids = [
         7,

@@ -20,6 +20,8 @@ UNKNOWN, MISSING = -1, -2  # Codes of a label that was not declared, and of no l
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # Text of an integer that fits in 64 bits
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")  # and of any that may
 _DECIMALS = re.compile(r"(0|-?[1-9][0-9]*)\.0+")  # How a column of floats writes integers
+# What pandas reads as a Boolean in a CSV file, so that it does not matter whether it did.
+BOOLEANS = {"True": 1, "true": 1, "TRUE": 1, "False": 0, "false": 0, "FALSE": 0}
 GAPS = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?"])
 
 
@@ -56,7 +58,7 @@ def _spelled(text: str) -> float:
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
-        return math.nan
+        return float(BOOLEANS.get(text.strip(), math.nan))
 
 
 def text_of(cell: Any) -> str | None:

@@ -57,7 +57,7 @@ class GLM:
         """Coefficients, or draws of them, per one unit of their column.
 
         ``values`` is what `Posterior.mean`, ``sd`` or ``draws`` has. The intercept stays where it
-        is: at the middle of all bounds.
+        is: at the middle of all bounds, or at the declared centres.
         """
         units = {term.name: term.block.unit for term in self.program.terms}
         units |= {each.name: each.varying.unit for each in self.program.groups}
@@ -145,7 +145,9 @@ class Program:
     def meaning(self, name: str) -> str:
         """What a parameter says, in a few words."""
         if name == INTERCEPT:
-            return "numbers at the middle of their bounds, categories at their reference"
+            by_centre = any(term.block.standard for term in self.terms)
+            centre = "their centre, or " if by_centre else ""
+            return f"numbers at {centre}the middle of their bounds, categories at their reference"
         if name.endswith("_sd") and name.removesuffix("_sd") in {g.name for g in self.groups}:
             group = next(g for g in self.groups if f"{g.name}_sd" == name)
             return f"standard deviation between groups; {group.varying.meaning}"
