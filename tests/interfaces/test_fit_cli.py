@@ -278,6 +278,18 @@ def test_a_posterior_outlives_its_report(capsys, folder, monkeypatch):
     assert (folder / "unreported" / "report.html").exists()
 
 
+def test_a_fault_after_the_charge_does_not_look_like_one_before(capsys, folder, monkeypatch):
+    def fails(*_, **__):
+        raise tacit.errors.BoundaryError("No.")
+
+    tacit.Ledger(folder / "l4.db", total=tacit.Budget(3, 1e-5), unit="person")
+    monkeypatch.setattr("tacit.interfaces.fit._run", fails)
+    code, _, err = call(capsys, *FIT, "--ledger", "l4.db", "--out", "failed")
+    assert code == 1
+    assert "was charged" in err
+    assert len(tacit.Ledger("l4.db").charges) == 1
+
+
 def test_a_run_that_never_began_leaves_no_folder(capsys, folder, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -65,7 +65,7 @@ def fit(
         return
     with telling_interruptions():
         found = _fitted(asked, data, book, folder := Folder(out), quiet=quiet)
-    _reported(folder, found)
+        _reported(folder, found)
     if not quiet:
         left = "" if found.privacy.budget_left is None else f"Left: {found.privacy.budget_left}.\n"
         typer.echo(f"{found.summary()}\n\n{left}Report: {out / 'report.html'}")
@@ -111,6 +111,7 @@ def _fitted(
     asked: "Request", data: Path, book: "Ledger | None", folder: "Folder", *, quiet: bool
 ) -> "Posterior":
     """The posterior, saved; the folder is taken back if nothing was spent."""
+    from tacit.errors import TacitError, Unsaved
     from tacit.interfaces.fit import fit as run
 
     plan = asked.plan()
@@ -125,9 +126,11 @@ def _fitted(
             seed=asked.seed,
             progress=not quiet and sys.stderr.isatty(),
         )
-    except BaseException:  # an interruption, too
+    except BaseException as error:  # an interruption, too
         if book is None or len(book.charges) == before:
             folder.discard()
+        elif isinstance(error, TacitError):  # which otherwise means that nothing was spent
+            raise Unsaved(f"The fit was charged, and failed after that: {error}") from None
         raise
     _saved(folder, found)
     return found

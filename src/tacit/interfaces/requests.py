@@ -216,12 +216,15 @@ def requested(
     seed: int | None,
 ) -> Request:
     """A request from what was typed."""
+    chosen = [setting(each) for each in settings]
+    if len(dict(chosen)) < len(chosen):
+        raise InvalidArgument("A setting is given twice; leave one of them out.")
     return Request(
         formula=formula,
         schema=Schema.from_yaml(schema),
         budget=budget,
         family=family,
         method=method,
-        settings=tuple(setting(each) for each in settings),
+        settings=tuple(chosen),
         seed=seed,
     )
