@@ -66,7 +66,14 @@ def per_site(family, work, journal=None, rounds=ROUNDS, budget=None, event=None)
         run = f"run {number}"
         terms = Terms(run=run, answers=rounds, event=event, budget=budget)
         clients = [
-            Client(f"s{i}", rows, work, terms, None if journal is None else journal(i))
+            Client(
+                f"s{i}",
+                rows,
+                work,
+                terms,
+                None if journal is None else journal(i),
+                family=family,
+            )
             for i in range(SITES)
         ]
         transport = InProcess(clients)

@@ -9,13 +9,15 @@ from tacit.accounting import (
     Advanced,
     AnalyticGaussian,
     Basic,
+    Budget,
     ClassicalGaussian,
     Moments,
     Renyi,
     events,
 )
 from tacit.accounting import accountant as by_name
-from tacit.errors import InvalidArgument, TheoremDoesNotHold, UnsupportedEvent
+from tacit.accounting.ledger import Ledger
+from tacit.errors import BudgetError, InvalidArgument, TheoremDoesNotHold, UnsupportedEvent
 
 OWN = [
     events.BarkerTest(ratio_bound=0.1),
@@ -200,3 +202,22 @@ def test_curve_leaves_out_where_a_theorem_fails():
     whole, part = PLD().curve(run), by_name("basic").curve(run)
     assert list(whole.epsilons) == sorted(whole.epsilons, reverse=True)
     assert 0 < len(part.deltas) < len(whole.deltas)
+
+
+def test_slack_is_added_to_delta_by_every_accountant():
+    one = events.repeat(events.gaussian(2.0), 5)
+    loose = events.compose(one, events.Slack(delta=1e-6), events.Slack(delta=1e-6))
+    for accountant in (PLD(), Renyi(), Moments()):
+        assert accountant.epsilon(loose, 1e-5) == accountant.epsilon(one, 1e-5 - 2e-6)
+        assert accountant.epsilon(loose, 1e-6) == math.inf
+        assert accountant.epsilon(loose, 0.0) == math.inf
+        assert accountant.delta(loose, 5.0) == accountant.delta(one, 5.0) + 2e-6 < 1
+    assert PLD().epsilon(events.Slack(delta=1e-6), 1e-5) == 0
+
+
+def test_a_ledger_of_divergences_has_no_place_for_slack(tmp_path):
+    loose = events.compose(events.gaussian(5.0), events.Slack(delta=1e-9))
+    book = Ledger(tmp_path / "a.db", total=Budget(3, 1e-5), rule="renyi")
+    with pytest.raises(BudgetError, match="rule="):
+        book.line(loose, Budget(2, 1e-6), "run")
+    assert Ledger(tmp_path / "b.db", total=Budget(3, 1e-5)).line(loose, Budget(2, 1e-6), "run")

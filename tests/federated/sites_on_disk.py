@@ -61,9 +61,17 @@ class HeldStatistics(ClippedStatistics):
         return Prepared(work=Held(prepared.work), event=prepared.event)
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeldChanges(ClippedChanges):
+    def prepare(self, setting):
+        prepared = super().prepare(setting)
+        return Prepared(work=Held(prepared.work), event=prepared.event)
+
+
 SCHEMES = {
     "statistics": HeldStatistics(clip=20.0),
-    "masked": ClippedChanges(clip=50.0, noise="split"),
+    "masked": HeldChanges(clip=50.0, noise="split"),
+    "server": ClippedChanges(clip=50.0, noise="server"),
 }
 study = Study(
     run=SETTINGS.get("run", "study"),
@@ -77,6 +85,7 @@ study = Study(
     sites=tuple(SETTINGS["sites"]),
     budget=Budget(20, 1e-5),
     read=read,
+    example=Rows({"x": np.zeros((1, 2), np.float32), "y": np.zeros(1, np.float32)}),
     finish=finish,
     seed=SETTINGS.get("seed"),
 )

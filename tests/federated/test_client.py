@@ -1,7 +1,7 @@
 """A site's memory: lost messages, repeated tasks and killed processes change nothing."""
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -205,6 +205,56 @@ def test_a_run_keeps_the_terms_it_began_with(tmp_path):
     client(LedgerJournal(book), answers=4).answer(first_task())
     with pytest.raises(InvalidArgument, match="other terms"):
         client(LedgerJournal(book), answers=8).answer(first_task(2))
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_another_study_of_the_same_name_gets_no_answer_of_the_first(tmp_path, durable):
+    journal = LedgerJournal(ledger(tmp_path)) if durable else MemoryJournal()
+    work, terms = private()
+    Client("a", SHARES[0], work, replace(terms, about="one"), journal).answer(first_task())
+    with pytest.raises(InvalidArgument, match="'r' began under other terms"):
+        Client("a", SHARES[0], work, replace(terms, about="two"), journal).answer(first_task())
+
+
+def test_a_posterior_that_is_no_distribution_costs_nothing(tmp_path):
+    book = ledger(tmp_path)
+    made, terms = private()
+    one = Client("a", SHARES[0], made, terms, LedgerJournal(book), family=TARGET.family)
+    with pytest.raises(InvalidArgument, match="no distribution"):
+        one.answer(first_task(shift=-1.0))
+    assert book.charges == []
+    one.answer(first_task())
+    assert len(book.charges) == 1
+
+
+def test_the_posterior_without_a_site_must_be_a_distribution_too():
+    work = WithoutPrivacy().prepare(setting(None, 2)).work
+    terms = Terms(run="r", answers=2, event=None, budget=None)
+    one = Client("a", SHARES[0], work, terms, family=TARGET.family)
+    added = one.answer(first_task()).change
+    told = {"run": "r", "round": 2, "folded": 1, "share": np.ones(5)}
+    with pytest.raises(InvalidArgument, match="no distribution"):
+        one.answer(Task(**told, posterior=TARGET.prior))  # which has less than the site added
+    one.answer(Task(**told, posterior=TARGET.prior + added))  # and an answer is left for this
+
+
+def test_rows_are_read_for_what_is_computed_and_for_nothing_else(tmp_path):
+    reads = []
+
+    def read():
+        reads.append(1)
+        return SHARES[0]
+
+    made, terms = private()
+
+    def opened():
+        return Client("a", read, made, terms, LedgerJournal(ledger(tmp_path)))
+
+    opened().answer(first_task())
+    opened().answer(first_task())
+    with pytest.raises(InvalidArgument):
+        opened().answer(first_task(shift=1.0))
+    assert len(reads) == 1
 
 
 class Overtaken:

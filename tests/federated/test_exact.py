@@ -33,7 +33,7 @@ def engine(target, shares, schedule, scheme=None):
         target=target, budget=None, answers=schedule.num_rounds, sites=len(shares), together=1
     )
     prepared = (scheme or WithoutPrivacy()).prepare(setting)
-    terms = Terms(run="r", answers=schedule.num_rounds, event=None, budget=None)
+    terms = Terms(run="r", answers=schedule.num_rounds + 1, event=None, budget=None)
     clients = [Client(f"site {i}", rows, prepared.work, terms) for i, rows in enumerate(shares)]
     transport = InProcess(clients)
     server = Server(
@@ -102,8 +102,6 @@ def test_factors_of_server_and_sites_never_differ(name):
     parts = sum(server.factors.values())
     assert target.prior + parts == pytest.approx(server.posterior, rel=1e-9)
     # One more round tells sites what became of their last answers.
-    for client in clients:
-        client.terms = Terms(run="r", answers=1000, event=None, budget=None)
     tasks = server.tasks(server.sites)
     before = {name: factor.copy() for name, factor in server.factors.items()}
     InProcess(clients).exchange(tasks)
@@ -167,3 +165,25 @@ def test_natural_gradients_find_the_posterior():
     sd = np.sqrt(weights @ (draws - true) ** 2)
     assert mean == pytest.approx(true, abs=0.03 * sd.min())
     assert np.sqrt(np.diag(covariance)) == pytest.approx(sd, rel=0.03)
+
+
+@pytest.mark.parametrize("sites", [2, 10])
+@pytest.mark.parametrize("kind", ["synchronous", "sequential"])
+def test_coordinates_that_are_correlated_do_not_step_too_far_together(sites, kind):
+    """As if each stood alone, twelve that all but move together overshoot twelve times."""
+    rng = np.random.default_rng(3)
+    common = rng.normal(size=(400, 1))
+    x = (0.9 * common + 0.45 * rng.normal(size=(400, 12))).astype(np.float32)
+    y = (rng.uniform(size=400) < 1 / (1 + np.exp(-x @ np.linspace(-1, 1, 12)))).astype(np.int32)
+    shares = unequal_shares({"x": x, "y": y}, [400 // sites] * sites)
+    found = {}
+    for family in (DiagonalGaussian(12), FullGaussian(12)):
+        target = targets.Approximate(model=logistic(12), family=family, num_draws=32)
+        schedule = Schedule(num_rounds=100, kind=kind)
+        server, _, _ = engine(target, shares, schedule)
+        found[type(family)] = family, server.posterior
+    # Means of the two families are not quite the same; deviations are the full posterior's.
+    full, eta = found[FullGaussian]
+    spread = np.sqrt(np.diag(full.covariance(eta)))
+    alone, other = found[DiagonalGaussian]
+    assert np.abs(alone.mean(other) - full.mean(eta)).max() < 0.25 * spread.min()

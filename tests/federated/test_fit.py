@@ -1,5 +1,7 @@
 """Several sites, one posterior: from tables and a NumPyro function to statements."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -23,6 +25,8 @@ from tacit import (
 from tacit.errors import InvalidArgument
 from tacit.federated.optimise import Optimised
 from tacit.federated.scheme import WithoutPrivacy
+from tacit.results.federated import FederatedPosterior
+from tacit.results.posterior import Posterior
 
 RNG = np.random.default_rng(0)
 AGE, DOSE = RNG.uniform(-1, 1, 3000), RNG.uniform(-1, 1, 3000)
@@ -124,3 +128,43 @@ def test_a_ledger_of_another_unit_is_refused(tmp_path):
         fit_federated(
             model, SITES, schema=SCHEMA, budget=BUDGET, method=METHOD, ledgers={"north": book}
         )
+
+
+def test_statements_of_all_sites_are_saved(tmp_path):
+    budgets = {"north": Budget(1, 1e-5), "south": Budget(2, 1e-5), "east": Budget(1, 1e-5)}
+    post = fit_federated(model, SITES, schema=SCHEMA, budget=budgets, method=METHOD)
+    post.save(tmp_path / "post.nc")
+    again = Posterior.load(tmp_path / "post.nc")
+    assert isinstance(again, FederatedPosterior)
+    assert {n: s.epsilons for n, s in again.sites.items()} == {
+        n: s.epsilons for n, s in post.sites.items()
+    }
+    assert list(again.sites) == list(SITES)
+    assert "no durable ledger" in str(again.privacy)
+
+
+def test_two_models_under_one_name_are_two_runs(tmp_path):
+    books = {name: Ledger(tmp_path / name, total=Budget(3, 1e-4)) for name in SITES}
+
+    def fitted(model):
+        return fit_federated(
+            model,
+            SITES,
+            schema=SCHEMA,
+            budget=BUDGET,
+            method=replace(METHOD, num_rounds=1),
+            ledgers=books,
+            run="study",
+        )
+
+    def other(age, dose, sick=None):
+        b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+        with numpyro.plate("rows", age.shape[0]):
+            logit = b[0] + b[1] * age + b[2] * dose**2
+            numpyro.sample("sick", dist.Bernoulli(logits=logit), obs=sick)
+
+    first = fitted(model)
+    assert np.array_equal(fitted(model).trace["natural"], first.trace["natural"])
+    with pytest.raises(InvalidArgument, match="began under other terms"):
+        fitted(other)
+    assert [len(book.charges) for book in books.values()] == [1, 1, 1]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tacit import Budget, Ledger, Model, Parameter, Partitioned, Rows, Variational, fit_federated
-from tacit.accounting import calibrate
+from tacit.accounting import PLD, calibrate
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated import target as targets
 from tacit.federated.changes import ClippedChanges, local_averaging, virtual_clients
@@ -15,7 +15,7 @@ from tacit.federated.natural import DiagonalGaussian, FullGaussian
 from tacit.federated.optimise import ClippedStatistics, Hybrid, OneRelease, Optimised
 from tacit.federated.partitioned import partitioned, server_of, site_of
 from tacit.federated.scheme import Setting, WithoutPrivacy
-from tacit.federated.server import Server
+from tacit.federated.server import Server, added_up
 from tacit.federated.transport import InProcess, Reply
 from tacit.privacy.groups import as_one, in_shards
 from tacit.privacy.noise import Randomness
@@ -253,13 +253,50 @@ def test_whatever_sites_answer_everything_stays_proper(family):
     assert any(not family.proper(factor) for factor in server.factors.values())
 
 
-def test_answers_that_are_no_numbers_are_refused():
+@pytest.mark.parametrize(
+    ("change", "grid"),
+    [
+        (np.array([np.nan, 0.0]), None),
+        (np.array([1.0, np.inf]), None),
+        (np.array([1e200, 0.0]), None),
+        (np.zeros(3), None),
+        (np.zeros((2, 1)), None),
+        (np.zeros(2, np.int64), None),
+        (np.ones(2, np.int64), 0.5),
+    ],
+)
+def test_an_answer_that_no_site_gives_is_left_out_and_the_others_count(change, grid):
     family = DiagonalGaussian(1)
-    server = Server(run="r", family=family, prior=np.array([1.0, 0.0]), sites=("a",))
-    tasks = server.tasks(("a",))
-    reply = Reply(site="a", run="r", round=1, change=np.array([np.nan, 0.0]))
-    with pytest.raises(InvalidArgument, match="finite"):
-        server.fold(tasks, {"a": reply})
+    server = Server(run="r", family=family, prior=np.array([1.0, 0.0]), sites=("a", "b"))
+    tasks = server.tasks(("a", "b"))
+    bad = Reply(site="a", run="r", round=1, change=change, grid=grid)
+    good = Reply(site="b", run="r", round=1, change=np.array([2.0, 1.0]))
+    server.fold(tasks, {"a": bad, "b": good})
+    assert np.array_equal(server.posterior, [3.0, 1.0])
+    assert server.used == {"a": 0, "b": 1}
+    assert server.task("a").folded == 0
+    server.whole = True  # noise that is shared needs all
+    again = server.tasks(("a", "b"))
+    replies = {"a": replace(bad, round=2), "b": replace(good, round=2)}
+    assert not server.fold(again, replies).any()
+
+
+def test_vectors_of_other_sizes_are_not_added_up():
+    replies = [Reply(site="a", run="r", round=1, change=np.zeros(n)) for n in (2, 3)]
+    with pytest.raises(InvalidArgument, match="other sizes"):
+        added_up(replies, np.zeros(2))
+
+
+@pytest.mark.parametrize("noise", ["split", "server"])
+def test_shares_of_noise_cost_the_delta_that_they_are_said_to(noise):
+    budget = Budget(1, 1e-5)
+    scheme = ClippedChanges(clip=1.0, noise=noise)
+    setting = Setting(target=TARGET, budget=budget, answers=3, sites=4, together=4)
+    event = scheme.prepare(setting).event
+    assert PLD().epsilon(event, budget.delta) <= budget.epsilon
+    # Where delta is no more than what shares take, nothing is promised.
+    tiny = PLD().epsilon(event, 2.0**-41 * budget.delta)
+    assert np.isinf(tiny) == (noise == "split")
 
 
 @pytest.mark.parametrize(

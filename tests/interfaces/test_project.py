@@ -32,6 +32,8 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
     study.finish(server.posterior, trace, tmp_path / "posterior.nc")
     post = Posterior.load(tmp_path / "posterior.nc")
     assert post.privacy.epsilons["add-remove"] <= 1
+    assert list(post.sites) == ["a", "b"]
+    assert "each site's own ledger" in str(post.sites["b"])
     # Made up with slopes of 1 and -1 (on the scale of the schema).
     slopes = post.draws["slopes"]
     assert np.all(np.abs(slopes.mean(axis=0) - [1, -1]) < 4 * slopes.std(axis=0))

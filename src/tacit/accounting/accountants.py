@@ -57,7 +57,10 @@ class Accountant(ABC):
         _validate.choice("adjacency", adjacency, ADJACENCIES)
         if not _is_private(event):
             return math.inf
-        return self._epsilon(event, delta, adjacency)
+        rest, slack = events.without_slack(event)
+        if slack >= delta > 0 or (slack > 0 and delta == 0):
+            return math.inf
+        return self._epsilon(rest, delta - slack, adjacency)
 
     def delta(self, event: DpEvent, epsilon: float, adjacency: Adjacency = "add-remove") -> float:
         """The smallest delta this accountant can prove at ``epsilon``."""
@@ -65,7 +68,8 @@ class Accountant(ABC):
         _validate.choice("adjacency", adjacency, ADJACENCIES)
         if not _is_private(event):
             return 1.0
-        return self._delta(event, epsilon, adjacency)
+        rest, slack = events.without_slack(event)
+        return min(1.0, self._delta(rest, epsilon, adjacency) + slack)
 
     def curve(
         self,

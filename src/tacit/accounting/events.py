@@ -209,6 +209,27 @@ class LogConcavePosteriorSample(DpEvent):
     concavity: float = attrs.field(validator=_positive)
 
 
+@attrs.frozen(kw_only=True)
+class Slack(DpEvent):
+    """A chance by which the releases beside it differ from what their events say.
+
+    It is added to delta, whatever the accountant: where two mechanisms differ by it in total
+    variation, times 1 + e^epsilon, a guarantee of one holds for the other with so much more delta.
+    """
+
+    delta: float = attrs.field(validator=_positive)
+
+
+def without_slack(event: DpEvent) -> tuple[DpEvent, float]:
+    """The event but for its slack, and the slack of all of it."""
+    parts = list(leaves(event))
+    if not any(isinstance(leaf, Slack) for leaf, _ in parts):
+        return event, 0.0
+    slack = math.fsum(count * leaf.delta for leaf, count in parts if isinstance(leaf, Slack))
+    rest = [repeat(leaf, count) for leaf, count in parts if not isinstance(leaf, Slack)]
+    return compose(*rest) if rest else dp_event.NoOpDpEvent(), slack
+
+
 def leaves(event: DpEvent) -> Iterator[tuple[DpEvent, int]]:
     """The releases an event is composed of, each with the number of times it happens."""
     yield from _leaves(event, 1)

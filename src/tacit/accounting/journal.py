@@ -45,7 +45,8 @@ _ANSWERS = sa.Table(
 class Terms:
     """What a run may do at a site: so many answers, which together are ``event``.
 
-    A run without privacy has neither event nor budget, and no ledger takes it.
+    ``about`` is a digest of what is fitted and how: another study is another run, whatever it is
+    called. A run without privacy has neither event nor budget, and no ledger takes it.
     """
 
     run: str
@@ -53,6 +54,10 @@ class Terms:
     event: DpEvent | None
     budget: Budget | None
     label: str = "federated"
+    about: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.event!r} within {self.budget}; {self.about}"
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,8 @@ class Journal(Protocol):
         """The last question of a run that was new."""
         ...
 
-    def asked(self, run: str, digest: bytes) -> Answer | None:
-        """The question with this digest, if it was asked before."""
+    def asked(self, terms: Terms, digest: bytes) -> Answer | None:
+        """The question with this digest, if it was asked before; refused under other terms."""
         ...
 
     def admit(self, terms: Terms, answer: Answer) -> Answer:
@@ -97,15 +102,18 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self._answers: dict[str, dict[bytes, Answer]] = {}
+        self._terms: dict[str, Terms] = {}
 
     def latest(self, run: str) -> Answer | None:
         """The last question of a run that was new."""
         answers = self._answers.get(run)
         return next(reversed(answers.values())) if answers else None
 
-    def asked(self, run: str, digest: bytes) -> Answer | None:
-        """The question with this digest, if it was asked before."""
-        return self._answers.get(run, {}).get(digest)
+    def asked(self, terms: Terms, digest: bytes) -> Answer | None:
+        """The question with this digest, if it was asked before; refused under other terms."""
+        first = self._terms.setdefault(terms.run, terms)
+        _refuse_other(terms, first.answers, str(first))
+        return self._answers.get(terms.run, {}).get(digest)
 
     def admit(self, terms: Terms, answer: Answer) -> Answer:
         """Writes a new question down, or refuses it."""
@@ -139,10 +147,13 @@ class LedgerJournal:
         with self.ledger.transaction() as connection:
             return _answer(connection.execute(found.limit(1)).mappings().first())
 
-    def asked(self, run: str, digest: bytes) -> Answer | None:
-        """The question with this digest, if it was asked before."""
+    def asked(self, terms: Terms, digest: bytes) -> Answer | None:
+        """The question with this digest, if it was asked before; refused under other terms."""
         with self.ledger.transaction() as connection:
-            found = connection.execute(sa.select(_ANSWERS).where(_is(run, digest)))
+            run = connection.execute(_run_of(terms)).first()
+            if run is not None:
+                _refuse_other(terms, run.answers, run.terms)
+            found = connection.execute(sa.select(_ANSWERS).where(_is(terms.run, digest)))
             return _answer(found.mappings().first())
 
     def admit(self, terms: Terms, answer: Answer) -> Answer:
@@ -156,18 +167,14 @@ class LedgerJournal:
                 "A run without privacy has no place in a ledger; leave the ledger out."
             )
         line = self.ledger.line(terms.event, terms.budget, terms.label)
-        said = f"{terms.event!r} within {terms.budget}"
         with self.ledger.transaction() as connection:
-            run = connection.execute(sa.select(_RUNS).where(_RUNS.c.run == terms.run)).first()
+            run = connection.execute(_run_of(terms)).first()
             if run is None:
                 self.ledger.book(connection, line)
-                values = {"run": terms.run, "answers": terms.answers, "terms": said}
+                values = {"run": terms.run, "answers": terms.answers, "terms": str(terms)}
                 connection.execute(sa.insert(_RUNS).values(**values))
-            elif (run.answers, run.terms) != (terms.answers, said):
-                raise InvalidArgument(
-                    "This run began under other terms, which were charged; give a new run a name "
-                    "of its own."
-                )
+            else:
+                _refuse_other(terms, run.answers, run.terms)
             known = sa.select(_ANSWERS).where(_is(terms.run, answer.digest))
             if (first := _answer(connection.execute(known).mappings().first())) is not None:
                 return first
@@ -197,6 +204,18 @@ class LedgerJournal:
 def fresh_key() -> bytes:
     """A key of the operating system."""
     return os.urandom(32)
+
+
+def _run_of(terms: Terms) -> sa.Select[tuple[str, int, str]]:
+    return sa.select(_RUNS).where(_RUNS.c.run == terms.run)
+
+
+def _refuse_other(terms: Terms, answers: int, said: str) -> None:
+    if (answers, said) != (terms.answers, str(terms)):
+        raise InvalidArgument(
+            f"The run {terms.run!r} began under other terms (another study, method or budget), which "
+            "were charged; give a new run a name of its own."
+        )
 
 
 def _is(run: str, digest: bytes) -> sa.ColumnElement[bool]:

@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
-from tacit.accounting import renyi
+from tacit.accounting import events, renyi
 from tacit.accounting.accountants import PLD
 from tacit.accounting.budget import Budget
 from tacit.accounting.convert import epsilon_by_order
@@ -98,7 +98,7 @@ class Ledger:
         self.path = Path(path)
         if total is None and not self.path.exists():
             raise InvalidArgument(f"There is no ledger at {self.path}; name a total to open one.")
-        self._engine = _engine(self.path)
+        self._engine = engine_of(self.path)
         try:
             with self._engine.begin() as connection:
                 self._open(connection, total, unit, rule)
@@ -192,6 +192,11 @@ class Ledger:
             raise BudgetError(f"The run would cost more than the {budget} it declares.")
         divergence = 0.0
         if self.rule == "renyi":
+            if events.without_slack(event)[1] > 0:
+                raise BudgetError(
+                    "Noise that sites share takes some delta besides, for which a ledger of Rényi "
+                    'divergences has no place; open one with rule="sum".'
+                )
             orders = np.array([self._order])
             divergence = float(renyi.divergence(event, orders, budget.adjacency)[0])
         return {
@@ -260,6 +265,10 @@ class Ledger:
                 Charge(r["time"], r["label"], r["epsilon"], r["delta"], r["event"]) for r in rows
             ]
 
+    def __reduce__(self) -> tuple[type["Ledger"], tuple[str]]:
+        """A copy, also one in another process, is the same book: it opens the same file."""
+        return type(self), (str(self.path.resolve()),)
+
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, total={self.total}, unit={self.unit!r})"
 
@@ -272,7 +281,8 @@ def _order(total: Budget) -> float:
     return float(orders[int(np.argmax(room))])
 
 
-def _engine(path: Path) -> sa.Engine:
+def engine_of(path: Path) -> sa.Engine:
+    """A file in which a transaction is on disk as a whole, or not at all."""
     address = sa.URL.create("sqlite", database=str(path.resolve()))
     # Every transaction opens the file and closes it again: nothing lingers.
     engine = sa.create_engine(address, poolclass=sa.NullPool, connect_args={"timeout": 60})

@@ -34,8 +34,8 @@ from tacit.privacy.shares import extra_delta
 from tacit.privacy.total import EXACT, exact_bound
 
 Place = Literal["site", "split", "server"]
-# Of delta, for a sum of shares of noise that is not quite normal.
-_FOR_SHARES = 2.0**-40
+# Of delta, for a sum of shares of noise that is not quite normal; up to which epsilon it is enough.
+_FOR_SHARES, _UP_TO = 2.0**-40, 100.0
 _SUM_ONLY = (
     "whoever adds up the sites' messages sees nothing but their sum: single messages have too "
     "little noise to protect anyone, so they must be masked (secure aggregation)"
@@ -138,11 +138,11 @@ class ClippedChanges:
         return self.sensitivity * least
 
     def _budget(self, setting: Setting) -> Budget | None:
-        """What normal noise may cost: of delta, all but what shares of it take."""
+        """What normal noise may cost: of delta, all but what shares of it take, and as much again."""
         budget = setting.budget
         if budget is None or self.noise != "split":
             return budget
-        return replace(budget, delta=budget.delta * (1 - _FOR_SHARES))
+        return replace(budget, delta=budget.delta * (1 - 2 * _FOR_SHARES))
 
     def prepare(self, setting: Setting) -> Prepared:
         """Noise for all answers. Theorems F4 (rows) and F5 (data sets)."""
@@ -153,6 +153,9 @@ class ClippedChanges:
         elif noise > 0:
             one = events.gaussian(noise / self.sensitivity)
             event = covered(events.repeat(one, setting.answers), self._budget(setting))
+            if self.noise == "split" and setting.budget is not None:
+                slack = events.Slack(delta=_FOR_SHARES * setting.budget.delta)
+                event = events.compose(event, slack)
         plan = self._plan(setting, noise)
         if event is not None and self.noise == "split" and not self.own_factors:
             self._refuse_coarse(setting, plan)
@@ -180,7 +183,7 @@ class ClippedChanges:
             plan.lattice.noise_std / plan.lattice.grid,
             setting.together - self.dishonest,
             numbers=plan.dimension * setting.answers,
-            epsilon=budget.epsilon,
+            epsilon=max(budget.epsilon, _UP_TO),
         )
         if extra > _FOR_SHARES * budget.delta:
             raise InvalidArgument(
@@ -211,16 +214,17 @@ class ClippedChanges:
         """The sum, with noise if the server adds it; all or nothing where noise is shared."""
         if self.noise == "site":
             return Aggregation()
-        if self.own_factors and self.noise == "split":
-            return Aggregation(whole=True)
         noise = self.multiplier(setting)
         plan = self._plan(setting, noise)
+        grid = Changing(self, setting.target, plan, setting.sites).grid
+        if self.own_factors and self.noise == "split":
+            return Aggregation(whole=True, grid=grid)
         points = noise * plan.lattice.points if self.noise == "server" else 0.0
         std = noise * self.clip
         aggregate = Total(self, setting.target, std, points, source.child("server"))
         # Sites repeat an answer to this server only: another's noise would be a second release.
         mark = source.child("mark").words(4).tobytes() if self.noise == "server" else b""
-        return Aggregation(whole=True, tracked=False, aggregate=aggregate, mark=mark)
+        return Aggregation(whole=True, tracked=False, aggregate=aggregate, mark=mark, grid=grid)
 
 
 def local_averaging(*, clip: float, num_shards: int, shard_rows: int) -> ClippedChanges:

@@ -5,16 +5,17 @@ server but the posterior and what was folded in. How many sites there are, how m
 gives, how noisy they are and what they cost is pinned in its own settings.
 """
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from tacit.accounting.journal import Answer, Journal, MemoryJournal, Terms, fresh_key
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.natural import Vector
+from tacit.federated.arrays import read, written
+from tacit.federated.natural import Family, Vector
 from tacit.federated.transport import Reply, Task
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
@@ -49,23 +50,26 @@ class _State:
 class Client:
     """One site: a name, rows, work, and a journal that remembers for it.
 
-    ``key`` draws the secret key of the noise of a round's answer; ``seeded`` says that it follows
-    from a seed.
+    ``rows`` may be a function that reads them: it is called when a task is to be computed, and for
+    a task that is refused or repeated not at all. ``key`` draws the secret key of the noise of a
+    round's answer; ``seeded`` says that it follows from a seed. With ``family`` a posterior that is
+    no distribution is refused before it costs an answer.
     """
 
     def __init__(
         self,
         name: str,
-        rows: Rows,
+        rows: Rows | Callable[[], Rows],
         work: Work,
         terms: Terms,
         journal: Journal | None = None,
         key: Callable[[int], bytes] | None = None,
         *,
         seeded: bool = False,
+        family: Family | None = None,
     ) -> None:
         self.name, self.work, self.terms = name, work, terms
-        self._rows, self._seeded = rows, seeded
+        self._given, self._seeded, self._family = rows, seeded, family
         self._key = key or (lambda _: fresh_key())
         self._journal = MemoryJournal() if journal is None else journal
 
@@ -73,9 +77,11 @@ class Client:
         """The reply to a task: computed once, and repeated as often as the task is. [client-answer]"""
         self._refuse_strange(task)
         digest = task.digest(self.name)
-        asked = self._journal.asked(task.run, digest)
+        asked = self._journal.asked(self.terms, digest)
         if asked is None:
             state = self._settled(task)
+            self._refuse_improper(task.posterior, state.factor)
+            _ = self._rows  # a fault of the table is found before anything is charged
             new = Answer(task.round, digest, self._key(task.round), _packed(state))
             asked = self._journal.admit(self.terms, new)
         if asked.reply is None:
@@ -84,7 +90,7 @@ class Client:
             site=self.name,
             run=task.run,
             round=task.round,
-            change=_read(asked.reply)["change"],
+            change=read(asked.reply)["change"],
             grid=self.work.grid,
         )
 
@@ -94,6 +100,10 @@ class Client:
         last = self._journal.latest(self.terms.run)
         return np.zeros(self.work.size) if last is None else _state(last).factor
 
+    @cached_property
+    def _rows(self) -> Rows:
+        return self._given if isinstance(self._given, Rows) else self._given()
+
     def _computed(self, task: Task, asked: Answer) -> Answer:
         if asked.key is None:
             raise InvalidArgument(
@@ -102,7 +112,7 @@ class Client:
         source = Randomness.from_key(asked.key, seeded=self._seeded)
         state = _state(asked)
         change = self.work.change(self._rows, task.posterior, state.factor, source)
-        reply = self._journal.finish(task.run, asked.digest, _written(change=change))
+        reply = self._journal.finish(task.run, asked.digest, written(change=change))
         return Answer(asked.round, asked.digest, asked.key, asked.state, reply)
 
     def _settled(self, task: Task) -> _State:
@@ -124,7 +134,7 @@ class Client:
             return state  # the last answer was not used, and is forgotten
         sized = task.share.shape == state.factor.shape and bool(np.isfinite(task.share).all())
         if task.folded == last.round and last.reply is not None and sized:
-            reply = _read(last.reply)["change"]
+            reply = read(last.reply)["change"]
             values = reply if self.work.grid is None else reply.astype(np.float64) * self.work.grid
             return _State(state.factor + task.share * values, last.round)
         raise self._out_of_step(task)
@@ -144,32 +154,21 @@ class Client:
         if posterior.shape != (self.work.size,) or not np.isfinite(posterior).all():
             raise InvalidArgument(f"A posterior of this run is {self.work.size} finite numbers.")
 
+    def _refuse_improper(self, posterior: Vector, factor: Vector) -> None:
+        family = self._family
+        if family is not None and not (
+            family.proper(posterior) and family.proper(posterior - factor)
+        ):
+            raise InvalidArgument(
+                f"{self.name} was sent a posterior that is no distribution, or is none without this "
+                "site's factor; nothing was charged."
+            )
+
 
 def _packed(state: _State) -> bytes:
-    return _written(factor=state.factor, folded=np.int64(state.folded))
+    return written(factor=state.factor, folded=np.int64(state.folded))
 
 
 def _state(answer: Answer) -> _State:
-    held = _read(answer.state)
+    held = read(answer.state)
     return _State(held["factor"], int(held["folded"]))
-
-
-def _written(**arrays: Any) -> bytes:
-    """Arrays as bytes, name and type before each."""
-    file = io.BytesIO()
-    for name, values in arrays.items():
-        array = np.asarray(values)
-        head = f"{name} {array.dtype.str} {','.join(map(str, array.shape))}\n"
-        file.write(head.encode() + array.tobytes())
-    return file.getvalue()
-
-
-def _read(data: bytes | None) -> dict[str, Any]:
-    file, arrays = io.BytesIO(data or b""), {}
-    while head := file.readline().decode():
-        name, kind, shape = head.rstrip("\n").split(" ")
-        sizes = tuple(int(each) for each in shape.split(",") if each)
-        count = int(np.prod(sizes, dtype=int))
-        raw = file.read(count * np.dtype(kind).itemsize)
-        arrays[name] = np.frombuffer(raw, kind).reshape(sizes).copy()
-    return arrays

@@ -37,9 +37,10 @@ Finish = Callable[[Vector, Vector, Path], None]
 class Study:
     """What server and sites agree in, all of it public; each has a copy of its own.
 
-    ``read`` makes rows of a site's data file. ``finish`` is given the posterior's natural
-    parameters, those after every round, and where to write the result. With a ``seed`` a run is
-    repeatable and not private.
+    ``read`` makes rows of a site's data file, and ``example`` is made-up rows of the same columns:
+    they say what is protected, a row or a person, and what the study is, before data are
+    read. ``finish`` is given the posterior's natural parameters, those after every round, and where
+    to write the result. With a ``seed`` a run is repeatable and not private.
     """
 
     run: str
@@ -48,6 +49,7 @@ class Study:
     sites: tuple[str, ...]
     budget: Budget
     read: Callable[[Path], Rows]
+    example: Rows
     finish: Finish | None = None
     seed: int | None = None
 
@@ -70,6 +72,16 @@ class Study:
     def masked(self) -> bool:
         """Whether sites send masked numbers: where only their sum has enough noise."""
         return getattr(self.method.scheme, "noise", None) == "split"
+
+    @property
+    def about(self) -> str:
+        """What tells this study from others that call their run the same."""
+        return self.method.about(self.target, len(self.sites), self.example)
+
+    @property
+    def unit(self) -> str:
+        """What is protected."""
+        return "data set" if self.method.scheme.protects == "data set" else self.example.unit
 
     def server(self) -> Server:
         """The server of this study."""
@@ -156,9 +168,13 @@ class OpenSite:
             return MaskedSite(self._client, self._masker).answer(task, attempt, offers)
         return self._client.answer(task)
 
-    @cached_property
-    def _rows(self) -> Rows:
-        return self.study.read(self.settings.data)
+    def _read(self) -> Rows:
+        rows = self.study.read(self.settings.data)
+        if rows.unit != self.study.example.unit:
+            raise InvalidArgument(
+                f"The study protects one {self.study.example.unit}, and its data come by the {rows.unit}."
+            )
+        return rows
 
     @cached_property
     def _ledger(self) -> Ledger:
@@ -170,22 +186,21 @@ class OpenSite:
             )
         # It holds keys of noise and of masks: for nobody's eyes but the site's.
         settings.ledger.touch(mode=0o600, exist_ok=True)
-        whole = self.study.method.scheme.protects == "data set"
-        unit = "data set" if whole else self._rows.unit
-        return Ledger(settings.ledger, settings.total, unit=unit)
+        return Ledger(settings.ledger, settings.total, unit=self.study.unit)
 
     @cached_property
     def _client(self) -> Client:
         study = self.study
         site = site_of(
             self.name,
-            self._rows,
+            self._read,
             study.method,
             study.target,
             run=study.run,
             sites=len(study.sites),
             budget=study.budget,
             ledger=self._ledger,
+            about=study.about,
             seed=study.seed,
         )
         return site.client

@@ -3,7 +3,8 @@
 Flower (the extra ``federated``) starts a process for every message, and may lose messages and nodes. So
 a site's memory is on its own disk (`tacit.federated.deploy`), and the server asks a site that did not
 answer once more, the very same task: the site's journal makes the very same reply of it. A site that
-stays away is left out of the round; its next task tells it so.
+stays away, or answers with an error or with what is no reply, is left out of the round; its next task
+tells it so. The server's own memory is on its disk too (`tacit.federated.folds`).
 
 A ClientApp's code comes with the run: a site that does not want it to reach rows runs a guard
 (`tacit.federated.guard`). No error at a site but Tacit's own is told to the server: messages of others
@@ -23,6 +24,7 @@ import numpy as np
 from tacit import _validate
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, Study
+from tacit.federated.folds import FoldsFile
 from tacit.federated.guard import ask
 from tacit.federated.masks import Offer, Session
 from tacit.federated.natural import Vector
@@ -180,8 +182,11 @@ def guarded(answer: Callable[[], Fields]) -> Fields:
 class FlowerTransport:
     """Carries tasks over a Flower grid; see `tacit.federated.transport` for what it keeps.
 
-    Sites are found by asking every node for its name. A message that is not answered within
-    ``timeout`` seconds is sent again, until ``patience`` seconds have passed.
+    Sites are found by asking every node for its name. The first node with a name keeps it: another
+    that claims it is refused, and if two do at once, both. ``nodes`` says beforehand which node is
+    which site. A node with a key has the same number whenever it comes back; one without has a new
+    one, which ``roaming`` allows. A message that is not answered within ``timeout`` seconds is sent
+    again, until ``patience`` seconds have passed.
     """
 
     def __init__(
@@ -192,12 +197,16 @@ class FlowerTransport:
         masked: bool = False,
         timeout: float = 600.0,
         patience: float = 3600.0,
+        nodes: Mapping[str, int] | None = None,
+        roaming: bool = False,
     ) -> None:
         self.sites = sites
+        self.refused: dict[str, str] = {}
         self._grid, self._masked = grid, masked
         self._timeout = _validate.positive("timeout", timeout)
         self._patience = _validate.positive("patience", patience)
-        self._nodes: dict[str, int] = {}
+        self._nodes: dict[str, int] = {}  # where sites are now
+        self._bound, self._roaming = dict(nodes or {}), roaming  # who may be which
 
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
         """The replies of the sites that answered in time."""
@@ -207,7 +216,8 @@ class FlowerTransport:
         if offers is None:
             return {}
         fields = {name: task_fields(task, attempt, offers) for name, task in tasks.items()}
-        return {name: reply_of(name, each) for name, each in self._delivered(fields).items()}
+        said = {name: _reply(name, each) for name, each in self._delivered(fields).items()}
+        return {name: reply for name, reply in said.items() if reply is not None}
 
     def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer] | None:
         """The keys of all sites of a round, or None if one stays away: then nobody is asked."""
@@ -215,14 +225,16 @@ class FlowerTransport:
             name: {"kind": "offer", "run": task.run, "round": task.round, "attempt": attempt}
             for name, task in tasks.items()
         }
-        found = self._delivered(asked)
-        if found.keys() != tasks.keys():
-            return None
-        return [Offer(name, each["key"], each["signature"]) for name, each in found.items()]
+        found = {name: _offer(name, each) for name, each in self._delivered(asked).items()}
+        offers = [offer for offer in found.values() if offer is not None]
+        return offers if len(offers) == len(tasks) else None
 
     def _delivered(self, fields: Mapping[str, Fields]) -> dict[str, Fields]:
-        """What sites say, each asked until it answers or patience ends."""
-        end, found = time.monotonic() + self._patience, {}
+        """What sites say, each asked until it answers or patience ends.
+
+        One that answers with an error is asked again in the next round.
+        """
+        end, found = time.monotonic() + self._patience, dict[str, Fields]()
         missing = dict(fields)
         while missing and (left := end - time.monotonic()) > 0:
             self._locate(missing, min(self._timeout, left))
@@ -231,13 +243,20 @@ class FlowerTransport:
             }
             names = {node: name for name, node in self._nodes.items()}
             for node, reply in self._sent(asked, min(self._timeout, left)).items():
-                found[names[node]] = _refuse_error(names[node], reply)
+                found[names[node]] = reply
             missing = {name: each for name, each in missing.items() if name not in found}
             if missing:
                 _LOG.info("No answer yet from %s.", ", ".join(missing))
             for name in missing:  # it may come back as another node
                 self._nodes.pop(name, None)
-        return found
+        return {name: reply for name, reply in found.items() if not self._is_refusal(name, reply)}
+
+    def _is_refusal(self, name: str, reply: Fields) -> bool:
+        self.refused.pop(name, None)
+        if "error" in reply:
+            self.refused[name] = str(reply["error"])
+            _LOG.warning("%s refuses: %s", name, reply["error"])
+        return "error" in reply
 
     def _locate(self, wanted: Mapping[str, Any], timeout: float) -> None:
         """Asks nodes that are not known to be anybody who they are."""
@@ -246,15 +265,35 @@ class FlowerTransport:
         known = set(self._nodes.values())
         strange = [node for node in self._grid.get_node_ids() if node not in known]
         hello: Fields = {"kind": "hello"}
+        claims: dict[str, list[int]] = {}
         for node, reply in self._sent(dict.fromkeys(strange, hello), timeout).items():
-            name = reply.get("site")
             if "error" in reply:
                 _LOG.warning("A node refuses: %s", reply["error"])
-            elif name in self.sites:
-                self._nodes[str(name)] = node
-                _LOG.info("%s is here.", name)
+            elif reply.get("site") in self.sites:
+                claims.setdefault(str(reply["site"]), []).append(node)
+        for name, claimants in claims.items():
+            self._admit(name, claimants)
         if not set(wanted) <= set(self._nodes):
             time.sleep(1)
+
+    def _admit(self, name: str, claimants: Sequence[int]) -> None:
+        """One node for each name: the one it is bound to, or the only one that claims it."""
+        bound, free = self._bound.get(name), name not in self._nodes
+        if bound in claimants and free:
+            claimants = [each for each in claimants if each != bound]
+            self._nodes[name] = int(bound or 0)
+        elif len(claimants) == 1 and free and (bound is None or self._roaming):
+            self._nodes[name] = self._bound[name] = claimants[0]
+            claimants = ()
+        if name in self._nodes and free:
+            _LOG.info("%s is here, as node %d.", name, self._nodes[name])
+        for node in claimants:
+            _LOG.warning(
+                "Node %d says that it is %s, which is another node, or several claim to be; it is "
+                "refused.",
+                node,
+                name,
+            )
 
     def _sent(self, fields: Mapping[int, Fields], timeout: float) -> dict[int, Fields]:
         """Fields to nodes, and back; nodes that failed or were late are missing."""
@@ -270,31 +309,82 @@ class FlowerTransport:
             return {}
         found: dict[int, Fields] = {}
         for reply in self._grid.send_and_receive(messages, timeout=timeout):
-            if reply.has_content():
+            if reply.has_content() and _RECORD in reply.content.config_records:
                 found[reply.metadata.src_node_id] = dict(reply.content.config_records[_RECORD])
+            elif reply.has_content():
+                _LOG.warning("A node answered with what is no answer.")
             else:
                 _LOG.warning("A node failed: %s", reply.error.reason)
         return found
 
 
-def _refuse_error(site: str, reply: Fields) -> Fields:
-    if "error" in reply:
-        raise InvalidArgument(f"{site}: {reply['error']}")
-    return reply
+def _reply(site: str, fields: Fields) -> Reply | None:
+    """The reply of a site, unless it is none."""
+    try:
+        return reply_of(site, fields)
+    except (TacitError, KeyError, TypeError, ValueError):
+        _LOG.warning("%s answered with what is no reply.", site)
+        return None
 
 
-def serve(grid: "Grid", study: Study, *, timeout: float, patience: float) -> tuple[Vector, Vector]:
+def _offer(site: str, fields: Fields) -> Offer | None:
+    """The key of a site, unless it is none."""
+    key, signature = fields.get("key"), fields.get("signature")
+    if isinstance(key, bytes) and isinstance(signature, bytes):
+        return Offer(site, key, signature)
+    _LOG.warning("%s offered what is no key.", site)
+    return None
+
+
+def serve(
+    grid: "Grid",
+    study: Study,
+    *,
+    timeout: float,
+    patience: float,
+    state: Path | None = None,
+    nodes: Mapping[str, int] | None = None,
+    roaming: bool = False,
+) -> tuple[Vector, Vector]:
     """Runs a study to its end: the posterior's natural parameters, and those after every round.
 
-    If the server dies and begins again, sites repeat what they answered, and it comes to
-    where it was; with noise of the server's own it does not, and the study needs a new run.
+    A server that died goes on from its file ``state``. Without one, sites repeat what they answered,
+    and it comes to where it was; with noise of the server's own it does not, and the study
+    needs a new run.
     """
     server = study.server()
     transport = FlowerTransport(
-        grid, study.sites, masked=study.masked, timeout=timeout, patience=patience
+        grid,
+        study.sites,
+        masked=study.masked,
+        timeout=timeout,
+        patience=patience,
+        nodes=nodes,
+        roaming=roaming,
     )
-    trace = conduct(server, transport, study.method.plan(len(study.sites)), _tell)
+    folds = None if state is None else FoldsFile(state, f"{study.run}: {study.about}")
+    if folds is not None:
+        folds.resume(server)
+    plan = study.method.plan(len(study.sites))
+    trace = conduct(server, transport, plan, _tell, None if folds is None else folds.keep)
+    for name, used in server.used.items():
+        if used < plan.num_rounds:
+            _LOG.warning("Of %d answers of %s, %d are used.", plan.num_rounds, name, used)
     return server.posterior, trace
+
+
+def nodes_of(text: str) -> dict[str, int]:
+    """Which node is which site, as the run's configuration says it: ``north=123 south=456``."""
+    pairs = [pair.partition("=") for pair in text.replace(",", " ").split()]
+    if not all(name and number.isdecimal() for name, _, number in pairs):
+        raise InvalidArgument("nodes says which node is which site, as north=123 south=456.")
+    return {name: int(number) for name, _, number in pairs}
+
+
+def _beside(result: Path, run: str) -> str:
+    """Where a run keeps its folds unless told."""
+    plain = "".join(each if each.isalnum() or each in "-_" else "_" for each in run)
+    return f"{result}.{plain}.state"
 
 
 def _tell(number: int) -> None:
@@ -310,7 +400,12 @@ def _aloud() -> None:
 
 
 def server_app(study: Study) -> "ServerApp":
-    """The ServerApp of a study. Run configuration: ``timeout``, ``patience``, ``result``."""
+    """The ServerApp of a study.
+
+    Run configuration: ``result``, where the posterior is written; ``state``, where the server
+    keeps what it has folded in, by default beside it; ``timeout``, ``patience``, ``nodes`` and
+    ``roaming`` as in `FlowerTransport`.
+    """
     from flwr.serverapp import ServerApp
 
     app = ServerApp()
@@ -319,13 +414,17 @@ def server_app(study: Study) -> "ServerApp":
     def main(grid: "Grid", context: "Context") -> None:
         _aloud()
         settings = context.run_config
+        result = Path(str(settings.get("result", "posterior.nc")))
         posterior, trace = serve(
             grid,
             study,
             timeout=float(settings.get("timeout", 600.0)),
             patience=float(settings.get("patience", 3600.0)),
+            state=Path(str(settings.get("state") or _beside(result, study.run))),
+            nodes=nodes_of(str(settings.get("nodes", ""))),
+            roaming=bool(settings.get("roaming", False)),
         )
         if study.finish is not None:
-            study.finish(posterior, trace, Path(str(settings.get("result", "posterior.nc"))))
+            study.finish(posterior, trace, result)
 
     return app

@@ -15,6 +15,7 @@ noise then, the server drops the round, and another attempt has keys of its own.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -213,6 +214,8 @@ class MaskedSite:
 
 class MaskedInProcess:
     """Masking sites in this very process: for study and tests."""
+
+    refused: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, sites: Sequence[MaskedSite]) -> None:
         self._sites = {site.name: site for site in sites}

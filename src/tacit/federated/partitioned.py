@@ -18,6 +18,7 @@ from tacit.accounting.journal import Journal, LedgerJournal, Terms
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument
 from tacit.federated.client import Client
+from tacit.federated.describe import described
 from tacit.federated.local import family_of
 from tacit.federated.natural import Vector
 from tacit.federated.optimise import Optimised
@@ -100,6 +101,10 @@ class Partitioned:
             damping=self.plan(sites).damping,
         )
 
+    def about(self, target: Target, sites: int, rows: Rows) -> str:
+        """What tells a run by this method from others; of the rows it has only their types."""
+        return described((self, sites), target, rows)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
@@ -113,7 +118,7 @@ class Site:
 
 def site_of(
     name: str,
-    rows: Rows,
+    rows: Rows | Callable[[], Rows],
     method: Partitioned,
     target: Target,
     *,
@@ -122,15 +127,34 @@ def site_of(
     budget: Budget | None,
     ledger: Ledger | None = None,
     prepared: Prepared | None = None,
+    about: str = "",
     seed: int | None = None,
 ) -> Site:
-    """A site of a run: calibrates its noise for all answers. Charges with the first task."""
+    """A site of a run: calibrates its noise for all answers. Charges with the first task.
+
+    ``about`` is `Partitioned.about`, without which a ledger cannot tell studies of one name apart.
+    """
     ready = prepared or method.scheme.prepare(method.setting(target, budget, sites))
-    answers = method.num_rounds + method.spare_answers
-    terms = Terms(run=run, answers=answers, event=ready.event, budget=budget, label=f"run {run}")
+    terms = Terms(
+        run=run,
+        answers=method.num_rounds + method.spare_answers,
+        event=ready.event,
+        budget=budget,
+        label=f"run {run}",
+        about=about,
+    )
     journal: Journal | None = None if ledger is None else LedgerJournal(ledger)
     key = None if seed is None else seeded_keys(f"{seed}|{name}")
-    client = Client(name, rows, ready.work, terms, journal, key, seeded=seed is not None)
+    client = Client(
+        name,
+        rows,
+        ready.work,
+        terms,
+        journal,
+        key,
+        seeded=seed is not None,
+        family=target.family,
+    )
     return Site(client=client, event=ready.event, budget=budget, ledger=ledger)
 
 
@@ -155,6 +179,7 @@ def server_of(
         tracked=aggregation.tracked,
         aggregate=aggregation.aggregate,
         mark=aggregation.mark,
+        grid=aggregation.grid,
     )
 
 
@@ -197,6 +222,7 @@ def partitioned(
             budget=budgets[name],
             ledger=(ledgers or {}).get(name),
             prepared=prepared[budgets[name]],
+            about=method.about(target, len(names), rows[name]) if name in (ledgers or {}) else "",
             seed=seed,
         )
         for name in names

@@ -2,9 +2,11 @@
 
 The server decides how much of a round's answers is applied (`Folded`), applies it, and tells each
 site with its next task; the site applies the same. An answer that did not arrive is not applied,
-and the site is told so by the same message.
+and the site is told so by the same message. Nor is one that no site of this run could give: other
+numbers than there are, or not finite ones.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from tacit import _validate
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.factor import largest_share, total
 from tacit.federated.natural import Family, Vector
 from tacit.federated.transport import Reply, Task, Transport
@@ -22,6 +24,14 @@ ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
 # their sum. Noise of the server is added here. A secure aggregation goes around it: it unmasks the
 # sum, and hands on one reply that holds it.
 Aggregate = Callable[[Sequence[Reply], Vector], Vector]
+# What has been folded in is kept by this before anything that follows from it leaves.
+Keep = Callable[["Server"], None]
+
+_LOG = logging.getLogger(__name__)
+# A run ends after so many rounds in which no answer could be used.
+_FRUITLESS = 3
+# Larger numbers are as good as infinite: their squares are.
+_MOST = 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +81,7 @@ class Server:
     ``whole`` says that a round counts only if every site of it answered, as noise that is split
     over sites must. ``tracked`` says that the server sees single changes, and keeps cavities
     proper by them; otherwise all sites share the public factor, whose cavity is proper if q is.
+    ``grid`` is what whole numbers of replies are multiplied by, if replies are whole numbers.
     """
 
     run: str
@@ -82,10 +93,13 @@ class Server:
     tracked: bool = True
     aggregate: Aggregate | None = None
     mark: bytes = b""
+    grid: float | None = None
     posterior: Vector = field(init=False)
     factors: dict[str, Vector] = field(init=False)
     folded: dict[str, Folded] = field(init=False)
+    used: dict[str, int] = field(init=False)
     round: int = field(init=False, default=0)
+    trace: list[Vector] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.family.proper(self.prior):
@@ -93,6 +107,7 @@ class Server:
         self.posterior = np.array(self.prior, np.float64)
         self.factors = {name: np.zeros(self.family.size) for name in self.sites}
         self.folded = {name: Folded() for name in self.sites}
+        self.used = dict.fromkeys(self.sites, 0)
 
     def task(self, site: str) -> Task:
         """What to ask a site in this round."""
@@ -116,10 +131,17 @@ class Server:
 
         Returns the share of each number. Replies to other tasks than these are dropped.
         """
+        share = self._folded_in(tasks, replies)
+        self.trace.append(self.posterior)
+        return share
+
+    def _folded_in(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> Vector:
         kept = {
             name: reply
             for name, reply in replies.items()
-            if name in tasks and (reply.run, reply.round) == (self.run, tasks[name].round)
+            if name in tasks
+            and (reply.run, reply.round) == (self.run, tasks[name].round)
+            and self._sound(name, reply)
         }
         if not kept or (self.whole and kept.keys() != tasks.keys()):
             return np.zeros(self.family.size)
@@ -135,7 +157,25 @@ class Server:
         told = share if self.tracked else np.zeros(self.family.size)
         for name, reply in kept.items():
             self.folded[name] = Folded(reply.round, told)
+            self.used[name] += 1
         return share
+
+    def _sound(self, name: str, reply: Reply) -> bool:
+        """Whether a reply is one that a site with the settings of this run gives."""
+        kind = "f" if self.grid is None else "i"
+        sound = (
+            reply.grid == self.grid
+            and reply.change.shape == self.prior.shape
+            and reply.change.dtype.kind == kind
+            and bool(np.all(np.abs(reply.values) < _MOST))  # not so for NaN
+        )
+        if not sound:
+            _LOG.warning(
+                "%s answered with other than %d numbers of this run's kind; its answer is left out.",
+                name,
+                self.family.size,
+            )
+        return sound
 
     def _aggregated(self, replies: Sequence[Reply]) -> Vector:
         aggregate = self.aggregate or added_up
@@ -153,6 +193,8 @@ class Server:
 def added_up(replies: Sequence[Reply], posterior: Vector) -> Vector:  # noqa: ARG001
     """The sum of changes; whole numbers are added as such."""
     grid = common_grid(replies)
+    if len({reply.change.shape for reply in replies}) != 1:
+        raise InvalidArgument("Sites answered with vectors of other sizes; their settings differ.")
     if grid is None:
         return total([reply.values for reply in replies])
     added = np.sum([reply.change for reply in replies], axis=0, dtype=np.int64)
@@ -172,19 +214,37 @@ def conduct(
     transport: Transport,
     schedule: Schedule,
     progress: Callable[[int], None] | None = None,
+    keep: Keep | None = None,
 ) -> Vector:
-    """Runs a schedule to its end; the posteriors after every fold, [folds, numbers]."""
+    """Runs a schedule to its end; the posteriors after every fold, [folds, numbers].
+
+    A server that has folded something in already goes on from there. The run ends with an error if
+    rounds go by in which no answer could be used.
+    """
     if schedule.kind == "asynchronous":
         return _asynchronously(server, transport, schedule, progress)
-    trace = []
-    for number in range(schedule.num_rounds):
-        for group in schedule.groups(server.sites):
+    fruitless, groups = 0, schedule.groups(server.sites)
+    for number in range(len(server.trace) // len(groups), schedule.num_rounds):
+        before = sum(server.used.values())
+        for group in groups[len(server.trace) - number * len(groups) :]:
             tasks = server.tasks(group)
             server.fold(tasks, transport.exchange(tasks))
-            trace.append(server.posterior)
+            if keep is not None:
+                keep(server)
+        fruitless = 0 if sum(server.used.values()) > before else fruitless + 1
+        if fruitless == _FRUITLESS:
+            raise _stuck(fruitless, transport)
         if progress is not None:
             progress(number + 1)
-    return np.array(trace)
+    if not any(server.used.values()):
+        raise _stuck(fruitless, transport)
+    return np.array(server.trace)
+
+
+def _stuck(rounds: int, transport: Transport) -> TacitError:
+    refused = "; ".join(f"{name}: {said}" for name, said in transport.refused.items())
+    why = f" Sites refused: {refused}" if refused else " Sites did not answer in time."
+    return TacitError(f"No answer could be used in {rounds} rounds running.{why}")
 
 
 def _asynchronously(
@@ -200,15 +260,13 @@ def _asynchronously(
     """
     waiting = {name: (i + 1, i, server.tasks([name])) for i, name in enumerate(server.sites)}
     left = dict.fromkeys(server.sites, schedule.num_rounds)
-    trace: list[Vector] = []
     while waiting:
         name = min(waiting, key=lambda each: waiting[each][:2])
         due, place, tasks = waiting.pop(name)
         server.fold(tasks, transport.exchange(tasks))
-        trace.append(server.posterior)
         left[name] -= 1
         if left[name]:
             waiting[name] = (due + place + 1, place, server.tasks([name]))
-        if progress is not None and len(trace) % len(server.sites) == 0:
-            progress(len(trace) // len(server.sites))
-    return np.array(trace)
+        if progress is not None and len(server.trace) % len(server.sites) == 0:
+            progress(len(server.trace) // len(server.sites))
+    return np.array(server.trace)

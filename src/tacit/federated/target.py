@@ -203,6 +203,15 @@ class Approximate:
 
     def likelihood(self, eta: jax.Array, rows: Rows, present: jax.Array, constants: Any) -> Any:
         """The Gaussian that stands for the likelihood of these rows where q is."""
+        mean, slope, bend = self.seen(eta, rows, present, constants)
+        if isinstance(self.family, DiagonalGaussian):
+            precision = jnp.diag(bend)
+            return jnp.concatenate([precision, slope + precision * mean])
+        below, beside, scale = triangle(self.family.dimension)
+        return jnp.concatenate([bend[below, beside] * jnp.asarray(scale), slope + bend @ mean])
+
+    def seen(self, eta: jax.Array, rows: Rows, present: jax.Array, constants: Any) -> Any:
+        """The mean of q, and under q the likelihood's gradient and its hessian with a minus."""
         if self.model.whole_units:
             raise InvalidArgument(
                 "This model has effects of single people, whose rows belong together; use "
@@ -218,11 +227,7 @@ class Approximate:
             return jax.grad(density)(theta), -jax.hessian(density)(theta)
 
         slope, bend = jax.tree.map(lambda each: each.mean(axis=0), jax.lax.map(at, draws))
-        if isinstance(self.family, DiagonalGaussian):
-            precision = jnp.diag(bend)
-            return jnp.concatenate([precision, slope + precision * mean])
-        below, beside, scale = triangle(self.family.dimension)
-        return jnp.concatenate([bend[below, beside] * jnp.asarray(scale), slope + bend @ mean])
+        return mean, slope, bend
 
     def named(self, eta: Vector, count: int, seed: int) -> dict[str, Any]:
         """Draws of the parameters by name, on their supports."""

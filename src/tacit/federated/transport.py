@@ -7,8 +7,9 @@ the engine needs to know. What an implementation must keep:
   in time. A site that did not is simply missing: the server counts it as not having answered,
   and an answer that comes later is dropped. Its own `Client` finds out with its next task.
 - A task may be delivered twice; a client answers twice with the same reply.
-- An error that a client raises (`tacit.errors.TacitError`) is raised by `exchange`: it is about
-  settings and budgets, never about rows.
+- A site that answers with an error (`tacit.errors.TacitError`: about settings and budgets, never
+  about rows) has not answered: one site does not end the run of all. What it said is in `refused`
+  until it answers. Sites in this very process raise it instead, as whoever is at fault is here.
 
 The site's end is `Client.answer(task) -> Reply`. All that it must remember is in its journal, so a
 process may build a client, answer one task, and end.
@@ -17,7 +18,7 @@ process may build a client, answer one task, and end.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +93,11 @@ class Transport(Protocol):
         """The sites that can be named."""
         ...
 
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """What sites said in place of an answer when they were last asked."""
+        ...
+
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
         """Hands each named site its task; the replies of those that answered, by name."""
         ...
@@ -99,6 +105,8 @@ class Transport(Protocol):
 
 class InProcess:
     """Sites in this very process, asked one after the other: for study and tests."""
+
+    refused: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, clients: Sequence[Answers]) -> None:
         self._clients = {client.name: client for client in clients}

@@ -18,7 +18,7 @@ from tacit.interfaces.fit import ASSUMED, bar
 from tacit.interfaces.plan import as_model, rows_of
 from tacit.privacy.rows import Rows
 from tacit.results.federated import FederatedPosterior
-from tacit.results.statement import PrivacyStatement
+from tacit.results.statement import NO_LEDGER, PrivacyStatement
 
 _DRAWS = 1000
 
@@ -126,10 +126,15 @@ def posterior_of(
     schema: Schema | None,
     rows: Mapping[str, Rows],
     seed: int | None,
+    *,
+    book: str = NO_LEDGER,
 ) -> FederatedPosterior:
-    """What was found, as draws, with a statement for each site."""
+    """What was found, as draws, with a statement for each site.
+
+    ``book`` says where charges are kept, if not in ledgers that are at hand.
+    """
     statements = {
-        name: _statement(site, method, _unit(method, rows[name]), seeded=seed is not None)
+        name: _statement(site, method, _unit(method, rows[name]), book, seeded=seed is not None)
         for name, site in found.sites.items()
     }
     mean, covariance = _moments(target, found)
@@ -160,7 +165,9 @@ def _cost(statement: PrivacyStatement) -> float:
     return math.inf if spent is None else spent
 
 
-def _statement(site: Site, method: Partitioned, unit: str, *, seeded: bool) -> PrivacyStatement:
+def _statement(
+    site: Site, method: Partitioned, unit: str, book: str, *, seeded: bool
+) -> PrivacyStatement:
     budget, ledger = site.budget, site.ledger
     return PrivacyStatement(
         event=site.event,
@@ -176,4 +183,5 @@ def _statement(site: Site, method: Partitioned, unit: str, *, seeded: bool) -> P
         assumptions=(*ASSUMED, *method.scheme.trust),
         seeded=seeded,
         budget_left=None if ledger is None else ledger.left,
+        book=book,
     )

@@ -32,13 +32,13 @@ def federated_study(
     """
     chosen = method or Partitioned()
     target = target_of(model, schema, chosen)
-    names = tuple(sites)
+    names, example = tuple(sites), blank_rows(target.model, schema, 1)
 
     def read(path: Path) -> Any:
         return rows_of(target.model, schema, path)
 
     def posterior(natural: Vector, trace: Vector) -> FederatedPosterior:
-        rows = dict.fromkeys(names, blank_rows(target.model, schema, 1))
+        rows = dict.fromkeys(names, example)
         prepared = chosen.scheme.prepare(chosen.setting(target, budget, len(names)))
         found = {
             name: site_of(
@@ -54,7 +54,13 @@ def federated_study(
             for name in names
         }
         return posterior_of(
-            Found(posterior=natural, trace=trace, sites=found), chosen, target, schema, rows, seed
+            Found(posterior=natural, trace=trace, sites=found),
+            chosen,
+            target,
+            schema,
+            rows,
+            seed,
+            book="each site's own ledger has its charge",
         )
 
     def finish(natural: Vector, trace: Vector, path: Path) -> None:
@@ -67,6 +73,7 @@ def federated_study(
         sites=names,
         budget=budget,
         read=read,
+        example=example,
         finish=finish,
         seed=seed,
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _GAUSSIAN = "unconstrained_gaussian"
+_SITES, _SITE, _STATEMENT = "sites", "site", "privacy_statement"
 
 
 def to_datatree(posterior: "Posterior") -> "xr.DataTree":
@@ -40,6 +41,10 @@ def to_datatree(posterior: "Posterior") -> "xr.DataTree":
         groups["sample_stats"] = _dataset(stats, ("chain", "draw"))
     if posterior.chain:
         groups["diagnostics"] = _dataset(_diagnostics(posterior), ("diagnostic",))
+    sites: Mapping[str, PrivacyStatement] = getattr(posterior, "sites", {})
+    if sites:
+        said = [each.to_json(curve=False) for each in sites.values()]
+        groups[_SITES] = xr.Dataset({_STATEMENT: ((_SITE,), said)}, {_SITE: list(sites)})
     gaussian = _gaussian(posterior)
     if gaussian:
         groups[_GAUSSIAN] = xr.Dataset(gaussian)
@@ -169,7 +174,15 @@ def _fields(tree: "xr.DataTree") -> dict[str, Any]:
         "chain": bool(tree.attrs["chain"]),
         "labels": _labels(tree),
         "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
+        **({"sites": _sites(tree)} if _SITES in tree.children else {}),
     }
+
+
+def _sites(tree: "xr.DataTree") -> dict[str, PrivacyStatement]:
+    """The statement of every site of a federated fit."""
+    found = _children(tree)[_SITES]
+    pairs = zip(found[_SITE].values, found[_STATEMENT].values, strict=True)
+    return {str(name): PrivacyStatement.from_json(str(said)) for name, said in pairs}
 
 
 def _labels(tree: "xr.DataTree") -> dict[str, tuple[tuple[str, ...], ...]]:

@@ -152,14 +152,20 @@ class Posterior:
     def load(cls, path: _PathLike, *, plan: Any = None) -> "Posterior":
         """The posterior that `save` wrote; with its plan it has a model, and can predict."""
         fields = files.load(path)
+        if "sites" in fields:
+            from tacit.results.federated import FederatedPosterior  # which is one of these
+
+            made: type[Posterior] = FederatedPosterior
+        else:
+            made = cls
         if plan is None:
-            return cls(**fields)
+            return made(**fields)
         if tuple(fields["draws"]) != plan.model.names:
             raise InvalidArgument(
                 f"The file has {', '.join(fields['draws'])}, but the plan's model has "
                 f"{', '.join(plan.model.names)}; pass the plan that was fitted."
             )
-        return cls(**fields, model=plan.model, schema=plan.schema)
+        return made(**fields, model=plan.model, schema=plan.schema)
 
     def predict(
         self, data: Any, *, kind: predictive.Kind = "mean", seed: int = 0

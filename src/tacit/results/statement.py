@@ -17,6 +17,7 @@ from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve
 from tacit.errors import InvalidArgument, UnsupportedEvent
 from tacit.results import eventdata, html, registry
 
+NO_LEDGER = "no durable ledger"
 NOT_PROTECTED = ("running time", "whoever runs the program and holds the data is trusted")
 
 # Where the curve is written out; `PrivacyStatement.curve` has more points.
@@ -44,7 +45,8 @@ class PrivacyStatement:
     are what was asked for (see `Budget`). ``unit`` is what is protected: a row, or a person
     with all their rows. ``public`` lists what was taken as known to everyone, and
     ``assumptions`` the sentences that must be true for the guarantee to hold.
-    ``budget_left`` is what the data's ledger had left afterwards; None without a ledger.
+    ``budget_left`` is what the data's ledger had left afterwards; where it is None, ``book`` says
+    whether there is a ledger elsewhere.
     """
 
     event: DpEvent | None
@@ -56,6 +58,7 @@ class PrivacyStatement:
     not_protected: tuple[str, ...] = NOT_PROTECTED
     assumptions: tuple[str, ...] = ()
     budget_left: Budget | None = None
+    book: str = NO_LEDGER
     versions: Mapping[str, str] = field(default_factory=library_versions, hash=False)
 
     def __post_init__(self) -> None:
@@ -145,8 +148,9 @@ class PrivacyStatement:
             parts.append(html.folded("Epsilon at other deltas", self._curve_table()))
         return html.box(*parts)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, *, curve: bool = True) -> dict[str, Any]:
         """Plain data, for JSON or YAML. An epsilon without a limit or a bound is None."""
+        curves = {a: _points(self.written_curves[a]) for a in ADJACENCIES} if curve else {}
         return {
             "private": self.is_private,
             "warning": self.warning,
@@ -161,14 +165,15 @@ class PrivacyStatement:
             "seeded": self.seeded,
             "randomness": self.randomness,
             "budget_left": None if self.budget_left is None else asdict(self.budget_left),
-            "curve": {a: _points(self.written_curves[a]) for a in ADJACENCIES},
+            "book": self.book,
+            **({"curve": curves} if curve else {}),
             "event": None if self.event is None else eventdata.to_data(self.event),
             "versions": dict(self.versions),
         }
 
-    def to_json(self) -> str:
+    def to_json(self, *, curve: bool = True) -> str:
         """The same as JSON text."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        return json.dumps(self.to_dict(curve=curve), indent=2, allow_nan=False)
 
     def to_registry(self, *, federated: bool = False) -> dict[str, Any]:
         """The fields of the public registry of deployments, for YAML.
@@ -195,6 +200,7 @@ class PrivacyStatement:
                 public=tuple(data["public"]),
                 not_protected=tuple(data["not_protected"]),
                 assumptions=tuple(data["assumptions"]),
+                book=str(data.get("book", NO_LEDGER)),
                 **{name: data[name] for name in ("delta", "adjacency", "unit", "seeded")},
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -219,7 +225,7 @@ class PrivacyStatement:
             *assumed,
             ("noise and sampling", self.randomness),
             ("computed with", ", ".join(f"{name} {v}" for name, v in self.versions.items())),
-            ("", "no durable ledger") if left is None else ("ledger", f"{left} left"),
+            ("", self.book) if left is None else ("ledger", f"{left} left"),
         ]
 
     @cached_property

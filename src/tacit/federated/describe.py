@@ -1,0 +1,61 @@
+"""A study in one line: what tells it from another that has the same name.
+
+All of it is public: settings, the prior, and the model's densities as JAX traces them for rows of
+the columns and types at hand. Of the rows themselves it has nothing, nor how many there are.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.federated.target import Conjugate, Target
+from tacit.privacy.rows import Rows
+
+# Where an object lies in memory, which differs from process to process.
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+def described(settings: Any, target: Target, rows: Rows) -> str:
+    """A digest of settings that print as what they are, and of a target for rows of these types."""
+    unit, present = _unit(rows)
+    model, vector = target.model, jnp.zeros(target.model.dimension)
+    traced = [
+        _traced(model.prior_density, vector, model.constants),
+        _traced(model.unit_density, vector, unit, present, model.constants),
+    ]
+    if isinstance(target, Conjugate):
+        eta = jnp.asarray(target.prior)
+        traced.append(_traced(target.likelihood, eta, unit, present, target.constants))
+    texts = (repr(settings), repr(target.family), ", ".join(model.names), *traced)
+    held = hashlib.sha256(np.asarray(target.prior, np.float64).tobytes())
+    for each in texts:
+        held.update(_ADDRESS.sub("", each).encode() + b"\0")
+    return held.hexdigest()
+
+
+def _unit(rows: Rows) -> tuple[dict[str, Any], Any]:
+    """The shape of one unit: columns [rows of a unit, ...], and which of them are there."""
+    fields, present = rows.host_fields()
+    if present is None:
+        shapes = {name: (1, *values.shape[1:]) for name, values in fields.items()}
+        return _zeros(shapes, fields), jnp.ones(1, bool)
+    shapes = {name: values.shape[1:] for name, values in fields.items()}
+    return _zeros(shapes, fields), jnp.ones(present.shape[1:], bool)
+
+
+def _zeros(shapes: dict[str, Any], fields: Any) -> dict[str, Any]:
+    return {name: jnp.zeros(shape, fields[name].dtype) for name, shape in shapes.items()}
+
+
+def _traced(function: Callable[..., Any], *arguments: Any) -> str:
+    """A function as JAX sees it, and the arrays that are built into it."""
+    made = jax.make_jaxpr(function)(*arguments)
+    inside = hashlib.sha256()
+    for leaf in jax.tree.leaves((made.consts, arguments)):
+        inside.update(np.asarray(leaf).tobytes())
+    return f"{made.jaxpr} {inside.hexdigest()}"

@@ -1,0 +1,236 @@
+"""Sites that fail, lie or die, and servers that die: what one does is not everybody's end."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from fake_grid import FakeGrid
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from sites_on_disk import NAMES, copy_study, make_sites
+
+from tacit import Ledger
+from tacit.errors import InvalidArgument, TacitError
+from tacit.federated import flower
+from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.folds import FoldsFile
+from tacit.federated.partitioned import partitioned
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch):
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def study_of(files):
+    return load_study(files["north"].parent / "study.py")
+
+
+def served(files, grid, **settings):
+    return flower.serve(grid, study_of(files), timeout=0.3, patience=1.0, **settings)
+
+
+def in_process(files):
+    study = study_of(files)
+    rows = {name: study.read(path.parent / "data.csv") for name, path in files.items()}
+    budgets = dict.fromkeys(rows, study.budget)
+    return partitioned(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
+
+
+@pytest.mark.parametrize("scheme", ["statistics", "masked"])
+def test_a_site_that_fails_in_one_round_is_asked_in_the_next(tmp_path, scheme, caplog):
+    files = make_sites(tmp_path, scheme, seed=3)
+    data, aside = tmp_path / "south" / "data.csv", tmp_path / "aside"
+
+    def trouble(node, fields, _):
+        if node == 2 and fields["kind"] == "task":
+            if fields["round"] == 2 and data.exists():
+                data.rename(aside)
+            if fields["round"] == 3 and aside.exists():
+                aside.rename(data)
+
+    _, trace = served(files, FakeGrid(files, trouble))
+    assert "south refuses: The site failed" in caplog.text
+    assert np.array_equal(trace[0], trace[1]) == (scheme == "masked")  # which drops the round
+    assert not np.array_equal(trace[1], trace[2])
+    client = OpenSite(SiteSettings.from_file(files["south"]))._client
+    assert client._journal.latest("study").round == 3
+
+
+def test_a_run_that_every_site_refuses_ends_and_says_why(tmp_path):
+    files = make_sites(tmp_path)
+    copy_study(tmp_path / "north", "statistics", NAMES, run="another", rounds=5)
+    with pytest.raises(TacitError, match=r"3 rounds running.*south: .*another"):
+        served({**files, "north": files["north"]}, FakeGrid({n: files[n] for n in NAMES[1:]}))
+
+
+class Spoiling(FakeGrid):
+    """A node whose answers in the second round are spoiled on the way."""
+
+    def __init__(self, files, spoil):
+        super().__init__(files)
+        self.spoil = spoil
+
+    def call(self, message):
+        reply = super().call(message)
+        said = dict(reply.content.config_records["tacit"])
+        fields = message.content.config_records["tacit"]
+        if message.metadata.dst_node_id == 1 and fields.get("round") == 2:
+            said = self.spoil(said)
+            reply = Message(RecordDict({"tacit": ConfigRecord(said)}), reply_to=message)
+        return reply
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda said: {**said, "change": said["change"][:-8]},
+        lambda said: {**said, "change": said["change"][:-3]},
+        lambda said: {**said, "change": np.full(5, np.nan).tobytes()},
+        lambda said: {**said, "type": "<f4"},
+        lambda said: {**said, "grid": 0.5},
+        lambda _: {"nothing": 1},
+    ],
+)
+def test_a_reply_that_is_none_is_an_answer_that_did_not_come(tmp_path, spoil):
+    files = make_sites(tmp_path, seed=3)
+    _, trace = served(files, Spoiling(files, spoil))
+    left = make_sites(tmp_path / "other", seed=3)
+    lost = FakeGrid(left, lambda node, f, _: "lost" if (node, f.get("round")) == (1, 2) else None)
+    assert np.array_equal(trace, served(left, lost)[1])
+
+
+def with_impostor(files, folder):
+    """The sites' files, and one more node whose settings say that it is north."""
+    shutil.copytree(files["north"].parent, folder / "impostor")
+    (folder / "impostor" / "data.csv").write_text("1,1,100\n" * 30)
+    return {**files, "impostor": folder / "impostor" / "site.toml"}
+
+
+def test_two_nodes_that_claim_one_name_at_once_are_both_refused(tmp_path, caplog):
+    files = make_sites(tmp_path, seed=3, rounds=1)
+    grid = FakeGrid(with_impostor(files, tmp_path))
+    served(files, grid)
+    assert caplog.text.count("says that it is north") >= 2
+    answered = {f["round"] for f, r in grid.replies if f["kind"] == "task"}
+    assert answered == {1}
+    assert len([f for f, _ in grid.replies if f["kind"] == "task"]) == 2  # south and west
+
+
+def test_a_node_that_is_named_beforehand_has_its_name(tmp_path):
+    files = make_sites(tmp_path, seed=3)
+    expected = in_process(files).posterior
+    grid = FakeGrid(with_impostor(files, tmp_path))
+    posterior, _ = served(files, grid, nodes=flower.nodes_of("north=1"))
+    assert np.array_equal(posterior, expected)
+
+
+@pytest.mark.parametrize("roaming", [False, True])
+def test_a_name_stays_with_its_node(tmp_path, roaming):
+    """North goes away after a round, and another node says that it is north; or north comes back."""
+    files = make_sites(tmp_path, seed=3, rounds=2)
+    grid = FakeGrid(with_impostor(files, tmp_path))
+    if roaming:
+        grid.files[4] = files["north"]
+    grid.present = [1, 2, 3]
+    grid.get_node_ids = lambda: grid.present
+
+    def trouble(node, fields, _):
+        if fields.get("round") == 2:
+            grid.present = [2, 3, 4]
+        return "lost" if node == 1 and fields.get("round") == 2 else None
+
+    grid.trouble = trouble
+    transport = flower.FlowerTransport(grid, NAMES, timeout=0.3, patience=2.5, roaming=roaming)
+    server = study_of(files).server()
+    for number in (1, 2):
+        tasks = server.tasks(NAMES)
+        replies = transport.exchange(tasks)
+        server.fold(tasks, replies)
+        assert ("north" in replies) == (number == 1 or roaming)
+
+
+@pytest.mark.parametrize("text", ["north", "north=", "=3", "north=x"])
+def test_nodes_are_named_as_said(text):
+    with pytest.raises(InvalidArgument, match="north=123"):
+        flower.nodes_of(text)
+
+
+class Dies(Exception):
+    pass
+
+
+@pytest.mark.parametrize("scheme", ["statistics", "masked", "server"])
+def test_a_server_that_dies_goes_on_where_it_was(tmp_path, scheme):
+    files = make_sites(tmp_path, scheme, rounds=4)
+    state = tmp_path / "folds"
+
+    def dies(node, fields, _):
+        if fields.get("round") == 3 and fields["kind"] == "task" and node == 2:
+            raise Dies
+
+    with pytest.raises(Dies):
+        served(files, FakeGrid(files, dies), state=state)
+    server = study_of(files).server()
+    FoldsFile(state, f"study: {study_of(files).about}").resume(server)
+    before, grid = server.trace, FakeGrid(files)
+    posterior, trace = served(files, grid, state=state)
+    assert len(before) == 2
+    assert np.array_equal(trace[:2], before)
+    assert {f["round"] for f, _ in grid.replies if f["kind"] == "task"} == {3, 4}
+    for path in files.values():
+        assert len(Ledger(path.parent / "site.db").charges) == 1
+    if scheme != "server":  # without the file sites repeat all, to the same end
+        assert np.array_equal(served(files, FakeGrid(files))[0], posterior)
+    # It is done: nobody is asked again.
+    idle = FakeGrid(files, dies)
+    assert np.array_equal(served(files, idle, state=state)[0], posterior)
+    assert idle.count == 0
+
+
+def test_two_servers_of_one_run_do_not_both_go_on(tmp_path):
+    files = make_sites(tmp_path, "server", rounds=2)
+    state, asked = tmp_path / "folds", []
+
+    def second(node, fields, _):
+        if fields["kind"] == "task" and not asked:
+            asked.append(node)
+            served(files, FakeGrid(files), state=state)
+
+    with pytest.raises(TacitError, match="Another server"):
+        served(files, FakeGrid(files, second), state=state)
+
+
+def test_a_file_of_another_study_is_refused(tmp_path):
+    files, state = make_sites(tmp_path, rounds=2), tmp_path / "folds"
+    served(files, FakeGrid(files), state=state)
+    copy_study(tmp_path / "north", "statistics", NAMES, rounds=3)
+    with pytest.raises(TacitError, match="another run, or the study was changed"):
+        served(files, FakeGrid(files), state=state)
+
+
+def test_a_repeated_task_reads_no_data_and_another_study_is_refused(tmp_path):
+    files = make_sites(tmp_path)
+    settings = SiteSettings.from_file(files["north"])
+    task = study_of(files).server().tasks(NAMES)["north"]
+    first = OpenSite(settings).answer(task)
+    settings.data.unlink()
+    assert np.array_equal(OpenSite(settings).answer(task).change, first.change)
+    text = settings.study.read_text()
+    settings.study.write_text(text.replace("noise_sd=0.5", "noise_sd=0.25"))
+    with pytest.raises(InvalidArgument, match="'study' began under other terms"):
+        OpenSite(settings).answer(task)
+
+
+def test_a_fault_of_the_table_is_found_before_the_charge(tmp_path):
+    files = make_sites(tmp_path)
+    settings = SiteSettings.from_file(files["north"])
+    task = study_of(files).server().tasks(NAMES)["north"]
+    settings.data.unlink()
+    with pytest.raises(FileNotFoundError):
+        OpenSite(settings).answer(task)
+    assert not Ledger(settings.ledger).charges
