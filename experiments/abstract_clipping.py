@@ -140,7 +140,7 @@ def _formula() -> Claim:
             f"at sigma 5 the formula has {costs[0]:.3g}, the moments accountant {costs[1]:.3g}, tight "
             f"accounting {costs[2]:.3g}; a step's epsilon is below 1 from sigma {least:.2f} on"
         ),
-        verdict="agrees in part",
+        verdict="agrees in part" if least > 1 else "agrees",
         why="The Gaussian theorem that it starts from holds only for a step's epsilon below 1; beyond, the formula is not proved.",
     )
 

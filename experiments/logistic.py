@@ -73,6 +73,15 @@ class Table:
         return self.accuracy(weights)
 
 
+def panels(setting: Setting) -> tuple[tuple[str, ...], Any, Any]:
+    """Names of tables, a figure, and one axis for each; a quick run has the small table only."""
+    import matplotlib.pyplot as plt
+
+    names = setting.pick(quick=("Abalone",), usual=("Abalone", "Adult"))
+    figure, axes = plt.subplots(len(names), 1, figsize=(8, 4.5 * len(names)), squeeze=False)
+    return names, figure, axes[:, 0]
+
+
 def table(setting: Setting, name: str, *, intercept: bool = False) -> Table:
     x, y = {"Abalone": abalone, "Adult": adult}[name](setting.data)
     return Table(name=name, x=standardised(x)[:, : None if intercept else -1], y=y)

@@ -19,6 +19,7 @@ from logistic import (
     finish,
     lines,
     mean_and_error,
+    panels,
     published_runs,
     table,
 )
@@ -180,11 +181,9 @@ def _epsilons(found: list[Line]) -> Claim:
 
 
 def run(setting: Setting) -> list[Claim]:
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 1, figsize=(8, 9))
+    names, figure, axes = panels(setting)
     claims, numbers = [], []
-    for axis, name in zip(axes, RATES, strict=True):
+    for axis, name in zip(axes, names, strict=True):
         data = table(setting, name)
         level, found, (asked, ours) = (
             data.without_privacy,
@@ -236,7 +235,7 @@ def _default(name: str, found: list[Line], asked, ours) -> Claim:
         else "agrees in part"
         if len(worse) < len(gaps)
         else "does not agree",
-        why="Worse is two standard errors below; all share one test split.",
+        why=f"{ours.shape[1]} runs (the thesis: ten). Worse is two standard errors below; all share one test split.",
     )
 
 
