@@ -6,7 +6,7 @@ things that the text tells otherwise, too. A batch's likelihood is multiplied by
 gradient is clipped at c, which is the same as clipping at q c here. And their AdaGrad sums the
 last ten squared gradients, not all.
 
-What differs here: batches are Poisson samples, and gradients of prior and entropy, which
+What differs here: batches are Poisson samples, scales start at 0.1 and not at 1, and gradients of prior and entropy, which
 concern no row, are neither clipped nor noised. Features are standardised by the whole table, as
 in the papers; that is not private, and here only makes the comparison fair.
 """
