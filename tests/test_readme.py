@@ -1,5 +1,6 @@
 """What the README shows is what the repository has, and runs."""
 
+import os
 import re
 import runpy
 import subprocess
@@ -30,6 +31,31 @@ def test_code_runs(number, tmp_path, monkeypatch, capsys):
         assert "ledger: epsilon 2" in out
         chances = [float(x) for x in re.findall(r"readmission: \[(.*) (.*)\]", out)[0]]
         assert chances == pytest.approx([0.09, 0.75], abs=0.05)  # as simulated
+
+
+def test_five_minutes_from_a_table_to_a_report(tmp_path):
+    """The commands as they stand there, in a shell."""
+    commands = README.split("<!-- five minutes -->\n```sh\n")[1].split("```")[0]
+    (tmp_path / "tacit").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tacit "$@"\n')
+    (tmp_path / "tacit").chmod(0o755)
+    done = subprocess.run(
+        ["/bin/bash", "-euo", "pipefail", "-c", commands],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = README.split("and prints:\n\n```\n")[1].split("```")[0]
+    assert [line.split("  ")[0] for line in shown.splitlines()] == [
+        line.split("  ")[0] for line in done.stdout.splitlines()[4:-3]
+    ]
+    assert "Left: epsilon 2, delta 9e-06" in done.stdout
+    chances = [float(line) for line in done.stdout.splitlines()[-2:]]
+    assert chances == pytest.approx([0.09, 0.5], abs=0.06)  # as simulated
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "readmitted ~ age + dose + ward" in page
+    assert not done.stderr
 
 
 def test_the_demonstration_tells_all_three():

@@ -101,7 +101,11 @@ def test_types_in_a_header_are_taken_up(tmp_path):
     fields = [("age", pa.float64()), ("ward", pa.string()), ("b", pa.bool_()), ("n", pa.int8())]
     parquet.write_table(pa.schema(fields).empty_table(), file)
     text = drafts.template(file)
-    for kind in ("age: {kind: number, low: ", "ward: {kind: category, levels: ", "b: {kind: binary}"):
+    for kind in (
+        "age: {kind: number, low: ",
+        "ward: {kind: category, levels: ",
+        "b: {kind: binary}",
+    ):
         assert kind in text
     assert "n: {kind: TO FILL IN}" in text
     assert drafts.draft(file, answers("", "0", "9", "", "", *["skip"] * 3)).names == ("age",)

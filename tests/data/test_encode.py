@@ -228,7 +228,7 @@ def test_every_container_says_the_same(container):
     }
     assert encoded.most_rows == 2
     person = encoded.person
-    assert np.isnan(person).tolist() == [False, False, True, False, True]
+    assert (person == b"").tolist() == [False, False, True, False, True]
     assert person[0] == person[3] != person[1]
 
 
@@ -275,7 +275,7 @@ def test_people():
     schema = Schema({"x": Number(0, 99)}, person="who", most_rows=2)
     encoded = schema.encode({"x": range(len(ids)), "who": ids})
     codes = encoded.person
-    alone = np.isnan(codes)
+    alone = codes == b""
     assert alone.tolist() == [False] * 4 + [True] * 4 + [False] * 3 + [True] * 2 + [False] * 2
     assert codes[0] == codes[1] == codes[2] != codes[3]
     assert codes[8] == codes[9]
@@ -293,6 +293,16 @@ def test_people_of_any_type_are_grouped_alike(dtype):
         Schema({"x": Count(9)}, person="p", most_rows=1).encode({"x": range(5), "p": ids}).person
     )
     assert (codes[:, None] == codes).tolist() == (ids[:, None] == ids).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64, object, "U20"])
+def test_no_two_people_are_taken_for_one(dtype):
+    """Neighbours among very large numbers, too, and as many as would meet in fewer bits."""
+    large = np.arange(2**53 - 50_000, 2**53, dtype=np.int64)
+    ids = (large if dtype is np.float64 else np.concatenate([large + 2**60, large])).astype(dtype)
+    schema = Schema({"x": Count(9)}, person="p", most_rows=1)
+    codes = schema.encode({"x": np.zeros(len(ids)), "p": ids}).person
+    assert len(np.unique(codes)) == len(ids)
 
 
 def test_rows_left_out_take_their_person_along():

@@ -139,3 +139,16 @@ def test_the_gate_is_good_for_one_release():
     what.run(gate)
     with pytest.raises(tacit.errors.BoundaryError):
         what.run(gate)
+
+
+def test_formulas_go_by_released_scales():
+    """A coefficient is per spread, and says so."""
+    scaled = SCHEMA.with_columns({"age": tacit.Number(0, 120, centre=50, spread=10)})
+    model = tacit.glm("ill ~ age", schema=scaled)
+    assert "per 10, from 50" in str(model)
+    slope = 1.5
+    likely = 1 / (1 + np.exp(-slope * (TABLE["age"] - 50) / 10))
+    table = {"age": TABLE["age"], "ill": RNG.uniform(size=ROWS) < likely}
+    quick = tacit.Variational(num_steps=300)
+    post = tacit.fit(model, table, budget=tacit.Budget(20, 1e-6), method=quick)
+    assert post.mean()["age"] == pytest.approx(slope, abs=0.15)

@@ -144,6 +144,13 @@ def test_the_forest_draws_each_number_where_it_is(tmp_path):
     assert np.allclose(ends, [[-2.8, 0.8], [2.1, 3.9]], atol=0.01)
 
 
+def test_entries_go_by_their_labels_in_forest_and_table(tmp_path):
+    draws = {"ward": np.random.default_rng(0).normal(size=(50, 2))}
+    page = written(tmp_path, posterior(draws, labels={"ward": (("surgical", "other"),)})).page
+    assert page.count("ward[surgical]") == page.count("ward[other]") >= 2
+    assert "ward[0]" not in page
+
+
 @pytest.mark.parametrize("values", [(3e12, 1e11), (-2e-9, 1e-10), (1e300, 1e299), (1000, 0.1)])
 def test_axes_have_round_numbers_in_the_right_places(values):
     centre, spread = values

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 UNKNOWN, MISSING = -1, -2  # Codes of a label that was not declared, and of no label
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # Text of an integer that fits in 64 bits
 _DECIMALS = re.compile(r"(0|-?[1-9][0-9]*)\.0+")  # How a column of floats writes integers
@@ -38,17 +39,21 @@ class Cells(NamedTuple):
 
 def number_of(cell: Any) -> float:
     """The number in a cell, or NaN: of text that spells a number, that number."""
-    if isinstance(cell, int | float | np.integer | np.floating | np.bool_):
+    if isinstance(cell, str):  # first, as a file may hold millions
+        return _spelled(cell)
+    if isinstance(cell, _NUMBERS):
         try:
             return float(cell)
         except OverflowError:
             return math.inf if cell > 0 else -math.inf
-    if isinstance(cell, str) and "_" not in cell:
-        try:
-            return float(cell)
-        except ValueError:
-            return math.nan
     return math.nan
+
+
+def _spelled(text: str) -> float:
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan
 
 
 def text_of(cell: Any) -> str | None:

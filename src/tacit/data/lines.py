@@ -13,6 +13,7 @@ import csv
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
@@ -66,12 +67,12 @@ def _separator(path: Path) -> str:
 def _table(
     lines: Sequence[bytes], names: Sequence[str], places: Sequence[int], width: int, separator: str
 ) -> dict[str, Cells]:
-    rows = [_cells(line, separator, width) for line in lines if line.strip(b" \r")]
-    table = {}
-    for name, place in zip(names, places, strict=True):
-        column = (None if row is None else row[place] for row in rows)
-        table[name] = Cells(np.fromiter(column, dtype=object, count=len(rows)))
-    return table
+    bad = [None] * width
+    rows = [_cells(line, separator, width) or bad for line in lines if line.strip(b" \r")]
+    return {
+        name: Cells(np.fromiter(map(itemgetter(place), rows), dtype=object, count=len(rows)))
+        for name, place in zip(names, places, strict=True)
+    }
 
 
 def _cells(line: bytes, separator: str, width: int) -> list[str] | None:

@@ -23,7 +23,7 @@ class Encoded(NamedTuple):
     """Encoded rows, which are private, in the form that `Rows` and `Rows.by_person` take."""
 
     columns: dict[str, NDArray[Any]]
-    person: NDArray[np.float64] | None
+    person: NDArray[np.bytes_] | None
     most_rows: int | None
 
 
@@ -148,14 +148,15 @@ class Schema:
         """
         chosen = self._choose(names)
         source, people = sources.opened(data), People()
-        store = Store(mapped=source.mapped)
-        for table in source.chunks(chosen if self.person is None else (*chosen, self.person)):
-            columns, kept = self._encode(table, chosen)
-            if self.person is not None:
-                columns[_BESIDE] = _person(self.person, table[self.person], people)
-            everyone = bool(kept.all())
-            store.append(columns if everyone else {n: v[kept] for n, v in columns.items()})
-        whole = store.finish()
+        wanted = chosen if self.person is None else (*chosen, self.person)
+        with Store(mapped=source.mapped) as store:
+            for table in source.chunks(wanted):
+                columns, kept = self._encode(table, chosen)
+                if self.person is not None:
+                    columns[_BESIDE] = _person(self.person, table[self.person], people)
+                everyone = bool(kept.all())
+                store.append(columns if everyone else {n: v[kept] for n, v in columns.items()})
+            whole = store.finish()
         person = whole.pop(_BESIDE, None)
         return Encoded(whole, person, self.most_rows)
 
@@ -296,7 +297,7 @@ def _shaped(name: str, cells: Cells, kind: Kind) -> Cells:
     return cells
 
 
-def _person(name: str, cells: Cells, people: People) -> NDArray[np.float64]:
+def _person(name: str, cells: Cells, people: People) -> NDArray[np.bytes_]:
     if cells.shape:
         raise InvalidArgument(f"Column {name!r} must name one person in each row; found arrays.")
     return people.codes(cells)

@@ -48,6 +48,8 @@ class Source:
     def refuse(self, names: Iterable[str]) -> None:
         """Raises unless the columns are there, once each."""
         wanted = list(names)
+        if not wanted:
+            raise InvalidArgument("The data must have one column or more; it has none.")
         missing = [name for name in wanted if name not in self.names]
         where = "data" if self.path is None else f"file {self.path}"
         if missing and self.path is not None and len(missing) == len(wanted):
@@ -94,7 +96,7 @@ def _slices(data: Any, names: Sequence[str]) -> Iterator[Chunk]:
         raise InvalidArgument(
             f"Columns {', '.join(table)} must have equally many rows; pass a value for each row."
         )
-    for start in range(0, max(1, *lengths), _ROWS):
+    for start in range(0, max([1, *lengths]), _ROWS):
         yield {name: cells.part(start, start + _ROWS) for name, cells in table.items()}
 
 
@@ -115,16 +117,14 @@ def _file(path: Path) -> Source:
 
 
 def _refuse_path(path: Path) -> None:
+    if path.is_dir():
+        raise InvalidArgument(f"{path} is a folder; pass the path of a file in it.")
+    if not path.is_file():
+        raise InvalidArgument(f"There is no data file at {path}.")
     try:
-        if path.is_dir():
-            raise InvalidArgument(f"{path} is a folder; pass the path of a file in it.")
-        if not path.is_file():
-            raise InvalidArgument(f"There is no data file at {path}.")
-        with path.open("rb"):
-            pass
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "that is not a path"
-        raise InvalidArgument(f"{str(path)!r} cannot be read: {reason}.") from None
+        path.open("rb").close()
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _array(path: Path) -> Source:

@@ -10,7 +10,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,13 @@ class Store:
         self._parts: dict[str, list[NDArray[Any]]] = {}
         self._files: dict[str, IO[bytes]] = {}
         self._shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
 
     def append(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Adds rows."""

@@ -137,10 +137,18 @@ def _from_arrow(name: str, column: Any) -> Cells:
         filler = pa.scalar(0).cast(kind)
         values = np.asarray(column.fill_null(filler))
         return Cells(values, np.asarray(column.is_valid()))
+    if pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _decoded(column.cast(pa.large_binary()).to_pylist())
     cells = _objects(column.to_pylist())
     if pa.types.is_fixed_size_list(kind) and not pa.types.is_nested(kind.value_type):
         return cells._replace(shape=(kind.list_size,))
     return cells._replace(shape=None if pa.types.is_nested(kind) else ())
+
+
+def _decoded(cells: Sequence[bytes | None]) -> Cells:
+    """Text whose bytes may be anything, as pyarrow would raise an error at."""
+    texts = [None if cell is None else cell.decode("utf-8", "replace") for cell in cells]
+    return _objects(texts)._replace(shape=())
 
 
 def _refusal(name: str, dtype: Any) -> InvalidArgument:

@@ -9,7 +9,7 @@ import click
 import typer
 
 from tacit import __version__
-from tacit.errors import Interrupted, Overspent, TacitError, place_of
+from tacit.errors import Overspent, TacitError, place_of
 from tacit.interfaces import (
     budget_cli,
     federated_cli,
@@ -62,7 +62,8 @@ def demo(
     from tacit.accounting import Budget
     from tacit.interfaces import demo
 
-    demo.run(Budget(epsilon, delta), typer.echo)
+    with fit_cli.telling_interruptions():
+        demo.run(Budget(epsilon, delta), typer.echo)
 
 
 @app.command()
@@ -90,18 +91,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             prog_name="tacit",
             standalone_mode=False,
         )
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (words may hold a cell)
+    except Exception as error:  # noqa: BLE001 (its words may hold a cell)
         return _said(error)
     return result if isinstance(result, int) else 0
 
 
-def _said(error: BaseException) -> int:
+def _said(error: Exception) -> int:
     """Says what can be said of an error, in a sentence, and returns the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return 2
-    if isinstance(error, Interrupted | KeyboardInterrupt | click.Abort):
-        click.echo(str(error) or "Interrupted.", err=True)
+    if isinstance(error, click.Abort):  # Typer itself turns Ctrl-C into 130
+        click.echo("Interrupted.", err=True)
         return 130
     if isinstance(error, click.ClickException):
         return _complain(error.format_message())

@@ -1,6 +1,9 @@
 """``tacit fit``, ``predict`` and ``report``: from a table to a page, and what is asked of it later."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,15 +59,28 @@ def fit(
     asked = requested(
         formula, schema, Budget(epsilon, delta, relation), family, method, set_ or [], seed
     )
-    _refuse_header(asked, data)
+    asked.schema.refuse(data, asked.columns)
     if dry_run:
         _print_plan(asked, book)
         return
-    found = _fitted(asked, data, book, folder := Folder(out), quiet=quiet)
+    with telling_interruptions():
+        found = _fitted(asked, data, book, folder := Folder(out), quiet=quiet)
     _report(folder, found)
     if not quiet:
         left = "" if found.privacy.budget_left is None else f"Left: {found.privacy.budget_left}.\n"
         typer.echo(f"{found.summary()}\n\n{left}Report: {out / 'report.html'}")
+
+
+@contextmanager
+def telling_interruptions() -> Iterator[None]:
+    """After Ctrl-C in a fit, says what had been spent."""
+    from tacit.errors import Interrupted
+
+    try:
+        yield
+    except Interrupted as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(130) from None
 
 
 def _book(path: Path | None, *, no_ledger: bool) -> "Ledger | None":
@@ -86,15 +102,6 @@ def _book(path: Path | None, *, no_ledger: bool) -> "Ledger | None":
     return Ledger(path)
 
 
-def _refuse_header(asked: "Request", data: Path) -> None:
-    """Raises if the table lacks a column that the regression needs. Reads the header only."""
-    from tacit.data import sources
-
-    schema = asked.schema
-    people = [] if schema.person is None else [schema.person]
-    sources.opened(data).refuse([*asked.glm.columns, *people])
-
-
 def _print_plan(asked: "Request", book: "Ledger | None") -> None:
     typer.echo(f"{asked.glm}\n\n{asked.plan()}")
     if book is not None:
@@ -109,8 +116,8 @@ def _fitted(
     from tacit.interfaces.fit import fit as run
 
     plan = asked.plan()
-    named = {"data": data.name, "ledger": None if book is None else book.path.name}
-    folder.make(asked, **named)
+    named = {"ledger": book.path.name, "ledger_total": asdict(book.total)} if book else {}
+    folder.make(asked, data=data.name, **named)
     before = None if book is None else len(book.charges)
     try:
         found = run(
@@ -140,7 +147,7 @@ def report(folder: Run) -> None:
 def _report(folder: "Folder", posterior: "Posterior") -> None:
     from tacit.results.report import write_report
 
-    write_report(posterior, folder.path, settings=folder.facts)
+    write_report(posterior, folder.path, settings=folder.shown())
 
 
 def predict(

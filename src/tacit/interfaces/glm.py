@@ -70,5 +70,7 @@ def _facts(kind: Kind) -> Facts:
     if isinstance(kind, Binary):
         both = ("0", "1") if kind.yes is None else (str(kind.no), str(kind.yes))
         return Facts(kind.kind, 0.0, 1.0, levels=both)
-    scaled = isinstance(kind, Number) and kind.scaled
-    return Facts(kind.kind, float(kind.low), float(kind.high), scaled, shape=kind.shape)
+    facts = Facts(kind.kind, float(kind.low), float(kind.high), shape=kind.shape)
+    if not isinstance(kind, Number):
+        return facts
+    return facts._replace(scale=kind.scale, standard=None if kind.scaled else kind.scale)

@@ -312,7 +312,7 @@ def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePl
         )
     if isinstance(model, Model):
         _refuse_bad_functions(model, rows, start)
-    if not np.isfinite(model.prior_density(start, model.constants)):
+    if not np.isfinite(jax.jit(model.prior_density)(start, model.constants)):
         raise InvalidArgument(
             "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
             "parameters' supports."

@@ -17,7 +17,7 @@ def write_predictions(
 ) -> None:
     """Writes the mean of each row's outcome, or the chance of each level, and an interval if asked.
 
-    A row that lacks a value it needs has empty cells.
+    A row that lacks a value it needs has NA.
     """
     mean = np.asarray(posterior.predict(data))
     columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
@@ -36,7 +36,7 @@ def write_predictions(
 
 
 def _cell(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.6g}"
+    return "NA" if np.isnan(value) else f"{value:.6g}"
 
 
 def _write(opened: Any, header: Sequence[str], lines: Iterable[Sequence[str]]) -> None:

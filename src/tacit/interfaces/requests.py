@@ -55,6 +55,11 @@ class Request:
         return glm(self.formula, family=self.family, schema=self.schema)
 
     @property
+    def columns(self) -> list[str]:
+        """The columns that are read, but for the person's."""
+        return [name for name in self.glm.columns if name != self.schema.person]
+
+    @property
     def model(self) -> AnyModel:
         """The regression, in the form that inference takes."""
         return as_model(self.glm, self.schema)
@@ -181,10 +186,16 @@ class Folder:
                 f"{self.path / _SETTINGS} is not as tacit fit wrote it."
             ) from None
 
+    def shown(self) -> dict[str, Any]:
+        """What was asked, as a report shows it."""
+        facts = {name: value for name, value in self.facts.items() if value is not None}
+        facts.pop("settings")
+        return {**facts, "method": repr(self.request().chosen_method)}
+
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""
-        loaded = files.load(self.path / _POSTERIOR)
         request = self.request()
+        loaded = files.load(self.path / _POSTERIOR)
         if with_model:
             loaded["model"] = request.model
         return Posterior(**loaded, schema=request.schema)

@@ -23,16 +23,17 @@ def draft(
     ] = False,
 ) -> None:
     """Reads a table's header, never its rows, and asks what is public about each column."""
-    from tacit.data import draft as drafts
+    from tacit.data.draft import draft as drafted
+    from tacit.data.draft import template
     from tacit.errors import InvalidArgument
 
     if out.exists():
         raise InvalidArgument(f"{out} exists; name another file with --out.")
     if no_input:
-        out.write_text(drafts.template(data), encoding="utf-8")
+        out.write_text(template(data), encoding="utf-8")
         typer.echo(f"Wrote {out}: fill in what is public about each column.")
         return
-    drafts.draft(data, _ask).to_yaml(out)
+    drafted(data, _ask).to_yaml(out)
     typer.echo(f"Wrote {out}.")
 
 
@@ -47,12 +48,11 @@ def check(
     data: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file.")] = None,
 ) -> None:
     """Says whether a schema can be used, and whether a table's header has its columns."""
-    from tacit.data import draft as drafts
     from tacit.data.schema import Schema
 
     declared = Schema.from_yaml(schema)
     if data is not None:
-        drafts.check(declared, data)
+        declared.refuse(data)
     typer.echo(declared)
 
 

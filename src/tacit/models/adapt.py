@@ -52,7 +52,7 @@ def from_numpyro(described: NumPyro, made_up: MadeUp, person: str | None = None)
         person_column=person_column,
         row_plates=frozenset(plates),
         person_plate=person_plate,
-        places=layout(places),
+        places=layout(_ordered(places, getattr(described.function, "order", ()))),
         row_effects=row_effects,
         person_effects=person_effects,
         nodes=described.nodes,
@@ -93,6 +93,12 @@ def _arguments(
             f"{', '.join(columns)}."
         )
     return tuple(used), person_column
+
+
+def _ordered(places: Mapping[str, Any], order: Iterable[str]) -> dict[str, Any]:
+    """Latents in an order of their own, those it does not have after the others."""
+    first = {name: places[name] for name in order if name in places}
+    return {**first, **places}
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

@@ -1,6 +1,7 @@
 """Bases of functions over the bounds of a number: splines and polynomials, fixed beforehand."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ _MOST = 50
 
 def _settings(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
     """Arguments after the first, by name."""
-    given = dict(zip(names, node.args[1:], strict=False)) | node.kwargs
+    given: dict[str, Any] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
     if len(node.args) - 1 > len(names) or set(given) - set(names):
         raise InvalidArgument(f"{text_of(node)!r} may have {', '.join(names)}, and nothing else.")
     return given
@@ -108,8 +109,10 @@ def _cox_de_boor(x: jax.Array, knots: list[float], degree: int) -> jax.Array:
     """All B-splines of a degree at x [rows]: [rows, splines]."""
     last = len(knots) - degree - 2  # the last interval takes the upper bound too
     pieces = [
-        (x >= low) & ((x <= high) if i == last else (x < high)) if low < high else x != x
-        for i, (low, high) in enumerate(zip(knots[:-1], knots[1:], strict=True))
+        (x >= low) & ((x <= high) if i == last else (x < high))
+        if low < high
+        else jnp.zeros_like(x, jnp.bool_)
+        for i, (low, high) in enumerate(pairwise(knots))
     ]
     found = [piece.astype(jnp.float32) for piece in pieces]
     for order in range(1, degree + 1):

@@ -5,6 +5,7 @@ bases of splines and polynomials laid over the bounds. Which categories are code
 column for every level, so that none is redundant, follows from the formula.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tacit.errors import InvalidArgument
 from tacit.models.bases import polynomial, spline
@@ -39,6 +39,7 @@ class Block(NamedTuple):
     labels: tuple[str, ...]
     meaning: str
     unit: float = 1.0  # of its own, in one of the standardised
+    centre: float = 0.0  # about the mean of a column, if all levels were equally frequent
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,8 @@ def component(node: Node, known: KnownColumns) -> Component:
             raise InvalidArgument(f"{text_of(node)!r} needs a column that varies, first.")
         read, size, meaning = _BASES[node.callee](node, inner)
         labels = tuple(str(i) for i in range(1, size + 1))
-        return Component(text_of(node), inner.columns, Block(read, labels, meaning))
+        centre = 1 / (size + 1) if node.callee == "bs" else 0.0
+        return Component(text_of(node), inner.columns, Block(read, labels, meaning, 1.0, centre))
     return _calculation(node, expression(node, known))
 
 
@@ -119,8 +121,14 @@ def _variable(name: str, known: KnownColumns) -> Component:
         return _coded(name, facts, "treatment", None)
     if facts.kind == "binary":
         meaning = f"{facts.levels[1]} against {facts.levels[0]}"
-        return Component(name, frozenset([name]), Block(_single(own(name, facts)), (), meaning))
+        block = Block(_single(own(name, facts)), (), meaning, centre=0.5)
+        return Component(name, frozenset([name]), block)
     found = Expression(own(name, facts), facts.low, facts.high, frozenset([name]))
+    if facts.standard is not None:
+        centre, spread = facts.standard
+        meaning = f"per {spread:.4g}, from {centre:.4g}"
+        read = _single(lambda c: (found.read(c) - centre) / spread)
+        return Component(name, found.columns, Block(read, (), meaning, spread))
     return _calculation(None, found, name)
 
 
@@ -188,8 +196,11 @@ def _coded(name: str, facts: Facts, coding: str, chosen: str | None) -> Componen
     rest = tuple(level for level in levels if level != levels[at])
     against = "the mean of levels" if coding == "sum" else levels[at]
     read = _without(name, count, at, minus=coding == "sum")
-    reduced = Block(read, rest, f"each level against {against}")
-    full = Block(lambda columns: _indicators(columns[name], count), levels, "each level")
+    centre = 0.0 if coding == "sum" else 1 / count
+    reduced = Block(read, rest, f"each level against {against}", centre=centre)
+    full = Block(
+        lambda columns: _indicators(columns[name], count), levels, "each level", centre=1 / count
+    )
     return Component(name, frozenset([name]), reduced, full)
 
 
@@ -281,7 +292,8 @@ def _product(blocks: Sequence[Block]) -> Block:
         read,
         tuple(", ".join(each) for each in labels if each),
         "product: " + "; ".join(block.meaning for block in blocks),
-        float(np.prod([block.unit for block in blocks])),
+        math.prod(block.unit for block in blocks),
+        math.prod(block.centre for block in blocks),
     )
 
 

@@ -20,12 +20,17 @@ Columns = Mapping[str, Any]
 
 
 class Facts(NamedTuple):
-    """What is public about a column: its kind, bounds in its own unit, or levels."""
+    """What is public about a column: its kind, bounds in its own unit, or levels.
+
+    ``scale`` is what was taken from its values, and what they were divided by, when they were
+    encoded. ``standard`` is a centre and a spread to standardise by, instead of the bounds.
+    """
 
     kind: str
     low: float = 0.0
     high: float = 1.0
-    scaled: bool = False
+    scale: tuple[float, float] | None = None
+    standard: tuple[float, float] | None = None
     levels: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
 
@@ -67,8 +72,9 @@ def facts_of(name: str, known: KnownColumns) -> Facts:
 
 def own(name: str, facts: Facts) -> Callable[[Columns], jax.Array]:
     """A column in its own unit."""
-    if facts.scaled:
-        return lambda columns: facts.middle + facts.half * columns[name]
+    if facts.scale is not None:
+        centre, unit = facts.scale
+        return lambda columns: centre + unit * columns[name]
     return lambda columns: jnp.asarray(columns[name]).astype(jnp.float32)
 
 

@@ -70,6 +70,10 @@ class Family:
             return dist.HalfNormal(scales.spread / 2)
         return dist.LogNormal(1.0, 1.5)
 
+    def extra_start(self, scales: Scales) -> float:
+        """Where a fit begins with it."""
+        return scales.spread / 4 if self.extra == "sigma" else 1.0
+
 
 def _logits(link: str, eta: jax.Array) -> jax.Array:
     """The log-odds that a link function's value means."""
@@ -116,14 +120,17 @@ def _categorical(_: Outcome, __: str, eta: jax.Array, ___: Any, ____: Columns) -
     return dist.Categorical(logits=jnp.concatenate([reference, eta], axis=-1))
 
 
-def _log_scales(outcome: Outcome) -> Scales:
-    # A row's gradient is about as long as the deviation of a count: the fit's unit undoes it.
-    return Scales(math.log(outcome.facts.middle), 1.0, 1.0)
+# Units are such that a row's gradient is rarely longer than the usual clip: clipping biases,
+# spreads above all. A larger unit would need less noise, a smaller one is clipped less.
+def _gamma_scales(outcome: Outcome) -> Scales:
+    middle = (math.log(outcome.facts.low) + math.log(outcome.facts.high)) / 2
+    return Scales(middle, 1.0, 0.4)
 
 
 def _count_scales(outcome: Outcome) -> Scales:
-    unit = 1.0 / math.sqrt(max(outcome.facts.high / 8, 1.0))
-    return Scales(math.log(outcome.facts.middle), 1.0, unit)
+    # Counts are mostly far below their bound: the middle is one on a logarithmic scale.
+    middle = (math.log1p(outcome.facts.low) + math.log1p(outcome.facts.high)) / 2
+    return Scales(middle, 1.0, math.exp(-middle / 2))
 
 
 def _plain_scales(outcome: Outcome) -> Scales:
@@ -131,7 +138,7 @@ def _plain_scales(outcome: Outcome) -> Scales:
 
 
 def _gaussian_scales(outcome: Outcome) -> Scales:
-    return Scales(outcome.facts.middle, outcome.facts.half, outcome.facts.half / 4)
+    return Scales(outcome.facts.middle, outcome.facts.half, outcome.facts.half / 10)
 
 
 _YES_OR_NO = {"logit": 2.5, "probit": 1.5, "cloglog": 2.0}
@@ -176,7 +183,7 @@ FAMILIES: dict[str, Family] = {
             kinds=("count",),
             wants="a Count from 0 or more",
             links={"log": 2.0},
-            scales=_log_scales,
+            scales=_count_scales,
             distribution=_negative_binomial,
             extra="alpha",
         ),
@@ -185,7 +192,7 @@ FAMILIES: dict[str, Family] = {
             kinds=("number",),
             wants="a Number whose lower bound is above zero",
             links={"log": 2.0},
-            scales=_log_scales,
+            scales=_gamma_scales,
             distribution=_gamma,
             extra="alpha",
         ),
@@ -298,12 +305,13 @@ def _proportion(node: Any, family: Family, known: KnownColumns) -> Outcome:
     if name is None or facts_of(name, known).kind != "count" or known[name].low < 0:
         raise InvalidArgument(f"The successes in {text_of(node)!r} must be a Count from 0 or more.")
     total = name_of(names[1])
+    trials: Callable[[Columns], jax.Array]
     if total is None:
         most = number(names[1])
         if most != int(most) or most < 1:
             raise InvalidArgument(f"The trials in {text_of(node)!r} must be a whole number.")
         fixed = int(most)
-        columns, trials = frozenset([name]), lambda c: jnp.full(c[name].shape, fixed)
+        columns, trials = frozenset([name]), lambda c: jnp.full_like(c[name], fixed)
     else:
         if facts_of(total, known).kind != "count" or known[total].low < 0:
             raise InvalidArgument(f"The trials in {text_of(node)!r} must be a Count.")

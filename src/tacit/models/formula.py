@@ -57,7 +57,7 @@ def parts_of(formula: str) -> Parts:
 
 
 def _parsed(formula: str) -> Any:
-    """Formulae's description of a formula, refused unless all of it was read."""
+    """The description that formulae makes of a formula, refused unless all of it was read."""
     from formulae.parser import Parser
     from formulae.resolver import Resolver
     from formulae.scanner import Scanner
@@ -66,8 +66,11 @@ def _parsed(formula: str) -> Any:
         parser = Parser(Scanner(formula).scan())
         tree = parser.parse()
         left = "" if parser.at_end() else parser.peek().lexeme
+        _refuse_lone_power(formula, tree)
         model = None if left else Resolver(tree).resolve()
-    except Exception as error:  # formulae has no one family of errors, and some are accidents
+    except InvalidArgument:
+        raise
+    except Exception as error:  # noqa: BLE001 - formulae has no one family of errors
         said = str(error).strip().rstrip(".").split("\n", maxsplit=1)[0]
         # Of its own errors the words help; those of Python do not.
         own = type(error).__module__.startswith("formulae") and not said.endswith("''")
@@ -79,6 +82,21 @@ def _parsed(formula: str) -> Any:
             "I(...), and names with other signs than letters, digits, . and _ into backquotes."
         )
     return model
+
+
+def _refuse_lone_power(formula: str, tree: Any) -> None:
+    """A power of one column, which would silently be the column itself."""
+    if hasattr(tree, "callee"):
+        return  # inside a call it is a calculation
+    power = getattr(getattr(tree, "operator", None), "kind", "") == "STAR_STAR"
+    if power and not hasattr(tree.left, "expression"):
+        raise InvalidArgument(
+            f"A power of a single term in {formula!r} would change nothing: (a + b)**2 stands for "
+            "a + b + a:b; for a square write I(a**2)."
+        )
+    for each in ("left", "right", "expression"):
+        if hasattr(tree, each):
+            _refuse_lone_power(formula, getattr(tree, each))
 
 
 def _components(term: Any) -> tuple[Node, ...]:
@@ -114,4 +132,5 @@ def unlike(what: str, name: object, known: Iterable[str]) -> InvalidArgument:
     names = list(known)
     near = get_close_matches(str(name), names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return InvalidArgument(f"{what} {name!r}; {hint}there are {', '.join(names) or 'none'}.")
+    shown = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "")
+    return InvalidArgument(f"{what} {name!r}; {hint}there are {shown or 'none'}.")

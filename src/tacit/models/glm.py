@@ -24,6 +24,8 @@ from tacit.models.rescaled import Rescaled
 
 INTERCEPT = "Intercept"
 _ROWS = "rows of the table"
+# Of the logarithm of a spread, whose gradient is longer than that of a coefficient.
+_PACE = 0.3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -114,9 +116,17 @@ class Program:
     @cached_property
     def takes(self) -> tuple[str, ...]:
         """Names of the columns, the person's too if there are effects of people."""
-        of = [each.columns for each in (*self.terms, *self.groups, *self.offsets, self.outcome)]
+        parts: tuple[Any, ...] = (*self.terms, *self.groups, *self.offsets, self.outcome)
+        of = [each.columns for each in parts]
         people = [each.person for each in self.groups if each.person is not None]
         return tuple(sorted(frozenset[str]().union(*of, people)))
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Of the parameters, as they are reported."""
+        effects = {f"{each.name}_sd": each.name for each in self.groups}
+        pairs = ((name, effects[name]) if name in effects else (name,) for name in self.priors)
+        return tuple(name for pair in pairs for name in pair)
 
     @cached_property
     def labels(self) -> dict[str, tuple[tuple[str, ...], ...]]:
@@ -127,7 +137,8 @@ class Program:
             found[term.name] = (*((term.block.labels,) if term.shape else ()), *levels)
         for group in self.groups:
             within = (group.varying.labels,) if group.varying.labels else ()
-            found[group.name] = (group.levels, *within, *levels)
+            if group.person is None:  # nobody's own effect is reported
+                found[group.name] = (group.levels, *within, *levels)
             found[f"{group.name}_sd"] = (*within, *levels)
         return {name: axes for name, axes in found.items() if axes}
 
@@ -148,19 +159,22 @@ class Program:
         """The model's statements."""
         extra = None
         if self.extra is not None:
-            prior = self.priors[self.extra]
-            unit = self.scales.unit if self.family.extra == "sigma" else 1.0
-            extra = numpyro.sample(self.extra, Rescaled(prior, 0.0, unit))
+            start = self.family.extra_start(self.scales)
+            extra = numpyro.sample(self.extra, Rescaled(self.priors[self.extra], 0.0, start, _PACE))
         count = len(next(iter(columns.values())))
         several = bool(self.outcome.levels)
         eta: Any = jnp.zeros((count, len(self.outcome.levels)) if several else count)
-        if self.intercept:
-            eta = eta + self._sample(INTERCEPT, (), self.scales.middle)
+        centre: Any = self.scales.middle
         for term in self.terms:
             middle = self.scales.middle if term.is_level else 0.0
             found = self._sample(term.name, term.shape, middle)
             x = term.read(columns)
             eta = eta + (x @ found if term.shape else (x if several else x[:, 0]) * found)
+            centre = centre - term.block.centre * (found.sum(axis=0) if term.shape else found)
+        if self.intercept:
+            # Fitted at the middle of everything, where it is independent of the coefficients,
+            # and reported at the reference.
+            eta = eta + self._sample(INTERCEPT, (), centre)
         for group in self.groups:
             eta = eta + self._grouped(group, columns, count)
         for offset in self.offsets:
@@ -174,7 +188,7 @@ class Program:
         levels = self.outcome.levels
         return (*shape, len(levels)) if levels else shape
 
-    def _sample(self, name: str, shape: tuple[int, ...], middle: float) -> Any:
+    def _sample(self, name: str, shape: tuple[int, ...], middle: Any) -> Any:
         prior = self.priors[name].expand(self._shape(shape))
         return numpyro.sample(name, Rescaled(prior, middle, self.scales.unit))
 
@@ -192,7 +206,7 @@ class Program:
         of_row = effects[group.code(columns)]
         x = group.varying.read(columns)
         if not within:
-            return of_row * (x if self.outcome.levels else x[:, 0])
+            return jnp.asarray(of_row * (x if self.outcome.levels else x[:, 0]))
         if self.outcome.levels:
             x = x[:, :, None]
         return jnp.asarray((x * of_row).sum(axis=1))
@@ -229,10 +243,18 @@ def built(
     )
     _refuse(formula, outcome, parts.intercept, terms, groups, offsets)
     scales = chosen.scales(outcome)
-    settings = {"family": chosen, "link": link, "outcome": outcome, "intercept": parts.intercept}
     defaults = _defaults(chosen, link, scales, parts.intercept, terms, groups, outcome)
     complete = completed(defaults, priors)
-    program = Program(**settings, terms=terms, groups=groups, offsets=offsets, priors=complete)
+    program = Program(
+        family=chosen,
+        link=link,
+        outcome=outcome,
+        intercept=parts.intercept,
+        terms=terms,
+        groups=groups,
+        offsets=offsets,
+        priors=complete,
+    )
     return GLM(
         formula=formula, family=family, link=link, schema=schema, priors=complete, program=program
     )
@@ -261,7 +283,7 @@ def _refuse(
     for each in (*terms, *groups, *offsets):
         if used := each.columns & outcome.columns:
             raise InvalidArgument(
-                f"The formula {formula!r} has {sorted(used)[0]!r} on both sides of ~; an outcome "
+                f"The formula {formula!r} has {min(used)!r} on both sides of ~; an outcome "
                 "cannot explain itself."
             )
     if not (intercept or terms or groups):
@@ -278,15 +300,14 @@ def _defaults(
     outcome: Outcome,
 ) -> dict[str, Any]:
     width = family.links[link] * scales.spread
+    apart = scales.spread / 2 if family.extra == "sigma" else 1.0
     found: dict[str, Any] = {}
     if intercept:
         found[INTERCEPT] = dist.Normal(scales.middle, width)
     for term in terms:
         found[term.name] = dist.Normal(scales.middle if term.is_level else 0.0, width)
     for group in groups:
-        found[f"{group.name}_sd"] = dist.HalfNormal(
-            scales.spread / (2 if scales.spread != 1 else 1)
-        )
+        found[f"{group.name}_sd"] = dist.HalfNormal(apart)
     extra = extra_name(family, outcome, terms)
     if extra is not None:
         found[extra] = family.extra_prior(scales)

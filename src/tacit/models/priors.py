@@ -48,7 +48,16 @@ def _checked(name: str, prior: Any, positive: bool) -> Any:
     if not any(made.support is each for each in allowed):
         where = "the numbers above zero" if positive else "all real numbers"
         raise InvalidArgument(f"The prior of {name!r} must be over {where}; choose another.")
-    return made
+    return _plain(made)
+
+
+def _plain(prior: Any) -> Any:
+    """The same with numbers of Python: an array in a model could be one of rows."""
+    try:
+        numbers = {each: float(getattr(prior, each)) for each in prior.arg_constraints}
+        return type(prior)(**numbers)
+    except (AttributeError, TypeError):
+        return prior  # a transformed one, for instance
 
 
 def _made(name: str, prior: Any) -> Any:

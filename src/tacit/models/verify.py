@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.interpreters import partial_eval
 from numpy.typing import NDArray
 
@@ -35,7 +36,23 @@ def verified(model: NumPyroModel, made_up: MadeUp, highest: Mapping[str, Any]) -
     _refuse_prior_that_sees_rows(model)
     _refuse_rows_that_meet(model, made_up)
     _refuse_index_beyond(model, highest)
-    return replace(model, derived=_derived(model), predictors=_predictors(model))
+    whole = replace(model, derived=_derived(model), predictors=_predictors(model))
+    _refuse_labels_that_do_not_fit(whole)
+    return whole
+
+
+def _refuse_labels_that_do_not_fit(model: NumPyroModel) -> None:
+    """Here, because later would be after the data were paid for."""
+    if not model.labels:
+        return
+    shapes = jax.eval_shape(model.constrain, _somewhere(model), model.constants)
+    for name, axes in model.labels.items():
+        shape = getattr(shapes.get(name), "shape", None)
+        if shape is None or isinstance(axes, str) or tuple(len(each) for each in axes) != shape:
+            raise InvalidArgument(
+                f"labels must have a list of names for every axis of a parameter; for {name!r}, "
+                f"{'which is none' if shape is None else f'of shape {shape}'}, they do not fit."
+            )
 
 
 def _somewhere(model: NumPyroModel) -> jax.Array:
@@ -257,7 +274,7 @@ def _how_rows_meet(touched: NDArray[np.bool_]) -> str:
 
 def _refuse_index_beyond(model: NumPyroModel, highest: Mapping[str, Any]) -> None:
     """No column's highest value points beyond the end of an array, where JAX would clamp it."""
-    params = model.constrain(_somewhere(model))
+    params = jax.jit(model.constrain)(_somewhere(model), model.constants)
     effects = model.row_effects + model.person_effects
     last = {e.name: jnp.full((1, e.size), (e.values or 1) - 1) for e in effects}
 
@@ -266,10 +283,13 @@ def _refuse_index_beyond(model: NumPyroModel, highest: Mapping[str, Any]) -> Non
         latent = model.with_effects(lambda message: params[message["name"]], last)
         return model.row_terms(model.run(model.alone(row), None, latent)).sum()
 
+    example = {n: jnp.asarray(model.made_up[n]) for n in model.columns}
+    with explained("on a single row"):
+        if not _indexes(jax.make_jaxpr(density)(example, params).jaxpr):
+            return  # which saves compiling the check
     checked = jax.jit(checkify.checkify(density, errors=checkify.index_checks))
     for column in model.columns:
-        row = {n: jnp.asarray(model.made_up[n]) for n in model.columns}
-        row[column] = jnp.asarray(highest[column])
+        row = example | {column: jnp.asarray(highest[column])}
         if not jnp.issubdtype(row[column].dtype, jnp.integer):
             continue
         with explained("on a row of highest values"):
@@ -280,6 +300,22 @@ def _refuse_index_beyond(model: NumPyroModel, highest: Mapping[str, Any]) -> Non
                 "end and would silently get its last entry; give the array an entry for every "
                 "level, also for the one that stands for others."
             )
+
+
+def _indexes(jaxpr: Any) -> bool:
+    """Whether a trace has, at any depth, an operation that takes entries of an array by number."""
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        if name == "gather" or name.startswith(("scatter", "dynamic_")):
+            return True
+        inner = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_trace)
+        if any(_indexes(getattr(each, "jaxpr", each)) for each in inner if _is_trace(each)):
+            return True
+    return False
+
+
+def _is_trace(value: Any) -> bool:
+    return isinstance(value, Jaxpr | ClosedJaxpr)
 
 
 def _and(columns: set[str]) -> str:

@@ -38,8 +38,8 @@ class Rows:
         """Units of up to ``most_rows`` rows that share a value of ``person``.
 
         A person's rows beyond that number, in the order given, are left out: a rule that
-        looks at that person's rows only. So are rows whose person is NaN: many of them could
-        be one person's.
+        looks at that person's rows only. So are rows whose person is NaN, or empty bytes: many of
+        them could be one person's.
         """
         return cls._grouped(_columns(columns), person, most_rows)
 
@@ -68,9 +68,10 @@ class Rows:
         ids = np.asarray(person)
         if ids.shape != (_length(fields),):
             raise InvalidArgument("person must name one person for each row.")
-        order = np.argsort(ids, kind="stable")  # NaN last
-        if ids.dtype.kind == "f":
-            order = order[: np.count_nonzero(~np.isnan(ids))]
+        order = np.argsort(ids, kind="stable")
+        if ids.dtype.kind in "fS":
+            known = ~np.isnan(ids) if ids.dtype.kind == "f" else ids != b""
+            order = order[known[order]]
         first = np.ones(len(order), np.bool_)
         first[1:] = ids[order[1:]] != ids[order[:-1]]
         owner = np.cumsum(first) - 1

@@ -96,7 +96,7 @@ class Contents:
         means, found = self.posterior.mean(), self.posterior.quantiles(_tails(LEVEL, HALF))
         bars: list[Bar] = []
         for name, mean in means.items():
-            for label, where in coordinates(name, mean.shape):
+            for label, where in coordinates(name, mean.shape, self.posterior.labels.get(name)):
                 if len(bars) == _MOST_DRAWN:
                     return bars
                 bars.append(Bar(label, float(mean[where]), *_at(found[name], where)))

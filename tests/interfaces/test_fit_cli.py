@@ -1,0 +1,238 @@
+"""From a table to a report by the command line, as a person or a script would go."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+
+import tacit
+from tacit.interfaces.cli import main
+
+FIT = [
+    *("fit", "visits.csv", "--schema", "visits.yaml", "--epsilon", "1", "--delta", "1e-6"),
+    *("--formula", "readmitted ~ age + ward", "--set", "num_steps=40"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The example's files, a ledger, and a run."""
+    folder = tmp_path_factory.mktemp("visits")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["example"]) == 0
+        ledger = "ledger new l.db --epsilon 3 --delta 1e-5 --unit person"
+        assert main(ledger.split()) == 0
+        assert main([*FIT, "--ledger", "l.db", "--out", "run"]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def there(folder, monkeypatch):
+    """Commands run where the files are."""
+    monkeypatch.chdir(folder)
+
+
+def call(capsys, *arguments):
+    """Exit code and what was printed."""
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_run_is_all_that_was_asked(folder):
+    run = folder / "run"
+    assert {path.name for path in run.iterdir()} == {
+        *("posterior.nc", "settings.yaml", "schema.yaml"),
+        *("report.html", "report.md", "registry.yaml"),
+    }
+    asked = yaml.safe_load((run / "settings.yaml").read_text())
+    assert asked["formula"] == "readmitted ~ age + ward"
+    assert asked["family"] == "bernoulli"
+    assert asked["settings"] == {"num_steps": 40}
+    assert tacit.Schema.from_yaml(run / "schema.yaml") == tacit.Schema.from_yaml("visits.yaml")
+    post = tacit.Posterior.load(run / "posterior.nc")
+    assert post.privacy.unit == "person"
+    assert post.privacy.is_private
+    assert list(post.draws) == ["Intercept", "age", "ward"]
+
+
+def test_the_ledger_shows_it(capsys):
+    code, out, _ = call(capsys, "ledger", "show", "l.db", "--json")
+    book = json.loads(out)
+    assert code == 0
+    assert book["total"]["epsilon"] == 3
+    assert book["charges"][0]["epsilon"] == 1
+    assert book["left"]["epsilon"] == 2
+    assert "Left: epsilon 2" in call(capsys, "ledger", "show", "l.db")[1]
+
+
+def test_a_ledger_is_opened_once(capsys):
+    code, _, err = call(capsys, *"ledger new l.db --epsilon 9 --delta 1e-5".split())
+    assert code == 2
+    assert "exists" in err
+
+
+def test_a_dry_run_spends_nothing_and_writes_nothing(capsys, folder):
+    before = sorted(path.name for path in folder.iterdir())
+    code, out, err = call(capsys, *FIT, "--ledger", "l.db", "--out", "dry", "--dry-run")
+    assert (code, err) == (0, "")
+    for words in ("per 41, half of 18 to 100", "epsilon 1 at delta 1e-06", "nothing charged"):
+        assert words in out
+    assert "has epsilon 2, delta 9e-06 (add-remove) left" in out
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert len(tacit.Ledger("l.db").charges) == 1
+
+
+def test_a_dry_run_reads_the_header_only(capsys, folder):
+    """Nothing that it prints could follow from a row."""
+    (folder / "header.csv").write_text("patient,age,dose,ward,readmitted\n")
+    with_rows = call(capsys, *FIT, "--dry-run")[1]
+    without = call(capsys, FIT[0], "header.csv", *FIT[2:], "--dry-run")[1]
+    untimed = [line for line in with_rows.splitlines() if not line.startswith("Time")]
+    assert untimed == [line for line in without.splitlines() if not line.startswith("Time")]
+
+
+def test_predictions_are_those_of_the_posterior(capsys, folder):
+    code, out, err = call(capsys, "predict", "run", "new_patients.csv")
+    assert (code, err) == (0, "")
+    header, *lines = out.splitlines()
+    assert header == "mean"
+    post = tacit.Posterior.load(folder / "run" / "posterior.nc")
+    age = (np.array([30, 80]) - 59) / 41
+    effects = np.stack([np.zeros(len(post.draws["age"])), post.draws["ward"][:, 2]], axis=1)
+    logit = post.draws["Intercept"][:, None] + np.outer(post.draws["age"], age) + effects
+    means = (1 / (1 + np.exp(-logit))).mean(axis=0)
+    assert [float(line) for line in lines] == pytest.approx(means, abs=1e-4)
+
+
+def test_a_row_without_a_value_has_no_prediction(capsys, folder):
+    (folder / "gaps.csv").write_text("age,ward\n,medical\n40,\n50,surgical\n")
+    assert call(capsys, "predict", "run", "gaps.csv", "--out", "p.csv")[0] == 0
+    lines = (folder / "p.csv").read_text().splitlines()
+    assert [line == "NA" for line in lines[1:]] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("predict nowhere new_patients.csv", "not a run"),
+        ("predict . new_patients.csv", "not a run"),
+        ("predict run nowhere.csv", "nowhere.csv"),
+        ("predict run visits.yaml", "visits.yaml"),
+        ("predict run header_only.csv", "no column"),
+        ("report nowhere", "not a run"),
+        ("schema check visits.csv", "'columns'"),
+        ("schema check visits.yaml new_patients.csv", "no column"),
+        ("schema draft nowhere.csv", "nowhere.csv"),
+        ("schema draft visits.csv --out visits.yaml --no-input", "exists"),
+        ("ledger show nowhere.db", "no ledger"),
+        ("ledger new x.db --epsilon -1 --delta 1e-6", "epsilon"),
+        ("ledger new x.db --epsilon 1 --delta 1e-6 --unit ward", "unit"),
+        ("ledger new x.db --epsilon 1 --delta 1e-6 --rule max", "rule"),
+        ("example .", "exists"),
+        ("frobnicate", "frobnicate"),
+    ],
+)
+def test_faults_of_other_commands(capsys, folder, arguments, said):
+    (folder / "header_only.csv").write_text("weight\n70\n")
+    code, out, err = call(capsys, *arguments.split())
+    assert code == 2
+    assert out == ""
+    assert err.startswith("Error: ")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_report_can_be_written_again(capsys, folder):
+    page = folder / "run" / "report.html"
+    before = page.read_text()
+    page.unlink()
+    assert call(capsys, "report", "run")[0] == 0
+    assert page.read_text() == before
+
+
+def test_a_schema_is_drafted_by_answers(capsys, folder, monkeypatch):
+    answers = iter(
+        ["number", "18", "100", "", "", "skip", "category", "medical, surgical", "other", "", ""]
+    )
+    (folder / "few.csv").write_text("age,dose,ward\n44.4444,2,zzz\n")
+    monkeypatch.setattr("typer.prompt", lambda *_, **__: next(answers, ""))
+    code, out, err = call(capsys, "schema", "draft", "few.csv", "--out", "few.yaml")
+    assert (code, err) == (0, "")
+    drafted = tacit.Schema.from_yaml("few.yaml")
+    assert drafted["age"] == tacit.Number(18, 100)
+    assert drafted["ward"].levels == ("medical", "surgical")
+    assert "dose" not in drafted.names
+    assert "44.4444" not in out + (folder / "few.yaml").read_text()
+    assert call(capsys, "schema", "check", "few.yaml", "few.csv")[0] == 0
+
+
+def test_a_draft_without_answers_has_places_to_fill_in(capsys, folder):
+    code, _, _ = call(capsys, "schema", "draft", "visits.csv", "--no-input", "--out", "t.yaml")
+    assert code == 0
+    assert "age" in (folder / "t.yaml").read_text()
+    code, _, err = call(capsys, "schema", "check", "t.yaml")
+    assert code == 2
+    assert "column 'patient'" in err
+
+
+def test_scales_are_released_and_charged(capsys):
+    assert main("ledger new s.db --epsilon 3 --delta 1e-5 --unit person".split()) == 0
+    code, out, err = call(
+        capsys,
+        *"schema scale visits.csv --schema visits.yaml --column age --epsilon .5".split(),
+        *"--delta 1e-6 --ledger s.db --out scaled.yaml".split(),
+    )
+    assert (code, err) == (0, "")
+    assert "From the data: centre and spread of age" in out
+    assert tacit.Schema.from_yaml("scaled.yaml")["age"].centre == pytest.approx(56, abs=12)
+    assert tacit.Ledger("s.db").left.epsilon == pytest.approx(2.5)
+
+
+def test_words_are_completed_for_the_shell():
+    words = {"_TACIT_COMPLETE": "complete_bash", "COMP_WORDS": "tacit led", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tacit"],
+        env={**os.environ, **words},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["ledger"]
+
+
+def test_an_interruption_says_what_was_spent(folder):
+    command = [*FIT[:-1], "num_steps=2000000", "--ledger", "l2.db", "--out", "long"]
+    tacit.Ledger(folder / "l2.db", total=tacit.Budget(3, 1e-5), unit="person")
+    with subprocess.Popen(
+        [sys.executable, "-m", "tacit", *command], stderr=subprocess.PIPE, text=True
+    ) as running:
+        ledger = tacit.Ledger(folder / "l2.db")
+        while not ledger.charges:
+            assert running.poll() is None
+            time.sleep(0.1)
+        time.sleep(1)
+        running.send_signal(signal.SIGINT)
+        said = running.communicate(timeout=120)[1]
+    assert running.returncode == 130
+    assert "counts as spent" in said
+    assert "Traceback" not in said
+    assert len(ledger.charges) == 1
+
+
+def test_what_nobody_foresaw_is_told_without_its_words(capsys, monkeypatch):
+    def broken(*_, **__):
+        raise ValueError("could not convert string to float: 'zzz-cell'")
+
+    monkeypatch.setattr("tacit.interfaces.fit.fit", broken)
+    code, out, err = call(capsys, *FIT, "--no-ledger", "--out", "broken")
+    assert code == 1
+    assert "zzz" not in out + err
+    assert "ValueError in test_fit_cli.py" in err
