@@ -110,7 +110,9 @@ def compared(setting: Setting, case: Case) -> Found:
         dpvi=dpvi,
         printed=printed,
         asked=asked,
-        by_budget=_by_budget(setting, case, data, asked, runs, steps),
+        by_budget=_by_budget(
+            setting, case, data, asked, setting.pick(quick=2, usual=5, paper=10), steps
+        ),
     )
 
 

@@ -23,6 +23,7 @@ from reproduction import Claim, Setting
 from tables import abalone, adult, standardised
 
 from tacit.accounting import Advanced, Budget, Moments, calibrate, events
+from tacit.errors import TheoremDoesNotHold
 from tacit.inference.variational import Variational
 from tacit.interfaces.fit import fit_many
 from tacit.models.model import Model, Parameter
@@ -205,6 +206,10 @@ def finish(axis: Any, title: str, level: float, label: str = "without privacy") 
     axis.axhline(level, color="black", linestyle="--", linewidth=1, label=label)
     axis.set(title=title, xlabel="epsilon (delta 0.001, one row replaced)", ylabel="test accuracy")
     axis.set_xscale("log")
+    low, high = axis.get_xlim()
+    ticks = [t for t in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if low <= t <= high]
+    axis.minorticks_off()
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.grid(alpha=0.3)
     axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8, frameon=False)
 
@@ -279,6 +284,15 @@ def against_stored(
 
 # The formula of DP-ADVI, also where its Gaussian theorem does not hold.
 ADVANCED = Advanced(check=False)
+
+
+def theorem_holds(sigma: float, rate: float, steps: int) -> bool:
+    """Whether a step's epsilon is below 1, as the classical Gaussian mechanism needs."""
+    try:
+        Advanced().epsilon(event(sigma, rate, steps), DELTA, "replace")
+    except TheoremDoesNotHold:
+        return False
+    return True
 
 
 def advanced_sigma(epsilon: float, rate: float, steps: int) -> float:

@@ -19,6 +19,7 @@ from logistic import (
     lines,
     mean_and_error,
     panels,
+    theorem_holds,
 )
 from reproduction import Claim, Experiment, Setting, save_figure, save_table
 
@@ -182,6 +183,7 @@ def _accountants(found: Found) -> Claim:
     ratio = found.advanced / found.moments
     tight = cost(PLD(), found.sigmas, found.case.rate, found.case.steps)
     middle = len(tight) // 2
+    holds = sum(theorem_holds(s, found.case.rate, found.case.steps) for s in found.sigmas)
     return Claim(
         said=f"{found.case.name}: the moments accountant is much tighter than advanced composition.",
         reported="two curves for the same runs",
@@ -191,7 +193,7 @@ def _accountants(found: Found) -> Claim:
             f"{found.moments[middle]:.3g}, and tightly {tight[middle]:.3g}"
         ),
         verdict="agrees" if (ratio > 1).all() else "does not agree",
-        why="Below a sigma of about 4 the Gaussian theorem that advanced composition starts from does not hold.",
+        why=f"The Gaussian theorem that advanced composition starts from holds at {holds} of {len(tight)} noise levels.",
     )
 
 
@@ -218,6 +220,8 @@ def figure_of(setting: Setting, founds: list[Found]) -> None:
         )
         colours = iter(("C3", "C2", "C4", "C8"))
         for label, runs in found.by_budget.items():
+            if label == "Tacit's default, with an intercept" and found.case.name == "Abalone":
+                continue  # it hides the line without
             dashed = {"linestyle": ":" if label.startswith("Tacit") else "-"}
             draw(axis, found.asked, runs, label, color=next(colours), **dashed)
         sigmas, stored, errors = stored_results(found)
@@ -234,9 +238,9 @@ def figure_of(setting: Setting, founds: list[Found]) -> None:
             STORED_LEVELS[found.case.name], color="gray", linestyle="-.", linewidth=1,
             label="without privacy, as stored",
         )  # fmt: skip
+        axis.set_xlim(0.04, 120)
         case = found.case
         finish(axis, f"{case.name}: q={case.rate:g}, T={case.steps}, c={case.clip:g}", found.level)
-        axis.set_xlim(0.02, 200)
     figure.tight_layout()
     save_figure(setting, EXPERIMENT.name, figure)
 
