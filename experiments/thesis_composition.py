@@ -82,6 +82,8 @@ def _figure(setting, example, data, found, epsilons) -> None:
         ylabel="w, mean",
         xscale="log",
     )
+    right.minorticks_off()
+    right.set_xticks(epsilons, [f"{e:g}" for e in epsilons])
     right.set_yscale("symlog", linthresh=1.0)
     right.set_yticks([-1, 0, 1, 3, 10, 30], ["-1", "0", "1", "3", "10", "30"])
     right.set_ylim(-1.5, 40)
