@@ -5,7 +5,15 @@ from importlib import import_module
 
 from reproduction import Experiment
 
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = (
+    "abstract_clipping",
+    "abstract_sampling",
+    "thesis_composition",
+    "thesis_passes",
+    "thesis_comparison",
+    "thesis_sampling",
+    "thesis_clipping",
+)
 
 
 def experiments() -> Sequence[Experiment]:
