@@ -20,9 +20,6 @@ from tacit.interfaces import (
     schema_cli,
 )
 
-# Or it would write brackets in help as Rich wants them, with a backslash, where Rich is not used.
-typer.core.HAS_RICH = False
-
 app = typer.Typer(
     name="tacit",
     help="Bayesian inference on data that must stay private.",
@@ -89,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     instead is said. So is an error that nobody foresaw: its kind and place are told, and not its
     words, which could hold a cell.
     """
+    # Or it would write brackets in help as Rich wants them, with a backslash, though Rich is not used.
+    typer.core.HAS_RICH = False
     command = typer.main.get_command(app)
     try:
         result = command.main(
