@@ -6,8 +6,15 @@ from importlib import import_module
 from reproduction import Experiment
 
 MODULES: tuple[str, ...] = (
-    "thesis_mixture",
+    "abstract_clipping",
+    "abstract_sampling",
+    "thesis_composition",
+    "thesis_passes",
+    "thesis_comparison",
+    "thesis_sampling",
+    "thesis_clipping",
     "thesis_langevin",
+    "thesis_mixture",
     "mcmc_parameters",
     "mcmc_correction",
     "mcmc_chains",
