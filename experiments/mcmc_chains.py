@@ -263,6 +263,6 @@ EXPERIMENT = Experiment(
     name="mcmc_chains",
     source="004",
     figure="Figs. 2 and 3",
-    title="private chains, non-private ones, and DP-SGLD",
+    title="Private chains, non-private ones, and DP-SGLD",
     run=run,
 )

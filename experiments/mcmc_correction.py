@@ -223,6 +223,6 @@ EXPERIMENT = Experiment(
     name="mcmc_correction",
     source="004",
     figure="Correction (Sec. 3.2)",
-    title="what is added to normal noise to make it logistic",
+    title="What is added to normal noise to make it logistic",
     run=run,
 )

@@ -249,6 +249,6 @@ EXPERIMENT = Experiment(
     name="mcmc_parameters",
     source="004",
     figure="Fig. 1",
-    title="what parameters do to the cost of DP-MCMC, and to clipping",
+    title="What parameters do to the cost of DP-MCMC, and to clipping",
     run=run,
 )

@@ -168,6 +168,6 @@ EXPERIMENT = Experiment(
     name="thesis_langevin",
     source="003",
     figure="Algorithm 2",
-    title="the temperature and the noise of DP-SGLD as published",
+    title="The temperature and the noise of DP-SGLD as published",
     run=run,
 )

@@ -244,6 +244,6 @@ EXPERIMENT = Experiment(
     name="thesis_mixture",
     source="003",
     figure="Figs. 5.4 and 5.5",
-    title="a mixture of five Gaussians",
+    title="A mixture of five Gaussians",
     run=run,
 )
