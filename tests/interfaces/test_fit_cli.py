@@ -209,11 +209,18 @@ def test_words_are_completed_for_the_shell():
     assert done.stdout.split() == ["ledger"]
 
 
+# A process that was started in the background may be deaf to Ctrl-C, and its children with it.
+INTERRUPTIBLE = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from tacit.interfaces.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
 def test_an_interruption_says_what_was_spent(folder):
     command = [*FIT[:-1], "num_steps=2000000", "--ledger", "l2.db", "--out", "long"]
     tacit.Ledger(folder / "l2.db", total=tacit.Budget(3, 1e-5), unit="person")
     with subprocess.Popen(
-        [sys.executable, "-m", "tacit", *command], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", INTERRUPTIBLE, *command], stderr=subprocess.PIPE, text=True
     ) as running:
         ledger = tacit.Ledger(folder / "l2.db")
         while not ledger.charges:
