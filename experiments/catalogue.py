@@ -6,6 +6,8 @@ from importlib import import_module
 from reproduction import Experiment
 
 MODULES: tuple[str, ...] = (
+    "abstract_clipping",
+    "abstract_sampling",
     "report_gradients",
     "report_sampling",
     "report_bias",
@@ -13,6 +15,16 @@ MODULES: tuple[str, ...] = (
     "report_posteriors",
     "report_dataset",
     "blog_breast_cancer",
+    "thesis_composition",
+    "thesis_passes",
+    "thesis_comparison",
+    "thesis_sampling",
+    "thesis_clipping",
+    "thesis_langevin",
+    "thesis_mixture",
+    "mcmc_parameters",
+    "mcmc_correction",
+    "mcmc_chains",
 )
 
 

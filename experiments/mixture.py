@@ -1,8 +1,9 @@
-"""Rows for the mixture of two means (`tacit.models.mixture`), and its true posterior."""
+"""Rows for the mixture of two means (`tacit.models.mixture`), its true posterior, and exact chains."""
 
 import math
 
 import numpy as np
+from scipy.special import expit, logsumexp
 
 
 def mixture_rows(units, seed=0):
@@ -10,12 +11,12 @@ def mixture_rows(units, seed=0):
     return rng.normal(rng.integers(0, 2, units), math.sqrt(2))
 
 
-def mixture_moments(x, counted, power=1):
-    """Mean and variance of the tempered posterior raised to a power.
+def mixture_grid(x, counted, power=1):
+    """The tempered posterior raised to a power, over a grid of theta: both axes, and weights.
 
-    By a grid over theta, with rows counted in narrow bins.
+    Rows are counted in narrow bins.
     """
-    counts, edges = np.histogram(x, bins=2000)
+    counts, edges = np.histogram(x, bins=500)
     centres, shares = (edges[1:] + edges[:-1]) / 2, counts / len(x)
     first, second = np.linspace(-2, 3, 241), np.linspace(-4.5, 4.5, 361)
     one = np.exp(-((centres - first[:, None]) ** 2) / 4)
@@ -28,7 +29,57 @@ def mixture_moments(x, counted, power=1):
     weights /= weights.sum()
     edge = max(weights[0].max(), weights[-1].max(), weights[:, 0].max(), weights[:, -1].max())
     assert edge < 1e-9 * weights.max(), "the grid is too narrow"
+    return first, second, weights
+
+
+def mixture_moments(x, counted, power=1):
+    """Mean and variance of the tempered posterior raised to a power."""
+    return grid_moments(*mixture_grid(x, counted, power))
+
+
+def grid_moments(first, second, weights):
+    """Mean and variance of what `mixture_grid` returns."""
     values, margins = (first, second), (weights.sum(axis=1), weights.sum(axis=0))
     means = np.array([w @ v for v, w in zip(values, margins, strict=True)])
     squares = np.array([w @ v**2 for v, w in zip(values, margins, strict=True)])
     return means, squares - means**2
+
+
+def grid_draws(first, second, weights, count, rng):
+    """Independent draws of theta, spread evenly over the cells of the grid."""
+    cells = rng.choice(weights.size, count, p=weights.ravel())
+    at = np.stack([first[cells // len(second)], second[cells % len(second)]], axis=1)
+    widths = first[1] - first[0], second[1] - second[0]
+    return at + (rng.random((count, 2)) - 0.5) * widths
+
+
+def log_likelihoods(x, theta):
+    """Of each row at each of several theta, but for a constant."""
+    places = np.stack([theta[:, 0], theta.sum(axis=1)])
+    return logsumexp(-((x - places[..., None]) ** 2) / 4, axis=0)
+
+
+def exact_chains(x, counted, steps, scale, count, start, seed=0):
+    """Chains of exact Barker tests on all rows, without privacy: shape (count, steps, 2).
+
+    Rows are counted in 400 bins, which is as good as exact and a thousand times faster.
+    """
+    counts, edges = np.histogram(x, bins=400)
+    centres, shares = (edges[1:] + edges[:-1]) / 2, counted * counts / len(x)
+    rng = np.random.default_rng(seed)
+
+    def log_posterior(theta):
+        one = np.exp(-((centres - theta[:, :1]) ** 2) / 4)
+        two = np.exp(-((centres - theta.sum(axis=1, keepdims=True)) ** 2) / 4)
+        return np.log(one + two) @ shares - theta[:, 0] ** 2 / 20 - theta[:, 1] ** 2 / 2
+
+    theta = np.tile(np.asarray(start, float), (count, 1))
+    now, chain = log_posterior(theta), np.empty((steps, count, 2))
+    for step in range(steps):
+        proposed = theta + scale * rng.normal(size=theta.shape)
+        then = log_posterior(proposed)
+        accepted = rng.random(count) < expit(then - now)
+        theta = np.where(accepted[:, None], proposed, theta)
+        now = np.where(accepted, then, now)
+        chain[step] = theta
+    return chain.swapaxes(0, 1)

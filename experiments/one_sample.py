@@ -9,7 +9,7 @@ is an assumption. The prior's precision m is public and matters: one row pulls w
 power x radius, so that the draw is as private as Gaussian noise with mu = power x radius /
 sqrt(m); a tighter prior allows a larger power and pulls harder towards zero.
 Features are standardised with the mean and deviation of the whole table, as in
-`dpvi_accuracy.py`; that is not private, and here only makes the comparison fair.
+the other experiments; that is not private, and here only makes the comparison fair.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dpvi_accuracy import abalone, split, standardised
+from tables import abalone, split, standardised
 
 from tacit import (
     Budget,

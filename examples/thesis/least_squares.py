@@ -67,10 +67,15 @@ def fitted(rows: Rows, settings: NoisySums, source: Randomness) -> np.ndarray:
     )
 
 
-def main(seed: int | None = None) -> None:
-    source, generator = Randomness(seed), np.random.default_rng(1)
+def people() -> tuple[np.ndarray, np.ndarray]:
+    """Made-up people near a line."""
+    generator = np.random.default_rng(1)
     x = generator.uniform(-1, 1, PEOPLE)
-    y = TRUTH * x + 0.1 * generator.standard_normal(PEOPLE)
+    return x, TRUTH * x + 0.1 * generator.standard_normal(PEOPLE)
+
+
+def main(seed: int | None = None) -> None:
+    source, (x, y) = Randomness(seed), people()
     rows, best = Rows({"x": x, "y": y}), (x @ y) / (x @ x)
     print(
         "Claim: basic composition perturbs learning too much; advanced composition, for a delta of"

@@ -41,12 +41,15 @@ if TYPE_CHECKING:
     from tacit.interfaces.plan import Plan as Plan
     from tacit.interfaces.plan import plan as plan
     from tacit.interfaces.scales import private_scales as private_scales
+    from tacit.interfaces.sklearn import PrivateBayesClassifier as PrivateBayesClassifier
+    from tacit.interfaces.sklearn import PrivateBayesRegressor as PrivateBayesRegressor
     from tacit.interfaces.study import federated_study as federated_study
     from tacit.models import conjugate as conjugate
     from tacit.models.model import Model as Model
     from tacit.models.model import Parameter as Parameter
     from tacit.models.model import Whole as Whole
     from tacit.models.numpyro import NumPyro as NumPyro
+    from tacit.models.pymc import PyMC as PyMC
     from tacit.privacy.one_draw.claims import BoundedLikelihood as BoundedLikelihood
     from tacit.privacy.one_draw.claims import LipschitzLikelihood as LipschitzLikelihood
     from tacit.privacy.one_draw.claims import LogConcave as LogConcave
@@ -96,7 +99,10 @@ _HOMES = {
     "Posterior": "tacit.results.posterior",
     "PrivacyStatement": "tacit.results.statement",
     "private_scales": "tacit.interfaces.scales",
+    "PrivateBayesClassifier": "tacit.interfaces.sklearn",
+    "PrivateBayesRegressor": "tacit.interfaces.sklearn",
     "PublishedLangevin": "tacit.inference.published_langevin",
+    "PyMC": "tacit.models.pymc",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
     "Statistics": "tacit.inference.statistics",
@@ -135,7 +141,10 @@ __all__ = [
     "Plan",
     "Posterior",
     "PrivacyStatement",
+    "PrivateBayesClassifier",
+    "PrivateBayesRegressor",
     "PublishedLangevin",
+    "PyMC",
     "Rows",
     "Schema",
     "Statistics",

@@ -23,6 +23,10 @@ class Overspent(BudgetError):
     """A ledger has less left than is asked for; nothing was charged."""
 
 
+class Unsaved(TacitError):
+    """A run was paid for, and could not be written as asked; the message says where it is."""
+
+
 class UnsupportedEvent(TacitError):
     """No proved bound exists for this event with this accountant and adjacency."""
 

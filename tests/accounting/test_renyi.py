@@ -131,3 +131,17 @@ def test_one_part_without_a_pair_sends_all_by_orders():
     both = PLD().epsilon(run, 1e-6, "replace")
     assert both == Renyi().epsilon(run, 1e-6, "replace")
     assert both > PLD().epsilon(chain, 1e-6, "replace")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.repeat(events.SubsampledBarkerTest(batch_size=1000, dataset_size=10**6), 1000),
+        events.sampled_gaussian(1.3, 0.01, 200),
+        events.repeat(events.BarkerTest(ratio_bound=0.01), 1000),
+    ],
+)
+def test_orders_given_as_whole_numbers_bound_as_much_as_the_same_orders_as_floats(event):
+    whole, floats = (Renyi(orders=tuple(kind(k) for k in range(2, 41))) for kind in (int, float))
+    assert whole.epsilon(event, 1e-6, "replace") == floats.epsilon(event, 1e-6, "replace")
+    assert whole.delta(event, 1.0, "replace") == floats.delta(event, 1.0, "replace")

@@ -33,6 +33,15 @@ class Rude:
     __len__ = __bool__ = __array__ = __iter__ = __repr__ = __str__ = __float__
 
 
+class RudeNumber(float):
+    """A number that will not be one."""
+
+    def __float__(self):
+        raise RuntimeError("zzz-cell")
+
+    is_integer = __float__
+
+
 ODD = [None, NAN, pd.NA, pd.NaT, Decimal("1.5"), Decimal("sNaN"), "abc", "", "1_0", b"x"]
 ODD += [[1.0], (1, 2), {}, object(), 1j, np.ma.masked, dt.date(2020, 1, 1), np.array([1, 2])]
 ODD += [float("inf"), -float("inf"), 10**400, -(10**5000), True, np.float32(0.3), np.int8(3), "3"]
@@ -77,7 +86,7 @@ def test_numbers_are_moved_to_the_bounds():
 
 
 @pytest.mark.parametrize(
-    "odd", [None, NAN, "abc", pd.NA, pd.NaT, Decimal(1), "1_0", [1], 1j, Rude()]
+    "odd", [None, NAN, "abc", pd.NA, pd.NaT, Decimal(1), "1_0", [1], 1j, Rude(), RudeNumber()]
 )
 def test_what_is_not_a_number_is_missing(odd):
     assert one(Number(0, 4), objects([1, odd, 2])) == [1, 2]
@@ -126,6 +135,25 @@ def test_numeric_columns_match_as_their_cells_do(dtype):
     assert one(kind, cells) == one(kind, cells.tolist()) == [3, 1, 5, 6, 6]
     assert one(kind, np.array([10**17 + 1, 10**17, -1])) == [4, 6, 2]
     assert one(kind, np.array([1e17, NAN, np.inf])) == [6, 0, 6]
+
+
+LEVELS = ["0.5", "-1.25", "1e5", "inf", "0.1", "0.50", 7, 0, "9223372036854775807", "1" + "0" * 20]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([0.5, -1.25, 1e5, np.inf, 0.1, -0.0, 7, 1e20, 2.0**63, np.nan, -np.inf]),
+        np.array([0.5, -1.25, 1e5, np.inf, 0.1, 7, 1e20], np.float32),
+        np.array([7, 0, 2**63 - 1, -(2**63)]),
+        np.array([7, 0, 2**63 - 1, 2**64 - 1], np.uint64),
+        np.array([7, 0, -1], np.int8),
+    ],
+)
+def test_levels_of_any_text_match_numbers_in_columns_of_any_type(column):
+    # Or one odd cell, by which a reader takes the column for text, would change how others are read.
+    kind = Category(LEVELS, other="other", missing="0.50")
+    assert one(kind, column) == one(kind, list(column))
 
 
 def test_columns_of_arrays():
@@ -254,6 +282,14 @@ def test_one_odd_cell_does_not_change_how_others_are_read(tmp_path):
             assert columns["b"].tolist() == [1, 0]
 
 
+def test_booleans_are_numbers_whether_or_not_a_reader_took_them_for_text(tmp_path):
+    for odd in ("True", "perhaps"):
+        (tmp_path / "t.csv").write_text(f"x\nTrue\nFalse\n{odd}\n")
+        kind = Number(0, 1, missing=1)
+        for table in (tmp_path / "t.csv", pd.read_csv(tmp_path / "t.csv")):
+            assert Schema({"x": kind}).encode(table).columns["x"].tolist() == [1, 0, 1]
+
+
 def test_people():
     ids = [
         7,
@@ -303,6 +339,20 @@ def test_no_two_people_are_taken_for_one(dtype):
     schema = Schema({"x": Count(9)}, person="p", most_rows=1)
     codes = schema.encode({"x": np.zeros(len(ids)), "p": ids}).person
     assert len(np.unique(codes)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([0x7FF0000000000001, 0], np.uint64).view(np.float64),  # NaN that signals
+        np.array([0x7F800001, 0], np.uint32).view(np.float32),
+        np.array([1e300, 1], np.longdouble) ** 10,
+    ],
+)
+def test_no_identifier_causes_a_warning(ids):
+    schema = Schema({"x": Number(0, 1)}, person="p", most_rows=1)
+    person = schema.encode({"x": [0.0, 1.0], "p": ids}).person
+    assert len(set(person.tolist())) == 2
 
 
 def test_rows_left_out_take_their_person_along():

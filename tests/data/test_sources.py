@@ -209,6 +209,15 @@ def test_text_of_any_bytes_in_a_parquet_file(tmp_path):
         assert schema.encode(tmp_path / "data.parquet").columns["k"].tolist() == [0, 2, 0, 1]
 
 
+def test_arrays_of_any_bytes_are_missing(tmp_path):
+    raw = pa.array([b"1", b"\xff\xfe", b"3"], pa.binary())
+    text = pa.StringArray.from_buffers(3, raw.buffers()[1], raw.buffers()[2], raw.buffers()[0])
+    arrays = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), text)
+    parquet.write_table(pa.table({"x": arrays}), tmp_path / "data.parquet")
+    schema = Schema({"x": Number(0, 9, shape=(1,), missing=5)})
+    assert schema.encode(tmp_path / "data.parquet").columns["x"].tolist() == [[1], [5], [3]]
+
+
 def damaged(path):
     parquet.write_table(pa.table({"age": np.arange(1e5) + 4321.5}), path, compression="zstd")
     whole = bytearray(path.read_bytes())
@@ -225,6 +234,10 @@ FAULTS = {
     "binary.csv": (lambda path: path.write_bytes(b"\x89PNG\x0d\x0a\x1a\x0a\xff"), "UTF-8"),
     "nul.csv": (lambda path: path.write_bytes(b"age\0\n"), "UTF-8"),
     "wide.csv": (lambda path: path.write_text("age\n4321\n", encoding="utf-16"), "UTF-8"),
+    "old.csv": (
+        lambda path: path.write_bytes(b"age,dose\r4321,Smith\r8,9\r"),
+        "carriage return",
+    ),
     "bare.csv": (lambda path: path.write_text("4321,Smith\n8,9\n"), "no column age"),
     "twice.csv": (
         lambda path: path.write_text("age,b,age\n4321,1,1\n"),

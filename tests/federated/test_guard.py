@@ -66,10 +66,17 @@ def test_without_a_guard_the_node_says_so(tmp_path):
         ask(tmp_path / "nobody", {"kind": "hello"})
 
 
+# A process that was started in the background may be deaf to Ctrl-C, and its children with it.
+INTERRUPTIBLE = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from tacit.interfaces.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
 def test_the_command_listens_for_the_group_only_and_cleans_up(tmp_path):
     files = make_sites(tmp_path / "sites")
     place = tmp_path / "guard"
-    command = [sys.executable, "-m", "tacit", "federated", "guard", files["west"], place]
+    command = [sys.executable, "-c", INTERRUPTIBLE, "federated", "guard", files["west"], place]
     process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE)
     try:
         end = time.monotonic() + 60
@@ -80,6 +87,6 @@ def test_the_command_listens_for_the_group_only_and_cleans_up(tmp_path):
         assert ask(place, {"kind": "hello"}) == {"site": "west"}
     finally:
         process.send_signal(2)
-        process.communicate()
+        process.communicate(timeout=120)
     assert process.returncode == 130
     assert not place.exists()

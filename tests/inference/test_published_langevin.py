@@ -1,8 +1,9 @@
 """DP-SGLD as published: its temperature, its noise, its charge; and ours beside it."""
 
-import langevin_temperature as experiment
 import numpy as np
 import pytest
+import thesis_langevin as experiment
+from mixture import mixture_moments, mixture_rows
 
 from tacit import Budget, Langevin, PublishedLangevin, Rows, fit, fit_without_privacy
 from tacit.accounting import calibrate
@@ -46,7 +47,7 @@ def test_on_a_gaussian_ours_is_right_and_the_published_one_has_half_the_variance
 
 @pytest.mark.slow
 def test_on_a_mixture_ours_is_right_and_the_published_one_too_narrow():
-    x = experiment.mixture_rows(100_000)
+    x = mixture_rows(100_000)
     settings = {
         "sampling_rate": 0.004,
         "num_steps": 40_000,
@@ -57,7 +58,7 @@ def test_on_a_mixture_ours_is_right_and_the_published_one_too_narrow():
         "burn_in": 0.1,
         "thin": 10,
     }
-    mixed = two_means(), x, experiment.mixture_moments
+    mixed = two_means(), x, mixture_moments
     ours, error = variances(*mixed, Langevin(**settings), Budget(20, 1e-5), 16, False)
     assert np.all(error < 0.04)
     assert ours == pytest.approx([1, 1], rel=0.15)

@@ -118,6 +118,7 @@ FAULTS = [
     schema(
         "half of two labels", "both yes and no", replaced("kind: binary", "kind: binary, yes: Y")
     ),
+    schema("released nothing", "released must be", SCHEMA + "released:\n"),
     faulty("schema: no file", "cannot be read", schema="missing.yaml"),
     faulty("schema: a folder", "cannot be read", schema="."),
     header("misspelt column", "did you mean", replaced("age,", "agee,", CLEAN)),
@@ -155,6 +156,7 @@ FAULTS = [
     faulty("unknown setting", "no setting 'steps'", "--set", "steps=3"),
     faulty("setting without a value", "name=value", "--set", "num_steps"),
     faulty("setting out of range", "num_steps", "--set", "num_steps=0"),
+    faulty("setting twice", "twice", "--set", "num_steps=3", "--set", "num_steps=4"),
     faulty("setting of text", "not a number", "--set", "num_steps=many"),
     faulty("setting that must be there", "size", method="langevin"),
     faulty("negative seed", "seed", seed="-1"),

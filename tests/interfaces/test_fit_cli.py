@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -208,11 +209,18 @@ def test_words_are_completed_for_the_shell():
     assert done.stdout.split() == ["ledger"]
 
 
+# A process that was started in the background may be deaf to Ctrl-C, and its children with it.
+INTERRUPTIBLE = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from tacit.interfaces.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
 def test_an_interruption_says_what_was_spent(folder):
     command = [*FIT[:-1], "num_steps=2000000", "--ledger", "l2.db", "--out", "long"]
     tacit.Ledger(folder / "l2.db", total=tacit.Budget(3, 1e-5), unit="person")
     with subprocess.Popen(
-        [sys.executable, "-m", "tacit", *command], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", INTERRUPTIBLE, *command], stderr=subprocess.PIPE, text=True
     ) as running:
         ledger = tacit.Ledger(folder / "l2.db")
         while not ledger.charges:
@@ -236,3 +244,111 @@ def test_what_nobody_foresaw_is_told_without_its_words(capsys, monkeypatch):
     assert code == 1
     assert "zzz" not in out + err
     assert "ValueError in test_fit_cli.py" in err
+
+
+def full_disk(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_posterior_that_was_paid_for_is_kept_elsewhere(capsys, folder, monkeypatch):
+    tacit.Ledger(folder / "l3.db", total=tacit.Budget(3, 1e-5), unit="person")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    save = tacit.Posterior.save
+
+    def fails_in_the_run(self, path):
+        if path.parent.name == "full":
+            raise tacit.errors.TacitError("...") from OSError(28, "No space left on device")
+        save(self, path)
+
+    monkeypatch.setattr(tacit.Posterior, "save", fails_in_the_run)
+    code, out, err = call(capsys, *FIT, "--ledger", "l3.db", "--out", "full")
+    assert code == 1
+    assert len(tacit.Ledger(folder / "l3.db").charges) == 1
+    assert "Intercept" in out
+    assert "No space left" in err
+    (kept,) = folder.glob("tacit-*/posterior.nc")
+    assert str(kept) in err
+    kept.rename(folder / "full" / "posterior.nc")
+    assert call(capsys, "report", "full")[0] == 0
+
+
+def test_a_posterior_outlives_its_report(capsys, folder, monkeypatch):
+    monkeypatch.setattr("tacit.results.report._write", full_disk)
+    code, out, err = call(capsys, *FIT, "--no-ledger", "--out", "unreported")
+    assert code == 1
+    assert "Intercept" in out
+    assert "tacit report unreported" in err
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert call(capsys, "report", "unreported")[0] == 0
+    assert (folder / "unreported" / "report.html").exists()
+
+
+def test_a_fault_after_the_charge_does_not_look_like_one_before(capsys, folder, monkeypatch):
+    def fails(*_, **__):
+        raise tacit.errors.BoundaryError("No.")
+
+    tacit.Ledger(folder / "l4.db", total=tacit.Budget(3, 1e-5), unit="person")
+    monkeypatch.setattr("tacit.interfaces.fit._run", fails)
+    code, _, err = call(capsys, *FIT, "--ledger", "l4.db", "--out", "failed")
+    assert code == 1
+    assert "was charged" in err
+    assert len(tacit.Ledger("l4.db").charges) == 1
+
+
+def test_a_run_that_never_began_leaves_no_folder(capsys, folder, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tacit.Schema, "encode", interrupted)
+    code, _, err = call(capsys, *FIT, "--ledger", "l.db", "--out", "never")
+    assert code == 130
+    assert "ledger show" in err
+    assert len(tacit.Ledger("l.db").charges) == 1  # that of the first run
+    assert not (folder / "never").exists()
+
+
+def test_scales_that_were_paid_for_are_printed_at_least(capsys, folder, monkeypatch):
+    tacit.Ledger(folder / "s2.db", total=tacit.Budget(3, 1e-5), unit="person")
+    monkeypatch.setattr(tacit.Schema, "to_yaml", full_disk)
+    command = "schema scale visits.csv --schema visits.yaml --column age --epsilon 0.5 --delta 1e-6"
+    code, out, err = call(capsys, *command.split(), "--ledger", "s2.db", "--out", "lost.yaml")
+    assert code == 1
+    assert "divided by" in out
+    assert "No space left" in err
+    assert not (folder / "lost.yaml").exists()
+
+
+@pytest.mark.parametrize("command", ["draft visits.csv", "draft visits.csv --no-input"])
+def test_where_a_schema_cannot_be_written_is_said_before_questions(capsys, monkeypatch, command):
+    monkeypatch.setattr("tacit.interfaces.schema_cli._ask", lambda _: pytest.fail("asked"))
+    code, _, err = call(capsys, "schema", *command.split(), "--out", "nowhere/s.yaml")
+    assert code == 2
+    assert "folder that exists" in err
+
+
+def test_what_follows_from_a_seeded_fit_says_that_it_is_not_private(capsys):
+    assert call(capsys, *FIT, "--no-ledger", "--seed", "1", "--out", "seeded", "--quiet")[0] == 0
+    for command in (["predict", "seeded", "new_patients.csv"], ["report", "seeded"]):
+        code, _, err = call(capsys, *command)
+        assert code == 0
+        assert "not private" in err
+
+
+def test_levels_have_no_interval():
+    from tacit.interfaces.predictions import write_predictions
+
+    class Chances:
+        def predict(self, _):
+            return np.full((2, 3), 1 / 3)
+
+    with pytest.raises(tacit.errors.InvalidArgument, match="leave --interval out"):
+        write_predictions(Chances(), {}, None, interval=True, levels=["a", "b", "c"])
+
+
+def test_help_is_plain(capsys):
+    code, out, _ = call(capsys, "fit", "--help")
+    assert code == 0
+    assert "[required]" in out
+    assert "\\" not in out

@@ -146,6 +146,8 @@ def test_formulas_go_by_released_scales():
     scaled = SCHEMA.with_columns({"age": tacit.Number(0, 120, centre=50, spread=10)})
     model = tacit.glm("ill ~ age", schema=scaled)
     assert "per 10, from 50" in str(model)
+    assert "numbers at their centre, or the middle" in str(model)
+    assert "their centre" not in str(tacit.glm("ill ~ age", schema=SCHEMA))
     slope = 1.5
     likely = 1 / (1 + np.exp(-slope * (TABLE["age"] - 50) / 10))
     table = {"age": TABLE["age"], "ill": RNG.uniform(size=ROWS) < likely}

@@ -9,6 +9,7 @@ from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, ndtr
 
+import tacit
 from tacit.interfaces.plan import as_model
 
 
@@ -292,3 +293,12 @@ def test_offsets_count_in_full():
         return stats.poisson.logpmf(data["count"], DATA["dose"] * np.exp(X @ b))
 
     assert np.abs(flat(params, NAMES) - most_likely(log_likelihood)[:-1]).max() < 0.03
+
+
+@pytest.mark.parametrize("low", [0.1, 0.3, 17.9, 1e-3])
+def test_roots_are_numbers_at_the_bounds(low):
+    # A scaled value comes back to its own unit with rounding, which may fall below the bound.
+    schema = tacit.Schema({"x": tacit.Number(low, 100, scaled=True), "y": tacit.Number(0, 1)})
+    model = tacit.glm(f"y ~ np.sqrt(x - {low})", schema=schema)
+    ends = model.program.terms[0].read({"x": np.array([-1, 1], np.float32)})
+    assert np.allclose(ends[:, 0], [-1, 1], atol=1e-2)

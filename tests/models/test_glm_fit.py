@@ -196,6 +196,7 @@ def test_one_level_of_a_category_is_a_yes_or_no():
         ("dose ~ age", "negativebinomial", {}, "needs a Count"),
         ("visits ~ age", "gamma", {}, "needs a Number"),
         ("np.log(money) ~ age", "gaussian", {}, "not a calculation"),
+        ("np.log(money) ~ age", None, {}, "not a calculation"),
         ("count ~ age", "binomial", {}, r"p\(successes, trials\)"),
         ("p(count, age) ~ dose", "binomial", {}, "must be a Count"),
         ("p(age, trials) ~ dose", "binomial", {}, "successes"),
@@ -240,3 +241,14 @@ def test_labels_that_do_not_fit_are_refused_before_anything_is_paid():
         described = tacit.NumPyro(model, labels=labels)
         with pytest.raises(InvalidArgument, match="labels must have"):
             tacit.plan(described, SCHEMA, budget=tacit.Budget(1, 1e-5))
+
+
+def test_names_of_columns_that_parameters_have():
+    schema = tacit.Schema({n: tacit.Number(0.1, 1) for n in ("sigma", "alpha", "x", "Intercept")})
+    for outcome, family in (("sigma", "gaussian"), ("alpha", "gamma")):
+        model = tacit.glm(f"{outcome} ~ x", family=family, schema=schema)
+        plan = tacit.plan(model, budget=tacit.Budget(1, 1e-5))
+        assert set(plan.model.names) == {"Intercept", "x", f"{outcome}_{outcome}"}
+    with pytest.raises(InvalidArgument, match="rename the column"):
+        tacit.glm("x ~ Intercept", schema=schema)
+    tacit.glm("x ~ 0 + Intercept", schema=schema)

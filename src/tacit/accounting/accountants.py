@@ -201,7 +201,9 @@ class Renyi(Accountant):
         bound: Callable[[Array, Array], Array],
     ) -> float:
         whole = renyi.needs_whole_orders(event)
-        orders = renyi.default_orders(whole) if self.orders is None else np.sort(self.orders)
+        orders = renyi.default_orders(whole)
+        if self.orders is not None:  # whole numbers too are kept in floats: a bound may be infinite
+            orders = np.sort(np.asarray(self.orders, np.float64))
         bounds = bound(orders, self._divergence(event, orders, adjacency))
         if self.orders is None and not whole and np.isfinite(bounds.min()):
             orders = renyi.refine(orders, int(bounds.argmin()))

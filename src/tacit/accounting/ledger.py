@@ -265,6 +265,10 @@ class Ledger:
                 Charge(r["time"], r["label"], r["epsilon"], r["delta"], r["event"]) for r in rows
             ]
 
+    def __reduce__(self) -> tuple[type["Ledger"], tuple[str]]:
+        """A copy, also one in another process, is the same book: it opens the same file."""
+        return type(self), (str(self.path.resolve()),)
+
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, total={self.total}, unit={self.unit!r})"
 

@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 UNKNOWN, MISSING = -1, -2  # Codes of a label that was not declared, and of no label
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # Text of an integer that fits in 64 bits
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")  # and of any that may
 _DECIMALS = re.compile(r"(0|-?[1-9][0-9]*)\.0+")  # How a column of floats writes integers
+# What pandas reads as a Boolean in a CSV file, so that it does not matter whether it did.
+BOOLEANS = {"True": 1, "true": 1, "TRUE": 1, "False": 0, "false": 0, "FALSE": 0}
 GAPS = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?"])
 
 
@@ -46,6 +49,8 @@ def number_of(cell: Any) -> float:
             return float(cell)
         except OverflowError:
             return math.inf if cell > 0 else -math.inf
+        except Exception:  # noqa: BLE001 objects may raise anything, and no error may tell
+            return math.nan
     return math.nan
 
 
@@ -53,13 +58,20 @@ def _spelled(text: str) -> float:
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
-        return math.nan
+        return float(BOOLEANS.get(text.strip(), math.nan))
 
 
 def text_of(cell: Any) -> str | None:
     """The text of a label: of 3, 3.0 and "3" it is "3". None unless text, a number or a Boolean."""
     if isinstance(cell, str):
         return str.__str__(cell)
+    try:
+        return _text_of_number(cell)
+    except Exception:  # noqa: BLE001 objects may raise anything, and no error may tell
+        return None
+
+
+def _text_of_number(cell: Any) -> str | None:
     if isinstance(cell, bool | np.bool_):
         return "True" if cell else "False"
     if isinstance(cell, int | np.integer):
@@ -159,7 +171,7 @@ def _codes_of_numbers(values: NDArray[Any], table: Mapping[str, int]) -> NDArray
     codes = np.full(len(numbers), UNKNOWN, dtype=np.int32)
     if values.dtype.kind == "f":
         codes[np.isnan(numbers)] = MISSING
-    known = _integers(table, wide)
+    known = _levels(table, wide)
     if known:
         levels = np.array(sorted(known), dtype=wide)
         place = np.minimum(np.searchsorted(levels, numbers), len(levels) - 1)
@@ -168,9 +180,13 @@ def _codes_of_numbers(values: NDArray[Any], table: Mapping[str, int]) -> NDArray
     return codes
 
 
-def _integers(table: Mapping[str, int], wide: type[Any]) -> dict[int, int]:
-    """Codes of the labels that are integers, so far as ``wide`` has those integers exactly."""
-    whole = {int(text): code for text, code in table.items() if WHOLE.fullmatch(text)}
-    if wide is np.uint64:
-        return {level: code for level, code in whole.items() if level >= 0}
-    return {level: code for level, code in whole.items() if int(wide(level)) == level}
+def _levels(table: Mapping[str, int], wide: type[Any]) -> dict[Any, int]:
+    """Codes of the labels that numbers of a type have as their text."""
+    if wide is np.float64:
+        spelled = {text: _spelled(text) for text in table}
+        return {
+            spelled[text]: code for text, code in table.items() if text_of(spelled[text]) == text
+        }
+    limits = np.iinfo(wide)
+    whole = {int(text): code for text, code in table.items() if _INTEGER.fullmatch(text)}
+    return {n: code for n, code in whole.items() if limits.min <= n <= limits.max}

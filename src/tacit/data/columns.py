@@ -14,13 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.data.cells import MISSING, UNKNOWN, WHOLE, Cells, read_labels, read_numbers, text_of
+from tacit.data.cells import (
+    BOOLEANS,
+    MISSING,
+    UNKNOWN,
+    WHOLE,
+    Cells,
+    read_labels,
+    read_numbers,
+    text_of,
+)
 from tacit.errors import InvalidArgument
 
 Label = str | int
 DROP = "drop"
-# What pandas reads as a Boolean in a CSV file, so that it does not matter whether it did.
-_BOOLEANS = {"1": 1, "True": 1, "true": 1, "TRUE": 1, "0": 0, "False": 0, "false": 0, "FALSE": 0}
+_BOOLEANS = {"1": 1, "0": 0, **BOOLEANS}
 
 
 class Column(NamedTuple):
@@ -37,8 +45,8 @@ class Number:
     Values outside ``low`` and ``high``, infinities too, are moved to the nearest bound.
     With ``scaled``, [low, high] becomes [-1, 1]; with ``centre`` and ``spread``, public numbers
     too, a value becomes its distance from the centre in spreads. With a ``shape``, each row
-    holds an array of numbers. Booleans count as 0 and 1, text that spells a number as that number; any other
-    cell that is not a Python or NumPy number is missing.
+    holds an array of numbers. Booleans count as 0 and 1, also as text; text that spells a number as
+    that number; any other cell that is not a Python or NumPy number is missing.
 
     ``missing`` is ``"drop"``, which leaves the row out, or a public number to put there, in
     the column's own unit. In a column of arrays it is put in place of each missing entry.

@@ -35,6 +35,12 @@ def header(path: Path) -> list[str]:
         text = "\0"
     if "\0" in text or len(line) > _LONGEST:
         raise InvalidArgument(f"{path} must be text in UTF-8; its first line is not.")
+    if "\r" in text.rstrip("\r"):
+        # The whole file would be taken for its header, and named in errors.
+        raise InvalidArgument(
+            f"{path} must have lines that end in a line feed, as Unix and Windows write them; its "
+            "first line has a carriage return inside: save it again as CSV in UTF-8."
+        )
     if not text.strip():
         raise InvalidArgument(
             f"{path} must begin with a line that names the columns; that line is empty."

@@ -39,7 +39,8 @@ class People:
         elif values.dtype.kind in "iu":
             codes = _plain(b"i", values.astype(np.uint64))
         else:
-            real = values.astype(np.float64) + 0.0  # no negative zero
+            with np.errstate(all="ignore"):  # no warning may tell of a cell
+                real = values.astype(np.float64) + 0.0  # no negative zero
             codes = _plain(b"f", real.view(np.uint64))
             codes[np.isnan(real)] = b""
         if cells.present is not None:

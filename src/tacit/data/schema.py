@@ -101,7 +101,7 @@ class Schema:
         """The schema that a YAML file declares, in the form that `to_yaml` writes."""
         columns, more = description.read(path)
         try:
-            more["released"] = [_noted(each) for each in more.get("released", [])]
+            more["released"] = _all_noted(more.get("released", []))
             return cls(columns, **more)
         except InvalidArgument as error:
             raise InvalidArgument(f"{path}: {error}") from None
@@ -243,6 +243,12 @@ class Schema:
         )
         released = f", released={list(self.released)}" if self.released else ""
         return f"Schema({dict(self.items)}{unit}{released})"
+
+
+def _all_noted(notes: Any) -> list[Released]:
+    if not isinstance(notes, list):
+        raise InvalidArgument("released must be a list, as tacit wrote it.")
+    return [_noted(note) for note in notes]
 
 
 def _noted(note: Any) -> Released:

@@ -55,7 +55,7 @@ class Source:
         if missing and self.path is not None and len(missing) == len(wanted):
             raise InvalidArgument(
                 f"{self.path} has no column {', '.join(missing)}; its header, in a CSV file the first "
-                "line, must name the columns."
+                "line, must name the columns, in .csv with commas and in .tsv with tabs between them."
             )
         if missing:
             raise no_column(where, missing[0], self.names)

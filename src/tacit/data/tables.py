@@ -139,10 +139,18 @@ def _from_arrow(name: str, column: Any) -> Cells:
         return Cells(values, np.asarray(column.is_valid()))
     if pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _decoded(column.cast(pa.large_binary()).to_pylist())
-    cells = _objects(column.to_pylist())
+    cells = _objects([_python(cell) for cell in column])
     if pa.types.is_fixed_size_list(kind) and not pa.types.is_nested(kind.value_type):
         return cells._replace(shape=(kind.list_size,))
     return cells._replace(shape=None if pa.types.is_nested(kind) else ())
+
+
+def _python(cell: Any) -> Any:
+    """An array or another nested value as Python has it; None if it has none, as of broken text."""
+    try:
+        return cell.as_py()
+    except Exception:  # noqa: BLE001 no error may tell of a cell
+        return None
 
 
 def _decoded(cells: Sequence[bytes | None]) -> Cells:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import click
 import typer
+import typer.core
 
 from tacit import __version__
-from tacit.errors import Overspent, TacitError, place_of
+from tacit.errors import Overspent, TacitError, Unsaved, place_of
 from tacit.interfaces import (
     budget_cli,
     federated_cli,
@@ -81,9 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code.
 
     Wrong input is 2 and one sentence, and nothing was spent; a ledger that refuses is 3; an
-    interruption is 130. An error that nobody foresaw is 1: its kind and place are told, and
-    not its words, which could hold a cell.
+    interruption is 130. A run that was paid for and could not be written is 1, and where it is
+    instead is said. So is an error that nobody foresaw: its kind and place are told, and not its
+    words, which could hold a cell.
     """
+    # Or it would write brackets in help as Rich wants them, with a backslash, though Rich is not used.
+    typer.core.HAS_RICH = False
     command = typer.main.get_command(app)
     try:
         result = command.main(
@@ -106,6 +110,8 @@ def _said(error: Exception) -> int:
         return 130
     if isinstance(error, click.ClickException):
         return _complain(error.format_message())
+    if isinstance(error, Unsaved):
+        return _complain(str(error), 1)
     if isinstance(error, TacitError):
         return _complain(str(error), 3 if isinstance(error, Overspent) else 2)
     return _complain(f"Something went wrong that should not: {place_of(error)}.", 1)

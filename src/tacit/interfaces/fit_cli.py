@@ -65,7 +65,7 @@ def fit(
         return
     with telling_interruptions():
         found = _fitted(asked, data, book, folder := Folder(out), quiet=quiet)
-    _report(folder, found)
+        _reported(folder, found)
     if not quiet:
         left = "" if found.privacy.budget_left is None else f"Left: {found.privacy.budget_left}.\n"
         typer.echo(f"{found.summary()}\n\n{left}Report: {out / 'report.html'}")
@@ -74,12 +74,11 @@ def fit(
 @contextmanager
 def telling_interruptions() -> Iterator[None]:
     """After Ctrl-C in a fit, says what had been spent."""
-    from tacit.errors import Interrupted
-
     try:
         yield
-    except Interrupted as error:
-        typer.echo(str(error), err=True)
+    except KeyboardInterrupt as error:  # in the fit itself it is an Interrupted, with words
+        usual = "Interrupted; tacit ledger show says whether anything was spent."
+        typer.echo(str(error) or usual, err=True)
         raise typer.Exit(130) from None
 
 
@@ -112,7 +111,7 @@ def _fitted(
     asked: "Request", data: Path, book: "Ledger | None", folder: "Folder", *, quiet: bool
 ) -> "Posterior":
     """The posterior, saved; the folder is taken back if nothing was spent."""
-    from tacit.errors import TacitError
+    from tacit.errors import TacitError, Unsaved
     from tacit.interfaces.fit import fit as run
 
     plan = asked.plan()
@@ -127,12 +126,54 @@ def _fitted(
             seed=asked.seed,
             progress=not quiet and sys.stderr.isatty(),
         )
-    except TacitError:
+    except BaseException as error:  # an interruption, too
         if book is None or len(book.charges) == before:
             folder.discard()
+        elif isinstance(error, TacitError):  # which otherwise means that nothing was spent
+            raise Unsaved(f"The fit was charged, and failed after that: {error}") from None
         raise
-    folder.save(found)
+    _saved(folder, found)
     return found
+
+
+def _saved(folder: "Folder", found: "Posterior") -> None:
+    """Writes the posterior, elsewhere if it must be: it was paid for, and is not lost to a full disk."""
+    import tempfile
+
+    from tacit.errors import Unsaved, place_of
+
+    try:
+        folder.save(found)
+    except Exception as error:  # noqa: BLE001 (whatever it is, the posterior comes first)
+        typer.echo(found.summary())
+        reason = getattr(error.__cause__, "strerror", None) or place_of(error)
+        where = Path(tempfile.mkdtemp(prefix="tacit-")) / folder.posterior_path.name
+        try:
+            found.save(where)
+        except Exception:  # noqa: BLE001
+            raise Unsaved(
+                f"The fit was made and paid for, but neither {folder.path} nor {where.parent} can be "
+                f"written ({reason}): what was found is printed above, and is all there is."
+            ) from None
+        raise Unsaved(
+            f"The fit was made and paid for, but {folder.path} cannot be written ({reason}): the "
+            f"posterior is {where}; move it into {folder.path} and run tacit report {folder.path}."
+        ) from None
+
+
+def _reported(folder: "Folder", found: "Posterior") -> None:
+    """Writes the report; if that fails, the posterior is there nevertheless."""
+    from tacit.errors import Unsaved, place_of
+
+    try:
+        _report(folder, found)
+    except Exception as error:  # noqa: BLE001 (the same for all of them)
+        typer.echo(found.summary())
+        reason = getattr(error.__cause__, "strerror", None) or place_of(error)
+        raise Unsaved(
+            f"The fit was made and paid for, and its posterior is in {folder.path}, but the report "
+            f"could not be written ({reason}); write it by: tacit report {folder.path}."
+        ) from None
 
 
 def report(folder: Run) -> None:
@@ -140,8 +181,16 @@ def report(folder: Run) -> None:
     from tacit.interfaces.requests import Folder
 
     run = Folder(folder)
-    _report(run, run.posterior(with_model=False))
+    posterior = run.posterior(with_model=False)
+    _warn(posterior)
+    _report(run, posterior)
     typer.echo(f"Report: {folder / 'report.html'}")
+
+
+def _warn(posterior: "Posterior") -> None:
+    """Says of what follows from a result without privacy that it has none."""
+    if posterior.privacy.warning is not None:
+        typer.echo(posterior.privacy.warning, err=True)
 
 
 def _report(folder: "Folder", posterior: "Posterior") -> None:
@@ -169,6 +218,6 @@ def predict(
 
     run = Folder(folder)
     levels = run.request().glm.program.outcome.facts.levels
-    write_predictions(
-        run.posterior(with_model=True), str(data), out, interval=interval, levels=levels
-    )
+    posterior = run.posterior(with_model=True)
+    _warn(posterior)
+    write_predictions(posterior, str(data), out, interval=interval, levels=levels)

@@ -1,5 +1,6 @@
 """A plan: what a fit will do and what it will cost, before any data is touched."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from tacit.errors import InvalidArgument
 from tacit.inference.base import Method
 from tacit.inference.variational import Variational
 from tacit.models.model import AnyModel, Model
+from tacit.models.pymc import PyMC, PyMCModel, is_bambi
 from tacit.models.statistic import Conjugate, Limit
 from tacit.privacy.check import refuse_captured
 from tacit.privacy.gate import Gate
@@ -170,7 +172,8 @@ def plan(
     """What a fit within a budget will do. Touches no data, and charges nothing.
 
     ``model`` is a NumPyro function whose arguments are columns of the schema, a
-    `tacit.NumPyro` with more to say about one, a `tacit.Model`, or what `tacit.glm` made of a
+    `tacit.NumPyro` with more to say about one, a PyMC model whose data containers are columns,
+    a `tacit.PyMC` with more to say about that, a `tacit.Model`, or what `tacit.glm` made of a
     formula, which has its schema with it.
     """
     schema = schema_of(model, schema)
@@ -227,6 +230,8 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
         return model
     if isinstance(model, Conjugate):
         return model if schema is None else model.within(_limits(schema))
+    if is_pymc(model):
+        return _from_pymc(model, schema)
     from tacit.models.adapt import from_numpyro
     from tacit.models.numpyro import NumPyro, NumPyroModel
     from tacit.models.verify import verified
@@ -239,7 +244,7 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
         described = replace(described, function=described.function.__wrapped__)  # type: ignore[attr-defined]
     if not callable(described.function):
         raise InvalidArgument(
-            f"model must be a NumPyro function or a tacit.Model; got {type(model).__name__}."
+            f"model must be a NumPyro function, a PyMC model or a tacit.Model; got {type(model).__name__}."
         )
     if schema is None:
         raise InvalidArgument("A NumPyro model needs schema=: the public facts about its columns.")
@@ -250,6 +255,34 @@ def as_model(model: Any, schema: Schema | None) -> AnyModel:
 
     adapted = from_numpyro(described, made_up, schema.person)
     return verified(adapted, made_up, {n: _highest(schema[n]) for n in adapted.columns})
+
+
+def is_pymc(model: Any) -> bool:
+    """Whether a model is of PyMC, or of Bambi, without importing them."""
+    library = sys.modules.get("pymc")
+    made_by_pymc = library is not None and isinstance(model, library.Model)
+    return isinstance(model, PyMC | PyMCModel) or made_by_pymc or is_bambi(model)
+
+
+def _from_pymc(model: Any, schema: Schema | None) -> AnyModel:
+    from tacit.models.pymc_adapt import from_pymc
+
+    if isinstance(model, PyMCModel):
+        return model
+    described = model if isinstance(model, PyMC) else PyMC(model)
+    if is_bambi(described.model):
+        raise InvalidArgument(
+            "Models made by Bambi cannot be private: it centres predictors, scales priors and finds "
+            "levels by looking at the data; write the formula for tacit.glm, which takes all of "
+            "that from the schema."
+        )
+    if schema is None:
+        raise InvalidArgument("A PyMC model needs schema=: the public facts about its columns.")
+
+    def made_up(count: int, seed: int) -> dict[str, Any]:
+        return dict(schema.made_up(count, seed=seed))
+
+    return from_pymc(described, made_up, lambda name: _highest(schema[name]), schema.person)
 
 
 def _limits(schema: Schema) -> dict[str, Limit]:

@@ -20,6 +20,11 @@ def write_predictions(
     A row that lacks a value it needs has NA.
     """
     mean = np.asarray(posterior.predict(data))
+    if interval and mean.ndim > 1:
+        raise InvalidArgument(
+            "An interval is for an outcome that is a number; this one has levels, and the chance of "
+            "each is what is predicted: leave --interval out."
+        )
     columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
     if interval:
         draws = np.asarray(posterior.predict(data, kind="draws"))

@@ -151,9 +151,14 @@ class Folder:
         if not any(self.path.iterdir()):
             self.path.rmdir()
 
+    @property
+    def posterior_path(self) -> Path:
+        """Where the posterior is."""
+        return self.path / _POSTERIOR
+
     def save(self, posterior: Posterior) -> None:
         """Writes the posterior."""
-        posterior.save(self.path / _POSTERIOR)
+        posterior.save(self.posterior_path)
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
@@ -195,7 +200,7 @@ class Folder:
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""
         request = self.request()
-        loaded = files.load(self.path / _POSTERIOR)
+        loaded = files.load(self.posterior_path)
         if with_model:
             loaded["model"] = request.model
         return Posterior(**loaded, schema=request.schema)
@@ -211,12 +216,15 @@ def requested(
     seed: int | None,
 ) -> Request:
     """A request from what was typed."""
+    chosen = [setting(each) for each in settings]
+    if len(dict(chosen)) < len(chosen):
+        raise InvalidArgument("A setting is given twice; leave one of them out.")
     return Request(
         formula=formula,
         schema=Schema.from_yaml(schema),
         budget=budget,
         family=family,
         method=method,
-        settings=tuple(setting(each) for each in settings),
+        settings=tuple(chosen),
         seed=seed,
     )

@@ -1,5 +1,7 @@
 """``tacit schema``: the public facts about a table, drafted, checked, and scaled."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -30,11 +32,32 @@ def draft(
     if out.exists():
         raise InvalidArgument(f"{out} exists; name another file with --out.")
     if no_input:
-        out.write_text(template(data), encoding="utf-8")
+        text = template(data)
+        with _new(out):
+            out.write_text(text, encoding="utf-8")
         typer.echo(f"Wrote {out}: fill in what is public about each column.")
         return
-    drafted(data, _ask).to_yaml(out)
+    with _new(out):  # before anything is asked
+        drafted(data, _ask).to_yaml(out)
     typer.echo(f"Wrote {out}.")
+
+
+@contextmanager
+def _new(out: Path) -> Iterator[None]:
+    """A new file, made at once, to be written within; it is taken back if that fails."""
+    from tacit.errors import InvalidArgument
+
+    try:
+        out.touch(exist_ok=False)
+    except OSError as error:
+        raise InvalidArgument(
+            f"{out} must be a new file in a folder that exists: {error.strerror}."
+        ) from None
+    try:
+        yield
+    finally:
+        if not out.stat().st_size:
+            out.unlink()
 
 
 def _ask(question: str) -> str:
@@ -71,14 +94,20 @@ def scale(
     from tacit.accounting import Budget
     from tacit.accounting.ledger import Ledger
     from tacit.data.schema import Schema
-    from tacit.errors import InvalidArgument
+    from tacit.errors import Unsaved
     from tacit.interfaces.scales import private_scales
 
-    if out.exists() or not out.parent.is_dir():
-        raise InvalidArgument(f"{out} must be a new file in a folder that exists.")
     held = Ledger(ledger)
     budget = Budget(epsilon, delta, held.total.adjacency)
     declared = Schema.from_yaml(schema)
-    scaled = private_scales(declared, str(data), column, budget=budget, by=by, ledger=held)  # type: ignore[arg-type]
-    scaled.to_yaml(out)
-    typer.echo(scaled)
+    with _new(out):
+        scaled = private_scales(declared, str(data), column, budget=budget, by=by, ledger=held)  # type: ignore[arg-type]
+        typer.echo(scaled)  # first: it was paid for
+        try:
+            scaled.to_yaml(out)
+        except OSError as error:
+            raise Unsaved(
+                f"The scales were released and paid for, but {out} cannot be written "
+                f"({error.strerror}): put centre and spread, and what is said to be from the data, "
+                "into the schema as they are printed above."
+            ) from None

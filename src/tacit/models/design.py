@@ -40,6 +40,7 @@ class Block(NamedTuple):
     meaning: str
     unit: float = 1.0  # of its own, in one of the standardised
     centre: float = 0.0  # about the mean of a column, if all levels were equally frequent
+    standard: bool = False  # by a declared centre and spread, and not by bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +129,7 @@ def _variable(name: str, known: KnownColumns) -> Component:
         centre, spread = facts.standard
         meaning = f"per {spread:.4g}, from {centre:.4g}"
         read = _single(lambda c: (found.read(c) - centre) / spread)
-        return Component(name, found.columns, Block(read, (), meaning, spread))
+        return Component(name, found.columns, Block(read, (), meaning, spread, 0.0, True))
     return _calculation(None, found, name)
 
 
@@ -294,6 +295,7 @@ def _product(blocks: Sequence[Block]) -> Block:
         "product: " + "; ".join(block.meaning for block in blocks),
         math.prod(block.unit for block in blocks),
         math.prod(block.centre for block in blocks),
+        any(block.standard for block in blocks),
     )
 
 

@@ -124,7 +124,12 @@ def _call(node: Node, known: KnownColumns) -> Expression:
     inner = expression(node.args[0], known)
     function, ends = _FUNCTIONS[name]
     low, high = ends(inner.low), ends(inner.high)
-    return Expression(lambda columns: function(inner.read(columns)), low, high, inner.columns)
+
+    def read(columns: Columns) -> Any:
+        # Rounding may carry a value past its bounds, and there a root or logarithm may have none.
+        return function(jnp.clip(inner.read(columns), inner.low, inner.high))
+
+    return Expression(read, low, high, inner.columns)
 
 
 def _or_nan(function: Callable[[float], float]) -> Callable[[float], float]:

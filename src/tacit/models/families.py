@@ -220,9 +220,13 @@ def usual_family(formula: str, known: KnownColumns) -> str:
     """The family that fits the kind of the outcome best, for who names none."""
     parts = parts_of(formula)
     name = name_of(parts.response)
-    if name is None:
-        return "binomial"
+    if name is None:  # another calculation is refused with what to do about it
+        return "binomial" if _is_proportion(parts.response) else "gaussian"
     return "bernoulli" if parts.level is not None else _USUAL[facts_of(name, known).kind]
+
+
+def _is_proportion(node: Any) -> bool:
+    return getattr(node, "callee", None) in {"p", "prop", "proportion"}
 
 
 def outcome_of(parts: Parts, family: Family, known: KnownColumns) -> Outcome:
@@ -296,7 +300,7 @@ def _one_level(name: str, facts: Facts, level: str, family: Family) -> Outcome:
 
 def _proportion(node: Any, family: Family, known: KnownColumns) -> Outcome:
     names = [] if getattr(node, "kwargs", None) else list(getattr(node, "args", ()))
-    if getattr(node, "callee", None) not in {"p", "prop", "proportion"} or len(names) != 2:
+    if not _is_proportion(node) or len(names) != 2:
         raise InvalidArgument(
             f"The binomial family needs {family.wants}, as in p(cured, treated) ~ dose; got "
             f"{text_of(node)!r}."

@@ -57,7 +57,7 @@ class GLM:
         """Coefficients, or draws of them, per one unit of their column.
 
         ``values`` is what `Posterior.mean`, ``sd`` or ``draws`` has. The intercept stays where it
-        is: at the middle of all bounds.
+        is: at the middle of all bounds, or at the declared centres.
         """
         units = {term.name: term.block.unit for term in self.program.terms}
         units |= {each.name: each.varying.unit for each in self.program.groups}
@@ -145,7 +145,9 @@ class Program:
     def meaning(self, name: str) -> str:
         """What a parameter says, in a few words."""
         if name == INTERCEPT:
-            return "numbers at the middle of their bounds, categories at their reference"
+            by_centre = any(term.block.standard for term in self.terms)
+            centre = "their centre, or " if by_centre else ""
+            return f"numbers at {centre}the middle of their bounds, categories at their reference"
         if name.endswith("_sd") and name.removesuffix("_sd") in {g.name for g in self.groups}:
             group = next(g for g in self.groups if f"{g.name}_sd" == name)
             return f"standard deviation between groups; {group.varying.meaning}"
@@ -214,7 +216,7 @@ class Program:
 
 def extra_name(family: Family, outcome: Outcome, terms: tuple[Term, ...]) -> str | None:
     """The family's further parameter, by a name that no term has."""
-    taken = {term.name for term in terms}
+    taken = {outcome.name, *(term.name for term in terms)}
     return f"{outcome.name}_{family.extra}" if family.extra in taken else family.extra
 
 
@@ -280,6 +282,11 @@ def _offset(nodes: Any, known: KnownColumns) -> Expression:
 def _refuse(
     formula: str, outcome: Outcome, intercept: bool, terms: Any, groups: Any, offsets: Any
 ) -> None:
+    if intercept and INTERCEPT in {outcome.name, *(term.name for term in terms)}:
+        raise InvalidArgument(
+            f"The formula {formula!r} has a column called {INTERCEPT!r}, as its own intercept is; "
+            "rename the column."
+        )
     for each in (*terms, *groups, *offsets):
         if used := each.columns & outcome.columns:
             raise InvalidArgument(

@@ -77,10 +77,10 @@ class AnyModel(Protocol):
 class Prediction(NamedTuple):
     """Of one observed site: a draw, the distribution's mean, and its logit if it is a yes or no.
 
-    The mean of a category is the probabilities of all levels.
+    The mean of a category is the probabilities of all levels. None stands for what is not known.
     """
 
-    draw: jax.Array
+    draw: jax.Array | None
     mean: jax.Array | None
     logit: jax.Array | None
 

@@ -1,4 +1,4 @@
-"""What a NumPyro model must be for a fit to mean what it says; checked on made-up rows.
+"""What a model of rows must be for a fit to mean what it says; checked on made-up rows.
 
 None of this protects rows (the model's form does that, and the gate): it protects the user
 from a fit of something else than the model she wrote. A pass or a failure says nothing about
@@ -8,7 +8,7 @@ data, because no data is used.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument
 from tacit.models.adapt import MadeUp, explained
+from tacit.models.model import AnyModel
 from tacit.models.numpyro import NumPyroModel
 from tacit.models.sites import Site
 
 # Whose the made-up rows are, where a model has people.
 _WHOSE = np.array([0, 0, 1, 1, 2], np.int32)
-_ROWS = len(_WHOSE)
+ROWS = len(_WHOSE)
 
 
 def verified(model: NumPyroModel, made_up: MadeUp, highest: Mapping[str, Any]) -> NumPyroModel:
@@ -34,7 +35,7 @@ def verified(model: NumPyroModel, made_up: MadeUp, highest: Mapping[str, Any]) -
     ``highest`` is a row with every column at its highest value.
     """
     _refuse_prior_that_sees_rows(model)
-    _refuse_rows_that_meet(model, made_up)
+    refuse_rows_that_meet(_Together(model), made_up)
     _refuse_index_beyond(model, highest)
     whole = replace(model, derived=_derived(model), predictors=_predictors(model))
     _refuse_labels_that_do_not_fit(whole)
@@ -45,7 +46,7 @@ def _refuse_labels_that_do_not_fit(model: NumPyroModel) -> None:
     """Here, because later would be after the data were paid for."""
     if not model.labels:
         return
-    shapes = jax.eval_shape(model.constrain, _somewhere(model), model.constants)
+    shapes = jax.eval_shape(model.constrain, somewhere(model), model.constants)
     for name, axes in model.labels.items():
         shape = getattr(shapes.get(name), "shape", None)
         if shape is None or isinstance(axes, str) or tuple(len(each) for each in axes) != shape:
@@ -55,7 +56,8 @@ def _refuse_labels_that_do_not_fit(model: NumPyroModel) -> None:
             )
 
 
-def _somewhere(model: NumPyroModel) -> jax.Array:
+def somewhere(model: AnyModel) -> jax.Array:
+    """Some unconstrained numbers, always the same."""
     drawn = np.random.default_rng(0).normal(size=model.dimension, scale=0.5)
     return jnp.asarray(drawn, jnp.float32)
 
@@ -75,7 +77,7 @@ def _sees(model: NumPyroModel, pick: Callable[[dict[str, Site]], Any]) -> dict[s
         return pick(model.run(columns, model.constants, latent))
 
     with explained("on a single row"):
-        traced, shape = jax.make_jaxpr(outputs, return_shape=True)(inputs, _somewhere(model))
+        traced, shape = jax.make_jaxpr(outputs, return_shape=True)(inputs, somewhere(model))
     if traced.effects:
         raise InvalidArgument(
             "The model prints, or calls Python while it runs, by which rows could leave; leave "
@@ -107,19 +109,19 @@ def _refuse_prior_that_sees_rows(model: NumPyroModel) -> None:
     for name, columns in _sees(model, supports).items():
         if columns:
             raise InvalidArgument(
-                f"The support of latent {name!r} depends on {_and(columns)}; give it bounds that "
+                f"The support of latent {name!r} depends on {and_(columns)}; give it bounds that "
                 "do not come from data."
             )
     for name, columns in _sees(model, of(kind=True)).items():
         if columns:
             raise InvalidArgument(
-                f"Site {name!r} observes {_and(columns)} outside the plate over rows; move it "
+                f"Site {name!r} observes {and_(columns)} outside the plate over rows; move it "
                 "into the plate."
             )
     for name, seen in _sees(model, of(kind=False)).items():
         if columns := seen & set(model.alone(None)):
             raise InvalidArgument(
-                f"The prior of {name!r} depends on {_and(columns)}; write it with numbers that do "
+                f"The prior of {name!r} depends on {and_(columns)}; write it with numbers that do "
                 "not come from data, such as declared bounds."
             )
 
@@ -140,7 +142,7 @@ def _derived(model: NumPyroModel) -> tuple[str, ...]:
 def _predictors(model: NumPyroModel) -> tuple[str, ...]:
     """The columns that a prediction for a new row needs: not the outcome."""
     row = {name: jnp.asarray(model.made_up[name]) for name in model.columns}
-    params = jax.eval_shape(model.constrain, _somewhere(model), model.constants)
+    params = jax.eval_shape(model.constrain, somewhere(model), model.constants)
 
     def outputs(row: Any, params: Any) -> Any:
         return model.predict(jax.random.key(0), params, row, model.constants)
@@ -151,11 +153,23 @@ def _predictors(model: NumPyroModel) -> tuple[str, ...]:
     return tuple(name for name in model.columns if name in used)
 
 
+class Together(Protocol):
+    """A model on several made-up rows at once, and on each of them alone."""
+
+    def together(self, columns: Mapping[str, Any]) -> tuple[NDArray[Any], float]:
+        """Each row's term, and the log prior, of one run on all rows."""
+        ...
+
+    def alone(self, columns: Mapping[str, Any], i: int) -> tuple[float, float]:
+        """The same of row i by itself."""
+        ...
+
+
 class _Together:
     """The model on several made-up rows at once, and on each of them alone."""
 
     def __init__(self, model: NumPyroModel) -> None:
-        self._model, self._vector = model, _somewhere(model)
+        self._model, self._vector = model, somewhere(model)
         rng = np.random.default_rng(1)
 
         def points(effects: Any, entries: int) -> dict[str, Any]:
@@ -167,12 +181,12 @@ class _Together:
                 for e in effects
             }
 
-        self._of_rows = points(model.row_effects, _ROWS)
+        self._of_rows = points(model.row_effects, ROWS)
         self._of_people = points(model.person_effects, _WHOSE.max() + 1)
 
     def together(self, columns: Mapping[str, Any]) -> tuple[NDArray[Any], float]:
         """Each row's term, and the log prior, of one run on all rows."""
-        lengths = dict.fromkeys(self._model.row_plates, _ROWS)
+        lengths = dict.fromkeys(self._model.row_plates, ROWS)
         points = {**self._of_rows, **self._of_people}
         return self._run(columns, _WHOSE, points, lengths, int(_WHOSE.max()) + 1)
 
@@ -216,18 +230,17 @@ class _Together:
         return jax.jit(terms_and_prior, static_argnums=2)
 
 
-def _refuse_rows_that_meet(model: NumPyroModel, made_up: MadeUp) -> None:
+def refuse_rows_that_meet(runs: Together, made_up: MadeUp) -> None:
     """On several made-up rows at once, each row's term is that of the row alone."""
-    runs = _Together(model)
-    columns, others = made_up(_ROWS, 1), made_up(_ROWS, 2)
+    columns, others = made_up(ROWS, 1), made_up(ROWS, 2)
     terms, prior = runs.together(columns)
-    if terms.shape != (_ROWS,):
+    if terms.shape != (ROWS,):
         raise InvalidArgument(
             "What is observed does not have one entry for each row; give the plate over rows the "
             "number of rows as its size."
         )
-    touched = np.zeros((_ROWS, _ROWS), np.bool_)
-    for j in range(_ROWS):
+    touched = np.zeros((ROWS, ROWS), np.bool_)
+    for j in range(ROWS):
         changed = {name: values.copy() for name, values in columns.items()}
         for name, values in changed.items():
             values[j] = others[name][j]
@@ -235,7 +248,7 @@ def _refuse_rows_that_meet(model: NumPyroModel, made_up: MadeUp) -> None:
     np.fill_diagonal(touched, val=False)
     if touched.any():
         raise InvalidArgument(_how_rows_meet(touched))
-    alone = [runs.alone(columns, i) for i in range(_ROWS)]
+    alone = [runs.alone(columns, i) for i in range(ROWS)]
     if not _same(np.array([each[1] for each in alone]), prior).all():
         raise InvalidArgument(
             "The prior depends on the number of rows, which is private; use a declared number."
@@ -253,7 +266,7 @@ def _same(first: Any, second: Any) -> NDArray[np.bool_]:
 
 def _how_rows_meet(touched: NDArray[np.bool_]) -> str:
     """Which rows change which terms says what the model does."""
-    rows = np.arange(_ROWS)
+    rows = np.arange(ROWS)
     if not (touched & (rows[:, None] != rows[None, :] + 1)).any():
         return (
             "A row's term depends on the row before it (a lag); put what it needs of other rows "
@@ -264,7 +277,7 @@ def _how_rows_meet(touched: NDArray[np.bool_]) -> str:
             "Every row's term depends on one and the same row; what all rows need must be a "
             "parameter or a declared constant."
         )
-    if touched.sum() > _ROWS * (_ROWS - 1) / 2:
+    if touched.sum() > ROWS * (ROWS - 1) / 2:
         return (
             "Each row's term depends on all other rows, as with a mean or a standard deviation "
             "over the batch (batch normalisation); standardise by declared numbers instead."
@@ -273,8 +286,7 @@ def _how_rows_meet(touched: NDArray[np.bool_]) -> str:
 
 
 def _refuse_index_beyond(model: NumPyroModel, highest: Mapping[str, Any]) -> None:
-    """No column's highest value points beyond the end of an array, where JAX would clamp it."""
-    params = jax.jit(model.constrain)(_somewhere(model), model.constants)
+    params = jax.jit(model.constrain)(somewhere(model), model.constants)
     effects = model.row_effects + model.person_effects
     last = {e.name: jnp.full((1, e.size), (e.values or 1) - 1) for e in effects}
 
@@ -283,12 +295,22 @@ def _refuse_index_beyond(model: NumPyroModel, highest: Mapping[str, Any]) -> Non
         latent = model.with_effects(lambda message: params[message["name"]], last)
         return model.row_terms(model.run(model.alone(row), None, latent)).sum()
 
-    example = {n: jnp.asarray(model.made_up[n]) for n in model.columns}
+    refuse_index_beyond(density, params, {n: model.made_up[n] for n in model.columns}, highest)
+
+
+def refuse_index_beyond(
+    density: Callable[..., jax.Array],
+    params: Any,
+    made_up: Mapping[str, Any],
+    highest: Mapping[str, Any],
+) -> None:
+    """No column's highest value points beyond the end of an array, where JAX would clamp it."""
+    example = {name: jnp.asarray(value) for name, value in made_up.items()}
     with explained("on a single row"):
         if not _indexes(jax.make_jaxpr(density)(example, params).jaxpr):
             return  # which saves compiling the check
     checked = jax.jit(checkify.checkify(density, errors=checkify.index_checks))
-    for column in model.columns:
+    for column in example:
         row = example | {column: jnp.asarray(highest[column])}
         if not jnp.issubdtype(row[column].dtype, jnp.integer):
             continue
@@ -318,5 +340,6 @@ def _is_trace(value: Any) -> bool:
     return isinstance(value, Jaxpr | ClosedJaxpr)
 
 
-def _and(columns: set[str]) -> str:
+def and_(columns: set[str]) -> str:
+    """Names in a sentence."""
     return " and ".join(sorted(columns))

@@ -178,6 +178,13 @@ def _fields(tree: "xr.DataTree") -> dict[str, Any]:
     }
 
 
+def _sites(tree: "xr.DataTree") -> dict[str, PrivacyStatement]:
+    """The statement of every site of a federated fit."""
+    found = _children(tree)[_SITES]
+    pairs = zip(found[_SITE].values, found[_STATEMENT].values, strict=True)
+    return {str(name): PrivacyStatement.from_json(str(said)) for name, said in pairs}
+
+
 def _labels(tree: "xr.DataTree") -> dict[str, tuple[tuple[str, ...], ...]]:
     """Names of the entries of arrays, where the axes have such coordinates."""
     found = _children(tree)["posterior"]
@@ -187,13 +194,6 @@ def _labels(tree: "xr.DataTree") -> dict[str, tuple[tuple[str, ...], ...]]:
         for label, name in names.items()
         if found[label].ndim > 2 and set(found[label].dims[2:]) <= set(found.coords)
     }
-
-
-def _sites(tree: "xr.DataTree") -> dict[str, PrivacyStatement]:
-    """The statement of every site of a federated fit."""
-    found = _children(tree)[_SITES]
-    pairs = zip(found[_SITE].values, found[_STATEMENT].values, strict=True)
-    return {str(name): PrivacyStatement.from_json(str(said)) for name, said in pairs}
 
 
 def _children(tree: "xr.DataTree") -> "dict[str, xr.Dataset]":

@@ -30,7 +30,7 @@ def predict(
     schema = posterior.schema
     if not hasattr(model, "predict") or schema is None:
         raise InvalidArgument(
-            "predict needs a posterior of a NumPyro model, as tacit.fit returned it; one that was "
+            "predict needs a posterior of a NumPyro or PyMC model, as tacit.fit returned it; one that was "
             "loaded from a file gets it by Posterior.load(path, plan=plan)."
         )
     columns, present = schema.encode_new(data, model.predictors)
@@ -75,6 +75,9 @@ def _blocks(
 def _reduced(found: Mapping[str, Any], kind: Kind) -> dict[str, jax.Array]:
     """Over the draws, for one row."""
     if kind == "draws":
+        for name, each in found.items():
+            if each.draw is None:
+                raise InvalidArgument(f'Draws of {name!r} are not known; use kind="mean".')
         return {name: each.draw for name, each in found.items()}
     if kind == "mean":
         for name, each in found.items():

@@ -1,0 +1,390 @@
+"""Estimators for scikit-learn: generalised linear models of arrays, within a privacy budget.
+
+What scikit-learn would read from the data is declared instead: bounds of the features, the
+classes, bounds of the target, and the ledger that every fit is charged to.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.accounting import Budget
+from tacit.accounting.ledger import Ledger
+from tacit.data.cells import Cells, read_numbers
+from tacit.data.columns import Count, Number
+from tacit.data.schema import Schema
+from tacit.errors import BudgetError, InvalidArgument
+from tacit.inference.base import Method
+from tacit.inference.variational import Variational
+from tacit.interfaces.fit import fit as private_fit
+from tacit.models.arrays import gaussian, in_own_units, logistic, softmax
+from tacit.models.model import Model
+from tacit.results.posterior import Posterior
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        "The estimators need scikit-learn 1.6 or later; pip install 'tacit[sklearn]'."
+    ) from error
+
+FROM_DATA, NO_LEDGER = "from data", "no ledger"
+_LABELS_READ = "the labels that occur in the data, which were read from them"
+# Numbers that a block of predictions may take of memory.
+_MOST = 2**22
+
+
+class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
+    """What both estimators share: arguments, the ledger, and clones."""
+
+    epsilon: float
+    delta: float
+    bounds: Any
+    ledger: Ledger | str | None
+    clones: str
+    prior_scale: float
+    method: Method | None
+    random_state: Any
+
+    def __sklearn_clone__(self) -> Self:
+        """A copy to be fitted anew, which knows that it is one."""
+        copied: Self = super().__sklearn_clone__()
+        copied._is_clone = True
+        return copied
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = True
+        tags.target_tags.required = True
+        return tags
+
+    def _read(self, features: Any, *, reset: bool) -> NDArray[np.float64]:
+        """Features between -1 and 1 by their bounds, each cell by itself; a gap is the middle."""
+        least = {"ensure_min_samples": 0} if reset else {}
+        array = validate_data(
+            self, features, reset=reset, dtype=None, ensure_all_finite=False, **least
+        )
+        if array.dtype.kind in "SU":
+            array = array.astype(object)
+        low, high = _limits("bounds", self.bounds, array.shape[1])
+        numbers = read_numbers(Cells(array, shape=array.shape[1:]), array.shape[1:])
+        return np.nan_to_num(_scaled(numbers, low, high), nan=0.0)
+
+    def _refuse(self) -> None:
+        """Says what must be declared before anything is read or charged."""
+        if self.bounds is None:
+            raise InvalidArgument(
+                "Declare bounds=(low, high) of the features, single numbers or one for each; they are "
+                "public, and must not come from the data."
+            )
+        if self.ledger is None:
+            raise InvalidArgument(
+                "Say which ledger is charged: ledger=tacit.Ledger(path, total=...), or "
+                f"ledger={NO_LEDGER!r} if nothing is to keep count of what the data have given away."
+            )
+        if not isinstance(self.ledger, Ledger) and self.ledger != NO_LEDGER:
+            raise InvalidArgument(f"ledger must be a tacit.Ledger or {NO_LEDGER!r}.")
+        if self.clones not in ("refuse", "charge"):
+            raise InvalidArgument('clones must be "refuse" or "charge".')
+        if getattr(self, "_is_clone", False):
+            self._refuse_clone()
+
+    def _refuse_clone(self) -> None:
+        cost = f"epsilon {self.epsilon:g} at delta {self.delta:g}"
+        if self.clones == "refuse":
+            raise BudgetError(
+                "This is a clone: searches, cross-validation and ensembles make one for every fit, and "
+                f"each fit costs {cost}; nothing was spent. To allow it, set a ledger with "
+                'clones="charge", which charges every fit until the ledger\'s budget is spent.'
+            )
+        if not isinstance(self.ledger, Ledger):
+            raise BudgetError(
+                f"Fits of clones cost {cost} each and need a tacit.Ledger to be charged to; nothing "
+                "was spent."
+            )
+
+    def _fit(
+        self, model: Model, columns: dict[str, Any], schema: Schema, method: Method | None
+    ) -> Posterior:
+        seed = None
+        if self.random_state is not None:
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return private_fit(
+            model,
+            columns,
+            schema=schema,
+            budget=Budget(self.epsilon, self.delta),
+            method=method,
+            ledger=self.ledger if isinstance(self.ledger, Ledger) else None,
+            seed=seed,
+        )
+
+    def _keep(self, posterior: Posterior, public: tuple[str, ...] = ()) -> None:
+        statement = replace(posterior.privacy, public=(*posterior.privacy.public, *public))
+        self.posterior_ = replace(posterior, privacy=statement, model=None, schema=None)
+        self.privacy_ = statement
+
+
+class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[misc]
+    """Bayesian logistic or softmax regression within a privacy budget.
+
+    ``bounds`` are (low, high) of the features, numbers or arrays with one for each: public, and
+    not from the data. Values outside are moved to the nearest bound; one that is missing, or is no
+    number, counts as the middle. ``classes`` lists the labels; rows with another label are left
+    out. ``classes="from data"`` reads them from the data, and the statement says so.
+
+    ``ledger`` is a `tacit.Ledger`, or ``"no ledger"``; it must be said. Every fit is charged to
+    it in full. Clones, which searches and cross-validation fit one after the other, refuse to be
+    fitted unless ``clones="charge"``.
+
+    Coefficients, on features from -1 to 1, are normal with standard deviation ``prior_scale``.
+    ``method`` is one of Tacit's methods. A ``random_state`` makes a fit repeatable, and not private.
+
+    After `fit`: ``posterior_``, ``privacy_`` (the statement) and ``classes_``.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        classes: Sequence[Any] | Literal["from data"] | None = None,
+        ledger: Ledger | Literal["no ledger"] | None = None,
+        clones: Literal["refuse", "charge"] = "refuse",
+        prior_scale: float = 2.5,
+        method: Method | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.classes = classes
+        self.ledger = ledger
+        self.clones = clones
+        self.prior_scale = prior_scale
+        self.method = method
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
+        """Fits the model to private rows, and charges the ledger."""
+        self._refuse()
+        target = _target(self, y)
+        features = self._read(X, reset=True)
+        _refuse_unequal(features, target)
+        classes = self._declared(target)
+        model_of = logistic if len(classes) == 2 else softmax
+        model = model_of(features.shape[1], len(classes), float(self.prior_scale))
+        schema = Schema(
+            {
+                "features": Number(-1, 1, shape=(features.shape[1],)),
+                "target": Count(len(classes) - 1),
+            }
+        )
+        columns = {"features": features, "target": _codes(target, classes)}
+        posterior = self._fit(model, columns, schema, self.method)
+        self.classes_ = classes
+        self._keep(posterior, (_LABELS_READ,) if _said_from_data(self.classes) else ())
+        return self
+
+    def _declared(self, target: NDArray[Any]) -> NDArray[Any]:
+        if self.classes is None:
+            raise InvalidArgument(
+                "Declare classes=[...], the labels there may be; or classes='from data' to read them "
+                "from the data, by which a label that only one row has is given away."
+            )
+        if _said_from_data(self.classes):
+            check_classification_targets(target)
+            classes = np.unique(target)
+        elif isinstance(self.classes, str):
+            raise InvalidArgument(f"classes must be a list of labels or {FROM_DATA!r}.")
+        else:
+            classes = np.unique(np.asarray(self.classes))
+        if len(classes) < 2:
+            raise InvalidArgument(
+                f"A classifier needs two classes or more; got {len(classes)} class."
+            )
+        return classes
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """Chances of each class, averaged over the posterior: [rows, classes]."""
+        check_is_fitted(self)
+        features = self._read(X, reset=False)
+        draws = self.posterior_.draws
+
+        def chances(part: NDArray[np.float64]) -> NDArray[np.float64]:
+            scores = _scores(part, draws)
+            if scores.ndim == 2:  # two classes: one score
+                yes = 1 / (1 + np.exp(-scores))
+                return np.stack([1 - yes.mean(axis=0), yes.mean(axis=0)], axis=1)
+            weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+            found: NDArray[np.float64] = (weights / weights.sum(axis=2, keepdims=True)).mean(axis=0)
+            return found
+
+        return _in_blocks(features, chances, self.posterior_.num_draws * len(self.classes_))
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The likeliest class of each row."""
+        check_is_fitted(self)
+        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return labels
+
+
+class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc]
+    """Bayesian linear regression with normal noise, within a privacy budget.
+
+    ``target_bounds`` are (low, high) of the target: public, and not from the data. A target
+    outside is moved to the nearest bound; a row without one is left out. Coefficients, and the
+    noise, are on the scale on which features and target run from -1 to 1. Everything else is as
+    for `PrivateBayesClassifier`.
+
+    After `fit`: ``posterior_`` and ``privacy_`` (the statement).
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        target_bounds: tuple[float, float] | None = None,
+        ledger: Ledger | Literal["no ledger"] | None = None,
+        clones: Literal["refuse", "charge"] = "refuse",
+        prior_scale: float = 1.0,
+        method: Method | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.target_bounds = target_bounds
+        self.ledger = ledger
+        self.clones = clones
+        self.prior_scale = prior_scale
+        self.method = method
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Fits the model to private rows, and charges the ledger."""
+        self._refuse()
+        if self.target_bounds is None:
+            raise InvalidArgument(
+                "Declare target_bounds=(low, high) of the target; they are public, and must not come "
+                "from the data."
+            )
+        low, high = _limits("target_bounds", self.target_bounds, 1)
+        target = _target(self, y)
+        features = self._read(X, reset=True)
+        _refuse_unequal(features, target)
+        numbers = read_numbers(Cells(target), ())
+        size = features.shape[1]
+        schema = Schema({"features": Number(-1, 1, shape=(size,)), "target": Number(-1, 1)})
+        columns = {"features": features, "target": _scaled(numbers, low[0], high[0])}
+        # Long enough for most gradients: see the model.
+        method = self.method or Variational(clip=2 * (size + 2) ** 0.5)
+        posterior = self._fit(gaussian(size, float(self.prior_scale)), columns, schema, method)
+        posterior = replace(
+            posterior,
+            draws=in_own_units(posterior.draws),
+            unconstrained_mean=None,
+            unconstrained_covariance=None,
+        )
+        self.limits_ = float(low[0]), float(high[0])
+        self._keep(posterior)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
+        """Expected targets; with ``return_std`` also the standard deviations of the targets."""
+        check_is_fitted(self)
+        features = self._read(X, reset=False)
+        draws = self.posterior_.draws
+        noise = np.mean(np.asarray(draws["noise"], np.float64) ** 2)
+
+        def moments(part: NDArray[np.float64]) -> NDArray[np.float64]:
+            scores = _scores(part, draws)
+            return np.stack([scores.mean(axis=0), np.sqrt(scores.var(axis=0) + noise)], axis=1)
+
+        found = _in_blocks(features, moments, self.posterior_.num_draws)
+        low, high = self.limits_
+        means = low + (found[:, 0] + 1) / 2 * (high - low)
+        return (means, found[:, 1] / 2 * (high - low)) if return_std else means
+
+
+def _said_from_data(classes: Any) -> bool:
+    return isinstance(classes, str) and classes == FROM_DATA
+
+
+def _limits(name: str, bounds: Any, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Low and high of each feature."""
+    try:
+        low, high = (np.broadcast_to(np.asarray(each, np.float64), (size,)) for each in bounds)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"{name} must be (low, high), each a number or one for each of the {size} features."
+        ) from error
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+        raise InvalidArgument(f"{name} must be finite, with every low below its high.")
+    return low, high
+
+
+def _scaled(numbers: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:
+    """Low to high becomes -1 to 1; NaN stays."""
+    scaled: NDArray[np.float64] = (np.clip(numbers, low, high) - low) / (high - low) * 2 - 1
+    return scaled
+
+
+def _target(estimator: Any, y: Any) -> NDArray[Any]:
+    if y is None:
+        raise InvalidArgument(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+        )
+    target: NDArray[Any] = column_or_1d(y, warn=True)
+    if target.dtype.kind == "c":
+        raise InvalidArgument("Complex data not supported.")
+    return target
+
+
+def _refuse_unequal(features: NDArray[Any], target: NDArray[Any]) -> None:
+    if len(features) != len(target):  # how many there are is private
+        raise InvalidArgument("X and y must have the same number of rows; pass a target for each.")
+
+
+def _codes(target: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
+    """Places among the classes, NaN for a label that is not one of them; each by itself."""
+    places = {label: float(place) for place, label in enumerate(classes.tolist())}
+    codes = np.full(len(target), np.nan)
+    for row, label in enumerate(target.tolist()):
+        if isinstance(label, str | int | float):
+            codes[row] = places.get(label, np.nan)
+    return codes
+
+
+def _scores(features: NDArray[np.float64], draws: Any) -> NDArray[np.float64]:
+    """Linear predictors: [draws, rows], or [draws, rows, classes]."""
+    slopes = np.asarray(draws["coefficients"], np.float64)
+    intercept = np.asarray(draws["intercept"], np.float64)
+    scores: NDArray[np.float64] = np.einsum("nf,df...->dn...", features, slopes)
+    return scores + intercept[:, None]
+
+
+def _in_blocks(features: NDArray[np.float64], function: Any, per_row: int) -> NDArray[np.float64]:
+    size = max(1, _MOST // per_row)
+    starts = range(0, max(len(features), 1), size)
+    return np.concatenate([function(features[start : start + size]) for start in starts])

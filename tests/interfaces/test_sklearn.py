@@ -1,0 +1,298 @@
+"""Estimators: scikit-learn's conventions where they are safe, and no spending unasked."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tacit
+from tacit.errors import BudgetError, InvalidArgument
+
+pytest.importorskip("sklearn")
+from sklearn.base import clone
+from sklearn.exceptions import FitFailedWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import (
+    check_estimator,
+    estimator_checks_generator,
+)
+
+QUICK = tacit.Variational(num_steps=5)
+FREE = {"bounds": (-4, 4), "ledger": "no ledger", "method": QUICK}
+# What scikit-learn asks for and privacy forbids: whether an error is raised would tell.
+AGAINST_PRIVACY = {
+    "check_dtype_object": "a cell that is no number counts as the middle of its bounds",
+    "check_estimators_empty_data_messages": "how many rows there are, also none, is private",
+    "check_supervised_y_no_nan": "a row whose target is missing is left out, silently",
+}
+# With classes="from data" the labels are read, and an empty or odd set of them is an error.
+CLASSIFIER_FAILS = {"check_dtype_object"}
+SOME_CHECKS = {
+    "check_no_attributes_set_in_init",
+    "check_estimators_unfitted",
+    "check_requires_y_none",
+    "check_complex_data",
+    "check_estimator_sparse_array",
+    "check_set_params",
+    "check_dtype_object",
+}
+
+
+def data(count=300, seed=0, features=2):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-4, 4, (count, features))
+    score = 0.5 + 1.5 * x[:, 0] - x[:, 1]
+    return x, score + rng.logistic(size=count) > 0, score + rng.normal(size=count)
+
+
+def ledger(path, epsilon=100.0):
+    return tacit.Ledger(path / "book.db", total=tacit.Budget(epsilon, 0.5))
+
+
+def both(path):
+    """The two estimators as scikit-learn's checks need them."""
+    common = {"bounds": (-5, 5), "clones": "charge", "method": QUICK}
+    book = ledger(path, 1e6)
+    return (
+        tacit.PrivateBayesClassifier(classes="from data", ledger=book, **common),
+        tacit.PrivateBayesRegressor(target_bounds=(-5, 5), ledger=book, **common),
+    )
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["classifier", "regressor"])
+def test_some_of_scikit_learns_checks(which, tmp_path):
+    estimator, ran = both(tmp_path)[which], set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for each, check in estimator_checks_generator(estimator, legacy=True):
+            name = getattr(check, "func", check).__name__
+            if name in SOME_CHECKS:
+                ran.add(name)
+                if name in AGAINST_PRIVACY:
+                    with pytest.raises(AssertionError):
+                        check(each)
+                else:
+                    check(each)
+    assert len(ran) >= 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", [0, 1], ids=["classifier", "regressor"])
+def test_scikit_learns_checks_pass_but_for_what_privacy_forbids(which, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check_estimator(both(tmp_path)[which], on_fail=None, on_skip=None)
+    failed = {each["check_name"] for each in found if each["status"] == "failed"}
+    assert failed == (set(AGAINST_PRIVACY), CLASSIFIER_FAILS)[which == 0]
+    assert sum(each["status"] == "passed" for each in found) > 40
+
+
+def test_a_classifier_learns_within_its_budget(tmp_path):
+    x, y, _ = data(4000)
+    book = ledger(tmp_path)
+    model = tacit.PrivateBayesClassifier(
+        epsilon=2, bounds=(-4, 4), classes=[False, True], ledger=book
+    ).fit(x, y)
+    new, truth, _ = data(2000, seed=1)
+    best = np.mean((0.5 + 1.5 * new[:, 0] - new[:, 1] > 0) == truth)
+    assert model.score(new, truth) > best - 0.05
+    chances = model.predict_proba(new)
+    assert chances.shape == (2000, 2)
+    np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-6)
+    assert model.privacy_.is_private
+    assert model.privacy_.budget_left == book.left
+    assert book.left.epsilon == pytest.approx(98)
+
+
+def test_a_classifier_of_three_classes_with_bounds_of_their_own():
+    x, _, score = data(3000)
+    label = np.array(["low", "middle", "up"])[np.digitize(score, [-2, 2])]
+    scales = np.array([1.0, 1000.0])
+    model = tacit.PrivateBayesClassifier(
+        epsilon=4,
+        bounds=([-4, -4000], [4, 4000]),
+        classes=["low", "middle", "up"],
+        ledger="no ledger",
+        random_state=0,
+    ).fit(x * scales, label)
+    assert list(model.classes_) == ["low", "middle", "up"]
+    assert np.mean(model.predict(x * scales) == label) > 0.7  # 0.4 without looking
+    assert not model.privacy_.is_private  # a seed was given
+
+
+def test_a_regressor_learns_and_knows_how_sure_it_is():
+    x, _, y = data(4000)
+    model = tacit.PrivateBayesRegressor(
+        epsilon=2, bounds=(-4, 4), target_bounds=(-15, 15), ledger="no ledger", random_state=0
+    ).fit(x, y)
+    new, _, truth = data(2000, seed=1)
+    means, deviations = model.predict(new, return_std=True)
+    np.testing.assert_array_equal(means, model.predict(new))
+    assert model.score(new, truth) > 0.8
+    within = np.mean(np.abs(truth - means) < 2 * deviations)
+    assert within > 0.9  # 0.95 if the noise, of one, were known
+    assert deviations.mean() < 1.5
+    noise = 15 * model.posterior_.mean()["noise"]
+    assert 0.8 < noise < 1.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"bounds": None}, "bounds"),
+        ({"bounds": (1, -1)}, "below"),
+        ({"bounds": ([0, 0, 0], [1, 1, 1])}, "2 features"),
+        ({"bounds": (0, np.inf)}, "finite"),
+        ({"bounds": 3}, "bounds"),
+        ({"classes": None}, "classes"),
+        ({"classes": "yes"}, "classes"),
+        ({"classes": [1]}, "two classes"),
+        ({"ledger": None}, "which ledger"),
+        ({"ledger": "book.db"}, "Ledger"),
+        ({"clones": "maybe"}, "clones"),
+        ({"epsilon": -1}, "epsilon"),
+        ({"prior_scale": 0}, "prior_scale"),
+    ],
+)
+def test_what_is_not_declared_is_refused_before_anything_is_charged(arguments, words, tmp_path):
+    x, y, _ = data(60)
+    book = ledger(tmp_path)
+    given = {"bounds": (-4, 4), "classes": [0, 1], "ledger": book, "method": QUICK} | arguments
+    with pytest.raises(InvalidArgument, match=words):
+        tacit.PrivateBayesClassifier(**given).fit(x, y)
+    assert not book.charges
+
+
+def test_a_regressor_needs_bounds_of_its_target():
+    x, _, y = data(60)
+    with pytest.raises(InvalidArgument, match="target_bounds"):
+        tacit.PrivateBayesRegressor(**FREE).fit(x, y)
+    with pytest.raises(NotFittedError):
+        tacit.PrivateBayesRegressor(**FREE).predict(x)
+
+
+def same(one, other):
+    for name, draws in one.posterior_.draws.items():
+        np.testing.assert_array_equal(draws, other.posterior_.draws[name])
+
+
+def test_bad_cells_follow_the_rule_silently():
+    """As NaN, so the middle of the bounds; as infinite, so the bound; as text, so its number."""
+    x, y, _ = data(60)
+
+    def fitted(x, y):
+        return tacit.PrivateBayesClassifier(classes=[0, 1], random_state=0, **FREE).fit(x, y)
+
+    plain, bad = x.copy(), x.astype(object)
+    plain[:5, 0] = 0.0, 4.0, -4.0, 0.0, 2.5
+    bad[:5, 0] = np.nan, np.inf, -1e300, "not a number", "2.5"
+    same(fitted(plain, y), fitted(bad, y))
+    labels = y.astype(object)
+    labels[:3] = "unheard of", None, {"a": 1}
+    left = fitted(x, labels)
+    assert np.isfinite(left.predict_proba(bad)).all()
+    numbers = np.where(y, 1.0, 0.0)
+    numbers[:3] = np.nan, 7, 0.5
+    same(left, fitted(x, numbers))  # the same three rows are left out
+
+
+def test_an_empty_table_fits_the_prior():
+    empty = tacit.PrivateBayesClassifier(classes=[0, 1], **FREE).fit(np.empty((0, 2)), [])
+    assert np.isfinite(empty.predict_proba([[0.0, 1.0]])).all()
+    regressor = tacit.PrivateBayesRegressor(target_bounds=(0, 1), **FREE)
+    assert np.isfinite(regressor.fit(np.empty((0, 2)), []).predict([[0.0, 1.0]])).all()
+
+
+def test_an_error_of_shape_does_not_tell_how_many_rows_there_are():
+    x, y, _ = data(137)
+    with pytest.raises(InvalidArgument) as caught:
+        tacit.PrivateBayesClassifier(classes=[0, 1], **FREE).fit(x, y[:-1])
+    assert "13" not in str(caught.value)
+
+
+def test_the_statement_says_what_was_read_and_what_is_missing():
+    x, y, _ = data(60)
+    read = tacit.PrivateBayesClassifier(classes="from data", **FREE).fit(x, y)
+    declared = tacit.PrivateBayesClassifier(classes=[False, True], **FREE).fit(x, y)
+    assert "labels that occur in the data" in str(read.privacy_)
+    assert "labels that occur in the data" not in str(declared.privacy_)
+    assert "no durable ledger" in str(declared.privacy_)
+    assert read.posterior_.privacy == read.privacy_
+    assert declared.privacy_.is_private
+
+
+def test_nothing_fitted_holds_rows_and_it_can_be_pickled():
+    frame = pd.DataFrame(data(337)[0], columns=["age", "dose"])
+    model = tacit.PrivateBayesRegressor(target_bounds=(-15, 15), **FREE).fit(frame, data(337)[2])
+    assert list(model.feature_names_in_) == ["age", "dose"]
+    kept = pickle.dumps(model)
+    fewer = tacit.PrivateBayesRegressor(target_bounds=(-15, 15), **FREE)
+    fewer.fit(frame.iloc[:60], data(337)[2][:60])
+    # Nothing grows with the rows, of which there are 277 more: not by one byte for each.
+    assert abs(len(kept) - len(pickle.dumps(fewer))) < 277
+    again = pickle.loads(kept)  # noqa: S301
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    assert again.privacy_ == model.privacy_
+
+
+# Searches: a clone is fitted for every candidate and fold.
+
+
+def test_a_copied_ledger_is_the_same_book(tmp_path):
+    book = ledger(tmp_path)
+    x, y, _ = data(60)
+    for copied in (copy.deepcopy(book), copy.copy(book), pickle.loads(pickle.dumps(book))):  # noqa: S301
+        model = tacit.PrivateBayesClassifier(
+            bounds=(-4, 4), classes=[0, 1], ledger=copied, method=QUICK
+        )
+        model.fit(x, y)
+    assert len(book.charges) == 3
+    assert book.left.epsilon == pytest.approx(97)
+
+
+def test_searches_and_cross_validation_do_not_spend_unless_told_to(tmp_path):
+    x, y, _ = data(60)
+    book = ledger(tmp_path)
+    model = tacit.PrivateBayesClassifier(bounds=(-4, 4), classes=[0, 1], ledger=book, method=QUICK)
+    with pytest.raises(BudgetError, match=r"clone.*epsilon 1 at delta 1e-06.*clones="):
+        clone(model).fit(x, y)
+    search = GridSearchCV(model, {"prior_scale": [1, 2]}, cv=2)
+    with pytest.raises(ValueError, match="clone"):
+        search.fit(x, y)
+    with pytest.raises(ValueError, match="clone"):
+        cross_val_score(model, x, y, cv=2)
+    assert not book.charges
+    # A pipeline fits the estimator itself, once.
+    make_pipeline(FunctionTransformer(), model).fit(x, y)
+    assert len(book.charges) == 1
+    free = clone(model).set_params(ledger="no ledger", clones="charge")
+    with pytest.raises(BudgetError, match=r"need a tacit\.Ledger"):
+        free.fit(x, y)
+
+
+def test_a_search_that_may_spend_is_stopped_by_the_ledger(tmp_path):
+    x, y, _ = data(60)
+    book = ledger(tmp_path, epsilon=3.5)
+    model = tacit.PrivateBayesClassifier(
+        bounds=(-4, 4), classes=[0, 1], ledger=book, clones="charge", method=QUICK
+    )
+    search = GridSearchCV(
+        model, {"prior_scale": [1, 2]}, cv=2, refit=False
+    )  # four fits of one each
+    with pytest.warns(FitFailedWarning), pytest.warns(UserWarning, match="non-finite"):
+        search.fit(x, y)
+    assert len(book.charges) == 3
+    assert sum(each.epsilon for each in book.charges) <= 3.5
+    assert np.isnan(search.cv_results_["mean_test_score"]).any()
+
+
+def test_importing_tacit_does_not_import_scikit_learn():
+    code = "import sys, tacit; tacit.fit; assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,104 @@
+"""`tacit reproduce`: every experiment of the papers runs, draws, and lists what it found.
+
+On made-up tables of the same columns, so that nothing is fetched: what the papers' numbers are is
+for `tacit reproduce --all` on the real ones, and in `experiments/RESULTS.md`.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from catalogue import experiments
+from reproduction import SOURCES, Claim
+
+from tacit.interfaces.cli import main
+
+ROOT = Path(__file__).parent.parent
+VERDICTS = Claim.__annotations__["verdict"].__args__
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Tables that look like Abalone and Adult."""
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    shell = rng.uniform(0.1, 1, (600, 7)).round(3)
+    rings = np.rint(6 + 8 * shell[:, 0] + rng.normal(0, 1.5, 600)).astype(int)
+    names = "length,diameter,height,whole_weight,shucked_weight,viscera_weight,shell_weight"
+    lines = [
+        f"{sex},{','.join(map(str, row))},{ring}"
+        for sex, row, ring in zip(rng.choice(list("MFI"), 600), shell, rings, strict=True)
+    ]
+    (folder / "abalone.csv").write_text("\n".join([f"sex,{names},rings", *lines]) + "\n")
+    header = (
+        "age,workclass,fnlwgt,education,education-num,marital-status,occupation,relationship,race,"
+        "sex,capital-gain,capital-loss,hours-per-week,native-country,income,split"
+    )
+    lines = [
+        f"{age},Private,{w},HS-grad,{edu},Divorced,Sales,Wife,White,{sex},{gain},0,{hours},Peru,"
+        f"{'>50K' if age / 60 + edu / 10 + rng.normal(0, 0.5) > 2 else '<=50K'},train"
+        for age, w, edu, sex, gain, hours in zip(
+            rng.integers(17, 90, 1500),
+            rng.integers(1e4, 9e5, 1500),
+            rng.integers(1, 17, 1500),
+            rng.choice(["Male", "Female"], 1500),
+            rng.choice([0, 0, 0, 5000], 1500),
+            rng.integers(1, 99, 1500),
+            strict=True,
+        )
+    ]
+    (folder / "adult.csv").write_text("\n".join([header, *lines]) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("experiment", experiments(), ids=lambda each: each.name)
+def test_runs_draws_and_claims(experiment, data, tmp_path, capsys):
+    code = main(
+        ["reproduce", experiment.name, "--quick", "--data", str(data), "--out", str(tmp_path)]
+    )
+    assert code == 0, capsys.readouterr().err
+    assert list(tmp_path.glob(f"{experiment.name}*.png"))
+    assert list(tmp_path.glob(f"{experiment.name}*.csv"))
+    claims = json.loads((tmp_path / f"{experiment.name}.json").read_text())["claims"]
+    assert claims
+    for claim in claims:
+        assert claim["said"]
+        assert claim["found"]
+        assert claim["verdict"] in VERDICTS
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert claims[0]["found"].replace("|", "\\|") in page
+    assert f"{experiment.name}.png" in page or f"({experiment.name}" in page
+
+
+def test_every_source_is_there_and_results_are_kept():
+    found = experiments()
+    assert {each.source for each in found} == set(SOURCES)
+    names = [each.name for each in found]
+    assert len(set(names)) == len(names)
+    page = (ROOT / "experiments" / "RESULTS.md").read_text()
+    for each in found:
+        assert f"### {each.figure}: {each.title}" in page
+    assert "Not run yet" not in page
+    assert "From a" not in page  # all at the usual length
+
+
+def test_without_data_and_network_it_says_what_to_do(tmp_path, monkeypatch, capsys):
+    def unreachable(**_):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", unreachable)
+    name = next(each.name for each in experiments() if each.source == "000")
+    code = main(
+        ["reproduce", name, "--quick", "--data", str(tmp_path / "none"), "--out", str(tmp_path)]
+    )
+    err = capsys.readouterr().err
+    assert code == 2
+    assert "--data" in err
+    assert "abalone.csv" in err
+
+
+def test_names_that_are_none(capsys):
+    assert main(["reproduce", "fig99"]) == 2
+    assert "--list" in capsys.readouterr().err
+    assert main(["reproduce", "--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(experiments())
