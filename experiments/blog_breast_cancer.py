@@ -245,7 +245,7 @@ def _saved(setting: Setting, scores, costs) -> None:
 def _figure(setting: Setting, data, runs, mine, scores, costs) -> None:
     import matplotlib.pyplot as plt
 
-    figure = plt.figure(figsize=(11.5, 7), layout="constrained")
+    figure = plt.figure(figsize=(13, 8), layout="constrained")
     grid = figure.add_gridspec(2, 12)
     first, second, third = (figure.add_subplot(grid[0, 4 * i : 4 * i + 4]) for i in range(3))
     for e in costs:

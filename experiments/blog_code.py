@@ -98,19 +98,21 @@ def clear_runs(x, y, seeds, epochs):
         moves, moments = optimiser.update(gradient, moments)
         return (optax.apply_updates(guide, moves), moments), None
 
-    def epoch(state, key):
-        order, draws = jax.random.split(key)
-        places = jax.random.permutation(order, len(y))[: batches * batch].reshape(batches, batch)
-        return jax.lax.scan(step, state, (places, jax.random.normal(draws, (batches, dimension))))
+    def epoch(state, given):
+        return jax.lax.scan(step, state, given)
 
-    def one(key):
-        begin, key = jax.random.split(key)
-        guide = tuple(jax.random.normal(begin, (2, dimension)))
-        state = guide, optimiser.init(guide)
-        (guide, _), _ = jax.lax.scan(epoch, state, jax.random.split(key, epochs))
+    def one(start, orders, draws):
+        guide = tuple(start)
+        (guide, _), _ = jax.lax.scan(epoch, (guide, optimiser.init(guide)), (orders, draws))
         return guide
 
-    return tuple(map(np.asarray, jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), seeds))))  # fmt: skip
+    # Orders by NumPy: shuffling takes long to compile.
+    rng = np.random.default_rng(1)
+    orders = rng.permuted(np.tile(np.arange(len(y)), (seeds, epochs, 1)), axis=-1)
+    orders = orders[..., : batches * batch].reshape(seeds, epochs, batches, batch)
+    draws = rng.normal(size=(seeds, epochs, batches, dimension)).astype(np.float32)
+    starts = rng.normal(size=(seeds, 2, dimension)).astype(np.float32)
+    return tuple(map(np.asarray, jax.jit(jax.vmap(one))(starts, orders, draws)))
 
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)

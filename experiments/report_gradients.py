@@ -68,7 +68,8 @@ def run(setting: Setting) -> list[Claim]:
     found = played(names, ways, sets=setting.pick(quick=2, usual=8), rounds=rounds)
     x, y = made_up(setting.pick(quick=2, usual=8))
     own = engine(x[0], y[0], setting.pick(quick=2, usual=60, paper=ROUNDS))
-    at = [round(share * rounds) for share in (0.1, 0.2, 0.5, 1.0)]
+    shares = setting.pick(quick=(0.5, 1.0), usual=(0.1, 0.2, 0.5, 1.0))
+    at = [round(share * rounds) for share in shares]
     costs = {a.name: [epsilon(a, r) for r in at] for a in (Moments(), PLD())}
     ours = np.array([once(x, y, spent) for spent in costs["moments"]])
     late = {key: _late(gaps, rounds) for key, (gaps, _) in found.items()}
