@@ -62,6 +62,7 @@ def _figure(setting: Setting, found, true) -> None:
                     linestyle=":",
                     label="Tacit: one release, same epsilon" if first else None,
                 )
+            axis.locator_params(axis="x", nbins=4)
             figure_name = "4.5" if way == CLAMPED else "4.7, no noise"
             axis.set_title(f"{figure_name}, C = {clip:g}, KL {gaps[i]:.3g}", fontsize=8)
         line[0].set_ylabel("density")
