@@ -43,6 +43,7 @@ def test_delta_runs_out_too(tmp_path):
         spend(ledger, 0.1, 2e-7)
 
 
+@pytest.mark.slow
 def test_many_small_runs_fit_better_by_orders(tmp_path):
     total, small = Budget(3, 1e-6), Budget(0.1, 1e-9)
     event = run_of(small)

@@ -57,6 +57,7 @@ def test_diagonal_finds_the_mean_and_conditional_widths():
     assert draws.std(axis=0) == pytest.approx(np.diag(PRECISION) ** -0.5, rel=0.2)
 
 
+@pytest.mark.slow
 def test_block_flow_is_normal_where_the_posterior_is():
     _, draws = fitted(autoguide.AutoBNAFNormal, steps=1500)
     assert draws.mean(axis=0) == pytest.approx(MEAN, abs=0.05)

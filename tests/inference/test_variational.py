@@ -80,6 +80,7 @@ def test_little_noise_is_close_to_none():
     assert np.allclose(private.unconstrained_mean, mean, atol=2 * np.sqrt(covariance.max()))
 
 
+@pytest.mark.slow
 def test_several_draws_steady_the_joint_form():
     def last(num_draws):
         method = Variational(

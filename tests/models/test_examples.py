@@ -416,6 +416,7 @@ def test_a_regression_without_a_plate_is_told_to_have_one():
         tacit.plan(without_plate, tacit.Schema(EXAMPLES["covtype"].columns), budget=BUDGET)
 
 
+@pytest.mark.slow
 def test_eight_schools_integrated_is_its_marginal_form():
     """Within 0.005 a row, though made-up schools lie up to five standard deviations out."""
     schema, data = tacit.Schema(SCHOOLS), table(SCHOOLS)
@@ -432,6 +433,7 @@ def test_eight_schools_integrated_is_its_marginal_form():
         )
 
 
+@pytest.mark.slow
 def test_partial_pooling_with_logits_integrates():
     """Against an integral on a fine even grid of the logit."""
     asked = tacit.NumPyro(function=partially_pooled_with_logit, integrate=["alpha"])

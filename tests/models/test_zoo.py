@@ -67,7 +67,15 @@ def errors(post, reference):
     return max(means), min(ratios), max(ratios)
 
 
-@pytest.mark.parametrize("name", REGRESSIONS)
+# The others take as long and differ in their likelihood only.
+QUICK = {"logistic", "hierarchical", "person"}
+
+
+def some_slowly(names):
+    return [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
+@pytest.mark.parametrize("name", some_slowly(REGRESSIONS))
 def test_without_noise_it_is_the_posterior_of_nuts(name):
     """Means within 0.4 standard deviations, standard deviations within a quarter."""
     animal = ZOO[name]
@@ -135,6 +143,7 @@ def density_of_draws(animal, draws, data):
     return float(np.mean(jax.nn.logsumexp(terms, axis=0) - np.log(DRAWS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHED)
 def test_without_noise_it_predicts_as_a_long_run_of_numpyro(name):
     """New rows as likely as by NumPyro's own VI, within 0.03 a row."""
@@ -191,6 +200,7 @@ def smooth(scores, without, slack, close):
     assert scores[-1] == pytest.approx(without, abs=close)
 
 
+@pytest.mark.slow
 def test_predictions_degrade_smoothly_with_epsilon():
     scores, without = by_epsilon("logistic", 2000, seeds=4)
     smooth(scores, without, slack=0.01, close=0.01)
@@ -306,6 +316,7 @@ def test_a_discrete_latent_of_a_row_is_summed_out():
         assert np.allclose(densities(explicit, vector), densities(marginal, vector), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_effect_is_integrated_out_however_precise_the_rows():
     # Linear, so that the integral is known: rows of one person are jointly normal.
     def mixed(who, x, y=None):
