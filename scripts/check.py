@@ -21,7 +21,11 @@ def main() -> int:
         "lint": ["ruff", "check", "--quiet", "."],
         "types": ["mypy"],
         "layers": ["lint-imports", "--no-logo"],
-        "tests": ["pytest", "--numprocesses=auto", "--dist=loadfile", *sys.argv[1:]],
+        # In the order of collection: `tests/conftest.py` puts first what waits longest.
+        "tests": [
+            *("pytest", "--numprocesses=auto", "--dist=loadfile", "--no-loadscope-reorder"),
+            *sys.argv[1:],
+        ],
     }
     failed = []
     for name, (tool, *arguments) in checks.items():
