@@ -4,6 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import traceback
 import warnings
 
 import numpy as np
@@ -215,6 +216,41 @@ def test_an_error_of_shape_does_not_tell_how_many_rows_there_are():
     with pytest.raises(InvalidArgument) as caught:
         tacit.PrivateBayesClassifier(classes=[0, 1], **FREE).fit(x, y[:-1])
     assert "13" not in str(caught.value)
+
+
+CELL = 3.140625
+WRONG_FORMS = {
+    "one dimension": (np.full(137, CELL), np.ones(137)),
+    "three dimensions": (np.full((137, 2, 2), CELL), np.ones(137)),
+    "complex": (np.full((137, 2), CELL + 1j), np.ones(137)),
+    "lists of unlike lengths": ([[CELL]] * 136 + [[CELL, 2]], np.ones(137)),
+    "no features": (np.empty((137, 0)), np.ones(137)),
+    "targets of two columns": (np.zeros((137, 2)), np.full((137, 2), CELL)),
+    "complex targets": (np.zeros((137, 2)), np.full(137, CELL + 1j)),
+    "targets of unlike lengths": (np.zeros((137, 2)), [[CELL]] * 136 + [[1, 2]]),
+}
+
+
+@pytest.mark.parametrize("form", WRONG_FORMS)
+def test_an_error_of_form_tells_no_cell_and_no_count(form, tmp_path):
+    """scikit-learn's own words for some of these print the array."""
+    x, y = WRONG_FORMS[form]
+    for estimator in both(tmp_path):
+        with pytest.raises(InvalidArgument) as caught:
+            estimator.fit(x, y)
+        text = "".join(traceback.format_exception(caught.value))
+        assert "3.14" not in text
+        assert "137" not in str(caught.value)
+        assert not estimator.ledger.charges
+
+
+def test_a_wrong_form_of_new_rows_tells_no_cell():
+    x, y, _ = data(60)
+    fitted = tacit.PrivateBayesClassifier(classes=[0, 1], **FREE).fit(x, y)
+    for form in ("one dimension", "complex", "lists of unlike lengths"):
+        with pytest.raises(InvalidArgument) as caught:
+            fitted.predict(WRONG_FORMS[form][0])
+        assert "3.14" not in str(caught.value)
 
 
 def test_the_statement_says_what_was_read_and_what_is_missing():

@@ -67,6 +67,7 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, features: Any, *, reset: bool) -> NDArray[np.float64]:
         """Features between -1 and 1 by their bounds, each cell by itself; a gap is the middle."""
+        _refuse_form(features)
         least = {"ensure_min_samples": 0} if reset else {}
         array = validate_data(
             self, features, reset=reset, dtype=None, ensure_all_finite=False, **least
@@ -355,10 +356,36 @@ def _target(estimator: Any, y: Any) -> NDArray[Any]:
         raise InvalidArgument(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
-    target: NDArray[Any] = column_or_1d(y, warn=True)
-    if target.dtype.kind == "c":
-        raise InvalidArgument("Complex data not supported.")
+    found = _array("y", y)
+    if found.ndim != 1 and found.shape[1:] != (1,):
+        raise InvalidArgument("y should be a 1d array: pass one target for each row.")
+    target: NDArray[Any] = column_or_1d(found, warn=True)
     return target
+
+
+def _refuse_form(features: Any) -> None:
+    """Says what scikit-learn would say of a wrong form, which it says with cells and counts."""
+    if not hasattr(features, "toarray"):  # sparse ones are refused by their type
+        shape = _array("X", features).shape
+        if len(shape) != 2:
+            raise InvalidArgument(
+                f"Expected 2D array, got {len(shape)}D array instead. Reshape your data: a row for each "
+                "unit and a column for each feature."
+            )
+        if shape[1] == 0:
+            raise InvalidArgument(
+                "Found array with 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
+            )
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{name} must be an array, or lists of one length.") from None
+    if array.dtype.kind == "c":
+        raise InvalidArgument("Complex data not supported.")
+    return array
 
 
 def _refuse_unequal(features: NDArray[Any], target: NDArray[Any]) -> None:
