@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -166,16 +165,16 @@ def test_two_processes_cannot_spend_the_same_budget(tmp_path):
     for _ in processes:
         ready.acquire()
     go.set()
-    admitted = [queue.get(timeout=120) for _ in processes]
+    admitted = [queue.get() for _ in processes]
     for process in processes:
         process.join()
     assert sum(admitted) == len(ledger.charges) == 20
 
 
-# A process that fits again and again, and notes on disk every time it reads rows.
+# A process that fits, notes on disk every time it reads rows, and stops where it is told to.
 FITTING = """
-import os, sys
-import numpy as np, jax.numpy as jnp
+import os, signal, sys
+import numpy as np
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.inference.variational import Variational
@@ -183,49 +182,120 @@ from tacit.interfaces.fit import fit
 from tacit.models.model import Model, Parameter
 from tacit.privacy.rows import Rows
 
-path, marks = sys.argv[1:]
-read = Rows.device_fields
-def noted(rows):
+path, marks, point = sys.argv[1:]
+
+def reached(name):
+    if name == point:
+        print(name, flush=True)
+        signal.pause()  # until it is killed
+
+def around(owner, name, before=None, after=None):
+    original = getattr(owner, name)
+    def wrapped(*arguments, **named):
+        reached(before)
+        found = original(*arguments, **named)
+        reached(after)
+        return found
+    setattr(owner, name, wrapped)
+
+def note():
     with open(marks, "a") as file:
         file.write("read\\n")
         file.flush()
         os.fsync(file.fileno())
+
+read = Rows.device_fields
+def noted(rows):
+    note()
     return read(rows)
 Rows.device_fields = noted
+around(Rows, "device_fields", after="read")
+around(Ledger, "charge_all", "asked", "charged")
+around(Ledger, "book", after="booked")  # in the transaction, which is not at its end
+
+class Watch:
+    # Ends the process after so many calls and returns, of Tacit and of the database.
+    def __init__(self, limit=None):
+        self.count, self.limit = 0, limit
+    def __call__(self, frame, event, argument):
+        if event.startswith("c_"):
+            mine = type(getattr(argument, "__self__", None)).__module__ == "sqlite3"
+        else:
+            mine = frame.f_globals.get("__name__", "").startswith("tacit.")
+        self.count += mine
+        if self.limit is not None and self.count > self.limit:
+            os.kill(os.getpid(), signal.SIGKILL)
+
 model = Model(parameters={"m": Parameter()}, log_prior=lambda p: -p["m"] ** 2,
               log_likelihood=lambda p, row: -(row["y"] - p["m"]) ** 2)
 rows = Rows({"y": np.zeros(20)})
 ledger = Ledger(path)
-print("ready", flush=True)
-while True:
+
+def run(watch=None):
+    sys.setprofile(watch)
     fit(model, rows, budget=Budget(0.01, 1e-9), method=Variational(num_steps=2), ledger=ledger)
+    sys.setprofile(None)
+    reached("fitted")
+
+if point.startswith("0."):  # of a fit, as long as the second one is
+    run()
+    run(usual := Watch())
+    run(Watch(int(float(point) * usual.count)))
+else:
+    run()
 """
 
 
-def kill_at_random(tmp_path, kills, seed):
-    path, marks = tmp_path / "r.db", tmp_path / "marks"
-    marks.touch()
-    ledger = Ledger(path, total=Budget(10_000, 1e-3))
-    rng = random.Random(seed)
-    for _ in range(kills):
-        command = [sys.executable, "-c", FITTING, str(path), str(marks)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout.readline() == "ready\n"
-            time.sleep(rng.uniform(0, 2.0))
-        finally:
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            process.stdout.close()
-        reads = len(marks.read_text().splitlines())
-        assert reads <= len(ledger.charges)
-    assert reads > kills / 4  # the kills did fall among fits
+class Killed:
+    """A book, and processes that fit and are killed at a point of their way."""
+
+    def __init__(self, folder):
+        self.path, self.marks = folder / "r.db", folder / "marks"
+        self.marks.touch()
+        self.ledger = Ledger(self.path, total=Budget(10_000, 1e-3))
+
+    def fit(self, point):
+        """Kills a fit at a point; what it charged, and how often it read rows."""
+        before = self.held()
+        command = [sys.executable, "-c", FITTING, str(self.path), str(self.marks), point]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                said = process.stdout.readline()  # it is there, or has ended
+            finally:
+                process.kill()
+        assert process.returncode == -signal.SIGKILL
+        assert said == (f"{point}\n" if point.isalpha() else "")
+        charges, reads = self.held()
+        return charges - before[0], reads - before[1]
+
+    def held(self):
+        return len(self.ledger.charges), len(self.marks.read_text().splitlines())
 
 
-def test_killed_fits_are_never_uncharged(tmp_path):
-    kill_at_random(tmp_path, kills=6, seed=0)
+@pytest.mark.parametrize(
+    ("point", "charges", "reads"),
+    [
+        ("asked", 0, False),
+        ("booked", 0, False),
+        ("charged", 1, False),
+        ("read", 1, True),
+        ("fitted", 1, True),
+    ],
+)
+def test_killed_fits_are_never_uncharged(tmp_path, point, charges, reads):
+    killed = Killed(tmp_path)
+    found = killed.fit(point)
+    assert (found[0], found[1] > 0) == (charges, reads)
 
 
 @pytest.mark.slow
 def test_two_hundred_kills(tmp_path):
-    kill_at_random(tmp_path, kills=200, seed=1)
+    killed, rng = Killed(tmp_path), random.Random(1)
+    within = 0
+    for _ in range(200):
+        charges, reads = killed.fit(f"{rng.random():.6f}")
+        assert charges in {2, 3}  # of the two fits before, and of the one that was killed
+        assert reads in {2, 3}
+        assert reads <= charges
+        within += charges == 3
+    assert 0 < within < 200  # some came before the charge, some after
