@@ -1,7 +1,6 @@
 """The budget book: what it admits, that it lasts, and that nothing gets past it."""
 
 import multiprocessing
-import os
 import random
 import signal
 import sqlite3

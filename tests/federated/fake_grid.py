@@ -1,8 +1,31 @@
 """A Flower grid without processes or a network: nodes are calls of the ClientApp."""
 
+import pytest
 from flwr.app import Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
 
 from tacit.federated import flower
+
+
+class Clock:
+    """The time of a server that waits for nothing but answers that do not come."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture(autouse=True)
+def as_by_flower(monkeypatch):
+    """The server's clock is ours, and this process may send messages: those Flower starts are told."""
+    monkeypatch.setattr(flower, "time", Clock())
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
 
 
 class FakeGrid:
@@ -27,10 +50,12 @@ class FakeGrid:
         return self.app(message, context)
 
     def send_and_receive(self, messages, *, timeout):
+        missing = False
         for message in messages:
             self.count += 1
             fields = dict(message.content.config_records["tacit"])
             bad = self.trouble(message.metadata.dst_node_id, fields, self.count)
+            missing |= bad in {"lost", "late"}
             if bad == "lost":
                 continue
             if bad == "dead":
@@ -40,3 +65,5 @@ class FakeGrid:
             self.replies.append((fields, dict(reply.content.config_records["tacit"])))
             if bad != "late":
                 yield reply
+        if missing:
+            flower.time.sleep(timeout)

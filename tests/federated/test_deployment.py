@@ -54,13 +54,13 @@ def test_a_fit_by_real_nodes_one_of_which_dies_in_the_middle(deployment, scheme)
         deployment.start_node(nodes[name], files[name])
     deployment.flwr("run", app, "local", "--run-config", f"result='{result}' timeout=90.0")
     # West has charged, has its key, and is in the middle of its answer.
-    wait_for((west / "reached").exists, 400, deployment.log("link"))
+    wait_for((west / "reached").exists, deployment.log("link"))
     deployment.kill(nodes["west"])
     assert counted(west / "site.db", "answers") == 1
     assert not result.exists()
     (west / "hold").unlink()
     deployment.restart_node(nodes["west"], files["west"])
-    wait_for(result.exists, 600, deployment.log("link"))
+    wait_for(result.exists, deployment.log("link"))
     expected = in_process(files)
     with np.load(result) as found:
         assert np.array_equal(found["posterior"], expected.posterior)
@@ -77,7 +77,7 @@ def test_a_node_with_a_key_that_nobody_registered_is_refused(deployment):
     deployment.make_key("stranger")
     deployment.start_node("stranger", deployment.folder / "site.toml")
     process = deployment.running["stranger"]
-    wait_for(lambda: process.poll() is not None, 120, deployment.log("stranger"))
+    wait_for(lambda: process.poll() is not None, deployment.log("stranger"))
     assert process.returncode != 0
     assert "Exit Code: 305" in deployment.log("stranger").read_text()
     said = "No SuperNode found with the given public key"

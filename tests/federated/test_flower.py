@@ -8,22 +8,14 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fake_grid import FakeGrid
+from fake_grid import FakeGrid, as_by_flower  # noqa: F401 (for every test)
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from sites_on_disk import NAMES, make_sites
 
 from tacit import Ledger
 from tacit.federated import flower
 from tacit.federated.deploy import SiteSettings, load_study
 from tacit.federated.partitioned import partitioned
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch):
-    """Who sends messages: a process that Flower starts is told."""
-    for name in ("_task_id", "_run_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
 
 
 def in_process(files):

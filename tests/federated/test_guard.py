@@ -4,8 +4,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,16 +75,12 @@ def test_the_command_listens_for_the_group_only_and_cleans_up(tmp_path):
     files = make_sites(tmp_path / "sites")
     place = tmp_path / "guard"
     command = [sys.executable, "-c", INTERRUPTIBLE, "federated", "guard", files["west"], place]
-    process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE)
-    try:
-        end = time.monotonic() + 60
-        while not Path(place).is_socket() and time.monotonic() < end:
-            time.sleep(0.1)
-        time.sleep(0.2)
-        assert place.stat().st_mode & 0o777 == 0o660
-        assert ask(place, {"kind": "hello"}) == {"site": "west"}
-    finally:
-        process.send_signal(2)
-        process.communicate(timeout=120)
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == f"west answers at {place}.\n"
+            assert place.stat().st_mode & 0o777 == 0o660
+            assert ask(place, {"kind": "hello"}) == {"site": "west"}
+        finally:
+            process.send_signal(2)
     assert process.returncode == 130
     assert not place.exists()

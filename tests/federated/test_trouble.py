@@ -7,9 +7,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fake_grid import FakeGrid
+from fake_grid import FakeGrid, as_by_flower  # noqa: F401 (for every test)
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from sites_on_disk import NAMES, copy_study, make_sites
 
 from tacit import Ledger
@@ -18,12 +17,6 @@ from tacit.federated import flower
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
 from tacit.federated.folds import FoldsFile
 from tacit.federated.partitioned import partitioned
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch):
-    for name in ("_task_id", "_run_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
 
 
 def study_of(files):

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 import numpy as np
 import pytest
@@ -210,29 +209,36 @@ def test_words_are_completed_for_the_shell():
 
 
 # A process that was started in the background may be deaf to Ctrl-C, and its children with it.
-INTERRUPTIBLE = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from tacit.interfaces.cli import main; sys.exit(main(sys.argv[1:]))"
-)
+# This one says when the first steps are done, and others follow.
+INTERRUPTIBLE = """
+import signal, sys
+from tacit.interfaces import fit
+from tacit.interfaces.cli import main
+
+def told(steps):
+    return lambda done: print("steps are done", flush=True)
+
+fit.bar = told
+sys.stderr.isatty = lambda: True
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def test_an_interruption_says_what_was_spent(folder):
     command = [*FIT[:-1], "num_steps=2000000", "--ledger", "l2.db", "--out", "long"]
     tacit.Ledger(folder / "l2.db", total=tacit.Budget(3, 1e-5), unit="person")
+    program = [sys.executable, "-c", INTERRUPTIBLE, *command]
     with subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, *command], stderr=subprocess.PIPE, text=True
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
-        ledger = tacit.Ledger(folder / "l2.db")
-        while not ledger.charges:
-            assert running.poll() is None
-            time.sleep(0.1)
-        time.sleep(1)
+        assert running.stdout.readline() == "steps are done\n"
         running.send_signal(signal.SIGINT)
-        said = running.communicate(timeout=120)[1]
+        said = running.communicate()[1]
     assert running.returncode == 130
     assert "counts as spent" in said
     assert "Traceback" not in said
-    assert len(ledger.charges) == 1
+    assert len(tacit.Ledger(folder / "l2.db").charges) == 1
 
 
 def test_what_nobody_foresaw_is_told_without_its_words(capsys, monkeypatch):

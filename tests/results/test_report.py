@@ -421,7 +421,7 @@ def browse(browser, profile, *arguments):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=1800)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise

@@ -61,8 +61,8 @@ def guard(
 
     held = SiteSettings.from_file(settings)
     with Guard(socket, lambda fields: guarded(lambda: answered_once(held, fields))) as server:
-        typer.echo(f"{held.name} answers at {socket}.")
         try:
+            typer.echo(f"{held.name} answers at {socket}.")
             server.serve_forever()
         finally:
             socket.unlink(missing_ok=True)
