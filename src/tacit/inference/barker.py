@@ -35,7 +35,7 @@ from tacit.inference.proposals import (
 from tacit.inference.tempering import tempering
 from tacit.inference.variational import Variational
 from tacit.models.model import AnyModel
-from tacit.privacy.check import refuse_captured
+from tacit.privacy.captured import refuse_captured
 from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.plans import (

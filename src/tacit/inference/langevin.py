@@ -28,7 +28,7 @@ from tacit.inference.base import Found, Progress, noisy_gradient, normals, param
 from tacit.inference.convergence import settled_from
 from tacit.inference.tempering import tempering
 from tacit.models.model import AnyModel
-from tacit.privacy.check import refuse_captured
+from tacit.privacy.captured import refuse_captured
 from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.plans import NoisySums

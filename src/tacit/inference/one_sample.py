@@ -18,7 +18,7 @@ from tacit.errors import InvalidArgument
 from tacit.inference.base import Found, Progress, parameters
 from tacit.inference.samplers import Sampler
 from tacit.models.model import AnyModel
-from tacit.privacy.check import refuse_captured
+from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate
 from tacit.privacy.one_draw.claims import Claim, LogConcave
 from tacit.privacy.plans import ReleasePlan

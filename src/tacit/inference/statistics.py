@@ -25,7 +25,7 @@ from tacit.models.counts import Counting
 from tacit.models.linear import Linear
 from tacit.models.model import AnyModel
 from tacit.models.statistic import Conjugate
-from tacit.privacy.check import refuse_captured
+from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.plans import NoisySums
 from tacit.privacy.release import Release

@@ -22,7 +22,7 @@ from tacit.inference.variational import Variational
 from tacit.models.model import AnyModel, Model
 from tacit.models.pymc import PyMC, PyMCModel, is_bambi
 from tacit.models.statistic import Conjugate, Limit
-from tacit.privacy.check import refuse_captured
+from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import BarkerTests, NoisySums, ReleasePlan, SampledBarkerTests

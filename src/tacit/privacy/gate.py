@@ -18,7 +18,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from tacit.errors import BoundaryError
-from tacit.privacy.check import captured, check_trace, constants, refuse_captured
+from tacit.privacy.captured import refuse_captured
+from tacit.privacy.check import captured, check_trace, constants
 from tacit.privacy.fetch import held, scan, side_by_side, stack, take, widen
 from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import Stages

@@ -23,7 +23,7 @@ from tacit.privacy.bound import (
     ratio_on_lattice,
     released,
 )
-from tacit.privacy.check import refuse_captured
+from tacit.privacy.captured import refuse_captured
 
 _PIECE = 2**14  # units that are looked at together, so that what is in between fits a cache
 PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
