@@ -1,6 +1,8 @@
 """The gate from outside: what it adds, what it bounds, and what it refuses."""
 
 import dataclasses
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -450,6 +452,33 @@ def test_forked_randomness_is_refused(monkeypatch):
     monkeypatch.setattr("tacit.privacy.noise.os.getpid", lambda: -1)
     with pytest.raises(BoundaryError, match="fork"):
         made_before.words(1)
+    with pytest.raises(BoundaryError, match="fork"):
+        made_before.child("noise")
+
+
+FORKING = """
+import os
+from tacit.errors import BoundaryError
+from tacit.privacy.noise import Randomness
+
+made_before = Randomness()
+if os.fork():
+    os.wait()
+    print("parent", made_before.child("noise").words(1)[0], flush=True)
+else:
+    try:
+        print("child", made_before.child("noise").words(1)[0], flush=True)
+    except BoundaryError:
+        print("child refused", flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_real_fork_has_no_streams_of_its_parents_key():
+    command = [sys.executable, "-W", "ignore", "-c", FORKING]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[0] == "child refused"
+    assert said[1].startswith("parent ")
 
 
 @pytest.mark.parametrize("clip", [1e-19, 1e-6, 1.0, 1e15])

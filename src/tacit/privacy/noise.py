@@ -67,6 +67,7 @@ class Randomness:
 
     def child(self, label: str) -> "Randomness":
         """An independent stream for one purpose; every call gives another."""
+        self._refuse_forked()
         self._children += 1
         material = self._key + f"{self._children}:{label}".encode()
         child = Randomness(_key=hashlib.sha256(material).digest())
@@ -75,13 +76,16 @@ class Randomness:
 
     def words(self, count: int) -> Words:
         """Uniform 64-bit words."""
+        self._refuse_forked()
+        zeros = _ZEROS[: 8 * count] if count <= _PIECE else bytes(8 * count)
+        return np.frombuffer(self._stream.update(zeros), dtype=np.uint64)
+
+    def _refuse_forked(self) -> None:
         if os.getpid() != self._process:
             raise BoundaryError(
                 "This randomness was made before the process forked: both copies would draw the "
                 "same noise. Open the gate in the process that runs it."
             )
-        zeros = _ZEROS[: 8 * count] if count <= _PIECE else bytes(8 * count)
-        return np.frombuffer(self._stream.update(zeros), dtype=np.uint64)
 
     def __repr__(self) -> str:
         return "Randomness(seeded: not private)" if self.seeded else "Randomness()"
