@@ -15,6 +15,13 @@ class InvalidArgument(TacitError, ValueError):
     """An argument is outside the range in which the answer means anything."""
 
 
+class Refused(InvalidArgument):
+    """A site refuses what a server asks, in words that the server may read.
+
+    They hold nothing but what the study says and what was asked: no path and no budget left.
+    """
+
+
 class BudgetError(TacitError):
     """A privacy budget cannot be met or must not be spent as asked."""
 

@@ -1,6 +1,7 @@
 """The Flower apps, called with messages and contexts: no process, no network."""
 
 import logging
+import re
 import sqlite3
 
 import numpy as np
@@ -12,10 +13,11 @@ from fake_grid import FakeGrid, as_by_flower  # noqa: F401 (for every test)
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from sites_on_disk import NAMES, make_sites
 
-from tacit import Ledger
+from tacit import Budget, Ledger
 from tacit.federated import flower
 from tacit.federated.deploy import SiteSettings, load_study
 from tacit.federated.partitioned import partitioned
+from tacit.federated.told import guarded
 
 
 def in_process(files):
@@ -143,17 +145,63 @@ def said(files, fields):
     return dict(grid.call(task_message(fields)).content.config_records["tacit"])
 
 
-def test_a_site_tells_of_tacits_errors_and_of_no_others(tmp_path, caplog):
+def first_task(folder):
+    study = load_study(folder / "north" / "study.py")
+    return flower.task_fields(study.server().tasks(NAMES)["north"])
+
+
+def test_a_site_tells_what_is_wrong_with_a_question_and_of_no_error_of_others(tmp_path, caplog):
     files = make_sites(tmp_path)
-    data = tmp_path / "north" / "data.csv"
-    study = load_study(tmp_path / "north" / "study.py")
-    fields = flower.task_fields(study.server().tasks(NAMES)["north"])
+    fields = first_task(tmp_path)
     other = said(files, {**fields, "run": "another"})
+    assert other["kind"] == "question"
     assert "another" in other["error"]
-    data.write_text("77.125,secret,3\n")
+    (tmp_path / "north" / "data.csv").write_text("77.125,secret,3\n")
     with caplog.at_level(logging.CRITICAL):
         failed = said(files, fields)
-    assert failed == {"error": "The site failed; its own log says where."}
+    assert failed == {
+        "kind": "failure",
+        "error": "The site failed. The site's own log says more.",
+    }
+
+
+def replacing(old, new):
+    def spoil(home):
+        text = (home / "site.toml").read_text()
+        assert old in text
+        (home / "site.toml").write_text(text.replace(old, new))
+
+    return spoil
+
+
+# What is wrong at a site, the kind that is told, and what its log must still say.
+FAULTS = {
+    "budget": (replacing("epsilon = 20.0", "epsilon = 1.625"), "budget", "1.625"),
+    "other budget": (
+        lambda home: Ledger(home / "site.db", total=Budget(1.625, 1e-5), unit="row"),
+        "site",
+        "1.625",
+    ),
+    "no limit": (replacing("budget =", "budgets ="), "site", "budget"),
+    "settings": (lambda home: (home / "site.toml").write_text("name = 3"), "site", "site.toml"),
+    "no study": (lambda home: (home / "study.py").unlink(), "site", "study.py"),
+    "no data": (lambda home: (home / "data.csv").unlink(), "failure", "FileNotFoundError"),
+    "another name": (replacing('"north"', '"hidden-77"'), "site", "hidden-77"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_server_hears_of_no_file_and_no_budget_of_a_site(tmp_path, fault, caplog):
+    spoil, kind, detail = FAULTS[fault]
+    files = make_sites(tmp_path)
+    fields = first_task(tmp_path)
+    spoil(tmp_path / "north")
+    answer = said(files, fields)
+    assert answer["kind"] == kind
+    assert detail in caplog.text
+    assert not re.search(r"[0-9/\\]|north|hidden|person|\.py|\.toml|\.csv", answer["error"])
+    assert str(tmp_path) not in str(answer)
+    assert answer["error"].endswith("The site's own log says more.")
 
 
 def test_a_server_with_more_sites_than_pinned_is_refused(tmp_path):
@@ -182,7 +230,7 @@ def test_a_site_s_own_log_holds_no_value(caplog):
     def fails():
         raise ValueError(message)
 
-    told = flower.guarded(fails)
-    assert "secret" not in str(told) + caplog.text
+    answer = guarded(fails)
+    assert "secret" not in str(answer) + caplog.text
     assert "ValueError" in caplog.text  # and where, for whoever mends it
     assert "in fails" in caplog.text

@@ -11,8 +11,9 @@ from sites_on_disk import NAMES, make_sites
 
 from tacit.errors import InvalidArgument
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
-from tacit.federated.flower import answered_once, guarded, reply_of, task_fields
+from tacit.federated.flower import answered_once, reply_of, task_fields
 from tacit.federated.guard import Guard, ask, packed, unpacked
+from tacit.federated.told import guarded
 
 
 @pytest.fixture
@@ -43,7 +44,17 @@ def test_a_guard_says_what_the_site_would(listening):
 
 def test_a_guard_survives_nonsense(listening):
     place, _ = listening
-    for line in (b"nonsense\n", b"[1]\n", b"\n", b'{"hex": "00"}\n', b'{"hex": "no"}\n'):
+    for line in (
+        b"nonsense\n",
+        b"[1]\n",
+        b"\n",
+        b'{"hex": "00"}\n',
+        b'{"hex": "no"}\n',
+        b'{"kind": "task", "mark": {"hex": 3}}\n',
+        b'{"kind": "task", "mark": {"hex": null}}\n',
+        b'{"kind": "task", "mark": {"hex": ["00"]}}\n',
+        b"[" * 100_000 + b"\n",
+    ):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(place))
             connection.sendall(line)

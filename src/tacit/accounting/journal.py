@@ -17,7 +17,7 @@ from dp_accounting.dp_event import DpEvent
 
 from tacit.accounting.budget import Budget
 from tacit.accounting.ledger import Ledger
-from tacit.errors import BudgetError, InvalidArgument
+from tacit.errors import BudgetError, Refused
 
 _META = sa.MetaData()
 _RUNS = sa.Table(
@@ -212,7 +212,7 @@ def _run_of(terms: Terms) -> sa.Select[tuple[str, int, str]]:
 
 def _refuse_other(terms: Terms, answers: int, said: str) -> None:
     if (answers, said) != (terms.answers, str(terms)):
-        raise InvalidArgument(
+        raise Refused(
             f"The run {terms.run!r} began under other terms (another study, method or budget), which "
             "were charged; give a new run a name of its own."
         )
@@ -238,7 +238,7 @@ def _refuse_more(terms: Terms, count: int) -> None:
 
 def _refuse_old(answer: Answer, newest: int | None) -> None:
     if newest is not None and answer.round <= newest:
-        raise InvalidArgument(
+        raise Refused(
             f"Round {answer.round} is not new, and asks for something else than before; a new "
             "question needs a new round."
         )

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tacit.accounting.journal import Answer, Journal, MemoryJournal, Terms, fresh_key
-from tacit.errors import InvalidArgument, TacitError
+from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated.arrays import read, written
 from tacit.federated.natural import Family, Vector
 from tacit.federated.transport import Reply, Task
@@ -124,7 +124,7 @@ class Client:
                 return state
             raise self._out_of_step(task)
         if task.round <= last.round:
-            raise InvalidArgument(
+            raise Refused(
                 f"Round {task.round} is not new to {self.name}, and asks for something else than "
                 "before; a new question needs a new round, and a server that began again with noise "
                 "of its own needs a new run."
@@ -140,26 +140,26 @@ class Client:
         raise self._out_of_step(task)
 
     def _out_of_step(self, task: Task) -> TacitError:
-        return InvalidArgument(
+        return Refused(
             f"The server says that round {task.folded} of {self.name} is in the posterior, which "
             "this site's journal does not know. Restore the journal, or start a new run."
         )
 
     def _refuse_strange(self, task: Task) -> None:
         if task.run != self.terms.run:
-            raise InvalidArgument(
+            raise Refused(
                 f"{self.name} takes part in the run {self.terms.run!r}; this task is of {task.run!r}."
             )
         posterior = task.posterior
         if posterior.shape != (self.work.size,) or not np.isfinite(posterior).all():
-            raise InvalidArgument(f"A posterior of this run is {self.work.size} finite numbers.")
+            raise Refused(f"A posterior of this run is {self.work.size} finite numbers.")
 
     def _refuse_improper(self, posterior: Vector, factor: Vector) -> None:
         family = self._family
         if family is not None and not (
             family.proper(posterior) and family.proper(posterior - factor)
         ):
-            raise InvalidArgument(
+            raise Refused(
                 f"{self.name} was sent a posterior that is no distribution, or is none without this "
                 "site's factor; nothing was charged."
             )

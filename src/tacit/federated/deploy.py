@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, Refused
 from tacit.federated.client import Client
 from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
@@ -159,7 +159,7 @@ class OpenSite:
     def offer(self, session: Session) -> Offer:
         """The key of this site for a round's masks."""
         if session.run != self.study.run:
-            raise InvalidArgument(f"{self.name} takes part in the run {self.study.run!r} only.")
+            raise Refused(f"{self.name} takes part in the run {self.study.run!r} only.")
         return self._masker.offer(session)
 
     def answer(self, task: Task, attempt: int = 1, offers: Sequence[Offer] = ()) -> Reply:

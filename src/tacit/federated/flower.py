@@ -7,14 +7,13 @@ stays away, or answers with an error or with what is no reply, is left out of th
 tells it so. The server's own memory is on its disk too (`tacit.federated.folds`).
 
 A ClientApp's code comes with the run: a site that does not want it to reach rows runs a guard
-(`tacit.federated.guard`). No error at a site but Tacit's own is told to the server: messages of others
-may hold values from rows.
+(`tacit.federated.guard`). Of a site's errors the server is told a kind and a sentence
+(`tacit.federated.told`).
 """
 
 import logging
 import secrets
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit import _validate
-from tacit.errors import InvalidArgument, TacitError
+from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, Study
 from tacit.federated.folds import FoldsFile
 from tacit.federated.guard import ask
 from tacit.federated.masks import Offer, Session
 from tacit.federated.natural import Vector
 from tacit.federated.server import conduct
+from tacit.federated.told import guarded
 from tacit.federated.transport import Reply, Task
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def answered(site: OpenSite, fields: Mapping[str, Any]) -> Fields:
         return {"site": offer.site, "key": offer.key, "signature": offer.signature}
     if kind == "task":
         return reply_fields(site.answer(*task_of(fields)))
-    raise InvalidArgument("The server sent what this version of Tacit does not know.")
+    raise Refused("The server sent what this version of Tacit does not know.")
 
 
 def client_app(settings: Callable[["Context"], SiteSettings] | None = None) -> "ClientApp":
@@ -129,9 +129,10 @@ def client_app(settings: Callable[["Context"], SiteSettings] | None = None) -> "
     def answer(message: "Message", context: "Context") -> "Message":
         from flwr.app import ConfigRecord, Message, RecordDict
 
-        fields = dict(message.content.config_records[_RECORD])
-        said = guarded(lambda: _handled(fields, context, settings))
-        return Message(RecordDict({_RECORD: ConfigRecord(said)}), reply_to=message)
+        def said() -> Fields:
+            return _handled(dict(message.content.config_records[_RECORD]), context, settings)
+
+        return Message(RecordDict({_RECORD: ConfigRecord(guarded(said))}), reply_to=message)
 
     return app
 
@@ -146,7 +147,7 @@ def _handled(
         return ask(Path(str(node["guard"])), fields)
     if node.get("site"):
         return answered_once(SiteSettings.from_file(str(node["site"])), fields)
-    raise InvalidArgument(
+    raise Refused(
         "This node does not say which site it is: start it with --node-config "
         "'site=\"/path/of/site.toml\"', or guard= and a socket."
     )
@@ -164,19 +165,6 @@ def answered_once(settings: SiteSettings, fields: Fields) -> Fields:
     ):
         jax.config.update(name, value)  # type: ignore[no-untyped-call]
     return answered(OpenSite(settings), fields)
-
-
-def guarded(answer: Callable[[], Fields]) -> Fields:
-    """What is answered; of errors, only those that are known to carry no value of a row."""
-    try:
-        return answer()
-    except TacitError as error:
-        _LOG.warning("Refused: %s", error)
-        return {"error": str(error)}
-    except Exception as error:  # noqa: BLE001 (what it says may hold a row, also for a log)
-        where = "".join(traceback.format_tb(error.__traceback__))
-        _LOG.error("This site could not answer: %s at\n%s", type(error).__name__, where)
-        return {"error": "The site failed; its own log says where."}
 
 
 class FlowerTransport:

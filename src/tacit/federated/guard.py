@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, Refused
+from tacit.federated.told import told
 
 # A message is a vector and some keys; nobody has a reason to send more.
 _MOST = 2**28
@@ -48,8 +49,8 @@ class _Conversation(socketserver.StreamRequestHandler):
         line = self.rfile.readline(_MOST)
         try:
             fields = unpacked(line)
-        except ValueError:
-            said: dict[str, Any] = {"error": "What came is not a message."}
+        except (ValueError, RecursionError):
+            said = told(Refused("What came is not a message."))
         else:
             said = self.server.answered(fields)
         self.wfile.write(packed(said))
@@ -83,4 +84,8 @@ def unpacked(line: bytes) -> dict[str, Any]:
 
 
 def _bytes(held: dict[str, Any]) -> Any:
-    return bytes.fromhex(held["hex"]) if held.keys() == {"hex"} else held
+    if held.keys() != {"hex"}:
+        return held
+    if not isinstance(held["hex"], str):
+        raise ValueError("bytes are text here")  # noqa: TRY004 (of what came, not of a call)
+    return bytes.fromhex(held["hex"])

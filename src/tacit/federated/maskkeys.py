@@ -9,7 +9,7 @@ from typing import Protocol
 import sqlalchemy as sa
 
 from tacit.accounting.ledger import Ledger
-from tacit.errors import InvalidArgument
+from tacit.errors import Refused
 
 _META = sa.MetaData()
 _KEYS = sa.Table(
@@ -126,5 +126,5 @@ def _of(session: bytes) -> sa.Select[tuple[bytes, bytes | None, bytes | None, by
     return sa.select(_KEYS).where(_KEYS.c.session == session)
 
 
-def _spent() -> InvalidArgument:
-    return InvalidArgument("The key of this attempt is used; start another attempt.")
+def _spent() -> Refused:
+    return Refused("The key of this attempt is used; start another attempt.")

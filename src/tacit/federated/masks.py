@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, Refused
 from tacit.federated.maskkeys import MaskKeys, MemoryMaskKeys
 from tacit.federated.transport import Answers, Reply, Task
 
@@ -103,7 +103,7 @@ class Masker:
         made = X25519PrivateKey.generate().private_bytes_raw()
         secret = self._keys.kept(session.text(), made)
         if secret is None:
-            raise InvalidArgument(
+            raise Refused(
                 f"{self.name} has used its key for round {session.round}, attempt "
                 f"{session.attempt}; another attempt needs a number of its own."
             )
@@ -124,7 +124,7 @@ class Masker:
         if done is None:
             secret = self._keys.secret(session.text())
             if secret is None or self._public(secret) != keys[self.name]:
-                raise InvalidArgument(
+                raise Refused(
                     f"{self.name} offered no such key for round {session.round}, attempt "
                     f"{session.attempt}, or has used it; start another attempt."
                 )
@@ -139,7 +139,7 @@ class Masker:
         label = _joined(b"members", session.run.encode(), str(session.round).encode())
         members = hashlib.sha256(_joined(*(name.encode() for name in keys))).digest()
         if self._keys.kept(label, members) != members:
-            raise InvalidArgument(
+            raise Refused(
                 f"{self.name} has answered round {session.round} together with other sites; a new "
                 "group needs a new round."
             )
@@ -159,16 +159,16 @@ class Masker:
         """The keys of this round's members, each signed for this session."""
         names = [offer.site for offer in offers]
         if len(names) != self.roster.size or len(set(names)) != len(names):
-            raise InvalidArgument(
+            raise Refused(
                 f"{self.name} pinned {self.roster.size} sites to a round and was told of "
                 f"{len(names)}: with fewer shares of noise nobody is protected."
             )
         if self.name not in names or not set(names) <= set(self.roster.members):
-            raise InvalidArgument(f"{self.name} was told of sites that its roster does not name.")
+            raise Refused(f"{self.name} was told of sites that its roster does not name.")
         for offer in offers:
             self._check(session, offer)
         if len({offer.key for offer in offers}) != len(offers):
-            raise InvalidArgument("Two sites offered the same key.")
+            raise Refused("Two sites offered the same key.")
         return {offer.site: offer.key for offer in sorted(offers, key=lambda each: each.site)}
 
     def _check(self, session: Session, offer: Offer) -> None:
@@ -176,7 +176,7 @@ class Masker:
         try:
             signer.verify(offer.signature, _signed(session, offer.site, offer.key))
         except InvalidSignature:
-            raise InvalidArgument(
+            raise Refused(
                 f"The key of {offer.site} is not signed by it for round {session.round}, attempt "
                 f"{session.attempt} of this run: it is forged, or from another round."
             ) from None
@@ -238,7 +238,7 @@ def _shared(own: X25519PrivateKey, name: str, key: bytes) -> bytes:
     try:
         return own.exchange(X25519PublicKey.from_public_bytes(key))
     except ValueError:
-        raise InvalidArgument(f"{name} offered what is no key.") from None
+        raise Refused(f"{name} offered what is no key.") from None
 
 
 def _stream(shared: bytes, digest: bytes, count: int) -> NDArray[np.uint64]:

@@ -7,9 +7,9 @@ the engine needs to know. What an implementation must keep:
   in time. A site that did not is simply missing: the server counts it as not having answered,
   and an answer that comes later is dropped. Its own `Client` finds out with its next task.
 - A task may be delivered twice; a client answers twice with the same reply.
-- A site that answers with an error (`tacit.errors.TacitError`: about settings and budgets, never
-  about rows) has not answered: one site does not end the run of all. What it said is in `refused`
-  until it answers. Sites in this very process raise it instead, as whoever is at fault is here.
+- A site that answers with an error has not answered: one site does not end the run of all. What it
+  said (a kind and a sentence, see `tacit.federated.told`) is in `refused` until it answers. Sites
+  in this very process raise it instead, as whoever is at fault is here.
 
 The site's end is `Client.answer(task) -> Reply`. All that it must remember is in its journal, so a
 process may build a client, answer one task, and end.

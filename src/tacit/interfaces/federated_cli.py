@@ -56,8 +56,9 @@ def guard(
 ) -> None:
     """Answers for a site, as a user other than the node's: code that is sent then reaches no rows."""
     from tacit.federated.deploy import SiteSettings
-    from tacit.federated.flower import answered_once, guarded
+    from tacit.federated.flower import answered_once
     from tacit.federated.guard import Guard
+    from tacit.federated.told import guarded
 
     held = SiteSettings.from_file(settings)
     with Guard(socket, lambda fields: guarded(lambda: answered_once(held, fields))) as server:
