@@ -11,7 +11,6 @@ import pytest
 
 from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
-from tacit.privacy import gate as gate_module
 from tacit.privacy import plans
 from tacit.privacy.bound import on_lattice
 from tacit.privacy.gate import Gate, run
@@ -137,16 +136,6 @@ def test_blocks_do_not_repeat_noise():
     for block in (7, 400):
         out = released(rows(BASE), plan(), block=block)
         assert len(np.unique(out, axis=0)) == 400
-
-
-def test_progress_does_not_tell_how_many_rows_there_are(monkeypatch):
-    """Many rows make smaller blocks, which must not show in how often progress is told."""
-    told = {}
-    for slots in (2**24, 150):
-        monkeypatch.setattr(gate_module, "_MOST_SLOTS", slots)
-        told[slots] = []
-        released(rows(BASE), plan(num_steps=90), block=40, progress=told[slots].append)
-    assert told[2**24] == told[150] == [40, 80, 90]
 
 
 def test_wide_lattice_agrees():

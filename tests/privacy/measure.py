@@ -1,0 +1,90 @@
+"""What tests of the mechanism share: releases as whole numbers, and what their event says."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from dp_accounting import dp_event
+
+from tacit.accounting import events
+from tacit.privacy.gate import Gate, run
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
+
+
+class Said(NamedTuple):
+    """One kind of step that an event has: noise over clip, the sampling rate, and how many."""
+
+    multiplier: float
+    rate: float
+    steps: int
+
+
+def said(plan):
+    """What a plan's event says of its noise and its sampling; nothing of it from the plan."""
+    found = []
+    for leaf, times in events.leaves(plan.event):
+        rate = 1.0
+        if isinstance(leaf, dp_event.PoissonSampledDpEvent):
+            rate, leaf = leaf.sampling_probability, leaf.event  # noqa: PLW2901
+        found.append(Said(leaf.noise_multiplier, rate, times))
+    return found
+
+
+def value(_, row):
+    return row["x"]
+
+
+def just_release(state, _, release):
+    return state, release.noisy_sum(value, ())
+
+
+def nothing(gates):
+    return lambda _, steps: np.zeros((steps, gates), np.float32)
+
+
+def side_by_side(plans, rows, seed=0, step=just_release, **options):
+    """Releases [steps, gates, numbers] of several gates, each with a seed of its own."""
+    gates = [
+        Gate(each, plan, Randomness(seed + i))
+        for i, (plan, each) in enumerate(zip(plans, rows, strict=True))
+    ]
+    states = jnp.zeros((len(gates), 1))
+    return run(gates, step, states, nothing(len(gates)), block=options.pop("block", 4000))[1]
+
+
+def whole_numbers(out, plan):
+    """The lattice points of releases; each is one, or this fails."""
+    points = np.asarray(out, np.float64) / float(np.float32(plan.clip) / plan.lattice.points)
+    whole = np.rint(points)
+    assert np.abs(points - whole).max() <= 2.0**-24 * np.abs(points).max()
+    return whole.astype(np.int64)
+
+
+def released(plan, values, seed=0, **options):
+    """Releases [steps, numbers] of one gate, in lattice points; ``values`` are rows of x."""
+    rows = values if isinstance(values, Rows) else Rows({"x": np.asarray(values, np.float32)})
+    return whole_numbers(side_by_side([plan], [rows], seed, **options)[:, 0], plan)
+
+
+def correlations(values, most):
+    """Of a series [steps, series] with itself so many steps later, over all series; standardised."""
+    centred = values - values.mean(axis=0)
+    spectrum = np.fft.rfft(centred, 2 * len(values), axis=0)
+    products = np.fft.irfft(np.abs(spectrum) ** 2, axis=0).sum(axis=1)[1 : most + 1]
+    pairs = (len(values) - np.arange(1, most + 1)) * values.shape[1]
+    return products / np.sqrt(pairs) / centred.var()
+
+
+def accepted(settings, values, shifts, seed=0):
+    """How often a proposal is accepted at each shift."""
+
+    def step(state, shift, release):
+        return state, release.noisy_test(lambda _, row: row["x"], (), shift)
+
+    each = settings.num_steps // len(shifts)
+    told = np.repeat(np.float32(shifts), each)
+    gate = Gate(Rows({"x": np.asarray(values, np.float32)}), settings, Randomness(seed))
+    inputs = lambda start, n: told[start : start + n, None]  # noqa: E731
+    out = run([gate], step, jnp.zeros((1, 1)), inputs, block=4000)[1]
+    return np.asarray(out).reshape(len(shifts), each).sum(axis=1), each
