@@ -20,11 +20,13 @@ _BESIDE = ""  # what is kept beside the columns, whose names are not empty
 
 
 class Encoded(NamedTuple):
-    """Encoded rows, which are private, in the form that `Rows` and `Rows.by_person` take."""
+    """Encoded rows, which are private, in the form that `Rows.of_encoded` takes."""
 
     columns: dict[str, NDArray[Any]]
     person: NDArray[np.bytes_] | None
     most_rows: int | None
+    left_out: NDArray[np.bytes_] | int = 0
+    """How many rows were left out for a missing value; or whose they were, where people are units."""
 
 
 class Released(NamedTuple):
@@ -143,22 +145,25 @@ class Schema:
         ``data`` is a mapping of arrays, a pandas or polars DataFrame, a pyarrow Table, a NumPy
         structured array, or the path of a file: CSV, Parquet, Arrow or NumPy. A file is read in
         chunks, and what is made of it, if large, lies in a memory map. Rows keep their order, and
-        those with a missing value are left out if that is the column's rule. The table is not
-        changed. Errors depend on its header, types and shapes only, never on a cell.
+        those with a missing value are left out if that is the column's rule; they stay units, of
+        which nothing counts. The table is not changed. Errors depend on its header, types and shapes only, never on a cell.
         """
         chosen = self._choose(names)
         source, people = sources.opened(data), People()
         wanted = chosen if self.person is None else (*chosen, self.person)
+        out, number = Store(mapped=False), 0
         with Store(mapped=source.mapped) as store:
             for table in source.chunks(wanted):
                 columns, kept = self._encode(table, chosen)
                 if self.person is not None:
                     columns[_BESIDE] = _person(self.person, table[self.person], people)
-                everyone = bool(kept.all())
+                    out.append({_BESIDE: np.unique(columns[_BESIDE][~kept])})
+                everyone, number = bool(kept.all()), number + int(np.sum(~kept))
                 store.append(columns if everyone else {n: v[kept] for n, v in columns.items()})
             whole = store.finish()
         person = whole.pop(_BESIDE, None)
-        return Encoded(whole, person, self.most_rows)
+        left_out = number if person is None else out.finish()[_BESIDE]
+        return Encoded(whole, person, self.most_rows, left_out)
 
     def refuse(self, data: Any, names: Iterable[str] | None = None) -> None:
         """Raises unless a table has the declared columns, or those named, and types that fit.

@@ -25,6 +25,7 @@ from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import Stages
 from tacit.privacy.release import Batch, Release, allow_stacking, release_p
 from tacit.privacy.rows import Rows
+from tacit.privacy.sample import Batches
 
 # Places in the batches of one block, for each of which sampling needs some thirty bytes; and
 # bytes of a block's units, where they are fetched on the host.
@@ -57,12 +58,17 @@ class Gate:
     def refuse_misfit(self) -> None:
         """Raises, before anything is charged, if a plan needs another public number of units."""
         for plan in self._counting():
-            plan.refuse_misfit(self._rows.count)
+            plan.refuse_misfit(self._rows._units)  # noqa: SLF001 (the boundary)
 
     @property
     def public_count(self) -> bool:
         """Whether a plan takes the number of units as public."""
         return bool(self._counting())
+
+    @property
+    def _looked_at(self) -> int:
+        """Units that batches are drawn from; those without a row too, if their number is public."""
+        return self._rows._units if self.public_count else self._rows.count  # noqa: SLF001
 
     def _counting(self) -> list[Any]:
         plans = self.plan.plans if isinstance(self.plan, Stages) else (self.plan,)
@@ -101,7 +107,7 @@ def run(
     alone = len(gates) == 1  # then rows are not copied, not even to add an axis
     rows = gates[0]._rows  # noqa: SLF001 (the boundary)
     fetched = alone and rows.on_disk and not plan.everyone
-    units = [gate._rows.count for gate in gates]  # noqa: SLF001
+    units = [gate._looked_at for gate in gates]  # noqa: SLF001
     one = jax.tree.map(lambda leaf: leaf[0], states)
     example = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype),  # type: ignore[no-untyped-call]
@@ -110,7 +116,8 @@ def run(
     expected = check(step, one, example, gates[0])
     stacked = None if fetched else _stacked(gates)
     if plan.everyone:
-        stacked = stacked, _present(stacked, units, alone=alone)
+        real = [gate._rows.count for gate in gates]  # noqa: SLF001
+        stacked = stacked, _present(stacked, real, alone=alone)
         capacity = 1
     else:
         capacity = max(gate.plan.capacity(count) for gate, count in zip(gates, units, strict=True))
@@ -156,9 +163,17 @@ def _batches(gates: Sequence[Gate], units: Sequence[int], steps: int, capacity: 
         gate.plan.batches(gate._sampling, count, steps, capacity)  # noqa: SLF001
         for gate, count in zip(gates, units, strict=True)
     ]
+    if any(count > gate._rows.count for gate, count in zip(gates, units, strict=True)):  # noqa: SLF001
+        drawn = [_with_rows(b, g._rows.count) for b, g in zip(drawn, gates, strict=True)]  # noqa: SLF001
     width = max(batches.indices.shape[1] for batches in drawn)
     indices = side_by_side([widen(batches.indices, width) for batches in drawn])
     return indices, side_by_side([widen(batches.present, width + 1) for batches in drawn])
+
+
+def _with_rows(batches: Batches, count: int) -> Batches:
+    """Batches in which whoever has no row is nobody. [rows-silent]"""
+    present = batches.present & (batches.indices < count)
+    return Batches(np.minimum(batches.indices, max(count - 1, 0)), present)
 
 
 def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:

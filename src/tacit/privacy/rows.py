@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit.data.people import People
 from tacit.data.store import let_go, lies_on_disk, room
+from tacit.data.tables import read_column
 from tacit.errors import InvalidArgument
 
 
@@ -25,9 +27,12 @@ class Rows:
         self._hold(_columns(columns), None)
 
     def _hold(
-        self, fields: dict[str, NDArray[np.generic]], present: NDArray[np.bool_] | None
+        self,
+        fields: dict[str, NDArray[np.generic]],
+        present: NDArray[np.bool_] | None,
+        silent: int = 0,
     ) -> None:
-        self._fields, self._present = fields, present
+        self._fields, self._present, self._silent = fields, present, silent
         self._device: tuple[dict[str, jax.Array], jax.Array | None] | None = None
         self.unit = "row" if present is None else "person"
 
@@ -38,40 +43,51 @@ class Rows:
         """Units of up to ``most_rows`` rows that share a value of ``person``.
 
         A person's rows beyond that number, in the order given, are left out: a rule that
-        looks at that person's rows only. So are rows whose person is NaN, or empty bytes: many of
-        them could be one person's.
+        looks at that person's rows only. So are rows whose person is not known: many of them
+        could be one person's. Who is who is decided as for a schema; see `tacit.data.people`.
         """
-        return cls._grouped(_columns(columns), person, most_rows)
+        cells = read_column({"person": person}, "person")
+        if cells.shape:
+            raise InvalidArgument("person must name one person for each row; it has arrays.")
+        codes = People().codes(cells)
+        return cls._grouped(_columns(columns), codes, most_rows, codes[:0])
 
     @classmethod
     def of_encoded(
         cls,
         columns: Mapping[str, NDArray[Any]],
-        person: ArrayLike | None = None,
+        person: NDArray[np.bytes_] | None = None,
         most_rows: int | None = None,
+        left_out: NDArray[np.bytes_] | int = 0,
     ) -> "Rows":
-        """Rows in arrays of float32 and int32 that nobody else will change: they are not copied."""
+        """Rows in arrays of float32 and int32 that nobody else will change: they are not copied.
+
+        ``person`` has codes of persons, and ``left_out`` those of records that were left out, or
+        how many there were: they stay units, of which nothing counts.
+        """
         fields = dict(columns)
         if any(values.dtype not in (np.float32, np.int32) for values in fields.values()):
             raise InvalidArgument("Encoded columns must be of float32 or int32.")
         if person is not None and most_rows is not None:
-            return cls._grouped(fields, person, most_rows)
+            gone = left_out if isinstance(left_out, np.ndarray) else person[:0]
+            return cls._grouped(fields, person, most_rows, gone)
         rows = cls({name: values[:0] for name, values in fields.items()})
-        rows._hold(fields, None)
+        rows._hold(fields, None, int(left_out))
         return rows
 
     @classmethod
     def _grouped(
-        cls, fields: dict[str, NDArray[np.generic]], person: ArrayLike, most_rows: int
+        cls,
+        fields: dict[str, NDArray[np.generic]],
+        ids: NDArray[np.bytes_],
+        most_rows: int,
+        left_out: NDArray[np.bytes_],
     ) -> "Rows":
         most = _validate.count("most_rows", most_rows)
-        ids = np.asarray(person)
         if ids.shape != (_length(fields),):
             raise InvalidArgument("person must name one person for each row.")
         order = np.argsort(ids, kind="stable")
-        if ids.dtype.kind in "fS":
-            known = ~np.isnan(ids) if ids.dtype.kind == "f" else ids != b""
-            order = order[known[order]]
+        order = order[ids[order] != b""]
         first = np.ones(len(order), np.bool_)
         first[1:] = ids[order[1:]] != ids[order[:-1]]
         owner = np.cumsum(first) - 1
@@ -87,7 +103,8 @@ class Rows:
             units[name] = room(shape, values.dtype, mapped=mapped)
             units[name][where] = values[order]
         rows = cls({name: values[:0] for name, values in fields.items()})
-        rows._hold(units, present)
+        silent = np.setdiff1d(left_out[left_out != b""], ids)
+        rows._hold(units, present, len(silent))
         return rows
 
     @classmethod
@@ -102,8 +119,16 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """How many units there are. Private under add-remove: for the gate only."""
+        """How many units have a row. Private under add-remove: for the gate only."""
         return _length(self._fields)
+
+    @property
+    def _units(self) -> int:
+        """How many units there are, those without a usable row too. [rows-silent]
+
+        Where this number is public, it must not depend on anybody's cells.
+        """
+        return self.count + self._silent
 
     def host_fields(self) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_] | None]:
         """Columns and which of a unit's rows are real, for the boundary only."""

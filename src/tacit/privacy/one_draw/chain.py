@@ -97,13 +97,16 @@ def draw_by_chain(gate: Gate, prior: Prior, density: Density, constants: Any) ->
 
 
 def _units(rows: Rows) -> Any:
-    """All units, their rows and which are real; without any, one that does not count."""
+    """All units, their rows and which are real; without any, one that does not count.
+
+    And how many units have no rows at all. [rows-silent]
+    """
     fields, present = rows.device_fields()
     if present is None:
         fields = jax.tree.map(lambda leaf: leaf[:, None], fields)
         present = jnp.ones((len(next(iter(fields.values()))), 1), jnp.bool_)
     here: jax.Array = jnp.arange(len(present)) < rows.count
-    return here, fields, present
+    return here, fields, present, np.float32(rows._units - rows.count)  # noqa: SLF001 (the boundary)
 
 
 @lru_cache(maxsize=32)
@@ -114,7 +117,7 @@ def _compiled(
     of_unit, of_prior = _finite(walked(density)), walked(prior)  # both see where the chain is
 
     def potential(units: Any, power: Any, constants: Any) -> Callable[[Any], jax.Array]:
-        here, fields, present = units
+        here, fields, present, silent = units
         fields = _shortened(fields, claim)
         blank = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), fields)
 
@@ -123,6 +126,10 @@ def _compiled(
             each = jax.vmap(of_unit, in_axes=(None, 0, 0, None))
             values = _bounded(each(vector, fields, present, constants), zeros, claim)
             total: jax.Array = jnp.where(here, values, 0.0).sum()
+            if isinstance(
+                claim, LipschitzLikelihood
+            ):  # a record that says nothing is as one of zeros
+                total += silent * zeros
             value: jax.Array = -of_prior(vector, constants) - power * total
             return value
 

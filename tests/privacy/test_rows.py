@@ -1,0 +1,61 @@
+"""Whose rows are one unit, where people are named in arrays."""
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tacit.errors import InvalidArgument
+from tacit.privacy.rows import Rows
+
+BIRTH = dt.date(1970, 1, 1)
+
+
+def held(ids, most_rows=9):
+    """The rows of each unit."""
+    rows = Rows.by_person({"x": np.arange(len(ids))}, ids, most_rows)
+    fields, present = rows.host_fields()
+    return sorted(fields["x"][i][present[i]].tolist() for i in range(len(present)))
+
+
+@pytest.mark.parametrize(
+    ("ids", "units"),
+    [
+        ([7, 7.0, "7", np.float32(7)], [[0, 1, 2, 3]]),
+        (["a", np.nan, "a", np.nan, "a", np.nan, "a"], [[0, 2, 4, 6]]),
+        (["a", None, "a", None], [[0, 2]]),
+        ([BIRTH, pd.NaT, BIRTH, pd.NaT, BIRTH], [[0, 2, 4]]),
+        (["a", "", " ", "NA", "a ", "?"], [[0, 4]]),
+        ([1, "one", None, (2, 3), (2, 3), [4]], [[0], [1], [3, 4]]),
+        ([np.nan, None, "", pd.NA], []),
+    ],
+)
+@pytest.mark.parametrize("of", [list, lambda ids: pd.Series(ids, dtype=object)])
+def test_a_person_is_one_unit_and_nobody_is_none(ids, units, of):
+    assert held(of(ids)) == units
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([3.0, np.nan, 3.0, np.nan]),
+        np.array(["3", "", "3", " "]),
+        np.array([b"3", b"", b"3", b""]),
+        pd.array([3, None, 3, None], dtype="Int64"),
+        pd.Categorical(["b", None, "b", None]),
+    ],
+)
+def test_arrays_of_any_kind_say_who_is_unknown(ids):
+    assert held(pd.Series(ids) if not isinstance(ids, np.ndarray) else ids) == [[0, 2]]
+
+
+def test_people_are_those_of_a_schema():
+    ids = [7, "7.0", "07", None, 2**60, 2**60 + 1, True, "True"]
+    assert held(ids) == [[0, 1], [2], [4], [5], [6, 7]]
+
+
+@pytest.mark.parametrize("ids", [np.zeros((3, 2)), np.zeros(2), 5])
+def test_what_names_no_person_is_refused(ids):
+    with pytest.raises(InvalidArgument, match="person"):
+        Rows.by_person({"x": np.zeros(3)}, ids, 1)
