@@ -341,6 +341,51 @@ def test_no_two_people_are_taken_for_one(dtype):
     assert len(np.unique(codes)) == len(ids)
 
 
+BIG = 2**53 + 2
+ROUNDED = {
+    "floats": np.array([BIG, BIG + 2, 5, -BIG], np.float64),
+    "single precision": np.array([2**24, 2**24 + 2, 5, 2**30], np.float32),
+    "half precision": np.array([2048, 2050, 5, 2**15], np.float16),
+    "objects": [float(BIG), np.float64(BIG), 5, np.float32(2**24)],
+    "text": [f"{BIG}.0", f"{BIG}.00 ", "5.0", "9.007199254740994e+15"],
+    "larger text": [repr(float(BIG) * 10), "1e+17", "5", "inf"],
+    "pandas, one missing": pd.Series([BIG, BIG + 1, 5, None]),
+    "not UTF-8": np.array([b"M\xfcller", b"M\xf6ller", b"5", b"\xff"]),
+    "infinite": np.array([np.inf, -np.inf, 5, np.inf]),
+}
+
+
+@pytest.mark.parametrize("case", ROUNDED)
+def test_an_identifier_that_may_be_several_is_nobodys(case):
+    schema = Schema({"x": Count(9)}, person="p", most_rows=1)
+    codes = schema.encode({"x": range(4), "p": ROUNDED[case]}).person
+    assert (codes == b"").tolist() == [True, True, False, True]
+    assert Rows.by_person({"x": range(4)}, ROUNDED[case], 2).count == 1
+
+
+def test_identifiers_that_are_exact_are_known():
+    schema = Schema({"x": Count(9)}, person="p", most_rows=1)
+    largest = float(2**53 - 1)
+    for ids in (
+        np.array([BIG, BIG + 1, BIG + 2, 5]),
+        [BIG, BIG + 1, str(BIG + 2), "7e45"],
+        pd.array([BIG, BIG + 1, None, 5], dtype="Int64"),
+        np.array([largest, largest - 1, 0.5, -largest]),
+    ):
+        codes = schema.encode({"x": range(4), "p": pd.Series(ids)}).person
+        assert len(set(codes.tolist())) == 4
+
+
+@pytest.mark.parametrize("column", [np.array, list, lambda cells: pd.Series(cells, dtype=object)])
+def test_a_rounded_label_is_no_level(column):
+    kind = Category([2**53, 2**53 + 1, 7, "inf"], other="other")
+    assert one(kind, column([2.0**53, 7.0, np.inf, 2.0**54])) == [4, 2, 3, 4]
+    assert one(kind, [2**53, 2**53 + 1, f"{2**53}.0", str(2**53)]) == [0, 1, 4, 0]
+    single = Category([2**24, 2**24 + 1, 7], other="other")
+    assert one(single, np.array([2**24, 7], np.float32)) == [3, 2]
+    assert one(single, [np.float32(2**24), 7]) == [3, 2]
+
+
 @pytest.mark.parametrize(
     "ids",
     [

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
+_BY_ONES = 2.0**11  # below which floats of any precision count by ones
 UNKNOWN, MISSING = -1, -2  # Codes of a label that was not declared, and of no label
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # Text of an integer that fits in 64 bits
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")  # and of any that may
@@ -79,16 +80,31 @@ def _text_of_number(cell: Any) -> str | None:
     if isinstance(cell, float | np.floating):
         number = float(cell)
         if number.is_integer():
-            return _text_of_integer(int(number))
+            known = abs(number) < _BY_ONES or not inexact(np.asarray(cell))
+            return _text_of_integer(int(number)) if known else number.hex()
         return None if math.isnan(number) else repr(number)
     return None
+
+
+def inexact(floats: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+    """Which floats may stand for several whole numbers: from 2^53 on, in single precision from 2^24.
+
+    A library that turns integers into floats, as pandas does where one is missing, rounds them there. So
+    neither a label nor an identifier is read from such a float.
+    """
+    bits = min(np.finfo(floats.dtype).nmant, 52) + 1
+    with np.errstate(all="ignore"):  # no warning may tell of a cell
+        found: NDArray[np.bool_] = ~(np.abs(floats) < 2.0**bits)
+    return found
 
 
 def plain(text: str) -> str:
     """Text without what does not matter: spaces around it, and zeros after a whole number."""
     short = text.strip()
     whole = _DECIMALS.fullmatch(short)
-    return short if whole is None else whole[1]
+    if whole is None or len(whole[1]) > 17 or abs(int(whole[1])) >= 2**53:  # as `inexact`
+        return short
+    return whole[1]
 
 
 def _text_of_integer(value: int) -> str:
@@ -176,6 +192,8 @@ def _codes_of_numbers(values: NDArray[Any], table: Mapping[str, int]) -> NDArray
         levels = np.array(sorted(known), dtype=wide)
         place = np.minimum(np.searchsorted(levels, numbers), len(levels) - 1)
         hits = levels[place] == numbers
+        if values.dtype.kind == "f":
+            hits &= ~inexact(values) | np.isinf(numbers)
         codes[hits] = np.array([known[level] for level in sorted(known)], np.int32)[place[hits]]
     return codes
 

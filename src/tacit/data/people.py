@@ -1,5 +1,6 @@
 """Whose row is it: any kind of identifier as a code that means nothing."""
 
+import re
 from collections.abc import Hashable
 from hashlib import blake2b
 from typing import Any
@@ -7,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.cells import GAPS, Cells, plain, text_of
+from tacit.data.cells import GAPS, Cells, inexact, plain, text_of
 
 # A letter for the kind of identifier, and what stands for it; nothing at all for a person unknown.
 _CODE = np.dtype("S17")
+# How floats that are not exact are written, by pandas or as `text_of` has them.
+_INEXACT = re.compile(r"-?([0-9]+\.0+|[0-9](\.[0-9]+)?e\+[0-9]+|0x1\.[0-9a-f]+p\+[0-9]+|inf)")
 
 
 class People:
@@ -30,7 +33,8 @@ class People:
         Identifiers are the same if their text is: 7, 7.0, "7" and "7.0" are one person, "07" is another.
         Other hashable objects go by equality. A missing identifier, or one that is not even
         equal to itself or cannot be hashed, is empty: whose row it is, is not known, and it is
-        left out. The codes are as private as the identifiers: they serve to group rows and go no
+        left out. So is a float from 2^53 on, which may stand for several integers, and text
+        whose bytes were not UTF-8, which others' may look like. The codes are as private as the identifiers: they serve to group rows and go no
         further.
         """
         values = cells.values
@@ -41,8 +45,9 @@ class People:
         else:
             with np.errstate(all="ignore"):  # no warning may tell of a cell
                 real = values.astype(np.float64) + 0.0  # no negative zero
-            codes = _plain(b"f", real.view(np.uint64))
-            codes[np.isnan(real)] = b""
+                codes = _plain(b"f", real.view(np.uint64))
+                if values.dtype.kind == "f":
+                    codes[inexact(values) | (real != values)] = b""
         if cells.present is not None:
             codes[~cells.present] = b""
         return codes
@@ -51,7 +56,8 @@ class People:
         text = text_of(cell)
         if text is not None:
             short = plain(text)
-            return b"" if short in GAPS else _hashed(short)
+            nobody = short in GAPS or "\ufffd" in short or _INEXACT.fullmatch(short)
+            return b"" if nobody else _hashed(short)
         try:
             if cell is not None and bool(cell == cell):  # noqa: PLR0124 NaN is not
                 return b"o%d" % self._seen.setdefault(cell, len(self._seen))
