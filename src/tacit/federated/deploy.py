@@ -156,6 +156,10 @@ class OpenSite:
         if self.name not in self.study.sites:
             raise InvalidArgument(f"The study at this site does not name {self.name} as a site.")
 
+    def prepare(self) -> None:
+        """Does of an answer what needs no rows: noise is calibrated, the ledger opened."""
+        _ = self._client
+
     def offer(self, session: Session) -> Offer:
         """The key of this site for a round's masks."""
         if session.run != self.study.run:

@@ -13,6 +13,7 @@ A ClientApp's code comes with the run: a site that does not want it to reach row
 
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit.errors import InvalidArgument, Refused, TacitError
+from tacit.federated.compiled import written_to
 from tacit.federated.deploy import OpenSite, SiteSettings, Study
 from tacit.federated.folds import FoldsFile
 from tacit.federated.guard import ask
@@ -40,6 +42,8 @@ _LOG = logging.getLogger(__name__)
 _RECORD, _KIND = "tacit", "query"
 _TYPES = ("<f8", "<i8")
 Fields = dict[str, Any]
+# Where JAX keeps what it compiles is one setting of the whole process.
+_TURN = threading.Lock()
 
 
 def task_fields(task: Task, attempt: int = 1, offers: Sequence[Offer] = ()) -> Fields:
@@ -155,16 +159,15 @@ def _handled(
 
 def answered_once(settings: SiteSettings, fields: Fields) -> Fields:
     """What a site says to one message, opened for it alone."""
-    import jax
-
-    # Every message may be a process of its own: what was compiled for one serves the next.
-    cache = settings.ledger.with_suffix(".cache")
-    for name, value in (
-        ("jax_compilation_cache_dir", str(cache)),
-        ("jax_persistent_cache_min_compile_time_secs", 0.0),
-    ):
-        jax.config.update(name, value)  # type: ignore[no-untyped-call]
-    return answered(OpenSite(settings), fields)
+    # Every message may be a process of its own: what a study compiles serves the next. What takes
+    # rows is not kept.
+    with _TURN:
+        with written_to(settings.ledger.with_suffix(".cache")):
+            site = OpenSite(settings)
+            if fields.get("kind") == "task":
+                site.prepare()
+        with written_to(None):
+            return answered(site, fields)
 
 
 class FlowerTransport:
