@@ -350,7 +350,7 @@ ROUNDED = {
     "text": [f"{BIG}.0", f"{BIG}.00 ", "5.0", "9.007199254740994e+15"],
     "larger text": [repr(float(BIG) * 10), "1e+17", "5", "inf"],
     "pandas, one missing": pd.Series([BIG, BIG + 1, 5, None]),
-    "not UTF-8": np.array([b"M\xfcller", b"M\xf6ller", b"5", b"\xff"]),
+    "not UTF-8 in a file": ["M\ufffdller", "M\ufffdller", "5", "\ufffd"],
     "infinite": np.array([np.inf, -np.inf, 5, np.inf]),
 }
 

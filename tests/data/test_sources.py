@@ -1,5 +1,6 @@
 """Rows out of files: what each kind of file says, what is wrong with it, and what a bad line does."""
 
+import datetime as dt
 import gzip
 import os
 import tempfile
@@ -14,7 +15,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
-from tacit import Binary, Category, Count, Number, Rows, Schema
+from tacit import (
+    Binary,
+    Budget,
+    Category,
+    Count,
+    Ledger,
+    Model,
+    Number,
+    Parameter,
+    Rows,
+    Schema,
+    fit,
+)
 from tacit.data import sources, store
 from tacit.errors import InvalidArgument
 
@@ -294,6 +307,84 @@ def test_a_header_with_a_wanted_column_is_named_and_another_is_not(tmp_path):
     with pytest.raises(InvalidArgument, match="no column dose") as refused:
         Schema({"dose": Number(0, 1)}).encode(tmp_path / "data.csv")
     assert "dozze" not in str(refused.value)
+
+
+MOMENT = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+ZONED = pa.timestamp("us", "UTC")
+UNUSABLE = {
+    "struct": pa.array([{"Smith": 4321}]),
+    "map": pa.array([[("Smith", 4321)]], pa.map_(pa.string(), pa.int32())),
+    "list": pa.array([[4321, 1]]),
+    "list of lists": pa.array([[[4321, 1]]]),
+    "list of structs": pa.array([[{"Smith": 4321}]]),
+    "list of zoned dates": pa.array([[MOMENT]], pa.list_(ZONED)),
+    "fixed list": pa.array([[4321, 1]], pa.list_(pa.int32(), 2)),
+    "zoned date": pa.array([MOMENT], ZONED),
+    "dictionary of zoned dates": pa.array([MOMENT], ZONED).dictionary_encode(),
+    "duration": pa.array([4321], pa.duration("s")),
+    "fixed binary": pa.array([b"4321"], pa.binary(4)),
+}
+
+
+@pytest.mark.parametrize("kind", [Number(0, 9), Category(["a"], other="b"), Binary(), Count(9)])
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_type_of_which_every_cell_would_be_missing_is_refused(tmp_path, name, kind):
+    table = pa.table({"x": UNUSABLE[name], "y": pa.array([1])})
+    parquet.write_table(table, tmp_path / "data.parquet")
+    feather.write_feather(table, tmp_path / "data.feather")
+    tables = [tmp_path / "data.parquet", tmp_path / "data.feather", table]
+    if name != "dictionary of zoned dates":
+        tables.append(table.to_pandas(types_mapper=pd.ArrowDtype))
+    if name != "fixed binary":
+        tables.append(pl.from_arrow(table))
+    for each in tables:
+        with pytest.raises(InvalidArgument, match="'x' must h") as refused:
+            Schema({"x": kind, "y": Count(9)}).refuse(each)
+        assert "Smith" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["struct", "list", "list of lists", "map", "zoned date"])
+def test_and_so_is_one_that_names_nobody(name):
+    table = pa.table({"x": UNUSABLE[name], "y": pa.array([1])})
+    with pytest.raises(InvalidArgument, match="'x' must"):
+        Schema({"y": Count(9)}, person="x", most_rows=2).encode(table)
+
+
+def test_lists_must_be_as_deep_as_arrays():
+    deep = pa.table({"x": pa.array([[[1, 2]]], pa.list_(pa.list_(pa.int32())))})
+    with pytest.raises(InvalidArgument, match="found lists"):
+        Schema({"x": Number(0, 9, shape=(2,))}).encode(deep)
+    assert Schema({"x": Number(0, 9, shape=(1, 2))}).encode(deep).columns["x"].tolist() == [
+        [[1, 2]]
+    ]
+
+
+def test_nothing_is_charged_for_such_a_table(tmp_path):
+    parquet.write_table(pa.table({"x": UNUSABLE["struct"]}), tmp_path / "data.parquet")
+    ledger = Ledger(tmp_path / "l.db", total=Budget(1, 1e-6))
+    model = Model(
+        parameters={"m": Parameter(())},
+        log_prior=lambda p: -(p["m"] ** 2),
+        log_likelihood=lambda p, row: -((row["x"] - p["m"]) ** 2),
+    )
+    with pytest.raises(InvalidArgument, match="struct"):
+        fit(
+            model,
+            tmp_path / "data.parquet",
+            schema=Schema({"x": Number(0, 9)}),
+            budget=Budget(1, 1e-6),
+            ledger=ledger,
+        )
+    assert ledger.charges == []
+
+
+def test_bytes_are_identifiers_as_they_are(tmp_path):
+    raw = [b"\xff\x01", b"\xfe\x01", b"\xff\x01", None]
+    for kind in (pa.binary(), pa.large_binary(), pa.binary(2)):
+        table = pa.table({"x": [1, 2, 3, 4], "p": pa.array(raw, kind)})
+        codes = Schema({"x": Count(9)}, person="p", most_rows=2).encode(table).person
+        assert codes[0] == codes[2] != codes[1]
+        assert codes[3] == b""
 
 
 def test_pyarrow_is_asked_for_by_name(tmp_path, monkeypatch):

@@ -32,13 +32,16 @@ class Cells(NamedTuple):
     values: NDArray[Any]
     present: NDArray[np.bool_] | None = None
     """False where the container says that a value is missing; None if it says nothing."""
-    shape: tuple[int, ...] | None = ()
-    """Shape of one row, by the column's type; None for objects, of which each may have its own."""
+    shape: tuple[int | None, ...] | None = ()
+    """Shape of one row, by the column's type; None for objects, of which each may have its own, and
+    for the length of lists, which may be any."""
+    readable: bool = True
+    """Whether the column's type has numbers, Booleans or text; others can only be identifiers."""
 
     def part(self, start: int, stop: int) -> "Cells":
         """Some of the rows."""
         present = None if self.present is None else self.present[start:stop]
-        return Cells(self.values[start:stop], present, self.shape)
+        return self._replace(values=self.values[start:stop], present=present)
 
 
 def number_of(cell: Any) -> float:
@@ -63,9 +66,14 @@ def _spelled(text: str) -> float:
 
 
 def text_of(cell: Any) -> str | None:
-    """The text of a label: of 3, 3.0 and "3" it is "3". None unless text, a number or a Boolean."""
+    """The text of a label: of 3, 3.0 and "3" it is "3". None unless text, a number or a Boolean.
+
+    Bytes are text in UTF-8, with a replacement character for what is not.
+    """
     if isinstance(cell, str):
         return str.__str__(cell)
+    if isinstance(cell, bytes):
+        return bytes.decode(cell, "utf-8", "replace")
     try:
         return _text_of_number(cell)
     except Exception:  # noqa: BLE001 objects may raise anything, and no error may tell

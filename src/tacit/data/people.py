@@ -33,8 +33,8 @@ class People:
         Identifiers are the same if their text is: 7, 7.0, "7" and "7.0" are one person, "07" is another.
         Other hashable objects go by equality. A missing identifier, or one that is not even
         equal to itself or cannot be hashed, is empty: whose row it is, is not known, and it is
-        left out. So is a float from 2^53 on, which may stand for several integers, and text
-        whose bytes were not UTF-8, which others' may look like. The codes are as private as the identifiers: they serve to group rows and go no
+        left out. So is a float from 2^53 on, which may stand for several integers, and text with
+        a replacement character, which stands for bytes that are not UTF-8, whatever they were. The codes are as private as the identifiers: they serve to group rows and go no
         further.
         """
         values = cells.values
@@ -56,8 +56,11 @@ class People:
         text = text_of(cell)
         if text is not None:
             short = plain(text)
-            nobody = short in GAPS or "\ufffd" in short or _INEXACT.fullmatch(short)
-            return b"" if nobody else _hashed(short)
+            if short in GAPS or _INEXACT.fullmatch(short):
+                return b""
+            if "\ufffd" in short:  # bytes that are not UTF-8: known only if they are at hand
+                return _hashed(cell) if isinstance(cell, bytes) else b""
+            return _hashed(short.encode("utf-8", "surrogatepass"))
         try:
             if cell is not None and bool(cell == cell):  # noqa: PLR0124 NaN is not
                 return b"o%d" % self._seen.setdefault(cell, len(self._seen))
@@ -66,8 +69,8 @@ class People:
         return b""
 
 
-def _hashed(text: str) -> bytes:
-    return b"t" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _hashed(text: bytes) -> bytes:
+    return b"t" + blake2b(text, digest_size=16).digest()
 
 
 def _plain(letter: bytes, words: NDArray[np.uint64]) -> NDArray[np.bytes_]:

@@ -298,14 +298,26 @@ def _check_person(columns: Mapping[str, Kind], person: Any, most_rows: int | Non
 
 
 def _shaped(name: str, cells: Cells, kind: Kind) -> Cells:
-    if cells.shape not in (None, kind.shape):
+    if not cells.readable:
+        raise InvalidArgument(
+            f"Column {name!r} must hold numbers, Booleans or text, and its type is another; turn it into "
+            "one of them first."
+        )
+    if cells.shape is not None and not _fits(cells.shape, kind.shape):
         found = f"arrays of shape {cells.shape}" if cells.shape else "single values"
+        found = "lists" if None in cells.shape else found
         wanted = f"arrays of shape {kind.shape}" if kind.shape else "a single value"
         raise InvalidArgument(
             f"Column {name!r} must have {wanted} in each row, as the schema says; found {found}; "
             "change the schema or reshape the column."
         )
     return cells
+
+
+def _fits(found: tuple[int | None, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether rows can have a shape, by what their type says of it."""
+    pairs = zip(found, wanted, strict=False)
+    return len(found) == len(wanted) and all(a in (None, b) for a, b in pairs)
 
 
 def _person(name: str, cells: Cells, people: People) -> NDArray[np.bytes_]:

@@ -3,8 +3,9 @@
 A container's header, types and shapes are public and may be named in errors; cells are not.
 """
 
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,9 @@ def _from_numpy(name: str, column: Any) -> Cells:
             f"Column {name!r} must be an array or a list with a value for each row."
         )
     if array.dtype.kind == "S":
-        array = np.strings.decode(array, "utf-8", "replace")
-    if array.dtype.kind in "UT":
+        array = np.frompyfunc(_decoded, 1, 1)(array.astype(object))
+        cells = Cells(array, shape=array.shape[1:])
+    elif array.dtype.kind in "UT":
         cells = _texts(array)
     elif array.dtype.kind in "biufO":
         by_cell = array.dtype.kind == "O" and array.ndim == 1
@@ -96,7 +98,7 @@ def _from_pandas(name: str, column: Any) -> Cells:
         )  # refuses what is refused outside a category
         labels = _objects([*dtype.categories, None]).values  # the code -1 means missing
         return Cells(labels[column.array.codes])
-    if str(dtype).startswith(("period", "interval")):
+    if str(dtype).startswith(("period", "interval", "datetime64")):
         raise _refusal(name, dtype)
     if dtype.name in {"str", "string"}:
         return _texts(column.to_numpy(dtype=object, na_value=None))
@@ -117,10 +119,14 @@ def _from_polars(name: str, column: Any) -> Cells:
     if dtype.is_numeric() or dtype == pl.Boolean:
         filler = False if dtype == pl.Boolean else 0
         return Cells(column.fill_null(filler).to_numpy(), column.is_not_null().to_numpy())
-    cells = _objects(column.to_list())
-    if isinstance(dtype, pl.Array):
-        return cells._replace(shape=dtype.shape)
-    return cells._replace(shape=None if dtype.is_nested() or dtype == pl.Object else ())
+    cells = _objects([_decoded(cell) for cell in column.to_list()])
+    if isinstance(dtype, pl.Array | pl.List):
+        shape, inner = _form(dtype, lambda kind: getattr(kind, "inner", None))
+        _refuse_entries(name, dtype, pl.Series([], dtype=inner), _from_polars)
+        return cells._replace(shape=shape)
+    if dtype.is_nested():
+        raise _refusal(name, dtype)
+    return cells._replace(shape=None if dtype == pl.Object else ())
 
 
 def _from_arrow(name: str, column: Any) -> Cells:
@@ -137,12 +143,52 @@ def _from_arrow(name: str, column: Any) -> Cells:
         filler = pa.scalar(0).cast(kind)
         values = np.asarray(column.fill_null(filler))
         return Cells(values, np.asarray(column.is_valid()))
-    if pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _decoded(column.cast(pa.large_binary()).to_pylist())
+    if _is_one_of(kind, "string", "large_string", "string_view") or _is_one_of(
+        kind, "binary", "large_binary", "binary_view"
+    ):
+        texts = column.cast(pa.large_binary()).to_pylist()
+        return _objects([_decoded(cell) for cell in texts])._replace(shape=())
     cells = _objects([_python(cell) for cell in column])
-    if pa.types.is_fixed_size_list(kind) and not pa.types.is_nested(kind.value_type):
-        return cells._replace(shape=(kind.list_size,))
-    return cells._replace(shape=None if pa.types.is_nested(kind) else ())
+    if _in_lists(kind) is not None:
+        shape, inner = _form(kind, _in_lists)
+        _refuse_entries(name, kind, pa.array([], inner), _from_arrow)
+        return cells._replace(shape=shape)
+    if pa.types.is_nested(kind):
+        raise _refusal(name, kind)
+    return cells._replace(shape=(), readable=pa.types.is_null(kind))
+
+
+def _is_one_of(kind: Any, *names: str) -> bool:
+    """Whether a type is one of those that pyarrow calls so."""
+    from pyarrow import types
+
+    return any(getattr(types, f"is_{name}")(kind) for name in names)
+
+
+def _in_lists(kind: Any) -> Any:
+    """What lists of Arrow hold, by their type; None if it is of no lists."""
+    if _is_one_of(kind, "list", "large_list", "fixed_size_list", "list_view", "large_list_view"):
+        return kind.value_type
+    return None
+
+
+def _form(kind: Any, inside: Callable[[Any], Any]) -> tuple[tuple[int | None, ...], Any]:
+    """The shape of lists, or of lists of lists, by their type, and what the innermost hold."""
+    shape: tuple[int | None, ...] = ()
+    while (inner := inside(kind)) is not None:
+        shape = *shape, getattr(kind, "list_size", getattr(kind, "size", None))
+        kind = inner
+    return shape, kind
+
+
+def _refuse_entries(name: str, kind: Any, entries: Any, read: Callable[..., Cells]) -> None:
+    """Raises if the entries of lists, by their type, could not be a column either."""
+    try:
+        readable = read(name, entries).readable
+    except InvalidArgument:
+        readable = False
+    if not readable:
+        raise _refusal(name, kind)
 
 
 def _python(cell: Any) -> Any:
@@ -153,14 +199,18 @@ def _python(cell: Any) -> Any:
         return None
 
 
-def _decoded(cells: Sequence[bytes | None]) -> Cells:
-    """Text whose bytes may be anything, as pyarrow would raise an error at."""
-    texts = [None if cell is None else cell.decode("utf-8", "replace") for cell in cells]
-    return _objects(texts)._replace(shape=())
+def _decoded(cell: Any) -> Any:
+    """Text, if bytes are that in UTF-8. They may be anything; pyarrow would raise an error."""
+    try:
+        return cell.decode("utf-8") if isinstance(cell, bytes) else cell
+    except UnicodeDecodeError:
+        return cell
 
 
 def _refusal(name: str, dtype: Any) -> InvalidArgument:
+    word = re.match(r"\w+", str(dtype))  # no more: a struct's fields may be anybody's
     return InvalidArgument(
-        f"Column {name!r} must hold numbers, Booleans or text, but its type is {dtype}; turn it into "
-        "one of them first, as a date into days since a public date."
+        f"Column {name!r} must hold numbers, Booleans or text, but its type is "
+        f"{word[0] if word else 'another'}; turn it into one of them first, as a date into days since "
+        "a public date."
     )
