@@ -100,7 +100,8 @@ def main():
         total = Budget(10, 1e-3)
 
         def journal(i):
-            return LedgerJournal(Ledger(Path(folder) / f"{i}.db", total=total))
+            file = Path(folder) / f"{i}.db"
+            return LedgerJournal(Ledger(file) if file.exists() else Ledger.new(file, total=total))
 
         beside["mean-field, with a journal on disk"] = per_site(
             diagonal, Idle(diagonal), journal, 3, budget, events.gaussian(10.0)

@@ -48,7 +48,7 @@ def model(age, dose, ward, readmitted=None):  # argument names are columns
 plan = tacit.plan(model, schema, budget=tacit.Budget(1, 1e-6))  # no data yet
 print(plan, end="\n\n")
 
-ledger = tacit.Ledger("registry.db", total=tacit.Budget(3, 1e-5), unit="person")
+ledger = tacit.Ledger.new("registry.db", total=tacit.Budget(3, 1e-5), unit="person")
 post = tacit.fit(plan, visits, ledger=ledger)
 print(post.summary(), end="\n\n")
 print(post.privacy, end="\n\n")

@@ -80,7 +80,7 @@ def example(folder: Path) -> None:
 
     total = tacit.Budget(3, 1e-5)
     with tempfile.TemporaryDirectory() as place:
-        ledger = tacit.Ledger(Path(place) / "ledger.db", total=total, unit="person")
+        ledger = tacit.Ledger.new(Path(place) / "ledger.db", total=total, unit="person")
         plan = tacit.plan(model, schema, budget=tacit.Budget(1, 1e-6))
         post = tacit.fit(plan, visits, ledger=ledger)
     settings = {

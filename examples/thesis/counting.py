@@ -92,7 +92,7 @@ def attack(source: Randomness) -> None:
 def ledger_refuses() -> None:
     """A book of what was spent stops the adversary: answers cost, and are not given for nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        ledger = tacit.Ledger(Path(folder) / "study.db", total=tacit.Budget(2.0), unit="row")
+        ledger = tacit.Ledger.new(Path(folder) / "study.db", total=tacit.Budget(2.0), unit="row")
         given = 0
         try:
             for _ in range(1000):

@@ -30,6 +30,10 @@ class Overspent(BudgetError):
     """A ledger has less left than is asked for; nothing was charged."""
 
 
+class LedgerError(TacitError):
+    """A ledger's file cannot be used: gone, locked, full, read-only, changed or an older copy."""
+
+
 class Unsaved(TacitError):
     """A run was paid for, and could not be written as asked; the message says where it is."""
 

@@ -217,7 +217,7 @@ def test_slack_is_added_to_delta_by_every_accountant():
 
 def test_a_ledger_of_divergences_has_no_place_for_slack(tmp_path):
     loose = events.compose(events.gaussian(5.0), events.Slack(delta=1e-9))
-    book = Ledger(tmp_path / "a.db", total=Budget(3, 1e-5), rule="renyi")
+    book = Ledger.new(tmp_path / "a.db", total=Budget(3, 1e-5), rule="renyi")
     with pytest.raises(BudgetError, match="rule="):
         book.line(loose, Budget(2, 1e-6), "run")
-    assert Ledger(tmp_path / "b.db", total=Budget(3, 1e-5)).line(loose, Budget(2, 1e-6), "run")
+    assert Ledger.new(tmp_path / "b.db", total=Budget(3, 1e-5)).line(loose, Budget(2, 1e-6), "run")

@@ -11,7 +11,7 @@ import pytest
 
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.accounting.ledger import Ledger
-from tacit.errors import BudgetError, InvalidArgument
+from tacit.errors import BudgetError, InvalidArgument, LedgerError
 
 
 def run_of(budget):
@@ -25,7 +25,7 @@ def spend(ledger, epsilon, delta=1e-7):
 
 
 def test_sums_add_up_to_the_total_and_no_further(tmp_path):
-    ledger = Ledger(tmp_path / "r.db", total=Budget(3, 1e-6), unit="person")
+    ledger = Ledger.new(tmp_path / "r.db", total=Budget(3, 1e-6), unit="person")
     for _ in range(3):
         spend(ledger, 1)
     assert ledger.left == Budget(0, 1e-6 - 3e-7)
@@ -35,7 +35,7 @@ def test_sums_add_up_to_the_total_and_no_further(tmp_path):
 
 
 def test_delta_runs_out_too(tmp_path):
-    ledger = Ledger(tmp_path / "r.db", total=Budget(10, 1e-6))
+    ledger = Ledger.new(tmp_path / "r.db", total=Budget(10, 1e-6))
     spend(ledger, 0.1, 9e-7)
     with pytest.raises(BudgetError):
         spend(ledger, 0.1, 2e-7)
@@ -47,7 +47,7 @@ def test_many_small_runs_fit_better_by_orders(tmp_path):
     event = run_of(small)
 
     def admitted(rule):
-        ledger = Ledger(tmp_path / f"{rule}.db", total=total, rule=rule)
+        ledger = Ledger.new(tmp_path / f"{rule}.db", total=total, rule=rule)
         for count in range(2000):
             try:
                 ledger.charge(event, small)
@@ -66,7 +66,7 @@ def test_many_small_runs_fit_better_by_orders(tmp_path):
 
 def test_fixed_when_opened(tmp_path):
     path = tmp_path / "r.db"
-    Ledger(path, total=Budget(3, 1e-6), unit="person", rule="renyi")
+    Ledger.new(path, total=Budget(3, 1e-6), unit="person", rule="renyi")
     again = Ledger(path)
     assert (again.total, again.unit, again.rule) == (Budget(3, 1e-6), "person", "renyi")
     for change in (
@@ -80,18 +80,21 @@ def test_fixed_when_opened(tmp_path):
 
 
 def test_wrong_openings(tmp_path):
-    with pytest.raises(InvalidArgument, match="no ledger"):
+    with pytest.raises(LedgerError, match="no ledger"):
         Ledger(tmp_path / "none.db")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InvalidArgument, match="total"):
+        Ledger.new(tmp_path / "r.db", total=3)
     with pytest.raises(InvalidArgument, match="unit"):
-        Ledger(tmp_path / "r.db", total=Budget(1), unit="household")
+        Ledger.new(tmp_path / "r.db", total=Budget(1), unit="household")
     with pytest.raises(InvalidArgument, match="rule"):
-        Ledger(tmp_path / "r.db", total=Budget(1), rule="hope")
+        Ledger.new(tmp_path / "r.db", total=Budget(1), rule="hope")
     with pytest.raises(InvalidArgument, match="pure"):
-        Ledger(tmp_path / "r.db", total=Budget(1), rule="renyi")
+        Ledger.new(tmp_path / "r.db", total=Budget(1), rule="renyi")
 
 
 def test_several_runs_are_booked_together_or_not_at_all(tmp_path):
-    ledger = Ledger(tmp_path / "r.db", total=Budget(1.5, 1e-6))
+    ledger = Ledger.new(tmp_path / "r.db", total=Budget(1.5, 1e-6))
     runs = [(run_of(b), b) for b in (Budget(1, 1e-7), Budget(0.9, 1e-7))]
     with pytest.raises(BudgetError):
         ledger.charge_all(runs)
@@ -100,18 +103,20 @@ def test_several_runs_are_booked_together_or_not_at_all(tmp_path):
 
 def test_odd_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Ledger(":memory:", total=Budget(1))
+    Ledger.new(":memory:", total=Budget(1))
     assert (tmp_path / ":memory:").exists()
-    Ledger("a?mode=ro.db", total=Budget(1))
+    Ledger.new("a?mode=ro.db", total=Budget(1))
     assert (tmp_path / "a?mode=ro.db").exists()
     (tmp_path / "junk.db").write_text("this is no database, but it is long enough to be read")
     for path in ("no/such/folder.db", ".", "junk.db"):
-        with pytest.raises(InvalidArgument, match="ledger"):
-            Ledger(path, total=Budget(1))
+        with pytest.raises(LedgerError, match="ledger"):
+            Ledger.new(path, total=Budget(1))
+        with pytest.raises(LedgerError, match=r"ledger|cannot be opened"):
+            Ledger(path)
 
 
 def test_a_run_must_be_what_it_declares(tmp_path):
-    ledger = Ledger(tmp_path / "r.db", total=Budget(3, 1e-6))
+    ledger = Ledger.new(tmp_path / "r.db", total=Budget(3, 1e-6))
     with pytest.raises(BudgetError, match="more than"):
         ledger.charge(run_of(Budget(2, 1e-7)), Budget(1, 1e-7))
     with pytest.raises(BudgetError, match="adjacency"):
@@ -120,7 +125,7 @@ def test_a_run_must_be_what_it_declares(tmp_path):
 
 
 def test_lines_cannot_be_changed_or_taken_back(tmp_path):
-    ledger = Ledger(tmp_path / "r.db", total=Budget(3, 1e-6))
+    ledger = Ledger.new(tmp_path / "r.db", total=Budget(3, 1e-6))
     spend(ledger, 1)
     connection = sqlite3.connect(tmp_path / "r.db")
     for attack in (
@@ -153,7 +158,7 @@ def _spend_all(path, ready, go, queue):
 
 def test_two_processes_cannot_spend_the_same_budget(tmp_path):
     path = tmp_path / "r.db"
-    ledger = Ledger(path, total=Budget(2.05, 1e-6))
+    ledger = Ledger.new(path, total=Budget(2.05, 1e-6))
     context = multiprocessing.get_context("spawn")
     ready, go, queue = context.Semaphore(0), context.Event(), context.Queue()
     processes = [
@@ -251,7 +256,7 @@ class Killed:
     def __init__(self, folder):
         self.path, self.marks = folder / "r.db", folder / "marks"
         self.marks.touch()
-        self.ledger = Ledger(self.path, total=Budget(10_000, 1e-3))
+        self.ledger = Ledger.new(self.path, total=Budget(10_000, 1e-3))
 
     def fit(self, point):
         """Kills a fit at a point; what it charged, and how often it read rows."""

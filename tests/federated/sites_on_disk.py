@@ -5,6 +5,8 @@ import json
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tacit.federated.deploy import SiteSettings, open_ledger
+
 NAMES = ("north", "south", "west")
 STUDY = '''"""A study of three sites, as a site's own file: the same for all tests of a deployment."""
 
@@ -119,6 +121,7 @@ def make_sites(folder, scheme="statistics", names=NAMES, **settings):
             f'identity = "identity"\nbudget = {{epsilon = 20.0, delta = 1e-5}}\n'
             f"[members]\n{members}\n"
         )
+        open_ledger(SiteSettings.from_file(files[name]))
     return files
 
 

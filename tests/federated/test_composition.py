@@ -101,6 +101,6 @@ def test_no_epsilon_is_claimed_for_the_printed_algorithm(tmp_path):
     assert not post.privacy.is_private
     assert "NOT PRIVATE" in str(post.privacy)
     assert "later rounds reveal it" in str(post.privacy)
-    book = Ledger(tmp_path / "a.db", total=Budget(100, 1e-2), unit="data set")
+    book = Ledger.new(tmp_path / "a.db", total=Budget(100, 1e-2), unit="data set")
     with pytest.raises(BudgetError):
         fit_federated(TARGET, rows, budget=Budget(1, 1e-5), method=method, ledgers={"a": book})

@@ -1,13 +1,15 @@
 """A site opened from its own files: what is wrong with them is said before anything is charged."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from sites_on_disk import NAMES, make_sites
 
 from tacit import Budget, Ledger, Partitioned
-from tacit.errors import BudgetError, InvalidArgument
-from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.errors import BudgetError, InvalidArgument, LedgerError
+from tacit.federated.deploy import OpenSite, SiteSettings, load_study, open_ledger
 from tacit.federated.masks import Session
 from tacit.federated.scheme import WithoutPrivacy
 
@@ -29,17 +31,56 @@ def test_settings_that_lack_something_are_refused(tmp_path, text):
         SiteSettings.from_file(file)
 
 
-def test_a_site_without_a_limit_of_its_own_is_refused(north):
+def beside(settings, name="other.db", **changes):
+    """The same site with another ledger."""
+    return replace(settings, ledger=settings.ledger.with_name(name), **changes)
+
+
+def test_a_ledger_is_opened_with_a_limit_or_not_at_all(north):
     with pytest.raises(InvalidArgument, match="what it allows"):
-        OpenSite(replace(north, total=None)).answer(first_task(north))
-    assert not north.ledger.exists()
+        open_ledger(beside(north, total=None))
+    assert not beside(north).ledger.exists()
 
 
 def test_a_run_beyond_the_sites_own_limit_is_refused(north):
-    small = replace(north, total=Budget(1, 1e-5))
+    small = beside(north, total=Budget(1, 1e-5))
+    open_ledger(small)
     with pytest.raises(BudgetError):
         OpenSite(small).answer(first_task(north))
-    assert not Ledger(north.ledger).charges
+    assert not Ledger(small.ledger).charges
+
+
+def test_a_site_answers_by_an_open_ledger_only(north):
+    never = beside(north)
+    with pytest.raises(LedgerError, match="no ledger"):
+        OpenSite(never).answer(first_task(north))
+    assert not never.ledger.exists()
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, lambda book: book.write_bytes(b"")])
+def test_a_lost_or_emptied_ledger_is_not_opened_anew(north, lose):
+    """It would have the full budget, and one task would be answered with noise after noise."""
+    first = OpenSite(north).answer(first_task(north))
+    kept = north.ledger.read_bytes()
+    lose(north.ledger)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="newest copy back"):
+            OpenSite(north).answer(first_task(north))
+    with pytest.raises(LedgerError, match=r"newest copy back|exists"):
+        open_ledger(north)
+    north.ledger.write_bytes(kept)
+    assert np.array_equal(OpenSite(north).answer(first_task(north)).change, first.change)
+
+
+def test_an_older_ledger_is_not_answered_by(north):
+    """Its charge is there, and the answer is not: it would be given again with new noise."""
+    study = load_study(north.study)
+    server = study.server()
+    older = north.ledger.read_bytes()
+    OpenSite(north).answer(server.tasks(NAMES)["north"])
+    north.ledger.write_bytes(older)
+    with pytest.raises(LedgerError, match="older than its mark"):
+        OpenSite(north).answer(server.tasks(NAMES)["north"])
 
 
 def test_a_site_that_the_study_does_not_name_is_refused(north):
@@ -82,6 +123,7 @@ def test_real_sites_take_no_part_in_a_study_without_privacy(north):
 
 
 def test_a_ledger_for_another_unit_is_refused(north):
-    Ledger(north.ledger, total=north.total, unit="person")
+    people = beside(north)
+    Ledger.new(people.ledger, total=north.total, unit="person")
     with pytest.raises(InvalidArgument, match="unit person"):
-        OpenSite(north).answer(first_task(north))
+        OpenSite(people).answer(first_task(north))

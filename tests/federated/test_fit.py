@@ -65,7 +65,7 @@ def test_sites_together_find_what_one_would():
 
 def test_every_site_has_its_own_budget_and_ledger(tmp_path):
     budgets = {"north": Budget(1, 1e-5), "south": Budget(2, 1e-5), "east": Budget(0.5, 1e-6)}
-    ledgers = {name: Ledger(tmp_path / f"{name}.db", total=Budget(3, 1e-4)) for name in SITES}
+    ledgers = {name: Ledger.new(tmp_path / f"{name}.db", total=Budget(3, 1e-4)) for name in SITES}
     post = fit_federated(
         model, SITES, schema=SCHEMA, budget=budgets, method=METHOD, ledgers=ledgers, run="first"
     )
@@ -88,7 +88,7 @@ def test_every_site_has_its_own_budget_and_ledger(tmp_path):
 
 
 def test_a_run_without_privacy_has_no_place_in_a_ledger(tmp_path):
-    book = Ledger(tmp_path / "l.db", total=Budget(3, 1e-4))
+    book = Ledger.new(tmp_path / "l.db", total=Budget(3, 1e-4))
     method = Partitioned(scheme=WithoutPrivacy(), num_rounds=1)
     with pytest.raises(BudgetError, match="without privacy"):
         fit_federated(model, SITES, schema=SCHEMA, method=method, ledgers={"north": book})
@@ -123,7 +123,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(settings, words):
 
 
 def test_a_ledger_of_another_unit_is_refused(tmp_path):
-    book = Ledger(tmp_path / "l.db", total=Budget(3, 1e-4), unit="data set")
+    book = Ledger.new(tmp_path / "l.db", total=Budget(3, 1e-4), unit="data set")
     with pytest.raises(BudgetError, match="protects a data set"):
         fit_federated(
             model, SITES, schema=SCHEMA, budget=BUDGET, method=METHOD, ledgers={"north": book}
@@ -144,7 +144,7 @@ def test_statements_of_all_sites_are_saved(tmp_path):
 
 
 def test_two_models_under_one_name_are_two_runs(tmp_path):
-    books = {name: Ledger(tmp_path / name, total=Budget(3, 1e-4)) for name in SITES}
+    books = {name: Ledger.new(tmp_path / name, total=Budget(3, 1e-4)) for name in SITES}
 
     def fitted(model):
         return fit_federated(

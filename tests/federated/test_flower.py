@@ -13,9 +13,9 @@ from fake_grid import FakeGrid, as_by_flower  # noqa: F401 (for every test)
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from sites_on_disk import NAMES, make_sites
 
-from tacit import Budget, Ledger
+from tacit import Ledger
 from tacit.federated import flower
-from tacit.federated.deploy import SiteSettings, load_study
+from tacit.federated.deploy import SiteSettings, load_study, open_ledger
 from tacit.federated.partitioned import partitioned
 from tacit.federated.told import guarded
 
@@ -174,15 +174,20 @@ def replacing(old, new):
     return spoil
 
 
+def reopened(home):
+    """A book that allows less than the run costs."""
+    replacing("epsilon = 20.0", "epsilon = 1.625")(home)
+    for file in ("site.db", "site.db.mark"):
+        (home / file).unlink()
+    open_ledger(SiteSettings.from_file(home / "site.toml"))
+
+
 # What is wrong at a site, the kind that is told, and what its log must still say.
 FAULTS = {
-    "budget": (replacing("epsilon = 20.0", "epsilon = 1.625"), "budget", "1.625"),
-    "other budget": (
-        lambda home: Ledger(home / "site.db", total=Budget(1.625, 1e-5), unit="row"),
-        "site",
-        "1.625",
-    ),
-    "no limit": (replacing("budget =", "budgets ="), "site", "budget"),
+    "budget": (reopened, "budget", "1.625"),
+    "other budget": (replacing("epsilon = 20.0", "epsilon = 1.625"), "site", "1.625"),
+    "no ledger": (lambda home: (home / "site.db").unlink(), "site", "site.db is gone"),
+    "old ledger": (lambda home: (home / "site.db").write_bytes(b""), "site", "was emptied"),
     "settings": (lambda home: (home / "site.toml").write_text("name = 3"), "site", "site.toml"),
     "no study": (lambda home: (home / "study.py").unlink(), "site", "study.py"),
     "no data": (lambda home: (home / "data.csv").unlink(), "failure", "FileNotFoundError"),

@@ -114,7 +114,7 @@ def keys(request, tmp_path):
     if request.param == "memory":
         return dict.fromkeys(NAMES)
     return {
-        name: LedgerMaskKeys(Ledger(tmp_path / f"{name}.db", total=Budget(1, 1e-5)))
+        name: LedgerMaskKeys(Ledger.new(tmp_path / f"{name}.db", total=Budget(1, 1e-5)))
         for name in NAMES
     }
 
@@ -132,8 +132,10 @@ def test_a_key_masks_one_message(keys):
 
 
 def test_a_key_survives_a_restart_and_is_then_gone(tmp_path):
+    Ledger.new(tmp_path / "north.db", total=Budget(1, 1e-5))
+
     def north():
-        book = Ledger(tmp_path / "north.db", total=Budget(1, 1e-5))
+        book = Ledger(tmp_path / "north.db")
         return Masker("north", IDENTITIES["north"], ROSTER, LedgerMaskKeys(book))
 
     others = maskers()
@@ -220,7 +222,7 @@ def test_a_site_that_leaves_ends_the_round_and_the_next_has_new_masks():
 
 
 def test_nothing_is_charged_before_the_keys_are_accepted(tmp_path):
-    book = Ledger(tmp_path / "north.db", total=BUDGET, unit="data set")
+    book = Ledger.new(tmp_path / "north.db", total=BUDGET, unit="data set")
     site = site_of(
         "north", SHARES["north"], METHOD, TARGET, run="r", sites=3, budget=BUDGET, ledger=book
     )
@@ -258,7 +260,7 @@ def test_shares_too_coarse_to_add_up_to_normal_noise_are_refused():
 
 
 def test_a_question_that_two_processes_mask_at_once_gets_the_same_bytes(tmp_path):
-    keys = LedgerMaskKeys(Ledger(tmp_path / "a.db", total=Budget(1, 1e-5), unit="data set"))
+    keys = LedgerMaskKeys(Ledger.new(tmp_path / "a.db", total=Budget(1, 1e-5), unit="data set"))
     keys.kept(b"session", b"secret")
     assert keys.spend(b"session", b"question", b"one") == b"one"
     assert keys.spend(b"session", b"question", b"two") == b"one"

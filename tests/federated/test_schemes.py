@@ -350,7 +350,7 @@ def test_given_noise_must_be_covered_by_the_budget():
 def test_a_server_that_begins_again_gets_no_second_noise_for_what_was_paid_once(tmp_path, seed):
     rows = {name: Rows({"y": np.array([1, 2])}) for name in "ab"}
     method = Partitioned(scheme=ClippedChanges(clip=5.0, noise="server"), num_rounds=1)
-    ledgers = {n: Ledger(tmp_path / f"{n}.db", total=BUDGET, unit="data set") for n in rows}
+    ledgers = {n: Ledger.new(tmp_path / f"{n}.db", total=BUDGET, unit="data set") for n in rows}
 
     def again():
         budgets = dict.fromkeys(rows, BUDGET)

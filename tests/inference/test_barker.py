@@ -189,7 +189,7 @@ def linear_rows(size):
 def test_a_start_by_variational_inference_is_one_fit(tmp_path):
     rows, budget = linear_rows(20_000), Budget(1, 1e-6)
     method = Barker(num_steps=4000, start=Variational(num_steps=300), start_share=0.3)
-    ledger = Ledger(tmp_path / "l.db", total=Budget(2, 1e-5))
+    ledger = Ledger.new(tmp_path / "l.db", total=Budget(2, 1e-5))
     plan = method.calibrated(linear(), budget)
     assert PLD().epsilon(plan.plans[0].event, 0.3e-6) <= 0.3
     assert 0.99 < PLD().epsilon(plan.event, 1e-6) <= 1
@@ -275,7 +275,7 @@ def test_batches_need_replace_and_the_right_number(tmp_path):
     method = Barker(size=900, tempered_size=100, batch_size=100, num_steps=10)
     with pytest.raises(InvalidArgument, match="no guarantee under add-remove"):
         fit(two_means(), ROWS, budget=Budget(1, 1e-6), method=method)
-    ledger = Ledger(tmp_path / "l.db", total=AMPLE)
+    ledger = Ledger.new(tmp_path / "l.db", total=AMPLE)
     with pytest.raises(InvalidArgument, match="declare the right size"):
         fit(two_means(), ROWS, budget=AMPLE, method=method, ledger=ledger)
     assert ledger.left == AMPLE
@@ -310,14 +310,14 @@ def test_a_chain_tells_how_well_it_mixed(tmp_path):
     ],
 )
 def test_what_cannot_end_well_is_refused_before_anything_is_charged(settings, words, tmp_path):
-    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
     with pytest.raises(InvalidArgument, match=words):
         fit(two_means(), ROWS, budget=Budget(1, 1e-4), method=Barker(**settings), ledger=ledger)
     assert not ledger.charges
 
 
 def test_chains_of_different_length_are_refused_before_anything_is_charged(tmp_path):
-    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
     budgets = [Budget(1, 1e-4), Budget(2, 1e-4)]
     with pytest.raises(BoundaryError, match="side by side"):
         fit_many(two_means(), [ROWS] * 2, budgets, Barker(ratio_bound=0.05), ledger=ledger)
@@ -326,7 +326,7 @@ def test_chains_of_different_length_are_refused_before_anything_is_charged(tmp_p
 
 def test_a_ledger_that_keeps_the_number_of_units_private_is_asked_first(tmp_path):
     """A wrong size is said only where the number of units is public."""
-    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
     wrong = Barker(batch_size=50, size=SIZE - 1, num_steps=1, burn_in=0.0)
     with pytest.raises(BudgetError, match="add-remove"):
         fit(two_means(), ROWS, budget=AMPLE, method=wrong, ledger=ledger)

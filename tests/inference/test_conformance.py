@@ -91,7 +91,7 @@ def test_the_protocol_and_a_plan_without_data(case):
 
 def test_it_calibrates_itself_and_says_what_it_cost(case, tmp_path):
     name, method, budget = case
-    ledger = Ledger(
+    ledger = Ledger.new(
         tmp_path / "l.db", total=Budget(1.5 * budget.epsilon, budget.delta * 3, budget.adjacency)
     )
     post = fit(method, budget, ledger=ledger)

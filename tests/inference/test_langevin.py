@@ -140,7 +140,7 @@ def test_settings_that_cannot_work_are_refused(settings, words):
 
 def test_a_chain_is_repeatable_charged_and_says_so(tmp_path):
     method = Langevin(num_steps=60, thin=2, size=1)
-    ledger = Ledger(tmp_path / "l.db", total=Budget(3, 1e-4))
+    ledger = Ledger.new(tmp_path / "l.db", total=Budget(3, 1e-4))
     fit(linear(), ROWS, budget=BUDGET, method=method, ledger=ledger)
     assert ledger.left.epsilon == pytest.approx(1)
     first, second = (fit(linear(), ROWS, budget=BUDGET, method=method, seed=3) for _ in range(2))

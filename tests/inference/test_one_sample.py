@@ -83,7 +83,7 @@ CASES = {
 def test_within_the_budget_charged_and_repeatable(case, tmp_path):
     method, model, rows, name = CASES[case]
     budget = Budget(0.5, 1e-5)
-    ledger = Ledger(tmp_path / "book.db", total=Budget(2, 1e-4))
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(2, 1e-4))
     post = fit(model, rows, budget=budget, method=method, ledger=ledger)
     assert ledger.left.epsilon == pytest.approx(1.5)
     assert post.privacy.is_private
@@ -330,7 +330,7 @@ def rate_of_vectors():
 
 def test_a_row_with_a_vector_where_one_number_is_read_is_refused_and_not_charged(tmp_path):
     """Else every row would count once for each row there is."""
-    ledger = Ledger(tmp_path / "book.db", total=Budget(1, 0), unit="row")
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(1, 0), unit="row")
     with pytest.raises(InvalidArgument, match="one number for each row"):
         fit(
             rate_of_vectors(),
@@ -347,7 +347,7 @@ def test_a_row_with_a_vector_where_one_number_is_read_is_refused_and_not_charged
 
 
 def test_features_of_another_length_are_refused_before_anything_is_charged(tmp_path):
-    ledger = Ledger(tmp_path / "book.db", total=Budget(1, 1e-5), unit="row")
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(1, 1e-5), unit="row")
     wide = logistic()
     short = Model(
         parameters=wide.parameters,
@@ -376,7 +376,7 @@ def test_a_prior_that_tells_where_the_chain_is_is_refused(tmp_path):
     model = Model(
         parameters=plain.parameters, log_prior=telling, log_likelihood=plain.log_likelihood
     )
-    ledger = Ledger(tmp_path / "book.db", total=Budget(1, 1e-5), unit="row")
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(1, 1e-5), unit="row")
     with pytest.raises(BoundaryError, match="debug_callback"):
         fit(model, CASES["chain"][2], budget=Budget(1, 1e-5), method=CHAIN, ledger=ledger)
     assert not ledger.charges

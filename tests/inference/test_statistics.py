@@ -238,7 +238,7 @@ def test_the_whole_line_with_a_schema(tmp_path):
     assert "One noisy sum of 15 numbers" in text
     assert "all rows" in text
     data = {**people(300), "n": RNG.poisson(5, 300), "b": RNG.integers(0, 2, 300)}
-    ledger = Ledger(tmp_path / "l.db", total=Budget(2, 1e-4))
+    ledger = Ledger.new(tmp_path / "l.db", total=Budget(2, 1e-4))
     post = fit(planned, data, ledger=ledger)
     assert ledger.left.epsilon == pytest.approx(1.5)
     assert post.privacy.epsilons["add-remove"] == pytest.approx(0.5, rel=1e-3)

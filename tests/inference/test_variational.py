@@ -187,21 +187,21 @@ def test_statement():
 
 
 def test_ledger_is_charged_before_and_refuses(tmp_path):
-    ledger = Ledger(tmp_path / "book.db", total=Budget(1.5, 1e-4))
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(1.5, 1e-4))
     method = Variational(num_steps=50)
     post = fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=method, ledger=ledger)
     assert "0.5" in str(post.privacy).split("ledger:")[1]
     with pytest.raises(BudgetError, match=r"epsilon 0\.5"):
         fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=method, ledger=ledger)
     assert len(ledger.charges) == 1
-    people = Ledger(tmp_path / "people.db", total=Budget(5, 1e-4), unit="person")
+    people = Ledger.new(tmp_path / "people.db", total=Budget(5, 1e-4), unit="person")
     with pytest.raises(BudgetError, match="person"):
         fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=method, ledger=people)
     assert people.charges == []
 
 
 def test_many_fits_are_each_charged(tmp_path):
-    ledger = Ledger(tmp_path / "book.db", total=Budget(10, 1e-3))
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(10, 1e-3))
     budgets = [Budget(e, 1e-5) for e in (0.5, 1.0, 4.0)]
     method = Variational(num_steps=60, average=False)
     posts = fit_many(linear_model(), [ROWS] * 3, budgets, method, ledger=ledger, seeds=[1, 2, 3])
@@ -213,7 +213,7 @@ def test_many_fits_are_each_charged(tmp_path):
 
 
 def test_ctrl_c_leaves_a_true_ledger(tmp_path, monkeypatch):
-    ledger = Ledger(tmp_path / "book.db", total=Budget(2, 1e-4))
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(2, 1e-4))
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -278,7 +278,7 @@ def test_settings_that_cannot_work_are_refused_early(tmp_path):
     for make in wrong:
         with pytest.raises(InvalidArgument):
             make()
-    ledger = Ledger(tmp_path / "book.db", total=Budget(2, 1e-4))
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(2, 1e-4))
     vector = Model(
         parameters={"w": Parameter((2,))},
         log_prior=lambda p: -jnp.sum(p["w"] ** 2),
@@ -297,7 +297,7 @@ def test_settings_that_cannot_work_are_refused_early(tmp_path):
 
 def test_faults_are_said_before_the_charge(tmp_path):
     """A branch on a row, a callback, a float number of steps: nothing is spent on them."""
-    ledger = Ledger(tmp_path / "book.db", total=Budget(9, 1e-4))
+    ledger = Ledger.new(tmp_path / "book.db", total=Budget(9, 1e-4))
 
     def branching(p, row):
         return p["w"][0] if row["y"] > 0 else -p["w"][1]

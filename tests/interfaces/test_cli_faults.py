@@ -38,7 +38,7 @@ def table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "visits.csv").write_text(CLEAN)
     (tmp_path / "s.yaml").write_text(SCHEMA)
-    tacit.Ledger(tmp_path / "l.db", total=tacit.Budget(3, 1e-5), unit="row")
+    tacit.Ledger.new(tmp_path / "l.db", total=tacit.Budget(3, 1e-5), unit="row")
     return tmp_path
 
 
@@ -166,7 +166,7 @@ FAULTS = [
     faulty("folder is a file", "cannot be written", files={"run": "mine"}.items()),
     faulty("no ledger named", "tacit ledger new", ledger=None),
     faulty("no such ledger", "tacit ledger new", ledger="other.db"),
-    faulty("not a ledger", "cannot be used as a ledger", ledger="visits.csv"),
+    faulty("not a ledger", "is no ledger", ledger="visits.csv"),
     faulty("another unit", "protects a row", files={"s.yaml": PEOPLE}.items()),
     faulty("beyond the ledger", "left", epsilon="3.5", code=3),
     formula("empty", "formula", ""),

@@ -227,7 +227,7 @@ sys.exit(main(sys.argv[1:]))
 
 def test_an_interruption_says_what_was_spent(folder):
     command = [*FIT[:-1], "num_steps=2000000", "--ledger", "l2.db", "--out", "long"]
-    tacit.Ledger(folder / "l2.db", total=tacit.Budget(3, 1e-5), unit="person")
+    tacit.Ledger.new(folder / "l2.db", total=tacit.Budget(3, 1e-5), unit="person")
     program = [sys.executable, "-c", INTERRUPTIBLE, *command]
     with subprocess.Popen(
         program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -257,7 +257,7 @@ def full_disk(*_, **__):
 
 
 def test_a_posterior_that_was_paid_for_is_kept_elsewhere(capsys, folder, monkeypatch):
-    tacit.Ledger(folder / "l3.db", total=tacit.Budget(3, 1e-5), unit="person")
+    tacit.Ledger.new(folder / "l3.db", total=tacit.Budget(3, 1e-5), unit="person")
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     save = tacit.Posterior.save
@@ -295,7 +295,7 @@ def test_a_fault_after_the_charge_does_not_look_like_one_before(capsys, folder, 
     def fails(*_, **__):
         raise tacit.errors.BoundaryError("No.")
 
-    tacit.Ledger(folder / "l4.db", total=tacit.Budget(3, 1e-5), unit="person")
+    tacit.Ledger.new(folder / "l4.db", total=tacit.Budget(3, 1e-5), unit="person")
     monkeypatch.setattr("tacit.interfaces.fit._run", fails)
     code, _, err = call(capsys, *FIT, "--ledger", "l4.db", "--out", "failed")
     assert code == 1
@@ -316,7 +316,7 @@ def test_a_run_that_never_began_leaves_no_folder(capsys, folder, monkeypatch):
 
 
 def test_scales_that_were_paid_for_are_printed_at_least(capsys, folder, monkeypatch):
-    tacit.Ledger(folder / "s2.db", total=tacit.Budget(3, 1e-5), unit="person")
+    tacit.Ledger.new(folder / "s2.db", total=tacit.Budget(3, 1e-5), unit="person")
     monkeypatch.setattr(tacit.Schema, "to_yaml", full_disk)
     command = "schema scale visits.csv --schema visits.yaml --column age --epsilon 0.5 --delta 1e-6"
     code, out, err = call(capsys, *command.split(), "--ledger", "s2.db", "--out", "lost.yaml")

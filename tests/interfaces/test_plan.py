@@ -204,7 +204,7 @@ def test_wrong_arguments_are_one_sentence(call, words):
 
 
 def test_a_header_at_fault_charges_nothing(tmp_path):
-    ledger = tacit.Ledger(tmp_path / "l.db", total=tacit.Budget(2, 1e-5))
+    ledger = tacit.Ledger.new(tmp_path / "l.db", total=tacit.Budget(2, 1e-5))
     plan = tacit.plan(model, SCHEMA, budget=BUDGET, method=QUICK)
     with pytest.raises(InvalidArgument):
         tacit.fit(plan, {"age": [1.0]}, ledger=ledger)

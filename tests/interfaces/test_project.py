@@ -27,6 +27,9 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
         module = component.partition(":")[0].replace(".", "/")
         assert (folder / "app" / f"{module}.py").is_file()
     sites = [SiteSettings.from_file(folder / "sites" / name / "site.toml") for name in "ab"]
+    for name in "ab":
+        assert main(["federated", "open", str(folder / "sites" / name / "site.toml")]) == 0
+    assert "epsilon 3, delta 1e-05 (add-remove), for every row" in capsys.readouterr().out
     server = study.server()
     trace = conduct(server, InProcess([OpenSite(site) for site in sites]), study.method.plan(2))
     study.finish(server.posterior, trace, tmp_path / "posterior.nc")

@@ -82,7 +82,7 @@ def test_noise_is_there():
 
 
 def test_is_charged_before_and_refused_beyond(tmp_path):
-    ledger = tacit.Ledger(tmp_path / "l.db", total=tacit.Budget(0.15, 1e-5), unit="row")
+    ledger = tacit.Ledger.new(tmp_path / "l.db", total=tacit.Budget(0.15, 1e-5), unit="row")
     tacit.private_scales(SCHEMA, TABLE, ["age"], budget=SMALL, ledger=ledger)
     assert ledger.left.epsilon == pytest.approx(0.05)
     with pytest.raises(BudgetError):

@@ -54,7 +54,7 @@ def data(count=300, seed=0, features=2):
 
 
 def ledger(path, epsilon=100.0):
-    return tacit.Ledger(path / "book.db", total=tacit.Budget(epsilon, 0.5))
+    return tacit.Ledger.new(path / "book.db", total=tacit.Budget(epsilon, 0.5))
 
 
 def both(path):

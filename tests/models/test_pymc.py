@@ -142,7 +142,7 @@ def test_the_logit_of_a_new_row_is_that_of_the_same_model_in_numpyro(adapted, in
 
 
 def test_a_private_fit_goes_through_the_gate_and_the_ledger(adapted, tmp_path):
-    ledger = tacit.Ledger(tmp_path / "l.db", total=BUDGET)
+    ledger = tacit.Ledger.new(tmp_path / "l.db", total=BUDGET)
     method = tacit.Variational(num_steps=50)
     plan = tacit.plan(adapted, SCHEMA, budget=BUDGET, method=method)
     posterior = tacit.fit(plan, table(200), ledger=ledger)

@@ -10,11 +10,13 @@ same key. So at every instant, also after a crash, the book covers everything th
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 import sqlalchemy as sa
 from dp_accounting.dp_event import DpEvent
 
+from tacit.accounting import chain
 from tacit.accounting.budget import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import BudgetError, Refused
@@ -24,7 +26,7 @@ _RUNS = sa.Table(
     "runs",
     _META,
     sa.Column("run", sa.String, primary_key=True),
-    sa.Column("answers", sa.Integer, nullable=False),
+    sa.Column("answers", sa.Integer, sa.CheckConstraint("answers > 0"), nullable=False),
     sa.Column("terms", sa.String, nullable=False),
 )
 _ANSWERS = sa.Table(
@@ -39,6 +41,8 @@ _ANSWERS = sa.Table(
     sa.Column("reply", sa.LargeBinary),
     sa.UniqueConstraint("run", "digest"),
 )
+# What of an answer is written once; key and reply are not.
+_LASTING = (_ANSWERS.c.id, _ANSWERS.c.run, _ANSWERS.c.round, _ANSWERS.c.digest, _ANSWERS.c.state)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +144,7 @@ class LedgerJournal:
         self.ledger = ledger
         with ledger.transaction() as connection:
             _META.create_all(connection)
+            refuse_changed(connection, ledger.path)
 
     def latest(self, run: str) -> Answer | None:
         """The last question of a run that was new."""
@@ -160,7 +165,7 @@ class LedgerJournal:
         """Writes a new question down and charges for it, all in one transaction, or refuses it.
 
         That a round has one question is checked here once more: two processes may have seen the
-        same journal before. Keys of noise that has been answered with are forgotten: nothing needs them any more.
+        same journal before.
         """
         if terms.event is None or terms.budget is None:
             raise BudgetError(
@@ -183,22 +188,42 @@ class LedgerJournal:
             count, newest = connection.execute(held).one()
             _refuse_more(terms, count)
             _refuse_old(answer, newest)
-            done = sa.update(_ANSWERS).where(mine, _ANSWERS.c.reply.is_not(None))
-            connection.execute(done.values(key=None))
             connection.execute(sa.insert(_ANSWERS).values(run=terms.run, **vars(answer)))
+            link(connection, answer.digest, terms.run)
         return answer
 
     def finish(self, run: str, digest: bytes, reply: bytes) -> bytes:
         """Writes the answer down, before it leaves; the first one stays, and is returned.
 
         Two processes may have computed it from one key. If rows, or a machine's rounding, changed in
-        between, two answers with the same noise would tell their difference.
+        between, two answers with the same noise would tell their difference. The key is forgotten,
+        and overwritten in the file: nothing needs it any more.
         """
         mine = _is(run, digest)
         with self.ledger.transaction() as connection:
             empty = sa.update(_ANSWERS).where(mine, _ANSWERS.c.reply.is_(None))
-            connection.execute(empty.values(reply=reply))
+            connection.execute(empty.values(reply=reply, key=None))
             return bytes(connection.execute(sa.select(_ANSWERS.c.reply).where(mine)).scalar_one())
+
+
+def link(connection: sa.Connection, digest: bytes, run: str) -> None:
+    """Adds a question to the book's chain."""
+    found = connection.execute(sa.select(*_LASTING).where(_is(run, digest)))
+    chain.link(connection, "answer", found.one())
+
+
+def link_all(connection: sa.Connection) -> None:
+    """Adds all questions of a journal that has no links yet, and forgets keys that nothing needs."""
+    done = sa.update(_ANSWERS).where(_ANSWERS.c.reply.is_not(None))
+    connection.execute(done.values(key=None))
+    for line in connection.execute(sa.select(*_LASTING).order_by(_ANSWERS.c.id)).all():
+        chain.link(connection, "answer", line)
+
+
+def refuse_changed(connection: sa.Connection, path: Path) -> None:
+    """Raises if questions are not as they were written."""
+    lines = connection.execute(sa.select(*_LASTING).order_by(_ANSWERS.c.id)).all()
+    chain.refuse_changed(connection, path, "answer", lines)
 
 
 def fresh_key() -> bytes:

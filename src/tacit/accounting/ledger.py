@@ -8,6 +8,7 @@ Runs are chosen after seeing earlier results, so across runs the ledger is a pri
   total is converted once (Feldman and Zrnic 2021, Theorem 4.3).
 
 A run is charged in full, in one transaction, before its first read. Nothing is given back.
+To open a book is an act of its own (`Ledger.new`): one that is gone is never begun anew.
 """
 
 import math
@@ -24,45 +25,27 @@ import sqlalchemy as sa
 from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
-from tacit.accounting import events, renyi
+from tacit.accounting import chain, events, renyi
 from tacit.accounting.accountants import PLD
+from tacit.accounting.book import (
+    BOOK,
+    CHARGES,
+    make,
+    refuse_changed,
+    refuse_strange,
+    write_charge,
+    write_terms,
+)
 from tacit.accounting.budget import Budget
 from tacit.accounting.convert import epsilon_by_order
-from tacit.errors import BudgetError, InvalidArgument, Overspent
+from tacit.accounting.store import engine_of, telling
+from tacit.errors import BudgetError, InvalidArgument, LedgerError, Overspent
 
 Rule = Literal["sum", "renyi"]
 # What one promise is about: a row, all rows of a person, or everything that one site holds.
 UNITS = ("row", "person", "data set")
 
-_META = sa.MetaData()
-_BOOK = sa.Table(
-    "book",
-    _META,
-    sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1"), primary_key=True),
-    sa.Column("epsilon", sa.Float, nullable=False),
-    sa.Column("delta", sa.Float, nullable=False),
-    sa.Column("adjacency", sa.String, nullable=False),
-    sa.Column("unit", sa.String, nullable=False),
-    sa.Column("rule", sa.String, nullable=False),
-    sa.Column("order", sa.Float, nullable=False),
-)
-_CHARGES = sa.Table(
-    "charges",
-    _META,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("time", sa.String, nullable=False),
-    sa.Column("label", sa.String, nullable=False),
-    sa.Column("epsilon", sa.Float, nullable=False),
-    sa.Column("delta", sa.Float, nullable=False),
-    sa.Column("divergence", sa.Float, nullable=False),
-    sa.Column("event", sa.String, nullable=False),
-)
-_APPEND_ONLY = [
-    f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
-    f"BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
-    for table in ("book", "charges")
-    for verb in ("UPDATE", "DELETE")
-]
+RULES = ("sum", "renyi")
 
 
 @dataclass(frozen=True)
@@ -79,8 +62,9 @@ class Charge:
 class Ledger:
     """The budget of one data set, in a SQLite file that several processes may share.
 
-    The first opening fixes total, unit, adjacency and rule; later ones may leave ``total``
-    out, and are refused if they say otherwise.
+    ``Ledger.new`` opens a book, once, and fixes total, unit, adjacency and rule. ``Ledger(path)``
+    is the book at a path from then on; what else is said is compared with what was fixed. A book
+    that is gone, older than the mark beside it, or was changed, is refused.
     """
 
     def __init__(
@@ -91,63 +75,70 @@ class Ledger:
         unit: str | None = None,
         rule: Rule | None = None,
     ) -> None:
-        if unit is not None:
-            _validate.choice("unit", unit, UNITS)
-        if rule is not None:
-            _validate.choice("rule", rule, ("sum", "renyi"))
         self.path = Path(path)
-        if total is None and not self.path.exists():
-            raise InvalidArgument(f"There is no ledger at {self.path}; name a total to open one.")
+        self._mark = chain.Mark(self.path)
         self._engine = engine_of(self.path)
-        try:
-            with self._engine.begin() as connection:
-                self._open(connection, total, unit, rule)
-        except sa.exc.DBAPIError as error:
-            raise InvalidArgument(
-                f"{self.path} cannot be used as a ledger: {error.orig}."
-            ) from error
-        self.total: Budget
-        self.unit: str
-        self.rule: Rule
-
-    def _open(
-        self,
-        connection: sa.Connection,
-        total: Budget | None,
-        unit: str | None,
-        rule: str | None,
-    ) -> None:
-        _META.create_all(connection)
-        for trigger in _APPEND_ONLY:
-            connection.execute(sa.text(trigger))
-        book = connection.execute(sa.select(_BOOK)).mappings().first()
-        if book is None:
-            if total is None:
-                raise InvalidArgument(f"{self.path} holds no ledger; name a total to open one.")
-            chosen = rule or "sum"
-            if chosen == "renyi" and total.delta == 0:
-                raise InvalidArgument('A pure budget adds up by sums; use rule="sum".')
-            values = {
-                "id": 1,
-                "epsilon": total.epsilon,
-                "delta": total.delta,
-                "adjacency": total.adjacency,
-                "unit": unit or "row",
-                "rule": chosen,
-                "order": _order(total) if chosen == "renyi" else 0.0,
-            }
-            connection.execute(sa.insert(_BOOK).values(**values))
-            book = connection.execute(sa.select(_BOOK)).mappings().one()
+        if not self.path.exists():
+            raise self._missing()
+        with self.transaction() as connection:
+            refuse_changed(connection, self.path)
+            book = connection.execute(sa.select(BOOK)).mappings().one()
         self.total = Budget(book["epsilon"], book["delta"], book["adjacency"])
-        self.unit, self.rule, self._order = book["unit"], book["rule"], book["order"]
-        for name, said, held in (
-            ("total", total, self.total),
-            ("unit", unit, self.unit),
-            ("rule", rule, self.rule),
-        ):
-            if said is not None and said != held:
+        self.unit: str = book["unit"]
+        self.rule: Rule = book["rule"]
+        self._order: float = book["order"]
+        self._refuse_other({"total": total, "unit": unit, "rule": rule})
+
+    @classmethod
+    def new(
+        cls,
+        path: str | os.PathLike[str],
+        total: Budget,
+        *,
+        unit: str = "row",
+        rule: Rule = "sum",
+    ) -> "Ledger":
+        """Opens a book with this total: once, and for good. Refused where one is, or was.
+
+        The file is for its owner only: at a site it also holds keys of noise.
+        """
+        if not isinstance(total, Budget):
+            raise InvalidArgument("total must be a tacit.Budget(epsilon, delta).")
+        _validate.choice("unit", unit, UNITS)
+        _validate.choice("rule", rule, RULES)
+        if rule == "renyi" and total.delta == 0:
+            raise InvalidArgument('A pure budget adds up by sums; use rule="sum".')
+        order = _order(total) if rule == "renyi" else 0.0
+        terms = {"id": 1, **vars(total), "unit": unit, "rule": rule, "order": order}
+        file = Path(path)
+        make(file)
+        try:
+            mark = chain.Mark(file)
+            with telling(file), mark.advancing() as advance, engine_of(file).begin() as connection:
+                write_terms(connection, terms)
+                advance(chain.head(connection))
+        except BaseException:
+            file.unlink()
+            raise
+        return cls(file)
+
+    def _missing(self) -> LedgerError:
+        if self._mark.read() is None:
+            return LedgerError(
+                f"There is no ledger at {self.path}; open one by tacit.Ledger.new(path, total=...), "
+                "or by: tacit ledger new."
+            )
+        return LedgerError(
+            f"The ledger {self.path} is gone: the mark beside it says that there was one. Put its "
+            "newest copy back; what it had left cannot be known without it."
+        )
+
+    def _refuse_other(self, said: Mapping[str, Any]) -> None:
+        for name, each in said.items():
+            held = getattr(self, name)
+            if each is not None and each != held:
                 raise InvalidArgument(
-                    f"{self.path} was opened with {name} {held} and cannot be changed to {said}."
+                    f"{self.path} was opened with {name} {held} and cannot be changed to {each}."
                 )
 
     def charge(self, event: DpEvent, budget: Budget, label: str = "") -> None:
@@ -166,15 +157,27 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """All that is written within is on disk at its end, or none of it is."""
-        with self._engine.begin() as connection:  # BEGIN IMMEDIATE: nobody else may write
+        """All that is written within is on disk at its end, or none of it is.
+
+        Refused if the book is not the one that its mark tells of.
+        """
+        mark = self._mark
+        with (
+            telling(self.path),
+            mark.advancing() as advance,
+            self._engine.begin() as connection,  # BEGIN IMMEDIATE: nobody else may write
+        ):
+            refuse_strange(connection, mark, self.path)
+            said = mark.refuse_older(connection)
             yield connection
+            if (now := chain.head(connection)).links > said.links:
+                advance(now)
 
     def book(self, connection: sa.Connection, line: Mapping[str, Any]) -> None:
         """Books a `line` in somebody's transaction, or refuses it."""
         budget = Budget(line["epsilon"], line["delta"], self.total.adjacency)
         self._admit(connection, budget, line["divergence"])
-        connection.execute(sa.insert(_CHARGES).values(**line))
+        write_charge(connection, line)
 
     def refuse_adjacency(self, budget: Budget) -> None:
         """Raises if a run's budget protects against another change than this ledger does."""
@@ -225,7 +228,7 @@ class Ledger:
 
     def _sums(self, connection: sa.Connection) -> tuple[float, float, float]:
         rows = connection.execute(
-            sa.select(_CHARGES.c.epsilon, _CHARGES.c.delta, _CHARGES.c.divergence)
+            sa.select(CHARGES.c.epsilon, CHARGES.c.delta, CHARGES.c.divergence)
         ).all()
         return (
             math.fsum(row[0] for row in rows),
@@ -253,14 +256,14 @@ class Ledger:
     @property
     def left(self) -> Budget:
         """What is left: under ``"renyi"``, about what one more run of any kind may cost."""
-        with self._engine.begin() as connection:
+        with self.transaction() as connection:
             return self._left(connection)
 
     @property
     def charges(self) -> list[Charge]:
         """All lines so far, oldest first."""
-        with self._engine.begin() as connection:
-            rows = connection.execute(sa.select(_CHARGES).order_by(_CHARGES.c.id)).mappings()
+        with self.transaction() as connection:
+            rows = connection.execute(sa.select(CHARGES).order_by(CHARGES.c.id)).mappings()
             return [
                 Charge(r["time"], r["label"], r["epsilon"], r["delta"], r["event"]) for r in rows
             ]
@@ -279,23 +282,3 @@ def _order(total: Budget) -> float:
     fixed = epsilon_by_order(orders, np.full_like(orders, 1e-9), total.delta, "improved")
     room = (total.epsilon - fixed) / orders  # of rho, were the runs Gaussian
     return float(orders[int(np.argmax(room))])
-
-
-def engine_of(path: Path) -> sa.Engine:
-    """A file in which a transaction is on disk as a whole, or not at all."""
-    address = sa.URL.create("sqlite", database=str(path.resolve()))
-    # Every transaction opens the file and closes it again: nothing lingers.
-    engine = sa.create_engine(address, poolclass=sa.NullPool, connect_args={"timeout": 60})
-
-    # SQLAlchemy's recipe for SQLite: it must not begin transactions of its own accord.
-    @sa.event.listens_for(engine, "connect")
-    def _connect(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None
-        # On disk, its journal's removal too, before commit returns.
-        connection.execute("PRAGMA synchronous=EXTRA")
-
-    @sa.event.listens_for(engine, "begin")
-    def _begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine

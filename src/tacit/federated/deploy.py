@@ -147,6 +147,16 @@ class SiteSettings:
         )
 
 
+def open_ledger(settings: SiteSettings) -> Ledger:
+    """Opens the ledger of a site, once, with what its settings allow. Answering only ever uses it."""
+    if settings.total is None:
+        raise InvalidArgument(
+            f"Say in the settings of {settings.name} what it allows all runs together, as budget = "
+            "{epsilon = ..., delta = ...}."
+        )
+    return Ledger.new(settings.ledger, settings.total, unit=load_study(settings.study).unit)
+
+
 class OpenSite:
     """A site for as long as a message takes."""
 
@@ -182,15 +192,7 @@ class OpenSite:
 
     @cached_property
     def _ledger(self) -> Ledger:
-        settings = self.settings
-        if settings.total is None and not settings.ledger.exists():
-            raise InvalidArgument(
-                f"{self.name} has no ledger; say in its settings what it allows, as "
-                "budget = {epsilon = ..., delta = ...}."
-            )
-        # It holds keys of noise and of masks: for nobody's eyes but the site's.
-        settings.ledger.touch(mode=0o600, exist_ok=True)
-        return Ledger(settings.ledger, settings.total, unit=self.study.unit)
+        return Ledger(self.settings.ledger, self.settings.total, unit=self.study.unit)
 
     @cached_property
     def _client(self) -> Client:

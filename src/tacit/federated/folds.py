@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import sqlalchemy as sa
 
-from tacit.accounting.ledger import engine_of
+from tacit.accounting.store import engine_of
 from tacit.errors import TacitError
 from tacit.federated.arrays import read, written
 from tacit.federated.server import Folded, Server

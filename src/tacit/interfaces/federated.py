@@ -111,7 +111,7 @@ def _refuse_ledgers(
 ) -> None:
     for name, ledger in ledgers.items():
         if name not in rows or not isinstance(ledger, Ledger):
-            raise InvalidArgument("ledgers must map names of sites to tacit.Ledger(path, ...).")
+            raise InvalidArgument("ledgers must map names of sites to tacit.Ledger(path).")
         unit = _unit(method, rows[name])
         if ledger.unit != unit:
             raise BudgetError(

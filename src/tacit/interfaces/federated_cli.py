@@ -1,4 +1,4 @@
-"""``tacit federated``: a project folder for a study, and keys for secure aggregation."""
+"""``tacit federated``: a project folder for a study, and what a site opens, signs and answers with."""
 
 import os
 from pathlib import Path
@@ -45,6 +45,17 @@ def identity(
     with os.fdopen(handle, "w", encoding="ascii") as opened:
         opened.write(made.private_bytes_raw().hex())
     typer.echo(made.public_key().public_bytes_raw().hex())
+
+
+@app.command("open")
+def open_(
+    settings: Annotated[Path, typer.Argument(help="The site's settings, site.toml.")],
+) -> None:
+    """Opens a site's ledger, once, with the budget of its settings; a site answers by it alone."""
+    from tacit.federated.deploy import SiteSettings, open_ledger
+
+    ledger = open_ledger(SiteSettings.from_file(settings))
+    typer.echo(f"Opened {ledger.path}: {ledger.total}, for every {ledger.unit}.")
 
 
 @app.command()

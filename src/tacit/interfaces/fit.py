@@ -176,7 +176,9 @@ def _fit(
 def refuse_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]) -> None:
     """Raises if the ledger protects something else than these runs do."""
     if not isinstance(ledger, Ledger):
-        raise InvalidArgument("ledger must be a tacit.Ledger(path, total=...).")
+        raise InvalidArgument(
+            "ledger must be a tacit.Ledger(path); tacit.Ledger.new(path, total=...) opens one."
+        )
     for each in rows:
         if each.unit != ledger.unit:
             raise BudgetError(

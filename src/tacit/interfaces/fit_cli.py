@@ -93,11 +93,6 @@ def _book(path: Path | None, *, no_ledger: bool) -> "Ledger | None":
             "Name the data's ledger with --ledger; open one by: tacit ledger new ledger.db "
             "--epsilon 3 --delta 1e-5; or say --no-ledger."
         )
-    if not path.exists():
-        raise InvalidArgument(
-            f"There is no ledger at {path}; open one by: tacit ledger new {path} --epsilon 3 "
-            "--delta 1e-5."
-        )
     return Ledger(path)
 
 
@@ -111,7 +106,7 @@ def _fitted(
     asked: "Request", data: Path, book: "Ledger | None", folder: "Folder", *, quiet: bool
 ) -> "Posterior":
     """The posterior, saved; the folder is taken back if nothing was spent."""
-    from tacit.errors import TacitError, Unsaved
+    from tacit.errors import LedgerError, TacitError, Unsaved
     from tacit.interfaces.fit import fit as run
 
     plan = asked.plan()
@@ -127,7 +122,7 @@ def _fitted(
             progress=not quiet and sys.stderr.isatty(),
         )
     except BaseException as error:  # an interruption, too
-        if book is None or len(book.charges) == before:
+        if book is None or isinstance(error, LedgerError) or len(book.charges) == before:
             folder.discard()
         elif isinstance(error, TacitError):  # which otherwise means that nothing was spent
             raise Unsaved(f"The fit was charged, and failed after that: {error}") from None

@@ -1,4 +1,4 @@
-"""``tacit ledger``: open the budget book of a data set, and see what is left in it."""
+"""``tacit ledger``: open the budget book of a data set, once, and see what is left in it."""
 
 import json
 from dataclasses import asdict
@@ -33,12 +33,9 @@ def new(
     """Opens a ledger. What it says here can never be changed."""
     from tacit.accounting import Budget
     from tacit.accounting.ledger import Ledger
-    from tacit.errors import InvalidArgument
 
-    if file.exists():
-        raise InvalidArgument(f"{file} exists; a ledger's total is fixed when it is opened.")
     total: Any = Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]
-    ledger = Ledger(file, total=total, unit=unit, rule=rule)  # type: ignore[arg-type]
+    ledger = Ledger.new(file, total, unit=unit, rule=rule)  # type: ignore[arg-type]
     typer.echo(f"Opened {file}: {ledger.total}, for every {ledger.unit}.")
 
 
@@ -51,6 +48,17 @@ def show(
 
     ledger = Ledger(file)
     typer.echo(_as_json(ledger) if as_json else _as_text(ledger))
+
+
+@app.command()
+def adopt(file: File) -> None:
+    """Takes a book as it is that has no mark beside it, or is of Tacit's first edition.
+
+    Only you can tell that it is the newest: a charge that it lacks is lost.
+    """
+    from tacit.accounting.adopt import adopt
+
+    typer.echo(_as_text(adopt(file)))
 
 
 def _as_json(ledger: "Ledger") -> str:

@@ -87,7 +87,7 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
             )
         if self.ledger is None:
             raise InvalidArgument(
-                "Say which ledger is charged: ledger=tacit.Ledger(path, total=...), or "
+                "Say which ledger is charged: ledger=tacit.Ledger(path), or "
                 f"ledger={NO_LEDGER!r} if nothing is to keep count of what the data have given away."
             )
         if not isinstance(self.ledger, Ledger) and self.ledger != NO_LEDGER:

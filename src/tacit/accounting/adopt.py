@@ -1,0 +1,58 @@
+"""Taking a book as it is: one of the first edition, or one that lost its mark."""
+
+import os
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from tacit.accounting import chain, journal
+from tacit.accounting.book import BOOK, CHARGES, refuse_changed, write_charge, write_terms
+from tacit.accounting.ledger import Ledger
+from tacit.accounting.store import engine_of, telling
+from tacit.errors import LedgerError
+
+
+def adopt(path: str | os.PathLike[str]) -> Ledger:
+    """Takes the book at a path as it is, and writes its mark.
+
+    An act of its own, as nothing but whoever does it can tell that the book is the newest. Refused
+    if there is a mark: that tells it. Lines that no book could hold are refused.
+    """
+    file = Path(path)
+    mark = chain.Mark(file)
+    if mark.read() is not None:
+        raise LedgerError(f"{file} has its mark beside it, and needs nothing.")
+    engine = engine_of(file)
+    with telling(file), mark.advancing() as advance, engine.begin() as connection:
+        tables = set(sa.inspect(connection).get_table_names())
+        if not {"book", "charges"} <= tables:
+            raise LedgerError(f"{file} holds no ledger.")
+        if "chain" not in tables:
+            _rewrite(connection, answers="answers" in tables)
+        refuse_changed(connection, file)
+        if "answers" in tables:
+            journal.refuse_changed(connection, file)
+        advance(chain.head(connection))
+    with telling(file), engine.connect() as connection:
+        _rebuild(connection)
+    return Ledger(file)
+
+
+def _rewrite(connection: sa.Connection, *, answers: bool) -> None:
+    """The lines of a book of the first edition, in tables of this one."""
+    terms = connection.execute(sa.select(BOOK)).mappings().one()
+    charges = connection.execute(sa.select(CHARGES).order_by(CHARGES.c.id)).mappings().all()
+    for table in (BOOK, CHARGES):
+        table.drop(connection)
+    write_terms(connection, dict(terms))
+    for line in charges:
+        write_charge(connection, dict(line))
+    if answers:
+        journal.link_all(connection)
+
+
+def _rebuild(connection: sa.Connection) -> None:
+    """Writes the file anew, so that nothing stays of what was deleted without being overwritten."""
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    driver.execute("VACUUM")

@@ -1,0 +1,109 @@
+"""The tables of a book, and how lines get into them: each with its link, and none ever changed."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from tacit.accounting import chain
+from tacit.errors import LedgerError
+
+# Of the whole table; typeof, as SQLite takes any text to be more than any number.
+_SIZED = "typeof(epsilon) = 'real' AND epsilon >= 0 AND epsilon < 9e999"
+_RARE = "typeof(delta) = 'real' AND delta >= 0 AND delta <= 1"
+
+_META = sa.MetaData()
+BOOK = sa.Table(
+    "book",
+    _META,
+    sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1"), primary_key=True),
+    sa.Column("epsilon", sa.Float, sa.CheckConstraint(_SIZED), nullable=False),
+    sa.Column("delta", sa.Float, sa.CheckConstraint(_RARE), nullable=False),
+    sa.Column("adjacency", sa.String, nullable=False),
+    sa.Column("unit", sa.String, nullable=False),
+    sa.Column("rule", sa.String, nullable=False),
+    sa.Column("order", sa.Float, nullable=False),
+)
+CHARGES = sa.Table(
+    "charges",
+    _META,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("time", sa.String, nullable=False),
+    sa.Column("label", sa.String, nullable=False),
+    sa.Column("epsilon", sa.Float, sa.CheckConstraint(_SIZED), nullable=False),
+    sa.Column("delta", sa.Float, sa.CheckConstraint(_RARE), nullable=False),
+    sa.Column(
+        "divergence",
+        sa.Float,
+        sa.CheckConstraint("typeof(divergence) = 'real' AND divergence >= 0"),
+        nullable=False,
+    ),
+    sa.Column("event", sa.String, nullable=False),
+)
+_APPEND_ONLY = [
+    f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
+    f"BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
+    for table in ("book", "charges", "chain")
+    for verb in ("UPDATE", "DELETE")
+]
+
+
+def write_terms(connection: sa.Connection, terms: Mapping[str, Any]) -> None:
+    """Makes the tables of a book, and writes its first line."""
+    _META.create_all(connection)
+    chain.begin(connection)
+    for trigger in _APPEND_ONLY:
+        connection.execute(sa.text(trigger))
+    connection.execute(sa.insert(BOOK).values(**terms))
+    chain.link(connection, "book", connection.execute(sa.select(BOOK)).one())
+
+
+def write_charge(connection: sa.Connection, line: Mapping[str, Any]) -> None:
+    """Writes a charge, and its link."""
+    made = connection.execute(sa.insert(CHARGES).values(**line)).inserted_primary_key
+    assert made is not None
+    charge = sa.select(CHARGES).where(CHARGES.c.id == made[0])
+    chain.link(connection, "charge", connection.execute(charge).one())
+
+
+def refuse_changed(connection: sa.Connection, path: Path) -> None:
+    """Raises if a line of the book is not as it was written."""
+    chain.refuse_broken(connection, path)
+    for kind, table in (("book", BOOK), ("charge", CHARGES)):
+        lines = connection.execute(sa.select(table).order_by(table.c.id)).all()
+        chain.refuse_changed(connection, path, kind, lines)
+
+
+def refuse_strange(connection: sa.Connection, mark: chain.Mark, path: Path) -> None:
+    """Raises if the file is no book of this edition."""
+    tables = set(sa.inspect(connection).get_table_names())
+    if {"book", "charges", "chain"} <= tables:
+        return
+    if mark.read() is not None:
+        raise LedgerError(f"{path} was emptied, or is an older copy; put its newest copy back.")
+    if {"book", "charges"} <= tables:
+        raise LedgerError(
+            f"{path} is a ledger of Tacit's first edition; bring it up to date by: tacit ledger "
+            f"adopt {path}."
+        )
+    raise LedgerError(
+        f"{path} holds no ledger; open one in a new file by tacit.Ledger.new(path, total=...), or "
+        "by: tacit ledger new."
+    )
+
+
+def make(file: Path) -> None:
+    """An empty file, for its owner only, where none is and no ledger was."""
+    if not file.exists() and chain.Mark(file).read() is not None:
+        raise LedgerError(
+            f"There was a ledger at {file}: its mark is there. Put its newest copy back, or open "
+            "another book under another name, with what is left of the budget."
+        )
+    try:
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        raise LedgerError(f"{file} exists; a ledger's total is fixed when it is opened.") from None
+    except OSError as error:
+        raise LedgerError(f"No ledger can be made at {file}: {error.strerror}.") from error

@@ -1,0 +1,178 @@
+"""What shows that a book is whole: a chain of hashes in it, and a mark beside it.
+
+Every line of a book (its terms, a charge, a question that a site answers) has a link: a hash over the link
+before and the line's own fields. A line that was changed, or taken out, no longer fits. A book
+whose last lines are missing, or an older copy of it, has a chain that fits: so a file beside the
+book says how many links there were, and the hash of the last. It is written before the
+transaction ends and put in its place after, so that it may be behind the book, after a crash, and
+never ahead. None of this holds off somebody who means to deceive and rewrites both files.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from tacit.accounting.store import sync_folder
+from tacit.errors import LedgerError
+
+META = sa.MetaData()
+LINKS = sa.Table(
+    "chain",
+    META,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("hash", sa.LargeBinary, nullable=False),
+)
+_NOTE = "The mark of a Tacit ledger. It shows whether the book is whole: keep it beside the book."
+_CHANGED = "was changed by something else than Tacit, and no longer says what was spent; put its newest copy back"
+
+
+@dataclass(frozen=True)
+class Head:
+    """How many links a chain has, and the hash of the last."""
+
+    links: int
+    hash: bytes
+
+
+def begin(connection: sa.Connection) -> None:
+    """The first link, a random one: no two books are alike, whatever they say."""
+    META.create_all(connection)
+    link(connection, "start", (os.urandom(32),))
+
+
+def link(connection: sa.Connection, kind: str, fields: Sequence[Any]) -> None:
+    """Adds a line to the chain."""
+    before, digest = head(connection), _digest(fields)
+    values = {"kind": kind, "digest": digest, "hash": _hash(before.hash, kind, digest)}
+    connection.execute(sa.insert(LINKS).values(id=before.links + 1, **values))
+
+
+def head(connection: sa.Connection) -> Head:
+    """The end of the chain."""
+    last = sa.select(LINKS.c.id, LINKS.c.hash).order_by(LINKS.c.id.desc()).limit(1)
+    found = connection.execute(last).first()
+    return Head(0, b"") if found is None else Head(found.id, found.hash)
+
+
+def refuse_broken(connection: sa.Connection, path: Path) -> None:
+    """Raises if a link does not follow from the one before it."""
+    before = Head(0, b"")
+    for row in connection.execute(sa.select(LINKS).order_by(LINKS.c.id)):
+        if (row.id, row.hash) != (before.links + 1, _hash(before.hash, row.kind, row.digest)):
+            raise LedgerError(f"{path} {_CHANGED}.")
+        before = Head(row.id, row.hash)
+
+
+def refuse_changed(
+    connection: sa.Connection, path: Path, kind: str, lines: Iterable[Sequence[Any]]
+) -> None:
+    """Raises if the lines of a kind are not those that were added to the chain."""
+    held = sa.select(LINKS.c.digest).where(LINKS.c.kind == kind).order_by(LINKS.c.id)
+    if connection.execute(held).scalars().all() != [_digest(line) for line in lines]:
+        raise LedgerError(f"{path} {_CHANGED}.")
+
+
+class Mark:
+    """The file beside a book that says how far the book had come."""
+
+    def __init__(self, book: Path) -> None:
+        self._book = book.resolve()
+        self.path = self._book.with_name(f"{self._book.name}.mark")
+
+    def read(self) -> Head | None:
+        """What it says, or None if there is none."""
+        try:
+            held = json.loads(self.path.read_text("utf-8"))
+            return Head(int(held["links"]), bytes.fromhex(held["hash"]))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise LedgerError(f"{self.path} cannot be read: {error.strerror}.") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(
+                f"{self.path} is no mark of a ledger; put its newest copy back."
+            ) from error
+
+    def refuse_older(self, connection: sa.Connection) -> Head:
+        """What the mark says; raises if the book does not hold all that it says was there."""
+        said = self.read()
+        if said is None:
+            raise LedgerError(
+                f"{self._book} has no mark beside it ({self.path.name}), so nothing shows that it is "
+                f"whole; put the mark back, or, if you know that the book is the newest, take it as "
+                f"it is by: tacit ledger adopt {self._book}."
+            )
+        held = sa.select(LINKS.c.hash).where(LINKS.c.id == said.links)
+        if connection.execute(held).scalar() != said.hash:
+            raise LedgerError(
+                f"{self._book} is older than its mark, or another book: charges are missing in it; "
+                "put its newest copy back."
+            )
+        return said
+
+    @contextmanager
+    def advancing(self) -> Iterator[Callable[[Head], None]]:
+        """Takes where the book has come to, and says so in the file when the context is left well.
+
+        Room for it is found before: what cannot be marked is not booked.
+        """
+        made: list[tuple[Path, Head]] = []
+        try:
+            yield lambda now: made.append((self._written(now), now))
+        except BaseException:
+            for file, _ in made:
+                file.unlink(missing_ok=True)
+            raise
+        for file, now in made:
+            self._place(file, now)
+
+    def _written(self, now: Head) -> Path:
+        text = json.dumps({"note": _NOTE, "links": now.links, "hash": now.hash.hex()}, indent=1)
+        try:
+            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+            file = Path(name)
+            try:
+                _put(handle, f"{text}\n")
+                file.chmod(self._book.stat().st_mode & 0o777)
+            except BaseException:
+                file.unlink()
+                raise
+        except OSError as error:
+            raise LedgerError(
+                f"{self.path}, the mark of the ledger, cannot be written: {error.strerror}."
+            ) from error
+        return file
+
+    def _place(self, file: Path, now: Head) -> None:
+        held = self.read()
+        if held is None or held.links < now.links:  # another process may have been quicker
+            file.replace(self.path)
+            sync_folder(self.path.parent)
+        else:
+            file.unlink()
+
+
+def _put(handle: int, text: str) -> None:
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _hash(before: bytes, kind: str, digest: bytes) -> bytes:
+    return hashlib.sha256(b"\0".join((before, kind.encode(), digest))).digest()
+
+
+def _digest(fields: Sequence[Any]) -> bytes:
+    plain = [field.hex() if isinstance(field, bytes) else field for field in fields]
+    return hashlib.sha256(json.dumps(plain).encode()).digest()

@@ -1,0 +1,81 @@
+"""SQLite files for what must not get lost: whole transactions, and errors in one sentence."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from tacit.errors import LedgerError
+
+# Seconds to wait for another process that writes.
+PATIENCE = 60.0
+_SAID = {
+    "SQLITE_BUSY": "is locked by another process; try again when that is done",
+    "SQLITE_LOCKED": "is locked by another process; try again when that is done",
+    "SQLITE_FULL": "cannot be written, as the disk is full; make room and try again",
+    "SQLITE_READONLY": "cannot be written: it is read-only, was moved, or its folder is read-only",
+    "SQLITE_CANTOPEN": "cannot be opened: it is gone, or may not be read here",
+    "SQLITE_NOTADB": "is no ledger, or is damaged",
+    "SQLITE_CORRUPT": "is damaged; put its newest copy back",
+    "SQLITE_IOERR": "cannot be read or written: the disk reports an error",
+    "SQLITE_CONSTRAINT": "takes no such line",
+}
+
+
+def engine_of(path: Path) -> sa.Engine:
+    """A file, which must exist, where a transaction is on disk as a whole, or not at all.
+
+    What is deleted is overwritten in the file, and no log beside it keeps a copy.
+    """
+    address = f"{path.resolve().as_uri()}?mode=rw"  # to open must never be to make
+
+    def connect() -> sqlite3.Connection:
+        # SQLAlchemy's recipe for SQLite: it must not begin transactions of its own accord.
+        return sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)
+
+    # Every transaction opens the file and closes it again: nothing lingers.
+    engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.NullPool)
+
+    @sa.event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: Any) -> None:
+        # On disk, its journal's removal too, before commit returns.
+        connection.execute("PRAGMA synchronous=EXTRA")
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute("PRAGMA secure_delete=ON")
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+@contextmanager
+def telling(path: Path) -> Iterator[None]:
+    """Errors of the database, as one of ours that says in a sentence what to do."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        raise LedgerError(f"{path} {_said(error.orig)}.") from error
+    except sqlite3.Error as error:
+        raise LedgerError(f"{path} {_said(error)}.") from error
+
+
+def _said(error: BaseException | None) -> str:
+    name = getattr(error, "sqlite_errorname", "")
+    kind = "_".join(name.split("_")[:2])
+    return _SAID.get(kind, f"cannot be used as a ledger: {error}")
+
+
+def sync_folder(folder: Path) -> None:
+    """Puts a folder's list of names on disk, where the system can."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,388 @@
+"""The file of a ledger: what shows that it is whole, and what is said when it is not."""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+import sqlalchemy as sa
+
+from tacit.accounting import Budget, chain, events, store
+from tacit.accounting.adopt import adopt
+from tacit.accounting.journal import Answer, LedgerJournal, Terms, fresh_key
+from tacit.accounting.ledger import Ledger
+from tacit.errors import InvalidArgument, LedgerError
+from tacit.interfaces.cli import main
+
+ONE = Budget(1, 1e-7)
+EVENT = events.gaussian(10.0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return Ledger.new(tmp_path / "r.db", total=Budget(3, 1e-6)).path
+
+
+def mark_of(path):
+    return path.with_name(f"{path.name}.mark")
+
+
+def by_hand(path, *statements):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def spend(path, times=1):
+    for _ in range(times):
+        Ledger(path).charge(EVENT, ONE)
+
+
+def test_a_book_is_opened_once(path):
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="exists"):
+            Ledger.new(path, total=Budget(9, 1e-6))
+    assert Ledger(path).total == Budget(3, 1e-6)
+
+
+def test_a_book_that_is_gone_is_not_opened_anew(path):
+    spend(path)
+    held, shared = Ledger(path), path.read_bytes()
+    path.unlink()
+    attempts = (
+        lambda: Ledger(path),
+        lambda: Ledger(path, total=Budget(3, 1e-6)),
+        lambda: Ledger.new(path, total=Budget(3, 1e-6)),
+    )
+    for attempt in attempts:
+        with pytest.raises(LedgerError, match="newest copy back"):
+            attempt()
+    for use in (lambda: held.charge(EVENT, ONE), lambda: held.left, lambda: held.charges):
+        with pytest.raises(LedgerError, match="is gone"):
+            use()
+    assert not path.exists()
+    path.write_bytes(shared)
+    assert len(held.charges) == 1
+
+
+def test_a_book_that_was_emptied_or_exchanged_is_refused(path, tmp_path):
+    spend(path)
+    held = Ledger(path)
+    path.write_bytes(b"")
+    for use in (lambda: Ledger(path), lambda: held.charge(EVENT, ONE)):
+        with pytest.raises(LedgerError, match="emptied"):
+            use()
+    other = Ledger.new(tmp_path / "other.db", total=Budget(3, 1e-6))
+    spend(other.path)
+    shutil.copy(other.path, path)
+    for use in (lambda: Ledger(path), lambda: held.charge(EVENT, ONE)):
+        with pytest.raises(LedgerError, match="another book"):
+            use()
+
+
+def test_an_older_copy_is_refused_also_while_it_is_in_use(path):
+    spend(path)
+    held, older = Ledger(path), path.read_bytes()
+    spend(path)
+    path.write_bytes(older)
+    for use in (lambda: Ledger(path), lambda: held.charge(EVENT, ONE), lambda: held.left):
+        with pytest.raises(LedgerError, match="older than its mark"):
+            use()
+
+
+def test_a_book_without_its_mark_is_taken_only_by_an_act(path):
+    spend(path)
+    mark_of(path).unlink()
+    with pytest.raises(LedgerError, match=r"no mark .* tacit ledger adopt"):
+        Ledger(path)
+    assert len(adopt(path).charges) == 1
+    assert len(Ledger(path).charges) == 1
+    with pytest.raises(LedgerError, match="needs nothing"):
+        adopt(path)
+
+
+def test_a_mark_that_is_behind_is_brought_up_to_date(path):
+    """As after a crash between the book's transaction and the mark."""
+    spend(path)
+    behind, one = mark_of(path).read_bytes(), path.read_bytes()
+    spend(path)
+    mark_of(path).write_bytes(behind)
+    assert len(Ledger(path).charges) == 2
+    path.write_bytes(one)
+    with pytest.raises(LedgerError, match="older than its mark"):
+        Ledger(path)
+
+
+CRASHING = """
+import os, sys
+from tacit.accounting import Budget, chain, events
+from tacit.accounting.ledger import Ledger
+
+ledger = Ledger(sys.argv[1])
+chain.Mark._place = lambda *_: os._exit(7)  # on disk is the book, and not yet the mark
+ledger.charge(events.gaussian(10.0), Budget(1, 1e-7))
+"""
+
+
+def test_a_crash_before_the_mark_loses_nothing(path):
+    done = subprocess.run([sys.executable, "-c", CRASHING, str(path)], check=False)
+    assert done.returncode == 7
+    assert json.loads(mark_of(path).read_text())["links"] == 2
+    assert len(Ledger(path).charges) == 1
+    assert json.loads(mark_of(path).read_text())["links"] == 3
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "INSERT INTO charges VALUES (9, 't', 'l', -100.0, 0.0, 0.0, 'e')",
+        "INSERT INTO charges VALUES (9, 't', 'l', 'free', 0.0, 0.0, 'e')",
+        "INSERT INTO charges VALUES (9, 't', 'l', 9e999, 0.0, 0.0, 'e')",
+        "INSERT INTO charges VALUES (9, 't', 'l', 0.0, -1.0, 0.0, 'e')",
+        "INSERT INTO charges VALUES (9, 't', 'l', 0.0, 0.0, -1.0, 'e')",
+        "INSERT INTO book VALUES (2, 9.0, 0.0, 'replace', 'row', 'sum', 0.0)",
+    ],
+)
+def test_lines_that_no_run_could_have_are_refused_by_the_file_itself(path, attack):
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+        by_hand(path, attack)
+
+
+FREE = ("DROP TRIGGER charges_no_update", "DROP TRIGGER charges_no_delete")
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        ("INSERT INTO charges VALUES (9, 't', 'l', 0.5, 0.0, 0.0, 'e')",),
+        (*FREE, "UPDATE charges SET epsilon = 0.001 WHERE id = 1"),
+        (*FREE, "UPDATE charges SET label = 'other' WHERE id = 2"),
+        (*FREE, "DELETE FROM charges WHERE id = 2"),
+        (*FREE, "DELETE FROM charges WHERE id = 1"),
+        ("DROP TRIGGER book_no_update", "UPDATE book SET epsilon = 99"),
+        ("DROP TRIGGER chain_no_update", "UPDATE chain SET digest = x'00' WHERE id = 2"),
+    ],
+)
+def test_lines_that_were_changed_by_hand_are_noticed(path, attack):
+    spend(path, 2)
+    by_hand(path, *attack)
+    with pytest.raises(LedgerError, match="changed by something else"):
+        Ledger(path)
+
+
+def test_a_book_that_lacks_its_last_lines_is_noticed(path):
+    spend(path, 2)
+    cut = ("DELETE FROM charges WHERE id = 2", "DELETE FROM chain WHERE id = 4")
+    by_hand(path, *FREE, "DROP TRIGGER chain_no_delete", *cut)
+    with pytest.raises(LedgerError, match="older than its mark"):
+        Ledger(path)
+
+
+def answered(path, rounds, key=fresh_key, run="r"):
+    journal = LedgerJournal(Ledger(path))
+    terms = Terms(run=run, answers=50, event=EVENT, budget=ONE)
+    for number in rounds:
+        digest = number.to_bytes(4)
+        journal.admit(terms, Answer(number, digest, key(), b"state" * 100))
+        journal.finish(run, digest, b"reply" * 600)
+
+
+def test_a_question_that_was_taken_out_of_the_journal_is_noticed(path):
+    answered(path, range(1, 4))
+    by_hand(path, "DELETE FROM answers WHERE round = 3")
+    with pytest.raises(LedgerError, match="changed by something else"):
+        LedgerJournal(Ledger(path))
+
+
+def test_keys_of_noise_do_not_stay_in_the_file(path):
+    keys = []
+
+    def key():
+        keys.append(fresh_key())
+        return keys[-1]
+
+    answered(path, range(1, 40), key)
+    files = [file.read_bytes() for file in path.parent.iterdir()]
+    assert len(keys) == 39
+    assert b"reply" in b"".join(files)
+    assert not [key for key in keys for file in files if key[:12] in file]
+
+
+def test_a_key_is_there_while_it_is_needed(path):
+    journal = LedgerJournal(Ledger(path))
+    terms = Terms(run="r", answers=5, event=EVENT, budget=ONE)
+    key = fresh_key()
+    journal.admit(terms, Answer(1, b"1", key, b""))
+    assert journal.asked(terms, b"1").key == key
+    journal.finish("r", b"1", b"reply")
+    assert journal.asked(terms, b"1").key is None
+
+
+def locked(path):
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    return other.close
+
+
+def full(path):
+    with closing(sqlite3.connect(path)) as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+
+    def limit(connection, _record):
+        connection.execute(f"PRAGMA max_page_count={pages}")
+
+    sa.event.listen(sa.pool.Pool, "connect", limit)
+    return lambda: sa.event.remove(sa.pool.Pool, "connect", limit)
+
+
+def read_only(path):
+    def forbid(connection, _record):
+        connection.execute("PRAGMA query_only=ON")
+
+    sa.event.listen(sa.pool.Pool, "connect", forbid)
+    return lambda: sa.event.remove(sa.pool.Pool, "connect", forbid)
+
+
+def damaged(path):
+    held = path.read_bytes()
+    path.write_bytes(held[:100] + b"\xff" * (len(held) - 100))
+    return lambda: path.write_bytes(held)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (locked, "locked by another process"),
+        (full, "disk is full"),
+        (read_only, "read-only"),
+        (damaged, "damaged"),
+    ],
+)
+def test_trouble_with_the_file_is_told_in_a_sentence(path, trouble, said, monkeypatch):
+    monkeypatch.setattr(store, "PATIENCE", 0.05)
+    held, label = Ledger(path), "of more than a page" * 1000
+    end = trouble(path)
+    try:
+        with pytest.raises(LedgerError, match=said) as caught:
+            held.charge(EVENT, ONE, label)
+    finally:
+        end()
+    assert str(caught.value).removeprefix(str(path)).count(".") == 1
+    assert not Ledger(path).charges
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_what_cannot_be_marked_is_not_booked(path):
+    path.parent.chmod(0o500)
+    try:
+        with pytest.raises(LedgerError, match=r"read-only|cannot be written|cannot be opened"):
+            Ledger(path).charge(EVENT, ONE)
+    finally:
+        path.parent.chmod(0o700)
+    assert not Ledger(path).charges
+
+
+def test_a_mark_without_room_books_nothing(path, monkeypatch):
+    held = Ledger(path)
+
+    def no_room(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(chain.tempfile, "mkstemp", no_room)
+    with pytest.raises(LedgerError, match="No space left"):
+        held.charge(EVENT, ONE)
+    monkeypatch.undo()
+    assert not held.charges
+    assert {file.name for file in path.parent.iterdir()} == {"r.db", "r.db.mark"}
+
+
+def test_a_mark_that_is_none_is_refused(path):
+    for text in ("", "{}", "[1]", '{"links": "many", "hash": "00"}'):
+        mark_of(path).write_text(text)
+        with pytest.raises(LedgerError, match="no mark of a ledger"):
+            Ledger(path)
+
+
+def test_both_files_are_for_the_owner(path):
+    spend(path)
+    assert [file.stat().st_mode & 0o077 for file in (path, mark_of(path))] == [0, 0]
+
+
+# As the first edition wrote them.
+FIRST = """
+CREATE TABLE book (id INTEGER NOT NULL CHECK (id = 1), epsilon FLOAT NOT NULL, delta FLOAT NOT NULL,
+    adjacency VARCHAR NOT NULL, unit VARCHAR NOT NULL, rule VARCHAR NOT NULL, "order" FLOAT NOT NULL,
+    PRIMARY KEY (id));
+CREATE TABLE charges (id INTEGER NOT NULL, time VARCHAR NOT NULL, label VARCHAR NOT NULL,
+    epsilon FLOAT NOT NULL, delta FLOAT NOT NULL, divergence FLOAT NOT NULL, event VARCHAR NOT NULL,
+    PRIMARY KEY (id));
+CREATE TRIGGER charges_no_update BEFORE UPDATE ON charges
+    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TABLE runs (run VARCHAR NOT NULL, answers INTEGER NOT NULL, terms VARCHAR NOT NULL,
+    PRIMARY KEY (run));
+CREATE TABLE answers (id INTEGER NOT NULL, run VARCHAR NOT NULL, round INTEGER NOT NULL,
+    digest BLOB NOT NULL, "key" BLOB, state BLOB NOT NULL, reply BLOB, PRIMARY KEY (id),
+    UNIQUE (run, digest));
+INSERT INTO book VALUES (1, 3.0, 1e-6, 'add-remove', 'person', 'sum', 0.0);
+INSERT INTO charges VALUES (1, '2026-01-01T00:00:00+00:00', 'Variational', 1.0, 1e-7, 0.0, 'event');
+INSERT INTO runs VALUES ('r', 3, 'terms');
+INSERT INTO answers VALUES (1, 'r', 1, x'01', x'6b65797468617477617375736564', x'00', x'02');
+INSERT INTO answers VALUES (2, 'r', 2, x'02', x'6b6579746861746973757365642e', x'00', NULL);
+"""
+
+
+@pytest.fixture
+def first(tmp_path):
+    file = tmp_path / "first.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(FIRST)
+    return file
+
+
+def test_a_book_of_the_first_edition_is_brought_up_to_date(first, capsys):
+    with pytest.raises(LedgerError, match=r"first edition.*tacit ledger adopt"):
+        Ledger(first)
+    assert main(["ledger", "adopt", str(first)]) == 0
+    assert "Left: epsilon 2" in capsys.readouterr().out
+    book = Ledger(first)
+    assert (book.total, book.unit) == (Budget(3, 1e-6), "person")
+    assert [charge.time for charge in book.charges] == ["2026-01-01T00:00:00+00:00"]
+    assert LedgerJournal(book).latest("r").key == b"keythatisused."
+    assert b"keythatwasused" not in first.read_bytes()
+    by_hand(first, "DELETE FROM answers WHERE round = 2")
+    with pytest.raises(LedgerError, match="changed by something else"):
+        LedgerJournal(Ledger(first))
+
+
+def test_a_book_that_no_run_could_have_written_is_not_adopted(first):
+    by_hand(first, "INSERT INTO charges VALUES (2, 't', 'l', -100.0, 0.0, 0.0, 'e')")
+    before = first.read_bytes()
+    with pytest.raises(LedgerError, match="takes no such line"):
+        adopt(first)
+    assert first.read_bytes() == before
+    assert not mark_of(first).exists()
+
+
+def test_commands_end_with_two_and_a_sentence(path, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(store, "PATIENCE", 0.05)
+    for command in (["show", "none.db"], ["adopt", "none.db"], ["adopt", str(path)]):
+        assert main(["ledger", *command]) == 2
+        assert capsys.readouterr().err.startswith("Error: ")
+    assert main(["ledger", "new", str(path), "--epsilon", "1", "--delta", "1e-6"]) == 2
+    assert "exists" in capsys.readouterr().err
+    end = locked(path)
+    assert main(["ledger", "show", str(path)]) == 2
+    assert "locked by another process" in capsys.readouterr().err
+    end()
+    path.unlink()
+    assert main(["ledger", "new", str(path), "--epsilon", "1", "--delta", "1e-6"]) == 2
+    assert "its mark is there" in capsys.readouterr().err
+
+
+def test_what_is_said_must_be_what_was_fixed(path):
+    with pytest.raises(InvalidArgument, match="cannot be changed"):
+        Ledger(path, total=Budget(4, 1e-6))
