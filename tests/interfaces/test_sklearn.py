@@ -2,10 +2,12 @@
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 import traceback
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,16 +19,18 @@ from tacit.errors import BudgetError, InvalidArgument
 pytest.importorskip("sklearn")
 from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning, NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import (
     check_estimator,
     estimator_checks_generator,
 )
 
 QUICK = tacit.Variational(num_steps=5)
-FREE = {"bounds": (-4, 4), "ledger": "no ledger", "method": QUICK}
+RAW = {"preprocessing": "none"}
+FREE = {"bounds": (-4, 4), "ledger": "no ledger", "method": QUICK, **RAW}
 # What scikit-learn asks for and privacy forbids: whether an error is raised would tell.
 AGAINST_PRIVACY = {
     "check_dtype_object": "a cell that is no number counts as the middle of its bounds",
@@ -59,7 +63,7 @@ def ledger(path, epsilon=100.0):
 
 def both(path):
     """The two estimators as scikit-learn's checks need them."""
-    common = {"bounds": (-5, 5), "clones": "charge", "method": QUICK}
+    common = {"bounds": (-5, 5), "clones": "charge", "method": QUICK, **RAW}
     book = ledger(path, 1e6)
     return (
         tacit.PrivateBayesClassifier(classes="from data", ledger=book, **common),
@@ -99,7 +103,7 @@ def test_a_classifier_learns_within_its_budget(tmp_path):
     x, y, _ = data(4000)
     book = ledger(tmp_path)
     model = tacit.PrivateBayesClassifier(
-        epsilon=2, bounds=(-4, 4), classes=[False, True], ledger=book
+        epsilon=2, bounds=(-4, 4), classes=[False, True], ledger=book, **RAW
     ).fit(x, y)
     new, truth, _ = data(2000, seed=1)
     best = np.mean((0.5 + 1.5 * new[:, 0] - new[:, 1] > 0) == truth)
@@ -122,6 +126,7 @@ def test_a_classifier_of_three_classes_with_bounds_of_their_own():
         classes=["low", "middle", "up"],
         ledger="no ledger",
         random_state=0,
+        **RAW,
     ).fit(x * scales, label)
     assert list(model.classes_) == ["low", "middle", "up"]
     assert np.mean(model.predict(x * scales) == label) > 0.7  # 0.4 without looking
@@ -131,7 +136,12 @@ def test_a_classifier_of_three_classes_with_bounds_of_their_own():
 def test_a_regressor_learns_and_knows_how_sure_it_is():
     x, _, y = data(4000)
     model = tacit.PrivateBayesRegressor(
-        epsilon=2, bounds=(-4, 4), target_bounds=(-15, 15), ledger="no ledger", random_state=0
+        epsilon=2,
+        bounds=(-4, 4),
+        target_bounds=(-15, 15),
+        ledger="no ledger",
+        random_state=0,
+        **RAW,
     ).fit(x, y)
     new, _, truth = data(2000, seed=1)
     means, deviations = model.predict(new, return_std=True)
@@ -155,6 +165,8 @@ def test_a_regressor_learns_and_knows_how_sure_it_is():
         ({"classes": None}, "classes"),
         ({"classes": "yes"}, "classes"),
         ({"classes": [1]}, "two classes"),
+        ({"preprocessing": None}, "StandardScaler"),
+        ({"preprocessing": "scaled"}, "done to the rows before fit"),
         ({"ledger": None}, "which ledger"),
         ({"ledger": "book.db"}, "Ledger"),
         ({"clones": "maybe"}, "clones"),
@@ -165,7 +177,7 @@ def test_a_regressor_learns_and_knows_how_sure_it_is():
 def test_what_is_not_declared_is_refused_before_anything_is_charged(arguments, words, tmp_path):
     x, y, _ = data(60)
     book = ledger(tmp_path)
-    given = {"bounds": (-4, 4), "classes": [0, 1], "ledger": book, "method": QUICK} | arguments
+    given = {**FREE, "classes": [0, 1], "ledger": book} | arguments
     with pytest.raises(InvalidArgument, match=words):
         tacit.PrivateBayesClassifier(**given).fit(x, y)
     assert not book.charges
@@ -264,6 +276,36 @@ def test_the_statement_says_what_was_read_and_what_is_missing():
     assert declared.privacy_.is_private
 
 
+def test_a_pipeline_is_fitted_only_if_somebody_answers_for_its_steps(tmp_path):
+    """A scaler learns exact means of the rows; the estimator cannot see it, and says so."""
+    x, y, _ = data(60)
+    book = ledger(tmp_path)
+    given = {**FREE, "ledger": book, "classes": [0, 1]}
+    silent = tacit.PrivateBayesClassifier(**{**given, "preprocessing": None})
+    with pytest.raises(InvalidArgument, match=r"StandardScaler.*bounds.*private_scales"):
+        make_pipeline(StandardScaler(), silent).fit(x, y)
+    assert not book.charges
+    public = FrozenEstimator(StandardScaler().fit(data(60, seed=9)[0]))
+    answered = tacit.PrivateBayesClassifier(**{**given, "preprocessing": "public"})
+    statement = make_pipeline(public, answered).fit(x, y)[-1].privacy_
+    assert "before fit is set by public facts" in str(statement)
+    assert "scaler in a pipeline, is not covered and voids this" in str(statement)
+    assert statement == tacit.PrivacyStatement.from_json(statement.to_json())
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_every_statement_says_that_steps_before_are_not_covered(kind):
+    x, y, score = data(60)
+    if kind == "classifier":
+        model = tacit.PrivateBayesClassifier(classes=[0, 1], **FREE).fit(x, y)
+    else:
+        model = tacit.PrivateBayesRegressor(target_bounds=(-15, 15), **FREE).fit(x, score)
+    for said in (str(model.privacy_), model.privacy_._repr_html_()):
+        assert "rows came to fit as they were recorded" in said
+        assert "a step that was fitted to them" in said
+    assert model.posterior_.privacy.assumptions == model.privacy_.assumptions
+
+
 def test_nothing_fitted_holds_rows_and_it_can_be_pickled():
     frame = pd.DataFrame(data(337)[0], columns=["age", "dose"])
     model = tacit.PrivateBayesRegressor(target_bounds=(-15, 15), **FREE).fit(frame, data(337)[2])
@@ -286,7 +328,7 @@ def test_a_copied_ledger_is_the_same_book(tmp_path):
     x, y, _ = data(60)
     for copied in (copy.deepcopy(book), copy.copy(book), pickle.loads(pickle.dumps(book))):  # noqa: S301
         model = tacit.PrivateBayesClassifier(
-            bounds=(-4, 4), classes=[0, 1], ledger=copied, method=QUICK
+            bounds=(-4, 4), classes=[0, 1], ledger=copied, method=QUICK, **RAW
         )
         model.fit(x, y)
     assert len(book.charges) == 3
@@ -296,7 +338,7 @@ def test_a_copied_ledger_is_the_same_book(tmp_path):
 def test_searches_and_cross_validation_do_not_spend_unless_told_to(tmp_path):
     x, y, _ = data(60)
     book = ledger(tmp_path)
-    model = tacit.PrivateBayesClassifier(bounds=(-4, 4), classes=[0, 1], ledger=book, method=QUICK)
+    model = tacit.PrivateBayesClassifier(**{**FREE, "ledger": book}, classes=[0, 1])
     with pytest.raises(BudgetError, match=r"clone.*epsilon 1 at delta 1e-06.*clones="):
         clone(model).fit(x, y)
     search = GridSearchCV(model, {"prior_scale": [1, 2]}, cv=2)
@@ -317,7 +359,7 @@ def test_a_search_that_may_spend_is_stopped_by_the_ledger(tmp_path):
     x, y, _ = data(60)
     book = ledger(tmp_path, epsilon=3.5)
     model = tacit.PrivateBayesClassifier(
-        bounds=(-4, 4), classes=[0, 1], ledger=book, clones="charge", method=QUICK
+        bounds=(-4, 4), classes=[0, 1], ledger=book, clones="charge", method=QUICK, **RAW
     )
     search = GridSearchCV(
         model, {"prior_scale": [1, 2]}, cv=2, refit=False
@@ -327,6 +369,22 @@ def test_a_search_that_may_spend_is_stopped_by_the_ledger(tmp_path):
     assert len(book.charges) == 3
     assert sum(each.epsilon for each in book.charges) <= 3.5
     assert np.isnan(search.cv_results_["mean_test_score"]).any()
+
+
+def test_what_the_page_shows_runs(tmp_path, monkeypatch, capsys):
+    """All of it in one go, with a table of two features that is made up here."""
+    page = Path(__file__).parents[2] / "docs" / "sklearn.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    assert len(blocks) == 3
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.uniform(18, 100, 300), rng.uniform(0, 40, 300)])
+    held = {"X": x, "y": np.where(x[:, 0] > 60, "ward", "home"), "new": x[:3]}
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(blocks), held)  # noqa: S102
+    said = capsys.readouterr().out
+    assert "rows came to fit as they were recorded" in said
+    assert "before fit is set by public facts" in said
+    assert len(held["ledger"].charges) == 4
 
 
 def test_importing_tacit_does_not_import_scikit_learn():

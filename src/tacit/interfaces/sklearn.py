@@ -1,7 +1,8 @@
 """Estimators for scikit-learn: generalised linear models of arrays, within a privacy budget.
 
 What scikit-learn would read from the data is declared instead: bounds of the features, the
-classes, bounds of the target, and the ledger that every fit is charged to.
+classes, bounds of the target, what was done to the rows before, and the ledger that every fit is
+charged to.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,15 @@ except ImportError as error:
 
 FROM_DATA, NO_LEDGER = "from data", "no ledger"
 _LABELS_READ = "the labels that occur in the data, which were read from them"
+# An estimator cannot see the steps before it in a pipeline; it can make somebody answer for them.
+_BEFORE = {
+    "none": "rows came to fit as they were recorded",
+    "public": "what was done to rows before fit is set by public facts, each row by itself",
+}
+_VOIDS = (
+    "as was declared: a step that was fitted to them, such as a scaler in a pipeline, is not covered "
+    "and voids this"
+)
 # Numbers that a block of predictions may take of memory.
 _MOST = 2**22
 
@@ -46,6 +56,7 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
     epsilon: float
     delta: float
     bounds: Any
+    preprocessing: str | None
     ledger: Ledger | str | None
     clones: str
     prior_scale: float
@@ -84,6 +95,13 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument(
                 "Declare bounds=(low, high) of the features, single numbers or one for each; they are "
                 "public, and must not come from the data."
+            )
+        if self.preprocessing not in _BEFORE:
+            raise InvalidArgument(
+                'Say what was done to the rows before fit: preprocessing="none", or "public" if every '
+                "step is set by public facts and takes each row by itself. A step that is fitted to "
+                "these rows, such as StandardScaler, would give them away outside the budget: bounds "
+                "scale features, and tacit.private_scales learns scales within a budget."
             )
         if self.ledger is None:
             raise InvalidArgument(
@@ -128,7 +146,12 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
         )
 
     def _keep(self, posterior: Posterior, public: tuple[str, ...] = ()) -> None:
-        statement = replace(posterior.privacy, public=(*posterior.privacy.public, *public))
+        before = f"{_BEFORE[str(self.preprocessing)]}, {_VOIDS}"
+        statement = replace(
+            posterior.privacy,
+            public=(*posterior.privacy.public, *public),
+            assumptions=(*posterior.privacy.assumptions, before),
+        )
         self.posterior_ = replace(posterior, privacy=statement, model=None, schema=None)
         self.privacy_ = statement
 
@@ -140,6 +163,10 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
     not from the data. Values outside are moved to the nearest bound; one that is missing, or is no
     number, counts as the middle. ``classes`` lists the labels; rows with another label are left
     out. ``classes="from data"`` reads them from the data, and the statement says so.
+
+    ``preprocessing`` says what was done to the rows before, also by the earlier steps of a pipeline:
+    ``"none"``, or ``"public"`` if every step is set by public facts and takes each row by itself.
+    A step that is fitted to the rows voids the guarantee. It must be said, and the statement repeats it.
 
     ``ledger`` is a `tacit.Ledger`, or ``"no ledger"``; it must be said. Every fit is charged to
     it in full. Clones, which searches and cross-validation fit one after the other, refuse to be
@@ -158,6 +185,7 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
         delta: float = 1e-6,
         bounds: tuple[ArrayLike, ArrayLike] | None = None,
         classes: Sequence[Any] | Literal["from data"] | None = None,
+        preprocessing: Literal["none", "public"] | None = None,
         ledger: Ledger | Literal["no ledger"] | None = None,
         clones: Literal["refuse", "charge"] = "refuse",
         prior_scale: float = 2.5,
@@ -168,6 +196,7 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
         self.delta = delta
         self.bounds = bounds
         self.classes = classes
+        self.preprocessing = preprocessing
         self.ledger = ledger
         self.clones = clones
         self.prior_scale = prior_scale
@@ -261,6 +290,7 @@ class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc
         delta: float = 1e-6,
         bounds: tuple[ArrayLike, ArrayLike] | None = None,
         target_bounds: tuple[float, float] | None = None,
+        preprocessing: Literal["none", "public"] | None = None,
         ledger: Ledger | Literal["no ledger"] | None = None,
         clones: Literal["refuse", "charge"] = "refuse",
         prior_scale: float = 1.0,
@@ -271,6 +301,7 @@ class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc
         self.delta = delta
         self.bounds = bounds
         self.target_bounds = target_bounds
+        self.preprocessing = preprocessing
         self.ledger = ledger
         self.clones = clones
         self.prior_scale = prior_scale
