@@ -361,7 +361,7 @@ def test_lists_must_be_as_deep_as_arrays():
 
 def test_nothing_is_charged_for_such_a_table(tmp_path):
     parquet.write_table(pa.table({"x": UNUSABLE["struct"]}), tmp_path / "data.parquet")
-    ledger = Ledger(tmp_path / "l.db", total=Budget(1, 1e-6))
+    ledger = Ledger.new(tmp_path / "l.db", total=Budget(1, 1e-6))
     model = Model(
         parameters={"m": Parameter(())},
         log_prior=lambda p: -(p["m"] ** 2),

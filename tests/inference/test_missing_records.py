@@ -92,7 +92,7 @@ BATCHES = {
 @pytest.mark.parametrize("case", BATCHES)
 def test_a_missing_cell_decides_no_error_of_a_public_size(tmp_path, case):
     schema, values = BATCHES[case]
-    ledger = Ledger(tmp_path / "l.db", total=AMPLE, unit=schema.unit)
+    ledger = Ledger.new(tmp_path / "l.db", total=AMPLE, unit=schema.unit)
     method = Barker(batch_size=30, size=SIZE, num_steps=5, burn_in=0.0)
     post = fit(
         mean(),
