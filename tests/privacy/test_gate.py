@@ -368,7 +368,28 @@ def captures_a_list(state, _, release):
     return state + sum(LISTED), release.noisy_sum(value, ())
 
 
+def keys_of_rows(state, _, release):
+    """With such keys a batch's numbers are made from the first row's."""
+
+    def per_row(_, row):
+        key = jax.random.key(row["x"][0].astype(jnp.int32), impl="rbg")
+        return jax.random.normal(key, (3,))
+
+    return state, release.noisy_sum(per_row, ())
+
+
+def goes_on_for_all(state, _, release):
+    """An incomplete beta function takes as many turns for every row as the slowest needs."""
+
+    def per_row(_, row):
+        return jax.scipy.special.betainc(1 + row["x"] ** 2, 2.0, 0.5)
+
+    return state, release.noisy_sum(per_row, ())
+
+
 BAD = [
+    keys_of_rows,
+    goes_on_for_all,
     prints_inside,
     calls_back_inside,
     custom_batching,

@@ -7,8 +7,9 @@ or nothing. The rules:
 - a release takes exactly the parts of the batch, in order, arguments without a label, and the
   plan's lattice; there is exactly one, not inside a loop or a branch, and it alone uses the noise;
 - what the step returns has no label;
-- every operation, also inside the per-row function, is a plain one of JAX: no effects, no
-  callbacks, no references, no rules of its own for batching.
+- every operation is on the lists of `admitted`: a function of its inputs, without effects,
+  callbacks, references and rules of its own for batching; in the per-row function, one that acts
+  on every unit by itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,23 +17,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, Var, primitives
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, Var
 
 from tacit.errors import BoundaryError
+from tacit.privacy.admitted import acts_on_each, is_plain
 
 _ROWS = "rows"
-# Operations that talk to other devices or to references; the rest of JAX's own list is plain.
-_NOT_PLAIN = {
-    "after_all", "all_gather", "all_to_all", "axis_index", "create_token", "dce_sink", "device_put",
-    "get", "pmax", "pmin", "ppermute", "psum", "ragged_all_to_all", "rng_uniform", "stage", "swap",
-}  # fmt: skip
-_PLAIN = {
-    each
-    for each in [*vars(primitives).values(), *vars(jax.lax).values()]
-    if isinstance(each, Primitive) and each.name not in _NOT_PLAIN
-}
-# Which of a few implementations of linear algebra this machine has; JAX does not export it.
-_PLATFORM = "platform_index"
 # Calls whose inputs and outputs are those of their body.
 _CALLS = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat2"}
 
@@ -56,9 +46,8 @@ def check_trace(
 
 
 def check_plain(traced: ClosedJaxpr) -> None:
-    """Raises unless every operation of a trace, at any depth, is a plain one."""
-    for equation in _equations(traced.jaxpr):
-        _refuse_unless_plain(equation)
+    """Raises unless every operation of a function of one unit, at any depth, is on the list."""
+    _refuse_meeting(traced.jaxpr)
 
 
 class _Walk:
@@ -105,10 +94,10 @@ class _Walk:
         if equation.params["lattice"] != self._lattice:
             raise BoundaryError("The release must use the plan's lattice.")
         self.releases += 1
-        for inner in _equations(equation.params["unit"]):
-            _refuse_unless_plain(inner)
-            if inner.primitive is self._release:
-                raise BoundaryError("A release cannot be made inside another.")
+        unit = equation.params["unit"]
+        if any(inner.primitive is self._release for inner in _equations(unit)):
+            raise BoundaryError("A release cannot be made inside another.")
+        _refuse_meeting(unit)
 
     def _refuse_hidden(self, equation: Any) -> None:
         _refuse_unless_plain(equation)
@@ -123,13 +112,24 @@ class _Walk:
 
 
 def _refuse_unless_plain(equation: Any) -> None:
-    known = equation.primitive in _PLAIN or equation.primitive.name == _PLATFORM
-    if equation.effects or not known:
+    if not is_plain(equation):
         raise BoundaryError(
             f"The operation {equation.primitive.name} is not one of the plain operations of JAX: "
-            "rows could leave by it, or meet in it. Leave out callbacks, printing, references and "
-            "custom batching rules."
+            "rows could leave by it; leave out callbacks, printing, references and custom batching "
+            "rules."
         )
+
+
+def _refuse_meeting(unit: Jaxpr) -> None:
+    """Raises if units could meet in what a function of one unit does."""
+    for equation in _equations(unit):
+        if not acts_on_each(equation):
+            raise BoundaryError(
+                f"The operation {equation.primitive.name} is not known as one that acts on every "
+                "unit by itself: rows could leave by it, or meet in it; leave out callbacks, "
+                "printing, references, custom batching rules, incomplete beta functions, and "
+                "random keys other than threefry's."
+            )
 
 
 def _called(equation: Any) -> Jaxpr | None:
