@@ -1,6 +1,13 @@
 """What all tests share."""
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test depends on how fast it runs.
+settings.register_profile(
+    "at any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("at any speed")
 
 # Real servers and nodes wait for each other more than they work: others can work meanwhile.
 FIRST = ("test_deployment.py",)

@@ -157,6 +157,7 @@ def test_help_and_version(capsys):
     assert "compare" in err
 
 
+@pytest.mark.processes
 def test_installed_command_works():
     arguments = [sys.executable, "-m", "tacit", "budget", "epsilon", *RUN, "--delta", "1e-3"]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True, env=os.environ)

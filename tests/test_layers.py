@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 HEAVY = (
     "numpy", "scipy", "dp_accounting", "matplotlib", "jax", "rich.table",
     "numpyro", "xarray", "arviz", "pandas", "sklearn",

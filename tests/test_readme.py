@@ -33,6 +33,7 @@ def test_code_runs(number, tmp_path, monkeypatch, capsys):
         assert chances == pytest.approx([0.09, 0.75], abs=0.05)  # as simulated
 
 
+@pytest.mark.processes
 def test_five_minutes_from_a_table_to_a_report(tmp_path):
     """The commands as they stand there, in a shell."""
     commands = README.split("<!-- five minutes -->\n```sh\n")[1].split("```")[0]
@@ -58,6 +59,7 @@ def test_five_minutes_from_a_table_to_a_report(tmp_path):
     assert not done.stderr
 
 
+@pytest.mark.processes
 def test_the_demonstration_tells_all_three():
     done = subprocess.run(
         [sys.executable, "-m", "tacit", "demo"], capture_output=True, text=True, check=True

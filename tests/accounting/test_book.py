@@ -128,6 +128,7 @@ ledger.charge(events.gaussian(10.0), Budget(1, 1e-7))
 """
 
 
+@pytest.mark.processes
 def test_a_crash_before_the_mark_loses_nothing(path):
     done = subprocess.run([sys.executable, "-c", CRASHING, str(path)], check=False)
     assert done.returncode == 7

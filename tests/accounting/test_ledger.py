@@ -156,6 +156,7 @@ def _spend_all(path, ready, go, queue):
     queue.put(admitted)
 
 
+@pytest.mark.processes
 def test_two_processes_cannot_spend_the_same_budget(tmp_path):
     path = tmp_path / "r.db"
     ledger = Ledger.new(path, total=Budget(2.05, 1e-6))
@@ -276,6 +277,7 @@ class Killed:
         return len(self.ledger.charges), len(self.marks.read_text().splitlines())
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("point", "charges", "reads"),
     [
@@ -292,6 +294,7 @@ def test_killed_fits_are_never_uncharged(tmp_path, point, charges, reads):
     assert (found[0], found[1] > 0) == (charges, reads)
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_two_hundred_kills(tmp_path):
     killed, rng = Killed(tmp_path), random.Random(1)

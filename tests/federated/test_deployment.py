@@ -13,6 +13,8 @@ from sites_on_disk import NAMES, make_sites
 from tacit.federated.deploy import load_study
 from tacit.federated.partitioned import partitioned
 
+pytestmark = pytest.mark.processes
+
 ROUNDS = 2
 
 

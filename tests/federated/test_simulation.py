@@ -13,7 +13,7 @@ from sites_on_disk import make_sites
 from tacit.federated.deploy import load_study
 from tacit.federated.partitioned import partitioned
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 SCRIPT = """
 import sys

@@ -196,6 +196,7 @@ def test_scales_are_released_and_charged(capsys):
     assert tacit.Ledger("s.db").left.epsilon == pytest.approx(2.5)
 
 
+@pytest.mark.processes
 def test_words_are_completed_for_the_shell():
     words = {"_TACIT_COMPLETE": "complete_bash", "COMP_WORDS": "tacit led", "COMP_CWORD": "1"}
     done = subprocess.run(
@@ -225,6 +226,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.processes
 def test_an_interruption_says_what_was_spent(folder):
     command = [*FIT[:-1], "num_steps=2000000", "--ledger", "l2.db", "--out", "long"]
     tacit.Ledger.new(folder / "l2.db", total=tacit.Budget(3, 1e-5), unit="person")

@@ -387,6 +387,7 @@ def test_what_the_page_shows_runs(tmp_path, monkeypatch, capsys):
     assert len(held["ledger"].charges) == 4
 
 
+@pytest.mark.processes
 def test_importing_tacit_does_not_import_scikit_learn():
     code = "import sys, tacit; tacit.fit; assert 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -484,6 +484,7 @@ else:
 """
 
 
+@pytest.mark.processes
 def test_a_real_fork_has_no_streams_of_its_parents_key():
     command = [sys.executable, "-W", "ignore", "-c", FORKING]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

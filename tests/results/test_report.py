@@ -445,6 +445,7 @@ def difficult(tmp_path):
     return tmp_path / "run" / "report.html"
 
 
+@pytest.mark.processes
 def test_the_page_fits_a_phone_and_asks_for_nothing(tmp_path, browser, difficult):
     probe = tmp_path / "probe.html"
     probe.write_text(PROBE.format(page=difficult.as_uri()), encoding="utf-8")
@@ -456,6 +457,7 @@ def test_the_page_fits_a_phone_and_asks_for_nothing(tmp_path, browser, difficult
     assert int(re.search(r'data-drawn="(\d+)"', measured).group(1)) >= 60
 
 
+@pytest.mark.processes
 def test_the_page_prints(tmp_path, browser, difficult):
     target = tmp_path / "report.pdf"
     browse(browser, tmp_path / "profile", f"--print-to-pdf={target}", difficult.as_uri())

@@ -1,0 +1,80 @@
+"""Planted faults, each with the tests that must notice it; one that nobody notices fails here.
+
+All of them run with ``-m slow``. A few that are quick run always.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+from planted_faults import FAULTS, QUICK
+from planting import planted
+
+TESTS = Path(__file__).parents[1]
+# Nothing of the outer run is touched: neither its cache nor its workers nor its signals.
+OPTIONS = ("-q", "-m", "", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+WITHOUT = ("cacheprovider", "xdist", "faulthandler", "hypothesispytest")
+
+
+@dataclass
+class Seen:
+    """Which tests ran, and what kind of error ended each."""
+
+    ran: set[str] = field(default_factory=set)
+    errors: dict[str, type] = field(default_factory=dict)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        name = item.nodeid.removeprefix("tests/")
+        self.ran.add(name)
+        if call.excinfo is not None:
+            self.errors[name] = call.excinfo.type
+        return (yield)
+
+
+def run(*tests):
+    """Runs tests in this process."""
+    seen = Seen()
+    without = [each for name in WITHOUT for each in ("-p", f"no:{name}")]
+    config = ["--rootdir", str(TESTS.parent), "-c", str(TESTS.parent / "pyproject.toml")]
+    found = [str(TESTS / each) for each in tests]
+    pytest.main([*OPTIONS, *without, *config, *found], plugins=[seen])
+    assert all(_of(test, seen.ran) for test in tests), "not all of these tests can be run"
+    return seen.errors
+
+
+def _of(test, names):
+    """Names of a test, or of its cases."""
+    return [name for name in names if name == test or name.startswith(f"{test}[")]
+
+
+@cache
+def passes(test):
+    """Whether a test passes as things are."""
+    return not run(test)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=fault.name, marks=() if fault.name in QUICK else pytest.mark.slow)
+        for fault in FAULTS
+    ],
+)
+def test_a_planted_fault_is_noticed(fault):
+    for test in fault.noticed_by:
+        assert passes(test), f"{test} fails without any fault"
+    with planted(fault):
+        errors = run(*fault.noticed_by)
+    for test in fault.noticed_by:
+        assert _of(test, errors), f"{test} did not notice it"
+    for error in errors.values():
+        assert issubclass(error, AssertionError | pytest.fail.Exception), error
+
+
+def test_the_table_is_what_it_says():
+    names = [fault.name for fault in FAULTS]
+    assert len(set(names)) == len(names) >= 30
+    assert set(QUICK) <= set(names)
+    assert all(fault.noticed_by for fault in FAULTS)
