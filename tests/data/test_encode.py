@@ -512,7 +512,7 @@ BAD = {
     "text": ({"x": "4321"}, "for each row"),
     "matrix": ({"x": np.full((2, 3), 4321)}, r"single value .* shape \(3,\)"),
     "Arrow lists": ({"x": pa.array([[4321]], pa.list_(pa.int32(), 1))}, r"shape \(1,\)"),
-    "near miss": ({"X1": [4321], "xs": [1]}, "did you mean 'xs'"),
+    "near miss": ({"X1": [4321], "xs": [1]}, "no column x;"),
     "no table": ([4321], "got a list"),
     "lazy": (pl.LazyFrame({"x": [4321]}), "collected"),
     "twice": (pd.DataFrame([[4321, 1]], columns=["x", "x"]), "several columns"),

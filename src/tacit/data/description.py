@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.data.columns import DROP, KINDS, Kind
+from tacit.data.paths import path_of
 from tacit.errors import InvalidArgument
 
 # Stands in a drafted file where somebody has to say something.
@@ -15,6 +16,7 @@ _KEYS = ("columns", "person", "most_rows", "released")
 
 def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
     """The columns in a file, and what it says of persons."""
+    path = path_of(path, "A schema", (".yaml", ".yml"))
     content = _load(path)
     if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
         raise InvalidArgument(
@@ -64,11 +66,11 @@ def table(columns: Mapping[str, Kind]) -> str:
     return "\n".join(line.rstrip() for line in padded)
 
 
-def _load(path: str | Path) -> Any:
+def _load(path: Path) -> Any:
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise InvalidArgument(f"The schema {path} cannot be read: {reason}.") from None

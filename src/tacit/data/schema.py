@@ -218,9 +218,8 @@ class Schema:
 
     def _choose(self, names: Iterable[str] | None) -> tuple[str, ...]:
         if isinstance(names, str):
-            raise InvalidArgument(
-                f"names must be a list of names; got {names!r}; pass [{names!r}]."
-            )
+            known = f" pass [{names!r}]." if names in self.names else " pass a list."
+            raise InvalidArgument(f"names must be a list of names, and not text;{known}")
         chosen = self.names if names is None else tuple(names)
         if not chosen or len(set(chosen)) < len(chosen):
             raise InvalidArgument("names must be one or more different columns of the schema.")

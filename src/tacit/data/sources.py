@@ -2,9 +2,11 @@
 
 A file is never loaded whole. Its header, and in Parquet and Arrow files the types, are public and
 may be named in errors; cells are not. The first line of a CSV file might be a row, if somebody
-forgot the header, so its words are named only if one of the wanted columns is among them.
+forgot the header, and the columns of a frame its rows, if somebody turned it. So names are told only if one of
+the wanted columns is among them, and none of them is a number or a date.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from tacit.data import lines, tables
-from tacit.data.cells import Cells
+from tacit.data.cells import Cells, number_of
+from tacit.data.paths import path_of
 from tacit.data.store import lies_on_disk
 from tacit.errors import InvalidArgument
 
@@ -52,11 +55,8 @@ class Source:
             raise InvalidArgument("The data must have one column or more; it has none.")
         missing = [name for name in wanted if name not in self.names]
         where = "data" if self.path is None else f"file {self.path}"
-        if missing and self.path is not None and len(missing) == len(wanted):
-            raise InvalidArgument(
-                f"{self.path} has no column {', '.join(missing)}; its header, in a CSV file the first "
-                "line, must name the columns, in .csv with commas and in .tsv with tabs between them."
-            )
+        if missing and not (len(missing) < len(wanted) and all(map(_is_name, self.names))):
+            raise InvalidArgument(f"The {where} has no column {', '.join(missing)}; {self._advice}")
         if missing:
             raise no_column(where, missing[0], self.names)
         for name in wanted:
@@ -65,12 +65,27 @@ class Source:
                     f"The {where} has several columns named {name!r}; rename all but one."
                 )
 
+    @property
+    def _advice(self) -> str:
+        if self.path is None:
+            return "its columns must have the names that the schema declares, each a single piece of text."
+        return (
+            "its header, in a CSV file the first line, must name the columns, in .csv with commas and in "
+            ".tsv with tabs between them."
+        )
+
 
 def opened(data: Any) -> Source:
     """The source that a table, or the path of a file, stands for. Reads a header at most."""
     if isinstance(data, str | os.PathLike):
-        return _file(Path(data))
+        return _file(path_of(data, "data", _ENDINGS))
     return _table(data)
+
+
+def _is_name(name: Any) -> bool:
+    """Whether a column's name cannot be a number or a date."""
+    text = isinstance(name, str) and any(letter.isalpha() for letter in name)
+    return text and math.isnan(number_of(name))
 
 
 def no_column(where: str, name: Any, known: Iterable[Any]) -> InvalidArgument:
@@ -104,7 +119,7 @@ def _file(path: Path) -> Source:
     _refuse_path(path)
     suffix = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
     kind = suffix[0].lower() if suffix else ""
-    if kind in {".csv", ".tsv", ".txt"}:
+    if kind in _LINES:
         return Source(
             names=lines.header(path),
             read=lambda names: lines.chunks(path, names),
@@ -154,6 +169,7 @@ def _parquet(path: Path) -> Source:
     )
 
 
+_LINES = (".csv", ".tsv", ".txt")
 _READERS: dict[str, Callable[[Path], Source]] = {
     ".parquet": _parquet,
     ".pq": _parquet,
@@ -161,3 +177,4 @@ _READERS: dict[str, Callable[[Path], Source]] = {
     ".arrow": _parquet,
     ".npy": _array,
 }
+_ENDINGS = frozenset([*_LINES, ".gz", *_READERS])
