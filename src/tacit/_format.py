@@ -1,6 +1,7 @@
-"""How numbers that promise something are printed."""
+"""How numbers that promise something are rounded and printed: everywhere alike."""
 
 import math
+from decimal import Decimal
 
 
 def printed(epsilon: float | None) -> str:
@@ -15,3 +16,44 @@ def printed(epsilon: float | None) -> str:
         return "unlimited" if epsilon else "0"
     digits = 4 - math.floor(math.log10(epsilon))
     return f"{math.ceil(epsilon * 10.0**digits - 1e-9) / 10.0**digits:.6g}"
+
+
+def stated(epsilon: float, most: float | None = None) -> float:
+    """An epsilon as it is charged and stated: as it is printed, but not above what was asked for.
+
+    >>> stated(0.9999904, most=1.0), stated(0.527713, most=1.0), stated(0.333332, most=1 / 3)
+    (1.0, 0.52772, 0.3333333333333333)
+    """
+    if not (0 < epsilon < math.inf):
+        return epsilon
+    rounded = float(printed(epsilon))
+    return rounded if most is None or epsilon > most else min(rounded, most)
+
+
+def asked_for(epsilon: float | None, most: float | None) -> str:
+    """Beside the epsilon that a budget is about: whether it is what was asked for, or less.
+
+    >>> asked_for(1.0, 1.0), asked_for(0.52772, 1.0)
+    ('asked for', 'at most 1 was asked for')
+    """
+    if epsilon is None or most is None or epsilon >= most:
+        return "asked for"
+    return f"at most {in_digits(most)} was asked for"
+
+
+def in_digits(number: float) -> str:
+    """A number of a budget as somebody would write it.
+
+    >>> in_digits(99.47228), in_digits(0.1 + 0.2), in_digits(1e-05)
+    ('99.47228', '0.3', '1e-05')
+    """
+    return f"{number:.10g}"
+
+
+def less(number: float, *others: float) -> float:
+    """What is left of a number, by its decimal digits: budgets are written in those.
+
+    >>> less(0.3, 0.1, 0.2), 0.3 - 0.1 - 0.2 == 0
+    (0.0, False)
+    """
+    return float(Decimal(repr(number)) - sum(Decimal(repr(each)) for each in others))

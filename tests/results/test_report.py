@@ -187,8 +187,8 @@ def test_the_curve_passes_through_what_was_asked(tmp_path):
 
 
 def test_the_budget_is_a_bar_of_what_is_known(tmp_path):
-    post = posterior()
-    spent = post.privacy.epsilons["add-remove"]
+    spent = statement().epsilons["add-remove"]
+    post = posterior(privacy=statement(budget_before=Budget(1.5 + spent, 9e-6)))
     page = written(tmp_path, post, ledger_total={"epsilon": 3, "delta": 1e-5}).page
     bar = re.search(r'<svg class="shares".*?</svg>', page, re.DOTALL).group()
     widths = dict(re.findall(r'class="(\w+)" x="[\d.]+%" y="0" width="([\d.]+)%"', bar))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tacit import _validate
+from tacit._format import in_digits
 
 Adjacency = Literal["add-remove", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
@@ -104,8 +105,8 @@ data can, after seeing the result, guess right at most 73.2% of the time.
         )
 
     def __str__(self) -> str:
-        delta = "" if self.is_pure else f", delta {self.delta:g}"
-        return f"epsilon {self.epsilon:g}{delta} ({self.adjacency})"
+        delta = "" if self.is_pure else f", delta {in_digits(self.delta)}"
+        return f"epsilon {in_digits(self.epsilon)}{delta} ({self.adjacency})"
 
 
 def _percent(share: float) -> str:

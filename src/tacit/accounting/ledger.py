@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import sqlalchemy as sa
 from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
+from tacit._format import less, stated
 from tacit.accounting import chain, events, renyi
-from tacit.accounting.accountants import PLD
 from tacit.accounting.book import (
     BOOK,
     CHARGES,
@@ -38,6 +38,7 @@ from tacit.accounting.book import (
 )
 from tacit.accounting.budget import Budget
 from tacit.accounting.convert import epsilon_by_order
+from tacit.accounting.cost import cost
 from tacit.accounting.store import engine_of, telling
 from tacit.errors import BudgetError, InvalidArgument, LedgerError, Overspent
 
@@ -46,6 +47,8 @@ Rule = Literal["sum", "renyi"]
 UNITS = ("row", "person", "data set")
 
 RULES = ("sum", "renyi")
+# A total is not overspent by what floating point adds to it.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,13 @@ class Charge:
     epsilon: float
     delta: float
     event: str
+
+
+class Receipt(NamedTuple):
+    """What a ledger had left before a charge, and after it."""
+
+    before: Budget
+    left: Budget
 
 
 class Ledger:
@@ -141,19 +151,24 @@ class Ledger:
                     f"{self.path} was opened with {name} {held} and cannot be changed to {each}."
                 )
 
-    def charge(self, event: DpEvent, budget: Budget, label: str = "") -> None:
+    def charge(self, event: DpEvent, budget: Budget, label: str = "") -> Receipt:
         """Books a run in full, or refuses it. Call before the first read of a row.
 
-        ``budget`` is what the run was calibrated to; it must cover the event.
+        ``budget`` is what the run was calibrated to; it must cover the event. What is booked is
+        what the event costs (`tacit.accounting.cost`), which may be less.
         """
-        self.charge_all([(event, budget)], label)
+        return self.charge_all([(event, budget)], label)[0]
 
-    def charge_all(self, runs: Sequence[tuple[DpEvent, Budget]], label: str = "") -> None:
+    def charge_all(self, runs: Sequence[tuple[DpEvent, Budget]], label: str = "") -> list[Receipt]:
         """Books several runs, all or none."""
         lines = [self.line(event, budget, label) for event, budget in runs]
+        receipts = []
         with self.transaction() as connection:
             for line in lines:
+                before = self._left(connection)
                 self.book(connection, line)
+                receipts.append(Receipt(before, self._left(connection)))
+        return receipts
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
@@ -190,10 +205,7 @@ class Ledger:
     def line(self, event: DpEvent, budget: Budget, label: str) -> dict[str, Any]:
         """What a run is booked as; refused if its budget does not cover it."""
         self.refuse_adjacency(budget)
-        spent = PLD().epsilon(event, budget.delta, budget.adjacency)
-        if not (spent <= budget.epsilon):
-            raise BudgetError(f"The run would cost more than the {budget} it declares.")
-        divergence = 0.0
+        charged, divergence = cost(event, budget), 0.0
         if self.rule == "renyi":
             if events.without_slack(event)[1] > 0:
                 raise BudgetError(
@@ -205,52 +217,48 @@ class Ledger:
         return {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "label": label,
-            "epsilon": budget.epsilon,
-            "delta": budget.delta,
+            "epsilon": charged.epsilon,
+            "delta": charged.delta,
             "divergence": divergence,
             "event": repr(event),
         }
 
     def _admit(self, connection: sa.Connection, budget: Budget, divergence: float) -> None:
-        epsilon, delta, sum_of_divergences = self._sums(connection)
+        total, held = self.total, self._held(connection)
         if self.rule == "sum":
-            fits = epsilon + budget.epsilon <= self.total.epsilon * (1 + 1e-12) and (
-                delta + budget.delta <= self.total.delta * (1 + 1e-12)
+            over = (
+                less(total.epsilon, *held["epsilon"], budget.epsilon) < -_ROUNDING * total.epsilon
             )
+            rare = less(total.delta, *held["delta"], budget.delta) < -_ROUNDING * total.delta
+            fits = not over and not rare
         else:
-            total = self._convert(sum_of_divergences + divergence)
-            fits = total <= self.total.epsilon
+            fits = self._convert(math.fsum((*held["divergence"], divergence))) <= total.epsilon
         if not fits:
             raise Overspent(
                 f"The run asks for {budget}, and {self._left(connection)} is left of "
                 f"{self.total}. Nothing was released and nothing charged. Ask for less, or stop here."
             )
 
-    def _sums(self, connection: sa.Connection) -> tuple[float, float, float]:
-        rows = connection.execute(
-            sa.select(CHARGES.c.epsilon, CHARGES.c.delta, CHARGES.c.divergence)
-        ).all()
-        return (
-            math.fsum(row[0] for row in rows),
-            math.fsum(row[1] for row in rows),
-            math.fsum(row[2] for row in rows),
-        )
+    def _held(self, connection: sa.Connection) -> dict[str, list[float]]:
+        """What the charges so far say, by columns."""
+        names = ("epsilon", "delta", "divergence")
+        rows = connection.execute(sa.select(*(CHARGES.c[name] for name in names))).all()
+        return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
     def _convert(self, divergence: float) -> float:
         order, value = np.array([self._order]), np.array([divergence])
         return float(epsilon_by_order(order, value, self.total.delta, "improved")[0])
 
     def _left(self, connection: sa.Connection) -> Budget:
-        epsilon, delta, divergence = self._sums(connection)
+        total, held = self.total, self._held(connection)
         if self.rule == "renyi":
-            spent = self._convert(divergence) if divergence else 0.0
-            return Budget(
-                max(self.total.epsilon - spent, 0.0), self.total.delta, self.total.adjacency
-            )
+            sum_of_divergences = math.fsum(held["divergence"])
+            spent = stated(self._convert(sum_of_divergences)) if sum_of_divergences else 0.0
+            return Budget(max(less(total.epsilon, spent), 0.0), total.delta, total.adjacency)
         return Budget(
-            max(self.total.epsilon - epsilon, 0.0),
-            max(self.total.delta - delta, 0.0),
-            self.total.adjacency,
+            max(less(total.epsilon, *held["epsilon"]), 0.0),
+            max(less(total.delta, *held["delta"]), 0.0),
+            total.adjacency,
         )
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._format import in_digits
 from tacit.data import description, sources
 from tacit.data.cells import Cells
 from tacit.data.columns import Kind
@@ -42,7 +43,9 @@ class Released(NamedTuple):
     adjacency: str
 
     def __str__(self) -> str:
-        cost = f"epsilon {self.epsilon:g}, delta {self.delta:g} ({self.adjacency})"
+        cost = (
+            f"epsilon {in_digits(self.epsilon)}, delta {in_digits(self.delta)} ({self.adjacency})"
+        )
         return f"centre and spread of {', '.join(self.columns)}, released at {cost}"
 
 

@@ -182,6 +182,7 @@ def _statement(
         ),
         assumptions=(*ASSUMED, *method.scheme.trust),
         seeded=seeded,
+        asked=None if budget is None else budget.epsilon,
         budget_left=None if ledger is None else ledger.left,
         book=book,
     )

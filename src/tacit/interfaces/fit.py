@@ -14,7 +14,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit.accounting import Budget
-from tacit.accounting.ledger import Ledger
+from tacit.accounting.ledger import Ledger, Receipt
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, Interrupted, InvalidArgument
 from tacit.inference.base import Method
@@ -164,11 +164,11 @@ def _fit(
         refuse_ledger(ledger, [plan.budget for plan in plans], rows)
     for gate in gates:  # how many units there are is public only if the ledger takes it to be
         gate.refuse_misfit()
+    receipts: Sequence[Receipt | None] = [None] * len(plans)
     if ledger is not None:
-        ledger.charge_all(
-            [(p.release.event, p.budget) for p in plans], label=type(plans[0].method).__name__
-        )
-    statements = [_statement(p, gate, ledger) for p, gate in zip(plans, gates, strict=True)]
+        runs = [(p.release.event, p.budget) for p in plans]
+        receipts = ledger.charge_all(runs, label=type(plans[0].method).__name__)
+    statements = [_statement(*each) for each in zip(plans, gates, receipts, strict=True)]
     first = plans[0]
     return _run(first.model, first.schema, first.method, gates, sources, statements, progress)
 
@@ -225,7 +225,7 @@ def _run(
     ]
 
 
-def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatement:
+def _statement(plan: Plan, gate: Gate, receipt: Receipt | None) -> PrivacyStatement:
     public = ["the model and its prior", "column names and shapes", "every setting of the method"]
     if plan.schema is not None:
         public.append("bounds and levels of the schema")
@@ -239,7 +239,9 @@ def _statement(plan: Plan, gate: Gate, ledger: Ledger | None) -> PrivacyStatemen
         public=tuple(public),
         assumptions=(*assumed(plan.schema), *plan.method.assumptions),
         seeded=gate.seeded,
-        budget_left=None if ledger is None else ledger.left,
+        asked=plan.budget.epsilon,
+        budget_before=None if receipt is None else receipt.before,
+        budget_left=None if receipt is None else receipt.left,
     )
 
 

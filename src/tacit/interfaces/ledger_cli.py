@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit._format import in_digits, printed
+
 if TYPE_CHECKING:
     from tacit.accounting.ledger import Ledger
 
@@ -76,7 +78,7 @@ def _as_text(ledger: "Ledger") -> str:
     lines = [
         ("when", "what", "epsilon", "delta"),
         *(
-            (each.time[:19], each.label, f"{each.epsilon:.4g}", f"{each.delta:.4g}")
+            (each.time[:19], each.label, printed(each.epsilon), in_digits(each.delta))
             for each in ledger.charges
         ),
     ]

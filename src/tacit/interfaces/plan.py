@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit._format import printed
-from tacit.accounting import PLD, Adjacency, Budget
+from tacit._format import asked_for, in_digits, printed
+from tacit.accounting import Adjacency, Budget
+from tacit.accounting.cost import cost, costs
 from tacit.data.columns import Category, Count, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
@@ -56,7 +57,13 @@ class Plan:
     @cached_property
     def epsilons(self) -> dict[Adjacency, float | None]:
         """Epsilon at the budget's delta under each adjacency; None where no bound is known."""
-        return PLD().epsilons(self.release.event, self.budget.delta)
+        asked = self.budget
+        return costs(self.release.event, asked.delta, asked.adjacency, asked.epsilon)
+
+    @cached_property
+    def cost(self) -> Budget:
+        """What is charged: the budget, or less if the method needs less."""
+        return cost(self.release.event, self.budget)
 
     @cached_property
     def made_up_gradients(self) -> tuple[float, float] | None:
@@ -101,7 +108,7 @@ class Plan:
         return min(taken[1:]) / _TIMED_STEPS
 
     def __repr__(self) -> str:
-        cost = f"epsilon {self.budget.epsilon:g} at delta {self.budget.delta:g}"
+        cost = f"epsilon {printed(self.cost.epsilon)} at delta {in_digits(self.cost.delta)}"
         return f"Plan({cost}, {self.release.num_steps} steps; print it for the whole)"
 
     def __str__(self) -> str:
@@ -136,11 +143,11 @@ class Plan:
     def _cost(self) -> list[str]:
         lines = []
         for adjacency, epsilon in self.epsilons.items():
-            asked = " (asked for)" if adjacency == self.budget.adjacency else ""
-            lines.append(
-                f"Cost: epsilon {printed(epsilon)} at delta {self.budget.delta:g}, {adjacency}{asked}."
-            )
-        return [*lines, self.budget.explain()]
+            mine = adjacency == self.budget.adjacency
+            asked = f" ({asked_for(epsilon, self.budget.epsilon)})" if mine else ""
+            at = f"epsilon {printed(epsilon)} at delta {in_digits(self.budget.delta)}"
+            lines.append(f"Cost: {at}, {adjacency}{asked}.")
+        return [*lines, self.cost.explain()]
 
 
 def _gradients(model: AnyModel, schema: Schema) -> NDArray[np.floating]:

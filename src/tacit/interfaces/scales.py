@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.accounting import Budget
+from tacit.accounting.cost import cost
 from tacit.accounting.ledger import Ledger
 from tacit.data.columns import Number
 from tacit.data.schema import Released, Schema
@@ -41,6 +42,7 @@ def private_scales(
     bounded = schema.with_columns({name: _bounded(name, schema[name]) for name in chosen})
     rows, what = encoded_rows(bounded, chosen, data), Scales(columns=chosen, by=by)
     plan = what.calibrated(budget)
+    spent = cost(plan.event, budget)
     if ledger is not None:
         refuse_ledger(ledger, [budget], [rows])
         ledger.charge(plan.event, budget, label=f"scales by {by}")
@@ -49,7 +51,7 @@ def private_scales(
         name: _standard(_bounded(name, schema[name]), centre, spread)
         for name, centre, spread in zip(chosen, *found, strict=True)
     }
-    note = Released(chosen, budget.epsilon, budget.delta, budget.adjacency)
+    note = Released(chosen, spent.epsilon, spent.delta, spent.adjacency)
     return schema.with_columns(kinds, released=(*schema.released, note))
 
 

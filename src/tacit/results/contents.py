@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit._format import printed
+from tacit._format import less, printed
 from tacit.accounting import ADJACENCIES, Adjacency, Budget, Curve
 from tacit.data import description
 from tacit.data.schema import Schema
@@ -36,18 +36,12 @@ _BETWEEN = tuple(10.0 ** (exponent + 0.5) for exponent in range(-12, -1))
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """A ledger's budget in parts, in epsilon; ``earlier`` is None if the total is unknown."""
+    """A ledger's budget in parts, in epsilon; ``earlier`` is None if it is not known."""
 
     left: Budget
     run: float
+    earlier: float | None
     total: Budget | None
-
-    @property
-    def earlier(self) -> float | None:
-        """What runs before this one took."""
-        if self.total is None:
-            return None
-        return max(self.total.epsilon - self.left.epsilon - self.run, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +75,7 @@ class Contents:
         return (
             f"{what} was fitted to private data. What the result can tell about any one "
             f"{self.statement.unit} is limited: "
-            f"{self.statement.headline.removesuffix(' (asked for)')}."
+            f"{self.statement.cost_line(self.statement.adjacency)}."
         )
 
     @cached_property
@@ -228,11 +222,16 @@ class Contents:
 
     @property
     def spending(self) -> Spending | None:
-        """What the ledger had, if there was one."""
-        left, run = self.statement.budget_left, self.statement.epsilons[self.statement.adjacency]
+        """What the ledger had, if there was one: what it booked, not what would add up to it."""
+        said, total = self.statement, _total(self.settings.get("ledger_total"))
+        before, left, run = said.budget_before, said.budget_left, said.epsilons[said.adjacency]
         if left is None or run is None:
             return None
-        return Spending(left=left, run=run, total=_total(self.settings.get("ledger_total")))
+        if before is None:
+            return Spending(left=left, run=run, earlier=None, total=total)
+        run = less(before.epsilon, left.epsilon)
+        earlier = None if total is None else less(total.epsilon, before.epsilon)
+        return Spending(left=left, run=run, earlier=earlier, total=total)
 
     @property
     def budget_words(self) -> str:

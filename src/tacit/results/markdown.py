@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from tacit._format import printed
+from tacit._format import in_digits, printed
 from tacit.accounting import ADJACENCIES
 from tacit.results.contents import Contents
 from tacit.results.statement import DECADES
@@ -75,7 +75,7 @@ def _budget(contents: Contents) -> list[str]:
         ("this run", spending.run),
         ("left", spending.left.epsilon),
     ]
-    rows = [(name, printed(size)) for name, size in known if size is not None]
+    rows = [(name, in_digits(size)) for name, size in known if size is not None]
     return [
         "## Budget left",
         plain(contents.budget_words),

@@ -7,7 +7,7 @@ forbids the rest, so that a name that got in unescaped could do nothing either.
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
-from tacit._format import printed
+from tacit._format import in_digits
 from tacit.results import drawings
 from tacit.results.contents import Contents, Spending
 from tacit.results.drawings import Bar
@@ -135,9 +135,9 @@ def _spent(spending: Spending) -> str:
         ("left", "left", spending.left.epsilon),
     ]
     parts = [(kind, name, size) for kind, name, size in known if size is not None]
-    said = ", ".join(f"{name} {printed(size)}" for _, name, size in parts)
+    said = ", ".join(f"{name} {in_digits(size)}" for _, name, size in parts)
     legend = "".join(
-        f"<li>{drawings.swatch(kind)}{name}: {printed(size)}</li>" for kind, name, size in parts
+        f"<li>{drawings.swatch(kind)}{name}: {in_digits(size)}</li>" for kind, name, size in parts
     )
     bar = drawings.shares([(kind, size) for kind, _, size in parts], f"Epsilon: {said}")
     return (

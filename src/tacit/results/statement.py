@@ -12,8 +12,9 @@ from typing import Any
 from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
-from tacit._format import printed
+from tacit._format import asked_for, in_digits, printed
 from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve
+from tacit.accounting.cost import costs
 from tacit.errors import InvalidArgument, UnsupportedEvent
 from tacit.results import eventdata, html, registry
 
@@ -45,8 +46,10 @@ class PrivacyStatement:
     are what was asked for (see `Budget`). ``unit`` is what is protected: a row, or a person
     with all their rows. ``public`` lists what was taken as known to everyone, and
     ``assumptions`` the sentences that must be true for the guarantee to hold.
-    ``budget_left`` is what the data's ledger had left afterwards; where it is None, ``book`` says
-    whether there is a ledger elsewhere.
+    ``asked`` is the epsilon that the run was allowed; what it cost may be less, and that is what
+    a ledger is charged. ``budget_before`` and ``budget_left`` are what the data's ledger had left
+    before the charge and after it; where the second is None, ``book`` says whether there is a
+    ledger elsewhere.
     """
 
     event: DpEvent | None
@@ -57,6 +60,8 @@ class PrivacyStatement:
     seeded: bool
     not_protected: tuple[str, ...] = NOT_PROTECTED
     assumptions: tuple[str, ...] = ()
+    asked: float | None = None
+    budget_before: Budget | None = None
     budget_left: Budget | None = None
     book: str = NO_LEDGER
     versions: Mapping[str, str] = field(default_factory=library_versions, hash=False)
@@ -83,10 +88,10 @@ class PrivacyStatement:
 
     @cached_property
     def epsilons(self) -> dict[Adjacency, float | None]:
-        """Epsilon at ``delta`` under each adjacency; None where no bound is known."""
+        """Epsilon at ``delta`` under each adjacency, as charged; None where no bound is known."""
         if self.event is None:
             return {"add-remove": None, "replace": None}
-        return PLD().epsilons(self.event, self.delta)
+        return costs(self.event, self.delta, self.adjacency, self.asked)
 
     @property
     def meaning(self) -> str | None:
@@ -164,6 +169,8 @@ class PrivacyStatement:
             "assumptions": list(self.assumptions),
             "seeded": self.seeded,
             "randomness": self.randomness,
+            "asked": self.asked,
+            "budget_before": None if self.budget_before is None else asdict(self.budget_before),
             "budget_left": None if self.budget_left is None else asdict(self.budget_left),
             "book": self.book,
             **({"curve": curves} if curve else {}),
@@ -192,9 +199,11 @@ class PrivacyStatement:
         """
         try:
             data = json.loads(text)
-            event, left = data["event"], data["budget_left"]
+            event, before, left = data["event"], data.get("budget_before"), data["budget_left"]
             return cls(
                 event=None if event is None else eventdata.from_data(event),
+                asked=data.get("asked"),
+                budget_before=None if before is None else Budget(**before),
                 budget_left=None if left is None else Budget(**left),
                 versions=dict(data["versions"]),
                 public=tuple(data["public"]),
@@ -210,9 +219,18 @@ class PrivacyStatement:
 
     def epsilon_line(self, adjacency: Adjacency) -> str:
         """What was spent under an adjacency, and whether it is the one asked for."""
-        asked = " (asked for)" if adjacency == self.adjacency else ""
+        asked = f" ({self.asked_for})" if adjacency == self.adjacency else ""
+        return f"{self.cost_line(adjacency)}{asked}"
+
+    def cost_line(self, adjacency: Adjacency) -> str:
+        """What was spent under an adjacency."""
         epsilon = printed(self.epsilons[adjacency])
-        return f"epsilon {epsilon} at delta {self.delta:g} under {adjacency}{asked}"
+        return f"epsilon {epsilon} at delta {in_digits(self.delta)} under {adjacency}"
+
+    @property
+    def asked_for(self) -> str:
+        """Whether the budget's epsilon was spent, or less."""
+        return asked_for(self.epsilons[self.adjacency], self.asked)
 
     def _facts(self) -> list[tuple[str, str]]:
         """What a reader should know beside the numbers; the last says what it is by itself."""

@@ -1,0 +1,36 @@
+"""What a run costs: one number, which is charged to the ledger and stated with the result."""
+
+from dp_accounting.dp_event import DpEvent
+
+from tacit._format import stated
+from tacit.accounting.accountants import PLD
+from tacit.accounting.budget import ADJACENCIES, Adjacency, Budget
+from tacit.errors import BudgetError
+
+
+def cost(event: DpEvent, budget: Budget) -> Budget:
+    """What a run within a budget costs: less than the budget if it needs less.
+
+    Its epsilon at the budget's delta, rounded up at the fifth digit, or the budget's own.
+    """
+    spent = PLD().epsilon(event, budget.delta, budget.adjacency)
+    if not (spent <= budget.epsilon):
+        raise BudgetError(f"The run would cost more than the {budget} it declares.")
+    return Budget(stated(spent, budget.epsilon), budget.delta, budget.adjacency)
+
+
+def costs(
+    event: DpEvent, delta: float, adjacency: Adjacency, most: float | None = None
+) -> dict[Adjacency, float | None]:
+    """Epsilon at a delta under each adjacency; None where no bound is known.
+
+    Rounded as it is charged. ``most`` is what was asked for under ``adjacency``.
+    """
+    found = PLD().epsilons(event, delta)
+    return {
+        name: None
+        if (spent := found[name]) is None
+        # What was asked for is about one of them.
+        else stated(spent, most if name == adjacency else None)
+        for name in ADJACENCIES
+    }
