@@ -47,11 +47,13 @@ def rate(name: str, value: Any) -> float:
     return number
 
 
-def count(name: str, value: Any, *, least: int = 1) -> int:
-    """A whole number of at least ``least``."""
-    number = _number(name, value)
-    if number != math.floor(number) or number < least or math.isinf(number):
+def count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> int:
+    """A whole number of at least ``least``, and at most ``most`` if there is such a limit."""
+    number = finite(name, value)
+    if number != math.floor(number) or number < least:
         raise InvalidArgument(f"{name} must be a whole number of at least {least}; got {value!r}.")
+    if most is not None and number > most:
+        raise InvalidArgument(f"{name} must be at most {most}; got {value!r}.")
     return int(number)
 
 

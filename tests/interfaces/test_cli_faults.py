@@ -4,6 +4,7 @@ And bad cells: nothing at all, but what the declared rule says.
 """
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,8 @@ LINES = [
 CLEAN = "\n".join([HEADER, *LINES]) + "\n"
 FORMULA = "ill ~ age + dose + ward"
 QUICK = ["--set", "num_steps=30"]
+BARKER = ["--method", "barker", "--set", "ratio_bound=0.1"]
+LINKED = {"there": None, "run": Path("there")}
 
 
 @pytest.fixture
@@ -101,11 +104,15 @@ FAULTS = [
     schema("empty", "key 'columns'", ""),
     schema("a list", "key 'columns'", "columns: [age, dose]"),
     schema("not text", "not text in UTF-8", b"\xff\xfe\x00columns"),
+    schema("nested deeply", "too deeply", "columns: " + "[" * 5000 + "]" * 5000),
+    schema("nested deeply, unfinished", "too deeply", "{a: " * 5000),
     schema("no levels", "one level or more", replaced("[medical, surgical]", "[]")),
     schema("level twice", "must differ", replaced("[medical, surgical]", "[medical, medical]")),
     schema("a Boolean level", "quotes", replaced("[medical, surgical]", "[yes, no]")),
     schema("person alone", "both person", SCHEMA + "person: patient\n"),
     schema("no rows of a person", "most_rows", replaced("most_rows: 3", "most_rows: 0", PEOPLE)),
+    schema("many rows", "at most", replaced("most_rows: 3", f"most_rows: {10**9}", PEOPLE)),
+    schema("rows beyond", "most_rows", replaced("most_rows: 3", "most_rows: 1.0e+400", PEOPLE)),
     schema(
         "person is a column",
         "cannot be a column",
@@ -159,11 +166,19 @@ FAULTS = [
     faulty("setting twice", "twice", "--set", "num_steps=3", "--set", "num_steps=4"),
     faulty("setting of text", "not a number", "--set", "num_steps=many"),
     faulty("setting that must be there", "size", method="langevin"),
+    faulty("more steps than floats count", "num_steps", "--set", "num_steps=1e400"),
+    faulty("more steps than matter", "num_steps must be at most", "--set", f"num_steps={10**18}"),
+    faulty("as many, by another method", "at most", *BARKER, "--set", f"num_steps={10**300}"),
+    faulty("a setting nested deeply", "not a number", "--set", "num_steps=" + "[" * 5000),
     faulty("negative seed", "seed", seed="-1"),
     faulty("unknown adjacency", "adjacency", adjacency="remove"),
     faulty("another adjacency", "adjacency", adjacency="replace"),
     faulty("folder in use", "not empty", files={"run/notes.txt": "mine"}.items()),
     faulty("folder is a file", "cannot be written", files={"run": "mine"}.items()),
+    faulty("folder is a link", "adjacency", files=LINKED.items(), adjacency="replace"),
+    faulty("folder is a link, not empty", "not empty", files={**LINKED, "there/x": ""}.items()),
+    faulty("folder is a link to nothing", "cannot be written", files={"run": Path("no")}.items()),
+    faulty("folder is a link to itself", "cannot be written", files={"run": Path("run")}.items()),
     faulty("no ledger named", "tacit ledger new", ledger=None),
     faulty("no such ledger", "tacit ledger new", ledger="other.db"),
     faulty("not a ledger", "is no ledger", ledger="visits.csv"),
@@ -187,6 +202,17 @@ FAULTS = [
 ]
 
 
+def write(path, content):
+    """A file, or a link if its content is a path, or a folder without any."""
+    path.parent.mkdir(exist_ok=True)
+    if content is None:
+        path.mkdir()
+    elif isinstance(content, Path):
+        path.symlink_to(content)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
 def spent(folder):
     """What the ledger has booked."""
     return tacit.Ledger(folder / "l.db").charges
@@ -195,9 +221,7 @@ def spent(folder):
 @pytest.mark.parametrize(("command", "files", "said", "code"), FAULTS)
 def test_one_sentence_and_nothing_spent(table, capsys, command, files, said, code):
     for name, content in files.items():
-        path = table / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        write(table / name, content)
     before = {path.name for path in table.iterdir()}
     assert main(command) == code
     out, err = capsys.readouterr()

@@ -1,12 +1,15 @@
 """Whose rows are one unit, where people are named in arrays."""
 
 import datetime as dt
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from tacit import Number, Schema
 from tacit.errors import InvalidArgument
+from tacit.privacy import rows as rows_module
 from tacit.privacy.rows import Rows
 
 BIRTH = dt.date(1970, 1, 1)
@@ -59,3 +62,17 @@ def test_people_are_those_of_a_schema():
 def test_what_names_no_person_is_refused(ids):
     with pytest.raises(InvalidArgument, match="person"):
         Rows.by_person({"x": np.zeros(3)}, ids, 1)
+
+
+def test_rows_that_memory_has_no_room_for_are_refused(monkeypatch):
+    monkeypatch.setattr(rows_module, "_spread", MagicMock(side_effect=MemoryError))
+    with pytest.raises(InvalidArgument, match="no room"):
+        Rows.by_person({"x": np.zeros(3, np.float32)}, [1, 2, 3], 5)
+
+
+@pytest.mark.parametrize("most", [10**9, 1e400, 10**400])
+def test_more_rows_of_a_person_than_there_is_room_for_are_refused(most):
+    with pytest.raises(InvalidArgument, match="most_rows must be"):
+        Rows.by_person({"x": np.zeros(3)}, [1, 2, 3], most)
+    with pytest.raises(InvalidArgument, match="most_rows must be"):
+        Schema({"x": Number(0, 1)}, person="p", most_rows=most)

@@ -17,7 +17,7 @@ from tacit.errors import BudgetError, TheoremDoesNotHold
 
 TOLERANCE = 1e-5
 _LEAST_NOISE, _MOST_NOISE = 1e-4, 1e9
-_LEAST_RATE, _MOST_STEPS = 1e-12, 10**9
+_LEAST_RATE = 1e-12
 
 
 def noise_multiplier(
@@ -100,9 +100,9 @@ def most_steps(
     low, high = 1, 2
     while spend(high) <= budget.epsilon:
         low, high = high, high * 2
-        if high > _MOST_STEPS:
+        if high > events.MOST_STEPS:
             raise BudgetError(
-                f"More than {_MOST_STEPS:g} steps fit {budget}: the budget sets no limit that "
+                f"More than {events.MOST_STEPS:g} steps fit {budget}: the budget sets no limit that "
                 "matters. Lower the noise."
             )
     while high - low > 1:

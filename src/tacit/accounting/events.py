@@ -18,6 +18,8 @@ from dp_accounting.dp_event import DpEvent
 from tacit import _validate
 from tacit.errors import InvalidArgument
 
+MOST_STEPS = 10**9  # of a run: beyond it no budget matters, and numbers overflow
+
 
 def gaussian(noise_multiplier: float) -> DpEvent:
     """A sum of vectors clipped in the 2-norm, with Gaussian noise, over all units."""
@@ -112,7 +114,7 @@ def compose(*events: DpEvent) -> DpEvent:
 
 def repeat(event: DpEvent, num_steps: int) -> DpEvent:
     """The same event a number of times."""
-    times = _validate.count("num_steps", num_steps)
+    times = _validate.count("num_steps", num_steps, most=MOST_STEPS)
     return event if times == 1 else dp_event.SelfComposedDpEvent(event, times)
 
 

@@ -77,6 +77,8 @@ def _load(path: Path) -> Any:
     try:
         _refuse_repeats(path, yaml.compose(text, Loader=yaml.SafeLoader))
         return yaml.safe_load(text)
+    except RecursionError:
+        raise InvalidArgument(f"{path} is nested too deeply to be a schema.") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" in line {mark.line + 1}"

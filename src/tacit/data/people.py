@@ -12,6 +12,8 @@ from tacit.data.cells import GAPS, Cells, inexact, plain, text_of
 
 # A letter for the kind of identifier, and what stands for it; nothing at all for a person unknown.
 _CODE = np.dtype("S17")
+# Rows of a person for which there is room, at most: everybody takes as much.
+MOST_ROWS = 100_000
 # How floats that are not exact are written, by pandas or as `text_of` has them.
 _INEXACT = re.compile(r"-?([0-9]+\.0+|[0-9](\.[0-9]+)?e\+[0-9]+|0x1\.[0-9a-f]+p\+[0-9]+|inf)")
 

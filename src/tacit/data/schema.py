@@ -13,7 +13,7 @@ from tacit._format import in_digits
 from tacit.data import description, sources
 from tacit.data.cells import Cells
 from tacit.data.columns import Kind
-from tacit.data.people import People
+from tacit.data.people import MOST_ROWS, People
 from tacit.data.store import Store
 from tacit.errors import InvalidArgument
 
@@ -91,7 +91,9 @@ class Schema:
         released: Iterable[Released] = (),
     ) -> None:
         _check_columns(columns)
-        most = None if most_rows is None else _validate.count("most_rows", most_rows)
+        most = most_rows
+        if most_rows is not None:
+            most = _validate.count("most_rows", most_rows, most=MOST_ROWS)
         _check_person(columns, person, most)
         for name, value in (
             ("items", tuple(columns.items())),

@@ -1,6 +1,7 @@
 """What the command line was asked for: all of it public, and enough to ask again."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -119,7 +120,7 @@ def setting(text: str) -> tuple[str, Any]:
     try:
         parsed = yaml.safe_load(value)
         return name, float(parsed) if isinstance(parsed, str) else parsed  # YAML's 1e-3 is text
-    except (yaml.YAMLError, ValueError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise InvalidArgument(f"The value of setting {name!r} is not a number.") from None
 
 
@@ -127,11 +128,12 @@ class Folder:
     """A run on disk: what was asked, the schema, the posterior, the report."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self._made = path, False
 
     def make(self, request: Request, **more: Any) -> None:
         """Makes the folder, before anything is spent, and writes what was asked."""
         try:
+            self._made = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             if any(self.path.iterdir()):
                 raise InvalidArgument(
@@ -145,11 +147,12 @@ class Folder:
             raise InvalidArgument(f"{self.path} cannot be written: {error.strerror}.") from None
 
     def discard(self) -> None:
-        """Takes back what `make` wrote, of a run that never began."""
-        for name in (_SETTINGS, _SCHEMA):
-            (self.path / name).unlink(missing_ok=True)
-        if not any(self.path.iterdir()):
-            self.path.rmdir()
+        """Takes back what `make` made, of a run that never began, as far as that can be done."""
+        with suppress(OSError):
+            for name in (_SETTINGS, _SCHEMA):
+                (self.path / name).unlink(missing_ok=True)
+            if self._made:
+                self.path.rmdir()
 
     @property
     def posterior_path(self) -> Path:
@@ -165,7 +168,7 @@ class Folder:
         """What was asked."""
         try:
             found = yaml.safe_load((self.path / _SETTINGS).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
             found = None
         if not isinstance(found, dict) or not {"formula", "family", "budget"} <= set(found):
             raise InvalidArgument(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
-from tacit.data.people import People
+from tacit.data.people import MOST_ROWS, People
 from tacit.data.store import let_go, lies_on_disk, room
 from tacit.data.tables import read_column
 from tacit.errors import InvalidArgument
@@ -83,7 +83,7 @@ class Rows:
         most_rows: int,
         left_out: NDArray[np.bytes_],
     ) -> "Rows":
-        most = _validate.count("most_rows", most_rows)
+        most = _validate.count("most_rows", most_rows, most=MOST_ROWS)
         if ids.shape != (_length(fields),):
             raise InvalidArgument("person must name one person for each row.")
         order = np.argsort(ids, kind="stable")
@@ -94,14 +94,12 @@ class Rows:
         place = np.arange(len(order)) - np.flatnonzero(first)[owner]
         kept = place < most
         order, where = order[kept], (owner[kept], place[kept])
-        people = np.count_nonzero(first)
-        present = np.zeros((people, most), dtype=np.bool_)
-        present[where] = True
-        units = {}
-        for name, values in fields.items():
-            shape, mapped = (people, most, *values.shape[1:]), lies_on_disk(values)
-            units[name] = room(shape, values.dtype, mapped=mapped)
-            units[name][where] = values[order]
+        try:
+            units, present = _spread(fields, order, where, (int(first.sum()), most))
+        except MemoryError:
+            raise InvalidArgument(
+                "There is no room in memory for most_rows rows of everybody; declare fewer."
+            ) from None
         rows = cls({name: values[:0] for name, values in fields.items()})
         silent = np.setdiff1d(left_out[left_out != b""], ids)
         rows._hold(units, present, len(silent))
@@ -220,6 +218,23 @@ class Rows:
         """A row of zeros with the columns' shapes and types, which are public."""
         skip = 1 if self._present is None else 2
         return {n: np.zeros(v.shape[skip:], dtype=v.dtype) for n, v in self._fields.items()}
+
+
+def _spread(
+    fields: dict[str, NDArray[np.generic]],
+    order: NDArray[np.intp],
+    where: tuple[NDArray[np.intp], NDArray[np.intp]],
+    size: tuple[int, int],
+) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
+    """Rows, each at its place among its person's, and which places have one."""
+    present = room(size, np.bool_)
+    present[where] = True
+    units = {}
+    for name, values in fields.items():
+        mapped = lies_on_disk(values)
+        units[name] = room((*size, *values.shape[1:]), values.dtype, mapped=mapped)
+        units[name][where] = values[order]
+    return units, present
 
 
 def _columns(columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
