@@ -8,6 +8,8 @@ BOUND = "privacy/test_bound_as_charged.py::test_"
 STREAMS = "privacy/test_streams.py::test_"
 LEDGER = "accounting/test_ledger.py::test_"
 BOOK = "accounting/test_book.py::test_"
+ONE_DRAW = "privacy/test_one_draw.py::test_"
+GATE = "privacy/test_gate.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
 _OF_NOISE = [
@@ -335,7 +337,7 @@ _OF_STREAMS = [
         "tacit.privacy.noise:Randomness._refuse_forked",
         "os.getpid() != self._process",
         "False",
-        "privacy/test_gate.py::test_forked_randomness_is_refused",
+        GATE + "forked_randomness_is_refused",
     ),
     fault(
         "stages share their randomness",
@@ -419,23 +421,30 @@ _OF_BOOKS = [
     fault(
         "a ledger that admits 5% more than its total",
         "tacit.accounting.ledger:Ledger._admit",
-        "self.total.epsilon * (1 + 1e-12)",
-        "self.total.epsilon * 1.05",
+        "-_ROUNDING * total.epsilon",
+        "-0.05 * total.epsilon",
         LEDGER + "sums_add_up_to_the_total_and_no_further",
     ),
     fault(
         "a ledger that does not add up deltas",
         "tacit.accounting.ledger:Ledger._admit",
-        "delta + budget.delta <= ",
-        "budget.delta <= ",
+        'less(total.delta, *held["delta"], budget.delta)',
+        "less(total.delta, budget.delta)",
         LEDGER + "delta_runs_out_too",
     ),
     fault(
         "a ledger that takes a run's word for its cost",
-        "tacit.accounting.ledger:Ledger.line",
+        "tacit.accounting.cost:cost",
         "if not (spent <= budget.epsilon):",
         "if False:",
         LEDGER + "a_run_must_be_what_it_declares",
+    ),
+    fault(
+        "5% less charged than a run costs",
+        "tacit.accounting.cost:cost",
+        "stated(spent, budget.epsilon)",
+        "stated(spent, budget.epsilon) / 1.05",
+        LEDGER + "sums_add_up_to_the_total_and_no_further",
     ),
     fault(
         "a book whose lines can be changed",
@@ -504,36 +513,170 @@ _OF_UNITS = [
         "tacit.privacy.rows:Rows._grouped",
         "kept = place < most",
         "most = most + 1; kept = place < most",
-        "privacy/test_gate.py::test_rows_beyond_the_declared_number_are_left_out",
+        GATE + "rows_beyond_the_declared_number_are_left_out",
     ),
     fault(
         "a gate runs twice",
         "tacit.privacy.gate:_admit",
         "if gate._used:",
         "if False:",
-        "privacy/test_gate.py::test_a_gate_is_good_for_one_run",
+        GATE + "a_gate_is_good_for_one_run",
     ),
     fault(
         "a step that makes two releases",
         "tacit.privacy.check:check_trace",
         "walk.releases != 1",
         "walk.releases < 1",
-        "privacy/test_gate.py::test_refused_before_anything_is_read[twice]",
+        GATE + "refused_before_anything_is_read[twice]",
     ),
     fault(
         "what is computed from rows has no label",
         "tacit.privacy.check:_Walk.through",
         "touched = any(each is not None for each in given)",
         "touched = _ROWS in given",
-        "privacy/test_gate.py::test_refused_before_anything_is_read[returns_rows]",
-        "privacy/test_gate.py::test_refused_before_anything_is_read[batch_size]",
+        GATE + "refused_before_anything_is_read[returns_rows]",
+        GATE + "refused_before_anything_is_read[batch_size]",
     ),
     fault(
         "a step that returns rows",
         "tacit.privacy.check:check_trace",
         "any(label is not None for label in out)",
         "False",
-        "privacy/test_gate.py::test_refused_before_anything_is_read[returns_rows]",
+        GATE + "refused_before_anything_is_read[returns_rows]",
+    ),
+]
+
+_OF_DRAWS = [
+    fault(
+        "draws from a grid in which a unit says 5% more",
+        "tacit.privacy.one_draw.grid:draw_from_grid",
+        "plan.span / _STEPS * BELOW",
+        "1.05 * plan.span / _STEPS",
+        ONE_DRAW + "the_bound_is_reached",
+    ),
+    fault(
+        "a unit's score clamped 5% later",
+        "tacit.privacy.one_draw.grid:on_steps",
+        "low, high = -_STEPS, 0",
+        "low, high = -1.05 * _STEPS, 0",
+        ONE_DRAW + "the_bound_is_reached",
+    ),
+    fault(
+        "draws by a sum in which a row says 5% more",
+        "tacit.privacy.one_draw.statistic:draw_by_statistic",
+        "factor = plan.power * BELOW",
+        "factor = plan.power * 1.05",
+        ONE_DRAW + "a_row_moves_a_sum_by_its_bound_at_most[1.0]",
+    ),
+    fault(
+        "a column that is not clamped",
+        "tacit.privacy.one_draw.statistic:_statistic",
+        "np.clip(np.rint(np.where(real, share, 0.0) * plan.steps), 0, plan.steps)",
+        "np.rint(np.where(real, (values - plan.low) / (plan.high - plan.low), 0.0) * plan.steps)",
+        ONE_DRAW + "a_row_moves_a_sum_by_its_bound_at_most[40.0]",
+    ),
+    fault(
+        "rows of a logistic regression 5% longer",
+        "tacit.privacy.one_draw.reject:_signed_rows",
+        "kept *= plan.radius * BELOW / np.maximum(length, plan.radius * BELOW)",
+        "kept *= 1.05 * plan.radius / np.maximum(length, 1.05 * plan.radius)",
+        BOUND + "rows_of_a_logistic_regression_are_as_long_as_charged",
+    ),
+    fault(
+        "an answer told truly 5% too often",
+        "tacit.privacy.response:randomised_response",
+        'coins(source.child("coins"), chance,',
+        'coins(source.child("coins"), chance / 1.05,',
+        "privacy/test_response.py::test_the_ratio_is_what_is_charged[0.5-2]",
+    ),
+    fault(
+        "coins that are not exact",
+        "tacit.privacy.noise:coins",
+        "    if rest:",
+        "    if False:",
+        "privacy/test_response.py::test_coins_are_exact",
+    ),
+    fault(
+        "whole numbers that favour some",
+        "tacit.privacy.noise:whole_numbers",
+        "words.max(initial=0) > last",
+        "False",
+        "privacy/test_noise.py::test_whole_numbers_do_not_favour_any",
+    ),
+    fault(
+        "doubtful draws decided by doubles",
+        "tacit.privacy.noise:_rounded",
+        "np.abs(value) >= 0.5 - doubt",
+        "np.abs(value) > 1.0",
+        "privacy/test_noise.py::test_exact_decision_at_a_boundary",
+        "privacy/test_laplace.py::test_exact_decision_at_a_boundary",
+    ),
+]
+
+_OF_EDGES = [
+    fault(
+        "operations in which units meet",
+        "tacit.privacy.admitted:acts_on_each",
+        "return _named(equation, EACH_BY_ITSELF) and not any(map(_is_foreign_key, _kinds(equation)))",
+        "return _named(equation, WITHOUT_ROWS)",
+        GATE + "refused_before_anything_is_read[keys_of_rows]",
+        GATE + "refused_before_anything_is_read[goes_on_for_all]",
+    ),
+    fault(
+        "random keys of any kind",
+        "tacit.privacy.admitted:_is_foreign_key",
+        "dtype != _threefry()",
+        "False",
+        "privacy/test_contamination.py::test_keys_other_than_threefrys_are_refused_wherever_they_come_from",
+    ),
+    fault(
+        "an operation that borrows a name",
+        "tacit.privacy.admitted:_named",
+        "equation.primitive in _of_jax(names)",
+        "equation.primitive.name in names",
+        "privacy/test_contamination.py::test_an_operation_that_borrows_a_name_is_refused",
+    ),
+    fault(
+        "records left out are no units",
+        "tacit.privacy.rows:Rows.of_encoded",
+        "rows._hold(fields, None, int(left_out))",
+        "rows._hold(fields, None, 0)",
+        "inference/test_missing_records.py::test_a_missing_cell_moves_a_draw_by_epsilon_at_most",
+    ),
+    fault(
+        "identifiers read from floats that were rounded",
+        "tacit.data.cells:inexact",
+        "2.0**bits",
+        "2.0 ** (bits + 9)",
+        "data/test_encode.py::test_an_identifier_that_may_be_several_is_nobodys",
+    ),
+    fault(
+        "an error that repeats a table's text",
+        "tacit.data.paths:_looks_like_one",
+        " and plain and path.suffix.lower() in endings",
+        "",
+        "data/test_echoes.py::test_text_where_a_path_belongs_is_not_repeated",
+    ),
+    fault(
+        "a site that tells the server of its files",
+        "tacit.federated.told:told",
+        "if isinstance(error, Refused):",
+        "if True:",
+        "federated/test_flower.py::test_the_server_hears_of_no_file_and_no_budget_of_a_site",
+    ),
+    fault(
+        "programs that anybody may read",
+        "tacit.federated.compiled:_make_private",
+        "stat.S_IMODE(found.st_mode) != 0o700",
+        "False",
+        "federated/test_compiled.py::test_the_folder_is_for_its_owner_and_an_open_one_is_mended",
+    ),
+    fault(
+        "a statement that is silent on what was done before",
+        "tacit.interfaces.sklearn:_PrivateBayes._keep",
+        "(*posterior.privacy.assumptions, before)",
+        "posterior.privacy.assumptions",
+        "interfaces/test_sklearn.py::test_every_statement_says_that_steps_before_are_not_covered",
     ),
 ]
 
@@ -545,6 +688,8 @@ FAULTS = [
     *_OF_ACCOUNTS,
     *_OF_BOOKS,
     *_OF_UNITS,
+    *_OF_DRAWS,
+    *_OF_EDGES,
 ]
 # Run always: one of each kind, and no longer than a few seconds.
 QUICK = {

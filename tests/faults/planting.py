@@ -49,17 +49,23 @@ def planted(fault: Fault) -> Iterator[None]:
 
     The code of the very function is exchanged, so that no module keeps the old one.
     """
-    functions = [_function(change.where) for change in fault.changes]
-    kept = [function.__code__ for function in functions]
+    kept = []
     try:
-        for function, change in zip(functions, fault.changes, strict=True):
-            function.__code__ = _changed(function, change)
+        for function, code in codes(fault):
+            kept.append((function, function.__code__))
+            function.__code__ = code
         forget()
         yield
     finally:
-        for function, code in zip(functions, kept, strict=True):
+        for function, code in kept:
             function.__code__ = code
         forget()
+
+
+def codes(fault: Fault) -> list[tuple[FunctionType, Any]]:
+    """The functions that a fault changes, and the code they are to have."""
+    functions = [_function(change.where) for change in fault.changes]
+    return [(f, _changed(f, c)) for f, c in zip(functions, fault.changes, strict=True)]
 
 
 def forget() -> None:

@@ -15,7 +15,7 @@ from scipy import stats
 from tacit.accounting import events
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
-from tacit.privacy.one_draw import chain
+from tacit.privacy.one_draw import chain, reject
 from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
 from tacit.privacy.plans import BarkerTests, NoisySums, SampledBarkerTests
 from tacit.privacy.rows import Rows
@@ -216,3 +216,28 @@ def test_a_chain_hears_of_features_as_long_as_stated(told, vectors):
     moved, event = told(claim, tilt, rows(1e5))
     pull = (moved - told(claim, tilt, rows(0.0))[0]) / float(jnp.linalg.norm(AT))
     assert pull == pytest.approx(event.lipschitz, rel=1e-4)  # x points as AT does
+
+
+# Draws by rejection ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows_per_unit", [1, 3])
+def test_rows_of_a_logistic_regression_are_as_long_as_charged(rows_per_unit):
+    """The slope of a unit's log-likelihood is the power times the lengths of its rows."""
+    settings = reject.LogisticDraws(
+        features="x",
+        outcome="y",
+        dimension=5,
+        radius=1.7,
+        precision=0.5,
+        power=0.6,
+        resolution=2.0**-20,
+        rows_per_unit=rows_per_unit,
+    )
+    ((event, _),) = events.leaves(settings.event)
+    table = {"x": LARGE, "y": np.arange(60) % 2}
+    people = np.repeat(np.arange(20), 3)
+    rows = Rows(table) if rows_per_unit == 1 else Rows.by_person(table, people, rows_per_unit)
+    longest = np.linalg.norm(reject._signed_rows(rows, settings), axis=1).max()
+    most = event.lipschitz / settings.power / rows_per_unit
+    assert 0.999 * most < longest <= most

@@ -78,8 +78,8 @@ def test_one_row_moves_every_probability_by_its_bound_at_most(monkeypatch, extra
     without, with_row = of(BASE[:200]), of([*BASE[:200], extra])
     replaced = of([*BASE[:199], extra])
     most = 2 * plan.power * plan.claim.bound
-    assert np.abs(with_row - without).max() <= most + 1e-9
-    assert np.abs(replaced - without).max() <= 2 * most + 1e-9
+    assert np.ptp(with_row - without) <= most
+    assert np.ptp(replaced - without) <= 2 * most
     if not np.isfinite(extra):
         assert np.allclose(with_row, without, atol=1e-9)
 
@@ -260,9 +260,11 @@ def test_a_row_moves_a_sum_by_its_bound_at_most(monkeypatch, extra):
     change = of_rates(monkeypatch, [*base, extra], plan) - of_rates(monkeypatch, base, plan)
     most = 0.5 * np.log(9)
     assert 2 * plan.power * plan.bound == pytest.approx(most)
-    assert np.abs(change).max() <= most + 1e-9
+    assert np.ptp(change) <= most
+    if np.isfinite(extra):  # at either end of the column it says all that it may
+        assert np.ptp(change) == pytest.approx(most, rel=1e-6)
     swap = of_rates(monkeypatch, [*base[1:], extra], plan) - of_rates(monkeypatch, base, plan)
-    assert np.abs(swap).max() <= 2 * most + 1e-9
+    assert np.ptp(swap) <= 2 * most
 
 
 def test_rows_of_a_person_are_charged_together(monkeypatch):
