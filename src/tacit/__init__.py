@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tacit.inference.statistics import Statistics as Statistics
     from tacit.inference.tempering import coarsened_size as coarsened_size
     from tacit.inference.variational import Variational as Variational
+    from tacit.interfaces.audit import Audit as Audit
+    from tacit.interfaces.audit import audit as audit
     from tacit.interfaces.federated import fit_federated as fit_federated
     from tacit.interfaces.fit import fit as fit
     from tacit.interfaces.fit import fit_without_privacy as fit_without_privacy
@@ -61,6 +63,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "accounting": "tacit.accounting",
+    "audit": "tacit.interfaces.audit",
+    "Audit": "tacit.interfaces.audit",
     "Barker": "tacit.inference.barker",
     "Binary": "tacit.data.columns",
     "BoundedLikelihood": "tacit.privacy.one_draw.claims",
@@ -112,6 +116,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Audit",
     "Barker",
     "Binary",
     "BoundedLikelihood",
@@ -153,6 +158,7 @@ __all__ = [
     "Whole",
     "__version__",
     "accounting",
+    "audit",
     "coarsened_size",
     "conjugate",
     "federated_study",

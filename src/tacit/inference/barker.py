@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.inference.base import Found, Progress, normals, parameters, seed_of
+from tacit.inference.base import Found, Progress, Steps, normals, parameters, seed_of
 from tacit.inference.convergence import settled_from
 from tacit.inference.correction import correction
 from tacit.inference.guides import FullRank, LowRank, MeanField
@@ -275,10 +275,34 @@ class Barker:
     ) -> list[Found]:
         """One chain for each gate."""
         starts, gates, progress = self._starts(model, gates, keys, progress)
-        plan, seeds = gates[0].plan, [seed_of(key) for key in keys]
+        plans = [gate.plan for gate in gates]
+        steps = self._steps_from(starts, model, plans, keys)
+        _, (chain, accepted) = run(gates, *steps, progress=progress)
+        return [
+            self._found(model, plans[0].num_steps, chain[:, i], accepted[:, i])
+            for i in range(len(gates))
+        ]
+
+    def steps(
+        self, model: AnyModel, plans: Sequence[_Tests], keys: Sequence[jax.Array]
+    ) -> Steps | None:
+        """The chains as steps, side by side; None where another fit comes first."""
+        if isinstance(self.start, Variational):
+            return None
+        start = jnp.asarray(model.start(self.start or {}))
+        return self._steps_from([start] * len(keys), model, plans, keys)
+
+    def _steps_from(
+        self,
+        starts: Sequence[jax.Array],
+        model: AnyModel,
+        plans: Sequence[_Tests],
+        keys: Sequence[jax.Array],
+    ) -> Steps:
+        seeds = [seed_of(key) for key in keys]
         each = [
-            _state(model, start, self.walk(model, gate.plan))
-            for start, gate in zip(starts, gates, strict=True)
+            _state(model, start, self.walk(model, plan))
+            for start, plan in zip(starts, plans, strict=True)
         ]
         states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
 
@@ -288,12 +312,7 @@ class Barker:
             shifts = [self._corrections(seed, first, steps) for seed in seeds]
             return side_by_side(blocks), side_by_side(shifts)
 
-        step = _step(self, self.walk(model, plan).scaled(1.0), model)
-        _, (chain, accepted) = run(gates, step, states, inputs, progress=progress)
-        return [
-            self._found(model, plan.num_steps, chain[:, i], accepted[:, i])
-            for i in range(len(gates))
-        ]
+        return Steps(_step(self, self.walk(model, plans[0]).scaled(1.0), model), states, inputs)
 
     def _starts(
         self,

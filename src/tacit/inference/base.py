@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tacit.accounting import Budget
 from tacit.models.model import AnyModel
-from tacit.privacy.gate import Gate
+from tacit.privacy.gate import Gate, Step
 from tacit.privacy.plans import ReleasePlan
 from tacit.privacy.release import Release
 
@@ -82,6 +82,25 @@ class Method(Protocol):
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""
+        ...
+
+
+class Steps(NamedTuple):
+    """An algorithm as `tacit.privacy.gate.run` takes it: a step, where it starts, and public inputs."""
+
+    step: Step
+    states: Any
+    inputs: Callable[[int, int], Any]
+
+
+@runtime_checkable
+class Stepwise(Protocol):
+    """A method whose releases are those of one sequence of like steps."""
+
+    def steps(
+        self, model: AnyModel, plans: Sequence[Any], keys: Sequence[jax.Array]
+    ) -> Steps | None:
+        """What it does through gates with these plans, or None if it needs more than steps."""
         ...
 
 

@@ -24,7 +24,15 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found, Progress, noisy_gradient, normals, parameters, seed_of
+from tacit.inference.base import (
+    Found,
+    Progress,
+    Steps,
+    noisy_gradient,
+    normals,
+    parameters,
+    seed_of,
+)
 from tacit.inference.convergence import settled_from
 from tacit.inference.tempering import tempering
 from tacit.models.model import AnyModel
@@ -159,16 +167,12 @@ class LangevinChain(ABC):
         given = jnp.zeros(model.dimension), number, number
         check(_step(self._scale, model), _start(model), given, gate)
 
-    def run(
-        self,
-        model: AnyModel,
-        gates: Sequence[Gate],
-        keys: Sequence[jax.Array],
-        progress: Progress | None = None,
-    ) -> list[Found]:
-        """One chain for each gate."""
-        states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(gates)), _start(model))
-        sizes, missing = zip(*(self.sizes(gate.plan) for gate in gates), strict=True)
+    def steps(
+        self, model: AnyModel, plans: Sequence[NoisySums], keys: Sequence[jax.Array]
+    ) -> Steps:
+        """The chains as steps, side by side."""
+        states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(keys)), _start(model))
+        sizes, missing = zip(*(self.sizes(plan) for plan in plans), strict=True)
         seeds = [seed_of(key) for key in keys]
 
         def inputs(first: int, steps: int) -> Any:
@@ -179,7 +183,18 @@ class LangevinChain(ABC):
                 for each in (blocks, [s[part] for s in sizes], [m[part] for m in missing])
             )
 
-        _, trace = run(gates, _step(self._scale, model), states, inputs, progress=progress)
+        return Steps(_step(self._scale, model), states, inputs)
+
+    def run(
+        self,
+        model: AnyModel,
+        gates: Sequence[Gate],
+        keys: Sequence[jax.Array],
+        progress: Progress | None = None,
+    ) -> list[Found]:
+        """One chain for each gate."""
+        steps = self.steps(model, [gate.plan for gate in gates], keys)
+        _, trace = run(gates, *steps, progress=progress)
         return [self._found(model, np.asarray(trace[:, i])) for i in range(len(gates))]
 
     def _found(self, model: AnyModel, chain: Any) -> Found:

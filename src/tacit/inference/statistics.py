@@ -18,7 +18,7 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Arrays, Found, Progress
+from tacit.inference.base import Arrays, Found, Progress, Steps
 from tacit.inference.gibbs import linear_chains, linear_draws
 from tacit.inference.latent import Length, counting_chains, counting_draws
 from tacit.models.counts import Counting
@@ -118,6 +118,21 @@ class Statistics:
         except KeyError as error:
             raise InvalidArgument(f"The model takes column {error}, which is not there.") from error
 
+    def steps(
+        self,
+        model: AnyModel,
+        plans: Sequence[NoisySums],  # noqa: ARG002 (they change nothing in a step)
+        keys: Sequence[jax.Array],
+    ) -> Steps:
+        """The releases as steps, side by side: one for each key."""
+        conjugate = _conjugate(model)
+        states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(keys)), conjugate.constants)
+
+        def inputs(_: int, steps: int) -> Any:
+            return np.zeros((steps, len(keys)), np.float32)
+
+        return Steps(_step(conjugate), states, inputs)
+
     def run(
         self,
         model: AnyModel,
@@ -126,13 +141,8 @@ class Statistics:
         progress: Progress | None = None,
     ) -> list[Found]:
         """One release and one posterior for each gate."""
-        conjugate = _conjugate(model)
-        states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(gates)), conjugate.constants)
-
-        def inputs(_: int, steps: int) -> Any:
-            return np.zeros((steps, len(gates)), np.float32)
-
-        _, released = run(gates, _step(conjugate), states, inputs, progress=progress)
+        conjugate, plans = _conjugate(model), [gate.plan for gate in gates]
+        _, released = run(gates, *self.steps(model, plans, keys), progress=progress)
         scales = np.array([gate.plan.noise_multiplier * gate.plan.clip for gate in gates])
         draws = self.posteriors(conjugate, released[0], scales, jnp.stack(keys))
         return [

@@ -20,7 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found, Progress, noisy_gradient, normals, parameters, seed_of
+from tacit.inference.base import (
+    Found,
+    Progress,
+    Steps,
+    noisy_gradient,
+    normals,
+    parameters,
+    seed_of,
+)
 from tacit.inference.convergence import settled_from
 from tacit.inference.guides import Guide, MeanField, flat_size
 from tacit.models.model import AnyModel
@@ -135,6 +143,27 @@ class Variational:
         state = _start(self, model, jax.random.key(0))
         check(_step(self, model), state, (jnp.zeros(draws), np.bool_(0)), gate)
 
+    def steps(
+        self,
+        model: AnyModel,
+        plans: Sequence[NoisySums],  # noqa: ARG002 (they change nothing in a step)
+        keys: Sequence[jax.Array],
+    ) -> Steps:
+        """The fits as steps, side by side."""
+        starts = [_start(self, model, jax.random.fold_in(key, 2**31)) for key in keys]
+        states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+        draws = self.num_draws, self.family.noise_size(model.dimension)
+        seeds = [seed_of(key) for key in keys]
+
+        def inputs(first: int, steps: int) -> Any:
+            resets = np.zeros((steps, len(keys)), np.bool_)
+            if self.reset_every is not None:
+                resets[:] = ((first + np.arange(steps)) % self.reset_every == 0)[:, None]
+            blocks = [normals(seed, first, steps, draws) for seed in seeds]
+            return side_by_side(blocks), resets
+
+        return Steps(_step(self, model), states, inputs)
+
     def run(
         self,
         model: AnyModel,
@@ -208,20 +237,8 @@ def fit_guides(
     progress: Callable[[int], None] | None = None,
 ) -> list[VariationalFit]:
     """One fit for each gate, side by side in one compiled program."""
-    starts = [_start(method, model, jax.random.fold_in(key, 2**31)) for key in keys]
-    states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
-    draws = method.num_draws, method.family.noise_size(model.dimension)
-
-    seeds = [seed_of(key) for key in keys]
-
-    def inputs(first: int, steps: int) -> Any:
-        resets = np.zeros((steps, len(gates)), np.bool_)
-        if method.reset_every is not None:
-            resets[:] = ((first + np.arange(steps)) % method.reset_every == 0)[:, None]
-        blocks = [normals(seed, first, steps, draws) for seed in seeds]
-        return side_by_side(blocks), resets
-
-    _, trace = run(gates, _step(method, model), states, inputs, progress=progress)
+    steps = method.steps(model, [gate.plan for gate in gates], keys)
+    _, trace = run(gates, *steps, progress=progress)
     return [
         _finish(method, jax.tree.map(lambda leaf, i=i: leaf[:, i], trace))
         for i in range(len(gates))

@@ -12,6 +12,7 @@ import typer.core
 from tacit import __version__
 from tacit.errors import Overspent, TacitError, Unsaved, place_of
 from tacit.interfaces import (
+    audit_cli,
     budget_cli,
     federated_cli,
     fit_cli,
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(fit_cli.fit)
 app.command()(fit_cli.predict)
 app.command()(fit_cli.report)
+app.command()(audit_cli.audit)
 app.add_typer(schema_cli.app, name="schema")
 app.add_typer(ledger_cli.app, name="ledger")
 app.add_typer(budget_cli.app, name="budget")

@@ -18,7 +18,7 @@ from tacit.data.schema import Schema
 from tacit.errors import TacitError
 from tacit.inference.variational import Variational
 from tacit.interfaces.fit import fit, fit_without_privacy
-from tacit.interfaces.plan import plan
+from tacit.interfaces.plan import Plan, plan
 from tacit.results.posterior import Posterior
 
 # What such measurements can be, in the units of the data: from knowledge of cells and of the
@@ -82,10 +82,15 @@ def model(
         numpyro.sample("malignant", dist.Bernoulli(logits=logit), obs=malignant)
 
 
+def demo_plan(budget: Budget) -> Plan:
+    """What the demonstration does, which needs no data."""
+    return plan(model, SCHEMA, budget=budget, method=METHOD)
+
+
 def run(budget: Budget, tell: Callable[[str], None]) -> Posterior:
     """Fits with and without privacy, and tells the story."""
     training, test = _tables()
-    planned = plan(model, SCHEMA, budget=budget, method=METHOD)
+    planned = demo_plan(budget)
     tell(
         f"Ten measurements of cell nuclei, {len(BOUNDS) + 1} parameters, and whether the tumour was "
         "malignant;\nscikit-learn's breast-cancer data. Private Bayesian logistic regression:\n"

@@ -58,11 +58,12 @@ def scan(
 
 def stack(leaves: Sequence[Any]) -> jax.Array:
     """Rows of several gates, padded to one length; the padding is never sampled."""
-    longest = max(len(leaf) for leaf in leaves)
-    padded = [
-        np.pad(leaf, [(0, longest - len(leaf))] + [(0, 0)] * (leaf.ndim - 1)) for leaf in leaves
-    ]
-    return jnp.asarray(np.stack(padded))
+    hosts = {id(leaf): np.asarray(leaf) for leaf in leaves}  # gates may share rows
+    longest, first = max(len(leaf) for leaf in leaves), hosts[id(leaves[0])]
+    stacked = np.zeros((len(leaves), longest, *first.shape[1:]), first.dtype)
+    for place, leaf in zip(stacked, leaves, strict=True):
+        place[: len(leaf)] = hosts[id(leaf)]
+    return jnp.asarray(stacked)
 
 
 def widen(values: Any, width: int) -> Any:

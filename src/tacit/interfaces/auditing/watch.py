@@ -1,0 +1,156 @@
+"""What an observer sees of a run: every release, and what each says for or against the canary.
+
+A step is wrapped. It does what it does, through the real gate; beside it the observer computes
+what made-up units contribute to that step, for it knows them and all that is public. Releases
+are public, too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import log_ndtr
+from numpy.typing import NDArray
+
+from tacit.privacy.gate import Step
+from tacit.privacy.plans import BarkerTests, NoisySums
+
+SumsOrTests = NoisySums | BarkerTests
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One release, and what each made-up unit contributes to it if it takes part, in clips."""
+
+    released: jax.Array
+    shift: jax.Array
+    units: jax.Array
+
+
+class _Witness:
+    """Stands for a step's release: passes it on, and keeps what is seen of it."""
+
+    def __init__(self, release: Any, plan: SumsOrTests, units: Any) -> None:
+        self._release, self._plan, self._units = release, plan, units
+        self.seen: Seen
+
+    def noisy_sum(self, per_row: Callable[..., Any], arguments: Any) -> jax.Array:
+        return self._kept(self._release.noisy_sum(per_row, arguments), _rows(per_row), arguments)
+
+    def noisy_unit_sum(self, per_unit: Callable[..., Any], arguments: Any) -> jax.Array:
+        return self._kept(self._release.noisy_unit_sum(per_unit, arguments), per_unit, arguments)
+
+    def noisy_test(self, per_row: Callable[..., Any], arguments: Any, shift: Any) -> jax.Array:
+        bit = self._release.noisy_test(per_row, arguments, shift)
+        return self._kept(bit, _rows(per_row), arguments, shift)
+
+    def noisy_unit_test(
+        self, per_unit: Callable[..., Any], arguments: Any, shift: Any
+    ) -> jax.Array:
+        bit = self._release.noisy_unit_test(per_unit, arguments, shift)
+        return self._kept(bit, per_unit, arguments, shift)
+
+    def _kept(
+        self, released: jax.Array, per_unit: Callable[..., Any], arguments: Any, shift: Any = 0.0
+    ) -> jax.Array:
+        def each(rows: Any, present: Any) -> jax.Array:
+            return _finite(per_unit(arguments, rows, present)).reshape(-1)
+
+        values = jnp.asarray(jax.vmap(each)(*self._units))
+        order = 1 if getattr(self._plan, "laplace", False) else 2
+        sizes = jnp.linalg.norm(values, order, axis=1, keepdims=True)
+        clipped = values / jnp.maximum(sizes, self._plan.clip)
+        self.seen = Seen(released, jnp.asarray(shift), clipped)
+        return released
+
+
+def _rows(per_row: Callable[..., Any]) -> Callable[..., Any]:
+    """What a unit contributes, if its rows contribute each by itself."""
+
+    def per_unit(arguments: Any, rows: Any, present: jax.Array) -> jax.Array:
+        values = jax.vmap(lambda row: _finite(per_row(arguments, row)))(rows)
+        kept = present.reshape(-1, *[1] * (values.ndim - 1))
+        return jnp.where(kept, values, 0).sum(axis=0)
+
+    return per_unit
+
+
+def _finite(value: jax.Array) -> jax.Array:
+    value = value.astype(jnp.float32)
+    return jnp.where(jnp.isfinite(value).all(), value, 0.0)
+
+
+@lru_cache(maxsize=8)
+def watched(step: Step, plan: SumsOrTests, others: int) -> Step:
+    """A step that returns what its release says of each canary, instead of what it did.
+
+    Its state has the made-up units beside it: so many others, then the canaries. What is said is
+    a log-likelihood ratio, in which the noise is taken to be one clip wide, or for tests as it is;
+    `evidence` makes scores of it.
+    """
+
+    def watching(state: Any, given: Any, release: Any) -> tuple[Any, Any]:
+        own, units = state
+        witness = _Witness(release, plan, units)
+        own, _ = step(own, given, witness)  # type: ignore[arg-type]
+        return (own, units), _said(plan, witness.seen, others)
+
+    return watching
+
+
+@lru_cache(maxsize=8)
+def measured(step: Step, plan: SumsOrTests) -> Step:
+    """A step that adds up how much alike the contributions of made-up units are.
+
+    Its state has the units and the sums beside it.
+    """
+
+    def measuring(state: Any, given: Any, release: Any) -> tuple[Any, Any]:
+        own, units, sums = state
+        witness = _Witness(release, plan, units)
+        own, _ = step(own, given, witness)  # type: ignore[arg-type]
+        found = witness.seen.units
+        return (own, units, sums + found @ found.T), jnp.zeros(())
+
+    return measuring
+
+
+def _said(plan: SumsOrTests, seen: Seen, others: int) -> jax.Array:
+    rest, canaries = seen.units[:others], seen.units[others:]
+    if isinstance(plan, BarkerTests):
+        base = plan.clip * rest.sum() + seen.shift
+        with_each = base + plan.clip * canaries[:, 0]
+        return _log_chance(plan, seen.released, with_each) - _log_chance(plan, seen.released, base)
+    total = seen.released / plan.clip - plan.sampling_rate * rest.sum(axis=0)
+    if plan.laplace:
+        return (jnp.abs(total) - jnp.abs(total - canaries)).sum(axis=1)
+    return canaries @ total - jnp.square(canaries).sum(axis=1) / 2
+
+
+def _log_chance(plan: BarkerTests, accepted: jax.Array, logit: jax.Array) -> jax.Array:
+    """Of a decision, as it is charged."""
+    signed = jnp.where(accepted, logit, -logit)
+    if plan.noise_variance is None:
+        return jax.nn.log_sigmoid(signed)
+    return log_ndtr(signed / plan.noise_variance**0.5)
+
+
+def evidence(plan: SumsOrTests, said: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Scores [runs, canaries] of what was said [steps, runs, canaries]: log-likelihood ratios.
+
+    Of each canary being there against nobody in its place, over the whole run.
+    """
+    each = said.astype(np.float64)
+    if isinstance(plan, NoisySums):
+        scales, steps = zip(*plan.phases, strict=True)
+        noise = np.repeat(np.asarray(scales), steps)[:, None, None]
+        each /= noise if plan.laplace else noise**2
+        rate = plan.sampling_rate
+        if rate < 1:
+            each = np.logaddexp(np.log1p(-rate), np.log(rate) + each)
+    total: NDArray[np.float64] = each.sum(axis=0)
+    return total
