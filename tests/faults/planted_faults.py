@@ -447,6 +447,13 @@ _OF_BOOKS = [
         LEDGER + "sums_add_up_to_the_total_and_no_further",
     ),
     fault(
+        "a ledger that books the budget, and not what a run costs",
+        "tacit.accounting.ledger:Ledger.line",
+        "cost(event, budget), 0.0",
+        "budget, 0.0",
+        "interfaces/test_amounts.py::test_a_run_that_costs_less_is_charged_less",
+    ),
+    fault(
         "a book whose lines can be changed",
         "tacit.accounting.book:write_terms",
         "for trigger in _APPEND_ONLY",

@@ -121,6 +121,13 @@ def test_tenths_leave_nothing_but_zero(tmp_path):
     assert ledger.left == tacit.Budget(0, 0)
 
 
+def test_a_run_that_costs_less_is_charged_less(tmp_path):
+    ledger = Ledger.new(tmp_path / "l.db", total=tacit.Budget(1, 1e-6))
+    left = ledger.charge(events.laplace(4.0), tacit.Budget(1, 1e-7)).left
+    assert [charge.epsilon for charge in ledger.charges] == [0.25]
+    assert left == ledger.left == tacit.Budget(0.75, 9e-7)
+
+
 def test_a_file_cannot_claim_less_than_its_event_costs(tmp_path):
     """What was asked for only rounds: it is no bound by itself."""
     text = quick(None, tacit.Budget(1, 1e-6)).privacy.to_json()

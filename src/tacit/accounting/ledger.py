@@ -226,11 +226,9 @@ class Ledger:
     def _admit(self, connection: sa.Connection, budget: Budget, divergence: float) -> None:
         total, held = self.total, self._held(connection)
         if self.rule == "sum":
-            over = (
-                less(total.epsilon, *held["epsilon"], budget.epsilon) < -_ROUNDING * total.epsilon
-            )
-            rare = less(total.delta, *held["delta"], budget.delta) < -_ROUNDING * total.delta
-            fits = not over and not rare
+            epsilon = less(total.epsilon, *held["epsilon"], budget.epsilon)
+            delta = less(total.delta, *held["delta"], budget.delta)
+            fits = epsilon >= -_ROUNDING * total.epsilon and delta >= -_ROUNDING * total.delta
         else:
             fits = self._convert(math.fsum((*held["divergence"], divergence))) <= total.epsilon
         if not fits:
