@@ -542,7 +542,6 @@ _OF_UNITS = [
         "touched = any(each is not None for each in given)",
         "touched = _ROWS in given",
         GATE + "refused_before_anything_is_read[returns_rows]",
-        GATE + "refused_before_anything_is_read[batch_size]",
     ),
     fault(
         "a step that returns rows",
