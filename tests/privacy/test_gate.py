@@ -1,6 +1,9 @@
 """The gate from outside: what it adds, what it bounds, and what it refuses."""
 
+import copy
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 import subprocess
 import sys
 
@@ -179,6 +182,36 @@ def test_a_gate_is_good_for_one_run():
     run([gate], just_release, jnp.zeros((1, 3)), nothing)
     with pytest.raises(BoundaryError, match="spent"):
         run([gate], just_release, jnp.zeros((1, 3)), nothing)
+
+
+def test_a_copy_of_a_gate_is_not_another_gate():
+    gate = Gate(rows(BASE), plan(num_steps=2), Randomness(0))
+    twin = copy.copy(gate)
+    run([gate], just_release, jnp.zeros((1, 3)), nothing)
+    with pytest.raises(BoundaryError, match="spent"):
+        run([twin], just_release, jnp.zeros((1, 3)), nothing)
+
+
+def test_of_many_threads_one_uses_a_gate():
+    gate, together = Gate(rows(BASE), plan(num_steps=2), Randomness(0)), Barrier(8)
+
+    def attempt(_):
+        together.wait()
+        try:
+            return gate_module._admit([gate]) is None
+        except BoundaryError:
+            return False
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(attempt, range(8))) == 1
+
+
+def test_gates_side_by_side_all_sample_or_none_does():
+    """Or one that was charged for a sample would look at all rows."""
+    for rates in ((1.0, 0.01), (0.01, 1.0)):
+        gates = [Gate(rows(BASE), plan(num_steps=2, sampling_rate=rate)) for rate in rates]
+        with pytest.raises(BoundaryError, match="all units"):
+            run(gates, just_release, jnp.zeros((2, 3)), nothing)
 
 
 def test_nothing_shows_the_data():

@@ -234,6 +234,13 @@ def rates(**changes):
     return StatisticDraws(**(settings | changes))
 
 
+@pytest.mark.parametrize("ends", [(1.0, 1.0), (2.0, 1.0), (np.nan, 1.0), (0.0, np.inf)])
+def test_the_ends_of_a_column_differ(ends):
+    """Or a row's step would be nothing over nothing."""
+    with pytest.raises(InvalidArgument, match="below the highest"):
+        rates(low=ends[0], high=ends[1])
+
+
 def of_rates(monkeypatch, values, plan, **people):
     column = {"y": np.asarray(values, np.float32)}
     rows = Rows.by_person(column, **people) if people else Rows(column)

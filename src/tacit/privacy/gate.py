@@ -10,6 +10,7 @@ steps, with sampling and noise drawn on the host.
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import jax
@@ -44,7 +45,8 @@ class Gate:
     def __init__(self, rows: Rows, plan: Any, randomness: Randomness | None = None) -> None:
         self._randomness = chosen = randomness or Randomness()
         self.plan, self.seeded, self.unit = plan, chosen.seeded, rows.unit
-        self._rows, self._used = rows, False
+        # Taken once and never given back, by whichever thread or copy of the gate comes first.
+        self._rows, self._use = rows, Lock()
         self._sampling, self._noise = chosen.child("sampling"), chosen.child("noise")
 
     def __repr__(self) -> str:
@@ -264,15 +266,16 @@ def refuse_unlike(gates: Sequence[Gate]) -> None:
     """Raises unless the plans are alike enough to run side by side; draws run one by one."""
     first, *others = [getattr(gate.plan, "shape", None) for gate in gates]
     if any(shape != first for shape in others):
-        raise BoundaryError("Gates run side by side must agree in steps and lattice.")
+        raise BoundaryError(
+            "Gates run side by side must agree in steps, lattice and whether each looks at all units."
+        )
 
 
 def _admit(gates: Sequence[Gate]) -> None:
     refuse_unlike(gates)
     for gate in gates:
-        if gate._used:  # noqa: SLF001
+        if not gate._use.acquire(blocking=False):  # noqa: SLF001
             raise BoundaryError("This gate has been used; what it was charged for is spent.")
-        gate._used = True  # noqa: SLF001
 
 
 @lru_cache(maxsize=32)

@@ -103,7 +103,8 @@ class NoisySums:
     def shape(self) -> tuple[Any, ...]:
         """What gates that run side by side must agree in."""
         lattice = self.lattice
-        return self.num_steps, self.dimension, lattice.points, lattice.wide, lattice.order
+        sums = self.dimension, lattice.points, lattice.wide, lattice.order
+        return self.num_steps, self.everyone, *sums
 
     @property
     def words(self) -> int:
@@ -205,7 +206,7 @@ class BarkerTests:
     @property
     def shape(self) -> tuple[Any, ...]:
         """What gates that run side by side must agree in."""
-        return self.num_steps, self.lattice
+        return self.num_steps, self.everyone, self.lattice
 
     def noise(self, bits: Randomness, start: int, steps: int) -> NDArray[np.int32]:  # noqa: ARG002
         """What the log ratio must exceed, in double precision. [test-threshold]"""
@@ -284,7 +285,7 @@ class SampledBarkerTests:
     @property
     def shape(self) -> tuple[Any, ...]:
         """What gates that run side by side must agree in."""
-        return self.num_steps, self.lattice, self.dataset_size
+        return self.num_steps, self.everyone, self.lattice, self.dataset_size
 
     def refuse_misfit(self, units: int) -> None:
         """The number of units is public here, and must be the one that was declared."""

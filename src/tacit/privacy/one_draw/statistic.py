@@ -55,6 +55,8 @@ class StatisticDraws:
         _validate.count("num_draws", self.num_draws)
         _validate.count("rows_per_unit", self.rows_per_unit)
         _validate.count("steps", self.steps)
+        if not (self.low < self.high and np.isfinite([self.low, self.high]).all()):
+            raise InvalidArgument("The lowest value of the column must be below the highest.")
         for table in (self.prior, self.at_low, self.at_high):
             if table.shape != (len(self.places),) or not np.isfinite(table).all():
                 raise InvalidArgument(
