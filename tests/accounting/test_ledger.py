@@ -209,12 +209,12 @@ def note():
         file.flush()
         os.fsync(file.fileno())
 
-read = Rows.device_fields
+read = Rows._device_fields
 def noted(rows):
     note()
     return read(rows)
-Rows.device_fields = noted
-around(Rows, "device_fields", after="read")
+Rows._device_fields = noted
+around(Rows, "_device_fields", after="read")
 around(Ledger, "charge_all", "asked", "charged")
 around(Ledger, "book", after="booked")  # in the transaction, which is not at its end
 

@@ -317,7 +317,7 @@ def test_people():
     assert codes[8] == codes[9]
     assert len(set(codes[~alone])) == 6
     rows = Rows.of_encoded(*encoded)
-    kept = rows.device_fields()[0]["x"][np.array(rows.device_fields()[1])]
+    kept = rows._device_fields()[0]["x"][np.array(rows._device_fields()[1])]
     known = [i for i in range(len(ids)) if not alone[i]]
     assert sorted(np.asarray(kept).tolist()) == [i for i in known if i != 2]  # a third row
 
@@ -360,7 +360,7 @@ def test_an_identifier_that_may_be_several_is_nobodys(case):
     schema = Schema({"x": Count(9)}, person="p", most_rows=1)
     codes = schema.encode({"x": range(4), "p": ROUNDED[case]}).person
     assert (codes == b"").tolist() == [True, True, False, True]
-    assert Rows.by_person({"x": range(4)}, ROUNDED[case], 2).count == 1
+    assert Rows.by_person({"x": range(4)}, ROUNDED[case], 2)._count == 1
 
 
 def test_identifiers_that_are_exact_are_known():

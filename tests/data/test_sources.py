@@ -430,7 +430,7 @@ def test_rows_on_disk_are_those_in_memory(tmp_path, on_disk, schema):
     copied, kept = Rows.of_encoded(*here), Rows.of_encoded(*there)
     assert kept.on_disk
     assert not copied.on_disk
-    (fields, present), (others, them) = copied.host_fields(), kept.host_fields()
+    (fields, present), (others, them) = copied._host_fields(), kept._host_fields()
     for name, values in fields.items():
         np.testing.assert_array_equal(values, others[name])
     if present is not None:
@@ -441,8 +441,8 @@ def test_rows_on_disk_are_those_in_memory(tmp_path, on_disk, schema):
 def test_jax_uses_rows_on_disk_in_place(tmp_path, on_disk):
     large(tmp_path / "data.parquet")
     rows = Rows.of_encoded(*PLAIN.encode(tmp_path / "data.parquet"))
-    held = rows.host_fields()[0]
-    for name, array in rows.device_fields()[0].items():
+    held = rows._host_fields()[0]
+    for name, array in rows._device_fields()[0].items():
         assert array.unsafe_buffer_pointer() == held[name].ctypes.data
 
 

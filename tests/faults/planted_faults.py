@@ -196,8 +196,8 @@ _OF_SAMPLING = [
     fault(
         "shards dealt in a fixed order",
         "tacit.privacy.groups:in_shards",
-        "drawn = whole_numbers(randomness, shards, rows.count)",
-        "drawn = np.arange(rows.count) % shards",
+        "drawn = whole_numbers(randomness, shards, rows._count)",
+        "drawn = np.arange(rows._count) % shards",
         SAMPLING + "shards_are_dealt_by_chance",
     ),
     fault(
@@ -412,7 +412,7 @@ _OF_ACCOUNTS = [
         "a statement that prints how many rows there are",
         "tacit.interfaces.fit:_statement",
         "    if gate.public_count:",
-        '    public.append(f"{gate._rows._fields and len(next(iter(gate._rows._fields.values())))} rows")\n    if gate.public_count:',
+        '    public.append(f"{gate._private._fields and len(next(iter(gate._private._fields.values())))} rows")\n    if gate.public_count:',
         "results/test_no_count.py::test_statements_are_the_same_whatever_the_number[statistics]",
     ),
 ]

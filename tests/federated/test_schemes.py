@@ -144,8 +144,8 @@ def test_a_data_set_moves_the_sum_by_one_clip():
 
 def test_units_draw_their_shards_by_themselves():
     values = np.arange(200)
-    whole = in_shards(Rows({"y": values}), 8, 60, Randomness(3)).host_fields()
-    fewer = in_shards(Rows({"y": values[:-1]}), 8, 60, Randomness(3)).host_fields()
+    whole = in_shards(Rows({"y": values}), 8, 60, Randomness(3))._host_fields()
+    fewer = in_shards(Rows({"y": values[:-1]}), 8, 60, Randomness(3))._host_fields()
     held = [
         [set(fields["y"][i][present[i]].tolist()) for i in range(8)]
         for fields, present in (whole, fewer)
@@ -153,7 +153,7 @@ def test_units_draw_their_shards_by_themselves():
     assert sum(len(a ^ b) for a, b in zip(*held, strict=True)) == 1
     assert set.union(*held[0]) == set(range(200))
     sizes = [
-        len(in_shards(Rows({"y": values}), 2, 300, Randomness(s)).host_fields()[0]["y"][0])
+        len(in_shards(Rows({"y": values}), 2, 300, Randomness(s))._host_fields()[0]["y"][0])
         for s in range(3)
     ]
     assert sizes == [300] * 3  # the width is declared, not found
@@ -162,13 +162,13 @@ def test_units_draw_their_shards_by_themselves():
 def test_shards_keep_the_rows_of_a_person_together_and_leave_out_what_is_too_much():
     people = np.repeat(np.arange(30), 3)
     rows = Rows.by_person({"y": people}, people, 2)
-    fields, present = in_shards(rows, 5, 100, Randomness(1)).host_fields()
+    fields, present = in_shards(rows, 5, 100, Randomness(1))._host_fields()
     for person in range(30):
         where = [(fields["y"][i][present[i]] == person).sum() for i in range(5)]
         assert sorted(where) == [0, 0, 0, 0, 2]
-    _, present = in_shards(rows, 5, 4, Randomness(1)).host_fields()
+    _, present = in_shards(rows, 5, 4, Randomness(1))._host_fields()
     assert present.sum(axis=1).max() == 4
-    assert as_one(rows).host_fields()[1].sum() == 60
+    assert as_one(rows)._host_fields()[1].sum() == 60
 
 
 def conducted(scheme, seed, sites=4, target=None):

@@ -21,7 +21,7 @@ from tacit import (
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw import grid as grid_module
-from tacit.privacy.one_draw.chain import ChainDraws, draw_by_chain
+from tacit.privacy.one_draw.chain import ChainDraws
 from tacit.privacy.rows import Rows
 
 BUDGET = Budget(1, 1e-6, "replace")
@@ -111,7 +111,7 @@ def test_who_has_no_identifier_is_nobody():
     who = [1, 1, 2, None, None, 3]
     encoded = PEOPLE.encode({"x": [0.1, 0.2, None, None, 0.3, 0.4], "who": who})
     rows = Rows.of_encoded(*encoded)
-    assert sorted(rows.host_fields()[1].tolist()) == [[True, False], [True, True]]
+    assert sorted(rows._host_fields()[1].tolist()) == [[True, False], [True, True]]
     assert rows._units == 3
 
 
@@ -153,7 +153,7 @@ def test_a_chain_takes_a_record_left_out_for_one_of_zeros():
 
     def end(rows):
         gate = Gate(rows, plan, Randomness(5))
-        return draw_by_chain(gate, lambda v, _: -0.5 * (v**2).sum(), density, None)
+        return gate.draw(lambda v, _: -0.5 * (v**2).sum(), density, None)
 
     few = np.asarray(VALUES, np.float32)
     left_out = end(Rows.of_encoded({"x": few}, left_out=40))

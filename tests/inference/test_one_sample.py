@@ -31,8 +31,6 @@ from tacit.errors import BoundaryError, BudgetError, InvalidArgument, Unsupporte
 from tacit.models.model import Interval, Positive, Whole
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
-from tacit.privacy.one_draw.chain import draw_by_chain
-from tacit.privacy.one_draw.statistic import draw_by_statistic
 
 RNG = np.random.default_rng(0)
 YES = (RNG.random(2000) < 0.7).astype(np.float32)
@@ -343,7 +341,7 @@ def test_a_row_with_a_vector_where_one_number_is_read_is_refused_and_not_charged
     plan = CONJUGATE.calibrated(rate(), Budget(1, 0))
     for column in ({"y": YES[:, None]}, {"x": YES}):
         with pytest.raises(InvalidArgument, match="The sampler reads"):
-            draw_by_statistic(Gate(Rows(column), plan, Randomness(0)))
+            Gate(Rows(column), plan, Randomness(0)).draw()
 
 
 def test_features_of_another_length_are_refused_before_anything_is_charged(tmp_path):
@@ -383,5 +381,5 @@ def test_a_prior_that_tells_where_the_chain_is_is_refused(tmp_path):
     plan = CHAIN.calibrated(plain, Budget(1, 1e-5))
     seen["times"] = 0
     with pytest.raises(BoundaryError, match="debug_callback"):
-        draw_by_chain(Gate(CASES["chain"][2], plan), model.prior_density, plain.unit_density, None)
+        Gate(CASES["chain"][2], plan).draw(model.prior_density, plain.unit_density, None)
     assert seen["times"] == 0

@@ -389,8 +389,8 @@ def test_how_steps_are_grouped_shows_in_nothing(method, monkeypatch):
 def test_a_plan_holds_no_rows():
     rows = Rows({"x": X, "y": Y})
     blank = rows.blank()
-    assert blank.count == 1
-    assert not any(np.any(np.asarray(v)) for v in blank.device_fields()[0].values())
+    assert blank._count == 1
+    assert not any(np.any(np.asarray(v)) for v in blank._device_fields()[0].values())
     people = Rows.by_person({"x": X, "y": Y}, np.arange(len(Y)) // 2, most_rows=3).blank()
     assert people.unit == "person"
     assert people.made_up_presence().shape == (3,)

@@ -113,7 +113,7 @@ def held_out(post, animal, rows):
     shape = DRAWS, model.dimension
     factor = np.linalg.cholesky(post.unconstrained_covariance + 1e-10 * np.eye(model.dimension))
     thetas = jnp.asarray(post.unconstrained_mean + rng.normal(size=shape) @ factor.T, jnp.float32)
-    fields, present = rows.device_fields()
+    fields, present = rows._device_fields()
 
     def density(theta):
         if present is None:

@@ -158,7 +158,7 @@ def told(monkeypatch):
         )
         ((event, _),) = events.leaves(settings.event)
         gate = Gate(rows, settings, Randomness(0))
-        found = chain.draw_by_chain(gate, lambda vector, _: -jnp.sum(vector**2), density, None)
+        found = gate.draw(lambda vector, _: -jnp.sum(vector**2), density, None)
         return -found[0, 0], event
 
     yield height

@@ -12,13 +12,12 @@ from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw import grid as draw_module
 from tacit.privacy.one_draw import reject as reject_module
 from tacit.privacy.one_draw import statistic as statistic_module
-from tacit.privacy.one_draw.chain import ChainDraws, draw_by_chain
+from tacit.privacy.one_draw.chain import ChainDraws
 from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
-from tacit.privacy.one_draw.density import check_density
 from tacit.privacy.one_draw.envelope import Bits, NormalEnvelope, Proposals, RadialEnvelope
-from tacit.privacy.one_draw.grid import GridDraws, draw_from_grid
-from tacit.privacy.one_draw.reject import LogisticDraws, draw_by_rejection
-from tacit.privacy.one_draw.statistic import StatisticDraws, draw_by_statistic
+from tacit.privacy.one_draw.grid import GridDraws
+from tacit.privacy.one_draw.reject import LogisticDraws
+from tacit.privacy.one_draw.statistic import StatisticDraws
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(0)
@@ -47,7 +46,7 @@ def prior_of(plan):
 
 
 def drawn(rows, plan, seed=0, density=normal):
-    return draw_from_grid(Gate(rows, plan, Randomness(seed)), prior_of(plan), density, None)
+    return Gate(rows, plan, Randomness(seed)).draw(prior_of(plan), density, None)
 
 
 def log_probabilities(monkeypatch, module, release):
@@ -203,16 +202,16 @@ def test_what_a_density_may_not_do():
         (long, InvalidArgument),
     ):
         with pytest.raises(error):
-            check_density(Gate(rows, plan), density, 1, None)
+            Gate(rows, plan).check_draw(prior_of(plan), density, None)
         with pytest.raises(error):
             drawn(rows, plan, density=density)
 
 
 def test_a_gate_draws_once():
     gate = Gate(Rows({"x": BASE}), grid(), Randomness(0))
-    draw_from_grid(gate, prior_of(grid()), normal, None)
+    gate.draw(prior_of(grid()), normal, None)
     with pytest.raises(BoundaryError, match="spent"):
-        draw_from_grid(gate, prior_of(grid()), normal, None)
+        gate.draw(prior_of(grid()), normal, None)
 
 
 # By a sum -------------------------------------------------------------------------------------
@@ -246,7 +245,7 @@ def of_rates(monkeypatch, values, plan, **people):
     rows = Rows.by_person(column, **people) if people else Rows(column)
 
     def release():
-        draw_by_statistic(Gate(rows, plan, Randomness(0)))
+        Gate(rows, plan, Randomness(0)).draw()
 
     return log_probabilities(monkeypatch, statistic_module, release)
 
@@ -307,7 +306,7 @@ SHORT = X.astype(np.float64) / np.maximum(np.abs(X), 1)
 
 
 def rejected(x, y, plan, seed=0):
-    return draw_by_rejection(Gate(Rows({"x": x, "y": y}), plan, Randomness(seed)))
+    return Gate(Rows({"x": x, "y": y}), plan, Randomness(seed)).draw()
 
 
 def test_rejection_gives_the_posterior():
@@ -444,7 +443,7 @@ def test_a_chain_reaches_a_posterior_in_closed_form():
 
     values = np.array([1.0, -0.5, 7.0, np.nan], np.float32)  # 7 is shortened to 2
     gate = Gate(Rows({"x": values}), plan, Randomness(0))
-    found = draw_by_chain(gate, prior, tilt, None)[:, 0]
+    found = gate.draw(prior, tilt, None)[:, 0]
     error = 0.5 / np.sqrt(120)
     assert found.mean() == pytest.approx(0.5 * 2.5 / 4, abs=4 * error)
     assert found.std() == pytest.approx(0.5, rel=0.3)

@@ -38,14 +38,14 @@ def test_fetched_units_are_those_that_jax_would_take():
     generator = np.random.default_rng(0)
     values = {"x": generator.normal(size=(50, 2)), "k": generator.integers(0, 9, 50)}
     rows = Rows.by_person(values, generator.integers(0, 20, 50), 4)
-    indices = generator.integers(0, rows.count, (3, 1, 7)).astype(np.int32)
-    fields, present = rows.fetch(indices)
-    all_fields, all_present = rows.device_fields()
+    indices = generator.integers(0, rows._count, (3, 1, 7)).astype(np.int32)
+    fields, present = rows._fetch(indices)
+    all_fields, all_present = rows._device_fields()
     np.testing.assert_array_equal(present, all_present[indices])
     for name, units in fields.items():
         np.testing.assert_array_equal(units, all_fields[name][indices])
     assert rows.unit_bytes == 4 * 3 * 4
-    nobody, _ = Rows({"x": np.zeros((0, 2))}).fetch(indices)
+    nobody, _ = Rows({"x": np.zeros((0, 2))})._fetch(indices)
     assert nobody["x"].shape == (3, 1, 7, 2)
 
 
@@ -72,8 +72,8 @@ def test_a_fit_to_rows_on_disk_is_the_fit_to_rows_in_memory(tmp_path, monkeypatc
     parquet.write_table(table(data), tmp_path / "data.parquet")
     monkeypatch.setattr(store, "_IN_MEMORY", 1000)
     fetched = []
-    fetch = Rows.fetch
-    monkeypatch.setattr(Rows, "fetch", lambda *given: fetched.append(1) or fetch(*given))
+    fetch = Rows._fetch
+    monkeypatch.setattr(Rows, "_fetch", lambda *given: fetched.append(1) or fetch(*given))
     there = tacit.fit(plan, tmp_path / "data.parquet", seed=3)
     assert fetched
     # The same rows and noise; what a program of another shape rounds otherwise is far below.

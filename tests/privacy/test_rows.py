@@ -18,7 +18,7 @@ BIRTH = dt.date(1970, 1, 1)
 def held(ids, most_rows=9):
     """The rows of each unit."""
     rows = Rows.by_person({"x": np.arange(len(ids))}, ids, most_rows)
-    fields, present = rows.host_fields()
+    fields, present = rows._host_fields()
     return sorted(fields["x"][i][present[i]].tolist() for i in range(len(present)))
 
 

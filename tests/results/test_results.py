@@ -379,7 +379,7 @@ def test_no_reference_to_rows_survives(run):
         post = fit(model(), data, budget=Budget(1, 1e-5), method=method)
     else:
         post = fit_without_privacy(model(), data, method=method)
-    fields = [*data._fields.values(), *data.device_fields()[0].values()]
+    fields = [*data._fields.values(), *data._device_fields()[0].values()]
     marks = {id(field) for field in fields} | {id(data)}
     reached = _reachable(post)
     assert any(value is post.trace for value in reached)

@@ -267,7 +267,7 @@ def _noted(note: Any) -> Released:
         return found._replace(epsilon=numbers[0], delta=numbers[1])
     except (KeyError, TypeError, ValueError):
         raise InvalidArgument(
-            f"Each of released must have {', '.join(Released._fields)}, as tacit wrote it."
+            f"Each of released must have {', '.join(Released.__annotations__)}, as tacit wrote it."
         ) from None
 
 

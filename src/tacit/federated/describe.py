@@ -39,17 +39,13 @@ def described(settings: Any, target: Target, rows: Rows) -> str:
 
 
 def _unit(rows: Rows) -> tuple[dict[str, Any], Any]:
-    """The shape of one unit: columns [rows of a unit, ...], and which of them are there."""
-    fields, present = rows.host_fields()
+    """A made-up unit: columns [rows of a unit, ...] of zeros, and that all of them are there."""
+    made_up, present = rows.made_up_unit(), rows.made_up_presence()
     if present is None:
-        shapes = {name: (1, *values.shape[1:]) for name, values in fields.items()}
-        return _zeros(shapes, fields), jnp.ones(1, bool)
-    shapes = {name: values.shape[1:] for name, values in fields.items()}
-    return _zeros(shapes, fields), jnp.ones(present.shape[1:], bool)
-
-
-def _zeros(shapes: dict[str, Any], fields: Any) -> dict[str, Any]:
-    return {name: jnp.zeros(shape, fields[name].dtype) for name, shape in shapes.items()}
+        return {name: jnp.asarray(value)[None] for name, value in made_up.items()}, jnp.ones(
+            1, bool
+        )
+    return jax.tree.map(jnp.asarray, made_up), jnp.ones(present.shape, bool)
 
 
 def _traced(function: Callable[..., Any], *arguments: Any) -> str:

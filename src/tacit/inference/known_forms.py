@@ -19,9 +19,9 @@ from tacit.errors import InvalidArgument
 from tacit.inference.samplers import Floats, ends_of, prior_at
 from tacit.models.model import AnyModel
 from tacit.privacy.gate import Gate
-from tacit.privacy.one_draw.claims import Claim, check_column, check_rows_per_unit
-from tacit.privacy.one_draw.reject import LogisticDraws, draw_by_rejection
-from tacit.privacy.one_draw.statistic import StatisticDraws, draw_by_statistic
+from tacit.privacy.one_draw.claims import Claim
+from tacit.privacy.one_draw.reject import LogisticDraws
+from tacit.privacy.one_draw.statistic import StatisticDraws
 from tacit.privacy.plans import ReleasePlan
 
 # How far, relative to its size, a model may be from what it is said to be: single precision.
@@ -109,12 +109,11 @@ class ConjugateSampler:
 
     def check(self, model: AnyModel, gate: Gate) -> None:  # noqa: ARG002 (by protocol)
         """Raises what `draw` would raise."""
-        check_rows_per_unit(gate, self.rows_per_unit)
-        check_column(gate, self.column, ())
+        gate.check_draw()
 
     def draw(self, model: AnyModel, gate: Gate) -> Floats:  # noqa: ARG002
         """Points of the parameter's range."""
-        return draw_by_statistic(gate)
+        return gate.draw()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,15 +185,13 @@ class LogisticRejection:
                 f"a normal prior of precision {self.precision:g}; use another sampler."
             )
 
-    def check(self, model: AnyModel, gate: Gate) -> None:
+    def check(self, model: AnyModel, gate: Gate) -> None:  # noqa: ARG002 (by protocol)
         """Raises what `draw` would raise."""
-        check_rows_per_unit(gate, self.rows_per_unit)
-        check_column(gate, self.features, (model.dimension,))
-        check_column(gate, self.outcome, ())
+        gate.check_draw()
 
     def draw(self, model: AnyModel, gate: Gate) -> Floats:  # noqa: ARG002
         """Coefficients."""
-        return draw_by_rejection(gate)
+        return gate.draw()
 
 
 def _require_form(model: AnyModel) -> None:

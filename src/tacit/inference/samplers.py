@@ -18,15 +18,14 @@ from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.models.model import AnyModel
 from tacit.privacy.gate import Gate
-from tacit.privacy.one_draw.chain import ChainDraws, draw_by_chain
+from tacit.privacy.one_draw.chain import ChainDraws
 from tacit.privacy.one_draw.claims import (
     BoundedLikelihood,
     Claim,
     LipschitzLikelihood,
     LogConcave,
 )
-from tacit.privacy.one_draw.density import check_density, check_prior
-from tacit.privacy.one_draw.grid import GridDraws, draw_from_grid
+from tacit.privacy.one_draw.grid import GridDraws
 from tacit.privacy.plans import ReleasePlan
 
 Floats = NDArray[np.float64]
@@ -100,17 +99,12 @@ class GridSampler:
 
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `draw` would raise."""
-        check_density(gate, model.unit_density, model.dimension, model.constants)
-        if gate.unit == "person" and isinstance(gate.plan.claim, LipschitzLikelihood):
-            raise InvalidArgument(
-                "A Lipschitz bound speaks of replacing one record by another; people have several. "
-                "State a BoundedLikelihood instead."
-            )
+        gate.check_draw(prior_at(model, gate.plan.places), model.unit_density, model.constants)
 
     def draw(self, model: AnyModel, gate: Gate) -> Floats:
         """Points of the grid."""
         prior = prior_at(model, gate.plan.places)
-        return draw_from_grid(gate, prior, model.unit_density, model.constants)
+        return gate.draw(prior, model.unit_density, model.constants)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +164,7 @@ class ChainSampler:
 
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `draw` would raise; or if the prior is plainly less concave than claimed."""
-        check_density(gate, model.unit_density, model.dimension, model.constants)
-        check_prior(model.prior_density, model.dimension, model.constants)
+        gate.check_draw(model.prior_density, model.unit_density, model.constants)
         claim = gate.plan.claim
         if isinstance(claim, LogConcave) and not (_concavity(model) >= claim.concavity * 0.999):
             raise InvalidArgument(
@@ -181,8 +174,7 @@ class ChainSampler:
 
     def draw(self, model: AnyModel, gate: Gate) -> Floats:
         """Ends of chains."""
-        ends: Floats = draw_by_chain(gate, model.prior_density, model.unit_density, model.constants)
-        return ends
+        return gate.draw(model.prior_density, model.unit_density, model.constants)
 
 
 def ends_of(

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import Primitive, primitives
 
 # What a function of one unit may do.
@@ -78,7 +79,11 @@ def _kinds(equation: Any) -> list[Any]:
 def _is_foreign_key(kind: Any) -> bool:
     """Whether values are random keys that other numbers than threefry's are made from."""
     dtype = getattr(kind, "dtype", None)
-    return jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and dtype != _threefry()
+    return (
+        dtype is not None
+        and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
+        and dtype != _threefry()
+    )
 
 
 @lru_cache

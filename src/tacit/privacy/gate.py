@@ -17,13 +17,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
+from numpy.typing import NDArray
 
 from tacit.errors import BoundaryError
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.check import captured, check_trace, constants
 from tacit.privacy.fetch import held, scan, side_by_side, stack, take, widen
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import Stages
+from tacit.privacy.one_draw.chain import ChainDraws, check_chain, draw_by_chain
+from tacit.privacy.one_draw.grid import GridDraws, check_grid, draw_from_grid
+from tacit.privacy.one_draw.reject import LogisticDraws, check_rejection, draw_by_rejection
+from tacit.privacy.one_draw.statistic import StatisticDraws, check_statistic, draw_by_statistic
+from tacit.privacy.plans import BarkerTests, NoisySums, SampledBarkerTests, Stages
 from tacit.privacy.release import Batch, Release, allow_stacking, release_p
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import Batches
@@ -34,6 +39,14 @@ _MOST_SLOTS, _MOST_BYTES = 2**21, 2**25
 # Where in memory a function of a trace is.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 Step = Callable[[Any, Any, Release], tuple[Any, Any]]
+# Plans without steps: what is checked before anything is charged, and what draws.
+_DRAWN: dict[type, tuple[Callable[..., None], Callable[..., NDArray[np.float64]]]] = {
+    GridDraws: (check_grid, draw_from_grid),
+    StatisticDraws: (check_statistic, draw_by_statistic),
+    LogisticDraws: (check_rejection, draw_by_rejection),
+    ChainDraws: (check_chain, draw_by_chain),
+}
+_PLANS = {NoisySums, BarkerTests, SampledBarkerTests, Stages, *_DRAWN}
 
 
 class Gate:
@@ -43,24 +56,59 @@ class Gate:
     """
 
     def __init__(self, rows: Rows, plan: Any, randomness: Randomness | None = None) -> None:
+        if type(plan) not in _PLANS:  # another's could say one thing and do another
+            raise BoundaryError("A gate takes the plans of tacit.privacy, and no others.")
         self._randomness = chosen = randomness or Randomness()
-        self.plan, self.seeded, self.unit = plan, chosen.seeded, rows.unit
+        self._charged = plan
         # Taken once and never given back, by whichever thread or copy of the gate comes first.
-        self._rows, self._use = rows, Lock()
+        self._private, self._use = rows, Lock()
         self._sampling, self._noise = chosen.child("sampling"), chosen.child("noise")
 
     def __repr__(self) -> str:
-        return f"Gate({self._rows!r}, {self.plan!r})"
+        return f"Gate({self._private!r}, {self.plan!r})"
 
-    def spend(self) -> tuple[Rows, Randomness]:
-        """Rows and randomness, once: for the releases of the boundary that need no steps."""
+    @property
+    def plan(self) -> Any:
+        """What was charged, and will be done."""
+        return self._charged
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the randomness can be guessed, so that nothing is private."""
+        return self._randomness.seeded
+
+    @property
+    def unit(self) -> str:
+        """What is protected, in a word."""
+        return self._private.unit
+
+    def check_draw(self, *given: Any) -> None:
+        """Raises what `draw` would raise, without reading a row."""
+        check, _ = self._drawing()
+        check(self.plan, self._private.blank(), *given)
+
+    def draw(self, *given: Any) -> NDArray[np.float64]:
+        """What a plan of `one_draw` releases without steps: draws, one below the other.
+
+        ``given`` is public: for a grid, the log prior of its points, a unit's density and the
+        model's constants; for a chain, the prior's density, a unit's and the constants; for the
+        others nothing. The draws are made here, by what the plan is, and all else stays.
+        [gate-draw]
+        """
+        self.check_draw(*given)
+        _, draw = self._drawing()
         _admit([self])
-        return self._rows, self._noise
+        return draw(self.plan, self._private, self._noise, *given)
+
+    def _drawing(self) -> tuple[Callable[..., None], Callable[..., NDArray[np.float64]]]:
+        if type(self.plan) not in _DRAWN:
+            raise BoundaryError("This gate's plan has steps: run them instead of drawing.")
+        return _DRAWN[type(self.plan)]
 
     def refuse_misfit(self) -> None:
         """Raises, before anything is charged, if a plan needs another public number of units."""
         for plan in self._counting():
-            plan.refuse_misfit(self._rows._units)  # noqa: SLF001 (the boundary)
+            plan.refuse_misfit(self._private._units)
 
     @property
     def public_count(self) -> bool:
@@ -70,7 +118,7 @@ class Gate:
     @property
     def _looked_at(self) -> int:
         """Units that batches are drawn from; those without a row too, if their number is public."""
-        return self._rows._units if self.public_count else self._rows.count  # noqa: SLF001
+        return self._private._units if self.public_count else self._private._count
 
     def _counting(self) -> list[Any]:
         plans = self.plan.plans if isinstance(self.plan, Stages) else (self.plan,)
@@ -83,7 +131,7 @@ class Gate:
         _admit([self])
         source = self._randomness
         return [
-            Gate(self._rows, plan, source.child(f"stage {i}"))
+            Gate(self._private, plan, source.child(f"stage {i}"))
             for i, plan in enumerate(self.plan.plans)
         ]
 
@@ -107,9 +155,9 @@ def run(
     plan, every = gates[0].plan, block
     _admit(gates)
     alone = len(gates) == 1  # then rows are not copied, not even to add an axis
-    rows = gates[0]._rows  # noqa: SLF001 (the boundary)
+    rows = gates[0]._private
     fetched = alone and rows.on_disk and not plan.everyone
-    units = [gate._looked_at for gate in gates]  # noqa: SLF001
+    units = [gate._looked_at for gate in gates]
     one = jax.tree.map(lambda leaf: leaf[0], states)
     example = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype),  # type: ignore[no-untyped-call]
@@ -118,7 +166,7 @@ def run(
     expected = check(step, one, example, gates[0])
     stacked = None if fetched else _stacked(gates)
     if plan.everyone:
-        real = [gate._rows.count for gate in gates]  # noqa: SLF001
+        real = [gate._private._count for gate in gates]
         stacked = stacked, _present(stacked, real, alone=alone)
         capacity = 1
     else:
@@ -132,11 +180,11 @@ def run(
     outputs = []
     for start in range(0, plan.num_steps, block):
         steps = min(block, plan.num_steps - start)
-        noise = side_by_side([gate.plan.noise(gate._noise, start, steps) for gate in gates])  # noqa: SLF001
+        noise = side_by_side([gate.plan.noise(gate._noise, start, steps) for gate in gates])
         xs: tuple[Any, ...] = noise, inputs(start, steps)
         if not plan.everyone:
             whom, present = _batches(gates, units, steps, capacity)
-            xs = rows.fetch(whom) if fetched else whom, present, *xs
+            xs = rows._fetch(whom) if fetched else whom, present, *xs
         states, out = chunk(stacked, clips, grids, states, xs)
         outputs.append(jax.tree.map(np.asarray, out))
         done = start + steps
@@ -147,7 +195,7 @@ def run(
 
 def _stacked(gates: Sequence[Gate]) -> Any:
     """The rows of all gates, one beside the other if there are several."""
-    fields = [gate._rows.device_fields() for gate in gates]  # noqa: SLF001
+    fields = [gate._private._device_fields() for gate in gates]
     if len(fields) == 1:
         return fields[0]
     return jax.tree.map(lambda *leaves: stack(leaves), *fields)
@@ -162,11 +210,11 @@ def _present(fields: Any, units: Sequence[int], *, alone: bool) -> Any:
 def _batches(gates: Sequence[Gate], units: Sequence[int], steps: int, capacity: int) -> Any:
     """Whom the steps look at, and who of them is real."""
     drawn = [
-        gate.plan.batches(gate._sampling, count, steps, capacity)  # noqa: SLF001
+        gate.plan.batches(gate._sampling, count, steps, capacity)
         for gate, count in zip(gates, units, strict=True)
     ]
-    if any(count > gate._rows.count for gate, count in zip(gates, units, strict=True)):  # noqa: SLF001
-        drawn = [_with_rows(b, g._rows.count) for b, g in zip(drawn, gates, strict=True)]  # noqa: SLF001
+    if any(count > gate._private._count for gate, count in zip(gates, units, strict=True)):
+        drawn = [_with_rows(b, g._private._count) for b, g in zip(drawn, gates, strict=True)]
     width = max(batches.indices.shape[1] for batches in drawn)
     indices = side_by_side([widen(batches.indices, width) for batches in drawn])
     return indices, side_by_side([widen(batches.present, width + 1) for batches in drawn])
@@ -184,8 +232,8 @@ def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
     Returns the shapes of what it returns, which must not depend on the batch. [gate-check]
     """
     lattice = gate.plan.lattice
-    made_up = {name: value[None] for name, value in gate._rows.made_up_unit().items()}  # noqa: SLF001
-    present = gate._rows.made_up_presence()  # noqa: SLF001
+    made_up = {name: value[None] for name, value in gate._private.made_up_unit().items()}
+    present = gate._private.made_up_presence()
     rows = (made_up, None if present is None else present[None])
     noise = np.zeros(gate.plan.words, np.int32)
     batch = Batch(*rows, np.zeros(1, np.bool_), noise, np.float32(1), np.float32(1))
@@ -274,7 +322,7 @@ def refuse_unlike(gates: Sequence[Gate]) -> None:
 def _admit(gates: Sequence[Gate]) -> None:
     refuse_unlike(gates)
     for gate in gates:
-        if not gate._use.acquire(blocking=False):  # noqa: SLF001
+        if not gate._use.acquire(blocking=False):
             raise BoundaryError("This gate has been used; what it was charged for is spent.")
 
 

@@ -32,7 +32,7 @@ def in_shards(rows: Rows, count: int, most_rows: int, randomness: Randomness) ->
     most = _validate.count("the most rows of a shard", most_rows)
     fields, present = _flat(rows)
     each = present.shape[1]
-    drawn = whole_numbers(randomness, shards, rows.count)
+    drawn = whole_numbers(randomness, shards, rows._count)
     owner = np.repeat(drawn, each)[present.ravel()]
     order = np.argsort(owner, kind="stable")
     starts = np.searchsorted(owner[order], np.arange(shards))
@@ -65,8 +65,8 @@ def in_the_clear(rows: Rows, function: Any, given: Any) -> NDArray[np.float64]:
 
 def _flat(rows: Rows) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     """All rows one after the other, and [units, rows of each] which of them are real."""
-    fields, present = rows.host_fields()
+    fields, present = rows._host_fields()
     if present is None:
-        return fields, np.ones((rows.count, 1), np.bool_)
+        return fields, np.ones((rows._count, 1), np.bool_)
     flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in fields.items()}
     return flat, present

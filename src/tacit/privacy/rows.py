@@ -116,7 +116,7 @@ class Rows:
         return rows
 
     @property
-    def count(self) -> int:
+    def _count(self) -> int:
         """How many units have a row. Private under add-remove: for the gate only."""
         return _length(self._fields)
 
@@ -126,13 +126,13 @@ class Rows:
 
         Where this number is public, it must not depend on anybody's cells.
         """
-        return self.count + self._silent
+        return self._count + self._silent
 
-    def host_fields(self) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_] | None]:
+    def _host_fields(self) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_] | None]:
         """Columns and which of a unit's rows are real, for the boundary only."""
         return self._fields, self._present
 
-    def device_fields(self) -> tuple[dict[str, jax.Array], jax.Array | None]:
+    def _device_fields(self) -> tuple[dict[str, jax.Array], jax.Array | None]:
         """Columns and which of a unit's rows are real, for the gate only; never empty."""
 
         def padded(values: NDArray[np.generic]) -> jax.Array:
@@ -155,7 +155,7 @@ class Rows:
         """How much memory one unit takes, which is public: shapes and types are."""
         return sum(value.nbytes for value in self.made_up_unit().values())
 
-    def fetch(self, indices: NDArray[np.int32]) -> tuple[dict[str, Any], Any]:
+    def _fetch(self, indices: NDArray[np.int32]) -> tuple[dict[str, Any], Any]:
         """The units at these places, a column at a time, for the gate only."""
 
         def of(values: NDArray[Any]) -> jax.Array:
@@ -169,18 +169,18 @@ class Rows:
         present = None if self._present is None else of(self._present)
         return {name: of(values) for name, values in self._fields.items()}, present
 
-    def chunks(self, size: int) -> Iterator[tuple[Any, dict[str, Any], Any]]:
+    def _chunks(self, size: int) -> Iterator[tuple[Any, dict[str, Any], Any]]:
         """Units in chunks of one size: who is there, columns, which rows are real. Gate only.
 
         The last chunk is filled up with zeros, so that shapes do not tell how many there are.
         """
-        for start in range(0, self.count, size):
+        for start in range(0, self._count, size):
 
             def part(values: NDArray[np.generic], start: int = start) -> NDArray[np.generic]:
                 some = values[start : start + size]
                 return np.pad(some, [(0, size - len(some))] + [(0, 0)] * (some.ndim - 1))
 
-            here = np.arange(start, start + size) < self.count
+            here = np.arange(start, start + size) < self._count
             present = None if self._present is None else part(self._present)
             yield here, {name: part(values) for name, values in self._fields.items()}, present
 

@@ -35,7 +35,7 @@ class _Witness:
     """Stands for a step's release: passes it on, and keeps what is seen of it."""
 
     def __init__(self, release: Any, plan: SumsOrTests, units: Any) -> None:
-        self._release, self._plan, self._units = release, plan, units
+        self._release, self._plan, self._made_up = release, plan, units
         self.seen: Seen
 
     def noisy_sum(self, per_row: Callable[..., Any], arguments: Any) -> jax.Array:
@@ -60,7 +60,7 @@ class _Witness:
         def each(rows: Any, present: Any) -> jax.Array:
             return _finite(per_unit(arguments, rows, present)).reshape(-1)
 
-        values = jnp.asarray(jax.vmap(each)(*self._units))
+        values = jnp.asarray(jax.vmap(each)(*self._made_up))
         order = 1 if getattr(self._plan, "laplace", False) else 2
         sizes = jnp.linalg.norm(values, order, axis=1, keepdims=True)
         clipped = values / jnp.maximum(sizes, self._plan.clip)

@@ -18,7 +18,7 @@ from numpyro.infer.hmc import hmc
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.privacy.gate import Gate
+from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import (
     BELOW,
     BoundedLikelihood,
@@ -27,7 +27,13 @@ from tacit.privacy.one_draw.claims import (
     LogConcave,
     draws,
 )
-from tacit.privacy.one_draw.density import Density, walked
+from tacit.privacy.one_draw.density import (
+    Density,
+    check_density,
+    check_prior,
+    walked,
+    walked_with_slope,
+)
 from tacit.privacy.rows import Rows
 
 Prior = Callable[[Any, Any], Any]
@@ -74,7 +80,22 @@ class ChainDraws:
         ]
 
 
-def draw_by_chain(gate: Gate, prior: Prior, density: Density, constants: Any) -> Any:
+def check_chain(
+    plan: ChainDraws, rows: Rows, prior: Prior, density: Density, constants: Any
+) -> None:
+    """Raises what `draw_by_chain` would raise, by a unit of zeros."""
+    check_density(rows, density, plan.dimension, constants)
+    check_prior(prior, plan.dimension, constants)
+
+
+def draw_by_chain(
+    plan: ChainDraws,
+    rows: Rows,
+    bits: Randomness,
+    prior: Prior,
+    density: Density,
+    constants: Any,
+) -> NDArray[np.float64]:
     """Draws from the posterior of a prior and a unit's density, on the plan's lattice.
 
     Privacy
@@ -84,8 +105,6 @@ def draw_by_chain(gate: Gate, prior: Prior, density: Density, constants: Any) ->
         `LipschitzLikelihood` say; that it is as `LogConcave` says is assumed too. Public
         inputs: the plan, the constants, and the prior and the density, checked to be plain.
     """
-    plan: ChainDraws = gate.plan
-    rows, bits = gate.spend()
     words = bits.words(plan.num_draws).view(np.uint32).reshape(-1, 2)
     keys = jax.random.wrap_key_data(jnp.asarray(words))
     run = _compiled(prior, density, plan.claim, plan.dimension)
@@ -101,12 +120,12 @@ def _units(rows: Rows) -> Any:
 
     And how many units have no rows at all. [rows-silent]
     """
-    fields, present = rows.device_fields()
+    fields, present = rows._device_fields()
     if present is None:
         fields = jax.tree.map(lambda leaf: leaf[:, None], fields)
         present = jnp.ones((len(next(iter(fields.values()))), 1), jnp.bool_)
-    here: jax.Array = jnp.arange(len(present)) < rows.count
-    return here, fields, present, np.float32(rows._units - rows.count)  # noqa: SLF001 (the boundary)
+    here: jax.Array = jnp.arange(len(present)) < rows._count
+    return here, fields, present, np.float32(rows._units - rows._count)
 
 
 @lru_cache(maxsize=32)
@@ -114,7 +133,7 @@ def _compiled(
     prior: Prior, density: Density, claim: Claim, dimension: int
 ) -> Callable[..., jax.Array]:
     """Chains side by side as one program; rows are its arguments, never part of it."""
-    of_unit, of_prior = _finite(walked(density)), walked(prior)  # both see where the chain is
+    of_unit, of_prior = _finite(density), walked(prior)  # both see where the chain is
 
     def potential(units: Any, power: Any, constants: Any) -> Callable[[Any], jax.Array]:
         here, fields, present, silent = units
@@ -157,7 +176,7 @@ def _finite(density: Density) -> Callable[..., jax.Array]:
     """
 
     def forward(vector: Any, *unit: Any) -> Any:
-        value, slope = jax.value_and_grad(density)(vector, *unit)
+        value, slope = walked_with_slope(density)(vector, *unit)
         usable = jnp.isfinite(value) & jnp.isfinite(slope).all()
         return jnp.where(usable, value, 0.0), jnp.where(usable, slope, 0.0)
 

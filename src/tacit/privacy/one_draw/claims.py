@@ -12,7 +12,7 @@ from dp_accounting.dp_event import DpEvent
 from tacit import _validate
 from tacit.accounting import events
 from tacit.errors import InvalidArgument
-from tacit.privacy.gate import Gate
+from tacit.privacy.rows import Rows
 
 # A unit's say is made less than it is charged for, by more than double precision can be wrong.
 BELOW: Final = 1 - 2.0**-40
@@ -88,18 +88,18 @@ class LogConcave:
 Claim = BoundedLikelihood | LipschitzLikelihood | LogConcave
 
 
-def check_rows_per_unit(gate: Gate, stated: int) -> None:
+def check_rows_per_unit(rows: Rows, stated: int) -> None:
     """A unit may have as many rows as were charged for, and no more. Shapes are public."""
-    present = gate._rows.made_up_presence()  # noqa: SLF001 (the boundary)
+    present = rows.made_up_presence()
     if present is not None and len(present) > stated:
         raise InvalidArgument(
             f"A person has up to {len(present)} rows; pass rows_per_unit={len(present)}."
         )
 
 
-def check_column(gate: Gate, name: str, shape: tuple[int, ...]) -> None:
+def check_column(rows: Rows, name: str, shape: tuple[int, ...]) -> None:
     """A row's entry in a column has this shape, or one row could count as several."""
-    row = gate._rows.made_up_row()  # noqa: SLF001 (the boundary)
+    row = rows.made_up_row()
     if name not in row:
         raise InvalidArgument(f"The sampler reads {name!r}; the columns are {', '.join(row)}.")
     if row[name].shape != shape:

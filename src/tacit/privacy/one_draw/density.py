@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.check import captured, check_plain
-from tacit.privacy.gate import Gate
+from tacit.privacy.rows import Rows
 
 # Of the parameters, the unit's rows, which of them are real, and public constants.
 Density = Callable[[Any, Any, Any, Any], Any]
@@ -18,27 +18,45 @@ def walked(density: Callable[..., Any]) -> Callable[..., jax.Array]:
     """The same function; what runs is a trace of it that was checked. [draw-check]"""
 
     def run(*arguments: Any) -> jax.Array:
-        first = jax.make_jaxpr(density)(*arguments)
-        with jax.default_matmul_precision("highest"):  # traces anew what JAX has kept
-            second = jax.make_jaxpr(density)(*arguments)
-        check_plain(first)
-        if captured(first, second):
-            raise BoundaryError(
-                "The model uses an array from outside itself, which could hold rows. Pass it "
-                "as one of the model's public constants."
-            )
-        if [aval.shape for aval in first.out_avals] != [()]:
-            raise InvalidArgument("The log-likelihood and the log prior must each be one number.")
-        leaves = jax.tree.leaves(arguments)
-        (found,) = jax.core.eval_jaxpr(first.jaxpr, first.consts, *leaves)
+        (found,) = _run_checked(density, arguments)
         return jnp.asarray(found, jnp.float32)
 
     return run
 
 
-def check_density(gate: Gate, density: Density, dimension: int, constants: Any) -> None:
+def walked_with_slope(density: Callable[..., Any]) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """A function's value and gradient; what runs is a trace of both that was checked.
+
+    A function may have rules of its own for its gradient, which a trace of its value lacks.
+    """
+    value = walked(density)
+
+    def run(*arguments: Any) -> tuple[jax.Array, jax.Array]:
+        found, slope = _run_checked(jax.value_and_grad(value), arguments)
+        return found, slope
+
+    return run
+
+
+def _run_checked(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
+    """What a function returns, by a trace of it that was checked."""
+    first = jax.make_jaxpr(function)(*arguments)
+    with jax.default_matmul_precision("highest"):  # traces anew what JAX has kept
+        second = jax.make_jaxpr(function)(*arguments)
+    check_plain(first)
+    if captured(first, second):
+        raise BoundaryError(
+            "The model uses an array from outside itself, which could hold rows. Pass it "
+            "as one of the model's public constants."
+        )
+    if first.out_avals[0].shape != ():
+        raise InvalidArgument("The log-likelihood and the log prior must each be one number.")
+    leaves = jax.tree.leaves(arguments)
+    return list(jax.core.eval_jaxpr(first.jaxpr, first.consts, *leaves))
+
+
+def check_density(rows: Rows, density: Density, dimension: int, constants: Any) -> None:
     """Raises what `walked` would raise, by a unit of zeros."""
-    rows = gate._rows  # noqa: SLF001 (the boundary)
     blank, present = rows.made_up_unit(), rows.made_up_presence()
     jax.eval_shape(at_places(density), jnp.zeros((1, dimension)), blank, present, constants)
 

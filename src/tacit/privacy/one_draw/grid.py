@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import events
 from tacit.errors import InvalidArgument
-from tacit.privacy.gate import Gate
+from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.choice import choose
 from tacit.privacy.one_draw.claims import BELOW, BoundedLikelihood, LipschitzLikelihood, draws, say
-from tacit.privacy.one_draw.density import Density, at_places
+from tacit.privacy.one_draw.density import Density, at_places, check_density
 from tacit.privacy.rows import Rows
 
 # Of the clamped span; a power of two, so that scaling is exact.
@@ -93,7 +93,28 @@ class GridDraws:
         return [f"{draws(self.num_draws)} from {where}.", say(self.power, unit, self.span)]
 
 
-def draw_from_grid(gate: Gate, prior: Floats, density: Density, constants: Any) -> Floats:
+def check_grid(
+    plan: GridDraws, rows: Rows, prior: Floats, density: Density, constants: Any
+) -> None:
+    """Raises what `draw_from_grid` would raise, by a unit of zeros."""
+    if rows.unit != "row" and isinstance(plan.claim, LipschitzLikelihood):
+        raise InvalidArgument(
+            "A Lipschitz bound speaks of replacing one record by another; people have several. "
+            "State a BoundedLikelihood instead."
+        )
+    if np.shape(prior) != (len(plan.places),) or not np.isfinite(prior).any():
+        raise InvalidArgument("The prior is not finite anywhere on the grid; move its ends.")
+    check_density(rows, density, len(plan.points), constants)
+
+
+def draw_from_grid(
+    plan: GridDraws,
+    rows: Rows,
+    bits: Randomness,
+    prior: Floats,
+    density: Density,
+    constants: Any,
+) -> Floats:
     """Points of the plan's grid, drawn from the posterior with the plan's power.
 
     ``prior`` has the log prior of every point; a point without a finite one is left out.
@@ -105,11 +126,7 @@ def draw_from_grid(gate: Gate, prior: Floats, density: Density, constants: Any) 
         `LipschitzLikelihood`). Event: `GridDraws.event`; PROOFS.md, Theorem 7. Public inputs:
         the prior, the constants and the density, checked to be a plain function of one unit.
     """
-    plan: GridDraws = gate.plan
     kept = np.flatnonzero(np.isfinite(prior))
-    if not kept.size:
-        raise InvalidArgument("The prior is not finite anywhere on the grid; move its ends.")
-    rows, bits = gate.spend()
     places = plan.places[kept]
     totals, reference = _summed(rows, plan.claim, density, places, constants)
     terms = [
@@ -117,7 +134,7 @@ def draw_from_grid(gate: Gate, prior: Floats, density: Density, constants: Any) 
         (np.full(len(kept), plan.span / _STEPS * BELOW), totals),
     ]
     if isinstance(plan.claim, LipschitzLikelihood):
-        everyone = rows._units  # noqa: SLF001 (the boundary) [rows-silent]
+        everyone = rows._units
         terms.append((plan.power * reference, np.full(len(kept), everyone)))
     drawn: Floats = places[choose(bits, terms, plan.num_draws)]
     return drawn
@@ -135,7 +152,7 @@ def _summed(
         if not np.isfinite(reference).all():
             raise InvalidArgument("A record of zeros must have a finite log-likelihood everywhere.")
     totals = np.zeros(len(places), np.int64)
-    for chunk in rows.chunks(_CHUNK):
+    for chunk in rows._chunks(_CHUNK):
         totals += np.asarray(add(vectors, *chunk, reference.astype(np.float32), constants))
     return totals, reference
 

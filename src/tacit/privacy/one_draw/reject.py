@@ -21,7 +21,6 @@ from scipy.special import expit
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.privacy.gate import Gate
 from tacit.privacy.noise import PRECISION, Randomness
 from tacit.privacy.one_draw.choice import BITS
 from tacit.privacy.one_draw.claims import (
@@ -95,7 +94,14 @@ class LogisticDraws:
         return [f"{draws(self.num_draws)} by exact rejection, looking at all {many}.", say]
 
 
-def draw_by_rejection(gate: Gate) -> Floats:
+def check_rejection(plan: LogisticDraws, rows: Rows) -> None:
+    """Raises what `draw_by_rejection` would raise, by a row of zeros."""
+    check_rows_per_unit(rows, plan.rows_per_unit)
+    check_column(rows, plan.features, (plan.dimension,))
+    check_column(rows, plan.outcome, ())
+
+
+def draw_by_rejection(plan: LogisticDraws, rows: Rows, bits: Randomness) -> Floats:
     """Coefficients drawn from the posterior of logistic regression, on the plan's lattice.
 
     Privacy
@@ -104,11 +110,6 @@ def draw_by_rejection(gate: Gate) -> Floats:
         posterior is strongly log-concave with the prior's precision. Event:
         `LogisticDraws.event`; PROOFS.md, Theorem 9. Public inputs: the plan.
     """
-    plan: LogisticDraws = gate.plan
-    check_rows_per_unit(gate, plan.rows_per_unit)
-    check_column(gate, plan.features, (plan.dimension,))
-    check_column(gate, plan.outcome, ())
-    rows, bits = gate.spend()
     target = _Target(_signed_rows(rows, plan), plan)
     return np.stack([_one(target, bits) for _ in range(plan.num_draws)])
 
@@ -119,7 +120,7 @@ def _signed_rows(rows: Rows, plan: LogisticDraws) -> Floats:
     [reject-rows]
     """
     parts = [np.zeros((0, plan.dimension))]
-    for here, fields, present in rows.chunks(2**14):
+    for here, fields, present in rows._chunks(2**14):
         real = here if present is None else present & here[:, None]
         features = fields[plan.features].astype(np.float64).reshape(*real.shape, plan.dimension)
         outcome = fields[plan.outcome].astype(np.float64).reshape(real.shape)

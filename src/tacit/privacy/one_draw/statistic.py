@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import events
 from tacit.errors import InvalidArgument
-from tacit.privacy.gate import Gate
+from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.choice import Term, choose
 from tacit.privacy.one_draw.claims import (
     BELOW,
@@ -88,7 +88,13 @@ class StatisticDraws:
         return [f"{draws(self.num_draws)} from {where}.", say(self.power, unit, span)]
 
 
-def draw_by_statistic(gate: Gate) -> Floats:
+def check_statistic(plan: StatisticDraws, rows: Rows) -> None:
+    """Raises what `draw_by_statistic` would raise, by a row of zeros."""
+    check_rows_per_unit(rows, plan.rows_per_unit)
+    check_column(rows, plan.column, ())  # a longer entry would count more than once
+
+
+def draw_by_statistic(plan: StatisticDraws, rows: Rows, bits: Randomness) -> Floats:
     """Points drawn from the posterior that the sum of a column gives.
 
     Privacy
@@ -97,10 +103,6 @@ def draw_by_statistic(gate: Gate) -> Floats:
         is a mixture of two public tables, neither of which spans more than the plan's bound
         says. Event: `StatisticDraws.event`; PROOFS.md, Theorem 8. Public inputs: the plan.
     """
-    plan: StatisticDraws = gate.plan
-    check_rows_per_unit(gate, plan.rows_per_unit)
-    check_column(gate, plan.column, ())  # a longer entry would count more than once
-    rows, bits = gate.spend()
     number, total = _statistic(rows, plan)
     factor = plan.power * BELOW
     low, high = plan.at_low - plan.at_low.max(), plan.at_high - plan.at_high.max()
@@ -117,7 +119,7 @@ def draw_by_statistic(gate: Gate) -> Floats:
 def _statistic(rows: Rows, plan: StatisticDraws) -> tuple[int, int]:
     """How many rows have a value, and the sum of their steps. [draw-statistic]"""
     number = total = 0
-    for here, fields, present in rows.chunks(2**14):
+    for here, fields, present in rows._chunks(2**14):
         values = fields[plan.column].astype(np.float64)
         real = np.isfinite(values) & (here if present is None else present & here[:, None])
         share = (np.clip(values, plan.low, plan.high) - plan.low) / (plan.high - plan.low)
