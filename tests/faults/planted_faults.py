@@ -525,9 +525,25 @@ _OF_UNITS = [
     fault(
         "a gate runs twice",
         "tacit.privacy.gate:_admit",
-        "if gate._used:",
+        "if not gate._use.acquire(blocking=False):",
         "if False:",
         GATE + "a_gate_is_good_for_one_run",
+        GATE + "a_copy_of_a_gate_is_not_another_gate",
+        GATE + "of_many_threads_one_uses_a_gate",
+    ),
+    fault(
+        "gates side by side of which some sample and some do not",
+        "tacit.privacy.plans:NoisySums.shape",
+        "self.num_steps, self.everyone, *sums",
+        "self.num_steps, *sums",
+        GATE + "gates_side_by_side_all_sample_or_none_does",
+    ),
+    fault(
+        "a gate with anybody's plan",
+        "tacit.privacy.gate:Gate.__init__",
+        "type(plan) not in _PLANS",
+        "False",
+        "privacy/test_accessors.py::test_a_gate_takes_no_plan_of_anybody_elses_making",
     ),
     fault(
         "a step that makes two releases",
