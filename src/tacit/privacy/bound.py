@@ -102,13 +102,13 @@ def on_lattice(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
     truncated towards zero by the cast, and clamped. [bound-unit]
     """
     unit = vector * (1 / clip)  # so that nothing depends on the clip's own size
-    return _shortened(unit, jnp.sqrt(jnp.sum(unit * unit)), points)
+    return _kept_if_short(_shortened(unit, jnp.sqrt(jnp.sum(unit * unit)), points), points, 2)
 
 
 def on_lattice_by_sum(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
     """The same in the 1-norm, the sum of sizes. [bound-unit-sum]"""
     unit = vector * (1 / clip)
-    return _shortened(unit, jnp.sum(jnp.abs(unit)), points)
+    return _kept_if_short(_shortened(unit, jnp.sum(jnp.abs(unit)), points), points, 1)
 
 
 def _shortened(unit: jax.Array, norm: jax.Array, points: int) -> jax.Array:
@@ -117,6 +117,20 @@ def _shortened(unit: jax.Array, norm: jax.Array, points: int) -> jax.Array:
     scale = jnp.minimum(short / jnp.maximum(norm, 0.5), points)  # what is within stays as it is
     scaled = jnp.where(finite, unit, 0.0) * jnp.where(finite, scale, 0.0)
     return jnp.clip(scaled.astype(jnp.int32), -points, points)
+
+
+def _kept_if_short(whole: jax.Array, points: int, order: int) -> jax.Array:
+    """The same integers, or zeros if their norm is beyond the bound after all. [bound-again]
+
+    What was clipped as it should be is always kept. A compiler that was told to take no heed of
+    NaN, or to reckon faster than right, may clip otherwise; but whole numbers are never NaN.
+    """
+    many = whole.size > 2**10  # then single precision could doubt what is within
+    with jax.enable_x64(many):
+        sizes = jnp.abs(whole.astype(jnp.float64 if many else jnp.float32) / points)
+        most = 1 - (0 if many else (whole.size + 8) * 2.0**-24)
+        short = jnp.sum(sizes * sizes if order == 2 else sizes) <= most
+    return jnp.where(short, whole, 0)
 
 
 def add_up(

@@ -32,6 +32,7 @@ from tacit.privacy.plans import BarkerTests, NoisySums, SampledBarkerTests, Stag
 from tacit.privacy.release import Batch, Release, allow_stacking, release_p
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import Batches
+from tacit.privacy.settings import quiet
 
 # Places in the batches of one block, for each of which sampling needs some thirty bytes; and
 # bytes of a block's units, where they are fetched on the host.
@@ -82,11 +83,13 @@ class Gate:
         """What is protected, in a word."""
         return self._private.unit
 
+    @quiet()
     def check_draw(self, *given: Any) -> None:
         """Raises what `draw` would raise, without reading a row."""
         check, _ = self._drawing()
         check(self.plan, self._private.blank(), *given)
 
+    @quiet()
     def draw(self, *given: Any) -> NDArray[np.float64]:
         """What a plan of `one_draw` releases without steps: draws, one below the other.
 
@@ -136,6 +139,7 @@ class Gate:
         ]
 
 
+@quiet()
 def run(
     gates: Sequence[Gate],
     step: Step,
@@ -226,6 +230,7 @@ def _with_rows(batches: Batches, count: int) -> Batches:
     return Batches(np.minimum(batches.indices, max(count - 1, 0)), present)
 
 
+@quiet()
 def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
     """Traces a step on made-up values and proves that it keeps the rules of `check`.
 

@@ -171,7 +171,8 @@ def on_steps(values: jax.Array, reference: jax.Array, claim: Any) -> jax.Array:
         usable = ~jnp.isnan(values).any()
         low, high = -_STEPS // 2, _STEPS // 2
     scaled = jnp.clip((values - best) * per_step, low, high)
-    return jnp.where(usable, jnp.rint(jnp.where(usable, scaled, 0.0)).astype(jnp.int32), 0)
+    whole = jnp.rint(jnp.where(usable, scaled, 0.0)).astype(jnp.int32)
+    return jnp.where(usable, jnp.clip(whole, low, high), 0)  # also if NaN was taken for a number
 
 
 @lru_cache(maxsize=32)

@@ -1,0 +1,68 @@
+"""Settings of the process change neither what a unit may contribute nor what is said."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+FAST = (
+    "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false "
+    "--xla_cpu_fast_math_honor_infs=false --xla_cpu_fast_math_honor_division=false"
+)
+NORMS = """
+import jax, jax.numpy as jnp, numpy as np
+from tacit.privacy.bound import on_lattice, on_lattice_by_sum
+for size in (8, 3000):
+    rows = np.random.default_rng(0).normal(size=(64, size)).astype(np.float32)
+    rows[:16], rows[16:24], rows[24:32, 0] = np.nan, np.inf, np.nan
+    for place, order in ((on_lattice, 2), (on_lattice_by_sum, 1)):
+        on = jax.jit(jax.vmap(lambda row: place(row, jnp.float32(1), 2**20)))
+        whole = np.abs(np.asarray(on(rows)).astype(object))
+        assert max((whole**order).sum(axis=1)) <= 2 ** (20 * order), (size, order)
+        assert min((whole[32:] ** order).sum(axis=1)) > 0
+"""
+FIT = """
+import jax.numpy as jnp, numpy as np
+from tacit.privacy.gate import Gate, run
+from tacit.privacy.plans import NoisySums
+from tacit.privacy.rows import Rows
+plan = NoisySums(sampling_rate=1.0, num_steps=2, clip=1.0, noise_multiplier=1.0, dimension=3)
+rows = np.ones((9377, 3), np.float32)
+rows[5] = np.nan
+def step(state, _, release):
+    return state, release.noisy_sum(lambda _, row: row["x"], ())
+out = run([Gate(Rows({"x": rows}), plan)], step, jnp.zeros((1, 3)), lambda _, n: np.zeros((n, 1)))
+assert np.isfinite(out[1]).all()
+"""
+
+
+def said(program, **settings):
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_fast_math_does_not_lengthen_a_unit():
+    said(NORMS, XLA_FLAGS=FAST)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "JAX_LOG_COMPILES",
+        "JAX_EXPLAIN_CACHE_MISSES",
+        "JAX_DEBUG_NANS",
+        "JAX_DEBUG_INFS",
+        "JAX_DISABLE_JIT",
+    ],
+)
+def test_no_setting_tells_of_rows(setting):
+    """Neither how many there are, nor that one of them has a cell that is not a number."""
+    assert "9377" not in said(FIT, **{setting: "1"})
