@@ -1,16 +1,29 @@
 """Models that would take rows past the boundary, or fit something else: each is refused by name."""
 
+import argparse
 import array
+import contextvars
+import ctypes
 import dataclasses
 import datetime as dt
+import decimal
 import enum
+import fractions
 import functools
+import importlib
+import io
+import itertools
+import json
 import logging
 import math
+import mmap
 import pathlib
 import re
+import sqlite3
 import sys
 import types
+import uuid
+import weakref
 from collections import deque
 
 import jax
@@ -26,6 +39,7 @@ from scipy import special
 
 import tacit
 from tacit.errors import BoundaryError, InvalidArgument, TacitError
+from tacit.privacy.captured import refuse_captured
 
 SCHEMA = tacit.Schema({"x": tacit.Number(-1, 1), "y": tacit.Number(-5, 5)})
 # A value that stands for somebody's: it must appear in no message.
@@ -297,6 +311,248 @@ def test_other_ways_to_capture_rows_are_refused(kind):
     assert "constants" in str(error)
 
 
+@dataclasses.dataclass
+class Point:
+    value: float
+    after: object = None
+
+
+class Hidden:
+    """In slots whose names Python changes."""
+
+    __slots__ = ("__held",)
+
+    def __init__(self, held):
+        self.__held = held
+
+    def get(self):
+        return self.__held
+
+
+class Many:
+    """A namespace that is a class."""
+
+
+for _place, _value in enumerate(np.linspace(SENTINEL, 1, 40).tolist()):
+    setattr(Many, f"a{_place}", _value)
+CONTEXT = contextvars.ContextVar("CONTEXT")
+CONTEXT.set(HELD)
+# A module of somebody's own, which a function may import as it runs.
+SOMEBODYS = types.ModuleType("somebodys_rows")
+SOMEBODYS.HELD = HELD
+sys.modules["somebodys_rows"] = SOMEBODYS
+
+
+def linked(floats):
+    """A chain of objects, each with one number."""
+    first = None
+    for each in floats:
+        first = Point(each, first)
+    return first
+
+
+def further():
+    """What hides numbers: each a value that a model might hold."""
+    floats = np.linspace(SENTINEL, 1, 40).tolist()
+    whole = int.from_bytes(HELD.tobytes(), "big")
+    keyed = dict.fromkeys(floats)
+    return {
+        "iterator of a list": iter(floats),
+        "generator": (each for each in floats),
+        "map": map(float, floats),
+        "zip": zip(floats, floats, strict=True),
+        "cycle": itertools.cycle(floats),
+        "keys": keyed.keys(),
+        "keys of a dictionary": keyed,
+        "items": dict(enumerate(floats)).items(),
+        "namespace": types.SimpleNamespace(**{f"a{i}": v for i, v in enumerate(floats)}),
+        "arguments of a command": argparse.Namespace(**{f"a{i}": v for i, v in enumerate(floats)}),
+        "data class": dataclasses.make_dataclass("Wide", [f"a{i}" for i in range(40)])(*floats),
+        "class": Many,
+        "objects with a number each": [Point(each) for each in floats],
+        "chain of objects": linked(floats),
+        "arguments of a partial": functools.partial(print, *floats),
+        "numeric texts": [str(each) for each in floats],
+        "text of numbers": " ".join(map(str, floats)),
+        "text of numbers and commas": json.dumps(floats),
+        "text without end": HELD.tobytes().hex(),
+        "big integer": whole,
+        "fraction": fractions.Fraction(whole, 3),
+        "decimal": decimal.Decimal(whole),
+        "dates": [dt.date(2000, 1, 1 + i % 28) for i in range(40)],
+        "identifiers": [uuid.UUID(int=i) for i in range(40)],
+        "array of C": (ctypes.c_double * 40)(*floats),
+        "pointer": ctypes.pointer(ctypes.c_double(SENTINEL)),
+        "bytes in memory": io.BytesIO(HELD.tobytes()),
+        "text in memory": io.StringIO("0.867"),
+        "structured scalar": np.zeros(1, [("a", "f8", 40)])[0],
+        "memory map": mmap.mmap(-1, 64),
+        "weak reference": weakref.ref(SOMEBODYS),
+        "weak proxy": weakref.proxy(SOMEBODYS),
+        "weak dictionary": weakref.WeakValueDictionary({"a": SOMEBODYS}),
+        "context variable": CONTEXT,
+        "method of a list": floats.__getitem__,
+        "method of a dictionary": dict(enumerate(floats)).get,
+        "slots with changed names": Hidden(HELD),
+        "error": ValueError(floats),
+        "slice": slice(HELD),
+        "module in a list": [SOMEBODYS],
+        "subclass of a dictionary": type("Own", (dict,), {})(),
+        "enumeration": enum.Enum("Levels", {f"a{i}": v for i, v in enumerate(floats)}),
+    }
+
+
+@pytest.mark.parametrize("kind", further())
+def test_what_hides_numbers_is_refused(kind):
+    held = further()[kind]
+    if kind == "subclass of a dictionary":
+        held.rows = HELD
+    message = refused_by_the_search(held)
+    assert "constants" in message
+    assert "0.867" not in message
+    assert len(re.findall(r"[.?!](?:\s|$)", message)) == 2
+
+
+def refused_by_the_search(held):
+    def model(x):
+        return x * len(str(held))
+
+    with pytest.raises(BoundaryError) as caught:
+        refuse_captured(model)
+    return str(caught.value)
+
+
+def by_globals(x):
+    return x * globals()["HELD"][0]
+
+
+def by_vars(x):
+    return x * vars(SOMEBODYS)["HELD"][0]
+
+
+def by_getattr(x):
+    return x * getattr(SOMEBODYS, "HE" + "LD")[0]
+
+
+def by_modules(x):
+    return x * sys.modules[__name__].HELD[0]
+
+
+def by_modules_taken(x):
+    return x * MODULES[__name__].HELD[0]
+
+
+MODULES = sys.modules
+
+
+def by_import(x):
+    import somebodys_rows
+
+    return x * somebodys_rows.HELD[0]
+
+
+def by_import_from(x):
+    from somebodys_rows import HELD as ROWS
+
+    return x * ROWS[0]
+
+
+def by_import_by_name(x):
+    return x * importlib.import_module("somebodys_rows").HELD[0]
+
+
+def by_frames(x):
+    return x * sys._getframe(1).f_globals["HELD"][0]
+
+
+def by_eval(x):
+    return x * eval("HELD")[0]  # noqa: S307
+
+
+def by_load(x):
+    return x * np.load("rows.npy")[0]
+
+
+def by_jax_load(x):
+    return x * jnp.load("rows.npy")[0]
+
+
+def by_text(x):
+    return x * np.loadtxt("rows.csv")[0]
+
+
+def by_open(x):
+    with open("rows.csv") as file:  # noqa: PTH123
+        return x * float(file.readline())
+
+
+def by_pandas(x):
+    return x * pd.read_csv("rows.csv")["y"][0]
+
+
+def by_polars(x):
+    return x * pl.scan_csv("rows.csv").collect()["y"][0]
+
+
+def by_path(x):
+    return x * float(pathlib.Path("rows.csv").read_text())
+
+
+def by_path_opened(x):
+    with pathlib.Path("rows.csv").open() as file:
+        return x * float(next(file))
+
+
+def by_path_held(x):
+    with FOLDER.open() as file:
+        return x * float(next(file))
+
+
+def by_database(x):
+    return x * sqlite3.connect("rows.db").execute("select y from rows").fetchone()[0]
+
+
+def by_helper(x):
+    return by_load(x)
+
+
+def by_function_of_a_function(x):
+    return x * max([0], key=lambda _: np.load("rows.npy"))
+
+
+def by_closure(x):
+    return x * by_closure.__globals__["HELD"][0]
+
+
+REACHING = [
+    by_globals, by_vars, by_getattr, by_modules, by_modules_taken, by_import, by_import_from,
+    by_import_by_name, by_frames, by_eval, by_load, by_jax_load, by_text, by_open, by_pandas,
+    by_polars, by_path, by_path_opened, by_path_held, by_database, by_helper,
+    by_function_of_a_function, by_closure,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", REACHING, ids=lambda each: each.__name__)
+def test_code_that_reads_or_looks_around_is_refused(model):
+    with pytest.raises(BoundaryError, match="constants"):
+        refuse_captured(model)
+
+
+def test_functions_that_read_are_refused_wherever_they_are_held():
+    for held in (np.load, open, functools.partial(np.load, "rows.npy"), [pd.read_csv], eval):
+        assert "could reach rows" in refused_by_the_search(held)
+
+
+def test_an_ordinary_model_that_is_given_whole_is_refused_too():
+    """By plan, not by the search alone."""
+    iterator = iter(HELD.tolist())
+
+    def model(x, y=None):
+        plain(x, y, next(iterator))
+
+    assert "an iterator" in str(refusal(model))
+
+
 def test_a_default_is_found_whatever_was_searched_before():
     """What was seen is remembered by what it is, not by an address that is used again."""
 
@@ -331,6 +587,62 @@ class Settings:
     @property
     def half(self):
         return self.scale / 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+PRIORS = {"age": (0.0, 1.0), "dose": (0.0, 2.5), "ward": (0.0, 0.5)}
+WARDS = tuple(f"ward {number}" for number in range(40))
+LEVELS = {name: place for place, name in enumerate("abcdefgh")}
+NOTE = "Normal(0, 1) priors; see section 3.2 of the protocol, version 1.4 of 12 May."
+LAYERS = [8, 8, 1]
+STARTED = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+
+
+class Regression:
+    """As people write models: a class with a few settings and methods."""
+
+    scale: float = 2.5
+
+    def __init__(self, degree=3, *, wide=False):
+        self.degree, self.wide, self.names = degree, wide, list(WARDS)
+        self.log = LOG
+        self.path = FOLDER
+
+    @property
+    def powers(self):
+        return range(1, self.degree + 1)
+
+    def __call__(self, x, y=None):
+        how = getattr(dist, "Normal")  # noqa: B009
+        slope = numpyro.sample("slope", how(0.0, self.scale))
+        centre = sum(slope * x**power for power in self.powers)
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", how(centre, PRIORS["age"][1]), obs=y)
+
+
+def test_ordinary_models_are_fine():
+    def shaped(x):
+        import math as m
+
+        from scipy.special import expit
+
+        sizes = [width * 2 for width in LAYERS]
+        kind = {"low": Level.LOW, "high": Level.HIGH}[("low", "high")[len(sizes) > 2]]
+        pairs = zip(LEVELS, sizes, strict=False)
+        total = sum(size for _, size in pairs) + len(WARDS) + len(NOTE) + STARTED.year
+        return x * m.exp(-total) * expit(0.1) * kind + np.float32(2) + jnp.asarray(LAYERS).sum()
+
+    half = functools.partial(jnp.multiply, 0.5)
+
+    def step(x, *, rate=half):
+        return jax.lax.scan(lambda held, _: (rate(held), None), x, None, length=3)[0]
+
+    refuse_captured(shaped, step, jax.jit(shaped), Regression(), dist.Normal(0.0, 1.0), LAYERS)
+    tacit.plan(Regression(), SCHEMA, budget=tacit.Budget(1, 1e-5))
 
 
 def test_ordinary_things_around_a_model_are_fine():

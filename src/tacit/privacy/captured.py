@@ -1,168 +1,203 @@
-"""The search for data that a function holds: what it can reach must have no rows in it."""
+"""The search for data that a function holds: what it can reach must have no rows in it.
 
-from array import array
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, ValuesView
-from contextlib import suppress
+Closures, globals that the code names, defaults, attributes, and what is in those: collections,
+buffers, objects, wrappers. What cannot be looked into (iterators, files, memory of C) is refused,
+and so is code that reads files or looks around. `PROOFS.md` says what is assumed of the rest.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import partial
+from itertools import chain
 from logging import Logger
-from numbers import Number
-from sys import modules, stdlib_module_names
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinMethodType,
+    CellType,
+    FunctionType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any
+from weakref import ref
 
 import jax
-import numpy as np
 
 from tacit.errors import BoundaryError
+from tacit.privacy.held import MOST, Numbers, attributes, elements, form
+from tacit.privacy.mentions import (
+    Mentions,
+    imported,
+    is_library,
+    is_others,
+    is_way_out,
+    mentioned,
+    ways_out,
+    ways_out_by,
+)
 
-# Libraries whose own globals are not searched for rows.
-_LIBRARIES = {"jax", "jaxlib", "numpy", "numpyro", "optax", "scipy", "tacit"} | stdlib_module_names
-_COLLECTIONS = (list, tuple, set, frozenset, deque, ValuesView)
-# What data frames, series and tensors of other libraries have.
-_TABLES = ("__array__", "__array_interface__", "__dataframe__", "__arrow_c_stream__", "__dlpack__")
-# More numbers than this in a collection could be rows.
-_LONG = 16
+Named = Iterator[tuple[str, Any]]
 
 
 def refuse_captured(function: Callable[..., Any], *more: Any) -> None:
-    """Raises if a function, or anything it reaches, holds an array from outside itself.
+    """Raises if a function, or anything it reaches, holds or reads what could be rows.
 
     The trace alone cannot tell an array made inside from one that NumPy computed, while
-    tracing, from rows outside; closures, globals, attributes and defaults can. A lone number
-    computed from rows beforehand cannot be told from a public one: that is up to its author.
+    tracing, from rows outside; closures, globals, attributes and defaults can. A few numbers
+    computed from rows beforehand cannot be told from public ones: that is up to their author.
     """
     for each in (function, *more):
         name = getattr(each, "__name__", type(each).__name__)
-        _Search(name).visit(name, each)
+        _Search(name).through(name, each)
 
 
 class _Search:
-    """Looks for arrays in whatever a function can reach."""
+    """Looks into whatever a function can reach."""
 
     def __init__(self, owner: str) -> None:
-        self._owner = owner
+        self._owner, self._numbers = owner, Numbers()
         # Kept alive, so that no address stands for two things.
         self._seen: dict[int, Any] = {}
 
-    def visit(self, name: str, value: Any) -> None:
-        # A tracer is a value of the step itself, which the walk follows; a logger only takes.
-        if id(value) in self._seen or isinstance(value, jax.core.Tracer | Logger):
-            return
-        self._seen[id(value)] = value
-        if _is_array(value) or _numbers(value) > _LONG:
+    def through(self, name: str, value: Any) -> None:
+        """Everything there is, from here on; no deeper than memory goes."""
+        ahead: list[Named] = [iter([(name, value)])]
+        while ahead:
+            inner, each = next(ahead[-1], (None, None))
+            if inner is None:
+                ahead.pop()
+            # A tracer is a value of the step itself, which the walk follows; a logger only takes.
+            elif id(each) not in self._seen and not isinstance(each, jax.core.Tracer | Logger):
+                self._seen[id(each)] = each
+                self._refuse(inner, each)
+                ahead.append(self._inside(inner, each))
+
+    def _refuse(self, name: str, value: Any) -> None:
+        if is_way_out(value):
+            raise self._reaching(name)
+        what = form(value)
+        if what is None and self._numbers.of(value) > MOST:
+            what = f"more than {MOST} numbers"
+        if what is not None:
             raise BoundaryError(
-                f"{self._owner} uses {name}, an array from outside itself, which could hold rows. "
+                f"{self._owner} uses {name}, {what} from outside itself, which could hold rows. "
                 "Pass it as one of the model's public constants."
             )
-        for inner, each in self._inside(name, value):
-            self.visit(inner, each)
 
-    def _inside(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
-        if isinstance(value, Mapping):
-            yield from ((f"{name}[{key!r}]", each) for key, each in value.items())
-        elif isinstance(value, _COLLECTIONS):
-            yield from ((name, each) for each in value)
-        elif isinstance(value, partial):
-            yield name, value.func
-            yield from (("an argument of a partial", each) for each in value.args)
-            for key, each in value.keywords.items():
-                yield f"the argument {key} of a partial", each
-        elif isinstance(value, MethodType | staticmethod | classmethod):
-            yield name, value.__func__
-            yield name, getattr(value, "__self__", None)
-        elif isinstance(value, FunctionType):
-            yield from _of_function(value)
-        elif isinstance(value, property):
-            yield from ((name, each) for each in (value.fget, value.fset))
+    def _reaching(self, name: str) -> BoundaryError:
+        return BoundaryError(
+            f"{self._owner} uses {name}, by which it could reach rows. Read what is public "
+            "beforehand, and pass it as one of the model's public constants."
+        )
+
+    def _inside(self, name: str, value: Any) -> Named:
+        if isinstance(value, FunctionType):
+            yield from self._of_function(name, value)
+        elif isinstance(value, ModuleType):
+            if not is_others(value.__name__):
+                yield from ((f"{name}.{key}", each) for key, each in vars(value).items())
         elif isinstance(value, type):
             yield from _of_class(name, value)
-        elif not isinstance(value, ModuleType):
+        else:
+            yield from _of_wrapper(name, value)
+            if isinstance(value, Mapping):
+                yield f"the keys of {name}", tuple(value)
+            # Keys and elements may be somebody's: they are in no name.
+            yield from ((f"a value of {name}", each) for each in elements(value))
             yield from _of_object(name, value)
 
+    def _of_function(self, name: str, function: FunctionType) -> Named:
+        names = mentioned(function.__code__)
+        yield from _given(function)
+        yield from ((f"{name}.{key}", each) for key, each in vars(function).items())
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        for key, each in ((key, each) for key, cell in cells for each in _contents(cell)):
+            yield from self._named(f"{key} of its closure", each, names)
+        if is_others(function.__module__):
+            if not is_library(function.__module__):
+                yield from self._globals(function, names)
+            return
+        for way in ways_out(function):
+            raise self._reaching(way)
+        for key, module in imported(function):
+            yield from self._named(f"the module {key}", module, names)
+        yield from self._globals(function, names)
 
-def _is_array(value: Any) -> bool:
-    if isinstance(value, type | np.generic):
-        return False
-    holds = isinstance(value, np.ndarray | jax.Array | array | memoryview)
-    text = isinstance(value, bytes | bytearray) and len(value) > _LONG
-    return holds or text or any(hasattr(type(value), each) for each in _TABLES)
+    def _globals(self, function: FunctionType, names: Mentions) -> Named:
+        held = function.__globals__
+        for key in sorted(names.names & held.keys()):
+            yield from self._named(f"the global {key}", held[key], names)
+
+    def _named(self, name: str, value: Any, names: Mentions) -> Named:
+        """A value that code names; of a module, what the code may take from it."""
+        for way in ways_out_by(value, names.names):
+            raise self._reaching(way)
+        if not issubclass(type(value), ModuleType):  # not even what stands for one
+            yield name, value
+        elif not is_others(value.__name__) and id(value) not in self._seen:
+            if names.anything:
+                yield name, value
+                return
+            for key in sorted(names.names & vars(value).keys()):
+                yield from self._named(f"{name}.{key}", vars(value)[key], names)
 
 
-def _numbers(value: Any, depth: int = 4) -> int:
-    """How many numbers there are in a collection of collections."""
-    if isinstance(value, Number):
-        return 1
-    inside = value.values() if isinstance(value, Mapping) else value
-    if depth == 0 or not isinstance(inside, _COLLECTIONS):
-        return 0
-    return sum(_numbers(each, depth - 1) for each in inside)
-
-
-def _of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    code = function.__code__
+def _given(function: FunctionType) -> Named:
+    """The defaults of a function."""
+    code, defaults = function.__code__, function.__defaults__ or ()
     arguments = code.co_varnames[: code.co_argcount]
-    defaults = function.__defaults__ or ()
-    for key, each in zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True):
+    last = zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True)
+    for key, each in chain(last, (function.__kwdefaults__ or {}).items()):
         yield f"the default of {key}", each
-    for key, each in (function.__kwdefaults__ or {}).items():
-        yield f"the default of {key}", each
-    mentioned = set(_names(code))
-    for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # nothing in it yet
-            yield from _mentioned(f"{key} of its closure", cell.cell_contents, mentioned)
-    for key, each in vars(function).items():
-        yield f"{function.__name__}.{key}", each
-    if not _is_library(function.__module__):
-        for key in mentioned & function.__globals__.keys():
-            yield from _mentioned(f"the global {key}", function.__globals__[key], mentioned)
 
 
-def _mentioned(name: str, value: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
-    """A value; of a module, what the function may take from it."""
-    if not isinstance(value, ModuleType):
-        yield name, value
-    elif not (_is_library(value.__name__) or _is_installed(value.__name__)):
-        for key in names & vars(value).keys():
-            yield from _mentioned(f"{name}.{key}", vars(value)[key], names)
+def _of_wrapper(name: str, value: Any) -> Named:
+    """What is behind things that stand for others."""
+    if isinstance(value, partial):
+        yield name, value.func
+        yield from (("an argument of a partial", each) for each in value.args)
+        for key, each in value.keywords.items():
+            yield f"the argument {key} of a partial", each
+    for kind, behind in _BEHIND.items():
+        if isinstance(value, kind):
+            yield from ((name, each) for each in behind(value))
 
 
-def _of_class(name: str, kind: type) -> Iterator[tuple[str, Any]]:
+def _owner(value: Any) -> tuple[Any, ...]:
+    """What a method of C belongs to; functions belong to modules."""
+    return () if isinstance(value.__self__, ModuleType) else (value.__self__,)
+
+
+def _contents(cell: CellType) -> tuple[Any, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:  # nothing in it yet
+        return ()
+
+
+_BEHIND: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
+    MethodType: lambda value: (value.__func__, value.__self__),
+    staticmethod | classmethod: lambda value: (value.__func__,),
+    BuiltinMethodType | MethodWrapperType: _owner,
+    property: lambda value: (value.fget, value.fset, value.fdel),
+    slice: lambda value: (value.start, value.stop, value.step),
+    BaseException: lambda value: (value.args, value.__traceback__),
+    CellType: _contents,
+    ref: lambda value: (value(),),
+    ContextVar: lambda value: (value.get(None),),
+}
+
+
+def _of_class(name: str, kind: type) -> Named:
     for each in kind.__mro__:
-        if not (_is_library(each.__module__) or _is_installed(each.__module__)):
+        if not is_others(each.__module__):
             for key, inner in vars(each).items():
                 if key not in ("__dict__", "__weakref__", "__doc__"):
                     yield f"{name}.{key}", inner
 
 
-def _of_object(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    declared = getattr(type(value), "declared_public", ())
+def _of_object(name: str, value: Any) -> Named:
     if hasattr(value, "__wrapped__"):  # jax.jit and other wrappers
         yield name, value.__wrapped__
-    for key, each in getattr(value, "__dict__", {}).items():
-        if key not in declared:
-            yield f"{name}.{key}", each
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for key in (slots,) if isinstance(slots, str) else slots:
-            if key not in declared and hasattr(value, key):
-                yield f"{name}.{key}", getattr(value, key)
+    yield from ((f"{name}.{key}", each) for key, each in attributes(value))
     yield type(value).__name__, type(value)
-
-
-def _is_library(module: str | None) -> bool:
-    return (module or "").split(".")[0] in _LIBRARIES
-
-
-def _is_installed(module: str) -> bool:
-    """Whether a module is of a package that pip put here: tables in it are its own."""
-    file = getattr(modules.get(module), "__file__", None) or ""
-    return "site-packages" in file or "dist-packages" in file
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Global names that a function's code, or code nested in it, mentions."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
