@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from jax.extend.core import primitives
 from jax.extend.random import threefry_2x32
 
 from tacit.errors import BoundaryError
@@ -70,6 +71,8 @@ group("one number", "f5", **named(
     jitted=jax.jit(jnp.sin),
     named=lambda x: checkpoint_name(x, "a"),
     again=jax.grad(jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)).sum())),
+    blank=lambda x: x + primitives.empty2_p.bind(
+        dtype=x.dtype, memory_space=jax.typeof(x).memory_space),
     platform=lambda x: lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos),
 )  # fmt: skip
 group("two numbers", "f5", "f5", **named(

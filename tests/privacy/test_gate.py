@@ -558,8 +558,32 @@ def test_odd_columns_are_taken_quietly(recwarn):
 
 
 def test_gradient_through_a_release_is_refused():
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(InvalidArgument, match="NotImplementedError"):
         released(rows(BASE), plan(num_steps=2), step=differentiated)
+
+
+def callback_with_a_gradient(x):
+    shape = jax.ShapeDtypeStruct((3,), jnp.float32)
+    return jax.pure_callback(lambda v: v, shape, x, vmap_method="sequential").sum()
+
+
+@jax.custom_vjp
+def with_a_bad_rule(x):
+    return x.sum()
+
+
+with_a_bad_rule.defvjp(lambda x: (x.sum(), None), lambda _, change: (change, change, change))
+
+
+@pytest.mark.parametrize("function", [callback_with_a_gradient, with_a_bad_rule])
+def test_what_jax_cannot_trace_is_said_in_a_sentence(function):
+    def step(state, _, release):
+        return state, release.noisy_sum(lambda _, row: jax.grad(function)(row["x"]), ())
+
+    with pytest.raises(InvalidArgument, match="JAX cannot trace the model") as caught:
+        released(rows(BASE), plan(num_steps=2), step=step)
+    assert str(caught.value).count(". ") == 0
+    assert caught.value.__cause__ is None
 
 
 def test_arrays_made_inside_are_fine():

@@ -24,7 +24,7 @@ EACH_BY_ITSELF = frozenset(
     bitcast_convert_type broadcast_in_dim cbrt ceil cholesky clamp clz complex concatenate cond conj
     conv_general_dilated convert_element_type copy cos cosh cumlogsumexp cummax cummin cumprod cumsum custom_jvp_call
     custom_linear_solve custom_vjp_call digamma div dot_general dynamic_slice dynamic_update_slice
-    eigh eq erf erf_inv erfc exp exp2 expm1 fft floor gather ge gt igamma igamma_grad_a igammac imag
+    eigh empty2 eq erf erf_inv erfc exp exp2 expm1 fft floor gather ge gt igamma igamma_grad_a igammac imag
     integer_pow iota is_finite jit le lgamma log log1p logistic lt lu max min mul mulhi name ne neg
     nextafter not optimization_barrier or pad platform_index polygamma population_count pow qr
     random_bits random_fold_in random_gamma random_seed random_split real reduce reduce_and
@@ -39,7 +39,7 @@ EACH_BY_ITSELF = frozenset(
 )
 # What a step may do besides, outside its release: it has nothing but public and released values.
 WITHOUT_ROWS = EACH_BY_ITSELF | {
-    "approx_top_k", "closed_call", "eig", "empty2", "hessenberg",
+    "approx_top_k", "closed_call", "eig", "hessenberg",
     "householder_product", "regularized_incomplete_beta", "rng_bit_generator", "schur", "svd",
     "tridiagonal",
 }  # fmt: skip

@@ -32,7 +32,7 @@ from tacit.privacy.plans import BarkerTests, NoisySums, SampledBarkerTests, Stag
 from tacit.privacy.release import Batch, Release, allow_stacking, release_p
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import Batches
-from tacit.privacy.settings import quiet
+from tacit.privacy.settings import quiet, refused_traces
 
 # Places in the batches of one block, for each of which sampling needs some thirty bytes; and
 # bytes of a block's units, where they are fetched on the host.
@@ -289,7 +289,8 @@ def _checked(
     def whole(state: Any, given: Any, batch: Batch) -> Any:
         return step(state, given, Release(batch, lattice))
 
-    traced, out = jax.make_jaxpr(whole, return_shape=True)(state, given, batch)
+    with refused_traces():
+        traced, out = jax.make_jaxpr(whole, return_shape=True)(state, given, batch)
     labels: list[str | None] = [None] * len(jax.tree.leaves((state, given)))
     private = len(jax.tree.leaves((batch.rows, batch.row_present)))
     labels += [f"batch {i}" for i in range(private)] + ["present", "noise", "clip", "grid"]

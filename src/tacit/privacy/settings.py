@@ -5,6 +5,8 @@ from contextlib import ExitStack, contextmanager
 
 import jax
 
+from tacit.errors import InvalidArgument, TacitError
+
 
 @contextmanager
 def quiet() -> Iterator[None]:
@@ -21,3 +23,21 @@ def quiet() -> Iterator[None]:
         ):  # fmt: skip
             off.enter_context(setting(False))
         yield
+
+
+@contextmanager
+def refused_traces() -> Iterator[None]:
+    """What a function cannot be traced for, in a sentence of our own.
+
+    JAX's words may have shapes, and with them how many rows there are, so only the kind is told.
+    """
+    try:
+        yield
+    except TacitError:
+        raise
+    except Exception as error:  # noqa: BLE001 (whatever a model's own code may raise)
+        raise InvalidArgument(
+            f"JAX cannot trace the model for this method ({type(error).__name__}): leave out "
+            "callbacks, custom rules for gradients that do not fit, and decisions in Python that "
+            "depend on a row."
+        ) from None

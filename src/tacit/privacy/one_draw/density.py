@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.check import captured, check_plain
 from tacit.privacy.rows import Rows
+from tacit.privacy.settings import refused_traces
 
 # Of the parameters, the unit's rows, which of them are real, and public constants.
 Density = Callable[[Any, Any, Any, Any], Any]
@@ -40,7 +41,8 @@ def walked_with_slope(density: Callable[..., Any]) -> Callable[..., tuple[jax.Ar
 
 def _run_checked(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
     """What a function returns, by a trace of it that was checked."""
-    first = jax.make_jaxpr(function)(*arguments)
+    with refused_traces():
+        first = jax.make_jaxpr(function)(*arguments)
     with jax.default_matmul_precision("highest"):  # traces anew what JAX has kept
         second = jax.make_jaxpr(function)(*arguments)
     check_plain(first)
