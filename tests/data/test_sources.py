@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyarrow import feather, parquet
+from pyarrow import csv, feather, parquet
 
 from tacit import (
     Binary,
@@ -199,6 +199,21 @@ def test_a_line_that_is_not_square_has_its_cells_missing(tmp_path):
     schema = Schema({"x": Number(0, 9, missing=5)})
     (tmp_path / "data.csv").write_text("x,y\n1,2\n1\n\n1,2,3\n  \n4,5")
     assert schema.encode(tmp_path / "data.csv").columns["x"].tolist() == [1, 5, 5, 4]
+
+
+@pytest.mark.parametrize("write", ["polars", "pandas", "pyarrow"])
+def test_a_missing_cell_of_the_only_column_is_a_row(tmp_path, write):
+    """Else the number of rows, where that is public, would tell of it."""
+    path, table = tmp_path / "data.csv", pa.table({"x": [1, None, 2, None]})
+    if write == "polars":
+        pl.from_arrow(table).write_csv(path)
+    elif write == "pandas":
+        table.to_pandas().to_csv(path, index=False)
+    else:
+        csv.write_csv(table, path)
+    encoded = Schema({"x": Number(0, 9)}).encode(path)
+    assert (encoded.columns["x"].tolist(), encoded.left_out) == ([1, 2], 2)
+    assert Schema({"x": Number(0, 9, missing=5)}).encode(path).columns["x"].tolist() == [1, 5, 2, 5]
 
 
 def test_no_rows(tmp_path):

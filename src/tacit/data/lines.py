@@ -6,7 +6,8 @@ record is a line, always. A quote that is not closed ends with its line. Nothing
 rows: the separator comes from the file's name, every cell is text, and the header is the first line.
 
 A line with another number of cells than the header, or longer than a mebibyte, is a row of which
-every cell is missing. Empty lines are no rows. Bytes that are not UTF-8 become replacement characters.
+every cell is missing. Empty lines are no rows, but in a file of one column, where they are how a missing
+cell is written. Bytes that are not UTF-8 become replacement characters.
 """
 
 import csv
@@ -74,7 +75,8 @@ def _table(
     lines: Sequence[bytes], names: Sequence[str], places: Sequence[int], width: int, separator: str
 ) -> dict[str, Cells]:
     bad = [None] * width
-    rows = [_cells(line, separator, width) or bad for line in lines if line.strip(b" \r")]
+    held = lines if width == 1 else [line for line in lines if line.strip(b" \r")]
+    rows = [_cells(line, separator, width) or bad for line in held]
     return {
         name: Cells(np.fromiter(map(itemgetter(place), rows), dtype=object, count=len(rows)))
         for name, place in zip(names, places, strict=True)

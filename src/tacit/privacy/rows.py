@@ -259,7 +259,7 @@ def _narrow(array: NDArray[Any]) -> NDArray[np.generic]:
     """
     narrow = room(array.shape, np.float32 if array.dtype.kind == "f" else np.int32)
     if array.dtype.kind == "f":
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(all="ignore"):  # no warning may tell of a cell
             np.copyto(narrow, array, casting="same_kind")
     elif array.dtype.itemsize < 4 or array.dtype == np.int32:
         np.copyto(narrow, array)
