@@ -1,10 +1,16 @@
 """Whose rows are one unit, where people are named in arrays."""
 
 import datetime as dt
+import enum
+import warnings
+from decimal import Decimal
+from fractions import Fraction
 from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from tacit import Number, Schema
@@ -13,6 +19,17 @@ from tacit.privacy import rows as rows_module
 from tacit.privacy.rows import Rows
 
 BIRTH = dt.date(1970, 1, 1)
+BIG = 2**60
+
+
+class Ward(enum.Enum):
+    NORTH = 1
+    SOUTH = 2
+
+
+def gap():
+    """Not a number, and never the same object."""
+    return float("nan")
 
 
 def held(ids, most_rows=9):
@@ -32,6 +49,19 @@ def held(ids, most_rows=9):
         (["a", "", " ", "NA", "a ", "?"], [[0, 4]]),
         ([1, "one", None, (2, 3), (2, 3), [4]], [[0], [1], [3, 4]]),
         ([np.nan, None, "", pd.NA], []),
+        (
+            [7, Decimal(7), "7", Decimal("7.00"), Fraction(14, 2), Decimal("7.5"), 7.5],
+            [[0, 1, 2, 3, 4], [5, 6]],
+        ),
+        ([BIG, Decimal(BIG), Decimal(BIG + 1), Decimal("NaN"), Decimal("sNaN")], [[0, 1], [2]]),
+        ([Decimal("1e999999"), Fraction(10**400), Decimal("1e999999")], [[0, 2], [1]]),
+        ([("A", gap()), ("A", gap()), ("A", 1), ("A", "1.0"), ("A", None)], [[2, 3]]),
+        ([("A", (1, gap())), ("A", (1, 2)), ("A", (1, 2.0)), ("A", 1, 2)], [[1, 2], [3]]),
+        (
+            [frozenset([gap()]), frozenset([gap()]), frozenset([1, 2]), frozenset([2, 1.0])],
+            [[2, 3]],
+        ),
+        ([object(), object(), Ward.NORTH, Ward.SOUTH, Ward.NORTH], [[2, 4], [3]]),
     ],
 )
 @pytest.mark.parametrize("of", [list, lambda ids: pd.Series(ids, dtype=object)])
@@ -51,6 +81,44 @@ def test_a_person_is_one_unit_and_nobody_is_none(ids, units, of):
 )
 def test_arrays_of_any_kind_say_who_is_unknown(ids):
     assert held(pd.Series(ids) if not isinstance(ids, np.ndarray) else ids) == [[0, 2]]
+
+
+DECIMALS = [Decimal("1.000000000000000001"), Decimal("1.000000000000000002")]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array(DECIMALS, pa.decimal128(38, 18)),
+        pd.Series(DECIMALS, dtype=pd.ArrowDtype(pa.decimal128(38, 18))),
+        pl.Series(DECIMALS, dtype=pl.Decimal(38, 18)),
+    ],
+)
+def test_decimals_that_would_be_rounded_name_nobody(ids):
+    with pytest.raises(InvalidArgument, match="whole numbers or text") as refused:
+        held(ids)
+    assert "00000" not in str(refused.value)
+    with pytest.raises(InvalidArgument, match="whole numbers or text"):
+        Schema({"x": Number(0, 9)}, person="p", most_rows=2).refuse({"x": [1, 2], "p": ids})
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array(map(Decimal, [7, 8, 7]), pa.decimal128(38, 0)),
+        pl.Series([Decimal("7.5"), Decimal(8), Decimal("7.5")], dtype=pl.Decimal(12, 2)),
+        pl.Series([2**100, 2**100 + 1, 2**100], dtype=pl.Int128),
+    ],
+)
+def test_long_numbers_that_are_exact_name_people(ids):
+    assert held(ids) == [[0, 2], [1]]
+
+
+def test_no_cell_of_an_array_causes_a_warning():
+    signals = np.array([0x7FF0000000000001, 0], np.uint64).view(np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Rows({"x": signals}).count == 2
 
 
 def test_people_are_those_of_a_schema():

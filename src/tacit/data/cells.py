@@ -37,6 +37,8 @@ class Cells(NamedTuple):
     for the length of lists, which may be any."""
     readable: bool = True
     """Whether the column's type has numbers, Booleans or text; others can only be identifiers."""
+    rounded: bool = False
+    """Whether numbers of the column's type may have been rounded, so that two of them became one."""
 
     def part(self, start: int, stop: int) -> "Cells":
         """Some of the rows."""

@@ -114,11 +114,14 @@ def _from_polars(name: str, column: Any) -> Cells:
     dtype = column.dtype
     if dtype.is_temporal():
         raise _refusal(name, dtype)
+    rounded = dtype.is_decimal() and _rounds(dtype)
     if dtype.is_decimal():
         column = column.cast(pl.Float64)
-    if dtype.is_numeric() or dtype == pl.Boolean:
+    wide = dtype.is_integer() and str(dtype).endswith("128")  # NumPy has no such integers
+    if (dtype.is_numeric() and not wide) or dtype == pl.Boolean:
         filler = False if dtype == pl.Boolean else 0
-        return Cells(column.fill_null(filler).to_numpy(), column.is_not_null().to_numpy())
+        values, present = column.fill_null(filler).to_numpy(), column.is_not_null().to_numpy()
+        return Cells(values, present, rounded=rounded)
     cells = _objects([_decoded(cell) for cell in column.to_list()])
     if isinstance(dtype, pl.Array | pl.List):
         shape, inner = _form(dtype, lambda kind: getattr(kind, "inner", None))
@@ -137,12 +140,13 @@ def _from_arrow(name: str, column: Any) -> Cells:
         return _from_arrow(name, column.cast(kind.value_type))
     if pa.types.is_temporal(kind):
         raise _refusal(name, kind)
+    rounded = pa.types.is_decimal(kind) and _rounds(kind)
     if pa.types.is_decimal(kind):
         column, kind = column.cast(pa.float64()), pa.float64()
     if pa.types.is_primitive(kind):
         filler = pa.scalar(0).cast(kind)
         values = np.asarray(column.fill_null(filler))
-        return Cells(values, np.asarray(column.is_valid()))
+        return Cells(values, np.asarray(column.is_valid()), rounded=rounded)
     if _is_one_of(kind, "string", "large_string", "string_view") or _is_one_of(
         kind, "binary", "large_binary", "binary_view"
     ):
@@ -156,6 +160,11 @@ def _from_arrow(name: str, column: Any) -> Cells:
     if pa.types.is_nested(kind):
         raise _refusal(name, kind)
     return cells._replace(shape=(), readable=pa.types.is_null(kind))
+
+
+def _rounds(kind: Any) -> bool:
+    """Whether decimals of a type may be one float though they differ; whole ones show it themselves."""
+    return bool(kind.scale) and (kind.precision is None or kind.precision > sys.float_info.dig)
 
 
 def _is_one_of(kind: Any, *names: str) -> bool:
