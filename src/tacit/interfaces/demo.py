@@ -97,7 +97,7 @@ def run(budget: Budget, tell: Callable[[str], None]) -> Posterior:
     )
     private = fit(planned, training)
     tell(f"{private.summary()}\n")
-    open_book = fit_without_privacy(planned.model, training, schema=SCHEMA, method=METHOD)
+    open_book = fit_without_privacy(planned.model, training, schema=SCHEMA)
     tell("Accuracy on women who were held out")
     tell(f"  private, epsilon {budget.epsilon:g}    {_accuracy(private, test):.1%}")
     tell(f"  not private           {_accuracy(open_book, test):.1%}")

@@ -7,7 +7,7 @@ wrap up. The ledger is charged in full before anything is computed from rows tha
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -17,9 +17,19 @@ from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, Interrupted, InvalidArgument
-from tacit.inference.base import Method
+from tacit.inference.base import Found, Method
+from tacit.inference.exact import laplace
+from tacit.inference.nuts import nuts
 from tacit.inference.variational import Variational
-from tacit.interfaces.plan import Plan, as_model, planned, refuse_early, rows_of, schema_of
+from tacit.interfaces.plan import (
+    Plan,
+    as_model,
+    planned,
+    refuse_early,
+    refuse_model,
+    rows_of,
+    schema_of,
+)
 from tacit.interfaces.plan import plan as make_plan
 from tacit.models.model import AnyModel
 from tacit.privacy.gate import Gate, refuse_unlike
@@ -115,27 +125,53 @@ def fit_without_privacy(
     data: Any,
     *,
     schema: Schema | None = None,
-    method: Method | None = None,
+    method: Method | Literal["nuts"] | None = None,
     seed: int = 0,
 ) -> Posterior:
-    """The same fit without noise, for comparison only. Its result says that it is not private."""
+    """The posterior without clip and noise, for comparison only. NOT PRIVATE, as its result says.
+
+    By default the exact mode with a Laplace approximation: Newton's method on the log posterior of
+    all rows, and a normal distribution by its curvature there. ``method="nuts"`` draws from the
+    posterior itself, by one chain of NumPyro's sampler. Either says whether it worked, in its
+    summary and by ``converged``. One of Tacit's methods, such as ``tacit.Variational()``, runs as
+    it would within a budget but without noise; clips stay, and with them what they do to a fit.
+    """
     if isinstance(model, Plan):
-        model, schema, method = model.model, model.schema, method or model.method
+        if schema is not None:
+            raise InvalidArgument("A plan has its own schema: leave it out.")
+        model, schema = model.model, model.schema
+    _validate.count("seed", seed, least=0)
+    if isinstance(method, type) or not (
+        method is None or method == "nuts" or isinstance(method, Method)
+    ):
+        raise InvalidArgument(
+            'method must be None for the exact mode, "nuts", or settings such as tacit.Variational().'
+        )
     schema = schema_of(model, schema)
-    method, adapted = method or Variational(), as_model(model, schema)
+    adapted = as_model(model, schema)
     rows = _rows(adapted, schema, data)
+    if isinstance(method, Method):
+        return _without_noise(adapted, schema, rows, method, seed)
+    refuse_model(adapted, rows.blank())
+    found, converged, said = (nuts if method == "nuts" else laplace)(adapted, rows, seed)
+    return _posterior(adapted, schema, found, _no_statement(rows), converged=converged, said=said)
+
+
+def _without_noise(
+    adapted: AnyModel, schema: Schema | None, rows: Rows, method: Method, seed: int
+) -> Posterior:
+    """A method's own run, without noise."""
     source, release = Randomness(seed), method.without_noise(adapted)
     refuse_early(adapted, method, rows.blank(), release)
-    statement = PrivacyStatement(
-        event=None,
-        delta=0.0,
-        adjacency="add-remove",
-        unit=rows.unit,
-        public=(),
-        seeded=True,
-    )
-    gate = Gate(rows, release, source)
+    gate, statement = Gate(rows, release, source), _no_statement(rows)
     return _run(adapted, schema, method, [gate], [source], [statement], progress=False)[0]
+
+
+def _no_statement(rows: Rows) -> PrivacyStatement:
+    """That there is no guarantee."""
+    return PrivacyStatement(
+        event=None, delta=0.0, adjacency="add-remove", unit=rows.unit, public=(), seeded=True
+    )
 
 
 def _rows(model: AnyModel, schema: Schema | None, data: Any) -> Rows:
@@ -206,23 +242,28 @@ def _run(
             "Interrupted. The run counts as spent: its ledger, if it has one, was charged in full "
             f"before it began, and nothing is given back.\n{spent}"
         ) from error
-    return [
-        Posterior(
-            draws=found.draws,
-            unconstrained_mean=found.mean,
-            unconstrained_covariance=found.covariance,
-            trace=found.trace,
-            settled_from=found.settled_from,
-            averaged=found.averaged,
-            chain=found.chain,
-            sample_stats=found.sample_stats,
-            privacy=statement,
-            model=model,
-            schema=schema,
-            labels=getattr(model, "labels", {}),
-        )
-        for found, statement in zip(results, statements, strict=True)
-    ]
+    pairs = zip(results, statements, strict=True)
+    return [_posterior(model, schema, found, statement) for found, statement in pairs]
+
+
+def _posterior(
+    model: AnyModel, schema: Schema | None, found: Found, statement: PrivacyStatement, **more: Any
+) -> Posterior:
+    return Posterior(
+        draws=found.draws,
+        unconstrained_mean=found.mean,
+        unconstrained_covariance=found.covariance,
+        trace=found.trace,
+        settled_from=found.settled_from,
+        averaged=found.averaged,
+        chain=found.chain,
+        sample_stats=found.sample_stats,
+        privacy=statement,
+        model=model,
+        schema=schema,
+        labels=getattr(model, "labels", {}),
+        **more,
+    )
 
 
 def _statement(plan: Plan, gate: Gate, receipt: Receipt | None) -> PrivacyStatement:

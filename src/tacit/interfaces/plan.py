@@ -341,7 +341,6 @@ def blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:
 
 def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePlan) -> None:
     """Tries the model on a made-up row: what cannot work is said before anything is charged."""
-    start = jnp.zeros(model.dimension)
     if method.by_gradients and model.discrete:
         names = ", ".join(
             repr(name) for name in dict.fromkeys(held.name for held in model.discrete)
@@ -350,6 +349,13 @@ def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePl
             f"{type(method).__name__} follows gradients, and {names} of the model is discrete; use "
             "tacit.Barker(), or write the sum over all values into the model."
         )
+    refuse_model(model, rows)
+    method.check(model, Gate(rows, release, Randomness(0)))
+
+
+def refuse_model(model: AnyModel, rows: Rows) -> None:
+    """Raises if the model's functions do not work on a row of these shapes, whatever the method."""
+    start = jnp.zeros(model.dimension)
     if isinstance(model, Model):
         _refuse_bad_functions(model, rows, start)
     if not np.isfinite(jax.jit(model.prior_density)(start, model.constants)):
@@ -357,7 +363,6 @@ def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePl
             "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
             "parameters' supports."
         )
-    method.check(model, Gate(rows, release, Randomness(0)))
 
 
 def _refuse_bad_functions(model: Model, rows: Rows, start: jax.Array) -> None:

@@ -93,11 +93,18 @@ def _attributes(posterior: "Posterior") -> dict[str, Any]:
         "inference_library_version": posterior.privacy.versions["tacit"],
         "tacit_format": _FORMAT,
         "privacy_statement": posterior.privacy.to_json(),
-        "settled": int(posterior.settled),
+        **_course(posterior),
         **({} if start is None else {"settled_from": start}),
         "averaged": int(posterior.averaged),
         "chain": int(posterior.chain),
     }
+
+
+def _course(posterior: "Posterior") -> dict[str, Any]:
+    """Whether the fit settled; of a reference without privacy, whether it was found, and how."""
+    if posterior.converged is None:
+        return {"settled": int(posterior.settled)}
+    return {"converged": int(posterior.converged), "said": json.dumps(posterior.said)}
 
 
 def _dataset(
@@ -155,7 +162,7 @@ def _gaussian(posterior: "Posterior") -> dict[str, Any]:
 def _fields(tree: "xr.DataTree") -> dict[str, Any]:
     if tree.attrs.get("tacit_format") != _FORMAT:
         raise InvalidArgument("it has no mark of this version's format")
-    start = tree.attrs.get("settled_from")
+    start, converged = tree.attrs.get("settled_from"), tree.attrs.get("converged")
     gaussian = _children(tree).get(_GAUSSIAN)
     variables = {} if gaussian is None else {n: gaussian[n].values for n in gaussian.data_vars}
     return {
@@ -170,6 +177,8 @@ def _fields(tree: "xr.DataTree") -> dict[str, Any]:
         "unconstrained_mean": variables.get("mean"),
         "unconstrained_covariance": variables.get("covariance"),
         "settled_from": None if start is None else int(start),
+        "converged": None if converged is None else bool(converged),
+        "said": tuple(map(str, json.loads(tree.attrs.get("said", "[]")))),
         "averaged": bool(tree.attrs["averaged"]),
         "chain": bool(tree.attrs["chain"]),
         "labels": _labels(tree),

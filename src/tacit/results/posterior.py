@@ -33,6 +33,8 @@ class Posterior:
     and is the average of the steps since then if ``averaged``. Draws of a ``chain`` follow one
     another, and are not independent; ``sample_stats`` has more about each, such as whether the
     proposal was accepted. ``labels`` has names for the entries of arrays, axis by axis.
+    ``said`` are sentences about how a reference without privacy was found, and ``converged`` is
+    whether it can be relied on; None for every other posterior.
 
     Everything here was released under ``privacy`` or is public, and whatever is computed
     from it costs nothing more. No reference to a row survives in here.
@@ -50,6 +52,8 @@ class Posterior:
     model: AnyModel | None = None
     schema: Schema | None = None
     labels: Labels = field(default_factory=dict)
+    said: tuple[str, ...] = ()
+    converged: bool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", _alike("draws", self.draws))
@@ -123,12 +127,12 @@ class Posterior:
         cost = (self.privacy.headline,) if self.privacy.is_private else ()
         if self.chain:
             mixing = diagnostics.warning(*self._mixing)
-            return (() if mixing is None else (mixing,)) + cost
+            return self.said + (() if mixing is None else (mixing,)) + cost
         drifting = (
             "The fit had not settled when it ended: these numbers may be far from the posterior. "
             "Look at plot_trace(); more steps or a falling learning rate may help."
         )
-        return ((drifting,) if self.trace and not self.settled else ()) + cost
+        return self.said + ((drifting,) if self.trace and not self.settled else ()) + cost
 
     def to_datatree(self) -> "xr.DataTree":
         """What ArviZ reads: a tree with the groups ``posterior`` and ``fit`` (the trace).
@@ -217,12 +221,12 @@ class Posterior:
         """The same numbers and the same statement; the model does not count."""
         if not isinstance(other, Posterior):
             return NotImplemented
-        plain = (self.settled_from, self.averaged, self.privacy)
-        return plain == (other.settled_from, other.averaged, other.privacy) and _same(
-            self._arrays(), other._arrays()
-        )
+        return self._plain() == other._plain() and _same(self._arrays(), other._arrays())
 
     __hash__ = None  # type: ignore[assignment]  # arrays can change
+
+    def _plain(self) -> tuple[Any, ...]:
+        return self.settled_from, self.averaged, self.said, self.converged, self.privacy
 
     def _arrays(self) -> dict[tuple[str, str], Array]:
         optional = {
