@@ -41,7 +41,7 @@ class OpenSum:
     def __init__(
         self, rows: Rows, density: Density, constants: Any, *, dimension: int, whole_units: bool
     ) -> None:
-        self._fields, self._present = rows._fields, rows._present  # noqa: SLF001 (the boundary)
+        self._fields, self._present = rows._fields, rows._present
         self._constants = constants
         self._count = len(next(iter(self._fields.values())))
         grouped = self._present is not None
