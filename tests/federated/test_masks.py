@@ -15,6 +15,7 @@ from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedInProcess, MaskedSite, Masker, Offer, Roster, Session
 from tacit.federated.partitioned import partitioned, server_of, site_of
 from tacit.federated.server import conduct
+from tacit.federated.transport import Task
 from tacit.privacy.noise import Randomness
 
 NAMES = ("north", "south", "west")
@@ -219,6 +220,21 @@ def test_a_site_that_leaves_ends_the_round_and_the_next_has_new_masks():
     assert np.array_equal(trace[0], trace[1])
     assert not np.array_equal(trace[1], trace[2])
     assert np.abs(trace[2]).max() < 1e6  # a sum of masks would be anywhere
+
+
+def test_no_question_tells_what_a_masked_answer_was():
+    """Refusals cost nothing: by halving, a server would find what the sum hides."""
+    sites, told = masked_sites(), set()
+    conduct(masking_server(), MaskedInProcess(sites), METHOD.plan(3))
+    for size in (1e-9, 1e9, -1e9):
+        share = np.array([size, 0, 0, 0, 0])
+        task = Task(run="r", round=4, posterior=TARGET.prior, folded=3, share=share)
+        offers = [site.offer(Session("r", 4)) for site in sites]
+        try:
+            sites[0].answer(task, 1, offers)
+        except InvalidArgument as error:
+            told.add(str(error))
+    assert told == {"north keeps no answer of this run in a factor of its own."}
 
 
 def test_nothing_is_charged_before_the_keys_are_accepted(tmp_path):

@@ -53,7 +53,8 @@ class Client:
     ``rows`` may be a function that reads them: it is called when a task is to be computed, and for
     a task that is refused or repeated not at all. ``key`` draws the secret key of the noise of a
     round's answer; ``seeded`` says that it follows from a seed. With ``family`` a posterior that is
-    no distribution is refused before it costs an answer.
+    no distribution is refused before it costs an answer. ``hidden``: only a sum of answers is public, so
+    none goes into a factor of this site's own.
     """
 
     def __init__(
@@ -67,9 +68,11 @@ class Client:
         *,
         seeded: bool = False,
         family: Family | None = None,
+        hidden: bool = False,
     ) -> None:
         self.name, self.work, self.terms = name, work, terms
         self._given, self._seeded, self._family = rows, seeded, family
+        self._hidden = hidden
         self._key = key or (lambda _: fresh_key())
         self._journal = MemoryJournal() if journal is None else journal
 
@@ -153,6 +156,9 @@ class Client:
         posterior = task.posterior
         if posterior.shape != (self.work.size,) or not np.isfinite(posterior).all():
             raise Refused(f"A posterior of this run is {self.work.size} finite numbers.")
+        if self._hidden and task.share.any():
+            # Whether a posterior is proper without it would tell, question by question, what it was.
+            raise Refused(f"{self.name} keeps no answer of this run in a factor of its own.")
 
     def _refuse_improper(self, posterior: Vector, factor: Vector) -> None:
         family = self._family

@@ -154,6 +154,7 @@ def site_of(
         key,
         seeded=seed is not None,
         family=target.family,
+        hidden=not (method.scheme.alone or getattr(method.scheme, "own_factors", False)),
     )
     return Site(client=client, event=ready.event, budget=budget, ledger=ledger)
 
