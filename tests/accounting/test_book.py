@@ -1,5 +1,6 @@
 """The file of a ledger: what shows that it is whole, and what is said when it is not."""
 
+import copy
 import json
 import os
 import shutil
@@ -40,6 +41,54 @@ def by_hand(path, *statements):
 def spend(path, times=1):
     for _ in range(times):
         Ledger(path).charge(EVENT, ONE)
+
+
+def test_a_line_that_was_changed_is_noticed_by_who_had_opened_the_book(path):
+    """Whoever charges may have opened it long before."""
+    held, terms = Ledger(path), Terms(run="r", answers=1, event=EVENT, budget=ONE)
+    journal = LedgerJournal(held)
+    held.charge(EVENT, ONE)
+    by_hand(
+        path,
+        "PRAGMA ignore_check_constraints=ON",
+        "INSERT INTO charges (time, label, epsilon, delta, divergence, event) "
+        "VALUES ('', '', -100.0, 0.0, 0.0, '')",
+    )
+    with pytest.raises(LedgerError, match="was changed"):
+        held.charge(EVENT, ONE)
+    with pytest.raises(LedgerError, match="was changed"):
+        journal.admit(terms, Answer(1, b"d", fresh_key(), b"s"))
+
+
+def test_a_copy_of_a_ledger_is_the_same_book_wherever_it_is_made(tmp_path, monkeypatch):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        Ledger.new("r.db", total=Budget(3, 1e-6))
+    held = Ledger("r.db")
+    monkeypatch.chdir(tmp_path / "here")
+    copy.copy(held).charge(EVENT, ONE)
+    assert [len(Ledger(tmp_path / name / "r.db").charges) for name in ("here", "there")] == [0, 1]
+
+
+PATHS = {"long": "a" * 5000, "zero byte": "a\0b", "loop": "loop.db"}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_path_that_none_can_have_is_one_sentence(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.db").symlink_to("loop.db")
+    for attempt in (Ledger, adopt, lambda path: Ledger.new(path, total=ONE)):
+        with pytest.raises(LedgerError) as refused:
+            attempt(PATHS[name])
+        assert "aaaa" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ['{"links": 1e400, "hash": ""}', "[" * 100_000])
+def test_a_mark_of_anything_is_one_sentence(path, text):
+    mark_of(path).write_text(text)
+    with pytest.raises(LedgerError, match="no mark"):
+        Ledger(path)
 
 
 def test_a_book_is_opened_once(path):

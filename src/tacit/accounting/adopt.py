@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from tacit.accounting import chain, journal
 from tacit.accounting.book import BOOK, CHARGES, refuse_changed, write_charge, write_terms
 from tacit.accounting.ledger import Ledger
-from tacit.accounting.store import engine_of, telling
+from tacit.accounting.store import engine_of, is_there, telling
 from tacit.errors import LedgerError
 
 
@@ -19,6 +19,10 @@ def adopt(path: str | os.PathLike[str]) -> Ledger:
     if there is a mark: that tells it. Lines that no book could hold are refused.
     """
     file = Path(path)
+    if not is_there(file):
+        raise LedgerError(
+            f"There is no file at {file}; a book that is gone cannot be taken as it is."
+        )
     mark = chain.Mark(file)
     if mark.read() is not None:
         raise LedgerError(f"{file} has its mark beside it, and needs nothing.")

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tacit.accounting import chain
+from tacit.accounting.store import is_there
 from tacit.errors import LedgerError
 
 # Of the whole table; typeof, as SQLite takes any text to be more than any number.
@@ -96,7 +97,7 @@ def refuse_strange(connection: sa.Connection, mark: chain.Mark, path: Path) -> N
 
 def make(file: Path) -> None:
     """An empty file, for its owner only, where none is and no ledger was."""
-    if not file.exists() and chain.Mark(file).read() is not None:
+    if not is_there(file) and chain.Mark(file).read() is not None:
         raise LedgerError(
             f"There was a ledger at {file}: its mark is there. Put its newest copy back, or open "
             "another book under another name, with what is left of the budget."

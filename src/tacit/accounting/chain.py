@@ -98,7 +98,7 @@ class Mark:
             return None
         except OSError as error:
             raise LedgerError(f"{self.path} cannot be read: {error.strerror}.") from error
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise LedgerError(
                 f"{self.path} is no mark of a ledger; put its newest copy back."
             ) from error

@@ -175,6 +175,7 @@ class LedgerJournal:
         with self.ledger.transaction() as connection:
             run = connection.execute(_run_of(terms)).first()
             if run is None:
+                self.ledger.refuse_changed(connection)
                 self.ledger.book(connection, line)
                 values = {"run": terms.run, "answers": terms.answers, "terms": str(terms)}
                 connection.execute(sa.insert(_RUNS).values(**values))

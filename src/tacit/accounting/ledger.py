@@ -39,7 +39,7 @@ from tacit.accounting.book import (
 from tacit.accounting.budget import Budget
 from tacit.accounting.convert import epsilon_by_order
 from tacit.accounting.cost import cost
-from tacit.accounting.store import engine_of, telling
+from tacit.accounting.store import engine_of, is_there, telling
 from tacit.errors import BudgetError, InvalidArgument, LedgerError, Overspent
 
 Rule = Literal["sum", "renyi"]
@@ -86,12 +86,14 @@ class Ledger:
         rule: Rule | None = None,
     ) -> None:
         self.path = Path(path)
-        self._mark = chain.Mark(self.path)
-        self._engine = engine_of(self.path)
-        if not self.path.exists():
+        there = is_there(self.path)
+        self._file = self.path.resolve()  # now: the working folder may change
+        self._mark = chain.Mark(self._file)
+        self._engine = engine_of(self._file)
+        if not there:
             raise self._missing()
         with self.transaction() as connection:
-            refuse_changed(connection, self.path)
+            self.refuse_changed(connection)
             book = connection.execute(sa.select(BOOK)).mappings().one()
         self.total = Budget(book["epsilon"], book["delta"], book["adjacency"])
         self.unit: str = book["unit"]
@@ -164,6 +166,7 @@ class Ledger:
         lines = [self.line(event, budget, label) for event, budget in runs]
         receipts = []
         with self.transaction() as connection:
+            self.refuse_changed(connection)
             for line in lines:
                 before = self._left(connection)
                 self.book(connection, line)
@@ -187,6 +190,10 @@ class Ledger:
             yield connection
             if (now := chain.head(connection)).links > said.links:
                 advance(now)
+
+    def refuse_changed(self, connection: sa.Connection) -> None:
+        """Raises if a line was changed: before every charge, as this object may be older than the change."""
+        refuse_changed(connection, self.path)
 
     def book(self, connection: sa.Connection, line: Mapping[str, Any]) -> None:
         """Books a `line` in somebody's transaction, or refuses it."""
@@ -276,7 +283,7 @@ class Ledger:
 
     def __reduce__(self) -> tuple[type["Ledger"], tuple[str]]:
         """A copy, also one in another process, is the same book: it opens the same file."""
-        return type(self), (str(self.path.resolve()),)
+        return type(self), (str(self._file),)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, total={self.total}, unit={self.unit!r})"

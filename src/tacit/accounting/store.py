@@ -54,6 +54,19 @@ def engine_of(path: Path) -> sa.Engine:
     return engine
 
 
+def is_there(path: Path) -> bool:
+    """Whether a file is at a path; where that cannot be asked, an error of ours says why."""
+    try:
+        path.resolve()
+        return path.exists()
+    # In a closed folder, or too long; with a zero byte; a link to itself.
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no path"
+        raise LedgerError(
+            f"No ledger can be found at the path that was passed: {reason}."
+        ) from None
+
+
 @contextmanager
 def telling(path: Path) -> Iterator[None]:
     """Errors of the database, as one of ours that says in a sentence what to do."""
