@@ -11,6 +11,7 @@ import tacit
 from tacit.accounting import events
 from tacit.accounting.cost import cost
 from tacit.accounting.ledger import Ledger
+from tacit.interfaces.audit import Audit
 from tacit.interfaces.cli import main
 from tacit.privacy.rows import Rows
 from tacit.results.report import write_report
@@ -109,6 +110,31 @@ def test_thirds_of_a_budget_fit_into_it(tmp_path):
         assert post.privacy.epsilons["add-remove"] == ledger.charges[-1].epsilon <= 1 / 3
     with pytest.raises(tacit.errors.Overspent):
         quick(ledger, tacit.Budget(0.001, 1e-9))
+
+
+def test_deltas_have_the_same_digits_everywhere(tmp_path):
+    third = tacit.Budget(1, 1e-6 / 3)
+    post = quick(None, third)
+    write_report(post, tmp_path, settings={})
+    texts = [path.read_text() for path in tmp_path.iterdir() if path.suffix != ".svg"]
+    for text in (*texts, str(post.privacy), post.privacy._repr_html_()):
+        assert "3.333333333" in text
+        assert "3.33333e" not in text
+    found = Audit(
+        claim=0.52772,
+        lower_bound=0.1,
+        confidence=0.95,
+        delta=third.delta,
+        adjacency="add-remove",
+        unit="row",
+        runs=10,
+        right=1,
+        guesses=2,
+        highest=1.0,
+        watched="",
+        canary="",
+    )
+    assert "Claim: epsilon 0.52772 at delta 3.333333333e-07," in str(found)
 
 
 def test_tenths_leave_nothing_but_zero(tmp_path):

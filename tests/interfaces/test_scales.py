@@ -141,6 +141,18 @@ def test_the_gate_is_good_for_one_release():
         what.run(gate)
 
 
+def test_statements_of_sites_remember_it_too():
+    released = tacit.private_scales(SCHEMA, TABLE, ["age"], budget=SMALL).released
+    schema = tacit.Schema({"y": tacit.Binary()}, released=released)
+    sites = {name: {"y": [0, 1, 1]} for name in ("here", "there")}
+    method = tacit.Partitioned(num_rounds=1)
+    post = tacit.fit_federated(
+        tacit.glm("y ~ 1", schema=schema), sites, schema=schema, budget=SMALL, method=method
+    )
+    for statement in post.sites.values():
+        assert "but for centre and spread of age" in statement.assumptions[0]
+
+
 def test_formulas_go_by_released_scales():
     """A coefficient is per spread, and says so."""
     scaled = SCHEMA.with_columns({"age": tacit.Number(0, 120, centre=50, spread=10)})

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from tacit import _validate
+from tacit._format import in_digits, printed
 from tacit.accounting import Adjacency
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Steps, Stepwise
@@ -62,9 +63,10 @@ class Audit:
 
     def __str__(self) -> str:
         sure = f"{self.confidence:.6g}"
+        claim = f"epsilon {printed(self.claim)} at delta {in_digits(self.delta)}"
         counted = f"{self.right:,} of its {self.guesses:,} guesses were right"
         lines = [
-            f"Claim: epsilon {self.claim:.4g} at delta {self.delta:g}, {self.adjacency}, for a {self.unit}.",
+            f"Claim: {claim}, {self.adjacency}, for a {self.unit}.",
             f"Found: epsilon is at least {self.lower_bound:.4g}, with confidence {sure}.",
             f"{self.runs:,} runs on made-up rows; an observer saw {self.watched}, and {counted}.",
             f"Canary: {self.canary}.",

@@ -14,7 +14,7 @@ from tacit.federated.natural import DiagonalGaussian, FullGaussian
 from tacit.federated.partitioned import Found, Partitioned, Site, partitioned
 from tacit.federated.scheme import WithoutPrivacy
 from tacit.federated.target import Approximate, Conjugate, Target
-from tacit.interfaces.fit import ASSUMED, bar
+from tacit.interfaces.fit import assumed, bar
 from tacit.interfaces.plan import as_model, rows_of
 from tacit.privacy.rows import Rows
 from tacit.results.federated import FederatedPosterior
@@ -134,7 +134,9 @@ def posterior_of(
     ``book`` says where charges are kept, if not in ledgers that are at hand.
     """
     statements = {
-        name: _statement(site, method, _unit(method, rows[name]), book, seeded=seed is not None)
+        name: _statement(
+            site, method, schema, _unit(method, rows[name]), book, seeded=seed is not None
+        )
         for name, site in found.sites.items()
     }
     mean, covariance = _moments(target, found)
@@ -166,7 +168,7 @@ def _cost(statement: PrivacyStatement) -> float:
 
 
 def _statement(
-    site: Site, method: Partitioned, unit: str, book: str, *, seeded: bool
+    site: Site, method: Partitioned, schema: Schema | None, unit: str, book: str, *, seeded: bool
 ) -> PrivacyStatement:
     budget, ledger = site.budget, site.ledger
     return PrivacyStatement(
@@ -180,7 +182,7 @@ def _statement(
             "every setting of the method",
             "which sites take part",
         ),
-        assumptions=(*ASSUMED, *method.scheme.trust),
+        assumptions=(*assumed(schema), *method.scheme.trust),
         seeded=seeded,
         asked=None if budget is None else budget.epsilon,
         budget_left=None if ledger is None else ledger.left,

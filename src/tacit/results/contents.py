@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit._format import less, printed
+from tacit._format import in_digits, less, printed
 from tacit.accounting import ADJACENCIES, Adjacency, Budget, Curve
 from tacit.data import description
 from tacit.data.schema import Schema
@@ -180,7 +180,7 @@ class Contents:
         """What a federated fit cost at each site."""
         by_site: Mapping[str, PrivacyStatement] = getattr(self.posterior, "sites", {})
         return [
-            (name, f"{one.delta:g}", *(printed(one.epsilons[a]) for a in ADJACENCIES), one.unit)
+            (name, in_digits(one.delta), *(printed(one.epsilons[a]) for a in ADJACENCIES), one.unit)
             for name, one in by_site.items()
         ]
 

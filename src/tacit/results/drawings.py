@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tacit._format import printed
+from tacit._format import in_digits, printed
 from tacit.accounting import Adjacency, Curve
 from tacit.results.wording import escaped
 
@@ -138,7 +138,7 @@ def curves(
         f"{drawn}</svg>{_points(plot, marked, asked)}</svg>"
     )
     said = "; ".join(
-        f"{name}: epsilon {printed(e)} at delta {d:g}" for name, (d, e) in marked.items()
+        f"{name}: epsilon {printed(e)} at delta {in_digits(d)}" for name, (d, e) in marked.items()
     )
     return _svg("curves", _TOP + _HEIGHT + 40, plot.axes() + area, "Epsilon at every delta", said)
 

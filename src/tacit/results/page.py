@@ -118,7 +118,7 @@ def _curves(contents: Contents) -> str:
     return (
         f'<figure class="whole"><ul class="legend">{legend}</ul>{drawn}<figcaption>'
         "A run has no single epsilon: it keeps the promise of every point of a curve at once. "
-        f"Marked: delta {contents.statement.delta:g}.</figcaption></figure>"
+        f"Marked: delta {in_digits(contents.statement.delta)}.</figcaption></figure>"
     )
 
 

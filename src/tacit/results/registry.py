@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tacit._format import printed
+from tacit._format import in_digits, printed
 from tacit.accounting import ADJACENCIES
 from tacit.results import eventdata
 
@@ -113,7 +113,7 @@ def _loss(statement: "PrivacyStatement") -> dict[str, Any]:
     epsilon = statement.epsilons[statement.adjacency]
     known = epsilon is not None and math.isfinite(epsilon) and statement.is_private
     lines = [
-        f"epsilon {printed(statement.epsilons[a])} at delta {statement.delta:g} under {a}"
+        f"epsilon {printed(statement.epsilons[a])} at delta {in_digits(statement.delta)} under {a}"
         for a in ADJACENCIES
     ]
     details = [statement.meaning or "", f"{'; '.join(lines)}."]

@@ -83,7 +83,7 @@ class PrivacyStatement:
         if self.seeded:
             return "seeded: not private (whoever knows the seed can remove the noise)"
         if self.meaning is None:
-            return f"NOT PRIVATE: no limit is known at delta {self.delta:g} under {self.adjacency}."
+            return f"NOT PRIVATE: no limit is known at delta {in_digits(self.delta)} under {self.adjacency}."
         return None
 
     @cached_property
@@ -147,7 +147,9 @@ class PrivacyStatement:
             if self.seeded:
                 parts.append(html.paragraph("Without a seed, the same run would have:"))
             epsilons = [(a, printed(self.epsilons[a]), _MEANT[a]) for a in ADJACENCIES]
-            parts.append(html.table(("adjacency", f"epsilon at {self.delta:g}", ""), epsilons))
+            parts.append(
+                html.table(("adjacency", f"epsilon at {in_digits(self.delta)}", ""), epsilons)
+            )
             parts += [html.paragraph(self.meaning)] if self.meaning else []
             parts.append(html.facts((name or "ledger", said) for name, said in self._facts()))
             parts.append(html.folded("Epsilon at other deltas", self._curve_table()))
