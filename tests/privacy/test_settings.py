@@ -35,6 +35,17 @@ def step(state, _, release):
 out = run([Gate(Rows({"x": rows}), plan)], step, jnp.zeros((1, 3)), lambda _, n: np.zeros((n, 1)))
 assert np.isfinite(out[1]).all()
 """
+TALKING = """
+import logging
+logging.basicConfig(level=logging.DEBUG)
+import jax
+logging.getLogger("jax._src.interpreters.pxla").setLevel(logging.DEBUG)
+"""
+HEARD = """
+before = logging.getLogger("jax").level, logging.getLogger("jax._src.interpreters.pxla").level
+assert before == (logging.NOTSET, logging.DEBUG)
+jax.jit(lambda x: x + 1)(np.ones(4711))
+"""
 
 
 def said(program, **settings):
@@ -66,3 +77,14 @@ def test_fast_math_does_not_lengthen_a_unit():
 def test_no_setting_tells_of_rows(setting):
     """Neither how many there are, nor that one of them has a cell that is not a number."""
     assert "9377" not in said(FIT, **{setting: "1"})
+
+
+def test_transfers_to_the_device_are_not_told():
+    assert "9377" not in said(FIT, JAX_TRANSFER_GUARD="log_explicit")
+
+
+def test_loggers_say_nothing_of_rows():
+    """JAX logs shapes of what it compiles where somebody listens; afterwards it may again."""
+    heard = said(TALKING + FIT + HEARD)
+    assert "9377" not in heard
+    assert "4711" in heard
