@@ -201,18 +201,18 @@ _OF_SAMPLING = [
         SAMPLING + "shards_are_dealt_by_chance",
     ),
     fault(
-        "progress told at every block",
+        "progress told of what runs at once",
         "tacit.privacy.gate:run",
-        "progress(done if done == plan.num_steps else done // every * every)",
-        "progress(done)",
-        SAMPLING + "progress_is_told_by_steps_and_not_by_rows",
+        "progress(end)",
+        "progress(first + block)",
+        SAMPLING + "what_a_method_hears_follows_steps_and_not_rows",
     ),
     fault(
-        "progress told as often as there are blocks",
+        "inputs asked for by what runs at once",
         "tacit.privacy.gate:run",
-        "(done // every > start // every or done == plan.num_steps)",
-        "True",
-        SAMPLING + "progress_is_told_by_steps_and_not_by_rows",
+        "_at(given, here)",
+        "inputs(start, steps)",
+        SAMPLING + "what_a_method_hears_follows_steps_and_not_rows",
     ),
 ]
 
@@ -541,9 +541,16 @@ _OF_UNITS = [
     fault(
         "a gate with anybody's plan",
         "tacit.privacy.gate:Gate.__init__",
-        "type(plan) not in _PLANS",
+        "type(plan) not in _PLANS or not _is_fixed(plan)",
         "False",
         "privacy/test_accessors.py::test_a_gate_takes_no_plan_of_anybody_elses_making",
+    ),
+    fault(
+        "a gate with a plan that can change",
+        "tacit.privacy.gate:Gate.__init__",
+        "not _is_fixed(plan)",
+        "False",
+        "privacy/test_accessors.py::test_a_plan_does_not_change_once_it_is_charged",
     ),
     fault(
         "a step that makes two releases",

@@ -15,7 +15,8 @@ from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import BoundedLikelihood
 from tacit.privacy.one_draw.grid import GridDraws
-from tacit.privacy.plans import NoisySums
+from tacit.privacy.one_draw.statistic import StatisticDraws
+from tacit.privacy.plans import NoisySums, Stages
 from tacit.privacy.rows import Rows
 
 SOURCE = Path(tacit.__file__).parent
@@ -174,3 +175,37 @@ def test_steps_are_not_drawn_and_draws_have_no_steps():
     sums = NoisySums(sampling_rate=1.0, num_steps=1, clip=1.0, noise_multiplier=1.0, dimension=1)
     with pytest.raises(BoundaryError, match="run them"):
         Gate(Rows({"x": np.zeros(3)}), sums).draw()
+
+
+def test_a_plan_does_not_change_once_it_is_charged():
+    """Neither by what it is made of, nor by a claim that says one thing and does another."""
+
+    class Modest(BoundedLikelihood):
+        def event(self, power):
+            return super().event(power / 1000)
+
+    settings = {"sampling_rate": 1.0, "num_steps": 5, "clip": 1.0, "dimension": 1}
+    plain = NoisySums(**settings, noise_multiplier=1.0)
+    for plan in (
+        NoisySums(**settings, noise_multiplier=([1.0, 5],)),
+        NoisySums(**settings, noise_multiplier=np.array(1.0)),
+        Stages([plain]),
+        Stages((plain, object())),
+        grid(claim=Modest(bound=1.0)),
+    ):
+        with pytest.raises(BoundaryError, match="plain numbers"):
+            Gate(Rows({"x": np.zeros(3)}), plan)
+
+
+def test_tables_of_a_plan_cannot_be_written_to():
+    """Or a unit would count for more than it was charged for."""
+    table = np.log(np.linspace(0.1, 1.0, 9))
+    tables = dict.fromkeys(("places", "prior", "at_low", "at_high"), table)
+    plan = StatisticDraws(column="x", low=0.0, high=1.0, steps=4, power=0.5, **tables)
+    bound = plan.bound
+    table *= 1000
+    with pytest.raises(ValueError, match="read-only"):
+        plan.at_high[:] = 1000
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        plan.at_high.setflags(write=True)
+    assert Gate(Rows({"x": np.zeros(3)}), plan).plan.bound == bound

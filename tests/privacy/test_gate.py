@@ -184,6 +184,21 @@ def test_a_gate_is_good_for_one_run():
         run([gate], just_release, jnp.zeros((1, 3)), nothing)
 
 
+def test_gates_that_run_are_those_that_were_admitted():
+    """Or a sequence could show a fresh gate first, and then one that has been used."""
+    settings = plan(num_steps=2)
+
+    class Changing(list):
+        def __iter__(self):
+            self.append(self[-1])
+            return iter([fresh if len(self) < 4 else used])
+
+    used, fresh = (Gate(rows(BASE), settings, Randomness(seed)) for seed in (1, 2))
+    run([used], just_release, jnp.zeros((1, 3)), nothing)
+    again = run(Changing([used]), just_release, jnp.zeros((1, 3)), nothing)[1][:, 0]
+    assert np.array_equal(again, released(rows(BASE), settings, seed=2))
+
+
 def test_a_copy_of_a_gate_is_not_another_gate():
     gate = Gate(rows(BASE), plan(num_steps=2), Randomness(0))
     twin = copy.copy(gate)

@@ -151,25 +151,31 @@ def test_shards_are_dealt_by_chance():
                 assert stats.chi2_contingency(seen).pvalue > 1e-3
 
 
-def test_progress_is_told_by_steps_and_not_by_rows(monkeypatch):
+def test_what_a_method_hears_follows_steps_and_not_rows(monkeypatch):
     """Batches of many rows make blocks of few steps, which must not show."""
-    told = {}
+    told, asked = {}, {}
     for units in (10, 1000):
-        told[units] = []
+        told[units], asked[units] = [], []
         monkeypatch.setattr(gate_module, "_MOST_SLOTS", 2000)
         settings = plan(sampling_rate=0.5, num_steps=90, dimension=3)
         gate = gate_module.Gate(Rows({"x": np.zeros((units, 3))}), settings, Randomness(0))
         assert (2000 // settings.capacity(units) >= 40) == (units == 10)
 
-        def step(state, _, release):
-            return state, release.noisy_sum(lambda _, row: row["x"], ())
+        def step(state, number, release):
+            return state, (number, release.noisy_sum(lambda _, row: row["x"], ()))
 
-        gate_module.run(
+        def inputs(start, steps, asked=asked[units]):
+            asked.append((start, steps))
+            return np.zeros((steps, 1), np.float32) + np.arange(start, start + steps)[:, None]
+
+        _, out = gate_module.run(
             [gate],
             step,
             np.zeros((1, 1), np.float32),
-            lambda _, n: np.zeros((n, 1), np.float32),
+            inputs,
             block=40,
             progress=told[units].append,
         )
+        assert np.array_equal(out[0][:, 0], np.arange(90))
     assert told[10] == told[1000] == [40, 80, 90]
+    assert asked[10] == asked[1000] == [(0, 1), (0, 40), (40, 40), (80, 10)]

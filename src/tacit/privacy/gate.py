@@ -7,6 +7,7 @@ whose noise may be used only there. Then the same step is compiled and run over 
 steps, with sampling and noise drawn on the host.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -25,6 +26,7 @@ from tacit.privacy.check import captured, check_trace, constants
 from tacit.privacy.fetch import held, scan, side_by_side, stack, take, widen
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.chain import ChainDraws, check_chain, draw_by_chain
+from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
 from tacit.privacy.one_draw.grid import GridDraws, check_grid, draw_from_grid
 from tacit.privacy.one_draw.reject import LogisticDraws, check_rejection, draw_by_rejection
 from tacit.privacy.one_draw.statistic import StatisticDraws, check_statistic, draw_by_statistic
@@ -48,6 +50,9 @@ _DRAWN: dict[type, tuple[Callable[..., None], Callable[..., NDArray[np.float64]]
     ChainDraws: (check_chain, draw_by_chain),
 }
 _PLANS = {NoisySums, BarkerTests, SampledBarkerTests, Stages, *_DRAWN}
+_CLAIMS = {BoundedLikelihood, LipschitzLikelihood, LogConcave}
+# Of what fields of a plan are made, which nobody can change once it is charged.
+_PLAIN = {int, float, str, bool, type(None), np.float64, np.float32, np.int64, np.int32}
 
 
 class Gate:
@@ -57,8 +62,11 @@ class Gate:
     """
 
     def __init__(self, rows: Rows, plan: Any, randomness: Randomness | None = None) -> None:
-        if type(plan) not in _PLANS:  # another's could say one thing and do another
-            raise BoundaryError("A gate takes the plans of tacit.privacy, and no others.")
+        # Another's could say one thing and do another, or one thing now and another later.
+        if type(plan) not in _PLANS or not _is_fixed(plan):
+            raise BoundaryError(
+                "A gate takes the plans of tacit.privacy, of plain numbers, and no others."
+            )
         self._randomness = chosen = randomness or Randomness()
         self._charged = plan
         # Taken once and never given back, by whichever thread or copy of the gate comes first.
@@ -139,6 +147,15 @@ class Gate:
         ]
 
 
+def _is_fixed(value: Any) -> bool:
+    """Whether a part of a plan is what it is for good: what is done must be what was charged."""
+    if type(value) in _PLANS | _CLAIMS:
+        return all(_is_fixed(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if type(value) is tuple:
+        return all(map(_is_fixed, value))
+    return type(value) in _PLAIN or (type(value) is np.ndarray and type(value.base) is bytes)
+
+
 @quiet()
 def run(
     gates: Sequence[Gate],
@@ -154,9 +171,11 @@ def run(
     ``states`` and what ``inputs(start, steps)`` returns have a leading axis for the gates;
     inputs have one for the steps before it. Returns the states and the stacked outputs.
     ``progress`` is told the number of steps done, every ``block`` steps and at the end, and
-    nothing else: how often does not depend on how many rows there are.
+    nothing else: how often does not depend on how many rows there are. Nor does what ``inputs``
+    is asked for: ``block`` steps at a time, whatever runs at once.
     """
-    plan, every = gates[0].plan, block
+    gates = tuple(gates)  # whose elements are the same whenever they are looked at
+    plan, every = gates[0].plan, min(block, gates[0].plan.num_steps)
     _admit(gates)
     alone = len(gates) == 1  # then rows are not copied, not even to add an axis
     rows = gates[0]._private
@@ -178,23 +197,32 @@ def run(
     clips = jnp.array([gate.plan.clip for gate in gates], jnp.float32)
     grids = clips / np.float32(plan.lattice.points)  # a power of two
     slots = min(_MOST_SLOTS, _MOST_BYTES // rows.unit_bytes) if fetched else _MOST_SLOTS
-    block = max(1, min(block, slots // (capacity * len(gates))))
+    most = max(1, min(every, slots // (capacity * len(gates))))
+    block = -(-every // -(-every // most))  # parts of a block that are alike, so as to compile few
     way = "everyone" if plan.everyone else "fetched" if fetched else "taken"
     chunk = _compiled(step, plan.lattice, expected, alone=alone, way=way)
     outputs = []
-    for start in range(0, plan.num_steps, block):
-        steps = min(block, plan.num_steps - start)
-        noise = side_by_side([gate.plan.noise(gate._noise, start, steps) for gate in gates])
-        xs: tuple[Any, ...] = noise, inputs(start, steps)
-        if not plan.everyone:
-            whom, present = _batches(gates, units, steps, capacity)
-            xs = rows._fetch(whom) if fetched else whom, present, *xs
-        states, out = chunk(stacked, clips, grids, states, xs)
-        outputs.append(jax.tree.map(np.asarray, out))
-        done = start + steps
-        if progress is not None and (done // every > start // every or done == plan.num_steps):
-            progress(done if done == plan.num_steps else done // every * every)
+    for first in range(0, plan.num_steps, every):
+        end = min(first + every, plan.num_steps)
+        given = inputs(first, end - first)
+        for start in range(first, end, block):
+            steps = min(block, end - start)
+            noise = side_by_side([gate.plan.noise(gate._noise, start, steps) for gate in gates])
+            here = slice(start - first, start - first + steps)
+            xs: tuple[Any, ...] = noise, _at(given, here)
+            if not plan.everyone:
+                whom, present = _batches(gates, units, steps, capacity)
+                xs = rows._fetch(whom) if fetched else whom, present, *xs
+            states, out = chunk(stacked, clips, grids, states, xs)
+            outputs.append(jax.tree.map(np.asarray, out))
+        if progress is not None:
+            progress(end)
     return states, jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
+
+
+def _at(given: Any, steps: slice) -> Any:
+    """What was given for some of the steps."""
+    return jax.tree.map(lambda leaf: leaf[steps], given)
 
 
 def _stacked(gates: Sequence[Gate]) -> Any:

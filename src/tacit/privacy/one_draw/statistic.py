@@ -63,6 +63,8 @@ class StatisticDraws:
                     "The prior and the log-likelihoods of the lowest and the highest value must be "
                     "finite at every point; choose ends inside the parameter's support."
                 )
+        for name in ("places", "prior", "at_low", "at_high"):
+            object.__setattr__(self, name, _fixed(getattr(self, name)))
 
     @property
     def bound(self) -> float:
@@ -86,6 +88,11 @@ class StatisticDraws:
         where = f"{len(self.places)} public points, by {self.column} summed over all {many}"
         span = 2 * self.power * self.bound
         return [f"{draws(self.num_draws)} from {where}.", say(self.power, unit, span)]
+
+
+def _fixed(table: Floats) -> Floats:
+    """The same numbers in memory that nobody can write to: they are charged for as they are."""
+    return np.ndarray(table.shape, np.float64, table.astype(np.float64).tobytes())
 
 
 def check_statistic(plan: StatisticDraws, rows: Rows) -> None:
