@@ -100,6 +100,8 @@ group("a row of numbers", "f40", **named("cumlogsumexp cummax cummin cumprod cum
     sums=lambda x: (jnp.sum(x), jnp.prod(x), x.reshape(4, 10).sum(axis=0)),
     any_reduction=lambda x: lax.reduce(x, jnp.float32(0), lambda a, b: a + b * a, (0,)),
     sorted=lambda x: (jnp.sort(x), jnp.argsort(x), lax.top_k(x, 3)),
+    found=lambda x: [jnp.searchsorted(jnp.sort(x[5:]), x[:5], side=s) for s in ("left", "right")],
+    between=lambda x: jnp.interp(x[:5], jnp.sort(x[5:15]), x[15:25]),
     shapes=lambda x: (
         x.reshape(4, 10).T * 1, x[::-1], lax.slice(x, (1,), (35,), (2,)), x[None].squeeze() * 1,
         jnp.tile(x, 2), lax.split(x, [10, 30]), jnp.unstack(x.reshape(4, 10)),

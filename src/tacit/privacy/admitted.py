@@ -25,7 +25,7 @@ EACH_BY_ITSELF = frozenset(
     conv_general_dilated convert_element_type copy cos cosh cumlogsumexp cummax cummin cumprod cumsum custom_jvp_call
     custom_linear_solve custom_vjp_call digamma div dot_general dynamic_slice dynamic_update_slice
     eigh empty2 eq erf erf_inv erfc exp exp2 expm1 fft floor gather ge gt igamma igamma_grad_a igammac imag
-    integer_pow iota is_finite jit le lgamma log log1p logistic lt lu max min mul mulhi name ne neg
+    integer_pow iota is_finite jit le le_to lgamma log log1p logistic lt lt_to lu max min mul mulhi name ne neg
     nextafter not optimization_barrier or pad platform_index polygamma population_count pow qr
     random_bits random_fold_in random_gamma random_seed random_split real reduce reduce_and
     reduce_max reduce_min reduce_or reduce_precision reduce_prod reduce_sum reduce_window
