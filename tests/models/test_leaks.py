@@ -24,7 +24,7 @@ import sys
 import types
 import uuid
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 
 import jax
 import jax.numpy as jnp
@@ -399,6 +399,8 @@ def further():
         "module in a list": [SOMEBODYS],
         "subclass of a dictionary": type("Own", (dict,), {})(),
         "enumeration": enum.Enum("Levels", {f"a{i}": v for i, v in enumerate(floats)}),
+        "default of a dictionary": defaultdict(lambda: floats),
+        "indexer of a frame": pd.DataFrame({"a": HELD}).loc,
     }
 
 
@@ -659,6 +661,16 @@ def test_ordinary_things_around_a_model_are_fine():
         plain(x, y, own.half * constant(2) + np.pi)
 
     tacit.plan(model, SCHEMA, budget=tacit.Budget(1, 1e-5))
+
+
+def test_an_attribute_is_not_the_global_of_its_name():
+    """In a notebook, columns of rows are called what attributes are called."""
+    own = types.SimpleNamespace(HELD=0.5)
+
+    def model(x, y=None):
+        plain(x, y, own.HELD)
+
+    refuse_captured(model)
 
 
 def test_a_model_of_this_file_that_captures_nothing_is_fine():

@@ -5,9 +5,11 @@ buffers, objects, wrappers. What cannot be looked into (iterators, files, memory
 and so is code that reads files or looks around. `PROOFS.md` says what is assumed of the rest.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
+from gc import get_referents
 from itertools import chain
 from logging import Logger
 from types import (
@@ -125,7 +127,7 @@ class _Search:
 
     def _globals(self, function: FunctionType, names: Mentions) -> Named:
         held = function.__globals__
-        for key in sorted(names.names & held.keys()):
+        for key in sorted(names.plain & held.keys()):
             yield from self._named(f"the global {key}", held[key], names)
 
     def _named(self, name: str, value: Any, names: Mentions) -> Named:
@@ -180,6 +182,7 @@ _BEHIND: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
     staticmethod | classmethod: lambda value: (value.__func__,),
     BuiltinMethodType | MethodWrapperType: _owner,
     property: lambda value: (value.fget, value.fset, value.fdel),
+    defaultdict: lambda value: (value.default_factory,),
     slice: lambda value: (value.start, value.stop, value.step),
     BaseException: lambda value: (value.args, value.__traceback__),
     CellType: _contents,
@@ -200,4 +203,9 @@ def _of_object(name: str, value: Any) -> Named:
     if hasattr(value, "__wrapped__"):  # jax.jit and other wrappers
         yield name, value.__wrapped__
     yield from ((f"{name}.{key}", each) for key, each in attributes(value))
-    yield type(value).__name__, type(value)
+    kind = type(value)
+    if is_others(kind.__module__) and not is_library(kind.__module__):
+        # What code in C keeps for itself: of an indexer such as ``frame.loc``, the frame.
+        kept = get_referents(value)
+        yield from ((name, each) for each in kept if not isinstance(each, type | ModuleType))
+    yield kind.__name__, kind

@@ -61,7 +61,7 @@ def mentioned(code: CodeType) -> Mentions:
     """The names in code."""
     plain, imports, before = set[str](), set[tuple[int, str]](), list[Any]()
     for each in get_instructions(code):
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
             plain.add(each.argval)
         elif each.opname == "IMPORT_NAME":
             levels = [level for level in before[-2:] if isinstance(level, int)]
