@@ -609,6 +609,20 @@ def test_arrays_made_inside_are_fine():
     assert released(rows(BASE), plan(num_steps=2), step=step).shape == (2, 3)
 
 
+def test_a_row_that_was_kept_while_tracing_is_refused():
+    kept = []
+
+    def keeps(_, row):
+        kept.append(row["x"])
+        return row["x"]
+
+    def step(state, _, release):
+        return state, release.noisy_sum(keeps, ()) + kept[-1]
+
+    with pytest.raises(BoundaryError, match="kept from inside"):
+        released(rows(BASE), plan(num_steps=2), step=step)
+
+
 def test_wrong_shape_is_refused():
     def step(state, _, release):
         return state, release.noisy_sum(lambda _, row: row["x"][:2], ())

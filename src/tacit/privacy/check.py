@@ -177,6 +177,11 @@ def constants(traced: ClosedJaxpr) -> Iterator[Any]:
 
 
 def _identity(value: Any) -> int:
+    if isinstance(value, jax.core.Tracer):
+        raise BoundaryError(
+            "The step uses a value that it kept from inside another function, where it may have been "
+            "a row. Return it from there instead."
+        )
     if isinstance(value, jax.Array):
         return id(value)
     return int(np.asarray(value).__array_interface__["data"][0])
