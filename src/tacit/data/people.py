@@ -77,7 +77,8 @@ class People:
             if isinstance(cell, tuple | frozenset):
                 return self._code_of_parts(cell)
             # Without equality of its own, a person's next row would be another person's.
-            named = isinstance(cell, Enum) or type(cell).__eq__ is not object.__eq__
+            equality: Any = type(cell).__eq__
+            named = isinstance(cell, Enum) or equality is not object.__eq__
             if cell is not None and named and bool(cell == cell):  # noqa: PLR0124 NaN is not
                 return b"o%d" % self._seen.setdefault(cell, len(self._seen))
         except Exception:  # noqa: BLE001, S110 objects may raise anything, and no error may tell

@@ -153,7 +153,10 @@ def _is_fixed(value: Any) -> bool:
         return all(_is_fixed(getattr(value, field.name)) for field in dataclasses.fields(value))
     if type(value) is tuple:
         return all(map(_is_fixed, value))
-    return type(value) in _PLAIN or (type(value) is np.ndarray and type(value.base) is bytes)
+    if type(value) is not np.ndarray:
+        return type(value) in _PLAIN
+    below: Any = value.base
+    return type(below) is bytes
 
 
 @quiet()
