@@ -281,9 +281,10 @@ def test_a_pipeline_is_fitted_only_if_somebody_answers_for_its_steps(tmp_path):
     x, y, _ = data(60)
     book = ledger(tmp_path)
     given = {**FREE, "ledger": book, "classes": [0, 1]}
-    silent = tacit.PrivateBayesClassifier(**{**given, "preprocessing": None})
-    with pytest.raises(InvalidArgument, match=r"StandardScaler.*bounds.*private_scales"):
-        make_pipeline(StandardScaler(), silent).fit(x, y)
+    for unsaid in (None, ["none"]):
+        silent = tacit.PrivateBayesClassifier(**{**given, "preprocessing": unsaid})
+        with pytest.raises(InvalidArgument, match=r"StandardScaler.*bounds.*private_scales"):
+            make_pipeline(StandardScaler(), silent).fit(x, y)
     assert not book.charges
     public = FrozenEstimator(StandardScaler().fit(data(60, seed=9)[0]))
     answered = tacit.PrivateBayesClassifier(**{**given, "preprocessing": "public"})

@@ -21,7 +21,7 @@ from jax.extend.random import threefry_2x32
 from tacit.errors import BoundaryError
 from tacit.privacy import admitted
 from tacit.privacy.bound import on_lattice
-from tacit.privacy.check import _equations, check_plain
+from tacit.privacy.check import check_plain, equations
 
 WIDTH = 19  # two registers of eight numbers and a rest
 PLACES = (9, 0, WIDTH - 1)
@@ -333,7 +333,7 @@ def meeting(name):
 
 def operations(function, kinds):
     one = [each[0] for each in operands(kinds, np.random.default_rng(0))]
-    return {e.primitive.name for e in _equations(jax.make_jaxpr(function)(*one).jaxpr)}
+    return {e.primitive.name for e in equations(jax.make_jaxpr(function)(*one).jaxpr)}
 
 
 @pytest.mark.parametrize("name", GROUPS)

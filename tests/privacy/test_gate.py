@@ -16,7 +16,7 @@ from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy import plans
 from tacit.privacy.bound import on_lattice
-from tacit.privacy.gate import Gate, run
+from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import NoisySums
 from tacit.privacy.release import Release
@@ -599,6 +599,18 @@ def test_what_jax_cannot_trace_is_said_in_a_sentence(function):
         released(rows(BASE), plan(num_steps=2), step=step)
     assert str(caught.value).count(". ") == 0
     assert caught.value.__cause__ is None
+
+
+def test_what_cannot_be_done_unit_by_unit_is_said_before_the_charge():
+    def from_a_row(_, row):
+        total = jax.lax.reduce(row["x"], row["x"][0], jax.lax.add, (0,))
+        return row["x"] * total
+
+    def step(state, _, release):
+        return state, release.noisy_sum(from_a_row, ())
+
+    with pytest.raises(InvalidArgument, match="JAX cannot trace the model"):
+        check(step, jnp.zeros(3), jnp.zeros(3), Gate(rows(BASE), plan(num_steps=2)))
 
 
 def test_arrays_made_inside_are_fine():

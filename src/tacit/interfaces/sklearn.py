@@ -96,7 +96,7 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
                 "Declare bounds=(low, high) of the features, single numbers or one for each; they are "
                 "public, and must not come from the data."
             )
-        if self.preprocessing not in _BEFORE:
+        if self.preprocessing not in tuple(_BEFORE):
             raise InvalidArgument(
                 'Say what was done to the rows before fit: preprocessing="none", or "public" if every '
                 "step is set by public facts and takes each row by itself. A step that is fitted to "

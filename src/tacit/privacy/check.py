@@ -95,14 +95,14 @@ class _Walk:
             raise BoundaryError("The release must use the plan's lattice.")
         self.releases += 1
         unit = equation.params["unit"]
-        if any(inner.primitive is self._release for inner in _equations(unit)):
+        if any(inner.primitive is self._release for inner in equations(unit)):
             raise BoundaryError("A release cannot be made inside another.")
         _refuse_meeting(unit)
 
     def _refuse_hidden(self, equation: Any) -> None:
         _refuse_unless_plain(equation)
         for body in _bodies(equation):
-            for inner in _equations(body):
+            for inner in equations(body):
                 if inner.primitive is self._release:
                     raise BoundaryError(
                         f"A release inside {equation.primitive.name} cannot be counted; call it "
@@ -122,7 +122,7 @@ def _refuse_unless_plain(equation: Any) -> None:
 
 def _refuse_meeting(unit: Jaxpr) -> None:
     """Raises if units could meet in what a function of one unit does."""
-    for equation in _equations(unit):
+    for equation in equations(unit):
         if not acts_on_each(equation):
             raise BoundaryError(
                 f"The operation {equation.primitive.name} is not known as one that acts on every "
@@ -151,12 +151,12 @@ def _bodies(equation: Any) -> Iterator[Jaxpr]:
             yield value.jaxpr if isinstance(value, ClosedJaxpr) else value
 
 
-def _equations(jaxpr: Jaxpr) -> Iterator[Any]:
+def equations(jaxpr: Jaxpr) -> Iterator[Any]:
     """All equations, at any depth."""
     for equation in jaxpr.eqns:
         yield equation
         for body in _bodies(equation):
-            yield from _equations(body)
+            yield from equations(body)
 
 
 def captured(first: ClosedJaxpr, second: ClosedJaxpr) -> bool:
@@ -168,7 +168,7 @@ def captured(first: ClosedJaxpr, second: ClosedJaxpr) -> bool:
 def constants(traced: ClosedJaxpr) -> Iterator[Any]:
     """The arrays in a trace, at any depth."""
     yield from traced.consts
-    for equation in _equations(traced.jaxpr):
+    for equation in equations(traced.jaxpr):
         for value in jax.tree.leaves(
             list(equation.params.values()), is_leaf=lambda x: isinstance(x, ClosedJaxpr)
         ):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import BoundaryError
 from tacit.privacy.captured import refuse_captured
-from tacit.privacy.check import captured, check_trace, constants
+from tacit.privacy.check import captured, check_trace, constants, equations
 from tacit.privacy.fetch import held, scan, side_by_side, stack, take, widen
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.chain import ChainDraws, check_chain, draw_by_chain
@@ -31,7 +31,13 @@ from tacit.privacy.one_draw.grid import GridDraws, check_grid, draw_from_grid
 from tacit.privacy.one_draw.reject import LogisticDraws, check_rejection, draw_by_rejection
 from tacit.privacy.one_draw.statistic import StatisticDraws, check_statistic, draw_by_statistic
 from tacit.privacy.plans import BarkerTests, NoisySums, SampledBarkerTests, Stages
-from tacit.privacy.release import Batch, Release, allow_stacking, release_p
+from tacit.privacy.release import (
+    Batch,
+    Release,
+    allow_stacking,
+    refuse_inseparable,
+    release_p,
+)
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import Batches
 from tacit.privacy.settings import quiet, refused_traces
@@ -284,7 +290,10 @@ def _expected(step: Step, lattice: Any, tree: Any, leaves: tuple[Any, ...]) -> t
 
     So once is enough for arguments of the same shapes; what is compiled is walked again.
     """
-    return _form(_traced(step, lattice, *jax.tree.unflatten(tree, leaves))[0])
+    traced, _ = _traced(step, lattice, *jax.tree.unflatten(tree, leaves))
+    with refused_traces():  # before anything is charged
+        refuse_inseparable(equations(traced.jaxpr))
+    return _form(traced)
 
 
 def _kind(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -1,6 +1,6 @@
 """The releases a step may call: operations of their own, so that the walk can find them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -124,7 +124,11 @@ class Release:
 
 def _first(leaf: Any) -> jax.ShapeDtypeStruct:
     """The kind of one unit of many."""
-    return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)  # type: ignore[no-untyped-call]
+    return _like(leaf, leaf.shape[1:])
+
+
+def _like(leaf: Any, shape: tuple[int, ...] | None = None) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape if shape is None else shape, leaf.dtype)  # type: ignore[no-untyped-call]
 
 
 def _finite(vector: jax.Array) -> jax.Array:
@@ -223,6 +227,14 @@ def _in_pieces(
 
 def _abstract(*_: Any, lattice: Lattice | RatioLattice, **__: Any) -> Any:
     return jax.core.ShapedArray(*lattice.released)
+
+
+def refuse_inseparable(equations: Iterable[Any]) -> None:
+    """Raises what compiling a release would raise: JAX cannot do everything unit by unit."""
+    for equation in equations:
+        if equation.primitive is release_p:
+            given = [_like(atom.aval) for atom in equation.invars]
+            jax.eval_shape(partial(_release, **equation.params), *given)
 
 
 release_p.def_impl(_release)  # type: ignore[no-untyped-call]
