@@ -49,7 +49,11 @@ def planned(kind, adjacency="add-remove", schema=SCHEMA):
     return tacit.plan(MODEL, schema, budget=budget, method=method)
 
 
-ALL = ["variational", "joint", "langevin", "barker", "noisy barker", "gaussian", "laplace"]
+# One of each kind of release at all times; the others take as long again.
+ALL = ["variational", "barker", "gaussian"] + [
+    pytest.param(kind, marks=pytest.mark.slow)
+    for kind in ("joint", "langevin", "noisy barker", "laplace")
+]
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -66,7 +70,7 @@ def test_what_is_charged_is_not_contradicted_and_an_eighth_of_the_noise_is(kind)
     assert "broken on purpose" not in str(whole)
 
 
-@pytest.mark.parametrize("kind", ["variational", "barker"])
+@pytest.mark.parametrize("kind", ["variational", pytest.param("barker", marks=pytest.mark.slow)])
 def test_under_replace_one_canary_takes_the_place_of_another(kind):
     plan = planned(kind, "replace")
     whole, broken = (
