@@ -381,6 +381,7 @@ def test_what_the_page_shows_runs(tmp_path, monkeypatch, capsys):
     x = np.column_stack([rng.uniform(18, 100, 300), rng.uniform(0, 40, 300)])
     held = {"X": x, "y": np.where(x[:, 0] > 60, "ward", "home"), "new": x[:3]}
     monkeypatch.chdir(tmp_path)
+    tacit.Ledger.new("registry.db", tacit.Budget(3, 1e-5))
     exec("\n".join(blocks), held)  # noqa: S102
     said = capsys.readouterr().out
     assert "rows came to fit as they were recorded" in said

@@ -118,7 +118,7 @@ def test_no_cell_of_an_array_causes_a_warning():
     signals = np.array([0x7FF0000000000001, 0], np.uint64).view(np.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert Rows({"x": signals}).count == 2
+        assert Rows({"x": signals})._count == 2
 
 
 def test_people_are_those_of_a_schema():

@@ -68,10 +68,11 @@ def refused_traces() -> Iterator[None]:
     """What a function cannot be traced for, in a sentence of our own.
 
     JAX's words may have shapes, and with them how many rows there are, so only the kind is told.
+    A column that is not there stays a `KeyError`, whose key stands in the model's code.
     """
     try:
         yield
-    except TacitError:
+    except (TacitError, KeyError):
         raise
     except Exception as error:  # noqa: BLE001 (whatever a model's own code may raise)
         raise InvalidArgument(
