@@ -587,7 +587,7 @@ _OF_DRAWS = [
         "a unit's score clamped 5% later",
         "tacit.privacy.one_draw.grid:on_steps",
         "low, high = -_STEPS, 0",
-        "low, high = -1.05 * _STEPS, 0",
+        "low, high = -int(1.05 * _STEPS), 0",
         ONE_DRAW + "the_bound_is_reached",
     ),
     fault(
