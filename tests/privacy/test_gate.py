@@ -590,7 +590,13 @@ def with_a_bad_rule(x):
 with_a_bad_rule.defvjp(lambda x: (x.sum(), None), lambda _, change: (change, change, change))
 
 
-@pytest.mark.parametrize("function", [callback_with_a_gradient, with_a_bad_rule])
+def a_key_that_is_a_shape(x):
+    return {"x": x.sum()}[x.shape[0]]
+
+
+@pytest.mark.parametrize(
+    "function", [callback_with_a_gradient, with_a_bad_rule, a_key_that_is_a_shape]
+)
 def test_what_jax_cannot_trace_is_said_in_a_sentence(function):
     def step(state, _, release):
         return state, release.noisy_sum(lambda _, row: jax.grad(function)(row["x"]), ())

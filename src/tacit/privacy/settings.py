@@ -68,13 +68,15 @@ def refused_traces() -> Iterator[None]:
     """What a function cannot be traced for, in a sentence of our own.
 
     JAX's words may have shapes, and with them how many rows there are, so only the kind is told.
-    A column that is not there stays a `KeyError`, whose key stands in the model's code.
+    The name of a column that is not there stands in the model's code; other keys may be shapes.
     """
     try:
         yield
-    except (TacitError, KeyError):
+    except TacitError:
         raise
     except Exception as error:  # noqa: BLE001 (whatever a model's own code may raise)
+        if isinstance(error, KeyError) and all(isinstance(key, str) for key in error.args):
+            raise
         raise InvalidArgument(
             f"JAX cannot trace the model for this method ({type(error).__name__}): leave out "
             "callbacks, custom rules for gradients that do not fit, and decisions in Python that "
