@@ -74,7 +74,7 @@ def refused_traces() -> Iterator[None]:
         yield
     except TacitError:
         raise
-    except Exception as error:  # noqa: BLE001 (whatever a model's own code may raise)
+    except Exception as error:  # whatever a model's own code may raise
         if isinstance(error, KeyError) and all(isinstance(key, str) for key in error.args):
             raise
         raise InvalidArgument(
