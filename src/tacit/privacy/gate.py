@@ -78,6 +78,8 @@ class Gate:
         # Taken once and never given back, by whichever thread or copy of the gate comes first.
         self._private, self._use = rows, Lock()
         self._sampling, self._noise = chosen.child("sampling"), chosen.child("noise")
+        # Bits that units get of their own, where the plan has them.
+        self._secret = chosen.child("secret") if has_secrets(plan) else None
 
     def __repr__(self) -> str:
         return f"Gate({self._private!r}, {self.plan!r})"
@@ -199,8 +201,9 @@ def run(
     stacked = None if fetched else _stacked(gates)
     if plan.everyone:
         real = [gate._private._count for gate in gates]
-        stacked = stacked, _present(stacked, real, alone=alone)
-        capacity = 1
+        present = _present(stacked, real, alone=alone)
+        stacked = stacked, present
+        capacity = present.shape[-1] if has_secrets(plan) else 1
     else:
         capacity = max(gate.plan.capacity(count) for gate, count in zip(gates, units, strict=True))
     clips = jnp.array([gate.plan.clip for gate in gates], jnp.float32)
@@ -218,10 +221,11 @@ def run(
             steps = min(block, end - start)
             noise = side_by_side([gate.plan.noise(gate._noise, start, steps) for gate in gates])
             here = slice(start - first, start - first + steps)
-            xs: tuple[Any, ...] = noise, _at(given, here)
+            width, batch = capacity, ()
             if not plan.everyone:
                 whom, present = _batches(gates, units, steps, capacity)
-                xs = rows._fetch(whom) if fetched else whom, present, *xs
+                batch, width = (rows._fetch(whom) if fetched else whom, present), present.shape[-1]
+            xs = *batch, _secrets(gates, steps, width), noise, _at(given, here)
             states, out = chunk(stacked, clips, grids, states, xs)
             outputs.append(jax.tree.map(np.asarray, out))
         if progress is not None:
@@ -261,6 +265,17 @@ def _batches(gates: Sequence[Gate], units: Sequence[int], steps: int, capacity: 
     return indices, side_by_side([widen(batches.present, width + 1) for batches in drawn])
 
 
+def _secrets(gates: Sequence[Gate], steps: int, width: int) -> Any:
+    """Words of each unit's own in some steps, or None."""
+    drawn = [gate.plan.secret(gate._secret, steps, width) for gate in gates if gate._secret]
+    return side_by_side(drawn) if drawn else None
+
+
+def has_secrets(plan: Any) -> bool:
+    """Whether a plan gives units secret bits of their own."""
+    return type(plan) is NoisySums and plan.secrets
+
+
 def _with_rows(batches: Batches, count: int) -> Batches:
     """Batches in which whoever has no row is nobody. [rows-silent]"""
     present = batches.present & (batches.indices < count)
@@ -278,7 +293,8 @@ def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
     present = gate._private.made_up_presence()
     rows = (made_up, None if present is None else present[None])
     noise = np.zeros(gate.plan.words, np.int32)
-    batch = Batch(*rows, np.zeros(1, np.bool_), noise, np.float32(1), np.float32(1))
+    secret = np.zeros((1, 2), np.uint32) if has_secrets(gate.plan) else None
+    batch = Batch(*rows, secret, np.zeros(1, np.bool_), noise, np.float32(1), np.float32(1))
     refuse_captured(step)
     leaves, tree = jax.tree.flatten((state, example, batch))
     return _expected(step, lattice, tree, tuple(_kind(leaf) for leaf in leaves))
@@ -332,7 +348,7 @@ def _checked(
     with refused_traces():
         traced, out = jax.make_jaxpr(whole, return_shape=True)(state, given, batch)
     labels: list[str | None] = [None] * len(jax.tree.leaves((state, given)))
-    private = len(jax.tree.leaves((batch.rows, batch.row_present)))
+    private = len(jax.tree.leaves((batch.rows, batch.row_present, batch.secret)))
     labels += [f"batch {i}" for i in range(private)] + ["present", "noise", "clip", "grid"]
     check_trace(traced, labels, release_p, lattice)
     return traced, out
@@ -381,9 +397,9 @@ def _compiled(
     What is compiled is the very trace that was walked, at the width it runs at.
     """
 
-    def body(state: Any, clip: Any, grid: Any, batch: Any, noise: Any, given: Any) -> Any:
+    def body(state: Any, clip: Any, grid: Any, batch: Any, own: Any, noise: Any, given: Any) -> Any:
         (rows, row_present), present = batch
-        batch = Batch(rows, row_present, present, noise, clip, grid)
+        batch = Batch(rows, row_present, own, present, noise, clip, grid)
         traced, out = _traced(step, lattice, state, given, batch)
         if _form(traced) != expected:
             raise BoundaryError("What the step does or returns depends on the width of the batch.")
@@ -405,9 +421,9 @@ def _compiled(
         return scan(with_batch, bring, fields, states, xs)
 
     def chunk(fields: Any, clips: Any, grids: Any, states: Any, xs: Any) -> Any:
-        def advance(states: Any, batch: Any, noise: Any, given: Any) -> Any:
+        def advance(states: Any, batch: Any, own: Any, noise: Any, given: Any) -> Any:
             with allow_stacking():
-                return jax.vmap(body)(states, clips, grids, batch, noise, given)
+                return jax.vmap(body)(states, clips, grids, batch, own, noise, given)
 
         return steps(advance, jax.vmap(bring), fields, states, xs)
 
@@ -415,8 +431,8 @@ def _compiled(
         clip, grid, state = jax.tree.map(lambda leaf: leaf[0], (clips, grids, states))
         xs = jax.tree.map(lambda leaf: leaf[:, 0], xs)
 
-        def advance(state: Any, batch: Any, noise: Any, given: Any) -> Any:
-            return body(state, clip, grid, batch, noise, given)
+        def advance(state: Any, batch: Any, own: Any, noise: Any, given: Any) -> Any:
+            return body(state, clip, grid, batch, own, noise, given)
 
         state, out = steps(advance, bring, fields, state, xs)
         return jax.tree.map(lambda leaf: leaf[None], state), jax.tree.map(lambda v: v[:, None], out)

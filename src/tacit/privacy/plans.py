@@ -48,6 +48,8 @@ class NoisySums:
     the guarantee, and a batch beyond it may wrap around.
     With ``laplace``, the clip is in the 1-norm, noise is Laplace and its multiplier is scale
     over clip; every step then looks at all units.
+    With ``secrets``, every unit gets 64 random bits in every step that it is looked at: fresh,
+    secret and its own, for what a step draws for a unit. They are no part of the release.
     """
 
     sampling_rate: float
@@ -57,6 +59,7 @@ class NoisySums:
     dimension: int
     batch_bound: int = 2**17
     laplace: bool = False
+    secrets: bool = False
 
     def __post_init__(self) -> None:
         _validate.rate("sampling_rate", self.sampling_rate)
@@ -104,7 +107,7 @@ class NoisySums:
         """What gates that run side by side must agree in."""
         lattice = self.lattice
         sums = self.dimension, lattice.points, lattice.wide, lattice.order
-        return self.num_steps, self.everyone, *sums
+        return self.num_steps, self.everyone, self.secrets, *sums
 
     @property
     def words(self) -> int:
@@ -137,6 +140,10 @@ class NoisySums:
             begin += length
         noise = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return noise.view(np.int32) if self.lattice.wide else noise.astype(np.int32)
+
+    def secret(self, bits: Randomness, steps: int, width: int) -> NDArray[np.uint32]:
+        """Secret words for every place of the batches of some steps. [gate-secret]"""
+        return bits.words(steps * width).view(np.uint32).reshape(steps, width, 2)
 
     def looked_at(self, units: int) -> float:
         """About how many of so many units a step looks at."""

@@ -27,7 +27,7 @@ from tacit.privacy.captured import refuse_captured
 
 _PIECE = 2**14  # units that are looked at together, so that what is in between fits a cache
 PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
-PerUnit = Callable[[Any, dict[str, jax.Array], jax.Array], jax.Array]
+PerUnit = Callable[..., jax.Array]  # of arguments, rows, which are present, and secret bits if any
 
 
 class Batch(NamedTuple):
@@ -35,6 +35,7 @@ class Batch(NamedTuple):
 
     rows: Any
     row_present: Any
+    secret: Any  # words of each unit's own, or None
     present: Any
     noise: Any
     clip: Any
@@ -64,6 +65,8 @@ class Release:
         """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once.
 
         ``present`` tells which of the rows are real. A vector that is not finite is zero.
+        Where the plan has secrets, ``per_unit(arguments, rows, present, secret)`` gets the two
+        words of 32 bits that are the unit's own in this step (PROOFS.md, Theorem 1S).
         """
         return self._released(Lattice, _over_units(per_unit), arguments)
 
@@ -86,8 +89,8 @@ class Release:
     def _tested(
         self, per_unit: Callable[..., jax.Array], arguments: Any, shift: jax.Array
     ) -> jax.Array:
-        def alone(arguments: Any, rows: Any, row_present: Any) -> jax.Array:
-            return per_unit(arguments[1], rows, row_present)
+        def alone(arguments: Any, *unit: Any) -> jax.Array:
+            return per_unit(arguments[1], *unit)
 
         shift = jnp.asarray(shift, jnp.float32).reshape(())
         return self._released(RatioLattice, alone, (shift, arguments))
@@ -96,9 +99,10 @@ class Release:
         self, kind: type, per_unit: Callable[..., jax.Array], arguments: Any
     ) -> jax.Array:
         batch, lattice = self._batch, self._lattice
+        own = batch.rows, batch.row_present, batch.secret
         if not isinstance(lattice, kind):
             raise BoundaryError("The step asks for another kind of release than was planned.")
-        unit = jax.tree.map(_first, (batch.rows, batch.row_present))
+        unit = jax.tree.map(_first, own)
         traced, shape = jax.make_jaxpr(per_unit, return_shape=True)(arguments, *unit)
         if shape.shape != lattice.unit_shape:
             raise BoundaryError(
@@ -106,7 +110,7 @@ class Release:
                 f"contribution has shape {shape.shape}."
             )
         public = [*traced.consts, *jax.tree.leaves(arguments)]
-        private = jax.tree.leaves((batch.rows, batch.row_present))
+        private = jax.tree.leaves(own)
         released: jax.Array = release_p.bind(  # type: ignore[no-untyped-call]
             *public,
             *private,
@@ -148,7 +152,7 @@ def _over_rows(
     """What a unit contributes, if its rows contribute each by itself."""
     refuse_captured(per_row)
 
-    def per_unit(arguments: Any, rows: Any, row_present: jax.Array | None) -> jax.Array:
+    def per_unit(arguments: Any, rows: Any, row_present: Any, secret: Any) -> jax.Array:  # noqa: ARG001
         if row_present is None:  # zeroed on the lattice if not finite
             return per_row(arguments, rows).astype(jnp.float32)
         values = jax.vmap(lambda row: clean(per_row(arguments, row)))(rows)
@@ -163,10 +167,11 @@ def _over_units(per_unit: PerUnit) -> Callable[..., jax.Array]:
     refuse_captured(per_unit)
     one = jnp.ones(1, jnp.bool_)
 
-    def of_unit(arguments: Any, rows: Any, row_present: jax.Array | None) -> jax.Array:
+    def of_unit(arguments: Any, rows: Any, row_present: Any, secret: Any) -> jax.Array:
         if row_present is None:
             rows, row_present = jax.tree.map(lambda leaf: leaf[None], rows), one
-        return per_unit(arguments, rows, row_present).astype(jnp.float32)
+        own = () if secret is None else (secret,)
+        return per_unit(arguments, rows, row_present, *own).astype(jnp.float32)
 
     return of_unit
 
