@@ -11,7 +11,7 @@ import tacit
 from tacit import Budget, Ledger, Rows, conjugate
 from tacit.accounting import PLD
 from tacit.errors import BudgetError
-from tacit.inference.base import Method
+from tacit.inference.base import Intervals, Method
 from tacit.interfaces.fit import fit_many
 
 SIZE = 400
@@ -137,6 +137,27 @@ def test_what_it_returns_is_public_and_complete(case, tmp_path):
     post.save(tmp_path / "p.nc")
     assert type(post).load(tmp_path / "p.nc") == post
     assert "probability" in str(post.summary())
+
+
+INTERVALS = {
+    "variational": Intervals.LEFT_OUT,
+    "langevin": Intervals.SAMPLED,
+    "barker": Intervals.SAMPLED,
+    "one sample": Intervals.SAMPLED,
+    "statistics": Intervals.INCLUDED,
+    "statistics, naive": Intervals.LEFT_OUT,
+}
+
+
+def test_it_says_what_intervals_include_and_how_it_went(case):
+    name = case[0]
+    post = seeded(name)
+    assert post.intervals == INTERVALS.get(name, INTERVALS.get(name.split(",")[0]))
+    assert post.converged in (True, False, None)
+    assert post.converged is not False or post.said
+    assert all(sentence.endswith(".") for sentence in post.said)
+    text = str(post.summary())
+    assert all(sentence in text for sentence in post.said)
 
 
 @any_number

@@ -10,6 +10,7 @@ from scipy.special import expit, gammaln
 import tacit
 from tacit import Model, Parameter, Rows
 from tacit.errors import InvalidArgument
+from tacit.inference.base import Intervals
 from tacit.models.model import Positive, Whole
 from tacit.privacy import open_sum
 
@@ -74,6 +75,7 @@ def test_a_method_of_its_own_runs_as_it_did_and_misses_those_scales():
     rows, method = Rows({"x": X, "y": y}), tacit.Variational()
     post = tacit.fit_without_privacy(linear, rows, method=method)
     assert post.converged is None
+    assert post.intervals == Intervals.NO_NOISE
     assert len(post.trace["mean"]) == method.num_steps
     assert abs(post.mean()["b"][2]) < 100
     exact = tacit.fit_without_privacy(linear, rows)
@@ -266,6 +268,7 @@ def test_it_says_what_it_is_and_a_file_keeps_it(tmp_path):
     assert again == post
     assert again.said == post.said
     assert again.converged is True
+    assert again.intervals == Intervals.NO_NOISE
     assert "settled" not in post.to_datatree().attrs
     post.report(tmp_path / "report")
     page = (tmp_path / "report" / "report.md").read_text()

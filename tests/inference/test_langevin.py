@@ -115,8 +115,12 @@ def test_small_steps_carry_more_noise_and_cost_less():
 def test_steps_that_would_be_too_hot_are_refused():
     with pytest.raises(InvalidArgument, match="spread too wide"):
         fit(linear(), ROWS, budget=BUDGET, method=Langevin(step_size=1.0))
-    hot = Langevin(step_size=1e-6, num_steps=50, hot=True)
-    assert fit(linear(), ROWS, budget=BUDGET, method=hot).chain
+    mild, hot = (Langevin(step_size=size, num_steps=50, hot=True) for size in (1e-6, 1.0))
+    found = fit(linear(), ROWS, budget=BUDGET, method=mild)
+    assert found.chain
+    assert not any("spread wider" in each for each in found.said)
+    found = fit(linear(), ROWS, budget=BUDGET, method=hot)
+    assert "spread wider" in found.said[-1]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from tacit.accounting import PLD, Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import BoundaryError, BudgetError, Interrupted, InvalidArgument
 from tacit.inference import variational
-from tacit.inference.convergence import settled_from
+from tacit.inference.base import Intervals
+from tacit.inference.convergence import steady_from
 from tacit.inference.guides import FullRank, LowRank, MeanField
 from tacit.inference.langevin import Langevin
 from tacit.inference.variational import Variational
@@ -238,27 +239,40 @@ def test_progress_shows_steps_and_time_only(capsys):
     assert set(shown) <= set("\r\n[=] 0123456789/steps, left")
 
 
-def test_convergence_test():
+def test_steady_steps_are_found():
     rng = np.random.default_rng(0)
     flat = 0.1 * rng.normal(size=(2000, 3))
     drift = flat + np.linspace(0, 3, 2000)[:, None]
     then_flat = np.concatenate([drift, flat + 3])
-    assert settled_from(flat) == 0
-    assert settled_from(drift) is None
-    assert settled_from(then_flat) in (2000, 2400)
-    assert settled_from(flat[:5]) is None
+    assert steady_from(flat) == 0
+    assert steady_from(drift) is None
+    assert steady_from(then_flat) in (2000, 2400)
+    assert steady_from(flat[:5]) is None
 
 
-def test_averages_only_what_has_settled():
-    method = Variational(num_steps=600, learning_rate=1e-3)  # far too slow to arrive
+def test_averages_only_steady_steps_and_never_says_that_it_converged():
+    method = Variational(num_steps=60, learning_rate=0.02)  # too short to arrive
     post = fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=method, seed=0)
-    if not post.settled:
-        assert not post.averaged
-        assert np.array_equal(post.unconstrained_mean, post.trace["mean"][-1])
+    assert post.converged is False
+    assert "still moved" in post.said[0]
+    assert post.intervals == Intervals.LEFT_OUT
+    assert np.array_equal(post.unconstrained_mean, post.trace["mean"][-1])
     slow = variational._finish(Variational(), {"mean": np.linspace(0, 5, 500)[:, None]})
-    assert not slow.averaged
-    done = variational._finish(Variational(), {"mean": np.full((500, 1), 2.0)})
-    assert done.averaged
+    assert not slow.steady
+    assert slow.params["mean"] == 5
+    flat = np.full((500, 1), 2.0)
+    flat[-1] = 2.1
+    done = variational._finish(Variational(), {"mean": flat})
+    assert done.steady
+    assert done.params["mean"] < 2.01
+    still = variational._found(
+        Variational(),
+        linear_model(),
+        done._replace(params=Variational().family.start(linear_model().dimension)),
+        jax.random.key(0),
+    )
+    assert still.converged is None
+    assert "does not show that" in still.said[0]
 
 
 def test_settings_that_cannot_work_are_refused_early(tmp_path):

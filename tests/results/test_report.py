@@ -16,6 +16,7 @@ import yaml
 import tacit
 from tacit.accounting import Budget, events
 from tacit.errors import InvalidArgument, TacitError
+from tacit.inference.base import Intervals
 from tacit.results import drawings, wording
 from tacit.results.drawings import Bar
 from tacit.results.federated import FederatedPosterior
@@ -205,29 +206,38 @@ def test_the_budget_is_a_bar_of_what_is_known(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("intervals", "said"),
     [
-        ("Statistics(noise='gaussian', noise_aware=True)", "intervals include the noise"),
-        ("Statistics(noise='gaussian', noise_aware=False)", "too narrow"),
-        ("Variational()", "do not include the noise"),
-        ("", "Only a fit by Statistics"),
+        (Intervals.INCLUDED, "intervals include the noise"),
+        (Intervals.LEFT_OUT, "do not include the noise"),
+        (Intervals.SAMPLED, "no noise was added to the draws"),
+        (Intervals.NO_NOISE, "without noise"),
+        (Intervals.UNKNOWN, "not known whether the intervals include"),
     ],
 )
-def test_it_says_whether_intervals_include_the_noise(tmp_path, method, said):
-    fitted = {"unconstrained_mean": np.zeros(5)} if method.startswith("V") else {}
-    found = written(tmp_path, posterior(**fitted), method=method)
+def test_it_says_whether_intervals_include_the_noise(tmp_path, intervals, said):
+    found = written(tmp_path, posterior(intervals=intervals))
     assert said in found.page
     assert said in found.text
 
 
-def test_a_chain_shows_how_it_mixes_and_a_fit_whether_it_settled(tmp_path):
+def test_a_chain_shows_how_it_mixes(tmp_path):
     found = written(tmp_path, posterior(chain=True))
     assert table_of(found.page)[0][-2:] == ["ess", "r_hat"]
     assert "R-hat is at most" in found.page
-    fitted = posterior(trace={"mean": np.ones((80, 2))}, settled_from=20)
-    assert "settled from step 20 of 80" in written(tmp_path, fitted).page
-    drifting = posterior(trace={"mean": np.ones((80, 2))})
-    assert "had not settled" in written(tmp_path, drifting).text
+
+
+@pytest.mark.parametrize(
+    ("converged", "words"),
+    [(True, "The fit converged."), (False, "DID NOT CONVERGE"), (None, "cannot tell")],
+)
+def test_it_says_whether_the_fit_converged(tmp_path, converged, words):
+    fitted = posterior(trace={"mean": np.ones((80, 2))}, converged=converged, said=("So it went.",))
+    found = written(tmp_path, fitted)
+    for text in (found.page, found.text):
+        assert words in text
+        assert "So it went." in text
+        assert "settled" not in text
 
 
 def test_more_numbers_than_anyone_reads_are_cut_with_a_word(tmp_path):

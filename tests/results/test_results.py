@@ -15,11 +15,12 @@ import pytest
 
 from tacit.accounting import Budget, events
 from tacit.errors import InvalidArgument, TacitError
+from tacit.inference.base import Intervals
+from tacit.inference.mixing import bad_mixing
 from tacit.inference.variational import Variational
 from tacit.interfaces.fit import fit, fit_without_privacy
 from tacit.models.model import Model, Parameter
 from tacit.privacy.rows import Rows
-from tacit.results import diagnostics
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
 
@@ -51,8 +52,6 @@ def posterior(draws=None, **changes):
     fields = {
         "draws": draws,
         "trace": {"mean": np.cumsum(rng.normal(size=(50, 4)), axis=0), "step": np.ones(50)},
-        "settled_from": 20,
-        "averaged": True,
         "unconstrained_mean": np.arange(4.0),
         "unconstrained_covariance": np.eye(4),
         "privacy": statement(),
@@ -110,10 +109,10 @@ def test_summary_is_an_aligned_table():
     assert "epsilon" in text.splitlines()[-1]
 
 
-def test_summary_says_when_the_fit_had_not_settled():
-    assert "not settled" in str(posterior(settled_from=None, averaged=False).summary())
-    assert "not settled" not in str(posterior().summary())
-    assert "not settled" not in str(posterior(settled_from=None, trace={}).summary())
+def test_summary_says_what_the_method_said():
+    said = ("The fit still moved.", "And more.")
+    text = str(posterior(said=said).summary())
+    assert text.index(said[0]) < text.index(said[1])
 
 
 def test_summary_to_pandas(monkeypatch):
@@ -172,7 +171,9 @@ def test_draws_that_do_not_belong_together_are_refused(draws):
     [
         {},
         {"unconstrained_mean": None, "unconstrained_covariance": None},
-        {"settled_from": None, "averaged": False, "trace": {}},
+        {"trace": {}},
+        {"converged": True, "intervals": Intervals.INCLUDED},
+        {"converged": False, "said": ("a", "b"), "intervals": Intervals.LEFT_OUT},
         *({"privacy": said} for said, _ in NOT_PRIVATE.values()),
         {"privacy": statement(budget_left=Budget(2, 1e-6), assumptions=("rows are independent",))},
     ],
@@ -189,9 +190,22 @@ def test_a_file_brings_everything_back(changes, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["post.nc"]
 
 
+def test_a_file_from_before_these_fields_gives_unknown(tmp_path):
+    tree = posterior().to_datatree()
+    for name in ("said", "intervals"):
+        del tree.attrs[name]
+    tree.attrs |= {"settled": 1, "settled_from": 20, "averaged": 1}
+    tree.to_netcdf(tmp_path / "old.nc", engine="h5netcdf")
+    back = Posterior.load(tmp_path / "old.nc")
+    assert back == posterior()
+    assert (back.converged, back.said, back.intervals) == (None, (), Intervals.UNKNOWN)
+
+
 def test_equality_sees_differences():
     post = posterior()
-    assert post != posterior(settled_from=3)
+    assert post != posterior(converged=True)
+    assert post != posterior(said=("a",))
+    assert post != posterior(intervals=Intervals.INCLUDED)
     assert post != posterior(privacy=statement(delta=1e-6))
     assert post != posterior({"w": np.zeros(3)})
     assert post == posterior(model=model())
@@ -439,7 +453,6 @@ def test_plots_that_cannot_be_made(tmp_path, monkeypatch):
 
 def test_a_chain_that_never_moved_is_told_from_one_that_mixes_badly():
     still = {"a": np.ones(100)}
-    said = diagnostics.warning(diagnostics.effective_sizes(still), diagnostics.r_hats(still))
-    assert said is not None
+    (said,) = bad_mixing(still)
     assert "never moved" in said
     assert "inf" not in said

@@ -20,10 +20,18 @@ from numpy.typing import ArrayLike
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.inference.base import Found, Progress, Steps, normals, parameters, seed_of
-from tacit.inference.convergence import settled_from
+from tacit.inference.base import (
+    Found,
+    Intervals,
+    Progress,
+    Steps,
+    normals,
+    parameters,
+    seed_of,
+)
 from tacit.inference.correction import correction
 from tacit.inference.guides import FullRank, LowRank, MeanField
+from tacit.inference.mixing import bad_mixing
 from tacit.inference.proposals import (
     BoundedWalk,
     GaussianWalk,
@@ -345,12 +353,16 @@ class Barker:
 
     def _found(self, model: AnyModel, steps: int, chain: Any, accepted: Any) -> Found:
         kept = self._kept(steps)
+        draws = parameters(model, jnp.asarray(chain[kept]))
+        mixing = bad_mixing(draws)
         return Found(
-            draws=parameters(model, jnp.asarray(chain[kept])),
+            draws=draws,
             trace={"theta": chain, "accepted": accepted},
-            settled_from=settled_from(chain),
             chain=True,
             sample_stats={"accepted": accepted[kept]},
+            converged=False if mixing else None,
+            said=mixing,
+            intervals=Intervals.SAMPLED,
         )
 
     def describe(self, model: AnyModel) -> str:

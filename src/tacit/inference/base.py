@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -21,6 +22,16 @@ Progress = Callable[[int], None]
 _STRETCH = 250
 
 
+class Intervals(StrEnum):
+    """What the intervals of a posterior say about the noise that protects people."""
+
+    INCLUDED = "noise included"
+    LEFT_OUT = "noise not included"
+    SAMPLED = "draws of a private sampler"
+    NO_NOISE = "no noise was added"
+    UNKNOWN = "not known"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """What a method found. Follows from released values and public numbers only.
@@ -28,16 +39,20 @@ class Found:
     ``trace`` has every step. ``mean`` and ``covariance`` are a Gaussian on the unconstrained
     scale, if that is what was fitted. ``chain`` says that draws follow one another, so that
     how well they mix can be judged; ``sample_stats`` has more about each of them.
+
+    ``converged`` is None where the method cannot tell. ``said`` are sentences about how the fit
+    went, the most important first. ``intervals`` says whether intervals include the noise.
     """
 
     draws: Arrays
     trace: Arrays
-    settled_from: int | None = None
-    averaged: bool = False
     mean: NDArray[np.floating] | None = None
     covariance: NDArray[np.floating] | None = None
     chain: bool = False
     sample_stats: Arrays = field(default_factory=dict)
+    converged: bool | None = None
+    said: tuple[str, ...] = ()
+    intervals: Intervals = Intervals.UNKNOWN
 
 
 @runtime_checkable

@@ -1,4 +1,8 @@
-"""Whether a noisy optimisation has settled, from its released trace alone: free of charge."""
+"""Which steps of a noisy optimisation may be averaged, from its released trace alone: free of charge.
+
+A steady trace is no sign that a fit is right: steps that are too short are steady, too. So this
+is never reported as convergence.
+"""
 
 from itertools import pairwise
 
@@ -6,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def settled_from(trace: NDArray[np.floating]) -> int | None:
+def steady_from(trace: NDArray[np.floating]) -> int | None:
     """The first of ten candidate steps from which the trace has no trend, or None.
 
-    Each suffix of the trace is regressed on time, scaled to [0, 1]; it has settled if the
+    Each suffix of the trace is regressed on time, scaled to [0, 1]; it is steady if the
     slopes are below 0.05 on average (Jälkö et al. 2022).
     """
     steps = len(trace)

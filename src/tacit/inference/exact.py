@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found
+from tacit.inference.base import Found, Intervals
 from tacit.models.model import AnyModel
 from tacit.privacy.open_sum import Density, Derivatives, OpenSum, wide
 from tacit.privacy.rows import Rows
@@ -26,14 +26,6 @@ _DRAWS, _MOST_STEPS, _MOST_HALVINGS = 2000, 200, 50
 _THERE, _NEAR = 1e-7, 1e-3
 LAPLACE = "Exact mode with Laplace approximation"
 _STARTS = 8  # places where the search may begin
-
-
-class Reference(NamedTuple):
-    """A result without privacy, whether it can be relied on, and how it came about."""
-
-    found: Found
-    converged: bool
-    said: tuple[str, ...]
 
 
 class Mode(NamedTuple):
@@ -129,15 +121,20 @@ def _prior(model: AnyModel) -> Any:
     return at
 
 
-def laplace(model: AnyModel, rows: Rows, seed: int) -> Reference:
+def laplace(model: AnyModel, rows: Rows, seed: int) -> Found:
     """The exact mode, and draws of the normal distribution around it."""
     refuse_discrete(model, "The exact mode")
     mode = find_mode(posterior_of(model, rows), seed)
     drawn = mode.vector + _standard(model.dimension, seed) @ root_of(mode.covariance).T
-    found = Found(
-        draws=constrained(model, drawn), trace={}, mean=mode.vector, covariance=mode.covariance
+    return Found(
+        draws=constrained(model, drawn),
+        trace={},
+        mean=mode.vector,
+        covariance=mode.covariance,
+        converged=mode.converged,
+        said=mode.said,
+        intervals=Intervals.NO_NOISE,
     )
-    return Reference(found, mode.converged, mode.said)
 
 
 def refuse_discrete(model: AnyModel, what: str) -> None:

@@ -26,6 +26,7 @@ from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.base import (
     Found,
+    Intervals,
     Progress,
     Steps,
     noisy_gradient,
@@ -33,7 +34,7 @@ from tacit.inference.base import (
     parameters,
     seed_of,
 )
-from tacit.inference.convergence import settled_from
+from tacit.inference.mixing import bad_mixing
 from tacit.inference.tempering import tempering
 from tacit.models.model import AnyModel
 from tacit.privacy.captured import refuse_captured
@@ -46,6 +47,7 @@ from tacit.privacy.release import Release
 _PHASES = 20
 # By which share the default step may make variances too large.
 _EXCESS = 0.1
+_HOT = "The budget asks for more noise than the chain needs: the draws spread wider than the posterior."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,16 +197,29 @@ class LangevinChain(ABC):
         """One chain for each gate."""
         steps = self.steps(model, [gate.plan for gate in gates], keys)
         _, trace = run(gates, *steps, progress=progress)
-        return [self._found(model, np.asarray(trace[:, i])) for i in range(len(gates))]
+        return [
+            self._found(model, gate.plan, np.asarray(trace[:, i])) for i, gate in enumerate(gates)
+        ]
 
-    def _found(self, model: AnyModel, chain: Any) -> Found:
+    def _found(self, model: AnyModel, plan: NoisySums, chain: Any) -> Found:
         kept = chain[math.ceil(self.burn_in * self.num_steps) :: self.thin]
+        draws = parameters(model, jnp.asarray(kept))
+        mixing = bad_mixing(draws)
         return Found(
-            draws=parameters(model, jnp.asarray(kept)),
+            draws=draws,
             trace={"theta": chain},
-            settled_from=settled_from(chain),
             chain=True,
+            converged=False if mixing else None,
+            said=(*mixing, *self._temperature(plan)),
+            intervals=Intervals.SAMPLED,
         )
+
+    def _temperature(self, plan: NoisySums) -> tuple[str, ...]:
+        """Whether the release has more noise than the chain needs."""
+        size, noise_std = self._sizes(plan), _each(plan.phases) * plan.clip * self._scale
+        if np.all(size * noise_std**2 <= self.noise_per_step * (1 + 1e-6)):
+            return ()
+        return (_HOT,)
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.errors import TacitError
-from tacit.inference.base import Found
+from tacit.inference.base import Found, Intervals
 from tacit.inference.exact import (
     LogPosterior,
-    Reference,
     constrained,
     find_mode,
     posterior_of,
@@ -24,6 +23,7 @@ from tacit.inference.exact import (
     root_of,
     start_of,
 )
+from tacit.inference.mixing import bad_mixing
 from tacit.models.model import AnyModel
 from tacit.privacy.rows import Rows
 
@@ -31,7 +31,7 @@ _WARMUP = _DRAWS = 1000
 _DENSE = 100  # numbers up to which the sampler learns all their correlations
 
 
-def nuts(model: AnyModel, rows: Rows, seed: int) -> Reference:
+def nuts(model: AnyModel, rows: Rows, seed: int) -> Found:
     """One chain, begun at the mode or, if none is found, at zero on the unconstrained scale."""
     refuse_discrete(model, "NUTS")
     density = posterior_of(model, rows)
@@ -41,15 +41,18 @@ def nuts(model: AnyModel, rows: Rows, seed: int) -> Reference:
     vectors, diverging, accepted = density.likelihood.inside(_sampler(model), *given)
     if not np.isfinite(vectors).all():
         raise TacitError("NUTS found no place where the log posterior is finite.")
-    found = Found(
-        draws=constrained(model, vectors),
+    draws = constrained(model, vectors)
+    wrong, mixing = int(diverging.sum()), bad_mixing(draws)
+    said = f"NUTS on the exact log posterior; {wrong} of {_DRAWS} transitions diverged."
+    return Found(
+        draws=draws,
         trace={},
         chain=True,
         sample_stats={"diverging": diverging.astype(np.float64), "acceptance_rate": accepted},
+        converged=wrong == 0 and not mixing,
+        said=(*mixing, said),
+        intervals=Intervals.NO_NOISE,
     )
-    wrong = int(diverging.sum())
-    said = f"NUTS on the exact log posterior; {wrong} of {_DRAWS} transitions diverged."
-    return Reference(found, wrong == 0, (said,))
 
 
 def _coordinates(density: LogPosterior, seed: int) -> tuple[Any, Any]:

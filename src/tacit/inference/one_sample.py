@@ -15,13 +15,15 @@ import jax.numpy as jnp
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found, Progress, parameters
+from tacit.inference.base import Found, Intervals, Progress, parameters
 from tacit.inference.samplers import Sampler
 from tacit.models.model import AnyModel
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate
 from tacit.privacy.one_draw.claims import Claim, LogConcave
 from tacit.privacy.plans import ReleasePlan
+
+_ONE = "One draw tells where the posterior is, and nothing of how wide it is."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,11 @@ class OneSample:
         if progress is not None:
             progress(self.num_draws)
         vectors = [jnp.asarray(each, jnp.float32) for each in drawn]
-        return [Found(draws=parameters(model, each), trace={}) for each in vectors]
+        said = (_ONE,) if self.num_draws == 1 else ()
+        return [
+            Found(draws=parameters(model, each), trace={}, said=said, intervals=Intervals.SAMPLED)
+            for each in vectors
+        ]
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""

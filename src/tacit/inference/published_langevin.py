@@ -10,6 +10,11 @@ from tacit.inference.langevin import LangevinChain
 from tacit.models.model import AnyModel
 from tacit.privacy.plans import NoisySums
 
+_OTHER = (
+    "As published, the chain is not at the posterior's temperature: its draws spread less than the "
+    "posterior, or more."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedLangevin(LangevinChain):
@@ -68,6 +73,10 @@ class PublishedLangevin(LangevinChain):
         """T >= epsilon^2 N / (32 tau log(2 / delta)) passes, in steps."""
         logs = 32 * math.log(2 / budget.delta)
         return math.ceil((budget.epsilon / self.sampling_rate) ** 2 / logs)
+
+    def _temperature(self, plan: NoisySums) -> tuple[str, ...]:  # noqa: ARG002
+        """That draws do not spread as the posterior does."""
+        return (_OTHER,)
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""

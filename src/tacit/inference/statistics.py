@@ -18,9 +18,10 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Arrays, Found, Progress, Steps
+from tacit.inference.base import Arrays, Found, Intervals, Progress, Steps
 from tacit.inference.gibbs import linear_chains, linear_draws
 from tacit.inference.latent import Length, counting_chains, counting_draws
+from tacit.inference.mixing import bad_mixing
 from tacit.models.counts import Counting
 from tacit.models.linear import Linear
 from tacit.models.model import AnyModel
@@ -146,14 +147,24 @@ class Statistics:
         scales = np.array([gate.plan.noise_multiplier * gate.plan.clip for gate in gates])
         draws = self.posteriors(conjugate, released[0], scales, jnp.stack(keys))
         return [
-            Found(
-                draws={name: each[i] for name, each in draws.items()},
-                trace={"statistics": released[:, i]},
-                settled_from=0,
-                chain=self.noise_aware and scales[i] > 0,
-            )
+            self._found({name: each[i] for name, each in draws.items()}, released[:, i], scales[i])
             for i in range(len(gates))
         ]
+
+    def _found(self, draws: Arrays, released: Any, scale: float) -> Found:
+        trace = {"statistics": released}
+        if not self.noise_aware or not scale > 0:  # independent draws of a known distribution
+            left = Intervals.LEFT_OUT
+            return Found(draws=draws, trace=trace, converged=True, intervals=left)
+        mixing = bad_mixing(draws)
+        return Found(
+            draws=draws,
+            trace=trace,
+            chain=True,
+            converged=False if mixing else None,
+            said=mixing,
+            intervals=Intervals.INCLUDED,
+        )
 
     def posteriors(self, model: Conjugate, released: Any, scales: Any, keys: jax.Array) -> Arrays:
         """Draws [releases, draws, ...] of each parameter, from released sums alone.

@@ -22,6 +22,7 @@ from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.base import (
     Found,
+    Intervals,
     Progress,
     Steps,
     noisy_gradient,
@@ -29,7 +30,7 @@ from tacit.inference.base import (
     parameters,
     seed_of,
 )
-from tacit.inference.convergence import settled_from
+from tacit.inference.convergence import steady_from
 from tacit.inference.guides import Guide, MeanField, flat_size
 from tacit.models.model import AnyModel
 from tacit.privacy.captured import refuse_captured
@@ -39,6 +40,11 @@ from tacit.privacy.plans import NoisySums
 from tacit.privacy.release import Release
 
 _DRAWS = 1000
+_MOVING = (
+    "The fit still moved when it ended. More steps, or a learning rate that falls, may help; see "
+    "plot_trace()."
+)
+_STEADY = "The fit no longer moved when it ended. This alone does not show that a variational fit is right."
 OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
     "adam": optax.adam,
     # From zero, as the papers have it; a little added so that a zero gradient is no division.
@@ -60,7 +66,7 @@ class Variational:
     size of a row of that many standardised features: most gradients of a regression are
     shorter. Half of that needs half the noise, but clipping then biases the posterior.
     ``learning_rate`` by default falls from 0.02 to zero along half a cosine, so that a fit
-    settles.
+    comes to rest.
 
     ``guide`` is one of this library's, or the class of an automatic guide of NumPyro.
     ``start`` is where the guide begins: at zero on the unconstrained scale, or at given values
@@ -198,8 +204,7 @@ class VariationalFit(NamedTuple):
 
     params: Any
     trace: dict[str, NDArray[np.floating]]
-    settled_from: int | None
-    averaged: bool
+    steady: bool
 
 
 def _guide(guide: Any) -> Guide:
@@ -310,10 +315,11 @@ def _joint(
 
 def _finish(method: Variational, trace: Any) -> VariationalFit:
     leaves = jax.tree.leaves(trace)
-    start = settled_from(np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1))
-    averaged = method.average and start is not None
+    start = steady_from(np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1))
+    steady = start is not None
+    averaged = method.average and steady
     params = jax.tree.map(lambda leaf: leaf[start:].mean(axis=0) if averaged else leaf[-1], trace)
-    return VariationalFit(params, _named(trace), start, averaged)
+    return VariationalFit(params, _named(trace), steady)
 
 
 def _named(trace: Any) -> dict[str, NDArray[np.floating]]:
@@ -331,10 +337,11 @@ def _found(method: Variational, model: AnyModel, fit: VariationalFit, key: jax.A
     return Found(
         draws=parameters(model, _drawn(guide, params, noise)),
         trace=fit.trace,
-        settled_from=fit.settled_from,
-        averaged=fit.averaged,
         mean=None if covariance is None else np.asarray(params["mean"]),
         covariance=None if covariance is None else np.asarray(covariance),
+        converged=None if fit.steady else False,
+        said=(_STEADY if fit.steady else _MOVING,),
+        intervals=Intervals.LEFT_OUT,
     )
 
 

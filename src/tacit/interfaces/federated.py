@@ -14,6 +14,7 @@ from tacit.federated.natural import DiagonalGaussian, FullGaussian
 from tacit.federated.partitioned import Found, Partitioned, Site, partitioned
 from tacit.federated.scheme import WithoutPrivacy
 from tacit.federated.target import Approximate, Conjugate, Target
+from tacit.inference.base import Intervals
 from tacit.interfaces.fit import assumed, bar
 from tacit.interfaces.plan import as_model, rows_of
 from tacit.privacy.rows import Rows
@@ -21,6 +22,7 @@ from tacit.results.federated import FederatedPosterior
 from tacit.results.statement import NO_LEDGER, PrivacyStatement
 
 _DRAWS = 1000
+_UNCHECKED = "Nothing here checks whether the rounds were enough; see plot_trace()."
 
 
 def fit_federated(
@@ -145,11 +147,14 @@ def posterior_of(
         unconstrained_mean=mean,
         unconstrained_covariance=covariance,
         trace={"natural": found.trace},
-        settled_from=0,
         privacy=max(statements.values(), key=_cost),
         model=target.model,
         schema=schema,
         sites=statements,
+        said=(_UNCHECKED,),
+        intervals=(
+            Intervals.NO_NOISE if isinstance(method.scheme, WithoutPrivacy) else Intervals.LEFT_OUT
+        ),
     )
 
 

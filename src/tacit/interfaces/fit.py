@@ -17,7 +17,7 @@ from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, Interrupted, InvalidArgument
-from tacit.inference.base import Found, Method
+from tacit.inference.base import Found, Intervals, Method
 from tacit.inference.exact import laplace
 from tacit.inference.nuts import nuts
 from tacit.inference.variational import Variational
@@ -153,8 +153,8 @@ def fit_without_privacy(
     if isinstance(method, Method):
         return _without_noise(adapted, schema, rows, method, seed)
     refuse_model(adapted, rows.blank())
-    found, converged, said = (nuts if method == "nuts" else laplace)(adapted, rows, seed)
-    return _posterior(adapted, schema, found, _no_statement(rows), converged=converged, said=said)
+    found = (nuts if method == "nuts" else laplace)(adapted, rows, seed)
+    return _posterior(adapted, schema, found, _no_statement(rows))
 
 
 def _without_noise(
@@ -247,22 +247,22 @@ def _run(
 
 
 def _posterior(
-    model: AnyModel, schema: Schema | None, found: Found, statement: PrivacyStatement, **more: Any
+    model: AnyModel, schema: Schema | None, found: Found, statement: PrivacyStatement
 ) -> Posterior:
     return Posterior(
         draws=found.draws,
         unconstrained_mean=found.mean,
         unconstrained_covariance=found.covariance,
         trace=found.trace,
-        settled_from=found.settled_from,
-        averaged=found.averaged,
         chain=found.chain,
         sample_stats=found.sample_stats,
         privacy=statement,
         model=model,
         schema=schema,
         labels=getattr(model, "labels", {}),
-        **more,
+        converged=found.converged,
+        said=found.said,
+        intervals=Intervals.NO_NOISE if statement.event is None else found.intervals,
     )
 
 

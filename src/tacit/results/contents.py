@@ -22,7 +22,7 @@ from tacit.results import eventdata
 from tacit.results.drawings import Bar
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Summary, coordinates
-from tacit.results.wording import AWARE, COMPARED, FITTED, SAMPLED, UNAWARE, UNITS, UNTOLD, spoken
+from tacit.results.wording import ABOUT_INTERVALS, COMPARED, CONVERGED, UNITS, spoken
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -113,32 +113,15 @@ class Contents:
     @property
     def about_intervals(self) -> str:
         """Whether intervals include the noise of privacy."""
-        method, event = str(self.settings.get("method", "")), self.statement.event
-        if event is None:
-            return "The fit was made without noise."
-        if method.startswith("Statistics"):
-            return UNAWARE if "noise_aware=False" in method else AWARE
-        kinds = json.dumps(eventdata.to_data(event))
-        if "BarkerTest" in kinds or "PosteriorSample" in kinds:
-            return SAMPLED
-        fitted = self.posterior.unconstrained_mean is not None
-        return FITTED if fitted and not self.posterior.chain else UNTOLD
+        return ABOUT_INTERVALS[self.posterior.intervals]
 
     @property
     def course(self) -> list[str]:
-        """How the fit went: chains by how they mix, others by whether they settled."""
+        """How the fit went: whether it converged, how a chain mixes, and what the method says."""
         cost = self.statement.headline
         notes = [note for note in self.summary.notes if note != cost]
-        if self.posterior.chain:
-            return [self._mixing(), *notes]
-        start = self.posterior.settled_from
-        if self.posterior.trace and start is not None:
-            steps = len(next(iter(self.posterior.trace.values())))
-            averaged = (
-                " The result is the average of the steps since." if self.posterior.averaged else ""
-            )
-            notes.append(f"The fit had settled from step {start} of {steps} on.{averaged}")
-        return notes
+        mixing = [self._mixing()] if self.posterior.chain else []
+        return [CONVERGED[self.posterior.converged], *mixing, *notes]
 
     def _mixing(self) -> str:
         sizes = [line.effective for line in self.summary.lines if math.isfinite(line.effective)]

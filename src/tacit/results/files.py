@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, TacitError
+from tacit.inference.base import Intervals
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels
 
@@ -86,7 +87,6 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _attributes(posterior: "Posterior") -> dict[str, Any]:
     """A warning comes first, if there is one. Truth values are 0 or 1, as NetCDF has no other."""
     warning = posterior.privacy.warning
-    start = posterior.settled_from
     return {
         **({} if warning is None else {"warning": warning}),
         "inference_library": "tacit",
@@ -94,17 +94,18 @@ def _attributes(posterior: "Posterior") -> dict[str, Any]:
         "tacit_format": _FORMAT,
         "privacy_statement": posterior.privacy.to_json(),
         **_course(posterior),
-        **({} if start is None else {"settled_from": start}),
-        "averaged": int(posterior.averaged),
         "chain": int(posterior.chain),
     }
 
 
 def _course(posterior: "Posterior") -> dict[str, Any]:
-    """Whether the fit settled; of a reference without privacy, whether it was found, and how."""
-    if posterior.converged is None:
-        return {"settled": int(posterior.settled)}
-    return {"converged": int(posterior.converged), "said": json.dumps(posterior.said)}
+    """How the fit went. Whether it converged is left out where nobody can tell."""
+    known = {} if posterior.converged is None else {"converged": int(posterior.converged)}
+    return {
+        **known,
+        "said": json.dumps(posterior.said),
+        "intervals": str(posterior.intervals),
+    }
 
 
 def _dataset(
@@ -162,7 +163,7 @@ def _gaussian(posterior: "Posterior") -> dict[str, Any]:
 def _fields(tree: "xr.DataTree") -> dict[str, Any]:
     if tree.attrs.get("tacit_format") != _FORMAT:
         raise InvalidArgument("it has no mark of this version's format")
-    start, converged = tree.attrs.get("settled_from"), tree.attrs.get("converged")
+    converged = tree.attrs.get("converged")
     gaussian = _children(tree).get(_GAUSSIAN)
     variables = {} if gaussian is None else {n: gaussian[n].values for n in gaussian.data_vars}
     return {
@@ -176,10 +177,9 @@ def _fields(tree: "xr.DataTree") -> dict[str, Any]:
         },
         "unconstrained_mean": variables.get("mean"),
         "unconstrained_covariance": variables.get("covariance"),
-        "settled_from": None if start is None else int(start),
         "converged": None if converged is None else bool(converged),
         "said": tuple(map(str, json.loads(tree.attrs.get("said", "[]")))),
-        "averaged": bool(tree.attrs["averaged"]),
+        "intervals": Intervals(tree.attrs.get("intervals", Intervals.UNKNOWN)),
         "chain": bool(tree.attrs["chain"]),
         "labels": _labels(tree),
         "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),

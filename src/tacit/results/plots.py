@@ -20,6 +20,7 @@ from tacit.accounting import ADJACENCIES, Curve
 from tacit.errors import InvalidArgument, TacitError
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import coordinates
+from tacit.results.wording import CONVERGED
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -59,7 +60,7 @@ def dist(
 
 
 def trace(posterior: "Posterior", path: PathLike | None = None) -> Any:
-    """Released values over the steps of the fit, and from where on they had settled."""
+    """Released values over the steps of the fit."""
     if not posterior.trace:
         raise TacitError("This posterior was not fitted step by step: there is no trace to draw.")
     with _saved(path) as keep:
@@ -72,10 +73,8 @@ def trace(posterior: "Posterior", path: PathLike | None = None) -> Any:
             _lines(one, name, value)
             for one, (name, value) in zip(axes[:, 0], shown.items(), strict=True)
         ]
-        for one in axes[:, 0]:
-            _mark_settled(one, posterior.settled_from, len(next(iter(posterior.trace.values()))))
         axes[-1, 0].set_xlabel("step")
-        _caption(figure, posterior.privacy, _settled_words(posterior) + max(notes, key=len))
+        _caption(figure, posterior.privacy, CONVERGED[posterior.converged] + max(notes, key=len))
         return keep(figure)
 
 
@@ -221,22 +220,6 @@ def _lines(axes: Any, name: str, values: NDArray[Any]) -> str:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     return f"; at most {_MOST_LINES} coordinates each" if len(some) < flat.shape[1] else ""
-
-
-def _mark_settled(axes: Any, start: int | None, steps: int) -> None:
-    if start is not None:
-        axes.axvspan(start, steps - 1, color="0.5", alpha=0.12, linewidth=0, zorder=0)
-        axes.axvline(start, color="0.3", linewidth=1.0, linestyle="--")
-
-
-def _settled_words(posterior: "Posterior") -> str:
-    if posterior.settled_from is None:
-        what = "the chain still wandered" if posterior.chain else "the fit had not settled"
-        return f"{what} when it ended"
-    if posterior.chain:
-        return f"no drift from step {posterior.settled_from} on (shaded); draws are steps of it"
-    used = "and averaged from there" if posterior.averaged else "and its last step was taken"
-    return f"settled from step {posterior.settled_from} on (shaded), {used}"
 
 
 def _caption(figure: Any, statement: PrivacyStatement, words: str) -> None:

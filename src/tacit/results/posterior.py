@@ -10,8 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
+from tacit.inference import mixing
+from tacit.inference.base import Intervals
 from tacit.models.model import AnyModel
-from tacit.results import diagnostics, files, html, plots, predictive, report
+from tacit.results import files, html, plots, predictive, report
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels, Summary, summary_lines
 
@@ -29,12 +31,13 @@ class Posterior:
     ``draws`` has an array [draws, *shape] for each of the model's parameters.
     ``unconstrained_mean`` and ``unconstrained_covariance`` are the Gaussian that was fitted,
     if it was one. ``trace`` has every step of the fit: released values, free to look at.
-    The fit drifted no more from step ``settled_from`` on (None if it still did at the end),
-    and is the average of the steps since then if ``averaged``. Draws of a ``chain`` follow one
+    Draws of a ``chain`` follow one
     another, and are not independent; ``sample_stats`` has more about each, such as whether the
     proposal was accepted. ``labels`` has names for the entries of arrays, axis by axis.
-    ``said`` are sentences about how a reference without privacy was found, and ``converged`` is
-    whether it can be relied on; None for every other posterior.
+
+    ``converged`` is whether the fit converged, by its method's own test; None if the method
+    cannot tell. ``said`` are sentences about how it went, the most important first. ``intervals``
+    is what intervals and standard deviations say about the noise that protects people.
 
     Everything here was released under ``privacy`` or is public, and whatever is computed
     from it costs nothing more. No reference to a row survives in here.
@@ -44,28 +47,25 @@ class Posterior:
     unconstrained_mean: Array | None = None
     unconstrained_covariance: Array | None = None
     trace: Mapping[str, Array] = field(default_factory=dict)
-    settled_from: int | None = None
-    averaged: bool = False
     chain: bool = False
     sample_stats: Mapping[str, Array] = field(default_factory=dict)
     privacy: PrivacyStatement
     model: AnyModel | None = None
     schema: Schema | None = None
     labels: Labels = field(default_factory=dict)
-    said: tuple[str, ...] = ()
     converged: bool | None = None
+    said: tuple[str, ...] = ()
+    intervals: Intervals = Intervals.UNKNOWN
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", _alike("draws", self.draws))
         object.__setattr__(self, "trace", _alike("steps of the trace", self.trace))
         object.__setattr__(self, "sample_stats", _alike("draws", self.sample_stats))
+        object.__setattr__(self, "intervals", Intervals(self.intervals))
+        if self.converged is not None:
+            object.__setattr__(self, "converged", bool(self.converged))
         if not self.draws:
             raise InvalidArgument("A posterior needs draws of at least one parameter.")
-
-    @property
-    def settled(self) -> bool:
-        """Whether the fit had stopped drifting before it ended."""
-        return self.settled_from is not None
 
     @property
     def num_draws(self) -> int:
@@ -113,11 +113,11 @@ class Posterior:
 
     def effective_sizes(self) -> dict[str, Array]:
         """How many independent draws a chain's would be worth, for each number."""
-        return diagnostics.effective_sizes(self.draws)
+        return mixing.effective_sizes(self.draws)
 
     def r_hats(self) -> dict[str, Array]:
         """How far apart the two halves of a chain are, for each number: 1 if not at all."""
-        return diagnostics.r_hats(self.draws)
+        return mixing.r_hats(self.draws)
 
     @property
     def _mixing(self) -> tuple[dict[str, Array], ...]:
@@ -125,14 +125,9 @@ class Posterior:
 
     def _notes(self) -> tuple[str, ...]:
         cost = (self.privacy.headline,) if self.privacy.is_private else ()
-        if self.chain:
-            mixing = diagnostics.warning(*self._mixing)
-            return self.said + (() if mixing is None else (mixing,)) + cost
-        drifting = (
-            "The fit had not settled when it ended: these numbers may be far from the posterior. "
-            "Look at plot_trace(); more steps or a falling learning rate may help."
-        )
-        return self.said + ((drifting,) if self.trace and not self.settled else ()) + cost
+        # A file may be older than `said`.
+        found = mixing.bad_mixing(self.draws) if self.chain else ()
+        return (*self.said, *(each for each in found if each not in self.said), *cost)
 
     def to_datatree(self) -> "xr.DataTree":
         """What ArviZ reads: a tree with the groups ``posterior`` and ``fit`` (the trace).
@@ -200,7 +195,7 @@ class Posterior:
         return plots.dist(self, names, path)
 
     def plot_trace(self, *, path: _PathLike | None = None) -> Any:
-        """The course of the fit, with the step from which it had settled. Returns the figure."""
+        """The course of the fit, step by step. Returns the figure."""
         return plots.trace(self, path)
 
     def plot_privacy(self, *, path: _PathLike | None = None) -> Any:
@@ -226,7 +221,7 @@ class Posterior:
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
     def _plain(self) -> tuple[Any, ...]:
-        return self.settled_from, self.averaged, self.said, self.converged, self.privacy
+        return self.converged, self.said, self.intervals, self.privacy
 
     def _arrays(self) -> dict[tuple[str, str], Array]:
         optional = {

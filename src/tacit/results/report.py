@@ -30,8 +30,7 @@ def write_report(
 
     ``settings`` are public facts to repeat the fit, shown in their order: any names, and values
     that print well. Some are used further: ``title``, ``formula`` and ``family`` head the report;
-    ``method`` (its settings, or their text) tells what intervals include; ``ledger_total`` (a
-    `Budget`, or a mapping of its fields) shows what earlier runs took. ``schema`` is for a
+    ``ledger_total`` (a `Budget`, or a mapping of its fields) shows what earlier runs took. ``schema`` is for a
     posterior from a file, which has none.
     """
     contents = Contents(

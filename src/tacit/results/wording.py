@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.accounting import ADJACENCIES, Adjacency
+from tacit.inference.base import Intervals
 
 # Marks that reverse the direction of what follows: a name could rearrange the numbers after it.
 _REVERSING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -26,26 +27,24 @@ UNITS = {
     "person": "One person, with all their rows.",
     "data set": "All that one site holds.",
 }
-FITTED = (
-    "The intervals are those of the posterior that was fitted. They do not include the noise that "
-    "protects people. It has moved the centre, too: the fewer the people, the more."
-)
-SAMPLED = (
-    "The intervals are those of the draws. What protects people is chance that the sampler needs "
-    "anyway; no noise was added to the draws afterwards."
-)
-AWARE = (
-    "The intervals include the noise that protects people: the posterior takes into account that "
-    "only a noisy sum was seen."
-)
-UNAWARE = (
-    "The noisy sum was taken for exact, so the intervals are too narrow. They do not include the "
-    "noise that protects people."
-)
-UNTOLD = (
-    "The intervals are those of the posterior that was fitted. Only a fit by Statistics, which "
-    "knows its noise, counts the noise that protects people into them."
-)
+ABOUT_INTERVALS = {
+    Intervals.INCLUDED: "The intervals include the noise that protects people.",
+    Intervals.LEFT_OUT: (
+        "The intervals do not include the noise that protects people: they are too narrow. The noise "
+        "has moved the centre, too: the fewer the people, the more."
+    ),
+    Intervals.SAMPLED: (
+        "The intervals are those of the draws. What protects people is chance that the sampler needs "
+        "anyway; no noise was added to the draws afterwards."
+    ),
+    Intervals.NO_NOISE: "The fit was made without noise.",
+    Intervals.UNKNOWN: "It is not known whether the intervals include the noise that protects people.",
+}
+CONVERGED = {
+    True: "The fit converged.",
+    False: "THE FIT DID NOT CONVERGE: these numbers may be far from the posterior.",
+    None: "The method cannot tell whether the fit converged.",
+}
 
 
 def clean(value: object) -> str:

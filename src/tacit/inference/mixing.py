@@ -33,8 +33,12 @@ def _each(measure: object, draws: NDArray[np.floating]) -> NDArray[np.floating]:
         return np.asarray(measure(draws[None].astype(np.float64)), np.float64)
 
 
-def warning(sizes: Arrays, ratios: Arrays) -> str | None:
-    """A sentence if some number of the posterior cannot be trusted."""
+def bad_mixing(draws: Arrays) -> tuple[str, ...]:
+    """A sentence if some number of the posterior cannot be trusted, or nothing.
+
+    Halves of one chain that agree are no proof that it got to the posterior.
+    """
+    sizes, ratios = effective_sizes(draws), r_hats(draws)
     size, ratio = (np.concatenate([np.ravel(v) for v in by.values()]) for by in (sizes, ratios))
     moved = np.isfinite(size) & np.isfinite(ratio)
     said = []
@@ -43,8 +47,8 @@ def warning(sizes: Arrays, ratios: Arrays) -> str | None:
     least, most = size[moved].min(initial=np.inf), ratio[moved].max(initial=0)
     if least < _LEAST_SIZE or most > _MOST_R_HAT:
         said.append(
-            f"The chain mixes badly: its draws are worth {least:.0f} independent ones at worst, and "
+            f"The chain mixes badly: its draws are worth {max(least, 0):.0f} independent ones at worst, and "
             f"R-hat reaches {most:.2f}, where 1 is best."
         )
     advice = "Take more steps, larger ones, or a better start."
-    return " ".join([*said, advice]) if said else None
+    return (" ".join([*said, advice]),) if said else ()
