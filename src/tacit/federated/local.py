@@ -13,7 +13,7 @@ from tacit.federated.natural import DiagonalGaussian, FullGaussian, Gaussian, Ve
 from tacit.federated.target import Target
 from tacit.inference.guides import FullRank, Guide, MeanField, Params
 from tacit.inference.variational import Variational, fit_guides
-from tacit.models.model import AnyModel, Discrete, Parameters, Row
+from tacit.models.model import AnyModel, Discrete, Outcomes, Parameters, Row
 from tacit.privacy.gate import Gate
 
 
@@ -75,15 +75,46 @@ class Tilted:
         bent = precision * vector if precision.ndim == 1 else precision @ vector
         return jnp.dot(weighted - bent / 2, vector)
 
-    def row_density(self, vector: jax.Array, row: Row, constants: Any = None) -> jax.Array:
-        """As the model."""
-        return self.model.row_density(vector, row, constants and constants[0])
-
-    def unit_density(
-        self, vector: jax.Array, rows: Row, present: jax.Array, constants: Any = None
+    def row_density(
+        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
     ) -> jax.Array:
         """As the model."""
-        return self.model.unit_density(vector, rows, present, constants and constants[0])
+        return self.model.row_density(vector, row, constants and constants[0], outcomes)
+
+    def unit_density(
+        self,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+        outcomes: Outcomes = None,
+    ) -> jax.Array:
+        """As the model."""
+        given = constants and constants[0]
+        return self.model.unit_density(vector, rows, present, given, outcomes)
+
+    @property
+    def simulates(self) -> bool:
+        """As the model."""
+        return self.model.simulates
+
+    def row_outcomes(
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
+    ) -> Outcomes:
+        """As the model."""
+        return self.model.row_outcomes(key, vector, row, constants and constants[0])
+
+    def unit_outcomes(
+        self,
+        key: jax.Array,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+    ) -> Outcomes:
+        """As the model."""
+        given = constants and constants[0]
+        return self.model.unit_outcomes(key, vector, rows, present, given)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,13 @@ class Effect:
             return jnp.reshape(jnp.ravel(support)[index], fn.shape())
         return from_normal(fn, jnp.reshape(points, fn.shape()))
 
+    def drawn(self, fn: Any, key: jax.Array) -> jax.Array:
+        """A value of the latent at random, for one entry."""
+        if self.values is not None:
+            value: jax.Array = fn.sample(key)
+            return value
+        return self.at(fn, jax.random.normal(key, (1, self.size)))
+
 
 def effect(name: str, fn: Any, entries: int) -> Effect:
     """How a latent can be summed or integrated out; refuses where it cannot."""

@@ -13,6 +13,8 @@ from tacit.errors import InvalidArgument
 
 Parameters = dict[str, jax.Array]
 Row = Mapping[str, Any]
+# What was drawn in place of a row's outcomes, by site or by column; None stands for its own.
+Outcomes = Mapping[str, jax.Array] | None
 
 
 class Held(NamedTuple):
@@ -34,7 +36,7 @@ class AnyModel(Protocol):
     as the last argument. ``searched`` is what might hold an array from outside.
     ``whole_units`` says that rows of a person share something that is integrated out, so
     that only all of them together have a density. ``discrete`` are the vector's coordinates
-    that hold whole numbers.
+    that hold whole numbers. ``simulates`` says whether outcomes of a row can be drawn.
     """
 
     def __hash__(self) -> int: ...
@@ -50,6 +52,8 @@ class AnyModel(Protocol):
     def whole_units(self) -> bool: ...
     @property
     def discrete(self) -> Discrete: ...
+    @property
+    def simulates(self) -> bool: ...
 
     def start(self, values: Mapping[str, Any]) -> Any:
         """The unconstrained vector of given values; zero for parameters not given."""
@@ -63,14 +67,38 @@ class AnyModel(Protocol):
         """Log prior of the unconstrained vector."""
         ...
 
-    def row_density(self, vector: jax.Array, row: Row, constants: Any = None) -> jax.Array:
-        """Log-likelihood of one row."""
+    def row_density(
+        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
+    ) -> jax.Array:
+        """Log-likelihood of one row, or of outcomes in place of its own."""
         ...
 
     def unit_density(
-        self, vector: jax.Array, rows: Row, present: jax.Array, constants: Any = None
+        self,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+        outcomes: Outcomes = None,
     ) -> jax.Array:
-        """Log-likelihood of all rows of a unit that are present."""
+        """Log-likelihood of all rows of a unit that are present, or of outcomes in their place."""
+        ...
+
+    def row_outcomes(
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
+    ) -> Outcomes:
+        """What the row might have been observed to be, given its other columns: a draw."""
+        ...
+
+    def unit_outcomes(
+        self,
+        key: jax.Array,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+    ) -> Outcomes:
+        """The same for all rows of a unit, which share the effects of their person."""
         ...
 
 
@@ -213,8 +241,12 @@ class Model:
 
     ``log_prior(params)`` and ``log_likelihood(params, row)`` return scalars; ``row`` is a
     mapping from column names to values of one row, so that rows cannot interact. Public
-    arrays that the functions need go into ``constants``, which is then passed to both as a
+    arrays that the functions need go into ``constants``, which is then passed to all as a
     last argument.
+
+    ``simulate(key, params, row)``, if there is one, draws the row's outcomes from the model: it
+    returns a mapping from the names of their columns to values. Methods that compare rows with
+    what the model expects need it.
 
     Inference happens on one unconstrained vector; `constrain` turns it into parameters.
     """
@@ -223,6 +255,7 @@ class Model:
     log_prior: Callable[..., jax.Array]
     log_likelihood: Callable[..., jax.Array]
     constants: Any = None
+    simulate: Callable[..., Mapping[str, jax.Array]] | None = None
 
     declared_public: ClassVar[tuple[str, ...]] = ("constants",)
 
@@ -261,7 +294,7 @@ class Model:
     def searched(self) -> tuple[Any, ...]:
         """What might hold an array of rows."""
         supports = [parameter.support for parameter in self.parameters.values()]
-        return (self.log_prior, self.log_likelihood, supports)
+        return (self.log_prior, self.log_likelihood, self.simulate, supports)
 
     @property
     def discrete(self) -> Discrete:
@@ -297,16 +330,107 @@ class Model:
         params, slope = self._constrain(vector)
         return self.log_prior(params, *self._extra(constants)) + slope
 
-    def row_density(self, vector: jax.Array, row: Row, constants: Any = None) -> jax.Array:
+    def row_density(
+        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
+    ) -> jax.Array:
         """Log-likelihood of one row at the unconstrained vector."""
+        row = {**row, **(outcomes or {})}
         return self.log_likelihood(self.constrain(vector), row, *self._extra(constants))
 
     def unit_density(
-        self, vector: jax.Array, rows: Row, present: jax.Array, constants: Any = None
+        self,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+        outcomes: Outcomes = None,
     ) -> jax.Array:
         """Log-likelihood of all rows of a unit that are present."""
-        terms = jax.vmap(lambda row: self.row_density(vector, row, constants))(rows)
-        return jnp.where(present, terms, 0.0).sum()
+        return by_rows(self, vector, rows, present, constants, outcomes)
+
+    @property
+    def simulates(self) -> bool:
+        """Whether there is a function that draws outcomes."""
+        return self.simulate is not None
+
+    def row_outcomes(
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
+    ) -> Outcomes:
+        """Columns of the row's outcomes, drawn."""
+        if self.simulate is None:
+            raise InvalidArgument(
+                "The model cannot draw outcomes; pass Model(simulate=...), a function of a key, "
+                "parameters and a row that does."
+            )
+        params = self.constrain(jax.lax.stop_gradient(vector))
+        found = self.simulate(key, params, row, *self._extra(constants))
+        return like_columns(found, row)
+
+    def unit_outcomes(
+        self,
+        key: jax.Array,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+    ) -> Outcomes:
+        """Columns of the outcomes of all rows of a unit, drawn row by row."""
+        return drawn_by_rows(self, key, vector, rows, present, constants)
+
+
+def like_columns(found: Any, row: Row) -> dict[str, jax.Array]:
+    """Drawn columns, in the shape and kind that they have in the row."""
+    if not isinstance(found, Mapping) or not found:
+        raise InvalidArgument(
+            "simulate must return a mapping from names of columns to values, "
+            'as in {"count": drawn}.'
+        )
+    columns = {}
+    for name, value in found.items():
+        if name not in row:
+            raise InvalidArgument(
+                f"simulate returned {name!r}, which is no column; the columns are {', '.join(row)}."
+            )
+        here = jnp.asarray(row[name])
+        if jnp.shape(value) != here.shape:
+            raise InvalidArgument(
+                f"simulate returned {name!r} of shape {jnp.shape(value)}; in a row it has shape "
+                f"{here.shape}."
+            )
+        columns[name] = jnp.asarray(value).astype(here.dtype)
+    return columns
+
+
+def by_rows(
+    model: AnyModel,
+    vector: jax.Array,
+    rows: Row,
+    present: jax.Array,
+    constants: Any,
+    outcomes: Outcomes,
+) -> jax.Array:
+    """The sum of the densities of rows that are independent given the parameters."""
+
+    def term(row: Row, outcomes: Outcomes) -> jax.Array:
+        return model.row_density(vector, row, constants, outcomes)
+
+    return jnp.where(present, jax.vmap(term)(rows, outcomes), 0.0).sum()
+
+
+def drawn_by_rows(
+    model: AnyModel,
+    key: jax.Array,
+    vector: jax.Array,
+    rows: Row,
+    present: jax.Array,
+    constants: Any,
+) -> Outcomes:
+    """Outcomes of rows that are independent given the parameters."""
+
+    def drawn(key: jax.Array, row: Row) -> Outcomes:
+        return model.row_outcomes(key, vector, row, constants)
+
+    return jax.vmap(drawn)(jax.random.split(key, len(present)), rows)
 
 
 def refuse_strangers(values: Mapping[str, Any], names: Iterable[str]) -> None:

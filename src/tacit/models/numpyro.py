@@ -7,6 +7,7 @@ rows only, that this is also what the model means when it is given many rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from math import prod
@@ -19,10 +20,12 @@ from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from tacit.errors import InvalidArgument
+from tacit.models.draws import drawn
 from tacit.models.effects import Effect, bare, integrated
 from tacit.models.model import (
     Discrete,
     Held,
+    Outcomes,
     Parameters,
     Prediction,
     Row,
@@ -224,21 +227,29 @@ class NumPyroModel:
         """Whether a site belongs to single rows or people."""
         return any(name in self._lengths for name in site.plates)
 
-    def row_density(self, vector: jax.Array, row: Row, constants: Any = None) -> jax.Array:
+    def row_density(
+        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
+    ) -> jax.Array:
         """Log-likelihood of one row, its own effects summed or integrated out."""
-        return self._row_term(vector, row, constants, None)
+        return self._row_term(vector, row, constants, None, outcomes)
 
     def _row_term(
-        self, vector: jax.Array, row: Row, constants: Any, person: jax.Array | None
+        self,
+        vector: jax.Array,
+        row: Row,
+        constants: Any,
+        person: jax.Array | None,
+        outcomes: Outcomes,
     ) -> jax.Array:
         """The same given a point of the person's effects."""
         columns = self.alone(row)
         shared = _points(self.person_effects, person)
+        observe = None if outcomes is None else _replaced(outcomes)
 
         def at(point: jax.Array | None) -> jax.Array:
             points = shared | _points(self.row_effects, point)
             latent = self.with_effects(self.unconstrained(vector, []), points)
-            return self.row_terms(self.run(columns, constants, latent)).sum()
+            return self.row_terms(self.run(columns, constants, latent, observe=observe)).sum()
 
         return integrated(at, self.row_effects, self.nodes) if self.row_effects else at(None)
 
@@ -253,23 +264,34 @@ class NumPyroModel:
         return total
 
     def unit_density(
-        self, vector: jax.Array, rows: Row, present: jax.Array, constants: Any = None
+        self,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+        outcomes: Outcomes = None,
     ) -> jax.Array:
         """Log-likelihood of all rows of a person, who has effects of her own."""
+        safe = self._filled(rows, present, constants)
 
-        # Rows that are not there are made up instead, so that their gradients are finite.
+        def at(point: jax.Array) -> jax.Array:
+            def term(row: Row, outcomes: Outcomes) -> jax.Array:
+                return self._row_term(vector, row, constants, point, outcomes)
+
+            terms = jax.vmap(term)(safe, outcomes)
+            return jnp.where(present, terms, 0.0).sum() + self._listed(vector, constants, point)
+
+        return integrated(at, self.person_effects, self.nodes)
+
+    def _filled(self, rows: Row, present: jax.Array, constants: Any) -> dict[str, jax.Array]:
+        """Rows, and made-up ones where there are none, so that their gradients are finite."""
+
         def filled(values: Any, example: Any) -> jax.Array:
             mask = present.reshape(-1, *(1,) * (jnp.ndim(values) - 1))
             return jnp.where(mask, values, jnp.asarray(example, values.dtype))
 
         example = (constants or self.constants)["row"]
-        safe = {name: filled(rows[name], example[name]) for name in self.columns}
-
-        def at(point: jax.Array) -> jax.Array:
-            terms = jax.vmap(lambda row: self._row_term(vector, row, constants, point))(safe)
-            return jnp.where(present, terms, 0.0).sum() + self._listed(vector, constants, point)
-
-        return integrated(at, self.person_effects, self.nodes)
+        return {name: filled(rows[name], example[name]) for name in self.columns}
 
     def _listed(self, vector: jax.Array, constants: Any, point: jax.Array) -> jax.Array:
         """Log-probability of the person's discrete effects at a point."""
@@ -280,6 +302,92 @@ class NumPyroModel:
         latent = self.with_effects(self.unconstrained(vector, []), points)
         sites = self.run(self.alone(None, constants), constants, latent)
         return sum((sites[name].log_prob().sum() for name in names), start=jnp.zeros(()))
+
+    @cached_property
+    def _outcome_sites(self) -> tuple[str, ...]:
+        """What is observed in a row, in the model's order; none if some of it cannot be drawn."""
+        names: list[str] = []
+
+        def observe(message: Message) -> jax.Array:
+            value: jax.Array = message["value"]
+            if self._in_row(message):
+                value = drawn(message["fn"], jax.random.key(0))
+                names.append(message["name"])
+            return value
+
+        def look() -> None:
+            vector = jnp.zeros(self.dimension)
+            nowhere = _points(self.row_effects + self.person_effects, None)
+            latent = self.with_effects(self.unconstrained(vector, []), nowhere)
+            self.run(self.alone(None), None, latent, observe=observe)
+
+        with suppress(Exception):  # whatever a distribution without draws says of it
+            jax.eval_shape(look)
+            return tuple(names)
+        return ()
+
+    def _in_row(self, message: Message) -> bool:
+        return any(frame.name in self.row_plates for frame in message["cond_indep_stack"])
+
+    @property
+    def simulates(self) -> bool:
+        """Whether all that is observed in a row can be drawn."""
+        return bool(self._outcome_sites)
+
+    def row_outcomes(
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
+    ) -> Outcomes:
+        """Values of what is observed in the row, by site, drawn with effects of its own."""
+        person, own = jax.random.split(key) if self.person_effects else (key, key)
+        return self._row_draw(person, own, vector, row, constants)
+
+    def unit_outcomes(
+        self,
+        key: jax.Array,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+    ) -> Outcomes:
+        """The same for all rows of a person, who has the same effects in all of them."""
+        person, own = jax.random.split(key)
+        safe = self._filled(rows, present, constants)
+
+        def draw(key: jax.Array, row: Row) -> Outcomes:
+            return self._row_draw(person, key, vector, row, constants)
+
+        return jax.vmap(draw)(jax.random.split(own, len(present)), safe)
+
+    def _row_draw(
+        self, person: jax.Array, own: jax.Array, vector: jax.Array, row: Row, constants: Any
+    ) -> Outcomes:
+        """A row's outcomes; a person's effects are the same for the same key."""
+        if not self.simulates:
+            raise InvalidArgument(
+                "The model cannot draw outcomes: it has a factor, or a distribution without draws."
+            )
+        keys = _keys(person, [each.name for each in self.person_effects])
+        keys |= _keys(own, [*(each.name for each in self.row_effects), *self._outcome_sites])
+        parameters = self.unconstrained(jax.lax.stop_gradient(vector), [])
+        effects = {each.name: each for each in self.row_effects + self.person_effects}
+        found: dict[str, jax.Array] = {}
+
+        def latent(message: Message) -> jax.Array:
+            name = message["name"]
+            if name not in effects:
+                return parameters(message)
+            return effects[name].drawn(message["fn"], keys[name])
+
+        def observe(message: Message) -> jax.Array:
+            name = message["name"]
+            if name not in self._outcome_sites:
+                value: jax.Array = message["value"]
+                return value
+            found[name] = drawn(message["fn"], keys[name])
+            return found[name]
+
+        self.run(self.alone(row), constants, latent, observe=observe)
+        return found
 
     def predict(
         self, key: jax.Array, params: Parameters, row: Row, constants: Any = None
@@ -343,6 +451,17 @@ def _points(effects: Sequence[Effect], point: jax.Array | None) -> dict[str, jax
         parts[each.name] = whole[None, start : start + each.size]
         start += each.size
     return parts
+
+
+def _keys(key: jax.Array, names: Sequence[str]) -> dict[str, jax.Array]:
+    """A key for each name."""
+    keys = jax.random.split(key, len(names)) if len(names) > 1 else [key]
+    return {name: keys[i] for i, name in enumerate(names)}
+
+
+def _replaced(outcomes: Mapping[str, jax.Array]) -> Latent:
+    """Values of what is observed, or those given in their place."""
+    return lambda message: outcomes.get(message["name"], message["value"])
 
 
 def _drawn(message: Message, key: jax.Array) -> jax.Array:

@@ -16,12 +16,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.errors import InvalidArgument
 from tacit.models.model import (
     Discrete,
+    Outcomes,
     Parameters,
     Prediction,
     Row,
+    by_rows,
+    drawn_by_rows,
     finite_start,
+    like_columns,
     refuse_strangers,
     shaped_start,
 )
@@ -83,13 +88,14 @@ class PyMCModel:
     derived: tuple[str, ...]
     predictors: tuple[str, ...]
     outcomes: Mapping[str, tuple[int, ...]]  # shapes of what is observed in one row
+    drawable: Mapping[str, str]  # columns that draws of outcomes can replace
     labels: Mapping[str, Sequence[Sequence[str]]]
     num_keys: int
     made_up: Mapping[str, Any]  # one row, public
 
     # What the functions hold from outside was looked for in PyMC's graph.
     declared_public: ClassVar[tuple[str, ...]] = (
-        "arrays", "constants", "functions", "kinds", "labels", "made_up", "outcomes", "places",
+        "arrays", "constants", "drawable", "functions", "kinds", "labels", "made_up", "outcomes", "places",
     )  # fmt: skip
 
     @cached_property
@@ -145,18 +151,54 @@ class PyMCModel:
         terms = self.functions.prior(*self.numbers(vector), *self.public(constants))
         return sum((each.sum() for each in terms), start=jnp.zeros((), vector.dtype))
 
-    def row_density(self, vector: jax.Array, row: Row, constants: Any = None) -> jax.Array:
+    def row_density(
+        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
+    ) -> jax.Array:
         """Log-likelihood of one row."""
-        given = *self.numbers(vector), *self.alone(row), *self.public(constants)
-        terms = self.functions.row(*given)
+        columns = self.alone({**row, **(outcomes or {})})
+        terms = self.functions.row(*self.numbers(vector), *columns, *self.public(constants))
         return sum((each.sum() for each in terms), start=jnp.zeros((), vector.dtype))
 
     def unit_density(
-        self, vector: jax.Array, rows: Row, present: jax.Array, constants: Any = None
+        self,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+        outcomes: Outcomes = None,
     ) -> jax.Array:
         """Log-likelihood of all rows of a unit that are present."""
-        terms = jax.vmap(lambda row: self.row_density(vector, row, constants))(rows)
-        return jnp.where(present, terms, 0.0).sum()
+        return by_rows(self, vector, rows, present, constants, outcomes)
+
+    @property
+    def simulates(self) -> bool:
+        """Whether draws of all outcomes can replace their columns."""
+        return bool(self.drawable)
+
+    def row_outcomes(
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
+    ) -> Outcomes:
+        """Columns of the row's outcomes, drawn."""
+        if not self.simulates:
+            raise InvalidArgument(
+                "The model cannot draw outcomes: PyTensor cannot draw them in JAX, or they are "
+                "predictors, too."
+            )
+        params = self.constrain(jax.lax.stop_gradient(vector), constants)
+        given = [params[name] for name in self.places], self.alone(row), self.public(constants)
+        draws = self._drawn(key, *given)
+        return like_columns({self.drawable[name]: draw for name, draw in draws.items()}, row)
+
+    def unit_outcomes(
+        self,
+        key: jax.Array,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+    ) -> Outcomes:
+        """Columns of the outcomes of all rows of a unit, drawn row by row."""
+        return drawn_by_rows(self, key, vector, rows, present, constants)
 
     def predict(
         self, key: jax.Array, params: Parameters, row: Row, constants: Any = None

@@ -294,6 +294,7 @@ def _assembled(
         derived=derived,
         predictors=tuple(n for n in columns if n in _predictors(given, drawn)),
         outcomes={rv.name: leaves.columns[_container(model, rv).name] for rv in model.observed_RVs},
+        drawable=_drawable(model, drawn),
         labels=_labels(model, parameters),
         num_keys=0 if drawn is None else drawn.keys,
         made_up={name: example[name][0] for name in columns},
@@ -301,8 +302,17 @@ def _assembled(
     try:
         _try_to_predict(adapted)
     except NotImplementedError:  # JAX has no draws of this distribution
-        return replace(adapted, functions=functions._replace(draw=None))
+        return replace(adapted, functions=functions._replace(draw=None), drawable={})
     return adapted
+
+
+def _drawable(model: Any, drawn: Draws | None) -> dict[str, str]:
+    """The column of each outcome; none if draws cannot replace it, because others use it, too."""
+    columns = {rv.name: _container(model, rv).name for rv in model.observed_RVs}
+    taken = set(columns.values())
+    if drawn is None or len(taken) < len(columns) or taken & drawn.used:
+        return {}
+    return columns
 
 
 def _try_to_predict(model: PyMCModel) -> None:

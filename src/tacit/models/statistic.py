@@ -17,7 +17,15 @@ import numpy as np
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.models.model import Discrete, Model, Parameter, Parameters, Prediction, Row
+from tacit.models.model import (
+    Discrete,
+    Model,
+    Outcomes,
+    Parameter,
+    Parameters,
+    Prediction,
+    Row,
+)
 
 Bounds = tuple[float, float]
 
@@ -182,15 +190,44 @@ class Conjugate(ABC):
         """Log prior of the unconstrained vector."""
         return self._model.prior_density(vector, constants)
 
-    def row_density(self, vector: jax.Array, row: Row, constants: Any = None) -> jax.Array:
+    def row_density(
+        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
+    ) -> jax.Array:
         """Log-likelihood of one row."""
-        return self._model.row_density(vector, row, constants)
+        return self._model.row_density(vector, row, constants, outcomes)
 
     def unit_density(
-        self, vector: jax.Array, rows: Row, present: jax.Array, constants: Any = None
+        self,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+        outcomes: Outcomes = None,
     ) -> jax.Array:
         """Log-likelihood of all rows of a unit that are present."""
-        return self._model.unit_density(vector, rows, present, constants)
+        return self._model.unit_density(vector, rows, present, constants, outcomes)
+
+    @property
+    def simulates(self) -> bool:
+        """Whether outcomes can be drawn."""
+        return self._model.simulates
+
+    def row_outcomes(
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
+    ) -> Outcomes:
+        """Columns of the row's outcomes, drawn."""
+        return self._model.row_outcomes(key, vector, row, constants)
+
+    def unit_outcomes(
+        self,
+        key: jax.Array,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: Any = None,
+    ) -> Outcomes:
+        """Columns of the outcomes of all rows of a unit, drawn row by row."""
+        return self._model.unit_outcomes(key, vector, rows, present, constants)
 
 
 def _bounds(column: str, pair: Any) -> Bounds:
