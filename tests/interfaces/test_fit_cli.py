@@ -1,5 +1,6 @@
 """From a table to a report by the command line, as a person or a script would go."""
 
+import csv
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 import tacit
+from tacit.inference.base import Intervals
 from tacit.interfaces.cli import main
 
 FIT = [
@@ -344,6 +346,17 @@ def test_what_follows_from_a_seeded_fit_says_that_it_is_not_private(capsys):
         assert "not private" in err
 
 
+def test_what_follows_from_a_fit_that_did_not_converge_says_so(capsys):
+    short = ["--method", "variational", "--set", "num_steps=5"]
+    code, out, _ = call(capsys, *FIT[:-2], *short, "--no-ledger", "--out", "short")
+    assert code == 0
+    assert out.startswith("THE FIT DID NOT CONVERGE")
+    for command in (["predict", "short", "new_patients.csv"], ["report", "short"]):
+        code, _, err = call(capsys, *command)
+        assert code == 0
+        assert "DID NOT CONVERGE" in err
+
+
 def test_levels_have_no_interval():
     from tacit.interfaces.predictions import write_predictions
 
@@ -353,6 +366,29 @@ def test_levels_have_no_interval():
 
     with pytest.raises(tacit.errors.InvalidArgument, match="leave --interval out"):
         write_predictions(Chances(), {}, None, interval=True, levels=["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("intervals", "ends"),
+    [
+        (Intervals.LEFT_OUT, ["5% (noise not included)", "95% (noise not included)"]),
+        (Intervals.INCLUDED, ["5%", "95%"]),
+    ],
+)
+def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, capsys):
+    from tacit.interfaces.predictions import write_predictions
+
+    class Predicting:
+        def __init__(self):
+            self.intervals = intervals
+
+        def predict(self, _, kind="mean"):
+            return np.ones(2) if kind == "mean" else np.ones((5, 2))
+
+    write_predictions(Predicting(), {}, None, interval=True, levels=[])
+    header, *lines = csv.reader(capsys.readouterr().out.splitlines())
+    assert header == ["mean", *ends]
+    assert lines == [["1", "1", "1"]] * 2
 
 
 def test_help_is_plain(capsys):

@@ -18,7 +18,7 @@ from tacit.errors import BudgetError, InvalidArgument
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone
-from sklearn.exceptions import FitFailedWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, FitFailedWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -28,6 +28,8 @@ from sklearn.utils.estimator_checks import (
     estimator_checks_generator,
 )
 
+# Fits here are far too short.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 QUICK = tacit.Variational(num_steps=5)
 RAW = {"preprocessing": "none"}
 FREE = {"bounds": (-4, 4), "ledger": "no ledger", "method": QUICK, **RAW}
@@ -370,6 +372,16 @@ def test_a_search_that_may_spend_is_stopped_by_the_ledger(tmp_path):
     assert len(book.charges) == 3
     assert sum(each.epsilon for each in book.charges) <= 3.5
     assert np.isnan(search.cv_results_["mean_test_score"]).any()
+
+
+def test_it_says_whether_it_converged_and_what_intervals_include():
+    x, y, _ = data()
+    short = tacit.PrivateBayesClassifier(classes=[False, True], **FREE)
+    with pytest.warns(ConvergenceWarning, match="DID NOT CONVERGE"):
+        short.fit(x, y)
+    assert short.converged_ is False
+    assert short.intervals_ == "noise not included"
+    assert short.posterior_.intervals == short.intervals_
 
 
 def test_what_the_page_shows_runs(tmp_path, monkeypatch, capsys):

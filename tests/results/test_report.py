@@ -355,7 +355,12 @@ def test_the_page_is_made_for_readers_of_all_kinds(tmp_path):
 def test_the_registry_entry_has_the_fields_of_the_registry(tmp_path):
     said = statement(public=("the prior",))
     fields = yaml.safe_load(written(tmp_path, posterior(privacy=said)).registry)
-    assert fields == said.to_registry()
+    bare = said.to_registry()
+    after, plain = (each["deployment"]["accounting"] for each in (fields, bare))
+    more = after.pop("post_processing").removeprefix(plain.pop("post_processing"))
+    assert "not known whether the intervals include" in more
+    assert "cannot tell whether the fit converged" in more
+    assert fields == bare
     assert list(fields) == ["url_slug", "status", "tier", "deployment"]
     assert list(fields["deployment"]) == [
         *("basic", "dp_variant", "privacy_loss", "deployment_model", "accounting"),

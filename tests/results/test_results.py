@@ -98,7 +98,8 @@ def test_intervals_hold_what_they_say():
 
 def test_summary_is_an_aligned_table():
     text = str(posterior().summary())
-    table = text.splitlines()[:10]
+    above, *table = text.splitlines()[:11]
+    assert "sd and 90% interval (" in above
     assert len({len(line) for line in table}) == 1
     assert table[0].split() == ["mean", "sd", "5%", "95%"]
     assert [line[: len(ODD)].strip() for line in table[1:]] == [
@@ -113,6 +114,63 @@ def test_summary_says_what_the_method_said():
     said = ("The fit still moved.", "And more.")
     text = str(posterior(said=said).summary())
     assert text.index(said[0]) < text.index(said[1])
+
+
+@pytest.mark.parametrize("intervals", Intervals)
+@pytest.mark.parametrize("names", [{"w": 3}, {"a long name of a parameter": 2}])
+def test_what_intervals_include_stands_above_them(intervals, names):
+    draws = {name: np.random.default_rng(0).normal(size=(200, n)) for name, n in names.items()}
+    post = posterior(draws, intervals=intervals, chain=True)
+    above, header = str(post.summary()).splitlines()[:2]
+    words = "not known whether" if intervals == Intervals.UNKNOWN else str(intervals)
+    assert words in above
+    if len(above.strip()) <= header.index("95%") + 3:
+        assert above.rstrip().endswith(")")
+        assert len(above.rstrip()) == header.index("95%") + 3
+    assert words in post.summary()._repr_html_()
+
+
+def rendered(post, folder):
+    """Everything that shows an interval, as text."""
+    post.report(folder)
+    yield str(post.summary())
+    yield post.summary()._repr_html_()
+    yield post._repr_html_()
+    yield " ".join(post.summary().to_pandas().columns)
+    yield (folder / "report.html").read_text()
+    yield (folder / "report.md").read_text()
+    yield (folder / "registry.yaml").read_text()
+    tree = post.to_datatree()
+    yield json.dumps(tree.attrs)
+    yield json.dumps(tree["posterior"].attrs)
+    for plot in (post.plot_forest, post.plot_dist):
+        yield plot(path=folder / "plot.png").get_suptitle()
+
+
+def test_intervals_that_leave_out_the_noise_always_say_so(tmp_path):
+    post = posterior(intervals=Intervals.LEFT_OUT)
+    for place, text in enumerate(rendered(post, tmp_path)):
+        flat = " ".join(text.split())
+        assert "noise not included" in flat or "do not include the noise" in flat, place
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("90% interval ") == page.count("90% interval (noise not included)") > 3
+
+
+def test_a_fit_that_did_not_converge_says_so_before_its_numbers(tmp_path):
+    post = posterior(converged=False, said=("It moved.",))
+    assert "DID NOT CONVERGE" in repr(post)
+    for place, text in enumerate(rendered(post, tmp_path)):
+        if place in (3, 8):  # names of columns, and attributes that are not sentences
+            continue
+        assert "DID NOT CONVERGE" in text, place
+    assert str(post.summary()).startswith("THE FIT DID NOT CONVERGE")
+    assert "DID NOT CONVERGE" in post.plot_trace(path=tmp_path / "t.png").get_suptitle()
+    assert post.to_datatree()["posterior"].attrs["converged"] == 0
+    page = (tmp_path / "report.html").read_text()
+    assert page.index("DID NOT CONVERGE") < page.index("<h2>Posterior")
+    fine = posterior(converged=True)
+    assert not any("DID NOT CONVERGE" in text for text in rendered(fine, tmp_path))
+    assert "converged" in fine.plot_trace(path=tmp_path / "t.png").get_suptitle()
 
 
 def test_summary_to_pandas(monkeypatch):

@@ -183,9 +183,9 @@ def report(folder: Run) -> None:
 
 
 def _warn(posterior: "Posterior") -> None:
-    """Says of what follows from a result without privacy that it has none."""
-    if posterior.privacy.warning is not None:
-        typer.echo(posterior.privacy.warning, err=True)
+    """Says of what follows from a result that it is not private, or did not converge."""
+    for warning in posterior.warnings:
+        typer.echo(warning, err=True)
 
 
 def _report(folder: "Folder", posterior: "Posterior") -> None:
@@ -205,6 +205,8 @@ def predict(
     ] = False,
 ) -> None:
     """Predicts the outcome of new rows: its mean, or the chance of each level.
+
+    Ends of intervals that leave out the noise of privacy say so in their column's name.
 
     Costs nothing more. What is predicted for a person's row is as private as the row.
     """

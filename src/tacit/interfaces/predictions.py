@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from tacit.errors import InvalidArgument
+from tacit.inference.base import Intervals
 from tacit.results.posterior import Posterior
+from tacit.results.wording import beside
 
 
 def write_predictions(
@@ -17,7 +19,8 @@ def write_predictions(
 ) -> None:
     """Writes the mean of each row's outcome, or the chance of each level, and an interval if asked.
 
-    A row that lacks a value it needs has NA.
+    A row that lacks a value it needs has NA. Columns of intervals that leave out the noise have it
+    in their names.
     """
     mean = np.asarray(posterior.predict(data))
     if interval and mean.ndim > 1:
@@ -28,7 +31,8 @@ def write_predictions(
     columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
     if interval:
         draws = np.asarray(posterior.predict(data, kind="draws"))
-        columns |= dict(zip(("5%", "95%"), np.quantile(draws, [0.05, 0.95], axis=0), strict=True))
+        names = [_named(name, posterior.intervals) for name in ("5%", "95%")]
+        columns |= dict(zip(names, np.quantile(draws, [0.05, 0.95], axis=0), strict=True))
     lines = zip(*([_cell(value) for value in values] for values in columns.values()), strict=True)
     if out is None:
         _write(sys.stdout, list(columns), lines)
@@ -38,6 +42,10 @@ def write_predictions(
             _write(opened, list(columns), lines)
     except OSError as error:
         raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
+
+
+def _named(name: str, intervals: Intervals) -> str:
+    return beside(name, intervals) if intervals == Intervals.LEFT_OUT else name
 
 
 def _cell(value: float) -> str:

@@ -5,6 +5,7 @@ classes, bounds of the target, what was done to the rows before, and the ledger 
 charged to.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -24,9 +25,11 @@ from tacit.interfaces.fit import fit as private_fit
 from tacit.models.arrays import gaussian, in_own_units, logistic, softmax
 from tacit.models.model import Model
 from tacit.results.posterior import Posterior
+from tacit.results.wording import CONVERGED
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils import check_random_state, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -154,6 +157,11 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
         )
         self.posterior_ = replace(posterior, privacy=statement, model=None, schema=None)
         self.privacy_ = statement
+        self.converged_ = posterior.converged
+        self.intervals_ = posterior.intervals
+        if posterior.converged is False:
+            sentences = " ".join([CONVERGED[False], *posterior.said])
+            warnings.warn(sentences, ConvergenceWarning, stacklevel=3)
 
 
 class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[misc]
@@ -175,7 +183,9 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
     Coefficients, on features from -1 to 1, are normal with standard deviation ``prior_scale``.
     ``method`` is one of Tacit's methods. A ``random_state`` makes a fit repeatable, and not private.
 
-    After `fit`: ``posterior_``, ``privacy_`` (the statement) and ``classes_``.
+    After `fit`: ``posterior_``, ``privacy_`` (the statement), ``classes_``, ``converged_`` (None if
+    the method cannot tell) and ``intervals_`` (whether intervals of ``posterior_`` include the noise).
+    A fit that did not converge warns with scikit-learn's ``ConvergenceWarning``.
     """
 
     def __init__(
@@ -280,7 +290,7 @@ class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc
     noise, are on the scale on which features and target run from -1 to 1. Everything else is as
     for `PrivateBayesClassifier`.
 
-    After `fit`: ``posterior_`` and ``privacy_`` (the statement).
+    After `fit`: ``posterior_``, ``privacy_`` (the statement), ``converged_`` and ``intervals_``.
     """
 
     def __init__(
@@ -343,7 +353,10 @@ class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
-        """Expected targets; with ``return_std`` also the standard deviations of the targets."""
+        """Expected targets; with ``return_std`` also the standard deviations of the targets.
+
+        Those include the noise that protects people only if ``intervals_`` says so.
+        """
         check_is_fitted(self)
         features = self._read(X, reset=False)
         draws = self.posterior_.draws

@@ -22,7 +22,7 @@ from tacit.results import eventdata
 from tacit.results.drawings import Bar
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Summary, coordinates
-from tacit.results.wording import ABOUT_INTERVALS, COMPARED, CONVERGED, UNITS, spoken
+from tacit.results.wording import ABOUT_INTERVALS, COMPARED, CONVERGED, UNITS, beside, spoken
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -109,6 +109,10 @@ class Contents:
                 "summary().to_pandas() has them all."
             )
         return notes
+
+    def interval(self, level: float) -> str:
+        """The name of an interval, with what it says about noise."""
+        return beside(f"{level:.0%} interval", self.posterior.intervals)
 
     @property
     def about_intervals(self) -> str:

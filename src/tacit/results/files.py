@@ -35,6 +35,7 @@ def to_datatree(posterior: "Posterior") -> "xr.DataTree":
         "/": xr.Dataset(attrs=_attributes(posterior)),
         "posterior": _dataset(draws, ("chain", "draw"), posterior.labels),
     }
+    groups["posterior"].attrs |= _course(posterior)  # a group may be taken out of the tree
     if posterior.trace:
         groups["fit"] = _dataset(posterior.trace, ("step",))
     if posterior.sample_stats:
@@ -85,10 +86,10 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _attributes(posterior: "Posterior") -> dict[str, Any]:
-    """A warning comes first, if there is one. Truth values are 0 or 1, as NetCDF has no other."""
-    warning = posterior.privacy.warning
+    """Warnings come first, if there are any. Truth values are 0 or 1, as NetCDF has no other."""
+    warnings = posterior.warnings
     return {
-        **({} if warning is None else {"warning": warning}),
+        **({"warning": " ".join(warnings)} if warnings else {}),
         "inference_library": "tacit",
         "inference_library_version": posterior.privacy.versions["tacit"],
         "tacit_format": _FORMAT,

@@ -28,14 +28,23 @@ def folded(title: str, inside: str) -> str:
     return f"<details><summary>{html.escape(title)}</summary>{inside}</details>"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A name in the first column, numbers to the right of it."""
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    above: tuple[str, slice] | None = None,
+) -> str:
+    """A name in the first column, numbers to the right of it.
+
+    ``above`` are words above some of the columns.
+    """
+    over = "" if above is None else f"<tr>{_over(*above)}</tr>"
     head = "".join(_cell("th", text, right=i > 0) for i, text in enumerate(header))
     body = "".join(
         f"<tr>{''.join(_cell('td', text, right=i > 0) for i, text in enumerate(row))}</tr>"
         for row in rows
     )
-    return f"{_TABLE}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"{_TABLE}<thead>{over}<tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
@@ -48,6 +57,14 @@ def facts(rows: Iterable[tuple[str, str]]) -> str:
 
 
 _TABLE = '<table style="border-collapse:collapse;color:inherit;background:transparent">'
+
+
+def _over(words: str, columns: slice) -> str:
+    style = f"{_CELL}text-align:right;font-weight:600"
+    return (
+        f'<th colspan="{columns.start}" style="{_CELL}"></th>'
+        f'<th colspan="{columns.stop - columns.start}" style="{style}">{html.escape(words)}</th>'
+    )
 
 
 def _cell(tag: str, text: str, *, right: bool) -> str:

@@ -17,19 +17,20 @@ def text(contents: Contents) -> str:
 
 
 def _top(contents: Contents) -> list[str]:
-    warning = contents.statement.warning
+    warnings = contents.posterior.warnings
     return [
         f"# {plain(contents.title)}",
         plain(contents.answer),
-        "" if warning is None else f"> **{plain(warning)}**",
+        *(f"> **{plain(warning)}**" for warning in warnings),
     ]
 
 
 def _posterior(contents: Contents) -> list[str]:
     summary = contents.summary
-    table = _table(("parameter", *summary.header()[1:]), summary.cells(), numbers=True)
-    notes = [*contents.left_out, contents.about_intervals, *contents.course]
-    return ["## Posterior", table, *map(plain, notes)]
+    table = _table(("parameter", *summary.columns()[1:]), summary.cells(), numbers=True)
+    notes = [*contents.left_out, *contents.course]
+    about = f"**{plain(summary.spread)}.** {plain(contents.about_intervals)}"
+    return ["## Posterior", about, table, *map(plain, notes)]
 
 
 def _privacy(contents: Contents) -> list[str]:

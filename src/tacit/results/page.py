@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from tacit._format import in_digits
 from tacit.results import drawings
-from tacit.results.contents import Contents, Spending
+from tacit.results.contents import HALF, LEVEL, Contents, Spending
 from tacit.results.drawings import Bar
 from tacit.results.wording import LEAST, SITES, escaped
 
@@ -33,8 +33,10 @@ def page(contents: Contents) -> str:
 
 
 def _top(contents: Contents) -> str:
-    warning = contents.statement.warning
-    banner = "" if warning is None else f'<p class="warning" role="alert">{escaped(warning)}</p>'
+    banner = "\n".join(
+        f'<p class="warning" role="alert">{escaped(warning)}</p>'
+        for warning in contents.posterior.warnings
+    )
     long = ' class="long"' if len(contents.title) > 90 else ""
     title = f"<h1{long}>{escaped(contents.title)}</h1>"
     return f'{title}\n<p class="answer">{escaped(contents.answer)}</p>\n{banner}'
@@ -43,34 +45,35 @@ def _top(contents: Contents) -> str:
 def _posterior(contents: Contents) -> str:
     summary = contents.summary
     header = ("parameter", *summary.header()[1:])
-    table = _table(header, summary.cells(), "Mean, standard deviation, quantiles", "numbers")
-    notes = [*contents.left_out, contents.about_intervals]
+    table = _table(header, summary.cells(), f"Mean, {summary.spread}", "numbers")
+    notes = [contents.about_intervals, *contents.left_out]
     course = "".join(_paragraph(note) for note in contents.course)
     return (
-        f"<h2>Posterior</h2>\n{_forest(contents.bars)}\n{table}\n"
+        f"<h2>Posterior</h2>\n{_forest(contents)}\n{table}\n"
         f"{''.join(map(_paragraph, notes))}\n{_headed('How the fit went', course)}"
     )
 
 
-def _forest(bars: Sequence[Bar]) -> str:
+def _forest(contents: Contents) -> str:
     """Rows of a name and a strip, so that names of any length fit any screen."""
+    bars, half, whole = contents.bars, contents.interval(HALF), contents.interval(LEVEL)
     groups = drawings.panels(bars)
-    drawn = "".join(_panel(group) for group in groups)
+    drawn = "".join(_panel(group, whole) for group in groups)
     unlike = "" if len(groups) < 2 else " Numbers of unlike size have axes of their own."
     missing = len(bars) - sum(map(len, groups))
     hidden = f" {missing} without finite intervals cannot be drawn." if missing else ""
     return (
-        f'<figure aria-label="Forest plot">{drawn}<figcaption>Circle: mean. Thick line: 50% interval. '
-        f"Thin line: 90% interval.{unlike}{hidden}</figcaption></figure>"
+        f'<figure aria-label="Forest plot">{drawn}<figcaption>Circle: mean. Thick line: '
+        f"{half}. Thin line: {whole}.{unlike}{hidden}</figcaption></figure>"
     )
 
 
-def _panel(bars: Sequence[Bar]) -> str:
+def _panel(bars: Sequence[Bar], interval: str) -> str:
     axis = drawings.scale(bars)
     ruler = f'<div class="row"><span></span>{drawings.ruler(axis)}</div>'
     rows = "".join(
         f'<div class="row"><span class="name">{escaped(bar.name)}</span>'
-        f"{drawings.strip(bar, axis, _read_out(bar))}</div>"
+        f"{drawings.strip(bar, axis, _read_out(bar, interval))}</div>"
         for bar in bars
     )
     many = len(bars) > 30  # more than fit below something else on a sheet of paper
@@ -80,8 +83,8 @@ def _panel(bars: Sequence[Bar]) -> str:
     return f'<div class="{kinds}">{ruler if many else ""}{rows}{ruler}</div>'
 
 
-def _read_out(bar: Bar) -> str:
-    return f"{bar.name}: mean {bar.mean:.4g}, 90% interval {bar.lower:.4g} to {bar.upper:.4g}"
+def _read_out(bar: Bar, interval: str) -> str:
+    return f"{bar.name}: mean {bar.mean:.4g}, {interval} {bar.lower:.4g} to {bar.upper:.4g}"
 
 
 def _privacy(contents: Contents) -> str:

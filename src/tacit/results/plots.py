@@ -1,7 +1,8 @@
 """Pictures of public values. Needs the ``plots`` extra.
 
 Densities and forests are ArviZ's, of whichever generation is installed; the rest is drawn here.
-A result without a guarantee says so on top of each.
+A result that has no guarantee, or did not converge, says so on top of each; and intervals whether
+the noise is in them.
 """
 
 import math
@@ -20,7 +21,7 @@ from tacit.accounting import ADJACENCIES, Curve
 from tacit.errors import InvalidArgument, TacitError
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import coordinates
-from tacit.results.wording import CONVERGED
+from tacit.results.wording import CONVERGED, beside
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -41,7 +42,7 @@ def forest(
         shown, note = _coordinates(posterior, names, _MOST_FOREST)
         size = (7.2, 1.4 + 0.32 * len(shown))
         figure = _arviz_forest(_arviz(), shown, size)
-        _caption(figure, posterior.privacy, _interval_words() + note)
+        _caption(figure, posterior.warnings, _interval_words(posterior) + note)
         return keep(figure)
 
 
@@ -55,7 +56,7 @@ def dist(
         rows = math.ceil(len(shown) / columns)
         size = (max(2.7 * columns, 4.5), 0.9 + 2.3 * rows)
         figure = _arviz_dist(_arviz(), shown, size, (rows, columns))
-        _caption(figure, posterior.privacy, _interval_words() + note)
+        _caption(figure, posterior.warnings, _interval_words(posterior) + note)
         return keep(figure)
 
 
@@ -74,7 +75,7 @@ def trace(posterior: "Posterior", path: PathLike | None = None) -> Any:
             for one, (name, value) in zip(axes[:, 0], shown.items(), strict=True)
         ]
         axes[-1, 0].set_xlabel("step")
-        _caption(figure, posterior.privacy, CONVERGED[posterior.converged] + max(notes, key=len))
+        _caption(figure, posterior.warnings, _course_words(posterior) + max(notes, key=len))
         return keep(figure)
 
 
@@ -94,7 +95,8 @@ def privacy(statement: PrivacyStatement, path: PathLike | None = None) -> Any:
                 axes.plot(statement.delta, epsilon, "o", color="0.2", markersize=5)
                 words = f"  {printed(epsilon)}"
                 axes.annotate(words, (statement.delta, epsilon), va="bottom", fontsize=9)
-        _caption(figure, statement, f"what the result cost one {statement.unit}")
+        above = () if statement.warning is None else (statement.warning,)
+        _caption(figure, above, f"what the result cost one {statement.unit}")
         return keep(figure)
 
 
@@ -222,18 +224,25 @@ def _lines(axes: Any, name: str, values: NDArray[Any]) -> str:
     return f"; at most {_MOST_LINES} coordinates each" if len(some) < flat.shape[1] else ""
 
 
-def _caption(figure: Any, statement: PrivacyStatement, words: str) -> None:
-    """What is shown, and above it, in red, that the result has no guarantee if that is so."""
+def _course_words(posterior: "Posterior") -> str:
+    if posterior.converged is False:  # which is said above
+        return "the course of the fit"
+    return f"the course of the fit. {CONVERGED[posterior.converged].removesuffix('.')}"
+
+
+def _caption(figure: Any, above: Sequence[str], words: str) -> None:
+    """What is shown, and above it, in red, why it is not to be released or relied on."""
     figure.set_layout_engine("constrained")  # ArviZ leaves no room on top
-    if statement.warning is None:
+    if not above:
         figure.suptitle(words, fontsize=10, x=0.01, ha="left")
         return
-    figure.suptitle(f"{statement.warning}\n{words}", fontsize=9, x=0.01, ha="left", color="#b3261e")
+    lines = "\n".join([*above, words])
+    figure.suptitle(lines, fontsize=9, x=0.01, ha="left", color="#b3261e")
 
 
-def _interval_words() -> str:
+def _interval_words(posterior: "Posterior") -> str:
     kind = "highest-density" if _is_first_generation(_arviz()) else "equal-tailed"
-    return f"{_LEVEL:.0%} {kind} intervals"
+    return beside(f"{_LEVEL:.0%} {kind} intervals", posterior.intervals)
 
 
 def _is_first_generation(arviz: Any) -> bool:

@@ -16,6 +16,7 @@ from tacit.models.model import AnyModel
 from tacit.results import files, html, plots, predictive, report
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels, Summary, summary_lines
+from tacit.results.wording import CONVERGED
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -68,6 +69,13 @@ class Posterior:
             raise InvalidArgument("A posterior needs draws of at least one parameter.")
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why the numbers must not be released, or relied on. Every rendering begins with them."""
+        private = self.privacy.warning
+        failed = (CONVERGED[False],) if self.converged is False else ()
+        return (*(() if private is None else (private,)), *failed)
+
+    @property
     def num_draws(self) -> int:
         """How many draws there are."""
         return len(next(iter(self.draws.values())))
@@ -94,7 +102,10 @@ class Posterior:
             }
 
     def interval(self, level: float = 0.9) -> dict[str, Array]:
-        """Arrays [2, *shape]: the ends of the interval that leaves out as much on either side."""
+        """Arrays [2, *shape]: the ends of the interval that leaves out as much on either side.
+
+        Whether the noise that protects people is in them is in ``intervals``.
+        """
         if not (0 < level < 1):
             raise InvalidArgument(f"level must be between 0 and 1; got {level!r}.")
         return self.quantiles([(1 - level) / 2, (1 + level) / 2])
@@ -106,9 +117,10 @@ class Posterior:
                 self.mean(), self.sd(), self.interval(level), *self._mixing, labels=self.labels
             ),
             level=level,
-            warning=self.privacy.warning,
+            warnings=self.warnings,
             notes=self._notes(),
             chain=self.chain,
+            intervals=self.intervals,
         )
 
     def effective_sizes(self) -> dict[str, Array]:
@@ -176,6 +188,8 @@ class Posterior:
         outcome itself, [draws, rows]. ``"probit"`` is the thesis' approximation for logistic
         regression, a formula in the mean and variance of the logit. A row with a missing
         value that is to be left out gets NaN. With several outcomes, a mapping of arrays.
+        The spread of ``"draws"`` includes the noise that protects people only if ``intervals``
+        says so.
 
         Predictions cost nothing more; but what is predicted for somebody's own row is
         computed from that row, and is as private as the row is.
@@ -237,7 +251,8 @@ class Posterior:
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name}{list(d.shape[1:]) or ''}" for name, d in self.draws.items())
-        return f"Posterior({self.privacy.headline}; {self.num_draws} draws of {shapes})"
+        failed = "DID NOT CONVERGE; " if self.converged is False else ""
+        return f"Posterior({failed}{self.privacy.headline}; {self.num_draws} draws of {shapes})"
 
     def _repr_html_(self) -> str:
         statement = html.folded("Privacy statement", self.privacy._repr_html_())

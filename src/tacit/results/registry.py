@@ -7,7 +7,7 @@ arXiv:2509.13509), as of its entries of 2026. What only the publisher knows is l
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tacit._format import in_digits, printed
@@ -54,14 +54,23 @@ _CENTRAL = (
     "Whoever runs the program holds the data and is trusted; what it prints and writes is released "
     "under the guarantee."
 )
+_POST = (
+    "The posterior, its summaries and predictions follow from what was released, and from public "
+    "values."
+)
 _SITES = (
     "Every site holds its own data and is trusted with them; what leaves a site is released under "
     "the guarantee. The statement is that of the site that is promised the least."
 )
 
 
-def entry(statement: "PrivacyStatement", *, federated: bool = False) -> dict[str, Any]:
-    """The fields, nested as the registry nests them; None where the publisher must fill in."""
+def entry(
+    statement: "PrivacyStatement", *, federated: bool = False, said: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The fields, nested as the registry nests them; None where the publisher must fill in.
+
+    ``said`` are sentences about the posterior, beside what was done after the release.
+    """
     return {
         "url_slug": None,
         "status": "Draft",
@@ -71,17 +80,23 @@ def entry(statement: "PrivacyStatement", *, federated: bool = False) -> dict[str
             "dp_variant": _variant(statement),
             "privacy_loss": _loss(statement),
             "deployment_model": _model(statement, federated),
-            "accounting": _accounting(statement),
+            "accounting": _accounting(statement, said),
             "implementation": _implementation(statement),
             "administrative": {"sources": None, "registry_authors": None},
         },
     }
 
 
-def text(statement: "PrivacyStatement", *, federated: bool = False) -> str:
-    """The entry as YAML, with a hint at every field to fill in."""
-    fields = entry(statement, federated=federated)
-    warning = "" if statement.warning is None else f"# {statement.warning}\n"
+def text(
+    statement: "PrivacyStatement",
+    *,
+    federated: bool = False,
+    said: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+) -> str:
+    """The entry as YAML, with a hint at every field to fill in, and warnings first."""
+    fields = entry(statement, federated=federated, said=said)
+    warning = "".join(f"# {each}\n" for each in warnings)
     return f"{warning}{_HEAD}{''.join(_lines(fields, ''))}"
 
 
@@ -144,10 +159,9 @@ def _model(statement: "PrivacyStatement", federated: bool) -> dict[str, Any]:
     }
 
 
-def _accounting(statement: "PrivacyStatement") -> dict[str, Any]:
+def _accounting(statement: "PrivacyStatement", said: Sequence[str]) -> dict[str, Any]:
     return {
-        "post_processing": "The posterior, its summaries and predictions follow from what was "
-        "released, and from public values.",
+        "post_processing": " ".join([_POST, *said]),
         "composition": None
         if statement.event is None
         else "All releases of the run together, by numerical composition of privacy-loss "

@@ -12,6 +12,7 @@ from tacit.errors import TacitError
 from tacit.results import markdown, registry
 from tacit.results.contents import Contents
 from tacit.results.page import page
+from tacit.results.wording import CONVERGED
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -39,7 +40,12 @@ def write_report(
     texts = {
         HTML: page(contents),
         MARKDOWN: markdown.text(contents),
-        REGISTRY: registry.text(posterior.privacy, federated=bool(contents.sites)),
+        REGISTRY: registry.text(
+            posterior.privacy,
+            federated=bool(contents.sites),
+            said=(contents.about_intervals, CONVERGED[posterior.converged]),
+            warnings=posterior.warnings,
+        ),
     }
     target = Path(folder)
     try:

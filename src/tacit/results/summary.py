@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import TacitError
+from tacit.inference.base import Intervals
 from tacit.results import html
+from tacit.results.wording import beside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +21,8 @@ Labels = Mapping[str, Sequence[Sequence[str]]]
 
 # A table of thousands of lines helps nobody; `Summary.to_pandas` has them all.
 _PRINTED = 100
+# Columns of the standard deviation and of the interval, and of the interval alone.
+_SPREAD, _ENDS = slice(2, 5), slice(3, 5)
 
 
 class Line(NamedTuple):
@@ -41,14 +45,16 @@ class Summary:
     """Mean, standard deviation and an equal-tailed interval of every parameter.
 
     For a chain, effective sample sizes (``ess``) and R-hat too.
-    ``warning`` stands before the table and ``notes`` after it.
+    ``warnings`` stand before the table and ``notes`` after it. ``intervals`` is what the
+    intervals say about noise; it stands above them.
     """
 
     lines: tuple[Line, ...]
     level: float
-    warning: str | None = None
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     chain: bool = False
+    intervals: Intervals = Intervals.UNKNOWN
 
     def __str__(self) -> str:
         cells = [self.header(), *self._shown()]
@@ -57,22 +63,28 @@ class Summary:
             "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
             for row in cells
         ]
-        return "\n".join([*([self.warning] if self.warning else []), *table, *self._after()])
+        # Above the columns it is about, and to the left of them if it is longer.
+        end = sum(widths[: _SPREAD.stop]) + 2 * (_SPREAD.stop - 1)
+        above = self.spread.rjust(end).ljust(len(table[0]))
+        return "\n".join([*self.warnings, above, *table, *self._after()])
 
     def _repr_html_(self) -> str:
         return html.box(
-            html.warning(self.warning) if self.warning else "",
-            html.table(self.header(), self._shown()),
+            *map(html.warning, self.warnings),
+            html.table(self.header(), self._shown(), above=(self.spread, _SPREAD)),
             *(html.paragraph(note) for note in self._after()),
         )
 
     def to_pandas(self) -> "pd.DataFrame":
-        """A data frame with a row for each line."""
+        """A data frame with a row for each line.
+
+        Columns of intervals that leave out the noise have it in their names.
+        """
         try:
             import pandas as pd
         except ImportError as error:
             raise TacitError("to_pandas needs pandas: pip install pandas.") from error
-        header = self.header()[1:]
+        header = self.columns()[1:]
         frame = pd.DataFrame([line[1 : len(header) + 1] for line in self.lines], columns=header)
         frame.index = pd.Index([line.name for line in self.lines], name="parameter", dtype=object)
         return frame
@@ -82,6 +94,18 @@ class Summary:
         tail = (1 - self.level) / 2
         ends = [f"{100 * tail:.4g}%", f"{100 * (1 - tail):.4g}%"]
         return ["", "mean", "sd", *ends, *(["ess", "r_hat"] if self.chain else [])]
+
+    def columns(self) -> list[str]:
+        """The same for columns that stand alone: ends that leave out the noise say so."""
+        names = self.header()
+        if self.intervals == Intervals.LEFT_OUT:
+            names[_ENDS] = [beside(name, self.intervals) for name in names[_ENDS]]
+        return names
+
+    @property
+    def spread(self) -> str:
+        """What stands above the standard deviations and intervals."""
+        return beside(f"sd and {100 * self.level:.4g}% interval", self.intervals)
 
     def cells(self) -> list[list[str]]:
         """Every line as text."""

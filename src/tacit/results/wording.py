@@ -40,11 +40,23 @@ ABOUT_INTERVALS = {
     Intervals.NO_NOISE: "The fit was made without noise.",
     Intervals.UNKNOWN: "It is not known whether the intervals include the noise that protects people.",
 }
+_BESIDE = {each: str(each) for each in Intervals} | {
+    Intervals.UNKNOWN: "not known whether noise is included"
+}
 CONVERGED = {
     True: "The fit converged.",
     False: "THE FIT DID NOT CONVERGE: these numbers may be far from the posterior.",
     None: "The method cannot tell whether the fit converged.",
 }
+
+
+def beside(name: str, intervals: Intervals) -> str:
+    """What is said of noise, beside the name of an interval.
+
+    >>> beside("90% interval", Intervals.LEFT_OUT)
+    '90% interval (noise not included)'
+    """
+    return f"{name} ({_BESIDE[intervals]})"
 
 
 def clean(value: object) -> str:
