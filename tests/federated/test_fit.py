@@ -57,8 +57,11 @@ def test_sites_together_find_what_one_would():
     assert post.mean()["b"] == pytest.approx(central.mean()["b"], abs=0.05)
     assert post.sd()["b"] == pytest.approx(central.sd()["b"], rel=0.15)
     assert not post.privacy.is_private
+    assert post.intervals == "no noise was added"
     private = fit_federated(model, SITES, schema=SCHEMA, budget=BUDGET, method=METHOD)
     assert private.mean()["b"] == pytest.approx(central.mean()["b"], abs=0.6)
+    assert private.intervals == "noise not included"
+    assert private.converged is None
     assert private.predict(TABLE[:5]).shape == (5,)
     assert private.to_datatree()["posterior"]["b"].shape == (1, 1000, 3)
 
