@@ -261,7 +261,10 @@ def test_the_score_at_drawn_outcomes_of_a_row_has_mean_zero(name):
     refuse_bias(by_row(model, rows, 1))
 
 
-@pytest.mark.parametrize("name", OF_PEOPLE)
+SLOW = [pytest.param("both_effects", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("name", ["person_effects", "classes_of_people", "logistic", *SLOW])
 def test_the_score_at_drawn_outcomes_of_a_person_has_mean_zero(name):
     model = adapted(OF_PEOPLE[name], PEOPLE)
     rows = some_rows(model, PEOPLE)
@@ -283,7 +286,7 @@ def test_a_wrong_draw_would_be_seen():
     found = scores(
         model,
         rows,
-        lambda key, v: model.row_outcomes(key, v + 0.05, row, model.constants),
+        lambda key, v: model.row_outcomes(key, v + 0.15, row, model.constants),
         lambda v, drawn: model.row_density(v, row, model.constants, drawn),
     )
     with pytest.raises(AssertionError):
@@ -408,3 +411,74 @@ def test_draws_use_operations_that_act_on_each_unit_alone(name):
     strange = {str(e.primitive) for e in equations(traced.jaxpr) if not acts_on_each(e)}
     # A fixed key is made outside.
     assert strange <= {"random_wrap"}
+
+
+@pytest.fixture(scope="module")
+def pm():
+    return pytest.importorskip("pymc")
+
+
+def container(pm, name):
+    values = SCHEMA.made_up(2)[name]
+    return pm.Data(name, values, dims=("row", "part")[: np.ndim(values)])
+
+
+def pymc_several(pm):
+    with pm.Model(coords={"wards": ["A", "B", "other"]}) as model:
+        x, ward = container(pm, "x"), container(pm, "ward")
+        slope, spread = pm.Normal("slope", 0, 1), pm.HalfNormal("spread", 1)
+        noise = pm.HalfNormal("noise", 1)
+        effect = pm.Normal("effect", 0, spread, dims="wards")
+        eta = slope * x + effect[ward]
+        pm.Bernoulli("ill", logit_p=eta, observed=container(pm, "sick"), dims="row")
+        pm.Poisson("number", pm.math.exp(eta), observed=container(pm, "visits"), dims="row")
+        pm.Normal("level", eta, noise, observed=container(pm, "y"), dims="row")
+    return model
+
+
+def pymc_vectors(pm):
+    with pm.Model(coords={"part": ["one", "two"]}) as model:
+        mean = pm.Normal("mean", 0, 1, dims="part")
+        pm.Normal("pair", mean, 0.5, observed=container(pm, "both"), dims=("row", "part"))
+    return model
+
+
+def pymc_outcome_that_depends_on_one(pm):
+    """On another as it was drawn: PyMC knows its value as the column's."""
+    with pm.Model() as model:
+        slope = pm.Normal("slope", 0, 1)
+        ill = pm.Bernoulli("ill", p=0.4, observed=container(pm, "sick"), dims="row")
+        pm.Normal("level", slope * ill, 1, observed=container(pm, "y"), dims="row")
+    return model
+
+
+@pytest.mark.parametrize(
+    "make", [pymc_several, pymc_vectors, pymc_outcome_that_depends_on_one], ids=lambda f: f.__name__
+)
+def test_a_model_of_pymc_draws_columns(pm, make):
+    model = adapted(make(pm))
+    assert model.simulates
+    rows, present = some_rows(model), jnp.array([True, True, False])
+    refuse_bias(by_row(model, rows, 1))
+    found = scores(
+        model,
+        rows,
+        lambda key, v: model.unit_outcomes(key, v, rows, present, model.constants),
+        lambda v, drawn: model.unit_density(v, rows, present, model.constants, drawn),
+    )
+    refuse_bias(found)
+    drawn = model.unit_outcomes(jax.random.key(0), somewhere(model), rows, present)
+    assert all(values.shape == rows[name].shape for name, values in drawn.items())
+
+
+def test_a_model_of_pymc_whose_outcome_is_a_predictor_does_not_simulate(pm):
+    with pm.Model() as model:
+        slope, visits = pm.Normal("slope", 0, 1), container(pm, "visits")
+        pm.Poisson("number", 2.0, observed=visits, dims="row")
+        pm.Normal("level", slope * visits, 1, observed=container(pm, "y"), dims="row")
+    assert not adapted(model).simulates
+    with pm.Model() as model:
+        rate, visits = pm.HalfNormal("rate", 1), container(pm, "visits")
+        pm.Poisson("number", rate, observed=visits, dims="row")
+        pm.Poisson("again", 2 * rate, observed=visits, dims="row")
+    assert not adapted(model).simulates
