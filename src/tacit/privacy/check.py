@@ -1,8 +1,8 @@
 """The walk over a step's trace that proves rows leave through the release only.
 
 Every value of the trace carries a label: a part of the batch as it came (which unit operand,
-the sampling mask, the noise, the clip, the grid), "rows" for anything computed from those,
-or nothing. The rules:
+units' secret bits among them, the sampling mask, the noise, the clip, the grid), "rows" for
+anything computed from those, or nothing. The rules:
 
 - a release takes exactly the parts of the batch, in order, arguments without a label, and the
   plan's lattice; there is exactly one, not inside a loop or a branch, and it alone uses the noise;

@@ -78,7 +78,7 @@ class Gate:
         # Taken once and never given back, by whichever thread or copy of the gate comes first.
         self._private, self._use = rows, Lock()
         self._sampling, self._noise = chosen.child("sampling"), chosen.child("noise")
-        # Bits that units get of their own, where the plan has them.
+        # Bits that units get of their own, where the plan has them: a stream for nothing else.
         self._secret = chosen.child("secret") if has_secrets(plan) else None
 
     def __repr__(self) -> str:
@@ -221,10 +221,12 @@ def run(
             steps = min(block, end - start)
             noise = side_by_side([gate.plan.noise(gate._noise, start, steps) for gate in gates])
             here = slice(start - first, start - first + steps)
-            width, batch = capacity, ()
+            batch: tuple[Any, ...] = ()
+            width = capacity
             if not plan.everyone:
                 whom, present = _batches(gates, units, steps, capacity)
-                batch, width = (rows._fetch(whom) if fetched else whom, present), present.shape[-1]
+                batch = rows._fetch(whom) if fetched else whom, present
+                width = present.shape[-1]
             xs = *batch, _secrets(gates, steps, width), noise, _at(given, here)
             states, out = chunk(stacked, clips, grids, states, xs)
             outputs.append(jax.tree.map(np.asarray, out))
@@ -266,9 +268,10 @@ def _batches(gates: Sequence[Gate], units: Sequence[int], steps: int, capacity: 
 
 
 def _secrets(gates: Sequence[Gate], steps: int, width: int) -> Any:
-    """Words of each unit's own in some steps, or None."""
-    drawn = [gate.plan.secret(gate._secret, steps, width) for gate in gates if gate._secret]
-    return side_by_side(drawn) if drawn else None
+    """Words of each unit's own in some steps, from each gate's own stream; or None."""
+    if not has_secrets(gates[0].plan):
+        return None
+    return side_by_side([gate.plan.secret(gate._secret, steps, width) for gate in gates])
 
 
 def has_secrets(plan: Any) -> bool:
@@ -377,7 +380,8 @@ def refuse_unlike(gates: Sequence[Gate]) -> None:
     first, *others = [getattr(gate.plan, "shape", None) for gate in gates]
     if any(shape != first for shape in others):
         raise BoundaryError(
-            "Gates run side by side must agree in steps, lattice and whether each looks at all units."
+            "Gates run side by side must agree in steps, lattice, whether each looks at all units and "
+            "whether units get secret bits."
         )
 
 

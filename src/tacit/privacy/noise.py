@@ -77,8 +77,13 @@ class Randomness:
     def words(self, count: int) -> Words:
         """Uniform 64-bit words."""
         self._refuse_forked()
-        zeros = _ZEROS[: 8 * count] if count <= _PIECE else bytes(8 * count)
-        return np.frombuffer(self._stream.update(zeros), dtype=np.uint64)
+        if count <= _PIECE:
+            return np.frombuffer(self._stream.update(_ZEROS[: 8 * count]), dtype=np.uint64)
+        words = np.empty(count, np.uint64)  # and no more memory than that, however many they are
+        for start in range(0, count, _PIECE):
+            piece = words[start : start + _PIECE]
+            piece[:] = np.frombuffer(self._stream.update(_ZEROS[: piece.nbytes]), dtype=np.uint64)
+        return words
 
     def _refuse_forked(self) -> None:
         if os.getpid() != self._process:

@@ -49,7 +49,8 @@ class NoisySums:
     With ``laplace``, the clip is in the 1-norm, noise is Laplace and its multiplier is scale
     over clip; every step then looks at all units.
     With ``secrets``, every unit gets 64 random bits in every step that it is looked at: fresh,
-    secret and its own, for what a step draws for a unit. They are no part of the release.
+    secret and its own, for what a step draws for a unit. They are no part of the release, and
+    the event is the same (PROOFS.md, Theorem 1S).
     """
 
     sampling_rate: float
@@ -142,7 +143,7 @@ class NoisySums:
         return noise.view(np.int32) if self.lattice.wide else noise.astype(np.int32)
 
     def secret(self, bits: Randomness, steps: int, width: int) -> NDArray[np.uint32]:
-        """Secret words for every place of the batches of some steps. [gate-secret]"""
+        """Two secret words for every place of the batches of some steps: fresh ones. [gate-secret]"""
         return bits.words(steps * width).view(np.uint32).reshape(steps, width, 2)
 
     def looked_at(self, units: int) -> float:

@@ -66,7 +66,8 @@ class Release:
 
         ``present`` tells which of the rows are real. A vector that is not finite is zero.
         Where the plan has secrets, ``per_unit(arguments, rows, present, secret)`` gets the two
-        words of 32 bits that are the unit's own in this step (PROOFS.md, Theorem 1S).
+        words of 32 bits that are the unit's own in this step: fresh, and never released. The
+        pairs stay those of Theorem 1, and of Theorem 3 (PROOFS.md, Theorem 1S).
         """
         return self._released(Lattice, _over_units(per_unit), arguments)
 
