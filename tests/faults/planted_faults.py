@@ -1,6 +1,6 @@
 """The table of planted faults: what is changed, and who must notice."""
 
-from planting import fault
+from planting import Change, Fault, fault
 
 NOISE = "privacy/test_noise_as_charged.py::test_"
 SAMPLING = "privacy/test_sampling_as_charged.py::test_"
@@ -10,6 +10,8 @@ LEDGER = "accounting/test_ledger.py::test_"
 BOOK = "accounting/test_book.py::test_"
 ONE_DRAW = "privacy/test_one_draw.py::test_"
 GATE = "privacy/test_gate.py::test_"
+SECRETS = "privacy/test_secrets.py::test_"
+SEEN = "test_audit_secrets.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
 _OF_NOISE = [
@@ -346,6 +348,120 @@ _OF_STREAMS = [
         "Randomness.from_key(source._key)",
         NOISE + "stages_have_noise_of_their_own",
         STREAMS + "no_word_is_drawn_twice_in_stages",
+    ),
+]
+
+_OF_WORDS = [
+    fault(
+        "words of units follow from their places",
+        "tacit.privacy.plans:NoisySums.secret",
+        "bits.words(steps * width)",
+        "np.tile(np.arange(width, dtype=np.uint64), steps)",
+        SEEN + "one_unit_more_shows_no_more_than_was_charged[1.0]",
+        SECRETS + "words_are_each_unit_s_own_and_fresh[2097152-all rows]",
+    ),
+    fault(
+        "words of units from a seed that everybody knows",
+        "tacit.privacy.gate:Gate.__init__",
+        'chosen.child("secret")',
+        "Randomness(0)",
+        SECRETS + "gates_side_by_side_have_words_of_their_own",
+        SECRETS + "stages_and_runs_have_words_of_their_own",
+    ),
+    fault(
+        "the same words in every step",
+        "tacit.privacy.plans:NoisySums.secret",
+        "bits.words(steps * width)",
+        "np.tile(bits.words(width), steps)",
+        SECRETS + "words_are_each_unit_s_own_and_fresh[2097152-all rows]",
+        SECRETS + "words_are_each_unit_s_own_and_fresh[2097152-batches of people]",
+    ),
+    fault(
+        "the same words in every block",
+        "tacit.privacy.gate:_secrets",
+        "gate.plan.secret(gate._secret, steps",
+        "gate.plan.secret(Randomness.from_key(gate._secret._key), steps",
+        SECRETS + "words_are_each_unit_s_own_and_fresh[40-all rows]",
+        SECRETS + "words_are_each_unit_s_own_and_fresh[40-batches of rows]",
+        STREAMS + "no_word_is_drawn_twice_where_units_have_secret_ones[0.3]",
+    ),
+    fault(
+        "all units have the same words",
+        "tacit.privacy.plans:NoisySums.secret",
+        "bits.words(steps * width)",
+        "np.repeat(bits.words(steps), width)",
+        SECRETS + "words_are_each_unit_s_own_and_fresh[2097152-all people]",
+        SECRETS + "rows_that_are_fetched_from_a_disk_get_words_too",
+    ),
+    fault(
+        "units beyond a few thousand share words with the first",
+        "tacit.privacy.plans:NoisySums.secret",
+        "bits.words(steps * width)",
+        "np.resize(bits.words(steps * min(width, 2**12)), steps * width)",
+        SECRETS + "every_unit_of_many_has_words[1.0]",
+    ),
+    fault(
+        "both words of a unit are one",
+        "tacit.privacy.plans:NoisySums.secret",
+        "bits.words(steps * width)",
+        "((bits.words(steps * width) >> np.uint64(32)) * np.uint64(2**32 + 1))",
+        SECRETS + "words_are_each_unit_s_own_and_fresh[2097152-all rows]",
+    ),
+    fault(
+        "gates side by side share their words",
+        "tacit.privacy.gate:_secrets",
+        "gate.plan.secret(gate._secret, steps",
+        "gate.plan.secret(Randomness.from_key(gates[0]._secret._key), steps",
+        SECRETS + "gates_side_by_side_have_words_of_their_own",
+    ),
+    fault(
+        "words of units are those that noise is made of",
+        "tacit.privacy.gate:Gate.__init__",
+        'chosen.child("secret")',
+        "Randomness.from_key(self._noise._key)",
+        SECRETS + "words_tell_nothing_of_the_noise[63]",
+        STREAMS + "no_word_is_drawn_twice_where_units_have_secret_ones[1.0]",
+    ),
+    fault(
+        "words of units are those that batches are drawn by",
+        "tacit.privacy.gate:Gate.__init__",
+        'chosen.child("secret")',
+        "Randomness.from_key(self._sampling._key)",
+        STREAMS + "no_word_is_drawn_twice_where_units_have_secret_ones[0.3]",
+    ),
+    Fault(
+        "words of units have no label",
+        (
+            Change(
+                "tacit.privacy.gate:_checked",
+                'labels += [f"batch {i}" for i in range(private)]',
+                'labels += [f"batch {i}" for i in range(private - 1)] + [None]',
+            ),
+            Change(
+                "tacit.privacy.check:_Walk._check_release",
+                "if list(given[public:]) != self._batch:",
+                "if [each for each in given[public:] if each is not None] != self._batch:",
+            ),
+        ),
+        tuple(
+            f"{SECRETS}refused_before_anything_is_drawn[{step}]"
+            for step in ("returns_words", "words_into_arguments", "branches_on_a_word")
+        ),
+    ),
+    fault(
+        "words of units may be left out or exchanged",
+        "tacit.privacy.check:_Walk._check_release",
+        "if list(given[public:]) != self._batch:",
+        "if list(given[public:])[:1] != self._batch[:1]:",
+        SECRETS + "refused_before_anything_is_drawn[exchanges_words]",
+        SECRETS + "refused_before_anything_is_drawn[leaves_words_out]",
+    ),
+    fault(
+        "a score and a curvature released one by one",
+        "tacit.privacy.check:check_trace",
+        "walk.releases != 1",
+        "walk.releases not in (1, 2)",
+        SECRETS + "refused_before_anything_is_drawn[releases_twice]",
     ),
 ]
 
@@ -714,6 +830,7 @@ FAULTS = [
     *_OF_SAMPLING,
     *_OF_BOUNDS,
     *_OF_STREAMS,
+    *_OF_WORDS,
     *_OF_ACCOUNTS,
     *_OF_BOOKS,
     *_OF_UNITS,
@@ -729,6 +846,7 @@ QUICK = {
     "bounds of chains 5% larger",
     "one key for sampling and noise",
     "a key of 16 bits from the system",
+    "words of units are those that noise is made of",
     "numerical error of the composition not charged",
     "a ledger that does not wait for the disk",
     "a book that takes negative charges",

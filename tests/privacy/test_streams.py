@@ -63,6 +63,14 @@ def test_no_word_is_drawn_twice_in_a_run(drawn, seed):
     assert_no_word_twice(drawn, 400 * (3 + 30))
 
 
+@pytest.mark.parametrize("rate", [0.3, 1.0])
+def test_no_word_is_drawn_twice_where_units_have_secret_ones(drawn, rate):
+    """Neither by sampling, noise and units, nor in two blocks."""
+    gate = Gate(rows(), plan(secrets=True, sampling_rate=rate), Randomness(5))
+    run([gate], just_release, jnp.zeros((1, 1)), nothing(1), block=50)
+    assert_no_word_twice(drawn, 400 * (3 + 100 * rate))
+
+
 @pytest.mark.parametrize("source", ["one", "seeds", "system"])
 def test_no_word_is_drawn_twice_by_gates_side_by_side(drawn, source):
     one = Randomness(1)

@@ -31,7 +31,7 @@ def check_trace(
     traced: ClosedJaxpr, labels: Sequence[str | None], release: Primitive, lattice: object
 ) -> None:
     """Raises unless the trace, whose inputs have these labels, keeps the rules."""
-    walk = _Walk(release, lattice)
+    walk = _Walk(release, lattice, [label for label in labels if label is not None])
     out = walk.through(traced.jaxpr, labels)
     if walk.releases != 1:
         raise BoundaryError(
@@ -51,9 +51,9 @@ def check_plain(traced: ClosedJaxpr) -> None:
 
 
 class _Walk:
-    def __init__(self, release: Primitive, lattice: object) -> None:
+    def __init__(self, release: Primitive, lattice: object, batch: list[str]) -> None:
         self.releases = 0
-        self._release, self._lattice = release, lattice
+        self._release, self._lattice, self._batch = release, lattice, batch
 
     def through(self, jaxpr: Jaxpr, labels: Sequence[str | None]) -> list[str | None]:
         """Labels of the outputs, given those of the inputs."""
@@ -86,8 +86,7 @@ class _Walk:
             raise BoundaryError(
                 "An argument of the release is computed from rows; pass released or public values."
             )
-        expected = [f"batch {i}" for i in range(len(given) - public - 4)]
-        if list(given[public:]) != [*expected, "present", "noise", "clip", "grid"]:
+        if list(given[public:]) != self._batch:  # all of it, in order
             raise BoundaryError(
                 "The release must get its batch and its noise as the gate drew them."
             )
