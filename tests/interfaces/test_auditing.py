@@ -2,20 +2,25 @@
 
 import json
 import shlex
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import expit
 
 import tacit
+from tacit.accounting import calibrate
 from tacit.errors import InvalidArgument
+from tacit.inference.base import Steps
 from tacit.interfaces.auditing.guesses import lower_bound, trained
 from tacit.interfaces.cli import main
 from tacit.privacy import plans
 from tacit.privacy import release as release_module
+from tacit.privacy.gate import check as gate_check
 
 SCHEMA = tacit.Schema({"x": tacit.Number(-1, 1), "y": tacit.Binary()})
 PEOPLE = tacit.Schema(
@@ -85,6 +90,63 @@ def test_a_person_is_audited_with_all_rows():
     found = tacit.audit(planned("variational", schema=PEOPLE), runs=RUNS, seed=1)
     assert found.unit == "person"
     assert 0.05 * found.claim < found.lower_bound <= found.claim
+
+
+@dataclass(frozen=True)
+class MakingUp:
+    """A method that compares outcomes with ones that it makes up, by each unit's secret bits."""
+
+    sampling_rate: float = 0.5
+    num_steps: int = 12
+    by_gradients = False
+    assumptions = ()
+
+    def calibrated(self, model, budget):
+        settings = {"sampling_rate": self.sampling_rate, "num_steps": self.num_steps}
+        noise = calibrate.noise_multiplier(budget, **settings)
+        return plans.NoisySums(
+            **settings, clip=1.0, noise_multiplier=noise, dimension=2, secrets=True
+        )
+
+    def without_noise(self, model):
+        return replace(self.calibrated(model, tacit.Budget(1, 1e-5)), noise_multiplier=0.0)
+
+    def check(self, model, gate):
+        gate_check(making_up, jnp.zeros(()), jnp.zeros(()), gate)
+
+    def steps(self, model, plans, keys):
+        given = lambda _, steps: np.zeros((steps, len(keys)), np.float32)  # noqa: E731
+        return Steps(making_up, jnp.zeros(len(keys)), given)
+
+    def run(self, model, gates, keys, progress=None):
+        raise NotImplementedError
+
+    def describe(self, model):
+        return "Outcomes against made-up ones."
+
+
+def making_up(slope, _, release):
+    def per_unit(slope, rows, present, secret):
+        chance = jax.nn.sigmoid(slope * rows["x"])
+        made_up = (secret[0] + jnp.arange(len(present)) * secret[1]) * 2.0**-32 < chance
+        difference = jnp.where(present, (rows["y"] - made_up) * rows["x"], 0).sum()
+        return jnp.stack([difference, made_up.mean() / 4])
+
+    released = release.noisy_unit_sum(per_unit, slope)
+    return slope + 0.01 * released[0], released
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, PEOPLE], ids=["rows", "people"])
+def test_a_method_with_secret_bits_is_audited_by_every_release(schema):
+    """The observer does not know them, and takes what is expected of a unit."""
+    for adjacency, method in (("add-remove", MakingUp()), ("replace", MakingUp(1.0))):
+        plan = tacit.plan(MODEL, schema, budget=tacit.Budget(2, 1e-5, adjacency), method=method)
+        whole, broken = (
+            tacit.audit(plan, runs=RUNS, seed=1, break_noise=factor) for factor in (1, 0.125)
+        )
+        assert whole.watched == "every release"
+        assert 0.02 * whole.claim < whole.lower_bound <= whole.claim
+        assert broken.contradicted
 
 
 def quarter_noise(monkeypatch):

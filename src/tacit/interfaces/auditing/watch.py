@@ -16,15 +16,20 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from numpy.typing import NDArray
 
-from tacit.privacy.gate import Step
+from tacit.privacy.gate import Step, has_secrets
 from tacit.privacy.plans import BarkerTests, NoisySums
 
 SumsOrTests = NoisySums | BarkerTests
+# Secret bits that are tried for a unit, as the observer does not know its own.
+_TRIED = 8
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One release, and what each made-up unit contributes to it if it takes part, in clips."""
+    """One release, and what each made-up unit contributes to it if it takes part, in clips.
+
+    Where units have secret bits, on average over them: nobody knows those of a run.
+    """
 
     released: jax.Array
     shift: jax.Array
@@ -42,7 +47,8 @@ class _Witness:
         return self._kept(self._release.noisy_sum(per_row, arguments), _rows(per_row), arguments)
 
     def noisy_unit_sum(self, per_unit: Callable[..., Any], arguments: Any) -> jax.Array:
-        return self._kept(self._release.noisy_unit_sum(per_unit, arguments), per_unit, arguments)
+        released = self._release.noisy_unit_sum(per_unit, arguments)
+        return self._kept(released, per_unit, arguments, by_secrets=has_secrets(self._plan))
 
     def noisy_test(self, per_row: Callable[..., Any], arguments: Any, shift: Any) -> jax.Array:
         bit = self._release.noisy_test(per_row, arguments, shift)
@@ -55,15 +61,27 @@ class _Witness:
         return self._kept(bit, per_unit, arguments, shift)
 
     def _kept(
-        self, released: jax.Array, per_unit: Callable[..., Any], arguments: Any, shift: Any = 0.0
+        self,
+        released: jax.Array,
+        per_unit: Callable[..., Any],
+        arguments: Any,
+        shift: Any = 0.0,
+        *,
+        by_secrets: bool = False,
     ) -> jax.Array:
-        def each(rows: Any, present: Any) -> jax.Array:
-            return _finite(per_unit(arguments, rows, present)).reshape(-1)
-
-        values = jnp.asarray(jax.vmap(each)(*self._made_up))
         order = 1 if getattr(self._plan, "laplace", False) else 2
-        sizes = jnp.linalg.norm(values, order, axis=1, keepdims=True)
-        clipped = values / jnp.maximum(sizes, self._plan.clip)
+
+        def each(rows: Any, present: Any, *own: jax.Array) -> jax.Array:
+            value = _finite(per_unit(arguments, rows, present, *own)).reshape(-1)
+            return value / jnp.maximum(jnp.linalg.norm(value, order), self._plan.clip)
+
+        def expected(rows: Any, present: Any) -> jax.Array:
+            if not by_secrets:
+                return each(rows, present)
+            tried = jax.random.bits(jax.random.key(0, impl="threefry2x32"), (_TRIED, 2))
+            return jax.vmap(lambda own: each(rows, present, own))(tried).mean(axis=0)
+
+        clipped = jnp.asarray(jax.vmap(expected)(*self._made_up))
         self.seen = Seen(released, jnp.asarray(shift), clipped)
         return released
 
