@@ -381,8 +381,8 @@ _OF_WORDS = [
         "tacit.privacy.gate:_secrets",
         "gate.plan.secret(gate._secret, steps",
         "gate.plan.secret(Randomness.from_key(gate._secret._key), steps",
-        SECRETS + "words_are_each_unit_s_own_and_fresh[40-all rows]",
-        SECRETS + "words_are_each_unit_s_own_and_fresh[40-batches of rows]",
+        SECRETS + "words_are_each_unit_s_own_and_fresh[5-all rows]",
+        SECRETS + "words_are_each_unit_s_own_and_fresh[5-batches of rows]",
         STREAMS + "no_word_is_drawn_twice_where_units_have_secret_ones[0.3]",
     ),
     fault(

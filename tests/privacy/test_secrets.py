@@ -94,7 +94,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("slots", [2**21, 40])  # with few, every step is a block of its own
+@pytest.mark.parametrize("slots", [2**21, 5])  # with few, every step is a block of its own
 def test_words_are_each_unit_s_own_and_fresh(way, slots, monkeypatch):
     monkeypatch.setattr(gate_module, "_MOST_SLOTS", slots)
     make, rate = WAYS[way]
@@ -330,3 +330,30 @@ def test_words_tell_nothing_of_the_noise(bit):
     _, out = run([gate], step, jnp.zeros((1, 1)), nothing(1), block=1000)
     # Of a sum of two independent numbers of variance a quarter each.
     assert np.var(out) == pytest.approx(0.5, abs=5 * 0.5 * np.sqrt(1.5 / count))
+
+
+# One unit more, and what others make up -------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [10, 33])
+@pytest.mark.parametrize("units", [1001, 40_001])
+def test_one_unit_more_hardly_moves_the_chances_of_others(columns, units):
+    """Their last bits may decide between two outcomes: of a few units, one time in millions."""
+
+    def make_up(weights, row, secret):
+        key = jax.random.key(0, impl="threefry2x32")
+        own = jax.random.fold_in(jax.random.fold_in(key, secret[0]), secret[1])
+        chance = jax.nn.sigmoid(row @ weights)
+        return chance, jax.random.uniform(own) < chance
+
+    generator = np.random.default_rng(columns)
+    compiled, moved = jax.jit(jax.vmap(make_up, in_axes=(None, 0, 0))), []
+    for _ in range(5):
+        rows = generator.normal(size=(units, columns)).astype(np.float32)
+        weights = generator.normal(size=columns).astype(np.float32)
+        secret = generator.integers(0, 2**32, size=(units, 2), dtype=np.uint32)
+        chances, outcomes = compiled(weights, rows, secret)
+        others, without = compiled(weights, rows[1:], secret[1:])
+        moved.append(np.abs(np.asarray(chances[1:], np.float64) - np.asarray(others)).sum())
+        assert (outcomes[1:] != without).sum() <= 1
+    assert np.mean(moved) < 1e-5
