@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tacit.inference.published_langevin import PublishedLangevin as PublishedLangevin
     from tacit.inference.samplers import ChainSampler as ChainSampler
     from tacit.inference.samplers import GridSampler as GridSampler
+    from tacit.inference.scoring import Scoring as Scoring
     from tacit.inference.statistics import Statistics as Statistics
     from tacit.inference.tempering import coarsened_size as coarsened_size
     from tacit.inference.variational import Variational as Variational
@@ -109,6 +110,7 @@ _HOMES = {
     "PyMC": "tacit.models.pymc",
     "Rows": "tacit.privacy.rows",
     "Schema": "tacit.data.schema",
+    "Scoring": "tacit.inference.scoring",
     "Statistics": "tacit.inference.statistics",
     "TacitError": "tacit.errors",
     "Variational": "tacit.inference.variational",
@@ -152,6 +154,7 @@ __all__ = [
     "PyMC",
     "Rows",
     "Schema",
+    "Scoring",
     "Statistics",
     "TacitError",
     "Variational",

@@ -28,7 +28,9 @@ def audit(
     family: Annotated[
         str | None, typer.Option(help="The outcome's distribution; by its kind if left out.")
     ] = None,
-    method: Annotated[str, typer.Option(help="variational, barker or langevin.")] = "variational",
+    method: Annotated[
+        str, typer.Option(help="default, scoring, variational, barker or langevin.")
+    ] = "default",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the method, name=value.")
     ] = None,

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpyro
-import optax
 from numpy.typing import NDArray
 from numpyro import distributions as dist
 
@@ -16,7 +15,6 @@ from tacit.accounting import Budget
 from tacit.data.columns import Binary, Number
 from tacit.data.schema import Schema
 from tacit.errors import TacitError
-from tacit.inference.variational import Variational
 from tacit.interfaces.fit import fit, fit_without_privacy
 from tacit.interfaces.plan import Plan, plan
 from tacit.results.posterior import Posterior
@@ -38,12 +36,6 @@ BOUNDS = {
 SCHEMA = Schema(
     {name: Number(low, high, scaled=True) for name, (low, high) in BOUNDS.items()}
     | {"malignant": Binary()}
-)
-METHOD = Variational(
-    sampling_rate=0.2,
-    num_steps=500,
-    clip=1.0,
-    learning_rate=optax.cosine_decay_schedule(0.1, 500),
 )
 _TEST = 114  # every fifth woman is held out
 
@@ -84,7 +76,7 @@ def model(
 
 def demo_plan(budget: Budget) -> Plan:
     """What the demonstration does, which needs no data."""
-    return plan(model, SCHEMA, budget=budget, method=METHOD)
+    return plan(model, SCHEMA, budget=budget)
 
 
 def run(budget: Budget, tell: Callable[[str], None]) -> Posterior:

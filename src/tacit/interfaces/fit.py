@@ -20,10 +20,10 @@ from tacit.errors import BudgetError, Interrupted, InvalidArgument
 from tacit.inference.base import Found, Intervals, Method
 from tacit.inference.exact import laplace
 from tacit.inference.nuts import nuts
-from tacit.inference.variational import Variational
 from tacit.interfaces.plan import (
     Plan,
     as_model,
+    default_method,
     planned,
     refuse_early,
     refuse_model,
@@ -106,7 +106,7 @@ def fit_many(
     progress: bool = False,
 ) -> list[Posterior]:
     """Several fits in one compiled program, each with its own rows, budget and charge."""
-    method = method or Variational()
+    method = default_method(model) if method is None else method
     seeds = [None] * len(rows) if seeds is None else seeds
     if not rows or not (len(rows) == len(budgets) == len(seeds)):
         raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
@@ -133,7 +133,7 @@ def fit_without_privacy(
     By default the exact mode with a Laplace approximation: Newton's method on the log posterior of
     all rows, and a normal distribution by its curvature there. ``method="nuts"`` draws from the
     posterior itself, by one chain of NumPyro's sampler. Either says whether it worked, in its
-    summary and by ``converged``. One of Tacit's methods, such as ``tacit.Variational()``, runs as
+    summary and by ``converged``. One of Tacit's methods, such as ``tacit.Scoring()``, runs as
     it would within a budget but without noise; clips stay, and with them what they do to a fit.
     """
     if isinstance(model, Plan):
@@ -145,7 +145,7 @@ def fit_without_privacy(
         method is None or method == "nuts" or isinstance(method, Method)
     ):
         raise InvalidArgument(
-            'method must be None for the exact mode, "nuts", or settings such as tacit.Variational().'
+            'method must be None for the exact mode, "nuts", or settings such as tacit.Scoring().'
         )
     schema = schema_of(model, schema)
     adapted = as_model(model, schema)

@@ -38,7 +38,9 @@ def fit(
     adjacency: Annotated[
         str | None, typer.Option(help="add-remove or replace; the ledger's if left out.")
     ] = None,
-    method: Annotated[str, typer.Option(help="variational, barker or langevin.")] = "variational",
+    method: Annotated[
+        str, typer.Option(help="default, scoring, variational, barker or langevin.")
+    ] = "default",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the method, name=value.")
     ] = None,

@@ -19,6 +19,7 @@ from tacit.data.columns import Category, Count, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Method
+from tacit.inference.scoring import Scoring, suits
 from tacit.inference.variational import Variational
 from tacit.models.model import AnyModel, Model
 from tacit.models.pymc import PyMC, PyMCModel, is_bambi
@@ -70,7 +71,7 @@ class Plan:
         """On made-up rows, at the start: the median gradient in clips, and the share clipped."""
         if self.schema is None or not isinstance(self.release, NoisySums):
             return None
-        if not self.method.by_gradients:
+        if not self.method.by_gradients or isinstance(self.method, Scoring):
             return None
         lengths = _gradients(self.model, self.schema) / self.release.clip
         usable = lengths[np.isfinite(lengths)]
@@ -131,6 +132,8 @@ class Plan:
         return "\n".join(lines)
 
     def _on_made_up_rows(self) -> list[str]:
+        if isinstance(self.method, Scoring):
+            return [self.method.expect(self.release, _PLURAL[self.unit])]  # type: ignore[arg-type]
         if self.made_up_gradients is None:
             return []
         middle, share = self.made_up_gradients
@@ -206,14 +209,19 @@ def planned(
     """The plan for a model and rows of these shapes, refused here if it cannot work."""
     if not isinstance(budget, Budget):
         raise InvalidArgument("budget must be a tacit.Budget(epsilon, delta).")
-    method = method or Variational()
+    method = default_method(model) if method is None else method
     if isinstance(method, type) or not isinstance(method, Method):
-        raise InvalidArgument("method must be settings such as tacit.Variational(num_steps=1000).")
+        raise InvalidArgument("method must be settings such as tacit.Scoring(num_steps=500).")
     release = method.calibrated(model, budget)
     refuse_early(model, method, blank, release)
     return Plan(
         model=model, schema=schema, budget=budget, method=method, release=release, blank=blank
     )
+
+
+def default_method(model: AnyModel) -> Method:
+    """What fits a model if nothing is asked for, by what is public of it."""
+    return Scoring() if suits(model) else Variational()
 
 
 def schema_of(model: Any, schema: Schema | None) -> Schema | None:

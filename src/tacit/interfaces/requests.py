@@ -17,15 +17,22 @@ from tacit.errors import InvalidArgument
 from tacit.inference.barker import Barker
 from tacit.inference.base import Method
 from tacit.inference.langevin import Langevin
+from tacit.inference.scoring import Scoring
 from tacit.inference.variational import Variational
 from tacit.interfaces.glm import glm
-from tacit.interfaces.plan import Plan, as_model, plan
+from tacit.interfaces.plan import Plan, as_model, default_method, plan
 from tacit.models.glm import GLM
 from tacit.models.model import AnyModel
 from tacit.results import files
 from tacit.results.posterior import Posterior
 
-METHODS: dict[str, Any] = {"variational": Variational, "barker": Barker, "langevin": Langevin}
+METHODS: dict[str, Any] = {
+    "default": None,
+    "scoring": Scoring,
+    "variational": Variational,
+    "barker": Barker,
+    "langevin": Langevin,
+}
 _SETTINGS, _SCHEMA, _POSTERIOR = "settings.yaml", "schema.yaml", "posterior.nc"
 
 
@@ -41,7 +48,7 @@ class Request:
     schema: Schema
     budget: Budget
     family: str | None = None
-    method: str = "variational"
+    method: str = "default"
     settings: tuple[tuple[str, Any], ...] = ()
     seed: int | None = None
 
@@ -68,7 +75,7 @@ class Request:
     @property
     def chosen_method(self) -> Method:
         """The method with its settings."""
-        kind = METHODS[self.method]
+        kind: Any = METHODS[self.method] or type(default_method(self.model))
         known = [field.name for field in fields(kind)]
         for name, _ in self.settings:
             if name not in known:

@@ -20,7 +20,6 @@ from tacit.data.columns import Count, Number
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.base import Method
-from tacit.inference.variational import Variational
 from tacit.interfaces.fit import fit as private_fit
 from tacit.models.arrays import gaussian, in_own_units, logistic, softmax
 from tacit.models.model import Model
@@ -339,9 +338,7 @@ class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc
         size = features.shape[1]
         schema = Schema({"features": Number(-1, 1, shape=(size,)), "target": Number(-1, 1)})
         columns = {"features": features, "target": _scaled(numbers, low[0], high[0])}
-        # Long enough for most gradients: see the model.
-        method = self.method or Variational(clip=2 * (size + 2) ** 0.5)
-        posterior = self._fit(gaussian(size, float(self.prior_scale)), columns, schema, method)
+        posterior = self._fit(gaussian(size, float(self.prior_scale)), columns, schema, self.method)
         posterior = replace(
             posterior,
             draws=in_own_units(posterior.draws),

@@ -211,6 +211,20 @@ class NumPyroModel:
         latent = self.with_effects(self.unconstrained(vector, slopes), nowhere)
         return self.run(self.alone(None, constants), constants, latent)
 
+    def prior_vector(self, key: jax.Array) -> jax.Array:
+        """An unconstrained vector, drawn from the prior."""
+        keys, parts = _keys(key, list(self.places)), {}
+
+        def latent(message: Message) -> jax.Array:
+            name, fn = message["name"], message["fn"]
+            value = jnp.asarray(fn.sample(keys[name]))
+            parts[name] = jnp.ravel(self.places[name].inverse(fn, value))
+            return value
+
+        nowhere = _points(self.row_effects + self.person_effects, None)
+        self.run(self.alone(None), None, self.with_effects(latent, nowhere))
+        return jnp.concatenate([parts[name] for name in self.places])
+
     def prior_density(self, vector: jax.Array, constants: Any = None) -> jax.Array:
         """Log prior of the unconstrained vector, with the Jacobian of its map.
 

@@ -1,0 +1,258 @@
+"""From the releases of `tacit.inference.scoring` to a posterior. All of it is post-processing.
+
+In the late steps the averaged score is r = A (theta - place) + error, where theta is the true
+vector, place the average of where the steps were, A the slope of the clipped score, and the error
+has the variance of sampling, of drawn outcomes, and of the noise. A is a multiple of the curvature
+C, which is released too, and so has noise of its own. For each draw of the posterior A is drawn
+first, around what was seen by how noisy that was; then theta, given A, of prior times likelihood.
+"""
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.inference.base import parameters
+from tacit.inference.hmc import last_of_chains
+from tacit.inference.scores import (
+    FEWEST,
+    LEVELS,
+    SHARES,
+    Parts,
+    clipped_share,
+    noise_of,
+    parts_of,
+    slope_noise,
+    slope_ratio,
+)
+from tacit.inference.whitened import Whitened, whitened
+from tacit.models.model import AnyModel
+from tacit.privacy.plans import NoisySums
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+_DRAWS = 1000
+# How far curvature may be from the metric, before it is seen: on the diagonal, and off it (over
+# the root of twice the dimension); and the least that is left in any direction.
+_DIAGONAL, _BESIDE, _LEAST = 0.4, 0.6, 0.05
+# In posterior standard deviations: how far steps may move between the halves of the late ones, or
+# lie from the posterior, if the fit is to count as converged.
+_MOST_MOVED, _MOST_OFF = 4.0, 4.0
+# A posterior spread that is so large a part of the prior's tells little.
+_LITTLE = 0.8
+
+
+class Seen(NamedTuple):
+    """What a step left: where it was, the metric, the clip, the release, and the level's chances."""
+
+    place: Any
+    root: Any
+    level: Any
+    clip: Any
+    released: Any
+    chances: Any
+
+
+class Result(NamedTuple):
+    """Draws in whitened coordinates, whether the fit converged, and what is said of it."""
+
+    draws: Matrix
+    converged: bool
+    said: tuple[str, ...]
+
+
+class Evidence(NamedTuple):
+    """The likelihood of each draw's curvature: exp(pull (w - place) - (w - place) P (w - place) / 2)."""
+
+    place: Vector
+    precision: Matrix  # [draws, size, size]
+    pull: Matrix  # [draws, size]
+
+
+class Late(NamedTuple):
+    """Averages over the late steps; ``noise`` is that of an average, before shares and clip."""
+
+    place: Vector
+    root: Matrix
+    score: Vector
+    curvature: Matrix
+    slope: float
+    score_noise: Matrix
+    noise: float
+    units: float
+    informative: float
+    level: float
+    clip: float
+    steps: int
+
+
+def posterior_of(
+    model: AnyModel, plan: NoisySums, seen: Seen, outcomes: int, rng: np.random.Generator
+) -> Result:
+    """Draws of the posterior, in whitened coordinates, and how the fit went."""
+    late = _late(model.dimension, plan, seen)
+    evidence = _evidence(late, seen, plan.sampling_rate, outcomes, rng)
+    draws = _drawn(model, evidence, rng)
+    places = np.asarray(seen.place, np.float64)[-late.steps :]
+    return Result(draws, *_judged(model, late, places, draws))
+
+
+def _late(size: int, plan: NoisySums, seen: Seen) -> Late:
+    given = noise_of(plan).astype(np.float64)
+    steps = plan.phases[-1][1]
+    clips = np.asarray(seen.clip, np.float64)
+    released = np.asarray(seen.released, np.float64)
+    every: Parts = parts_of(released, size, plan.sampling_rate, clips, given[:, 2:])
+    weights = 1 / np.maximum(given[:, 0], 1e-3) ** 2
+    units = max(float(weights @ every.count / weights.sum()), FEWEST)
+    informative = float(weights @ every.informative / weights.sum()) / units
+    roots = np.asarray(seen.root, np.float64)[-steps:]
+    metrics = roots @ roots.transpose(0, 2, 1)
+    noise = given[-1, 0] / math.sqrt(steps)
+    by_clip = (noise / math.sqrt(SHARES[1][0])) ** 2 * (clips[-steps:] ** 2)[:, None, None]
+    curvature = roots @ every.curvature[-steps:] @ roots.transpose(0, 2, 1)
+    return Late(
+        place=np.asarray(seen.place, np.float64)[-steps:].mean(axis=0),
+        root=np.linalg.cholesky(metrics.mean(axis=0)),
+        score=np.einsum("tij,tj->i", roots, every.score[-steps:]) / steps,
+        curvature=curvature.mean(axis=0) / units,
+        slope=float(every.slope[-steps:].mean()) / units,
+        score_noise=(by_clip * metrics).mean(axis=0),
+        noise=float(noise),
+        units=units,
+        informative=min(max(informative, 0.05), 1.0),
+        level=float(np.mean(np.asarray(seen.level, np.float64)[-steps:])),
+        clip=float(clips[-1]),
+        steps=steps,
+    )
+
+
+def _evidence(
+    late: Late, seen: Seen, rate: float, outcomes: int, rng: np.random.Generator
+) -> Evidence:
+    """For each draw its own curvature, and the likelihood that goes with it."""
+    size = len(late.place)
+    chances = np.exp(np.asarray(seen.chances[-1], np.float64))
+    between = LEVELS[1] - LEVELS[0]
+    levels = rng.choice(LEVELS, size=_DRAWS, p=chances / chances.sum())
+    levels = levels + between * rng.uniform(-0.5, 0.5, size=_DRAWS)
+    square = late.clip**2
+    traces = square * clipped_share(levels - late.level, late.informative, square / size)
+    trace = float(traces.mean())
+    share, of_slope = (math.sqrt(SHARES[1][i]) for i in (1, 2))
+    entry = late.noise * square * size / (share * late.units * trace)
+    shapes = _shapes(late, trace, entry, rng)
+    known = late.noise * slope_noise(late.clip) / (of_slope * late.units * trace)
+    ratio = float(slope_ratio(late.slope / trace, known))
+    curvature = late.units * shapes * (traces / size)[:, None, None]
+    # Clipped scores vary less than their curvature says: the more, the more is clipped.
+    less = min(max(1 - 1.3 * (ratio - 1), 0.5), 1.0)
+    kept = outcomes / (outcomes + 1)
+    again = ((1 - rate) / rate + 1 / (outcomes * rate)) / late.steps
+    variance = less * kept * (1 + again) * curvature + late.score_noise
+    slope = ratio * curvature
+    gain = np.linalg.solve(variance, slope).transpose(0, 2, 1)
+    precision = gain @ slope
+    return Evidence(late.place, (precision + precision.transpose(0, 2, 1)) / 2, gain @ late.score)
+
+
+def _shapes(late: Late, trace: float, entry: float, rng: np.random.Generator) -> Matrix:
+    """Curvatures of trace ``size`` in the metric, as far as the noise of one entry lets it be seen."""
+    size = len(late.place)
+    inverse = np.linalg.inv(late.root)
+    found = inverse @ late.curvature @ inverse.T * (size / trace)
+    found = found - (np.trace(found) / size - 1) * np.eye(size)
+    beside = _BESIDE / math.sqrt(2 * size)
+    trust, trust_beside = (each**2 / (each**2 + entry**2) for each in (_DIAGONAL, beside))
+    centre = trust_beside * found
+    np.fill_diagonal(centre, 1 + trust * (np.diag(found) - 1))
+    off = np.triu(rng.normal(size=(_DRAWS, size, size)), 1) * beside * math.sqrt(1 - trust_beside)
+    off = off + off.transpose(0, 2, 1)
+    which = np.arange(size)
+    off[:, which, which] = rng.normal(size=(_DRAWS, size)) * _DIAGONAL * math.sqrt(1 - trust)
+    values, vectors = np.linalg.eigh(centre + off)
+    shapes = (vectors * np.maximum(values, _LEAST)[:, None, :]) @ vectors.transpose(0, 2, 1)
+    return np.asarray(late.root @ shapes @ late.root.T)
+
+
+def _drawn(model: AnyModel, evidence: Evidence, rng: np.random.Generator) -> Matrix:
+    """One draw for each curvature: at once if the prior is normal, else by a chain for each."""
+    size, space = len(evidence.place), whitened(model)
+    whole = evidence.precision + np.eye(size)
+    pulled = (evidence.pull - evidence.place)[..., None]
+    centres = evidence.place + np.linalg.solve(whole, pulled)[..., 0]
+    roots = np.linalg.inv(np.linalg.cholesky(whole)).transpose(0, 2, 1)
+    draws: Matrix = centres + (roots @ rng.normal(size=(*centres.shape, 1)))[..., 0]
+    if space.quadratic:
+        return draws
+    given = tuple(jnp.asarray(each, jnp.float32) for each in evidence[1:])
+    shared = tuple(
+        jnp.asarray(each, jnp.float32) for each in (evidence.place, space.mean, space.scale)
+    )
+    starts, around = (jnp.asarray(each, jnp.float32) for each in (draws, roots))
+    key = jax.random.key(int(rng.integers(2**31)))
+    ends = last_of_chains(_density(model), given, (*shared, model.constants), starts, around, key)
+    return np.asarray(ends, np.float64)
+
+
+@lru_cache(maxsize=32)
+def _density(model: AnyModel) -> Any:
+    """The prior itself, times a normal likelihood: the same object again, so that it compiles once."""
+
+    def density(place: jax.Array, given: Any, shared: Any) -> jax.Array:
+        precision, pull = given
+        centre, mean, scale, constants = shared
+        off = place - centre
+        prior = model.prior_density(mean + scale @ place, constants)
+        return jnp.asarray(prior + off @ pull - 0.5 * off @ precision @ off)
+
+    return density
+
+
+def _judged(
+    model: AnyModel, late: Late, places: Matrix, draws: Matrix
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether steps had come to rest, as far as noise lets it be seen; and sentences about the fit."""
+    spread = np.maximum(draws.std(axis=0), 1e-12)
+    half = late.steps // 2
+    moved = float(np.max(np.abs(places[:half].mean(axis=0) - places[half:].mean(axis=0)) / spread))
+    off = float(np.max(np.abs(draws.mean(axis=0) - late.place) / spread))
+    sound = bool(np.isfinite(draws).all())
+    converged = sound and moved < _MOST_MOVED and off < _MOST_OFF
+    if converged:
+        how = (
+            f"The fit converged: its late steps moved by {moved:.1f} posterior standard deviations, "
+            f"and lie within {off:.1f} of the posterior."
+        )
+    else:
+        how = (
+            f"The late steps still moved by {moved:.1f} posterior standard deviations, or lie {off:.1f} "
+            f"of them from the posterior (more than {_MOST_MOVED:g} is too much): take more steps, "
+            "tacit.Scoring(num_steps=2000), or look at the model and its prior."
+        )
+    return converged, (how, *_little(model, whitened(model), draws))
+
+
+def _little(model: AnyModel, space: Whitened, draws: Matrix) -> tuple[str, ...]:
+    """A sentence about the parameters of which the data tell little."""
+    normal = np.random.default_rng(0).normal(size=draws.shape)
+    before, after = (
+        parameters(model, jnp.asarray(space.mean + each @ space.scale.T, jnp.float32))
+        for each in (normal, draws)
+    )
+    names = [name for name in before if _unlearned(before[name], after[name])]
+    if not names:
+        return ()
+    listed = ", ".join(names)
+    return (f"The data tell little about {listed}: intervals are nearly the prior's.",)
+
+
+def _unlearned(before: NDArray[np.floating], after: NDArray[np.floating]) -> bool:
+    """Whether some entry varies nearly as much after the data as before."""
+    ends = [np.quantile(each.astype(np.float64), [0.16, 0.84], axis=0) for each in (before, after)]
+    widths = [each[1] - each[0] for each in ends]
+    return bool(np.any(widths[1] > _LITTLE * widths[0]))

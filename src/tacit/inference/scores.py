@@ -1,0 +1,190 @@
+"""What one unit adds to a step of `tacit.inference.scoring`, and what its sum says.
+
+A unit's score is the gradient of its log-likelihood. Beside the unit's own outcome stand a few
+that the model draws for it at the present parameters, by random bits that are the unit's own and
+secret. Where the parameters are the true ones, own and drawn outcomes are exchangeable. So any
+function that treats them all alike and is odd has mean zero there: clipping biases nothing.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.models.model import AnyModel
+from tacit.privacy.plans import NoisySums
+
+# What a drawn outcome's slope is cut at, in squared clips.
+_STEEPEST = 3.0
+# Scores shorter than this part of the clip count as none.
+_NOTHING = 1e-3
+SCALARS = 3
+# Parts of the squared clip for scores, curvature, slope, informative units and their count: in
+# the early steps, which learn the metric, and in the late ones, which make the posterior.
+SHARES = ((0.40, 0.52, 0.06, 0.01, 0.01), (0.73, 0.20, 0.05, 0.01, 0.01))
+# Where the level of curvature is sought: the log of one row's information over the prior's.
+LEVELS = np.linspace(-12.0, 12.0, 97)
+_HALF = 1.2  # the squared length of scores, over that of the clip, at which half of it is clipped
+FEWEST = 30.0  # units, as far as the method is concerned
+
+
+class Given(NamedTuple):
+    """Public arguments of a step's release: all units get the same.
+
+    ``to_metric`` turns a gradient into a score that is about as long as the square root of the
+    dimension. ``shares`` are square roots of the parts of the clip that scores, curvature, slope,
+    informative units and the count may take; their squares add up to one.
+    """
+
+    theta: jax.Array
+    to_metric: jax.Array
+    clip: jax.Array
+    shares: jax.Array
+    constants: Any
+
+
+class Parts(NamedTuple):
+    """Sums over all units: of scores, their curvature (both in the metric), slopes and counts."""
+
+    score: Any
+    curvature: Any
+    slope: Any
+    informative: Any
+    count: Any
+
+
+def width(size: int) -> int:
+    """How many numbers a unit adds."""
+    return size + size * (size + 1) // 2 + SCALARS
+
+
+def contribution(
+    model: AnyModel, outcomes: int
+) -> Callable[[Given, Any, jax.Array, jax.Array], jax.Array]:
+    """A unit's vector, of norm at most one whatever the unit holds.
+
+    With u_0 the score of the own outcome and u_1, ..., u_m those of drawn ones, all less their
+    mean, psi_j = s (clip(u_j) - mean of clip(u)), where s <= 1 makes the longest of them no longer
+    than the clip. Only psi_0 is added up as a score. The drawn ones give curvature and slope.
+    """
+    size = model.dimension
+
+    def vector(given: Given, rows: Any, present: jax.Array, secret: jax.Array) -> jax.Array:
+        scores = _scores(model, outcomes, given, rows, present, secret)
+        clip = given.clip
+        centred = scores - scores.mean(axis=0)
+        kept = _shorter(centred, clip)
+        kept = kept - kept.mean(axis=0)
+        longest = jnp.linalg.norm(kept, axis=-1).max()
+        kept = kept * jnp.minimum(1.0, clip / jnp.maximum(longest, 1e-12))
+        drawn = scores[1:] - scores[1:].mean(axis=0)
+        drawn = drawn * (outcomes / math.sqrt((outcomes - 1) * (outcomes + 1)))
+        short = _shorter(drawn, clip)
+        curvature = short.T @ short / (outcomes * clip**2)
+        steep = _STEEPEST * clip**2
+        slope = jnp.minimum((kept[1:] * centred[1:]).sum(axis=-1), steep).mean() / steep
+        informative = (longest > _NOTHING * clip).astype(jnp.float32)
+        upper = np.triu_indices(size)
+        parts = kept[0] / clip, curvature[upper] * _weights(size), slope[None], informative[None]
+        return jnp.concatenate(
+            [share * part for share, part in zip(given.shares, (*parts, jnp.ones(1)), strict=True)]
+        )
+
+    return vector
+
+
+def _scores(
+    model: AnyModel, outcomes: int, given: Given, rows: Any, present: jax.Array, secret: jax.Array
+) -> jax.Array:
+    """Scores in the metric, [1 + outcomes, size]: of the unit's own outcome, then of drawn ones."""
+    theta, constants = given.theta, given.constants
+    alone = len(present) == 1 and not model.whole_units
+    row = jax.tree.map(lambda leaf: leaf[0], rows)
+
+    def draw(key: jax.Array) -> Any:
+        if alone:
+            return model.row_outcomes(key, theta, row, constants)
+        return model.unit_outcomes(key, theta, rows, present, constants)
+
+    def density(theta: jax.Array, drawn: Any) -> jax.Array:
+        if alone:
+            return model.row_density(theta, row, constants, drawn)
+        return model.unit_density(theta, rows, present, constants, drawn)
+
+    key = jax.random.fold_in(
+        jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), secret[0]), secret[1]
+    )
+    drawn = jax.vmap(draw)(jax.random.split(key, outcomes))
+    own = jax.grad(density)(theta, None)
+    others = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
+    return jnp.concatenate([own[None], others]) @ given.to_metric.T
+
+
+def _shorter(vectors: jax.Array, clip: jax.Array) -> jax.Array:
+    norms = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors * jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-12))
+
+
+def _weights(size: int) -> Any:
+    """What makes the norm of a triangle of numbers that of the whole symmetric matrix."""
+    first, second = np.triu_indices(size)
+    return np.where(first == second, 1.0, math.sqrt(2)).astype(np.float32)
+
+
+def parts_of(released: Any, size: int, rate: float, clip: Any, shares: Any) -> Parts:
+    """The parts of a release, for all units instead of those sampled; of several, if stacked."""
+    pairs = size * (size + 1) // 2
+    first, second = np.triu_indices(size)
+    where = np.zeros((size, size), int)
+    where[first, second] = where[second, first] = np.arange(pairs)
+    score, triangle = released[..., :size], released[..., size : size + pairs]
+    slope, informative, count = (released[..., size + pairs + i] for i in range(SCALARS))
+    share = [shares[..., i] for i in range(shares.shape[-1])]
+    flat = (triangle / _weights(size))[..., where.ravel()]
+    curvature = flat.reshape(*flat.shape[:-1], size, size)
+    return Parts(
+        score * (clip / (share[0] * rate))[..., None],
+        curvature * (clip**2 / (share[1] * rate))[..., None, None],
+        slope * slope_noise(clip) / (share[2] * rate),
+        informative / (share[3] * rate),
+        count / (share[4] * rate),
+    )
+
+
+def slope_noise(clip: Any) -> Any:
+    """What a slope is multiplied by when it is released, and its noise with it."""
+    return _STEEPEST * clip**2
+
+
+def final_noise(plan: NoisySums) -> float:
+    """Noise of the averaged scores of the late steps, in clips, for all units."""
+    noise, steps = plan.phases[-1]
+    return noise / (plan.sampling_rate * math.sqrt(steps * SHARES[1][0]))
+
+
+def noise_of(plan: NoisySums) -> NDArray[np.float32]:
+    """For each step: noise for all units, that of the average of late scores, and the shares."""
+    noise = np.repeat([scale for scale, _ in plan.phases], [steps for _, steps in plan.phases])
+    shares = np.repeat(np.sqrt(SHARES), [steps for _, steps in plan.phases], axis=0)
+    final = np.full(len(noise), final_noise(plan))
+    return np.column_stack([noise / plan.sampling_rate, final, shares]).astype(np.float32)
+
+
+def clipped_share(levels: Any, informative: Any, looseness: Any) -> Any:
+    """The trace of clipped curvature in squared clips, where it is so much above the metric's.
+
+    A fit to how scores of regressions are cut; ``looseness`` is the clip squared over the usual.
+    """
+    exp = jnp.exp if isinstance(levels, jax.Array) else np.exp
+    above = exp(levels) / looseness
+    return informative * above / (above + _HALF)
+
+
+def slope_ratio(seen: Any, noise: Any) -> Any:
+    """Slope over curvature: one if nothing is clipped; drawn to the usual where noise hides it."""
+    clip = jnp.clip if isinstance(seen, jax.Array) else np.clip
+    return 1.2 + (clip(seen, 0.8, 4.0) - 1.2) / (1 + (noise / 0.3) ** 2)
