@@ -170,10 +170,14 @@ def find_mode(density: LogPosterior, seed: int) -> Mode:
 
 
 def start_of(density: LogPosterior, seed: int) -> Vector:
-    """Zero; or where that has no density, some other place near it."""
+    """Almost zero; or where that has no density, some other place near it.
+
+    Not zero itself: densities that are made of absolute values have a wrong slope there, as
+    NumPyro's of a yes or no by its logit has.
+    """
     rng, size = np.random.default_rng(seed), density.model.dimension
     for attempt in range(_STARTS):
-        vector = 0.5 * attempt * rng.normal(size=size)
+        vector = (1e-4 + 0.5 * attempt) * rng.normal(size=size)
         if np.isfinite(density.value(vector)):
             return vector
     raise InvalidArgument(
