@@ -32,6 +32,9 @@ MODEL = tacit.Model(
     parameters={"slope": tacit.Parameter(())},
     log_prior=lambda p: -0.5 * p["slope"] ** 2,
     log_likelihood=lambda p, row: jax.nn.log_sigmoid((2 * row["y"] - 1) * p["slope"] * row["x"]),
+    simulate=lambda key, p, row: {
+        "y": jax.random.bernoulli(key, jax.nn.sigmoid(p["slope"] * row["x"]))
+    },
 )
 RUNS = 1500
 
@@ -43,6 +46,7 @@ def planned(kind, adjacency="add-remove", schema=SCHEMA):
         model, method = tacit.conjugate.Bernoulli("y"), tacit.Statistics(noise=kind)
         return tacit.plan(model, schema, budget=budget, method=method)
     method = {
+        "scoring": tacit.Scoring(num_steps=12, sampling_rate=0.5),
         "variational": tacit.Variational(num_steps=12, sampling_rate=0.5),
         "joint": tacit.Variational(num_steps=12, sampling_rate=1.0, gradient="joint"),
         "langevin": tacit.Langevin(
@@ -57,7 +61,7 @@ def planned(kind, adjacency="add-remove", schema=SCHEMA):
 # One of each kind of release at all times; the others take as long again.
 ALL = ["variational", "barker", "gaussian"] + [
     pytest.param(kind, marks=pytest.mark.slow)
-    for kind in ("joint", "langevin", "noisy barker", "laplace")
+    for kind in ("scoring", "joint", "langevin", "noisy barker", "laplace")
 ]
 
 

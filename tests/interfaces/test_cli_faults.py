@@ -284,7 +284,7 @@ BAD = {
 
 def shape_of(text):
     """A text but for its numbers, and for blanks that follow from them."""
-    return re.sub(r"\s+", " ", re.sub(r"-?\d+(\.\d+)?(e-?\d+)?", "0", text))
+    return " ".join(re.sub(r"-?\d+(\.\d+)?(e-?\d+)?", "0", text).split())
 
 
 def fitted(folder, capsys, content):

@@ -18,7 +18,7 @@ from tacit.interfaces.cli import main
 
 FIT = [
     *("fit", "visits.csv", "--schema", "visits.yaml", "--epsilon", "1", "--delta", "1e-6"),
-    *("--formula", "readmitted ~ age + ward", "--set", "num_steps=40"),
+    *("--formula", "readmitted ~ age + ward", "--set", "num_steps=200"),
 ]
 
 
@@ -57,7 +57,7 @@ def test_a_run_is_all_that_was_asked(folder):
     asked = yaml.safe_load((run / "settings.yaml").read_text())
     assert asked["formula"] == "readmitted ~ age + ward"
     assert asked["family"] == "bernoulli"
-    assert asked["settings"] == {"num_steps": 40}
+    assert asked["settings"] == {"num_steps": 200}
     assert tacit.Schema.from_yaml(run / "schema.yaml") == tacit.Schema.from_yaml("visits.yaml")
     post = tacit.Posterior.load(run / "posterior.nc")
     assert post.privacy.unit == "person"

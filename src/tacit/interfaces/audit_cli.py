@@ -76,7 +76,7 @@ def _of_demo(budget: "Budget", *asked: Any) -> "Plan":
     from tacit.errors import InvalidArgument
     from tacit.interfaces.demo import demo_plan
 
-    if asked != (None, None, None, "variational", None):
+    if asked != (None, None, None, "default", None):
         raise InvalidArgument(
             "--demo has a schema, a formula, a family, a method and settings of its own: leave them out."
         )

@@ -6,6 +6,7 @@ A plan's event is made from the very fields that the gate executes.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -153,7 +154,11 @@ class NoisySums:
     def trial(self, steps: int, batch: int) -> tuple["NoisySums", int]:
         """A few steps of the same kind, to see how long they take, and units for them."""
         rate = 1.0 if self.laplace else 0.5
-        short = replace(self, num_steps=steps, sampling_rate=rate, noise_multiplier=1.0)
+        noise: float | tuple[tuple[float, int], ...] = 1.0
+        if isinstance(self.noise_multiplier, tuple):  # as many phases
+            ends = [steps * i // len(self.phases) for i in range(len(self.phases) + 1)]
+            noise = tuple((1.0, end - start) for start, end in pairwise(ends) if end > start)
+        short = replace(self, num_steps=steps, sampling_rate=rate, noise_multiplier=noise)
         return short, round(batch / rate)
 
     def explain(self, unit: str, many: str) -> list[str]:
