@@ -25,6 +25,8 @@ INTERVAL = {"low": {"probability": 0.01}, "high": {"probability": 0.99}}
 ADD_REMOVE, REPLACE = Budget(1, 1e-6), Budget(1, 1e-6, "replace")
 QUICK = tacit.Variational(num_steps=60)
 METHODS = {
+    "scoring": (tacit.Scoring(num_steps=60), ADD_REMOVE),
+    "scoring, replace": (tacit.Scoring(num_steps=60), REPLACE),
     "variational": (QUICK, ADD_REMOVE),
     "variational, joint": (tacit.Variational(num_steps=60, gradient="joint"), REPLACE),
     "langevin": (tacit.Langevin(num_steps=60, size=SIZE), ADD_REMOVE),
@@ -140,6 +142,7 @@ def test_what_it_returns_is_public_and_complete(case, tmp_path):
 
 
 INTERVALS = {
+    "scoring": Intervals.INCLUDED,
     "variational": Intervals.LEFT_OUT,
     "langevin": Intervals.SAMPLED,
     "barker": Intervals.SAMPLED,

@@ -353,7 +353,34 @@ def test_models_that_wrap_models_draw_what_those_draw():
     assert float(tilted.row_density(vector, row, tilted.constants, drawn)) == float(
         model.row_density(vector, row, model.constants, drawn)
     )
-    assert not tacit.conjugate.Poisson("visits", bounds=((0, 9),)).simulates
+
+
+@pytest.mark.parametrize(
+    ("model", "row"),
+    [
+        (tacit.conjugate.Bernoulli("y"), {"y": np.int32(1)}),
+        (tacit.conjugate.Categorical("y", levels=3), {"y": np.int32(1)}),
+        (tacit.conjugate.Poisson("y", bounds=((0, 900),)), {"y": np.int32(1)}),
+        (tacit.conjugate.Normal("y", bounds=((-90, 90),)), {"y": np.float32(1)}),
+        (
+            tacit.conjugate.LinearRegression("y", ("x",), bounds=((-1, 1), (-90, 90))),
+            {"x": np.float32(0.5), "y": np.float32(1)},
+        ),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_scores_of_what_a_conjugate_model_draws_have_mean_zero(model, row):
+    assert model.simulates
+    vector = 0.3 * jnp.ones(model.dimension)
+
+    def score(key):
+        drawn = model.row_outcomes(key, vector, row, model.constants)
+        return jax.grad(model.row_density)(vector, row, model.constants, drawn)
+
+    scores = np.asarray(jax.vmap(score)(jax.random.split(jax.random.key(0), 4000)))
+    off = scores.mean(axis=0) / (scores.std(axis=0) / np.sqrt(len(scores)))
+    assert (scores.std(axis=0) > 0.1).all()
+    assert (np.abs(off) < 4).all()
 
 
 def test_a_model_of_functions_draws_by_one_of_them():

@@ -141,7 +141,13 @@ class Conjugate(ABC):
             log_prior=self.log_prior,
             log_likelihood=self.log_likelihood,
             constants=self.constants,
+            simulate=self._simulated,
         )
+
+    def _simulated(
+        self, key: jax.Array, params: Parameters, row: Row, constants: Any
+    ) -> dict[str, Any]:
+        return {name: p.draw for name, p in self.predict(key, params, row, constants).items()}
 
     @property
     def dimension(self) -> int:
