@@ -38,7 +38,7 @@ Matrix = NDArray[np.float64]
 _DRAWS = 1000
 # How far curvature may be from the metric, before it is seen: on the diagonal, and off it (over
 # the root of twice the dimension); and the least that is left in any direction.
-_DIAGONAL, _BESIDE, _LEAST = 0.4, 0.6, 0.05
+_DIAGONAL, _BESIDE, _LEAST = 0.5, 0.6, 0.03
 # In posterior standard deviations: how far steps may move between the halves of the late ones, or
 # lie from the posterior, if the fit is to count as converged.
 _MOST_MOVED, _MOST_OFF = 4.0, 4.0
@@ -106,7 +106,7 @@ def _late(size: int, plan: NoisySums, seen: Seen) -> Late:
     steps = plan.phases[-1][1]
     clips = np.asarray(seen.clip, np.float64)
     released = np.asarray(seen.released, np.float64)
-    every: Parts = parts_of(released, size, plan.sampling_rate, clips, given[:, 2:])
+    every: Parts = parts_of(released, size, plan.sampling_rate, clips, given[:, 3:])
     weights = 1 / np.maximum(given[:, 0], 1e-3) ** 2
     units = max(float(weights @ every.count / weights.sum()), FEWEST)
     informative = float(weights @ every.informative / weights.sum()) / units
@@ -140,21 +140,20 @@ def _evidence(
     between = LEVELS[1] - LEVELS[0]
     levels = rng.choice(LEVELS, size=_DRAWS, p=chances / chances.sum())
     levels = levels + between * rng.uniform(-0.5, 0.5, size=_DRAWS)
-    square = late.clip**2
-    traces = square * clipped_share(levels - late.level, late.informative, square / size)
+    traces = size * clipped_share(levels - late.level, late.informative)
     trace = float(traces.mean())
     share, of_slope = (math.sqrt(SHARES[1][i]) for i in (1, 2))
-    entry = late.noise * square * size / (share * late.units * trace)
+    entry = late.noise * size**2 / (share * late.units * trace)
     shapes = _shapes(late, trace, entry, rng)
     known = late.noise * slope_noise(late.clip) / (of_slope * late.units * trace)
-    ratio = float(slope_ratio(late.slope / trace, known))
-    curvature = late.units * shapes * (traces / size)[:, None, None]
-    # Clipped scores vary less than their curvature says: the more, the more is clipped.
-    less = min(max(1 - 1.3 * (ratio - 1), 0.5), 1.0)
+    looseness = late.clip / math.sqrt(size)
+    ratio = float(slope_ratio(late.slope / trace, known, looseness))
+    slope = late.units * ratio * shapes * (traces / size)[:, None, None]
+    # Clipped scores vary less than their slope says: the more, the more is clipped.
+    less = 1 - 0.25 / looseness**2
     kept = outcomes / (outcomes + 1)
     again = ((1 - rate) / rate + 1 / (outcomes * rate)) / late.steps
-    variance = less * kept * (1 + again) * curvature + late.score_noise
-    slope = ratio * curvature
+    variance = less * kept * (1 + again) * slope + late.score_noise
     gain = np.linalg.solve(variance, slope).transpose(0, 2, 1)
     precision = gain @ slope
     return Evidence(late.place, (precision + precision.transpose(0, 2, 1)) / 2, gain @ late.score)

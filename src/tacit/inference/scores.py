@@ -26,6 +26,8 @@ SCALARS = 3
 # Parts of the squared clip for scores, curvature, slope, informative units and their count: in
 # the early steps, which learn the metric, and in the late ones, which make the posterior.
 SHARES = ((0.40, 0.52, 0.06, 0.01, 0.01), (0.73, 0.20, 0.05, 0.01, 0.01))
+# What part of a Newton step the early and the late steps are.
+PACES = (0.06, 0.05)
 # Where the level of curvature is sought: the log of one row's information over the prior's.
 LEVELS = np.linspace(-12.0, 12.0, 97)
 _HALF = 1.2  # the squared length of scores, over that of the clip, at which half of it is clipped
@@ -69,7 +71,8 @@ def contribution(
 
     With u_0 the score of the own outcome and u_1, ..., u_m those of drawn ones, all less their
     mean, psi_j = s (clip(u_j) - mean of clip(u)), where s <= 1 makes the longest of them no longer
-    than the clip. Only psi_0 is added up as a score. The drawn ones give curvature and slope.
+    than the clip. Only psi_0 is added up as a score. The drawn ones give curvature, clipped at the
+    square root of the dimension, and the slope of psi.
     """
     size = model.dimension
 
@@ -83,8 +86,9 @@ def contribution(
         kept = kept * jnp.minimum(1.0, clip / jnp.maximum(longest, 1e-12))
         drawn = scores[1:] - scores[1:].mean(axis=0)
         drawn = drawn * (outcomes / math.sqrt((outcomes - 1) * (outcomes + 1)))
-        short = _shorter(drawn, clip)
-        curvature = short.T @ short / (outcomes * clip**2)
+        usual = math.sqrt(size)
+        short = _shorter(drawn, usual) / usual
+        curvature = short.T @ short / outcomes
         steep = _STEEPEST * clip**2
         slope = jnp.minimum((kept[1:] * centred[1:]).sum(axis=-1), steep).mean() / steep
         informative = (longest > _NOTHING * clip).astype(jnp.float32)
@@ -124,7 +128,7 @@ def _scores(
     return jnp.concatenate([own[None], others]) @ given.to_metric.T
 
 
-def _shorter(vectors: jax.Array, clip: jax.Array) -> jax.Array:
+def _shorter(vectors: jax.Array, clip: Any) -> jax.Array:
     norms = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors * jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-12))
 
@@ -148,7 +152,7 @@ def parts_of(released: Any, size: int, rate: float, clip: Any, shares: Any) -> P
     curvature = flat.reshape(*flat.shape[:-1], size, size)
     return Parts(
         score * (clip / (share[0] * rate))[..., None],
-        curvature * (clip**2 / (share[1] * rate))[..., None, None],
+        curvature * (size / (share[1] * rate))[..., None, None],
         slope * slope_noise(clip) / (share[2] * rate),
         informative / (share[3] * rate),
         count / (share[4] * rate),
@@ -167,24 +171,26 @@ def final_noise(plan: NoisySums) -> float:
 
 
 def noise_of(plan: NoisySums) -> NDArray[np.float32]:
-    """For each step: noise for all units, that of the average of late scores, and the shares."""
+    """For each step: noise for all units, that of the average of late scores, the pace, and shares."""
     noise = np.repeat([scale for scale, _ in plan.phases], [steps for _, steps in plan.phases])
     shares = np.repeat(np.sqrt(SHARES), [steps for _, steps in plan.phases], axis=0)
     final = np.full(len(noise), final_noise(plan))
-    return np.column_stack([noise / plan.sampling_rate, final, shares]).astype(np.float32)
+    pace = np.repeat(PACES, [steps for _, steps in plan.phases])
+    return np.column_stack([noise / plan.sampling_rate, final, pace, shares]).astype(np.float32)
 
 
-def clipped_share(levels: Any, informative: Any, looseness: Any) -> Any:
-    """The trace of clipped curvature in squared clips, where it is so much above the metric's.
+def clipped_share(levels: Any, informative: Any) -> Any:
+    """The trace of clipped curvature over the dimension, where it is so much above the metric's.
 
-    A fit to how scores of regressions are cut; ``looseness`` is the clip squared over the usual.
+    A fit to how scores of regressions are cut.
     """
     exp = jnp.exp if isinstance(levels, jax.Array) else np.exp
-    above = exp(levels) / looseness
+    above = exp(levels)
     return informative * above / (above + _HALF)
 
 
-def slope_ratio(seen: Any, noise: Any) -> Any:
-    """Slope over curvature: one if nothing is clipped; drawn to the usual where noise hides it."""
+def slope_ratio(seen: Any, noise: Any, looseness: Any) -> Any:
+    """Slope over curvature, whose clip is tighter; drawn to the usual where noise hides it."""
     clip = jnp.clip if isinstance(seen, jax.Array) else np.clip
-    return 1.2 + (clip(seen, 0.8, 4.0) - 1.2) / (1 + (noise / 0.3) ** 2)
+    usual = 1.7 - 0.5 / looseness**2
+    return usual + (clip(seen, 0.8, 4.0) - usual) / (1 + (noise / 0.3) ** 2)

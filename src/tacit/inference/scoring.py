@@ -48,16 +48,16 @@ from tacit.privacy.release import Release
 MOST_NUMBERS = 64
 # The first steps only find the way: so large a part of them, with so much more noise.
 _EARLY, _LOUDER = 0.4, 1.6
-# Of a step: its part of a Newton step, and its longest length in standard deviations of a row.
-_PACE, _SLOWEST, _LONGEST = 0.06, 0.1, 0.4
+# Of a step: how much slower noise makes it at most, and its length in standard deviations of a row.
+_SLOWEST, _LONGEST = 0.1, 0.4
 # Weight of the newest step in a slow average.
 _FORGETTING = 0.03
 # The clip grows until noise is such a part of the sampling variance, or to so many times the usual.
-_NOISE_PART, _LOOSEST = 0.03, 5.0
+_NOISE_PART, _LOOSEST = 0.12, 10.0
 # Log of one row's information over the prior's, before any is seen; and how long it is remembered.
 _LEVEL, _LEVEL_SPREAD, _MEMORY = -1.5, 2.0, 0.998
-# How far an entry of the curvature, in the metric, may be from what it is taken to be.
-_SHAPE_SPREAD = 0.6
+# How much noise the shape of the metric may take on.
+_SHAPE_TRUST = 0.06
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,16 +203,14 @@ class State(NamedTuple):
     """Where a fit is. Follows from released values only.
 
     ``root`` is a Cholesky factor of the metric, ``level`` the logarithm of its scale. ``chances``
-    are the log posterior of the curvature's level on a grid, and ``doubt`` the variance of an
-    entry of the curvature in the metric. ``slow`` has averages of its trace and of the slope;
-    ``counts`` sums for those of the units, the informative ones, and weights.
+    are the log posterior of the curvature's level on a grid. ``slow`` has averages of its trace and
+    of the slope; ``counts`` sums for those of the units, the informative ones, and weights.
     """
 
     place: jax.Array
     root: jax.Array
     level: jax.Array
     chances: jax.Array
-    doubt: jax.Array
     slow: jax.Array
     counts: jax.Array
     step: jax.Array
@@ -232,7 +230,6 @@ def _start(model: AnyModel) -> State:
         root=made(math.exp(_LEVEL / 2) * np.eye(size)),
         level=made(_LEVEL),
         chances=made(-0.5 * ((LEVELS - _LEVEL) / _LEVEL_SPREAD) ** 2),
-        doubt=made(_SHAPE_SPREAD**2 / size),
         slow=made(np.zeros(2)),
         counts=made(np.zeros(3)),
         step=made(0),
@@ -249,8 +246,9 @@ def _step(method: Scoring, model: AnyModel) -> Callable[[Any, Any, Release], tup
     per_unit = contribution(model, method.num_outcomes)
 
     def step(state: State, given: Any, release: Release) -> tuple[Any, Any]:
-        noise, final, shares = given[0], given[1], given[2:]
-        clip = math.sqrt(size) * _looseness(state.counts, final, size)
+        noise, final, pace, shares = given[0], given[1], given[2], given[3:]
+        loose = _looseness(state.counts, final, size)
+        clip = math.sqrt(size) * loose
         arguments = Given(
             theta=state.mean + state.scale @ state.place,
             to_metric=jax.scipy.linalg.solve_triangular(state.root, state.scale.T, lower=True),
@@ -269,18 +267,17 @@ def _step(method: Scoring, model: AnyModel) -> Callable[[Any, Any, Release], tup
 
         # The level: what the trace would be if it were any of the grid's, against what it is.
         levels = jnp.linspace(LEVELS[0], LEVELS[-1], len(LEVELS))
-        traces = clip**2 * clipped_share(levels - state.level, informative, clip**2 / size)
+        traces = size * clipped_share(levels - state.level, informative)
         off = jnp.maximum(math.sqrt(size) * noise / (shares[1] * units), 0.02 * informative)
-        chances = _MEMORY * state.chances - 0.5 * ((now[0] - traces) / (off * clip**2)) ** 2
+        chances = _MEMORY * state.chances - 0.5 * ((now[0] - traces) / (off * size)) ** 2
         chances = chances - chances.max()
         weights = jax.nn.softmax(chances)
         trace = weights @ traces
         change = jnp.clip(weights @ levels - state.level, -0.3, 0.3)
 
         # The metric: an average of curvatures that knows how noisy they are.
-        entry = clip**2 * noise * size / (shares[1] * units * trace)
-        trust = jnp.minimum(state.doubt / (state.doubt + entry**2), 0.1)
-        doubt = (1 - trust) * state.doubt + _SHAPE_SPREAD**2 / size / 2000
+        entry = noise * size**2 / (shares[1] * units * trace)
+        trust = jnp.minimum(_SHAPE_TRUST / (size * entry**2 + 1e-9), 0.1)
         shape = seen.curvature * (size / (units * trace))
         eye = jnp.eye(size)
         shape = shape - jnp.trace(shape) / size * eye
@@ -292,10 +289,10 @@ def _step(method: Scoring, model: AnyModel) -> Callable[[Any, Any, Release], tup
         # The step: a small part of Newton's, smaller where noise is larger than sampling.
         averaged = noise * jnp.sqrt(gain / (2 - gain))
         known = averaged * slope_noise(clip) / (shares[2] * units * trace)
-        ratio = slope_ratio(slow[1] / jnp.maximum(slow[0], 0.3 * trace), known)
+        ratio = slope_ratio(slow[1] / jnp.maximum(slow[0], 0.3 * trace), known, loose)
         curve = ratio * trace / size
         drowned = (final * clip / curve) ** 2 / units
-        pace = _PACE * jnp.maximum(1 / (1 + drowned / 4), _SLOWEST)
+        pace = pace * jnp.maximum(1 / (1 + drowned / 4), _SLOWEST)
         pull = state.root @ seen.score - state.place
         move = pace * jnp.linalg.solve(units * curve * state.root @ state.root.T + eye, pull)
         length = jnp.linalg.norm(state.root.T @ move)
@@ -306,7 +303,6 @@ def _step(method: Scoring, model: AnyModel) -> Callable[[Any, Any, Release], tup
             root=jnp.where(fine, root, state.root),
             level=jnp.where(fine, state.level + change, state.level),
             chances=chances,
-            doubt=doubt,
             slow=slow,
             counts=counts,
             step=state.step + 1,
