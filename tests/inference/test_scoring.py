@@ -97,13 +97,7 @@ def true_vector(kind):
     "largest",
     [
         5,
-        pytest.param(
-            30,
-            marks=pytest.mark.xfail(
-                reason="slopes of such rows lose their sign to rounding; the gate clips them",
-                strict=False,
-            ),
-        ),
+        30,
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)

@@ -90,7 +90,7 @@ def contribution(
         short = _shorter(drawn, usual) / usual
         curvature = short.T @ short / outcomes
         steep = _STEEPEST * clip**2
-        slope = jnp.minimum((kept[1:] * centred[1:]).sum(axis=-1), steep).mean() / steep
+        slope = jnp.clip((kept[1:] * centred[1:]).sum(axis=-1), 0.0, steep).mean() / steep
         informative = (longest > _NOTHING * clip).astype(jnp.float32)
         upper = np.triu_indices(size)
         parts = kept[0] / clip, curvature[upper] * _weights(size), slope[None], informative[None]

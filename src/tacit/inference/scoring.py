@@ -49,7 +49,7 @@ MOST_NUMBERS = 64
 # The first steps only find the way: so large a part of them, with so much more noise.
 _EARLY, _LOUDER = 0.4, 1.6
 # Of a step: how much slower noise makes it at most, and its length in standard deviations of a row.
-_SLOWEST, _LONGEST = 0.1, 0.4
+_SLOWEST, _LONGEST = 0.2, 0.4
 # Weight of the newest step in a slow average.
 _FORGETTING = 0.03
 # The clip grows until noise is such a part of the sampling variance, or to so many times the usual.
