@@ -88,7 +88,7 @@ class Scoring:
         early = round(_EARLY * self.num_steps)
         return early, self.num_steps - early
 
-    def _noise(self, multiplier: float) -> tuple[tuple[float, int], ...]:
+    def _schedule(self, multiplier: float) -> tuple[tuple[float, int], ...]:
         early, late = self._phases
         return (_LOUDER * multiplier, early), (multiplier, late)
 
@@ -99,7 +99,7 @@ class Scoring:
             sampling_rate=self.sampling_rate,
             num_steps=self.num_steps,
             clip=1.0,
-            noise_multiplier=self._noise(noise_multiplier),
+            noise_multiplier=self._schedule(noise_multiplier),
             dimension=width(model.dimension),
             batch_bound=self.batch_bound,
             secrets=True,
@@ -116,7 +116,7 @@ class Scoring:
         )
 
         def event(multiplier: float) -> Any:
-            return events.sampled_gaussian(list(self._noise(multiplier)), self.sampling_rate)
+            return events.sampled_gaussian(list(self._schedule(multiplier)), self.sampling_rate)
 
         return self.plan(model, calibrate.calibrate(event, budget, guess=guess))
 

@@ -131,7 +131,9 @@ class Plan:
         if self.schema is not None:
             sizes = (10_000, 1_000_000)
             times = [(self.seconds(n), f"{n:,} {many}") for n in sizes]
-            known = " and ".join(f"{time:.2g} s for {size}" for time, size in times if time)
+            known = " and ".join(
+                f"{float(f'{time:.2g}'):g} s for {size}" for time, size in times if time
+            )
             if known:
                 lines += ["", f"Time, by a trial on made-up rows: about {known}."]
             lines += ["", str(self.schema)]
