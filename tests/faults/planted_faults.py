@@ -650,8 +650,8 @@ _OF_UNITS = [
     fault(
         "gates side by side of which some sample and some do not",
         "tacit.privacy.plans:NoisySums.shape",
-        "self.num_steps, self.everyone, *sums",
-        "self.num_steps, *sums",
+        "self.num_steps, self.everyone, self.secrets",
+        "self.num_steps, self.secrets",
         GATE + "gates_side_by_side_all_sample_or_none_does",
     ),
     fault(
