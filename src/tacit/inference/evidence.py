@@ -24,6 +24,7 @@ from tacit.inference.scores import (
     SHARES,
     Parts,
     clipped_share,
+    dispersion,
     noise_of,
     parts_of,
     slope_noise,
@@ -39,20 +40,24 @@ _DRAWS = 1000
 # How far curvature may be from the metric, before it is seen: on the diagonal, and off it (over
 # the root of twice the dimension); and the least that is left in any direction.
 _DIAGONAL, _BESIDE, _LEAST = 0.5, 0.6, 0.03
+# Of entries: what is usual counts for so many that are seen, and such a part of it is the least.
+_AS_MANY, _AT_LEAST = 10.0, 0.8
 # In posterior standard deviations: how far steps may move between the halves of the late ones, or
 # lie from the posterior, if the fit is to count as converged.
 _MOST_MOVED, _MOST_OFF = 4.0, 4.0
+# Variance beyond the model's that is worth a sentence.
+_MUCH_DISPERSED = 1.5
 # A posterior spread that is so large a part of the prior's tells little.
 _LITTLE = 0.8
 
 
 class Seen(NamedTuple):
-    """What a step left: where it was, the metric, the clip, the release, and the level's chances."""
+    """What a step left: where it was, the metric, the clips, the release, and the level's chances."""
 
     place: Any
     root: Any
     level: Any
-    clip: Any
+    clips: Any
     released: Any
     chances: Any
 
@@ -81,12 +86,13 @@ class Late(NamedTuple):
     score: Vector
     curvature: Matrix
     slope: float
+    own: float
     score_noise: Matrix
     noise: float
     units: float
     informative: float
     level: float
-    clip: float
+    clips: Vector
     steps: int
 
 
@@ -104,16 +110,16 @@ def posterior_of(
 def _late(size: int, plan: NoisySums, seen: Seen) -> Late:
     given = noise_of(plan).astype(np.float64)
     steps = plan.phases[-1][1]
-    clips = np.asarray(seen.clip, np.float64)
+    clips = np.asarray(seen.clips, np.float64)
     released = np.asarray(seen.released, np.float64)
-    every: Parts = parts_of(released, size, plan.sampling_rate, clips, given[:, 3:])
+    every: Parts = parts_of(released, size, plan.sampling_rate, clips, given[:, 4:])
     weights = 1 / np.maximum(given[:, 0], 1e-3) ** 2
     units = max(float(weights @ every.count / weights.sum()), FEWEST)
     informative = float(weights @ every.informative / weights.sum()) / units
     roots = np.asarray(seen.root, np.float64)[-steps:]
     metrics = roots @ roots.transpose(0, 2, 1)
     noise = given[-1, 0] / math.sqrt(steps)
-    by_clip = (noise / math.sqrt(SHARES[1][0])) ** 2 * (clips[-steps:] ** 2)[:, None, None]
+    by_clip = (noise / math.sqrt(SHARES[1][0])) ** 2 * (clips[-steps:, 0] ** 2)[:, None, None]
     curvature = roots @ every.curvature[-steps:] @ roots.transpose(0, 2, 1)
     return Late(
         place=np.asarray(seen.place, np.float64)[-steps:].mean(axis=0),
@@ -121,12 +127,13 @@ def _late(size: int, plan: NoisySums, seen: Seen) -> Late:
         score=np.einsum("tij,tj->i", roots, every.score[-steps:]) / steps,
         curvature=curvature.mean(axis=0) / units,
         slope=float(every.slope[-steps:].mean()) / units,
+        own=float(every.own[-steps:].mean()) / units,
         score_noise=(by_clip * metrics).mean(axis=0),
         noise=float(noise),
         units=units,
         informative=min(max(informative, 0.05), 1.0),
         level=float(np.mean(np.asarray(seen.level, np.float64)[-steps:])),
-        clip=float(clips[-1]),
+        clips=clips[-1],
         steps=steps,
     )
 
@@ -140,17 +147,17 @@ def _evidence(
     between = LEVELS[1] - LEVELS[0]
     levels = rng.choice(LEVELS, size=_DRAWS, p=chances / chances.sum())
     levels = levels + between * rng.uniform(-0.5, 0.5, size=_DRAWS)
-    traces = size * clipped_share(levels - late.level, late.informative)
+    looser, wider = late.clips**2 / size
+    traces = size * clipped_share(levels - late.level, late.informative, wider)
     trace = float(traces.mean())
     share, of_slope = (math.sqrt(SHARES[1][i]) for i in (1, 2))
-    entry = late.noise * size**2 / (share * late.units * trace)
+    entry = wider * late.noise * size**2 / (share * late.units * trace)
     shapes = _shapes(late, trace, entry, rng)
-    known = late.noise * slope_noise(late.clip) / (of_slope * late.units * trace)
-    looseness = late.clip / math.sqrt(size)
-    ratio = float(slope_ratio(late.slope / trace, known, looseness))
+    known = late.noise * slope_noise(late.clips[0]) / (of_slope * late.units * trace)
+    ratio = float(slope_ratio(late.slope / trace, known, looser, wider))
     slope = late.units * ratio * shapes * (traces / size)[:, None, None]
     # Clipped scores vary less than their slope says: the more, the more is clipped.
-    less = 1 - 0.25 / looseness**2
+    less = (1 - 0.25 / looser) * _dispersed(late)
     kept = outcomes / (outcomes + 1)
     again = ((1 - rate) / rate + 1 / (outcomes * rate)) / late.steps
     variance = less * kept * (1 + again) * slope + late.score_noise
@@ -159,23 +166,38 @@ def _evidence(
     return Evidence(late.place, (precision + precision.transpose(0, 2, 1)) / 2, gain @ late.score)
 
 
+def _dispersed(late: Late) -> float:
+    """How much more outcomes vary than the model says."""
+    noise = late.noise * slope_noise(late.clips[0]) / (math.sqrt(SHARES[1][3]) * late.units)
+    return float(dispersion(late.slope, late.own, noise))
+
+
 def _shapes(late: Late, trace: float, entry: float, rng: np.random.Generator) -> Matrix:
     """Curvatures of trace ``size`` in the metric, as far as the noise of one entry lets it be seen."""
     size = len(late.place)
     inverse = np.linalg.inv(late.root)
     found = inverse @ late.curvature @ inverse.T * (size / trace)
     found = found - (np.trace(found) / size - 1) * np.eye(size)
-    beside = _BESIDE / math.sqrt(2 * size)
-    trust, trust_beside = (each**2 / (each**2 + entry**2) for each in (_DIAGONAL, beside))
+    above = found[np.triu_indices(size, 1)]
+    beside = _spread(above, entry, _BESIDE / math.sqrt(2 * size))
+    diagonal = _spread(np.diag(found) - 1, entry, _DIAGONAL)
+    trust, trust_beside = (each**2 / (each**2 + entry**2) for each in (diagonal, beside))
     centre = trust_beside * found
     np.fill_diagonal(centre, 1 + trust * (np.diag(found) - 1))
     off = np.triu(rng.normal(size=(_DRAWS, size, size)), 1) * beside * math.sqrt(1 - trust_beside)
     off = off + off.transpose(0, 2, 1)
     which = np.arange(size)
-    off[:, which, which] = rng.normal(size=(_DRAWS, size)) * _DIAGONAL * math.sqrt(1 - trust)
+    off[:, which, which] = rng.normal(size=(_DRAWS, size)) * diagonal * math.sqrt(1 - trust)
     values, vectors = np.linalg.eigh(centre + off)
     shapes = (vectors * np.maximum(values, _LEAST)[:, None, :]) @ vectors.transpose(0, 2, 1)
     return np.asarray(late.root @ shapes @ late.root.T)
+
+
+def _spread(seen: Vector, noise: float, usual: float) -> float:
+    """How far such entries lie from zero, beyond their noise; about the usual, if they are few."""
+    beyond = float(np.sum(seen**2 - noise**2))
+    found = (_AS_MANY * usual**2 + beyond) / (_AS_MANY + len(seen))
+    return math.sqrt(max(found, (_AT_LEAST * usual) ** 2))
 
 
 def _drawn(model: AnyModel, evidence: Evidence, rng: np.random.Generator) -> Matrix:
@@ -233,7 +255,18 @@ def _judged(
             f"of them from the posterior (more than {_MOST_MOVED:g} is too much): take more steps, "
             "tacit.Scoring(num_steps=2000), or look at the model and its prior."
         )
-    return converged, (how, *_little(model, whitened(model), draws))
+    said = how, *_misfit(_dispersed(late)), *_little(model, whitened(model), draws)
+    return converged, said
+
+
+def _misfit(dispersed: float) -> tuple[str, ...]:
+    """A sentence about outcomes that vary more than the model says."""
+    if dispersed < _MUCH_DISPERSED:
+        return ()
+    return (
+        f"Outcomes vary about {dispersed:.1f} times as much as the model says; intervals are wider "
+        "for it, but another family of outcomes would fit better.",
+    )
 
 
 def _little(model: AnyModel, space: Whitened, draws: Matrix) -> tuple[str, ...]:

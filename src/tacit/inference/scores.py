@@ -22,15 +22,17 @@ from tacit.privacy.plans import NoisySums
 _STEEPEST = 3.0
 # Scores shorter than this part of the clip count as none.
 _NOTHING = 1e-3
-SCALARS = 3
-# Parts of the squared clip for scores, curvature, slope, informative units and their count: in
-# the early steps, which learn the metric, and in the late ones, which make the posterior.
-SHARES = ((0.40, 0.52, 0.06, 0.01, 0.01), (0.73, 0.20, 0.05, 0.01, 0.01))
+SCALARS = 4
+# Parts of the squared clip for scores, curvature, slope, dispersion, informative units and their
+# count: in the early steps, which learn the metric, and in the late ones, which make the posterior.
+SHARES = ((0.40, 0.51, 0.05, 0.02, 0.01, 0.01), (0.72, 0.20, 0.04, 0.02, 0.01, 0.01))
 # What part of a Newton step the early and the late steps are.
 PACES = (0.06, 0.05)
 # Where the level of curvature is sought: the log of one row's information over the prior's.
 LEVELS = np.linspace(-12.0, 12.0, 97)
-_HALF = 1.2  # the squared length of scores, over that of the clip, at which half of it is clipped
+# Added to the squared clip of curvature, this is the level at which half of it is clipped.
+_HALF = 0.2
+_SURE = 2.0  # standard deviations of noise that are not taken for dispersion
 FEWEST = 30.0  # units, as far as the method is concerned
 
 
@@ -38,23 +40,29 @@ class Given(NamedTuple):
     """Public arguments of a step's release: all units get the same.
 
     ``to_metric`` turns a gradient into a score that is about as long as the square root of the
-    dimension. ``shares`` are square roots of the parts of the clip that scores, curvature, slope,
-    informative units and the count may take; their squares add up to one.
+    dimension. ``wide`` is what outcomes that are drawn for the curvature are clipped at. ``shares``
+    are square roots of the parts of the clip that scores, curvature, slope, dispersion, informative
+    units and the count may take; their squares add up to one.
     """
 
     theta: jax.Array
     to_metric: jax.Array
     clip: jax.Array
+    wide: jax.Array
     shares: jax.Array
     constants: Any
 
 
 class Parts(NamedTuple):
-    """Sums over all units: of scores, their curvature (both in the metric), slopes and counts."""
+    """Sums over all units: of scores, their curvature (both in the metric), slopes and counts.
+
+    ``own`` is for the own outcome what ``slope`` is for drawn ones.
+    """
 
     score: Any
     curvature: Any
     slope: Any
+    own: Any
     informative: Any
     count: Any
 
@@ -71,8 +79,9 @@ def contribution(
 
     With u_0 the score of the own outcome and u_1, ..., u_m those of drawn ones, all less their
     mean, psi_j = s (clip(u_j) - mean of clip(u)), where s <= 1 makes the longest of them no longer
-    than the clip. Only psi_0 is added up as a score. The drawn ones give curvature, clipped at the
-    square root of the dimension, and the slope of psi.
+    than the clip. Only psi_0 is added up as a score. The drawn ones give curvature, with a clip of
+    its own, and the slope of psi. What gives the slope is computed of the own outcome too: if the
+    model is right, the two have the same mean.
     """
     size = model.dimension
 
@@ -86,18 +95,18 @@ def contribution(
         kept = kept * jnp.minimum(1.0, clip / jnp.maximum(longest, 1e-12))
         drawn = scores[1:] - scores[1:].mean(axis=0)
         drawn = drawn * (outcomes / math.sqrt((outcomes - 1) * (outcomes + 1)))
-        usual = math.sqrt(size)
-        short = _shorter(drawn, usual) / usual
+        short = _shorter(drawn, given.wide) / given.wide
         # Entry by entry, and a triangle by a product: much faster than small matrices and gathers.
         square = (short[:, :, None] * short[:, None, :]).mean(axis=0)
         curvature = square.ravel() @ _triangle(size)
         steep = _STEEPEST * clip**2
-        slope = jnp.clip((kept[1:] * centred[1:]).sum(axis=-1), 0.0, steep).mean() / steep
+        slopes = jnp.clip((kept * centred).sum(axis=-1), 0.0, steep) / steep
         informative = (longest > _NOTHING * clip).astype(jnp.float32)
-        parts = kept[0] / clip, curvature, slope[None], informative[None]
-        return jnp.concatenate(
-            [share * part for share, part in zip(given.shares, (*parts, jnp.ones(1)), strict=True)]
+        scalars = given.shares[2:] * jnp.stack(
+            [slopes[1:].mean(), slopes[0], informative, jnp.ones(())]
         )
+        vectors = given.shares[0] * kept[0] / clip, given.shares[1] * curvature
+        return jnp.concatenate([*vectors, scalars])
 
     return vector
 
@@ -148,23 +157,28 @@ def _triangle(size: int) -> Any:
     return taken
 
 
-def parts_of(released: Any, size: int, rate: float, clip: Any, shares: Any) -> Parts:
-    """The parts of a release, for all units instead of those sampled; of several, if stacked."""
+def parts_of(released: Any, size: int, rate: float, clips: Any, shares: Any) -> Parts:
+    """The parts of a release, for all units instead of those sampled; of several, if stacked.
+
+    ``clips`` are those of scores and of curvature.
+    """
+    clip, wide = clips[..., 0], clips[..., 1]
     pairs = size * (size + 1) // 2
     first, second = np.triu_indices(size)
     where = np.zeros((size, size), int)
     where[first, second] = where[second, first] = np.arange(pairs)
     score, triangle = released[..., :size], released[..., size : size + pairs]
-    slope, informative, count = (released[..., size + pairs + i] for i in range(SCALARS))
+    slope, own, informative, count = (released[..., size + pairs + i] for i in range(SCALARS))
     share = [shares[..., i] for i in range(shares.shape[-1])]
     flat = (triangle / _weights(size))[..., where.ravel()]
     curvature = flat.reshape(*flat.shape[:-1], size, size)
     return Parts(
         score * (clip / (share[0] * rate))[..., None],
-        curvature * (size / (share[1] * rate))[..., None, None],
+        curvature * (wide**2 / (share[1] * rate))[..., None, None],
         slope * slope_noise(clip) / (share[2] * rate),
-        informative / (share[3] * rate),
-        count / (share[4] * rate),
+        own * slope_noise(clip) / (share[3] * rate),
+        informative / (share[4] * rate),
+        count / (share[5] * rate),
     )
 
 
@@ -180,26 +194,38 @@ def final_noise(plan: NoisySums) -> float:
 
 
 def noise_of(plan: NoisySums) -> NDArray[np.float32]:
-    """For each step: noise for all units, that of the average of late scores, the pace, and shares."""
+    """For each step: noise for all units, and of the average of late scores; pace; if late; shares."""
     noise = np.repeat([scale for scale, _ in plan.phases], [steps for _, steps in plan.phases])
     shares = np.repeat(np.sqrt(SHARES), [steps for _, steps in plan.phases], axis=0)
     final = np.full(len(noise), final_noise(plan))
     pace = np.repeat(PACES, [steps for _, steps in plan.phases])
-    return np.column_stack([noise / plan.sampling_rate, final, pace, shares]).astype(np.float32)
+    late = np.repeat([0, 1], [steps for _, steps in plan.phases])
+    given = noise / plan.sampling_rate, final, pace, late, shares
+    return np.column_stack(given).astype(np.float32)
 
 
-def clipped_share(levels: Any, informative: Any) -> Any:
+def clipped_share(levels: Any, informative: Any, wider: Any) -> Any:
     """The trace of clipped curvature over the dimension, where it is so much above the metric's.
 
-    A fit to how scores of regressions are cut.
+    ``wider`` is the square of its clip over the dimension. A fit to how scores of regressions are cut.
     """
     exp = jnp.exp if isinstance(levels, jax.Array) else np.exp
     above = exp(levels)
-    return informative * above / (above + _HALF)
+    return informative * wider * above / (above + wider + _HALF)
 
 
-def slope_ratio(seen: Any, noise: Any, looseness: Any) -> Any:
-    """Slope over curvature, whose clip is tighter; drawn to the usual where noise hides it."""
+def slope_ratio(seen: Any, noise: Any, looser: Any, wider: Any) -> Any:
+    """Slope over curvature, whose clip is tighter; drawn to the usual where noise hides it.
+
+    ``looser`` and ``wider`` are squares of the clips of scores and curvature, over the dimension.
+    """
     clip = jnp.clip if isinstance(seen, jax.Array) else np.clip
-    usual = 1.7 - 0.5 / looseness**2
+    usual = (1.7 - 0.5 / looser) * (1 + wider + _HALF) / ((2 + _HALF) * wider)
     return usual + (clip(seen, 0.8, 4.0) - usual) / (1 + (noise / 0.3) ** 2)
+
+
+def dispersion(slope: Any, own: Any, noise: Any) -> Any:
+    """How much more outcomes vary than the model says: one, or as much more as noise cannot explain."""
+    maximum = jnp.maximum if isinstance(slope, jax.Array) else np.maximum
+    ratio = (own - _SURE * noise) / maximum(slope, 1e-6)
+    return maximum(ratio, 1.0)
