@@ -13,8 +13,9 @@ from scipy.special import digamma, expit, polygamma
 import tacit
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals
+from tacit.inference.evidence import _spread
 from tacit.inference.hmc import last_of_chains
-from tacit.inference.scores import SHARES, Given, contribution, width
+from tacit.inference.scores import SHARES, Given, contribution, dispersion, parts_of, width
 from tacit.inference.scoring import Scoring
 from tacit.inference.whitened import whitened
 from tacit.interfaces.fit import fit_many, fit_without_privacy
@@ -70,9 +71,11 @@ def table(kind, size, seed=0, truth=TRUTH):
     return {"x": x, "y": draws[kind]().astype(np.float32)}
 
 
-def given(theta, to_metric, clip):
+def given(theta, to_metric, clip, wide=None):
     shares = jnp.asarray(np.sqrt(SHARES[1]), jnp.float32)
-    return Given(theta, jnp.asarray(to_metric, jnp.float32), jnp.float32(clip), shares, None)
+    metric = jnp.asarray(to_metric, jnp.float32)
+    wide = np.sqrt(len(theta)) if wide is None else wide
+    return Given(theta, metric, jnp.float32(clip), jnp.float32(wide), shares, None)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -110,7 +113,8 @@ def test_no_unit_adds_more_than_the_clip_whatever_it_holds(kind, largest):
         for scale in (1e-4, 1.0, 1e2):
             metric = scale * rng.normal(size=(model.dimension,) * 2)
             theta = jnp.asarray(rng.normal(size=model.dimension), jnp.float32)
-            vectors = contributions(model, given(theta, metric, clip), rows, secrets(count))
+            wide = rng.choice([0.1, 1.7, 30.0])
+            vectors = contributions(model, given(theta, metric, clip, wide), rows, secrets(count))
             assert vectors.shape == (count, width(model.dimension))
             lengths = np.linalg.norm(np.asarray(vectors, np.float64), axis=1)
             # What is not finite adds nothing: the gate sees to it.
@@ -158,6 +162,59 @@ def test_at_the_truth_clipped_scores_have_mean_zero(kind):
     lengths = jnp.linalg.norm(gradients, axis=1, keepdims=True)
     assert 0.2 < float((lengths > clip).mean()) < 0.98
     assert off(gradients * jnp.minimum(1, clip / lengths)) > 10
+
+
+def parts(kind, rows, clip):
+    """The parts of a release of all rows at the truth, without noise."""
+    model, theta = regression(kind), true_vector(kind)
+    arguments = given(theta, np.eye(model.dimension), clip)
+    rows = jax.tree.map(jnp.asarray, rows)
+    total = contributions(model, arguments, rows, secrets(len(rows["y"]))).sum(axis=0)
+    clips = jnp.stack([arguments.clip, arguments.wide])
+    return parts_of(total, model.dimension, 1.0, clips, arguments.shares)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_own_outcomes_vary_as_much_as_drawn_ones_if_the_model_is_right(kind):
+    seen = parts(kind, table(kind, 40_000, seed=6), 2.0)
+    assert float(seen.own / seen.slope) == pytest.approx(1, abs=0.05)
+    assert float(dispersion(seen.slope, seen.own, 0.0)) < 1.05
+
+
+def test_counts_that_vary_more_are_noticed_and_said():
+    rng = np.random.default_rng(7)
+    rows = table("poisson", 20_000, seed=7)
+    rows["y"] = rng.poisson(np.exp(rows["x"] @ TRUTH["w"]) * rng.gamma(0.2, 5.0, 20_000))
+    rows["y"] = rows["y"].astype(np.float32)
+    seen = parts("poisson", rows, 3.0)
+    assert float(dispersion(seen.slope, seen.own, 0.0)) > 1.5
+    plain = tacit.fit(regression("poisson"), Rows(table("poisson", 20_000)), budget=BUDGET, seed=0)
+    varied = tacit.fit(regression("poisson"), Rows(rows), budget=BUDGET, seed=0)
+    assert not any("Outcomes vary" in each for each in plain.said)
+    assert any("Outcomes vary about" in each for each in varied.said)
+    assert (varied.sd()["w"] > 1.2 * plain.sd()["w"]).all()
+
+
+def test_a_column_that_few_rows_have_is_learned():
+    """One row in a hundred tells of it: the clip must not make the metric forget it."""
+    rng, truth = np.random.default_rng(8), np.array([-0.5, 0.8, 1.0])
+    rows = table("logistic", 20_000, seed=8)
+    rows["x"][:, 2] = rng.random(20_000) < 0.01
+    rows["y"] = rng.binomial(1, expit(rows["x"] @ truth)).astype(np.float32)
+    exact = fit_without_privacy(regression("logistic"), Rows(rows))
+    post = tacit.fit(regression("logistic"), Rows(rows), budget=BUDGET, seed=0)
+    wider = post.sd()["w"] / exact.sd()["w"]
+    assert wider.max() < 8
+    assert (np.abs(post.mean()["w"] - exact.mean()["w"]) < 3 * post.sd()["w"]).all()
+
+
+def test_curvature_is_as_uneven_as_it_is_seen_to_be():
+    rng, usual, noise = np.random.default_rng(9), 0.1, 0.3
+    even = noise * rng.normal(size=45)
+    uneven = even + rng.normal(size=45)
+    assert _spread(even, noise, usual) < 1.5 * usual
+    assert 0.6 < _spread(uneven, noise, usual) < 1.4
+    assert _spread(np.zeros(0), noise, usual) == pytest.approx(usual)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,6 +21,7 @@ from tacit.inference.hmc import last_of_chains
 from tacit.inference.scores import (
     FEWEST,
     LEVELS,
+    MOST_DISPERSED,
     SHARES,
     Parts,
     clipped_share,
@@ -76,6 +77,7 @@ class Evidence(NamedTuple):
     place: Vector
     precision: Matrix  # [draws, size, size]
     pull: Matrix  # [draws, size]
+    dispersed: float  # how much more outcomes vary than the model says
 
 
 class Late(NamedTuple):
@@ -104,7 +106,9 @@ def posterior_of(
     evidence = _evidence(late, seen, plan.sampling_rate, outcomes, rng)
     draws = _drawn(model, evidence, rng)
     places = np.asarray(seen.place, np.float64)[-late.steps :]
-    return Result(draws, *_judged(model, late, places, draws))
+    converged, how = _judged(late, places, draws)
+    said = how, *_misfit(evidence.dispersed), *_little(model, whitened(model), draws)
+    return Result(draws, converged, said)
 
 
 def _late(size: int, plan: NoisySums, seen: Seen) -> Late:
@@ -157,19 +161,21 @@ def _evidence(
     ratio = float(slope_ratio(late.slope / trace, known, looser, wider))
     slope = late.units * ratio * shapes * (traces / size)[:, None, None]
     # Clipped scores vary less than their slope says: the more, the more is clipped.
-    less = (1 - 0.25 / looser) * _dispersed(late)
+    dispersed = _dispersed(late, ratio * trace)
+    less = (1 - 0.25 / looser) * dispersed
     kept = outcomes / (outcomes + 1)
     again = ((1 - rate) / rate + 1 / (outcomes * rate)) / late.steps
     variance = less * kept * (1 + again) * slope + late.score_noise
     gain = np.linalg.solve(variance, slope).transpose(0, 2, 1)
     precision = gain @ slope
-    return Evidence(late.place, (precision + precision.transpose(0, 2, 1)) / 2, gain @ late.score)
+    precision = (precision + precision.transpose(0, 2, 1)) / 2
+    return Evidence(late.place, precision, gain @ late.score, dispersed)
 
 
-def _dispersed(late: Late) -> float:
+def _dispersed(late: Late, expected: float) -> float:
     """How much more outcomes vary than the model says."""
     noise = late.noise * slope_noise(late.clips[0]) / (math.sqrt(SHARES[1][3]) * late.units)
-    return float(dispersion(late.slope, late.own, noise))
+    return float(dispersion(expected, late.own, noise))
 
 
 def _shapes(late: Late, trace: float, entry: float, rng: np.random.Generator) -> Matrix:
@@ -210,7 +216,7 @@ def _drawn(model: AnyModel, evidence: Evidence, rng: np.random.Generator) -> Mat
     draws: Matrix = centres + (roots @ rng.normal(size=(*centres.shape, 1)))[..., 0]
     if space.quadratic:
         return draws
-    given = tuple(jnp.asarray(each, jnp.float32) for each in evidence[1:])
+    given = tuple(jnp.asarray(each, jnp.float32) for each in (evidence.precision, evidence.pull))
     shared = tuple(
         jnp.asarray(each, jnp.float32) for each in (evidence.place, space.mean, space.scale)
     )
@@ -234,10 +240,8 @@ def _density(model: AnyModel) -> Any:
     return density
 
 
-def _judged(
-    model: AnyModel, late: Late, places: Matrix, draws: Matrix
-) -> tuple[bool, tuple[str, ...]]:
-    """Whether steps had come to rest, as far as noise lets it be seen; and sentences about the fit."""
+def _judged(late: Late, places: Matrix, draws: Matrix) -> tuple[bool, str]:
+    """Whether steps had come to rest, as far as noise lets it be seen; and a sentence about it."""
     spread = np.maximum(draws.std(axis=0), 1e-12)
     half = late.steps // 2
     moved = float(np.max(np.abs(places[:half].mean(axis=0) - places[half:].mean(axis=0)) / spread))
@@ -255,18 +259,19 @@ def _judged(
             f"of them from the posterior (more than {_MOST_MOVED:g} is too much): take more steps, "
             "tacit.Scoring(num_steps=2000), or look at the model and its prior."
         )
-    said = how, *_misfit(_dispersed(late)), *_little(model, whitened(model), draws)
-    return converged, said
+    return converged, how
 
 
 def _misfit(dispersed: float) -> tuple[str, ...]:
     """A sentence about outcomes that vary more than the model says."""
     if dispersed < _MUCH_DISPERSED:
         return ()
-    return (
-        f"Outcomes vary about {dispersed:.1f} times as much as the model says; intervals are wider "
-        "for it, but another family of outcomes would fit better.",
+    how = f"about {dispersed:.1f}" if dispersed < MOST_DISPERSED else "ten or more"
+    said = (
+        f"Outcomes vary {how} times as much as the model says; intervals are wider for it, "
+        "but another family of outcomes would fit better."
     )
+    return (said,)
 
 
 def _little(model: AnyModel, space: Whitened, draws: Matrix) -> tuple[str, ...]:
@@ -276,15 +281,17 @@ def _little(model: AnyModel, space: Whitened, draws: Matrix) -> tuple[str, ...]:
         parameters(model, jnp.asarray(space.mean + each @ space.scale.T, jnp.float32))
         for each in (normal, draws)
     )
-    names = [name for name in before if _unlearned(before[name], after[name])]
+    little = {name: _unlearned(before[name], after[name]) for name in before}
+    names = [
+        name if which.all() else f"parts of {name}" for name, which in little.items() if which.any()
+    ]
     if not names:
         return ()
-    listed = ", ".join(names)
-    return (f"The data tell little about {listed}: intervals are nearly the prior's.",)
+    return (f"The data tell little about {', '.join(names)}: intervals are nearly the prior's.",)
 
 
-def _unlearned(before: NDArray[np.floating], after: NDArray[np.floating]) -> bool:
-    """Whether some entry varies nearly as much after the data as before."""
+def _unlearned(before: NDArray[np.floating], after: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Which entries vary nearly as much after the data as before."""
     ends = [np.quantile(each.astype(np.float64), [0.16, 0.84], axis=0) for each in (before, after)]
     widths = [each[1] - each[0] for each in ends]
-    return bool(np.any(widths[1] > _LITTLE * widths[0]))
+    return np.asarray(widths[1] > _LITTLE * widths[0])

@@ -20,7 +20,7 @@ from tacit.privacy.plans import NoisySums
 
 # What a drawn outcome's slope is cut at, in squared clips.
 _STEEPEST = 3.0
-# Scores shorter than this part of the clip count as none.
+# Scores shorter than this part of the usual clip count as none.
 _NOTHING = 1e-3
 SCALARS = 4
 # Parts of the squared clip for scores, curvature, slope, dispersion, informative units and their
@@ -32,7 +32,8 @@ PACES = (0.06, 0.05)
 LEVELS = np.linspace(-12.0, 12.0, 97)
 # Added to the squared clip of curvature, this is the level at which half of it is clipped.
 _HALF = 0.2
-_SURE = 2.0  # standard deviations of noise that are not taken for dispersion
+# Standard deviations of noise that are not taken for dispersion, and the most that there may be.
+_SURE, MOST_DISPERSED = 2.0, 10.0
 FEWEST = 30.0  # units, as far as the method is concerned
 
 
@@ -101,7 +102,7 @@ def contribution(
         curvature = square.ravel() @ _triangle(size)
         steep = _STEEPEST * clip**2
         slopes = jnp.clip((kept * centred).sum(axis=-1), 0.0, steep) / steep
-        informative = (longest > _NOTHING * clip).astype(jnp.float32)
+        informative = (longest > _NOTHING * math.sqrt(size)).astype(jnp.float32)
         scalars = given.shares[2:] * jnp.stack(
             [slopes[1:].mean(), slopes[0], informative, jnp.ones(())]
         )
@@ -211,7 +212,8 @@ def clipped_share(levels: Any, informative: Any, wider: Any) -> Any:
     """
     exp = jnp.exp if isinstance(levels, jax.Array) else np.exp
     above = exp(levels)
-    return informative * wider * above / (above + wider + _HALF)
+    clipped = 1 - (1 - informative) / wider  # that few rows tell matters if these are clipped
+    return clipped * wider * above / (above + wider + _HALF)
 
 
 def slope_ratio(seen: Any, noise: Any, looser: Any, wider: Any) -> Any:
@@ -224,8 +226,10 @@ def slope_ratio(seen: Any, noise: Any, looser: Any, wider: Any) -> Any:
     return usual + (clip(seen, 0.8, 4.0) - usual) / (1 + (noise / 0.3) ** 2)
 
 
-def dispersion(slope: Any, own: Any, noise: Any) -> Any:
-    """How much more outcomes vary than the model says: one, or as much more as noise cannot explain."""
-    maximum = jnp.maximum if isinstance(slope, jax.Array) else np.maximum
-    ratio = (own - _SURE * noise) / maximum(slope, 1e-6)
-    return maximum(ratio, 1.0)
+def dispersion(expected: Any, own: Any, noise: Any) -> Any:
+    """How much more outcomes vary than the model says: one, or as much more as noise cannot explain.
+
+    ``expected`` is the slope that the model expects of them; ``own`` theirs, with such noise.
+    """
+    clip = jnp.clip if isinstance(own, jax.Array) else np.clip
+    return clip((own - _SURE * noise) / expected, 1.0, MOST_DISPERSED)

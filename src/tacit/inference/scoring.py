@@ -54,9 +54,10 @@ _SLOWEST, _LONGEST = 0.2, 0.4
 # Weight of the newest step in a slow average.
 _FORGETTING = 0.03
 # The clip grows with units over the variance of noise, from so many on, until noise is such a part
-# of the sampling variance, or to so many times the usual; that of curvature until an entry's final
-# noise is such a part of it.
-_MANY, _NOISE_PART, _LOOSEST, _ENTRY_NOISE = 8.0, 0.3, 20.0, 0.03
+# of the sampling variance, or to so many times the usual. That of curvature grows until an entry's
+# final noise is such a part of it.
+_MANY, _NOISE_PART, _LOOSEST = 8.0, 0.2, 10.0
+_ENTRY_NOISE, _WIDEST = 0.03, 2.0
 # What there is of curvature after clipping, beside the noise of scores; and a limit to dispersion.
 _USUAL_SHARE, _MOST_DISPERSED = 0.25, 2.0
 # Log of one row's information over the prior's, before any is seen; and how long it is remembered.
@@ -293,7 +294,7 @@ def _step(method: Scoring, model: AnyModel) -> Callable[[Any, Any, Release], tup
             level=jnp.where(fine, state.level + change, state.level),
             chances=chances,
             slow=slow,
-            dispersion=1 + late * (dispersion(slow[1], slow[2], averaged / shares[3]) - 1),
+            dispersion=1 + late * (dispersion(ratio * trace, slow[2], averaged / shares[3]) - 1),
             counts=counts,
             step=state.step + 1,
         )
@@ -334,7 +335,7 @@ def _metric(state: State, seen: jax.Array, off: Any, trace: Any, change: Any) ->
     metric = _at_least(eye + trust * shape, 0.5)
     metric = metric * (size / jnp.trace(metric)) * jnp.exp(change)
     metric = root @ metric @ root.T
-    return jnp.linalg.cholesky((metric + metric.T) / 2 + 1e-9 * eye)
+    return jnp.asarray(jnp.linalg.cholesky((metric + metric.T) / 2 + 1e-9 * eye))
 
 
 def _move(state: State, score: jax.Array, curve: Any, pace: Any) -> jax.Array:
@@ -342,7 +343,7 @@ def _move(state: State, score: jax.Array, curve: Any, pace: Any) -> jax.Array:
     pull = state.root @ score - state.place
     move = pace * jnp.linalg.solve(curve * state.root @ state.root.T + jnp.eye(len(pull)), pull)
     length = jnp.linalg.norm(state.root.T @ move)
-    return move * jnp.minimum(1.0, _LONGEST / jnp.maximum(length, 1e-12))
+    return jnp.asarray(move * jnp.minimum(1.0, _LONGEST / jnp.maximum(length, 1e-12)))
 
 
 def _units(counts: Any) -> tuple[Any, Any]:
@@ -364,7 +365,7 @@ def _clips(state: State, final: jax.Array, size: int) -> jax.Array:
     part = _NOISE_PART * jnp.minimum(state.dispersion, _MOST_DISPERSED) ** 2
     looser = jnp.clip(1 + part * more, 1.0, _LOOSEST**2)
     entry = final * size / (_USUAL_SHARE * units)
-    wider = jnp.clip(_ENTRY_NOISE / entry, 1.0, looser)
+    wider = jnp.clip(_ENTRY_NOISE / entry, 1.0, jnp.minimum(looser, _WIDEST**2))
     return jnp.sqrt(size * jnp.stack([looser, wider]))
 
 

@@ -125,7 +125,10 @@ class Contents:
         cost = self.statement.headline
         notes = [note for note in self.summary.notes if note != cost]
         mixing = [self._mixing()] if self.posterior.chain else []
-        return [CONVERGED[self.posterior.converged], *mixing, *notes]
+        # A method that has something to say of a good fit says it in its own words.
+        spoken = self.posterior.converged and self.posterior.said
+        first = [] if spoken else [CONVERGED[self.posterior.converged]]
+        return [*first, *mixing, *notes]
 
     def _mixing(self) -> str:
         sizes = [line.effective for line in self.summary.lines if math.isfinite(line.effective)]
