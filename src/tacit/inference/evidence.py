@@ -250,8 +250,8 @@ def _judged(late: Late, places: Matrix, draws: Matrix) -> tuple[bool, str]:
     converged = sound and moved < _MOST_MOVED and off < _MOST_OFF
     if converged:
         how = (
-            f"The fit converged: its late steps moved by {moved:.1f} posterior standard deviations, "
-            f"and lie within {off:.1f} of the posterior."
+            f"Its late steps moved by {moved:.1f} posterior standard deviations, and lie within "
+            f"{off:.1f} of the posterior."
         )
     else:
         how = (

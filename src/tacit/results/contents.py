@@ -125,9 +125,7 @@ class Contents:
         cost = self.statement.headline
         notes = [note for note in self.summary.notes if note != cost]
         mixing = [self._mixing()] if self.posterior.chain else []
-        # A method that has something to say of a good fit says it in its own words.
-        spoken = self.posterior.converged and self.posterior.said
-        first = [] if spoken else [CONVERGED[self.posterior.converged]]
+        first = [] if self.posterior.converged else [CONVERGED[self.posterior.converged]]
         return [*first, *mixing, *notes]
 
     def _mixing(self) -> str:

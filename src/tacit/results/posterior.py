@@ -139,7 +139,8 @@ class Posterior:
         cost = (self.privacy.headline,) if self.privacy.is_private else ()
         # A file may be older than `said`.
         found = mixing.bad_mixing(self.draws) if self.chain else ()
-        return (*self.said, *(each for each in found if each not in self.said), *cost)
+        good = (CONVERGED[True],) if self.converged else ()
+        return (*good, *self.said, *(each for each in found if each not in self.said), *cost)
 
     def to_datatree(self) -> "xr.DataTree":
         """What ArviZ reads: a tree with the groups ``posterior`` and ``fit`` (the trace).
