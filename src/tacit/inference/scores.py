@@ -33,7 +33,7 @@ LEVELS = np.linspace(-12.0, 12.0, 97)
 # Added to the squared clip of curvature, this is the level at which half of it is clipped.
 _HALF = 0.2
 # Standard deviations of noise that are not taken for dispersion, and the most that there may be.
-_SURE, MOST_DISPERSED = 2.0, 10.0
+_SURE, MOST_DISPERSED = 3.0, 10.0
 FEWEST = 30.0  # units, as far as the method is concerned
 
 
