@@ -42,7 +42,7 @@ _DRAWS = 1000
 # the root of twice the dimension); and the least that is left in any direction.
 _DIAGONAL, _BESIDE, _LEAST = 0.5, 0.6, 0.03
 # Of entries: what is usual counts for so many that are seen, and such a part of it is the least.
-_AS_MANY, _AT_LEAST = 10.0, 0.8
+_AS_MANY, _AT_LEAST = 10.0, 0.87
 # In posterior standard deviations: how far steps may move between the halves of the late ones, or
 # lie from the posterior, if the fit is to count as converged.
 _MOST_MOVED, _MOST_OFF = 4.0, 4.0
