@@ -11,6 +11,7 @@ BOOK = "accounting/test_book.py::test_"
 ONE_DRAW = "privacy/test_one_draw.py::test_"
 GATE = "privacy/test_gate.py::test_"
 SECRETS = "privacy/test_secrets.py::test_"
+SCORES = "inference/test_scoring.py::test_"
 SEEN = "test_audit_secrets.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
@@ -825,6 +826,38 @@ _OF_EDGES = [
     ),
 ]
 
+# The gate clips whatever a unit adds. These would be clipped there, and bias the fit.
+_OF_SCORES = [
+    fault(
+        "curvature of drawn outcomes without a bound",
+        "tacit.inference.scores:contribution",
+        "_shorter(drawn, given.wide) / given.wide",
+        "drawn / given.wide",
+        SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
+    ),
+    fault(
+        "curvature added twice",
+        "tacit.inference.scores:contribution",
+        "given.shares[1] * curvature",
+        "2 * given.shares[1] * curvature",
+        SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
+    ),
+    fault(
+        "slopes without a bound",
+        "tacit.inference.scores:contribution",
+        "jnp.clip((kept * centred).sum(axis=-1), 0.0, steep)",
+        "(kept * centred).sum(axis=-1)",
+        SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
+    ),
+    fault(
+        "the own outcome clipped alone, and drawn ones not",
+        "tacit.inference.scores:contribution",
+        "kept = kept - kept.mean(axis=0)",
+        "kept = kept - centred.mean(axis=0)",
+        SCORES + "at_the_truth_clipped_scores_have_mean_zero[poisson]",
+    ),
+]
+
 FAULTS = [
     *_OF_NOISE,
     *_OF_SAMPLING,
@@ -836,6 +869,7 @@ FAULTS = [
     *_OF_UNITS,
     *_OF_DRAWS,
     *_OF_EDGES,
+    *_OF_SCORES,
 ]
 # Run always: one of each kind, and no longer than a few seconds.
 QUICK = {
