@@ -15,11 +15,12 @@ from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals
 from tacit.inference.evidence import _spread
 from tacit.inference.hmc import last_of_chains
+from tacit.inference.methods import default_method
 from tacit.inference.scores import SHARES, Given, contribution, dispersion, parts_of, width
 from tacit.inference.scoring import Scoring
 from tacit.inference.whitened import whitened
 from tacit.interfaces.fit import fit_many, fit_without_privacy
-from tacit.interfaces.plan import as_model, default_method
+from tacit.interfaces.front_ends.registry import as_model
 from tacit.models.model import Model, Parameter, Positive
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness

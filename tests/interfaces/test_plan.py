@@ -90,9 +90,9 @@ class Clock:
 def test_the_estimate_of_time_is_that_of_the_steps(monkeypatch):
     clock = Clock()
     plan = tacit.plan(model, SCHEMA, budget=BUDGET)
-    monkeypatch.setattr("tacit.interfaces.plan.time", clock)
-    monkeypatch.setattr("tacit.interfaces.plan.blank_rows", clock.blank_rows)
-    monkeypatch.setattr("tacit.interfaces.plan.run", clock.run)
+    monkeypatch.setattr("tacit.interfaces.stopwatch.time", clock)
+    monkeypatch.setattr("tacit.interfaces.stopwatch.blank_rows", clock.blank_rows)
+    monkeypatch.setattr("tacit.interfaces.stopwatch.run", clock.run)
     step = 1e-3 + 1e-6 * plan.release.looked_at(4000)
     assert plan.seconds(4000) == pytest.approx(plan.release.num_steps * step)
 

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, ndtr
 
 import tacit
-from tacit.interfaces.plan import as_model
+from tacit.interfaces.front_ends.registry import as_model
 
 
 def design(model, data):

@@ -15,7 +15,7 @@ import pytest
 
 import tacit
 from tacit.errors import BoundaryError, InvalidArgument, TacitError
-from tacit.interfaces.plan import as_model
+from tacit.interfaces.front_ends.registry import as_model
 
 pm = pytest.importorskip("pymc")
 import pytensor  # noqa: E402

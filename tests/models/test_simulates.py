@@ -12,7 +12,7 @@ from zoo import ZOO
 import tacit
 from tacit.errors import InvalidArgument
 from tacit.federated.local import Tilted
-from tacit.interfaces.plan import as_model
+from tacit.interfaces.front_ends.registry import as_model
 from tacit.models.verify import somewhere
 from tacit.privacy.admitted import acts_on_each
 

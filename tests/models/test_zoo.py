@@ -17,7 +17,8 @@ from zoo import CORNERS, ZOO, mixture_by_latent, visits
 
 import tacit
 from tacit.interfaces.fit import fit_many
-from tacit.interfaces.plan import as_model, rows_of
+from tacit.interfaces.front_ends.registry import as_model
+from tacit.interfaces.rows import rows_of
 
 REGRESSIONS = ["logistic", "hierarchical", "poisson", "negative binomial", "person"]
 SEARCHED = ["mixture", "network"]  # symmetric: compared by what they predict

@@ -119,6 +119,15 @@ class Stepwise(Protocol):
         ...
 
 
+@runtime_checkable
+class Foretelling(Protocol):
+    """A method that can say, from public numbers alone, how much data it takes."""
+
+    def expect(self, plan: Any, many: str) -> str:
+        """A line for people: about how many units it takes to learn anything by a plan."""
+        ...
+
+
 def noisy_gradient(
     release: Release, model: AnyModel, gradient: Callable[..., Any], given: Any
 ) -> jax.Array:

@@ -199,6 +199,11 @@ class Variational:
         )
 
 
+def suits(model: AnyModel) -> bool:  # noqa: ARG001
+    """Any model: what it cannot fit it refuses, with words."""
+    return True
+
+
 class VariationalFit(NamedTuple):
     """A fitted guide, and how it got there. Follows from released values only."""
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.inference import methods
+
 if TYPE_CHECKING:
     from tacit.accounting import Budget
     from tacit.interfaces.plan import Plan
@@ -28,9 +30,7 @@ def audit(
     family: Annotated[
         str | None, typer.Option(help="The outcome's distribution; by its kind if left out.")
     ] = None,
-    method: Annotated[
-        str, typer.Option(help="default, scoring, variational, barker or langevin.")
-    ] = "default",
+    method: Annotated[str, typer.Option(help=f"{methods.LISTED}.")] = methods.DEFAULT,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the method, name=value.")
     ] = None,
@@ -76,7 +76,7 @@ def _of_demo(budget: "Budget", *asked: Any) -> "Plan":
     from tacit.errors import InvalidArgument
     from tacit.interfaces.demo import demo_plan
 
-    if asked != (None, None, None, "default", None):
+    if asked != (None, None, None, methods.DEFAULT, None):
         raise InvalidArgument(
             "--demo has a schema, a formula, a family, a method and settings of its own: leave them out."
         )

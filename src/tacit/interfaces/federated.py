@@ -16,7 +16,8 @@ from tacit.federated.scheme import WithoutPrivacy
 from tacit.federated.target import Approximate, Conjugate, Target
 from tacit.inference.base import Intervals
 from tacit.interfaces.fit import assumed, bar
-from tacit.interfaces.plan import as_model, rows_of
+from tacit.interfaces.front_ends.registry import as_model
+from tacit.interfaces.rows import rows_of
 from tacit.privacy.rows import Rows
 from tacit.results.federated import FederatedPosterior
 from tacit.results.statement import NO_LEDGER, PrivacyStatement

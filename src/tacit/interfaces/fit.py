@@ -19,18 +19,13 @@ from tacit.data.schema import Schema
 from tacit.errors import BudgetError, Interrupted, InvalidArgument
 from tacit.inference.base import Found, Intervals, Method
 from tacit.inference.exact import laplace
+from tacit.inference.methods import default_method
 from tacit.inference.nuts import nuts
-from tacit.interfaces.plan import (
-    Plan,
-    as_model,
-    default_method,
-    planned,
-    refuse_early,
-    refuse_model,
-    rows_of,
-    schema_of,
-)
+from tacit.interfaces.front_ends.registry import as_model, schema_of
+from tacit.interfaces.plan import Plan, planned
 from tacit.interfaces.plan import plan as make_plan
+from tacit.interfaces.refusals import refuse_early, refuse_model
+from tacit.interfaces.rows import rows_of
 from tacit.models.model import AnyModel
 from tacit.privacy.gate import Gate, refuse_unlike
 from tacit.privacy.noise import Randomness

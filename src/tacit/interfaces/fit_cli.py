@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.inference import methods
+
 if TYPE_CHECKING:
     from tacit.accounting.ledger import Ledger
     from tacit.interfaces.requests import Folder, Request
@@ -38,9 +40,7 @@ def fit(
     adjacency: Annotated[
         str | None, typer.Option(help="add-remove or replace; the ledger's if left out.")
     ] = None,
-    method: Annotated[
-        str, typer.Option(help="default, scoring, variational, barker or langevin.")
-    ] = "default",
+    method: Annotated[str, typer.Option(help=f"{methods.LISTED}.")] = methods.DEFAULT,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the method, name=value.")
     ] = None,

@@ -14,25 +14,16 @@ from tacit import _validate
 from tacit.accounting import Budget
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
-from tacit.inference.barker import Barker
 from tacit.inference.base import Method
-from tacit.inference.langevin import Langevin
-from tacit.inference.scoring import Scoring
-from tacit.inference.variational import Variational
+from tacit.inference.methods import CHOICES, COMMANDS, DEFAULT, default_method
+from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.glm import glm
-from tacit.interfaces.plan import Plan, as_model, default_method, plan
+from tacit.interfaces.plan import Plan, plan
 from tacit.models.glm import GLM
 from tacit.models.model import AnyModel
 from tacit.results import files
 from tacit.results.posterior import Posterior
 
-METHODS: dict[str, Any] = {
-    "default": None,
-    "scoring": Scoring,
-    "variational": Variational,
-    "barker": Barker,
-    "langevin": Langevin,
-}
 _SETTINGS, _SCHEMA, _POSTERIOR = "settings.yaml", "schema.yaml", "posterior.nc"
 
 
@@ -48,12 +39,12 @@ class Request:
     schema: Schema
     budget: Budget
     family: str | None = None
-    method: str = "default"
+    method: str = DEFAULT
     settings: tuple[tuple[str, Any], ...] = ()
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        _validate.choice("method", self.method, METHODS)
+        _validate.choice("method", self.method, CHOICES)
         if self.seed is not None:
             _validate.count("seed", self.seed, least=0)
 
@@ -75,7 +66,8 @@ class Request:
     @property
     def chosen_method(self) -> Method:
         """The method with its settings."""
-        kind: Any = METHODS[self.method] or type(default_method(self.model))
+        asked = COMMANDS.get(self.method)
+        kind: Any = type(default_method(self.model)) if asked is None else asked.kind
         known = [field.name for field in fields(kind)]
         for name, _ in self.settings:
             if name not in known:

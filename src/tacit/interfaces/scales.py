@@ -12,7 +12,7 @@ from tacit.data.schema import Released, Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.scales import By, Scales
 from tacit.interfaces.fit import refuse_ledger
-from tacit.interfaces.plan import encoded_rows
+from tacit.interfaces.rows import encoded_rows
 from tacit.privacy.gate import Gate
 
 

@@ -10,7 +10,7 @@ from tacit.federated.deploy import Study
 from tacit.federated.natural import Vector
 from tacit.federated.partitioned import Found, Partitioned, site_of
 from tacit.interfaces.federated import posterior_of, target_of
-from tacit.interfaces.plan import blank_rows, rows_of
+from tacit.interfaces.rows import blank_rows, rows_of
 from tacit.results.federated import FederatedPosterior
 
 

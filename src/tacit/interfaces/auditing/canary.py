@@ -12,7 +12,8 @@ from tacit.data.columns import Category
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Steps
 from tacit.interfaces.auditing.watch import SumsOrTests, measured
-from tacit.interfaces.plan import Plan, columns_of
+from tacit.interfaces.plan import Plan
+from tacit.interfaces.rows import columns_of
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows

@@ -1,0 +1,61 @@
+"""The methods there are. A new one is a file beside this one, and a line here.
+
+Listing them loads none of them.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tacit.inference.base import Method
+    from tacit.models.model import AnyModel
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method: the class, the module it is in, and what leaves by it, as the docs say.
+
+    ``command`` is its name on the command line; methods whose settings cannot be typed have none.
+    A ``usual`` one is taken if nothing is asked for, for models that its module's ``suits`` takes.
+    """
+
+    name: str
+    home: str
+    leaves: str
+    command: str | None = None
+    usual: bool = False
+
+    @property
+    def kind(self) -> Any:
+        """The class, which is loaded by this."""
+        return vars(import_module(self.home))[self.name]
+
+    def suits(self, model: "AnyModel") -> bool:
+        """Whether it is what fits a model if nothing is asked for."""
+        return self.usual and vars(import_module(self.home))["suits"](model)
+
+
+# The first usual one that suits a model is its default.
+METHODS = (
+    Entry("Scoring", "tacit.inference.scoring", "noisy sums of bounded scores and their curvature", "scoring", usual=True),
+    Entry("Variational", "tacit.inference.variational", "noisy sums of clipped gradients", "variational", usual=True),
+    Entry("Barker", "tacit.inference.barker", "one yes or no a step", "barker"),
+    Entry("Langevin", "tacit.inference.langevin", "noisy sums of clipped gradients", "langevin"),
+    Entry("Statistics", "tacit.inference.statistics", "one noisy sum of sufficient statistics"),
+    Entry("OneSample", "tacit.inference.one_sample", "one draw of the posterior"),
+    Entry("PublishedLangevin", "tacit.inference.published_langevin", "as Langevin"),
+)  # fmt: skip
+
+COMMANDS = {each.command: each for each in METHODS if each.command is not None}
+# As the command line's help says them.
+CHOICES = (DEFAULT, *COMMANDS)
+LISTED = f"{', '.join(CHOICES[:-1])} or {CHOICES[-1]}"
+
+
+def default_method(model: "AnyModel") -> "Method":
+    """What fits a model if nothing is asked for, by what is public of it."""
+    method: Method = next(each for each in METHODS if each.suits(model)).kind()
+    return method

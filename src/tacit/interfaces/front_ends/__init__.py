@@ -1,0 +1,1 @@
+"""Languages that models are written in, one per file; `registry` lists them."""

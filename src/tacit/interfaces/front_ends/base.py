@@ -1,0 +1,41 @@
+"""What a language of models is to the rest of the house, and what the schema tells all of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tacit.data.columns import Category, Count, Kind
+from tacit.data.schema import Schema
+from tacit.models.model import AnyModel
+
+
+class FrontEnd(ABC):
+    """One way to write a model, and how it becomes what inference takes."""
+
+    @abstractmethod
+    def takes(self, model: Any) -> bool:
+        """Whether a model is written this way."""
+
+    @abstractmethod
+    def adapt(self, model: Any, schema: Schema | None) -> AnyModel:
+        """The model in the form that inference takes."""
+
+    def own_schema(self, model: Any) -> Schema | None:  # noqa: ARG002
+        """The schema that a model was made with, if it has one."""
+        return None
+
+
+def made_up(schema: Schema) -> Callable[[int, int], dict[str, Any]]:
+    """Made-up columns of so many rows, by a seed."""
+    return lambda count, seed: dict(schema.made_up(count, seed=seed))
+
+
+def highest(kind: Kind) -> Any:
+    """The highest encoded value of a column, where that is a whole number."""
+    if isinstance(kind, Category):
+        return np.int32(kind.size - 1)
+    if isinstance(kind, Count):
+        return np.int32(kind.high)
+    return kind.made_up(1000, np.random.default_rng(0)).max(axis=0)

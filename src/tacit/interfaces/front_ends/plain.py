@@ -1,0 +1,20 @@
+"""Models in plain JAX, which are what inference takes."""
+
+from typing import Any
+
+from tacit.data.schema import Schema
+from tacit.interfaces.front_ends.base import FrontEnd
+from tacit.models.model import AnyModel, Model
+
+
+class Plain(FrontEnd):
+    """A `tacit.Model`."""
+
+    def takes(self, model: Any) -> bool:
+        """Whether it is one."""
+        return isinstance(model, Model)
+
+    def adapt(self, model: Any, schema: Schema | None) -> AnyModel:  # noqa: ARG002
+        """As it is."""
+        adapted: Model = model
+        return adapted

@@ -1,0 +1,33 @@
+"""How long gradients are on made-up rows, to hold against a clip."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.data.schema import Schema
+from tacit.interfaces.rows import columns_of
+from tacit.models.model import AnyModel
+
+_TRIED = 200  # made-up rows
+
+
+def gradient_lengths(model: AnyModel, schema: Schema) -> NDArray[np.floating]:
+    """Lengths of gradients at the start, each of a made-up unit with one row."""
+    rows = schema.made_up(_TRIED, names=columns_of(model, schema))
+    theta = 0.1 * jax.random.normal(jax.random.key(0), (model.dimension,))
+
+    @jax.jit
+    @jax.vmap
+    def length(row: Any) -> jax.Array:
+        def density(theta: jax.Array) -> jax.Array:
+            if not model.whole_units:
+                return model.row_density(theta, row, model.constants)
+            alone = jax.tree.map(lambda leaf: leaf[None], row)
+            return model.unit_density(theta, alone, jnp.ones(1, jnp.bool_), model.constants)
+
+        return jnp.asarray(jnp.linalg.norm(jax.grad(density)(theta)))
+
+    return np.asarray(length(rows))

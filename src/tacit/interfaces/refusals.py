@@ -1,0 +1,67 @@
+"""What cannot work is said before anything is charged: a model and a method, tried on a made-up row."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.errors import InvalidArgument
+from tacit.inference.base import Method
+from tacit.models.model import AnyModel, Model
+from tacit.privacy.gate import Gate
+from tacit.privacy.noise import Randomness
+from tacit.privacy.plans import ReleasePlan
+from tacit.privacy.rows import Rows
+
+
+def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePlan) -> None:
+    """Tries the model on a made-up row: what cannot work is said before anything is charged."""
+    if method.by_gradients and model.discrete:
+        names = ", ".join(
+            repr(name) for name in dict.fromkeys(held.name for held in model.discrete)
+        )
+        raise InvalidArgument(
+            f"{type(method).__name__} follows gradients, and {names} of the model is discrete; use "
+            "tacit.Barker(), or write the sum over all values into the model."
+        )
+    refuse_model(model, rows)
+    method.check(model, Gate(rows, release, Randomness(0)))
+
+
+def refuse_model(model: AnyModel, rows: Rows) -> None:
+    """Raises if the model's functions do not work on a row of these shapes, whatever the method."""
+    start = jnp.zeros(model.dimension)
+    if isinstance(model, Model):
+        _refuse_bad_functions(model, rows, start)
+    if not np.isfinite(jax.jit(model.prior_density)(start, model.constants)):
+        raise InvalidArgument(
+            "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
+            "parameters' supports."
+        )
+
+
+def _refuse_bad_functions(model: Model, rows: Rows, start: jax.Array) -> None:
+    row = rows.made_up_row()
+    densities: dict[str, Callable[..., Any]] = {
+        "log_likelihood": model.row_density,
+        "log_prior": lambda vector, _, constants: model.prior_density(vector, constants),
+    }
+    for name, density in densities.items():
+        try:
+            shape = jax.eval_shape(density, start, row, model.constants)
+        except jax.errors.ConcretizationTypeError as error:
+            raise InvalidArgument(
+                f"{name} decides something in Python by a value that differs from row to row; "
+                "use jnp.where or jax.lax.select instead of if."
+            ) from error
+        except KeyError as error:
+            raise InvalidArgument(
+                f"{name} asks for {error}, but the columns are {', '.join(rows.names)} and the "
+                f"parameters {', '.join(model.parameters)}."
+            ) from error
+        if shape.shape != ():
+            raise InvalidArgument(
+                f"{name} must return a single number; its shape is {shape.shape}."
+            )

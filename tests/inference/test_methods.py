@@ -1,0 +1,35 @@
+"""The registry of methods agrees with what people see of them."""
+
+from pathlib import Path
+
+import pytest
+
+import tacit
+from tacit.inference import methods
+from tacit.inference.base import Method
+from tacit.interfaces.cli import main
+
+DOCS = (Path(__file__).parents[2] / "docs/methods.md").read_text(encoding="utf-8")
+
+
+def is_method(value):
+    return isinstance(value, type) and isinstance(value, Method)
+
+
+def test_every_public_method_is_registered():
+    public = {name for name in tacit.__all__ if is_method(getattr(tacit, name))}
+    assert public == {each.name for each in methods.METHODS}
+
+
+@pytest.mark.parametrize("entry", methods.METHODS, ids=lambda entry: entry.name)
+def test_a_method_is_public_and_in_the_docs(entry):
+    assert getattr(tacit, entry.name) is entry.kind
+    rows = [line for line in DOCS.splitlines() if line.startswith(f"| `tacit.{entry.name}(")]
+    assert [row.split("|")[2].strip() for row in rows] == [entry.leaves]
+
+
+@pytest.mark.parametrize("command", ["fit", "audit"])
+def test_help_lists_what_can_be_asked_for(command, capsys):
+    main([command, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "default, scoring, variational, barker or langevin." in said
