@@ -178,7 +178,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tacit' has no attribute {name!r}")
     home = import_module(_HOMES[name])
-    return getattr(home, name, home)  # a module stands for itself
+    return vars(home).get(name, home)  # a module stands for itself
 
 
 def __dir__() -> list[str]:

@@ -54,6 +54,11 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C during a run; the message says what had been charged."""
 
 
+def reason_of(error: BaseException | None) -> str | None:
+    """What the system says of an error of its own; None of any other."""
+    return error.strerror if isinstance(error, OSError) else None
+
+
 def place_of(error: BaseException) -> str:
     """An error's kind and where it was raised: all that may be told of one nobody foresaw.
 

@@ -147,7 +147,7 @@ class Ledger:
 
     def _refuse_other(self, said: Mapping[str, Any]) -> None:
         for name, each in said.items():
-            held = getattr(self, name)
+            held = {"total": self.total, "unit": self.unit, "rule": self.rule}[name]
             if each is not None and each != held:
                 raise InvalidArgument(
                     f"{self.path} was opened with {name} {held} and cannot be changed to {each}."

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tacit.errors import LedgerError
+from tacit.errors import LedgerError, reason_of
 
 # Seconds to wait for another process that writes.
 PATIENCE = 60.0
@@ -61,7 +62,7 @@ def is_there(path: Path) -> bool:
         return path.exists()
     # In a closed folder, or too long; with a zero byte; a link to itself.
     except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no path"
+        reason = reason_of(error) or "it is no path"
         raise LedgerError(
             f"No ledger can be found at the path that was passed: {reason}."
         ) from None
@@ -79,14 +80,14 @@ def telling(path: Path) -> Iterator[None]:
 
 
 def _said(error: BaseException | None) -> str:
-    name = getattr(error, "sqlite_errorname", "")
+    name = "" if error is None else vars(error).get("sqlite_errorname", "")
     kind = "_".join(name.split("_")[:2])
     return _SAID.get(kind, f"cannot be used as a ledger: {error}")
 
 
 def sync_folder(folder: Path) -> None:
     """Puts a folder's list of names on disk, where the system can."""
-    if hasattr(os, "O_DIRECTORY"):
+    if sys.platform != "win32":  # which opens no folders
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit.data.columns import DROP, KINDS, Kind
 from tacit.data.paths import path_of
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, reason_of
 
 # Stands in a drafted file where somebody has to say something.
 TO_FILL_IN = "TO FILL IN"
@@ -72,7 +72,7 @@ def _load(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        reason = reason_of(error) or "it is not text in UTF-8"
         raise InvalidArgument(f"The schema {path} cannot be read: {reason}.") from None
     try:
         _refuse_repeats(path, yaml.compose(text, Loader=yaml.SafeLoader))
@@ -80,11 +80,11 @@ def _load(path: Path) -> Any:
     except RecursionError:
         raise InvalidArgument(f"{path} is nested too deeply to be a schema.") from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
+        marked = isinstance(error, yaml.MarkedYAMLError)
+        mark, problem = (error.problem_mark, error.problem) if marked else (None, None)
         where = "" if mark is None else f" in line {mark.line + 1}"
-        problem = getattr(error, "problem", None) or "it cannot be parsed"
         raise InvalidArgument(
-            f"{path} must be valid YAML; found a fault{where}: {problem}."
+            f"{path} must be valid YAML; found a fault{where}: {problem or 'it cannot be parsed'}."
         ) from None
 
 
@@ -147,7 +147,7 @@ def _number(key: str, value: Any) -> Any:
 def _declaration(kind: Kind) -> dict[str, Any]:
     declared: dict[str, Any] = {"kind": kind.kind}
     for field in fields(kind):
-        value = getattr(kind, field.name)
+        value = vars(kind)[field.name]
         if field.default is MISSING or value != field.default:
             declared[field.name] = list(value) if isinstance(value, tuple) else _plain(value)
     return declared

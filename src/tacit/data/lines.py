@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from tacit.data.cells import Cells
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, reason_of
 
 _BLOCK, _LONGEST = 2**22, 2**20  # bytes read at a time, and of a line
 _MARK = b"\xef\xbb\xbf"  # some programs begin a UTF-8 file with it
@@ -110,7 +110,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         with opener(path, "rb") as file:
             yield from _split_blocks(file)
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or "its compressed data are damaged"
+        reason = reason_of(error) or "its compressed data are damaged"
         raise InvalidArgument(f"{path} cannot be read: {reason}.") from None
 
 

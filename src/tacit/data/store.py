@@ -8,6 +8,7 @@ import contextlib
 import math
 import mmap
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from typing import IO, Any, Self
@@ -95,7 +96,7 @@ def lies_on_disk(values: Any) -> bool:
 def let_go(values: NDArray[Any]) -> None:
     """Gives back the memory of a map's pages, which stay on disk and come back when needed."""
     memory = _map_of(values)
-    if memory is not None and hasattr(mmap, "MADV_DONTNEED"):
+    if memory is not None and sys.platform != "win32":
         memory.madvise(mmap.MADV_DONTNEED)
 
 
@@ -107,7 +108,7 @@ def _map_of(values: Any) -> mmap.mmap | None:
 
 def _reserve(file: IO[bytes], size: int) -> None:
     """Makes a file that long. A disk that is full says so here, and not when a page is written."""
-    if hasattr(os, "posix_fallocate"):
+    if sys.platform not in ("win32", "darwin"):
         os.posix_fallocate(file.fileno(), 0, size)
     else:
         file.truncate(size)

@@ -6,13 +6,16 @@ A container's header, types and shapes are public and may be named in errors; ce
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.cells import Cells
 from tacit.errors import InvalidArgument
+
+# What lists hold, and how many of it, if that is fixed; None of what is no list.
+Inside = tuple[Any, int | None] | None
 
 
 def header(data: Any) -> list[Any]:
@@ -53,7 +56,7 @@ def _is(value: Any, *kinds: str) -> bool:
     """Whether a value is of a library's type, without importing the library."""
     for kind in kinds:
         library, _, name = kind.partition(".")
-        if library in sys.modules and isinstance(value, getattr(sys.modules[library], name)):
+        if library in sys.modules and isinstance(value, vars(sys.modules[library])[name]):
             return True
     return False
 
@@ -88,11 +91,27 @@ def _from_numpy(name: str, column: Any) -> Cells:
     return cells
 
 
+# Types of pandas, by what they are made of.
+@runtime_checkable
+class _OfArrow(Protocol):
+    pyarrow_dtype: Any
+
+
+@runtime_checkable
+class _OfCategories(Protocol):
+    categories: Any
+
+
+@runtime_checkable
+class _OfNumPy(Protocol):
+    numpy_dtype: Any
+
+
 def _from_pandas(name: str, column: Any) -> Cells:
     dtype = column.dtype
-    if hasattr(dtype, "pyarrow_dtype"):
+    if isinstance(dtype, _OfArrow):
         return _from_arrow(name, column.array.__arrow_array__())
-    if hasattr(dtype, "categories"):
+    if isinstance(dtype, _OfCategories):
         _from_pandas(
             name, dtype.categories.to_series()
         )  # refuses what is refused outside a category
@@ -102,7 +121,7 @@ def _from_pandas(name: str, column: Any) -> Cells:
         raise _refusal(name, dtype)
     if dtype.name in {"str", "string"}:
         return _texts(column.to_numpy(dtype=object, na_value=None))
-    if hasattr(dtype, "numpy_dtype") and not isinstance(dtype, np.dtype):
+    if not isinstance(dtype, np.dtype) and isinstance(dtype, _OfNumPy):
         values = column.to_numpy(dtype=dtype.numpy_dtype, na_value=0)
         return Cells(values, ~column.isna().to_numpy())
     return _from_numpy(name, column.to_numpy())
@@ -124,7 +143,7 @@ def _from_polars(name: str, column: Any) -> Cells:
         return Cells(values, present, rounded=rounded)
     cells = _objects([_decoded(cell) for cell in column.to_list()])
     if isinstance(dtype, pl.Array | pl.List):
-        shape, inner = _form(dtype, lambda kind: getattr(kind, "inner", None))
+        shape, inner = _form(dtype, _in_polars_lists)
         _refuse_entries(name, dtype, pl.Series([], dtype=inner), _from_polars)
         return cells._replace(shape=shape)
     if dtype.is_nested():
@@ -171,22 +190,31 @@ def _is_one_of(kind: Any, *names: str) -> bool:
     """Whether a type is one of those that pyarrow calls so."""
     from pyarrow import types
 
-    return any(getattr(types, f"is_{name}")(kind) for name in names)
+    return any(vars(types)[f"is_{name}"](kind) for name in names)
 
 
-def _in_lists(kind: Any) -> Any:
-    """What lists of Arrow hold, by their type; None if it is of no lists."""
+def _in_lists(kind: Any) -> Inside:
+    """What lists of Arrow hold, by their type, and how many; None if it is of no lists."""
     if _is_one_of(kind, "list", "large_list", "fixed_size_list", "list_view", "large_list_view"):
-        return kind.value_type
+        return kind.value_type, kind.list_size if _is_one_of(kind, "fixed_size_list") else None
     return None
 
 
-def _form(kind: Any, inside: Callable[[Any], Any]) -> tuple[tuple[int | None, ...], Any]:
+def _in_polars_lists(kind: Any) -> Inside:
+    """The same of Polars."""
+    import polars as pl
+
+    if isinstance(kind, pl.Array | pl.List):
+        return kind.inner, kind.size if isinstance(kind, pl.Array) else None
+    return None
+
+
+def _form(kind: Any, inside: Callable[[Any], Inside]) -> tuple[tuple[int | None, ...], Any]:
     """The shape of lists, or of lists of lists, by their type, and what the innermost hold."""
     shape: tuple[int | None, ...] = ()
-    while (inner := inside(kind)) is not None:
-        shape = *shape, getattr(kind, "list_size", getattr(kind, "size", None))
-        kind = inner
+    while (found := inside(kind)) is not None:
+        kind, size = found
+        shape = *shape, size
     return shape, kind
 
 

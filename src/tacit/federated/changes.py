@@ -115,6 +115,11 @@ class ClippedChanges:
         return self.noise == "site"
 
     @property
+    def split(self) -> bool:
+        """Whether each site adds a share of the noise."""
+        return self.noise == "split"
+
+    @property
     def trust(self) -> tuple[str, ...]:
         """Who is trusted."""
         several = (SEVERAL_SITES,) if self.protects == "rows" else (_ZEROS,)

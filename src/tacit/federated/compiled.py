@@ -26,7 +26,7 @@ def written_to(folder: Path | None) -> Iterator[None]:
     """Programs compiled meanwhile, in all threads, are kept in a folder, or nowhere."""
     if folder is not None:
         _make_private(folder)
-    before = [getattr(jax.config, name) for name in (_FOLDER, _LEAST)]
+    before = [jax.config.values[name] for name in (_FOLDER, _LEAST)]
     _set(None if folder is None else str(folder), 0.0)
     try:
         yield

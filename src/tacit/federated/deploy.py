@@ -71,7 +71,7 @@ class Study:
     @property
     def masked(self) -> bool:
         """Whether sites send masked numbers: where only their sum has enough noise."""
-        return getattr(self.method.scheme, "noise", None) == "split"
+        return self.method.scheme.split
 
     @property
     def about(self) -> str:
@@ -102,7 +102,7 @@ def load_study(path: Path) -> Study:
         raise InvalidArgument(f"There is no Python file at {path}.")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    study = getattr(module, "study", None)
+    study = vars(module).get("study")
     if not isinstance(study, Study):
         raise InvalidArgument(f"{path} must define study = Study(...).")
     return study

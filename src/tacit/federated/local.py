@@ -13,7 +13,7 @@ from tacit.federated.natural import DiagonalGaussian, FullGaussian, Gaussian, Ve
 from tacit.federated.target import Target
 from tacit.inference.guides import FullRank, Guide, MeanField, Params
 from tacit.inference.variational import Variational, fit_guides
-from tacit.models.model import AnyModel, Discrete, Outcomes, Parameters, Row
+from tacit.models.base import AnyModel, Discrete, Labels, Outcomes, Parameters, Row
 from tacit.privacy.gate import Gate
 
 
@@ -45,6 +45,16 @@ class Tilted:
     def names(self) -> tuple[str, ...]:
         """As the model."""
         return self.model.names
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """As the model."""
+        return self.model.columns
+
+    @property
+    def labels(self) -> Labels:
+        """As the model."""
+        return self.model.labels
 
     @property
     def searched(self) -> tuple[Any, ...]:

@@ -41,6 +41,8 @@ class _Alone:
     protects: ClassVar[str] = "rows"
     trust: ClassVar[tuple[str, ...]] = (ALONE, SEVERAL_SITES)
     alone: ClassVar[bool] = True
+    own_factors: ClassVar[bool] = False
+    split: ClassVar[bool] = False
 
     def aggregation(self, setting: Setting, source: Randomness) -> Aggregation:  # noqa: ARG002
         """The sum."""

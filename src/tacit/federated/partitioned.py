@@ -154,7 +154,7 @@ def site_of(
         key,
         seeded=seed is not None,
         family=target.family,
-        hidden=not (method.scheme.alone or getattr(method.scheme, "own_factors", False)),
+        hidden=not (method.scheme.alone or method.scheme.own_factors),
     )
     return Site(client=client, event=ready.event, budget=budget, ledger=ledger)
 

@@ -92,6 +92,16 @@ class Scheme(Protocol):
         """Whether every message is protected by itself, so that any schedule will do."""
         ...
 
+    @property
+    def own_factors(self) -> bool:
+        """Whether sites keep hidden noise in factors of their own."""
+        ...
+
+    @property
+    def split(self) -> bool:
+        """Whether only the sum of all sites' messages has enough noise."""
+        ...
+
     def prepare(self, setting: Setting) -> Prepared:
         """What a site does, with the noise that its budget asks for."""
         ...
@@ -164,6 +174,8 @@ class WithoutPrivacy:
     protects: ClassVar[str] = "rows"
     trust: ClassVar[tuple[str, ...]] = ()
     alone: ClassVar[bool] = True
+    own_factors: ClassVar[bool] = False
+    split: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _validate.count("num_iterations", self.num_iterations)

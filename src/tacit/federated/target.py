@@ -29,7 +29,8 @@ from tacit.federated.natural import (
     triangle,
 )
 from tacit.inference.base import parameters
-from tacit.models.model import AnyModel, Interval, Model, Parameter, Positive, Simplex
+from tacit.models.base import AnyModel
+from tacit.models.model import Interval, Model, Parameter, Positive, Simplex
 
 Rows = Mapping[str, jax.Array]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,15 @@ _KINDS = (
     autoguide.AutoIAFNormal,
     autoguide.AutoBNAFNormal,
 )
+
+
+@runtime_checkable
+class Made(Protocol):
+    """A NumPyro autoguide that was made for a model already."""
+
+    def sample_posterior(self, *given: Any, **named: Any) -> Any:
+        """Draws."""
+        ...
 
 
 @dataclass(frozen=True)

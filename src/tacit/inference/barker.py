@@ -42,7 +42,7 @@ from tacit.inference.proposals import (
 )
 from tacit.inference.tempering import tempering
 from tacit.inference.variational import Variational
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, check, run
@@ -108,12 +108,13 @@ class Barker:
     assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
+        given = {name: value for name, value in vars(self).items() if value is not None}
         for name in ("num_steps", "batch_size"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, _validate.count(name, getattr(self, name)))
+            if name in given:
+                object.__setattr__(self, name, _validate.count(name, given[name]))
         for name in ("ratio_bound", "lipschitz", "noise_variance"):
-            if getattr(self, name) is not None:
-                _validate.positive(name, getattr(self, name))
+            if name in given:
+                _validate.positive(name, given[name])
         _validate.choice("correction", self.correction, ("table", "mixture"))
         _validate.count("thin", self.thin)
         if not (0 <= self.burn_in < 1 and 0 < self.start_share < 1):

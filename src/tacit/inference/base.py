@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.accounting import Budget
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.gate import Gate, Step
 from tacit.privacy.plans import ReleasePlan
 from tacit.privacy.release import Release

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Found, Intervals
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.open_sum import Density, Derivatives, OpenSum, wide
 from tacit.privacy.rows import Rows
 

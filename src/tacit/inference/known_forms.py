@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.inference.samplers import Floats, ends_of, prior_at
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.gate import Gate
 from tacit.privacy.one_draw.claims import Claim
 from tacit.privacy.one_draw.reject import LogisticDraws

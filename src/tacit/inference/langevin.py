@@ -36,7 +36,7 @@ from tacit.inference.base import (
 )
 from tacit.inference.mixing import bad_mixing
 from tacit.inference.tempering import tempering
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, check, run

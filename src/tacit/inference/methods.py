@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit.inference.base import Method
-    from tacit.models.model import AnyModel
+    from tacit.models.base import AnyModel
 
 DEFAULT = "default"
 

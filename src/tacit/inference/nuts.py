@@ -24,7 +24,7 @@ from tacit.inference.exact import (
     start_of,
 )
 from tacit.inference.mixing import bad_mixing
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.rows import Rows
 
 _WARMUP = _DRAWS = 1000

@@ -17,7 +17,7 @@ from tacit.accounting import PLD, Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Found, Intervals, Progress, parameters
 from tacit.inference.samplers import Sampler
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate
 from tacit.privacy.one_draw.claims import Claim, LogConcave

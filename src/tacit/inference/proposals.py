@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr
 
 from tacit import _validate
-from tacit.models.model import Discrete
+from tacit.models.base import Discrete
 
 # Normal draws that decide a jump among whole numbers.
 _JUMP = 3

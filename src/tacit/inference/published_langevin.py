@@ -7,7 +7,7 @@ from typing import ClassVar
 from tacit.accounting import PLD, Budget
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.langevin import LangevinChain
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.plans import NoisySums
 
 _OTHER = (

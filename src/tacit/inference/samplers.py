@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.gate import Gate
 from tacit.privacy.one_draw.chain import ChainDraws
 from tacit.privacy.one_draw.claims import (

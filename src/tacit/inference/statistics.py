@@ -22,9 +22,9 @@ from tacit.inference.base import Arrays, Found, Intervals, Progress, Steps
 from tacit.inference.gibbs import linear_chains, linear_draws
 from tacit.inference.latent import Length, counting_chains, counting_draws
 from tacit.inference.mixing import bad_mixing
+from tacit.models.base import AnyModel
 from tacit.models.counts import Counting
 from tacit.models.linear import Linear
-from tacit.models.model import AnyModel
 from tacit.models.statistic import Conjugate
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
@@ -64,9 +64,9 @@ class Statistics:
 
     def __post_init__(self) -> None:
         _validate.choice("noise", self.noise, ("gaussian", "laplace"))
-        for name in ("size", "most_rows"):
-            if getattr(self, name) is not None:
-                _validate.count(name, getattr(self, name))
+        for name, value in (("size", self.size), ("most_rows", self.most_rows)):
+            if value is not None:
+                _validate.count(name, value)
         _validate.count("num_draws", self.num_draws)
         _validate.count("burn_in", self.burn_in, least=0)
         _validate.count("sweeps", self.sweeps)

@@ -8,6 +8,7 @@ no row, so they are added after the noise and are not clipped.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from types import FunctionType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -20,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
+from tacit.inference.autoguide import AutoGuide, Made
 from tacit.inference.base import (
     Found,
     Intervals,
@@ -32,7 +34,7 @@ from tacit.inference.base import (
 )
 from tacit.inference.convergence import steady_from
 from tacit.inference.guides import Guide, MeanField, flat_size
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, check, run
@@ -183,9 +185,9 @@ class Variational:
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""
-        made = getattr(self.guide, "__name__", type(self.guide).__name__)
+        named = self.guide if isinstance(self.guide, type | FunctionType) else type(self.guide)
         return (
-            f"Variational inference ({made} guide, {self.gradient} gradients) for "
+            f"Variational inference ({named.__name__} guide, {self.gradient} gradients) for "
             f"{model.dimension} unconstrained numbers."
         )
 
@@ -216,13 +218,11 @@ def _guide(guide: Any) -> Guide:
     made = not isinstance(guide, type)
     if made and isinstance(guide, Guide):
         return guide
-    if not callable(guide) or hasattr(guide, "sample_posterior" if made else "noise_size"):
+    if not callable(guide) or isinstance(guide, Made if made else Guide):
         raise InvalidArgument(
             "guide must be MeanField(), FullRank(), LowRank(rank=...) or the class of a NumPyro "
             "autoguide, such as AutoIAFNormal; not a guide made for a model."
         )
-    from tacit.inference.autoguide import AutoGuide
-
     return AutoGuide(guide)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.inference.hmc import last_of_chains
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel, DrawsPrior
 
 _DRAWS = 2000
 _FAR = 2.5  # robust standard deviations beyond which a draw counts no more
@@ -63,10 +63,11 @@ def _normal_prior(model: AnyModel) -> Whitened | None:
 
 def _prior_draws(model: AnyModel) -> NDArray[np.float64]:
     """Draws of the unconstrained vector from the prior: of the model's own, or by a sampler."""
-    draw = getattr(model, "prior_vector", None)
     key = jax.random.key(0)
-    if draw is not None:
-        return np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(key, _DRAWS)), np.float64)
+    if isinstance(model, DrawsPrior):
+        return np.asarray(
+            jax.jit(jax.vmap(model.prior_vector))(jax.random.split(key, _DRAWS)), np.float64
+        )
     starts = jax.random.normal(key, (_DRAWS // 2, model.dimension))
     roots = jnp.broadcast_to(jnp.eye(model.dimension), (len(starts), *[model.dimension] * 2))
     nothing = jnp.zeros((len(starts), 0))

@@ -26,7 +26,7 @@ from tacit.interfaces.plan import Plan, planned
 from tacit.interfaces.plan import plan as make_plan
 from tacit.interfaces.refusals import refuse_early, refuse_model
 from tacit.interfaces.rows import rows_of
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.gate import Gate, refuse_unlike
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
@@ -254,7 +254,7 @@ def _posterior(
         privacy=statement,
         model=model,
         schema=schema,
-        labels=getattr(model, "labels", {}),
+        labels=model.labels,
         converged=found.converged,
         said=found.said,
         intervals=Intervals.NO_NOISE if statement.event is None else found.intervals,

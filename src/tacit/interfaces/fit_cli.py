@@ -137,13 +137,13 @@ def _saved(folder: "Folder", found: "Posterior") -> None:
     """Writes the posterior, elsewhere if it must be: it was paid for, and is not lost to a full disk."""
     import tempfile
 
-    from tacit.errors import Unsaved, place_of
+    from tacit.errors import Unsaved, place_of, reason_of
 
     try:
         folder.save(found)
     except Exception as error:  # noqa: BLE001 (whatever it is, the posterior comes first)
         typer.echo(found.summary())
-        reason = getattr(error.__cause__, "strerror", None) or place_of(error)
+        reason = reason_of(error.__cause__) or place_of(error)
         where = Path(tempfile.mkdtemp(prefix="tacit-")) / folder.posterior_path.name
         try:
             found.save(where)
@@ -160,13 +160,13 @@ def _saved(folder: "Folder", found: "Posterior") -> None:
 
 def _reported(folder: "Folder", found: "Posterior") -> None:
     """Writes the report; if that fails, the posterior is there nevertheless."""
-    from tacit.errors import Unsaved, place_of
+    from tacit.errors import Unsaved, place_of, reason_of
 
     try:
         _report(folder, found)
     except Exception as error:  # noqa: BLE001 (the same for all of them)
         typer.echo(found.summary())
-        reason = getattr(error.__cause__, "strerror", None) or place_of(error)
+        reason = reason_of(error.__cause__) or place_of(error)
         raise Unsaved(
             f"The fit was made and paid for, and its posterior is in {folder.path}, but the report "
             f"could not be written ({reason}); write it by: tacit report {folder.path}."

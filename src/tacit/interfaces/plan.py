@@ -19,7 +19,7 @@ from tacit.interfaces.refusals import refuse_early
 from tacit.interfaces.rows import blank_rows
 from tacit.interfaces.rows import rows_of as rows_of  # noqa: PLC0414 (benchmarks/calibration.py)
 from tacit.interfaces.stopwatch import Speed, can_be_timed, speed_of
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.plans import NoisySums, ReleasePlan
 from tacit.privacy.rows import Rows
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tacit.data.schema import Schema
 from tacit.interfaces.rows import columns_of
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 
 _TRIED = 200  # made-up rows
 

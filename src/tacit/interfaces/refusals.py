@@ -9,7 +9,8 @@ import numpy as np
 
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Method
-from tacit.models.model import AnyModel, Model
+from tacit.models.base import AnyModel
+from tacit.models.model import Model
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import ReleasePlan

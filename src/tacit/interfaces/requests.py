@@ -19,8 +19,8 @@ from tacit.inference.methods import CHOICES, COMMANDS, DEFAULT, default_method
 from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.glm import glm
 from tacit.interfaces.plan import Plan, plan
+from tacit.models.base import AnyModel
 from tacit.models.glm import GLM
-from tacit.models.model import AnyModel
 from tacit.results import files
 from tacit.results.posterior import Posterior
 

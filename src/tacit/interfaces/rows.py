@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from tacit.data.schema import Schema
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.rows import Rows
 
 
 def columns_of(model: AnyModel, schema: Schema) -> tuple[str, ...]:
     """The columns a model takes; a model in plain JAX may take any."""
-    return getattr(model, "columns", schema.names)
+    return schema.names if model.columns is None else model.columns
 
 
 def rows_of(model: AnyModel, schema: Schema, data: Any) -> Rows:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
@@ -65,6 +66,8 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
     method: Method | None
     random_state: Any
 
+    _is_clone = False
+
     def __sklearn_clone__(self) -> Self:
         """A copy to be fitted anew, which knows that it is one."""
         copied: Self = super().__sklearn_clone__()
@@ -114,7 +117,7 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument(f"ledger must be a tacit.Ledger or {NO_LEDGER!r}.")
         if self.clones not in ("refuse", "charge"):
             raise InvalidArgument('clones must be "refuse" or "charge".')
-        if getattr(self, "_is_clone", False):
+        if self._is_clone:
             self._refuse_clone()
 
     def _refuse_clone(self) -> None:
@@ -406,7 +409,7 @@ def _target(estimator: Any, y: Any) -> NDArray[Any]:
 
 def _refuse_form(features: Any) -> None:
     """Says what scikit-learn would say of a wrong form, which it says with cells and counts."""
-    if not hasattr(features, "toarray"):  # sparse ones are refused by their type
+    if not issparse(features):  # sparse ones are refused by their type
         shape = _array("X", features).shape
         if len(shape) != 2:
             raise InvalidArgument(

@@ -9,7 +9,7 @@ import jax
 from tacit.data.schema import Schema
 from tacit.inference.base import Method, Stepwise
 from tacit.interfaces.rows import blank_rows
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
 from tacit.privacy.plans import BarkerTests, NoisySums, ReleasePlan, SampledBarkerTests

@@ -7,7 +7,7 @@ of the site and the remedy; messages may quote made-up values, never rows.
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ def from_numpyro(described: NumPyro, made_up: MadeUp, person: str | None = None)
         person_column=person_column,
         row_plates=frozenset(plates),
         person_plate=person_plate,
-        places=layout(_ordered(places, getattr(described.function, "order", ()))),
+        places=layout(_ordered(places, _order(described.function))),
         row_effects=row_effects,
         person_effects=person_effects,
         nodes=described.nodes,
@@ -63,6 +63,21 @@ def from_numpyro(described: NumPyro, made_up: MadeUp, person: str | None = None)
         if effects:
             points_of(effects, described.nodes)  # refuses too many
     return model
+
+
+@runtime_checkable
+class Listing(Protocol):
+    """A function that lists the columns that it takes, and its parameters as they are reported."""
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        ...
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of the parameters."""
+        ...
 
 
 def _arguments(
@@ -101,13 +116,16 @@ def _ordered(places: Mapping[str, Any], order: Iterable[str]) -> dict[str, Any]:
     return {**first, **places}
 
 
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
     """The arguments of a function; one made from a formula lists them, whatever they are called."""
-    listed = getattr(function, "takes", None)
-    if listed is None:
+    if not isinstance(function, Listing):
         return inspect.signature(function).parameters
     plain = inspect.Parameter("column", inspect.Parameter.KEYWORD_ONLY)
-    return dict.fromkeys(listed, plain)
+    return dict.fromkeys(function.takes, plain)
+
+
+def _order(function: Any) -> tuple[str, ...]:
+    return function.order if isinstance(function, Listing) else ()
 
 
 def _split(constants: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

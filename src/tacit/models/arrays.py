@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit import _validate
-from tacit.models.model import Model, Parameter, Parameters, Positive, Row
+from tacit.models.base import Parameters, Row
+from tacit.models.model import Model, Parameter, Positive
 
 
 @lru_cache(maxsize=64)

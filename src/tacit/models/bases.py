@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit.errors import InvalidArgument
 from tacit.models.expressions import Columns, Expression, number
-from tacit.models.formula import Node, text_of
+from tacit.models.formula import Node, callee_of, text_of, value_of
 
 Basis = tuple[Callable[[Columns], jax.Array], int, str]
 _MOST = 50
@@ -61,7 +61,7 @@ def spline(node: Node, inner: Expression) -> Basis:
     """B-splines with knots that are given, or evenly spaced between the bounds."""
     given = _settings(node, ("df", "knots", "degree", "intercept"))
     degree = _whole(node, "degree", given["degree"], 0) if "degree" in given else 3
-    whole = getattr(given.get("intercept"), "value", False)
+    whole = value_of(given.get("intercept"), False)
     if not isinstance(whole, bool):
         raise InvalidArgument(f"intercept of {text_of(node)!r} must be True or False.")
     inside = _knots(node, inner, given, degree + (1 if whole else 0))
@@ -82,7 +82,7 @@ def spline(node: Node, inner: Expression) -> Basis:
 def _knots(node: Node, inner: Expression, given: dict[str, Any], fewest: int) -> list[float]:
     if "knots" in given:
         listed = given["knots"]
-        several = listed.args if getattr(listed, "callee", None) == "c" else [listed]
+        several = listed.args if callee_of(listed) == "c" else [listed]
         knots = sorted(number(each) for each in several)
         inside = all(inner.low < knot < inner.high for knot in knots)
         if not inside or len(set(knots)) < len(knots):

@@ -11,7 +11,8 @@ from jax.scipy.special import gammaln, xlogy
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.models.model import Parameter, Parameters, Positive, Prediction, Row
+from tacit.models.base import Parameters, Prediction, Row
+from tacit.models.model import Parameter, Positive
 from tacit.models.statistic import Conjugate
 
 Directions = tuple[tuple[int, ...], ...]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from formulae.terms.call_resolver import LazyCall
 
 from tacit.errors import InvalidArgument
 from tacit.models.bases import polynomial, spline
@@ -26,7 +27,7 @@ from tacit.models.expressions import (
     facts_of,
     own,
 )
-from tacit.models.formula import Grouped, Node, name_of, text_of
+from tacit.models.formula import Grouped, Node, callee_of, name_of, text_of, value_of
 
 _FROM_DATA = {"scale", "center", "standardize"}
 _BASES = {"bs": spline, "poly": polynomial}
@@ -94,7 +95,7 @@ def component(node: Node, known: KnownColumns) -> Component:
     name = name_of(node)
     if name is not None:
         return _variable(str(name), known)
-    if not hasattr(node, "callee"):
+    if not isinstance(node, LazyCall):
         raise InvalidArgument(
             f"{text_of(node)!r} is no term; name columns, or put a calculation into I(...)."
         )
@@ -160,7 +161,7 @@ def _category(node: Node, known: KnownColumns) -> Component:
     if node.callee == "C" and len(further) == 1 and not {*node.kwargs} - {"contrast"}:
         coding, chosen = _contrast(node, further[0])
     elif node.callee != "C" and len(further) == 1 and not {*node.kwargs} - {"ref", "omit"}:
-        chosen = str(getattr(further[0], "value", None))
+        chosen = str(value_of(further[0]))
     elif further:
         raise _unknown_coding(node)
     if chosen is not None and chosen not in facts.levels:
@@ -172,11 +173,11 @@ def _category(node: Node, known: KnownColumns) -> Component:
 
 
 def _contrast(node: Node, how: Node) -> tuple[str, str | None]:
-    kind = getattr(how, "callee", None) or name_of(how)
-    values = [*getattr(how, "args", ()), *getattr(how, "kwargs", {}).values()]
+    kind = callee_of(how) or name_of(how)
+    values = [*how.args, *how.kwargs.values()] if isinstance(how, LazyCall) else []
     if kind not in {"Treatment", "Sum"} or len(values) > 1:
         raise _unknown_coding(node)
-    chosen = str(getattr(values[0], "value", None)) if values else None
+    chosen = str(value_of(values[0])) if values else None
     return ("sum" if kind == "Sum" else "treatment"), chosen
 
 
@@ -336,4 +337,4 @@ def group_of(part: Grouped, known: KnownColumns, person: str | None, others: boo
 
 def _inside(node: Node) -> Node:
     """The column in C(column)."""
-    return node.args[0] if getattr(node, "callee", None) == "C" and len(node.args) == 1 else node
+    return node.args[0] if callee_of(node) == "C" and len(node.args) == 1 else node

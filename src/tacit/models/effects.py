@@ -54,7 +54,7 @@ class Effect:
 def effect(name: str, fn: Any, entries: int) -> Effect:
     """How a latent can be summed or integrated out; refuses where it cannot."""
     if fn.support.is_discrete:
-        if not getattr(fn, "has_enumerate_support", False) or fn.event_shape:
+        if not fn.has_enumerate_support or fn.event_shape:
             raise InvalidArgument(
                 f"Latent {name!r} is discrete without a finite list of values to sum over; "
                 "write the sum into the model."

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from formulae.terms.call_resolver import LazyCall, LazyOperator
 
 from tacit.errors import InvalidArgument
-from tacit.models.formula import Node, name_of, text_of, unlike
+from tacit.models.formula import Node, name_of, text_of, unlike, value_of
 
 Columns = Mapping[str, Any]
 
@@ -96,9 +97,9 @@ def _expression(node: Node, known: KnownColumns) -> Expression:
         if facts.kind == "category":
             raise InvalidArgument(f"{name!r} is a category and cannot be calculated with.")
         return Expression(own(name, facts), facts.low, facts.high, frozenset([name]))
-    if hasattr(node, "callee"):
+    if isinstance(node, LazyCall):
         return _call(node, known)
-    if hasattr(node, "symbol"):
+    if isinstance(node, LazyOperator):
         return _operation(node, known)
     value = number(node)
     return Expression(lambda _: value, value, value)
@@ -106,9 +107,9 @@ def _expression(node: Node, known: KnownColumns) -> Expression:
 
 def number(node: Node) -> float:
     """A number written in the formula."""
-    if getattr(node, "symbol", None) in {"-", "+"} and len(node.args) == 1:
+    if isinstance(node, LazyOperator) and node.symbol in {"-", "+"} and len(node.args) == 1:
         return number(node.args[0]) * (-1 if node.symbol == "-" else 1)
-    value = getattr(node, "value", None)
+    value = value_of(node)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidArgument(f"{text_of(node)!r} must be a number.")
     return float(value)

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from formulae.terms.call_resolver import LazyCall
 from jax.scipy.special import log_ndtr
 from numpyro import distributions as dist
 
 from tacit.errors import InvalidArgument
 from tacit.models.expressions import Columns, Facts, KnownColumns, facts_of, number, own
-from tacit.models.formula import Parts, name_of, parts_of, text_of
+from tacit.models.formula import Parts, callee_of, name_of, parts_of, text_of
 
 # Beyond this many times the outcome's bounds an expected outcome makes no sense, and its
 # exponential could overflow.
@@ -226,7 +227,7 @@ def usual_family(formula: str, known: KnownColumns) -> str:
 
 
 def _is_proportion(node: Any) -> bool:
-    return getattr(node, "callee", None) in {"p", "prop", "proportion"}
+    return callee_of(node) in {"p", "prop", "proportion"}
 
 
 def outcome_of(parts: Parts, family: Family, known: KnownColumns) -> Outcome:
@@ -299,7 +300,7 @@ def _one_level(name: str, facts: Facts, level: str, family: Family) -> Outcome:
 
 
 def _proportion(node: Any, family: Family, known: KnownColumns) -> Outcome:
-    names = [] if getattr(node, "kwargs", None) else list(getattr(node, "args", ()))
+    names = list(node.args) if isinstance(node, LazyCall) and not node.kwargs else []
     if not _is_proportion(node) or len(names) != 2:
         raise InvalidArgument(
             f"The binomial family needs {family.wants}, as in p(cured, treated) ~ dose; got "

@@ -8,6 +8,15 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from formulae import expr
+from formulae.parser import Parser
+from formulae.resolver import Resolver
+from formulae.scanner import Scanner
+from formulae.terms.call import Call
+from formulae.terms.call_resolver import LazyCall, LazyOperator, LazyValue, LazyVariable
+from formulae.terms.terms import Model, Term
+from formulae.terms.variable import Variable
+
 from tacit.errors import InvalidArgument
 
 Node = Any
@@ -38,7 +47,7 @@ def parts_of(formula: str) -> Parts:
             f'A formula is text such as "outcome ~ first + second"; got {formula!r}.'
         )
     model = _parsed(formula)
-    if not hasattr(model, "common_terms") or model.response is None:
+    if not isinstance(model, Model) or model.response is None:
         raise InvalidArgument(f"The formula {formula!r} needs an outcome and predictors around ~.")
     response = model.response.term.components
     if len(response) != 1:
@@ -49,7 +58,7 @@ def parts_of(formula: str) -> Parts:
     ]
     return Parts(
         response=_node(response[0]),
-        level=getattr(response[0], "reference", None),
+        level=response[0].reference if isinstance(response[0], Variable) else None,
         intercept=() in common,
         terms=tuple(each for each in common if each),
         grouped=tuple(grouped),
@@ -58,10 +67,6 @@ def parts_of(formula: str) -> Parts:
 
 def _parsed(formula: str) -> Any:
     """The description that formulae makes of a formula, refused unless all of it was read."""
-    from formulae.parser import Parser
-    from formulae.resolver import Resolver
-    from formulae.scanner import Scanner
-
     try:
         parser = Parser(Scanner(formula).scan())
         tree = parser.parse()
@@ -86,43 +91,55 @@ def _parsed(formula: str) -> Any:
 
 def _refuse_lone_power(formula: str, tree: Any) -> None:
     """A power of one column, which would silently be the column itself."""
-    if hasattr(tree, "callee"):
-        return  # inside a call it is a calculation
-    power = getattr(getattr(tree, "operator", None), "kind", "") == "STAR_STAR"
-    if power and not hasattr(tree.left, "expression"):
+    power = isinstance(tree, expr.Binary) and tree.operator.kind == "STAR_STAR"
+    if power and not isinstance(tree.left, expr.Grouping | expr.QuotedName):
         raise InvalidArgument(
             f"A power of a single term in {formula!r} would change nothing: (a + b)**2 stands for "
             "a + b + a:b; for a square write I(a**2)."
         )
-    for each in ("left", "right", "expression"):
-        if hasattr(tree, each):
-            _refuse_lone_power(formula, getattr(tree, each))
+    # Inside a call it is a calculation.
+    inside = {
+        expr.Binary: ("left", "right"),
+        expr.Unary: ("right",),
+        expr.Grouping: ("expression",),
+    }
+    for name in inside.get(type(tree), ()):
+        _refuse_lone_power(formula, vars(tree)[name])
 
 
 def _components(term: Any) -> tuple[Node, ...]:
     """The variables and calls of a term; none of an intercept."""
-    return tuple(_node(each) for each in getattr(term, "components", ()))
+    return tuple(_node(each) for each in (term.components if isinstance(term, Term) else ()))
 
 
 def _node(component: Any) -> Node:
-    return component.call if hasattr(component, "call") else component
+    return component.call if isinstance(component, Call) else component
 
 
 def name_of(node: Node) -> str | None:
     """The column that a node names, if that is what it does."""
-    from formulae.terms.call_resolver import LazyVariable
-    from formulae.terms.variable import Variable
-
     return node.name if isinstance(node, LazyVariable | Variable) else None
+
+
+def callee_of(node: Node) -> str | None:
+    """The function that a node calls, if that is what it does."""
+    return node.callee if isinstance(node, LazyCall) else None
+
+
+def value_of(node: Node, default: Any = None) -> Any:
+    """The number or text that a node is, if it is one."""
+    return node.value if isinstance(node, LazyValue) else default
 
 
 def text_of(node: Node) -> str:
     """A node as a person would write it, with the brackets that it needs."""
-    if hasattr(node, "callee"):
+    if isinstance(node, LazyCall):
         named = [f"{key}={text_of(each)}" for key, each in node.kwargs.items()]
         return f"{node.callee}({', '.join([*map(text_of, node.args), *named])})"
-    if hasattr(node, "symbol"):
-        inside = [f"({text_of(a)})" if hasattr(a, "symbol") else text_of(a) for a in node.args]
+    if isinstance(node, LazyOperator):
+        inside = [
+            f"({text_of(a)})" if isinstance(a, LazyOperator) else text_of(a) for a in node.args
+        ]
         return f" {node.symbol} ".join(inside) if len(inside) > 1 else f"{node.symbol}{inside[0]}"
     return str(node) if name_of(node) is None else str(node.name)
 

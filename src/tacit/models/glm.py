@@ -17,7 +17,7 @@ from tacit.errors import InvalidArgument
 from tacit.models.design import Group, Term, group_of, terms_of
 from tacit.models.expressions import Columns, Expression, KnownColumns, expression
 from tacit.models.families import FAMILIES, Family, Outcome, Scales, outcome_of
-from tacit.models.formula import parts_of, text_of
+from tacit.models.formula import callee_of, parts_of, text_of
 from tacit.models.numpyro import NumPyro
 from tacit.models.priors import completed, described
 from tacit.models.rescaled import Rescaled
@@ -268,7 +268,7 @@ def text_of_all(nodes: Any) -> str:
 
 
 def _is_offset(nodes: Any) -> bool:
-    return any(getattr(node, "callee", None) == "offset" for node in nodes)
+    return any(callee_of(node) == "offset" for node in nodes)
 
 
 def _offset(nodes: Any, known: KnownColumns) -> Expression:

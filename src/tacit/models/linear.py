@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.models.model import Parameter, Parameters, Positive, Prediction, Row
+from tacit.models.base import Parameters, Prediction, Row
+from tacit.models.model import Parameter, Positive
 from tacit.models.statistic import Conjugate, log_normal_density
 
 Array = NDArray[np.float64]

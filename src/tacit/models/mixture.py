@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.stats import norm
 
-from tacit.models.model import Model, Parameter, Parameters, Row
+from tacit.models.base import Parameters, Row
+from tacit.models.model import Model, Parameter
 
 
 def two_means() -> Model:

@@ -1,116 +1,29 @@
 """A model as plain JAX functions: a prior over named parameters, a likelihood of one row."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from tacit.errors import InvalidArgument
-
-Parameters = dict[str, jax.Array]
-Row = Mapping[str, Any]
-# What was drawn in place of a row's outcomes, by site or by column; None stands for its own.
-Outcomes = Mapping[str, jax.Array] | None
-
-
-class Held(NamedTuple):
-    """A coordinate of the vector that holds a whole number of a parameter."""
-
-    place: int
-    low: int
-    high: int
-    name: str
-
-
-Discrete = tuple[Held, ...]
-
-
-class AnyModel(Protocol):
-    """What inference needs of a model: densities of one unconstrained vector.
-
-    ``names`` are those of what `constrain` returns. ``constants`` are public arrays; they are inputs of the compiled program and passed back
-    as the last argument. ``searched`` is what might hold an array from outside.
-    ``whole_units`` says that rows of a person share something that is integrated out, so
-    that only all of them together have a density. ``discrete`` are the vector's coordinates
-    that hold whole numbers. ``simulates`` says whether outcomes of a row can be drawn.
-    """
-
-    def __hash__(self) -> int: ...
-    @property
-    def constants(self) -> Any: ...
-    @property
-    def dimension(self) -> int: ...
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def searched(self) -> tuple[Any, ...]: ...
-    @property
-    def whole_units(self) -> bool: ...
-    @property
-    def discrete(self) -> Discrete: ...
-    @property
-    def simulates(self) -> bool: ...
-
-    def start(self, values: Mapping[str, Any]) -> Any:
-        """The unconstrained vector of given values; zero for parameters not given."""
-        ...
-
-    def constrain(self, vector: jax.Array, constants: Any = None) -> Parameters:
-        """Parameters on their supports."""
-        ...
-
-    def prior_density(self, vector: jax.Array, constants: Any = None) -> jax.Array:
-        """Log prior of the unconstrained vector."""
-        ...
-
-    def row_density(
-        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
-    ) -> jax.Array:
-        """Log-likelihood of one row, or of outcomes in place of its own."""
-        ...
-
-    def unit_density(
-        self,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: Any = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """Log-likelihood of all rows of a unit that are present, or of outcomes in their place."""
-        ...
-
-    def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
-    ) -> Outcomes:
-        """What the row might have been observed to be, given its other columns: a draw."""
-        ...
-
-    def unit_outcomes(
-        self,
-        key: jax.Array,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: Any = None,
-    ) -> Outcomes:
-        """The same for all rows of a unit, which share the effects of their person."""
-        ...
-
-
-class Prediction(NamedTuple):
-    """Of one observed site: a draw, the distribution's mean, and its logit if it is a yes or no.
-
-    The mean of a category is the probabilities of all levels. None stands for what is not known.
-    """
-
-    draw: jax.Array | None
-    mean: jax.Array | None
-    logit: jax.Array | None
+from tacit.models.base import AnyModel as AnyModel  # noqa: PLC0414 (scoring takes it from here)
+from tacit.models.base import (
+    Discrete,
+    Held,
+    Labels,
+    Outcomes,
+    Parameters,
+    Row,
+    RowByRow,
+    finite_start,
+    like_columns,
+    refuse_strangers,
+    shaped_start,
+)
 
 
 class Bijection(Protocol):
@@ -236,7 +149,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
-class Model:
+class Model(RowByRow):
     """A prior and a likelihood over named parameters, in plain JAX.
 
     ``log_prior(params)`` and ``log_likelihood(params, row)`` return scalars; ``row`` is a
@@ -291,6 +204,16 @@ class Model:
         return finite_start(vector)
 
     @property
+    def columns(self) -> None:
+        """Any."""
+        return
+
+    @property
+    def labels(self) -> Labels:
+        """None."""
+        return {}
+
+    @property
     def searched(self) -> tuple[Any, ...]:
         """What might hold an array of rows."""
         supports = [parameter.support for parameter in self.parameters.values()]
@@ -305,11 +228,6 @@ class Model:
             if isinstance(parameter.support, Whole)
             for i in range(start, stop)
         )
-
-    @property
-    def whole_units(self) -> bool:
-        """Never: rows of a person are independent given the parameters."""
-        return False
 
     def constrain(self, vector: jax.Array, constants: Any = None) -> Parameters:  # noqa: ARG002
         """Parameters on their supports."""
@@ -337,17 +255,6 @@ class Model:
         row = {**row, **(outcomes or {})}
         return self.log_likelihood(self.constrain(vector), row, *self._extra(constants))
 
-    def unit_density(
-        self,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: Any = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """Log-likelihood of all rows of a unit that are present."""
-        return by_rows(self, vector, rows, present, constants, outcomes)
-
     @property
     def simulates(self) -> bool:
         """Whether there is a function that draws outcomes."""
@@ -365,93 +272,3 @@ class Model:
         params = self.constrain(jax.lax.stop_gradient(vector))
         found = self.simulate(key, params, row, *self._extra(constants))
         return like_columns(found, row)
-
-    def unit_outcomes(
-        self,
-        key: jax.Array,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: Any = None,
-    ) -> Outcomes:
-        """Columns of the outcomes of all rows of a unit, drawn row by row."""
-        return drawn_by_rows(self, key, vector, rows, present, constants)
-
-
-def like_columns(found: Any, row: Row) -> dict[str, jax.Array]:
-    """Drawn columns, in the shape and kind that they have in the row."""
-    if not isinstance(found, Mapping) or not found:
-        raise InvalidArgument(
-            "simulate must return a mapping from names of columns to values, "
-            'as in {"count": drawn}.'
-        )
-    columns = {}
-    for name, value in found.items():
-        if name not in row:
-            raise InvalidArgument(
-                f"simulate returned {name!r}, which is no column; the columns are {', '.join(row)}."
-            )
-        here = jnp.asarray(row[name])
-        if jnp.shape(value) != here.shape:
-            raise InvalidArgument(
-                f"simulate returned {name!r} of shape {jnp.shape(value)}; in a row it has shape "
-                f"{here.shape}."
-            )
-        columns[name] = jnp.asarray(value).astype(here.dtype)
-    return columns
-
-
-def by_rows(
-    model: AnyModel,
-    vector: jax.Array,
-    rows: Row,
-    present: jax.Array,
-    constants: Any,
-    outcomes: Outcomes,
-) -> jax.Array:
-    """The sum of the densities of rows that are independent given the parameters."""
-
-    def term(row: Row, outcomes: Outcomes) -> jax.Array:
-        return model.row_density(vector, row, constants, outcomes)
-
-    return jnp.where(present, jax.vmap(term)(rows, outcomes), 0.0).sum()
-
-
-def drawn_by_rows(
-    model: AnyModel,
-    key: jax.Array,
-    vector: jax.Array,
-    rows: Row,
-    present: jax.Array,
-    constants: Any,
-) -> Outcomes:
-    """Outcomes of rows that are independent given the parameters."""
-
-    def drawn(key: jax.Array, row: Row) -> Outcomes:
-        return model.row_outcomes(key, vector, row, constants)
-
-    return jax.vmap(drawn)(jax.random.split(key, len(present)), rows)
-
-
-def refuse_strangers(values: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Starting values are for the model's own parameters."""
-    for name in values:
-        if name not in names:
-            raise InvalidArgument(
-                f"start has {name!r}, which is no parameter; the parameters are {', '.join(names)}."
-            )
-
-
-def shaped_start(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
-    """Starting values have the shape of their parameter, or one that fills it."""
-    try:
-        return jnp.broadcast_to(jnp.asarray(value, jnp.float32), shape)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"start[{name!r}] must be numbers of shape {shape}.") from error
-
-
-def finite_start(vector: jax.Array) -> jax.Array:
-    """Starting values must lie inside their supports."""
-    if not jnp.isfinite(vector).all():
-        raise InvalidArgument("start has a value that is not inside its parameter's support.")
-    return vector

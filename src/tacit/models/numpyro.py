@@ -20,9 +20,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from tacit.errors import InvalidArgument
-from tacit.models.draws import drawn
-from tacit.models.effects import Effect, bare, integrated
-from tacit.models.model import (
+from tacit.models.base import (
     Discrete,
     Held,
     Outcomes,
@@ -33,6 +31,8 @@ from tacit.models.model import (
     refuse_strangers,
     shaped_start,
 )
+from tacit.models.draws import drawn
+from tacit.models.effects import Effect, bare, integrated
 from tacit.models.sites import Latent, Message, Run, Site
 
 Columns = Mapping[str, Any]
@@ -517,7 +517,7 @@ def unconstrained_shape(fn: Any) -> tuple[int, ...]:
 
 def limits(name: str, fn: Any) -> tuple[int, int]:
     """First and last place among the values that a discrete latent may have."""
-    if not getattr(fn, "has_enumerate_support", False) or fn.event_shape:
+    if not fn.has_enumerate_support or fn.event_shape:
         raise InvalidArgument(
             f"Latent {name!r} is discrete, shared by all rows, and its values cannot be listed; use "
             "a distribution with a public lowest and highest value, such as DiscreteUniform."

@@ -54,7 +54,7 @@ def _checked(name: str, prior: Any, positive: bool) -> Any:
 def _plain(prior: Any) -> Any:
     """The same with numbers of Python: an array in a model could be one of rows."""
     try:
-        numbers = {each: float(getattr(prior, each)) for each in prior.arg_constraints}
+        numbers = {name: float(value) for name, value in prior.get_args().items()}
         return type(prior)(**numbers)
     except (AttributeError, TypeError):
         return prior  # a transformed one, for instance
@@ -87,7 +87,7 @@ def described(prior: Any) -> str:
     'Normal(0, 2.5)'
     """
     try:
-        numbers = [f"{float(getattr(prior, each)):.4g}" for each in prior.arg_constraints]
+        numbers = [f"{float(value):.4g}" for value in prior.get_args().values()]
     except (AttributeError, TypeError):
         numbers = ["..."]
     return f"{type(prior).__name__}({', '.join(numbers)})"

@@ -10,21 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tacit.errors import InvalidArgument
-from tacit.models.model import (
+from tacit.models.base import (
     Discrete,
     Outcomes,
     Parameters,
     Prediction,
     Row,
-    by_rows,
-    drawn_by_rows,
+    RowByRow,
     finite_start,
     like_columns,
     refuse_strangers,
@@ -49,11 +48,18 @@ class PyMC:
     constants: Sequence[str] = ()
 
 
+@runtime_checkable
+class _Coordinated(Protocol):
+    coords: Any
+
+
 def is_bambi(model: Any) -> bool:
     """Whether a model was made by Bambi, which need not be installed to tell."""
     if type(model).__module__.split(".")[0] == "bambi":
         return True
-    return "__obs__" in (getattr(model, "coords", None) or {})  # its name for the dim over rows
+    return isinstance(model, _Coordinated) and "__obs__" in (
+        model.coords or {}
+    )  # its name for the dim over rows
 
 
 class Place(NamedTuple):
@@ -77,7 +83,7 @@ class Functions(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
-class PyMCModel:
+class PyMCModel(RowByRow):
     """A PyMC model as densities of one unconstrained vector, a row at a time."""
 
     functions: Functions
@@ -123,11 +129,6 @@ class PyMCModel:
         """None: discrete latents are refused."""
         return ()
 
-    @property
-    def whole_units(self) -> bool:
-        """Never: rows of a person are independent given the parameters."""
-        return False
-
     def numbers(self, vector: jax.Array) -> list[jax.Array]:
         """The vector in the parts that the graph takes."""
         return [vector[p.start : p.stop].reshape(p.shape) for p in self.places.values()]
@@ -159,17 +160,6 @@ class PyMCModel:
         terms = self.functions.row(*self.numbers(vector), *columns, *self.public(constants))
         return sum((each.sum() for each in terms), start=jnp.zeros((), vector.dtype))
 
-    def unit_density(
-        self,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: Any = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """Log-likelihood of all rows of a unit that are present."""
-        return by_rows(self, vector, rows, present, constants, outcomes)
-
     @property
     def simulates(self) -> bool:
         """Whether draws of all outcomes can replace their columns."""
@@ -188,17 +178,6 @@ class PyMCModel:
         given = [params[name] for name in self.places], self.alone(row), self.public(constants)
         draws = self._drawn(key, *given)
         return like_columns({self.drawable[name]: draw for name, draw in draws.items()}, row)
-
-    def unit_outcomes(
-        self,
-        key: jax.Array,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: Any = None,
-    ) -> Outcomes:
-        """Columns of the outcomes of all rows of a unit, drawn row by row."""
-        return drawn_by_rows(self, key, vector, rows, present, constants)
 
     def predict(
         self, key: jax.Array, params: Parameters, row: Row, constants: Any = None

@@ -114,9 +114,14 @@ def _refuse_variables(model: Any) -> None:
 def _container(model: Any, rv: Any) -> Any:
     """The container that a variable observes."""
     from pytensor.scalar import Cast
+    from pytensor.tensor.elemwise import Elemwise
 
     value = model.rvs_to_values[rv]
-    while isinstance(getattr(getattr(value.owner, "op", None), "scalar_op", None), Cast):
+    while (
+        value.owner is not None
+        and isinstance(value.owner.op, Elemwise)
+        and isinstance(value.owner.op.scalar_op, Cast)
+    ):
         value = value.owner.inputs[0]
     if value not in model.data_vars:
         from pytensor.graph.traversal import ancestors

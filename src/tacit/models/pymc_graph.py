@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -272,8 +272,7 @@ def refuse_captured_arrays(outputs: Mapping[str, Any], inputs: Iterable[Any] | N
     known = set() if inputs is None else set(inputs)
     for name, output in outputs.items():
         for each in _everything(output):
-            data = getattr(each, "data", None)
-            if data is not None and _long(data):
+            if isinstance(each, _Holding) and _long(each.data):
                 raise BoundaryError(_CAPTURED.format(name=name.split(" ")[-1]))
             if each.owner is not None and _foreign(each.owner.op):
                 raise BoundaryError(_CODE.format(name=name.split(" ")[-1]))
@@ -284,19 +283,36 @@ def refuse_captured_arrays(outputs: Mapping[str, Any], inputs: Iterable[Any] | N
             raise BoundaryError(_SHARED.format(name=name.split(" ")[-1], shared=each.name))
 
 
+@runtime_checkable
+class _Holding(Protocol):
+    data: Any
+
+
+@runtime_checkable
+class _Nesting(Protocol):
+    fgraph: Any
+
+
+@runtime_checkable
+class _Sparse(Protocol):
+    nnz: int
+
+
 def _everything(output: Any) -> Iterator[Any]:
     """All variables that an output is computed from, in graphs within graphs too."""
     from pytensor.graph.traversal import ancestors
 
     for each in ancestors([output]):
         yield each
-        inner = None if each.owner is None else getattr(each.owner.op, "fgraph", None)
+        if each.owner is None or not isinstance(each.owner.op, _Nesting):
+            continue
+        inner = each.owner.op.fgraph
         for inside in () if inner is None else inner.outputs:
             yield from _everything(inside)
 
 
 def _long(data: Any) -> bool:
-    if hasattr(data, "nnz"):
+    if isinstance(data, _Sparse):
         return True
     if not isinstance(data, np.ndarray) or data.size <= _LONG:
         return False

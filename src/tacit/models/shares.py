@@ -13,8 +13,9 @@ from jax.scipy.special import gammaln, xlogy
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
+from tacit.models.base import Parameters, Prediction, Row
 from tacit.models.counts import Counting, Directions
-from tacit.models.model import Interval, Parameter, Parameters, Prediction, Row, Simplex
+from tacit.models.model import Interval, Parameter, Simplex
 from tacit.models.statistic import Limit
 
 

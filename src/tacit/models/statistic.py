@@ -5,7 +5,7 @@ all rows says everything that the rows say about the parameters, so that one noi
 enough for a fit. The same models have densities of rows, as any model has.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,15 +17,8 @@ import numpy as np
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.models.model import (
-    Discrete,
-    Model,
-    Outcomes,
-    Parameter,
-    Parameters,
-    Prediction,
-    Row,
-)
+from tacit.models.base import Discrete, Labels, Outcomes, Parameters, Prediction, Row, RowByRow
+from tacit.models.model import Model, Parameter
 
 Bounds = tuple[float, float]
 
@@ -39,7 +32,7 @@ class Limit(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conjugate(ABC):
+class Conjugate(RowByRow):
     """A model with a sufficient statistic of bounded length.
 
     ``bounds`` has the lowest and the highest value of each column that has bounds. They are
@@ -170,14 +163,14 @@ class Conjugate(ABC):
         return dict.fromkeys(self.columns, np.float32(0))
 
     @property
+    def labels(self) -> Labels:
+        """None."""
+        return {}
+
+    @property
     def searched(self) -> tuple[Any, ...]:
         """What might hold an array of rows."""
         return (self.log_likelihood,)
-
-    @property
-    def whole_units(self) -> bool:
-        """Never: rows of a person are independent given the parameters."""
-        return False
 
     @property
     def discrete(self) -> Discrete:
@@ -202,17 +195,6 @@ class Conjugate(ABC):
         """Log-likelihood of one row."""
         return self._model.row_density(vector, row, constants, outcomes)
 
-    def unit_density(
-        self,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: Any = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """Log-likelihood of all rows of a unit that are present."""
-        return self._model.unit_density(vector, rows, present, constants, outcomes)
-
     @property
     def simulates(self) -> bool:
         """Whether outcomes can be drawn."""
@@ -223,17 +205,6 @@ class Conjugate(ABC):
     ) -> Outcomes:
         """Columns of the row's outcomes, drawn."""
         return self._model.row_outcomes(key, vector, row, constants)
-
-    def unit_outcomes(
-        self,
-        key: jax.Array,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: Any = None,
-    ) -> Outcomes:
-        """Columns of the outcomes of all rows of a unit, drawn row by row."""
-        return self._model.unit_outcomes(key, vector, rows, present, constants)
 
 
 def _bounds(column: str, pair: Any) -> Bounds:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument
 from tacit.models.adapt import MadeUp, explained
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.models.numpyro import NumPyroModel
 from tacit.models.sites import Site
 
@@ -48,7 +48,7 @@ def _refuse_labels_that_do_not_fit(model: NumPyroModel) -> None:
         return
     shapes = jax.eval_shape(model.constrain, somewhere(model), model.constants)
     for name, axes in model.labels.items():
-        shape = getattr(shapes.get(name), "shape", None)
+        shape = shapes[name].shape if name in shapes else None
         if shape is None or isinstance(axes, str) or tuple(len(each) for each in axes) != shape:
             raise InvalidArgument(
                 f"labels must have a list of names for every axis of a parameter; for {name!r}, "
@@ -331,7 +331,8 @@ def _indexes(jaxpr: Any) -> bool:
         if name == "gather" or name.startswith(("scatter", "dynamic_")):
             return True
         inner = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_trace)
-        if any(_indexes(getattr(each, "jaxpr", each)) for each in inner if _is_trace(each)):
+        traces = [each for each in inner if _is_trace(each)]
+        if any(_indexes(t.jaxpr if isinstance(t, ClosedJaxpr) else t) for t in traces):
             return True
     return False
 

@@ -30,7 +30,14 @@ from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood
 from tacit.privacy.one_draw.grid import GridDraws, check_grid, draw_from_grid
 from tacit.privacy.one_draw.reject import LogisticDraws, check_rejection, draw_by_rejection
 from tacit.privacy.one_draw.statistic import StatisticDraws, check_statistic, draw_by_statistic
-from tacit.privacy.plans import BarkerTests, NoisySums, SampledBarkerTests, Stages
+from tacit.privacy.plans import (
+    BarkerTests,
+    Counting,
+    NoisySums,
+    SampledBarkerTests,
+    SideBySide,
+    Stages,
+)
 from tacit.privacy.release import (
     Batch,
     Release,
@@ -141,7 +148,7 @@ class Gate:
 
     def _counting(self) -> list[Any]:
         plans = self.plan.plans if isinstance(self.plan, Stages) else (self.plan,)
-        return [plan for plan in plans if hasattr(plan, "refuse_misfit")]
+        return [plan for plan in plans if isinstance(plan, Counting)]
 
     def stages(self) -> list["Gate"]:
         """A gate for each plan of several, each with randomness of its own."""
@@ -377,7 +384,9 @@ def _form(traced: ClosedJaxpr) -> tuple[Any, ...]:
 
 def refuse_unlike(gates: Sequence[Gate]) -> None:
     """Raises unless the plans are alike enough to run side by side; draws run one by one."""
-    first, *others = [getattr(gate.plan, "shape", None) for gate in gates]
+    first, *others = [
+        gate.plan.shape if isinstance(gate.plan, SideBySide) else None for gate in gates
+    ]
     if any(shape != first for shape in others):
         raise BoundaryError(
             "Gates run side by side must agree in steps, lattice, whether each looks at all units and "

@@ -96,8 +96,8 @@ def wide(values: Any) -> Any:
     """The same with floats in double precision; what is no array stays as it is."""
 
     def of(leaf: Any) -> Any:
-        kind = getattr(leaf, "dtype", None)
-        floats = kind is not None and jnp.issubdtype(kind, jnp.floating)
+        array = isinstance(leaf, jax.Array | np.ndarray | np.generic)
+        floats = array and jnp.issubdtype(leaf.dtype, jnp.floating)
         return jnp.asarray(leaf, jnp.float64) if floats else leaf
 
     return jax.tree.map(of, values)

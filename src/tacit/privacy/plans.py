@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
@@ -36,6 +36,25 @@ class ReleasePlan(Protocol):
 
     def explain(self, unit: str, many: str) -> list[str]:
         """Lines for people, who call one unit ``unit`` and several ``many``."""
+        ...
+
+
+@runtime_checkable
+class SideBySide(Protocol):
+    """A plan of steps, which may run beside others of the same shape."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What gates that run side by side must agree in."""
+        ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A plan that takes the number of units as public."""
+
+    def refuse_misfit(self, units: int) -> None:
+        """Raises if there are not as many units as were declared."""
         ...
 
 

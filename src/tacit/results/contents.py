@@ -166,10 +166,9 @@ class Contents:
     @property
     def sites(self) -> list[Sequence[str]]:
         """What a federated fit cost at each site."""
-        by_site: Mapping[str, PrivacyStatement] = getattr(self.posterior, "sites", {})
         return [
             (name, in_digits(one.delta), *(printed(one.epsilons[a]) for a in ADJACENCIES), one.unit)
-            for name, one in by_site.items()
+            for name, one in self.posterior.sites.items()
         ]
 
     @property

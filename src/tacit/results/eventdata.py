@@ -24,7 +24,7 @@ def to_data(event: DpEvent) -> dict[str, Any]:
     >>> to_data(events.sampled_gaussian(2.0, 0.5))["event"]
     {'kind': 'GaussianDpEvent', 'noise_multiplier': 2.0}
     """
-    fields = {f.name: _plain(getattr(event, f.name)) for f in attrs.fields(type(event))}
+    fields = {name: _plain(value) for name, value in attrs.asdict(event, recurse=False).items()}
     return {"kind": type(event).__name__, **fields}
 
 

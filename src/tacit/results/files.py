@@ -43,8 +43,7 @@ def to_datatree(posterior: "Posterior") -> "xr.DataTree":
         groups["sample_stats"] = _dataset(stats, ("chain", "draw"))
     if posterior.chain:
         groups["diagnostics"] = _dataset(_diagnostics(posterior), ("diagnostic",))
-    sites: Mapping[str, PrivacyStatement] = getattr(posterior, "sites", {})
-    if sites:
+    if sites := posterior.sites:
         said = [each.to_json(curve=False) for each in sites.values()]
         groups[_SITES] = xr.Dataset({_STATEMENT: ((_SITE,), said)}, {_SITE: list(sites)})
     gaussian = _gaussian(posterior)

@@ -12,7 +12,7 @@ from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference import mixing
 from tacit.inference.base import Intervals
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.results import files, html, plots, predictive, report
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels, Summary, summary_lines
@@ -38,7 +38,8 @@ class Posterior:
 
     ``converged`` is whether the fit converged, by its method's own test; None if the method
     cannot tell. ``said`` are sentences about how it went, the most important first. ``intervals``
-    is what intervals and standard deviations say about the noise that protects people.
+    is what intervals and standard deviations say about the noise that protects people. ``sites``
+    has the statement of each site of a federated fit.
 
     Everything here was released under ``privacy`` or is public, and whatever is computed
     from it costs nothing more. No reference to a row survives in here.
@@ -57,6 +58,7 @@ class Posterior:
     converged: bool | None = None
     said: tuple[str, ...] = ()
     intervals: Intervals = Intervals.UNKNOWN
+    sites: Mapping[str, PrivacyStatement] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", _alike("draws", self.draws))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
+from tacit.models.base import Predicts
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -28,7 +29,7 @@ def predict(
     seed = _validate.count("seed", seed, least=0)
     model: Any = posterior.model
     schema = posterior.schema
-    if not hasattr(model, "predict") or schema is None:
+    if not isinstance(model, Predicts) or schema is None:
         raise InvalidArgument(
             "predict needs a posterior of a NumPyro or PyMC model, as tacit.fit returned it; one that was "
             "loaded from a file gets it by Posterior.load(path, plan=plan)."

@@ -69,7 +69,7 @@ class _Witness:
         *,
         by_secrets: bool = False,
     ) -> jax.Array:
-        order = 1 if getattr(self._plan, "laplace", False) else 2
+        order = 1 if isinstance(self._plan, NoisySums) and self._plan.laplace else 2
 
         def each(rows: Any, present: Any, *own: jax.Array) -> jax.Array:
             value = _finite(per_unit(arguments, rows, present, *own)).reshape(-1)

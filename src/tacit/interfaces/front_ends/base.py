@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.data.columns import Category, Count, Kind
 from tacit.data.schema import Schema
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 
 
 class FrontEnd(ABC):

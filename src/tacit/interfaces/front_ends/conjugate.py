@@ -5,7 +5,7 @@ from typing import Any
 from tacit.data.columns import Category, Count, Number
 from tacit.data.schema import Schema
 from tacit.interfaces.front_ends.base import FrontEnd
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.models.statistic import Conjugate, Limit
 
 

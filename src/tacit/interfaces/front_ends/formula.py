@@ -1,20 +1,21 @@
 """Models by formula, which have their schema with them."""
 
+import sys
 from typing import Any
 
 from tacit.data.schema import Schema
 from tacit.interfaces.front_ends.base import FrontEnd
 from tacit.interfaces.front_ends.numpyro import ByNumPyro
-from tacit.models.glm import GLM
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 
 
 class ByFormula(FrontEnd):
     """What `tacit.glm` made."""
 
     def takes(self, model: Any) -> bool:
-        """Whether it is that."""
-        return isinstance(model, GLM)
+        """Whether it is that: whoever has one has loaded its class."""
+        home = sys.modules.get("tacit.models.glm")
+        return home is not None and isinstance(model, home.GLM)
 
     def own_schema(self, model: Any) -> Schema | None:
         """The one that tacit.glm was given."""

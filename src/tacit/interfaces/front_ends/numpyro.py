@@ -9,7 +9,7 @@ from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.interfaces.front_ends.base import FrontEnd, highest, made_up
 from tacit.models.adapt import from_numpyro
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.models.numpyro import NumPyro, NumPyroModel
 from tacit.models.verify import verified
 from tacit.privacy.captured import refuse_captured

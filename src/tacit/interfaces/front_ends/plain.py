@@ -4,7 +4,8 @@ from typing import Any
 
 from tacit.data.schema import Schema
 from tacit.interfaces.front_ends.base import FrontEnd
-from tacit.models.model import AnyModel, Model
+from tacit.models.base import AnyModel
+from tacit.models.model import Model
 
 
 class Plain(FrontEnd):

@@ -6,7 +6,7 @@ from typing import Any
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.interfaces.front_ends.base import FrontEnd, highest, made_up
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.models.pymc import PyMC, PyMCModel, is_bambi
 from tacit.models.pymc_adapt import from_pymc
 

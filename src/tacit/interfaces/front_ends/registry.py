@@ -10,7 +10,7 @@ from tacit.interfaces.front_ends.formula import ByFormula
 from tacit.interfaces.front_ends.numpyro import ByNumPyro
 from tacit.interfaces.front_ends.plain import Plain
 from tacit.interfaces.front_ends.pymc import ByPyMC
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 
 # The first that takes a model is asked; the last takes any.
 FRONT_ENDS: tuple[FrontEnd, ...] = (Plain(), ByStatistics(), ByPyMC(), ByFormula(), ByNumPyro())

@@ -59,7 +59,7 @@ class ChainDraws:
         _validate.rate("power", self.power)
         _validate.positive("resolution", self.resolution)
         for name in ("dimension", "warm_up", "length", "num_draws"):
-            _validate.count(name, getattr(self, name))
+            _validate.count(name, vars(self)[name])
 
     @property
     def event(self) -> DpEvent:

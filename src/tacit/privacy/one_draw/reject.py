@@ -67,9 +67,9 @@ class LogisticDraws:
 
     def __post_init__(self) -> None:
         for name in ("radius", "precision", "resolution"):
-            _validate.positive(name, getattr(self, name))
+            _validate.positive(name, vars(self)[name])
         for name in ("dimension", "rows_per_unit", "num_draws"):
-            _validate.count(name, getattr(self, name))
+            _validate.count(name, vars(self)[name])
         _validate.rate("power", self.power)
 
     @property

@@ -64,7 +64,7 @@ class StatisticDraws:
                     "finite at every point; choose ends inside the parameter's support."
                 )
         for name in ("places", "prior", "at_low", "at_high"):
-            object.__setattr__(self, name, _fixed(getattr(self, name)))
+            object.__setattr__(self, name, _fixed(vars(self)[name]))
 
     @property
     def bound(self) -> float:
