@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 from tacit.data import sources
 from tacit.data.cells import number_of
 from tacit.data.columns import DROP, Binary, Category, Count, Kind, Number
@@ -40,8 +42,6 @@ _FIELDS = {"number": ("low", "high"), "count": ("high",), "binary": (), "categor
 
 def template(path: str | Path) -> str:
     """A schema of a file's columns in YAML, with places to fill in: `Schema.from_yaml` says which."""
-    import yaml
-
     names, types = _header(path)
     lines = [_PREFACE.format(file=Path(path).name)]
     for name in names:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 Arrays = Mapping[str, NDArray[np.floating]]
 # Beyond these a chain is said to mix badly.
@@ -13,15 +14,11 @@ _FEWEST = 4  # draws, or nothing can be said
 
 def effective_sizes(draws: Arrays) -> dict[str, NDArray[np.floating]]:
     """How many independent draws would know as much of each mean; NaN if nothing moves."""
-    from numpyro.diagnostics import effective_sample_size
-
     return {name: _each(effective_sample_size, value) for name, value in draws.items()}
 
 
 def r_hats(draws: Arrays) -> dict[str, NDArray[np.floating]]:
     """How much wider all draws are than either half of them: near one if the chain has mixed."""
-    from numpyro.diagnostics import split_gelman_rubin
-
     return {name: _each(split_gelman_rubin, value) for name, value in draws.items()}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.infer.hmc import hmc
 
 from tacit.errors import TacitError
 from tacit.inference.base import Found, Intervals
@@ -66,7 +67,6 @@ def _coordinates(density: LogPosterior, seed: int) -> tuple[Any, Any]:
 @lru_cache(maxsize=32)
 def _sampler(model: AnyModel) -> Any:
     """The chain as a program around the sum over rows: the same object, so that it compiles once."""
-    from numpyro.infer.hmc import hmc
 
     def program(total: Any, centre: Any, stretch: Any, constants: Any, key: Any) -> Any:
         def potential(place: jax.Array) -> jax.Array:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.errors import InvalidArgument
 from tacit.inference import methods
 
 if TYPE_CHECKING:
@@ -73,7 +74,6 @@ def audit(
 
 
 def _of_demo(budget: "Budget", *asked: Any) -> "Plan":
-    from tacit.errors import InvalidArgument
     from tacit.interfaces.demo import demo_plan
 
     if asked != (None, None, None, methods.DEFAULT, None):
@@ -91,7 +91,6 @@ def _asked(
     method: str,
     settings: list[str] | None,
 ) -> "Plan":
-    from tacit.errors import InvalidArgument
     from tacit.interfaces.requests import requested
 
     if schema is None or formula is None:

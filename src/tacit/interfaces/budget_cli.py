@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit._format import printed
+from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
@@ -139,8 +140,6 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """The epsilon of one run by every accountant, side by side."""
-    from tacit.errors import UnsupportedEvent
-
     run, adjacencies = _run(noise_multiplier, sampling_rate, steps), _adjacencies()
     found: dict[str, dict[str, float | None]] = {}
     notes: dict[str, str] = {}
@@ -280,8 +279,6 @@ def _contenders() -> dict[str, "Accountant"]:
 
 
 def _curve(accountant: "Accountant", run: "DpEvent", adjacency: "Adjacency") -> "Curve | None":
-    from tacit.errors import UnsupportedEvent
-
     try:
         return accountant.curve(run, adjacency)
     except UnsupportedEvent:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tacit.errors import InvalidArgument
+
 app = typer.Typer(
     help="Several sites, one posterior, no row leaves a site.",
     no_args_is_help=True,
@@ -34,8 +36,6 @@ def identity(
 ) -> None:
     """Makes the key that a site signs with, and prints the public half for all rosters."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from tacit.errors import InvalidArgument
 
     made = Ed25519PrivateKey.generate()
     try:

@@ -1,6 +1,7 @@
 """``tacit fit``, ``predict`` and ``report``: from a table to a page, and what is asked of it later."""
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.errors import InvalidArgument, LedgerError, TacitError, Unsaved, place_of, reason_of
 from tacit.inference import methods
 
 if TYPE_CHECKING:
@@ -86,7 +88,6 @@ def telling_interruptions() -> Iterator[None]:
 
 def _book(path: Path | None, *, no_ledger: bool) -> "Ledger | None":
     from tacit.accounting.ledger import Ledger
-    from tacit.errors import InvalidArgument
 
     if path is None:
         if no_ledger:
@@ -108,7 +109,6 @@ def _fitted(
     asked: "Request", data: Path, book: "Ledger | None", folder: "Folder", *, quiet: bool
 ) -> "Posterior":
     """The posterior, saved; the folder is taken back if nothing was spent."""
-    from tacit.errors import LedgerError, TacitError, Unsaved
     from tacit.interfaces.fit import fit as run
 
     plan = asked.plan()
@@ -135,10 +135,6 @@ def _fitted(
 
 def _saved(folder: "Folder", found: "Posterior") -> None:
     """Writes the posterior, elsewhere if it must be: it was paid for, and is not lost to a full disk."""
-    import tempfile
-
-    from tacit.errors import Unsaved, place_of, reason_of
-
     try:
         folder.save(found)
     except Exception as error:  # noqa: BLE001 (whatever it is, the posterior comes first)
@@ -160,8 +156,6 @@ def _saved(folder: "Folder", found: "Posterior") -> None:
 
 def _reported(folder: "Folder", found: "Posterior") -> None:
     """Writes the report; if that fails, the posterior is there nevertheless."""
-    from tacit.errors import Unsaved, place_of, reason_of
-
     try:
         _report(folder, found)
     except Exception as error:  # noqa: BLE001 (the same for all of them)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tacit.errors import InvalidArgument, Unsaved
+
 app = typer.Typer(
     help="The public facts about a table: bounds and levels, never read from its rows.",
     no_args_is_help=True,
@@ -27,7 +29,6 @@ def draft(
     """Reads a table's header, never its rows, and asks what is public about each column."""
     from tacit.data.draft import draft as drafted
     from tacit.data.draft import template
-    from tacit.errors import InvalidArgument
 
     if out.exists():
         raise InvalidArgument(f"{out} exists; name another file with --out.")
@@ -45,8 +46,6 @@ def draft(
 @contextmanager
 def _new(out: Path) -> Iterator[None]:
     """A new file, made at once, to be written within; it is taken back if that fails."""
-    from tacit.errors import InvalidArgument
-
     try:
         out.touch(exist_ok=False)
     except OSError as error:
@@ -94,7 +93,6 @@ def scale(
     from tacit.accounting import Budget
     from tacit.accounting.ledger import Ledger
     from tacit.data.schema import Schema
-    from tacit.errors import Unsaved
     from tacit.interfaces.scales import private_scales
 
     held = Ledger(ledger)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from formulae.contrasts import pick_contrasts
 from formulae.terms.call_resolver import LazyCall
 
 from tacit.errors import InvalidArgument
@@ -247,8 +248,6 @@ def _codings(
 
     Terms with the same numbers in them may make each other redundant, and no others do.
     """
-    from formulae.contrasts import pick_contrasts
-
     alike: dict[frozenset[str], dict[str, list[str]]] = {}
     if intercept:
         alike[frozenset()] = {"Intercept": []}

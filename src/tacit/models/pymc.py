@@ -29,7 +29,8 @@ from tacit.models.base import (
     refuse_strangers,
     shaped_start,
 )
-from tacit.models.pymc_graph import Function
+
+Function = Callable[..., list[jax.Array]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pymc
 from numpy.typing import NDArray
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar import Cast
+from pytensor.tensor.elemwise import Elemwise
 
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.models.adapt import MadeUp, explained
@@ -70,12 +74,6 @@ def _translated() -> Iterator[None]:
 
 
 def _pymc(described: PyMC) -> Any:
-    try:
-        import pymc
-    except ImportError as error:
-        raise InvalidArgument(
-            "PyMC models need PyMC, which is not installed; pip install 'tacit[pymc]'."
-        ) from error
     if not isinstance(described.model, pymc.Model):
         raise InvalidArgument(
             f"tacit.PyMC takes a pm.Model; got {type(described.model).__name__}; pass the model "
@@ -113,9 +111,6 @@ def _refuse_variables(model: Any) -> None:
 
 def _container(model: Any, rv: Any) -> Any:
     """The container that a variable observes."""
-    from pytensor.scalar import Cast
-    from pytensor.tensor.elemwise import Elemwise
-
     value = model.rvs_to_values[rv]
     while (
         value.owner is not None
@@ -124,8 +119,6 @@ def _container(model: Any, rv: Any) -> Any:
     ):
         value = value.owner.inputs[0]
     if value not in model.data_vars:
-        from pytensor.graph.traversal import ancestors
-
         if columns := {each.name for each in ancestors([value]) if each in model.data_vars}:
             raise InvalidArgument(
                 f"{rv.name!r} observes something computed from {and_(columns)}; observe a container "

@@ -6,7 +6,7 @@ holds from outside is refused, unless it is declared public.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +15,21 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.moments.means import mean
+from pymc.exceptions import NotConstantValueError
+from pymc.pytensorf import constant_fold
+from pytensor import config
+from pytensor.compile import SharedVariable
+from pytensor.compile.mode import JAX
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.random.type import RandomType
 
 from tacit.errors import BoundaryError, InvalidArgument
+from tacit.models.pymc import Function
 
-Function = Callable[..., list[jax.Array]]
 # More numbers than this in an array, not all the same, could be rows.
 _LONG = 16
 
@@ -44,8 +55,6 @@ class Leaves:
 
     def replaced(self, rows: int) -> dict[Any, Any]:
         """Containers and lengths of dims, and what stands for them with so many rows."""
-        import pytensor.tensor as pt
-
         shapes = {name: (rows, *shape) for name, shape in self.columns.items()}
         shapes |= {name: np.shape(value) for name, value in self.constants.items()}
         new = {}
@@ -74,15 +83,11 @@ class Traced:
 
     def uses(self, name: str) -> set[str]:
         """Names of the inputs that an output is computed from."""
-        from pytensor.graph.traversal import ancestors
-
         above = set(ancestors([self.graph.outputs[self.outputs.index(name)]]))
         return {n for n, each in zip(self.inputs, self.graph.inputs, strict=True) if each in above}
 
     def function(self, outputs: Sequence[str], inputs: Sequence[str]) -> Function:
         """The outputs named, as a JAX function of the inputs named and of no others."""
-        from pytensor.graph.fg import FunctionGraph
-
         chosen = [self.graph.outputs[self.outputs.index(name)] for name in outputs]
         given = [self.graph.inputs[self.inputs.index(name)] for name in inputs]
         function = pytensor_to_jax()(FunctionGraph(given, chosen, clone=True))
@@ -131,10 +136,6 @@ class Graphs:
 
     def shapes(self, rows: int, *, constrained: bool) -> dict[str, tuple[int, ...]]:
         """Shapes of the latents, or of the real numbers that they are made from."""
-        from pymc.exceptions import NotConstantValueError
-        from pymc.pytensorf import constant_fold
-        from pytensor.graph.replace import clone_replace
-
         free = self._model.free_RVs
         shapes = [(rv if constrained else _forward(self._model, rv)).shape for rv in free]
         replaced = clone_replace(shapes, self.leaves.replaced(rows), rebuild_strict=False)
@@ -165,8 +166,6 @@ class Graphs:
 
     def given_parameters(self, rows: int, shapes: Mapping[str, tuple[int, ...]]) -> Traced:
         """Of parameters: what their numbers are, and what an outcome is expected to be."""
-        from pytensor.graph.replace import clone_replace
-
         new = self.leaves.replaced(rows)
         params = {}
         for rv in self._model.free_RVs:
@@ -184,9 +183,6 @@ class Graphs:
         self, rows: int, params: Mapping[str, tuple[int, ...]], columns: Sequence[str]
     ) -> Draws | None:
         """Draws of the outcomes given parameters; None where JAX has none."""
-        from pytensor.graph.traversal import graph_inputs
-        from pytensor.tensor.random.type import RandomType
-
         new = self.leaves.replaced(rows)
         inputs = {}
         for rv in self._model.free_RVs:
@@ -220,9 +216,6 @@ def _forward(model: Any, rv: Any) -> Any:
 
 def expected(rv: Any) -> dict[str, Any]:
     """The mean of an outcome, and its logit, where they are known."""
-    import pytensor.tensor as pt
-    from pymc.distributions.moments.means import mean
-
     kind = type(rv.owner.op).__name__
     if kind == "CategoricalRV":  # the mean of a category is the chance of each level
         return {"mean": rv.owner.op.dist_params(rv.owner)[0]}
@@ -238,19 +231,12 @@ def expected(rv: Any) -> dict[str, Any]:
 
 
 def _random(output: Any) -> bool:
-    from pytensor.tensor.random.type import RandomType
-
     return any(isinstance(each.type, RandomType) for each in _everything(output))
 
 
 def _traced(
     outputs: Mapping[str, Any], new: Mapping[Any, Any], inputs: Mapping[str, Any]
 ) -> Traced:
-    from pytensor import config
-    from pytensor.compile.mode import JAX
-    from pytensor.graph.fg import FunctionGraph
-    from pytensor.graph.replace import clone_replace
-
     pytensor_to_jax()
     replaced = clone_replace(list(outputs.values()), dict(new), rebuild_strict=False)
     refuse_captured_arrays(dict(zip(outputs, replaced, strict=True)), inputs.values())
@@ -266,9 +252,6 @@ def refuse_captured_arrays(outputs: Mapping[str, Any], inputs: Iterable[Any] | N
 
     Without ``inputs`` only constants are looked at.
     """
-    from pytensor.compile import SharedVariable
-    from pytensor.tensor.random.type import RandomType
-
     known = set() if inputs is None else set(inputs)
     for name, output in outputs.items():
         for each in _everything(output):
@@ -300,8 +283,6 @@ class _Sparse(Protocol):
 
 def _everything(output: Any) -> Iterator[Any]:
     """All variables that an output is computed from, in graphs within graphs too."""
-    from pytensor.graph.traversal import ancestors
-
     for each in ancestors([output]):
         yield each
         if each.owner is None or not isinstance(each.owner.op, _Nesting):

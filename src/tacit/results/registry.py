@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from tacit._format import in_digits, printed
 from tacit.accounting import ADJACENCIES
 from tacit.results import eventdata
@@ -188,8 +190,6 @@ def _rounded_up(epsilon: float) -> float:
 
 
 def _lines(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
-    import yaml
-
     for name, value in fields.items():
         if isinstance(value, Mapping):
             yield f"{indent}{name}:\n"

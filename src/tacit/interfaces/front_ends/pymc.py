@@ -8,7 +8,6 @@ from tacit.errors import InvalidArgument
 from tacit.interfaces.front_ends.base import FrontEnd, highest, made_up
 from tacit.models.base import AnyModel
 from tacit.models.pymc import PyMC, PyMCModel, is_bambi
-from tacit.models.pymc_adapt import from_pymc
 
 
 class ByPyMC(FrontEnd):
@@ -33,6 +32,12 @@ class ByPyMC(FrontEnd):
             )
         if schema is None:
             raise InvalidArgument("A PyMC model needs schema=: the public facts about its columns.")
+        try:
+            from tacit.models.pymc_adapt import from_pymc
+        except ImportError as error:
+            raise InvalidArgument(
+                "PyMC models need PyMC, which is not installed; pip install 'tacit[pymc]'."
+            ) from error
         return from_pymc(
             described, made_up(schema), lambda name: highest(schema[name]), schema.person
         )
