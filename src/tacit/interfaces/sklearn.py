@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
 
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
@@ -30,9 +29,18 @@ from tacit.results.wording import CONVERGED
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.utils import check_random_state, column_or_1d
+    from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
+
+    from tacit.interfaces.sklearn_inputs import (
+        codes_of,
+        limits,
+        refuse_form,
+        refuse_unequal,
+        scaled,
+        target_of,
+    )
 except ImportError as error:
     raise ImportError(
         "The estimators need scikit-learn 1.6 or later; pip install 'tacit[sklearn]'."
@@ -83,16 +91,16 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, features: Any, *, reset: bool) -> NDArray[np.float64]:
         """Features between -1 and 1 by their bounds, each cell by itself; a gap is the middle."""
-        _refuse_form(features)
+        refuse_form(features)
         least = {"ensure_min_samples": 0} if reset else {}
         array = validate_data(
             self, features, reset=reset, dtype=None, ensure_all_finite=False, **least
         )
         if array.dtype.kind in "SU":
             array = array.astype(object)
-        low, high = _limits("bounds", self.bounds, array.shape[1])
+        low, high = limits("bounds", self.bounds, array.shape[1])
         numbers = read_numbers(Cells(array, shape=array.shape[1:]), array.shape[1:])
-        return np.nan_to_num(_scaled(numbers, low, high), nan=0.0)
+        return np.nan_to_num(scaled(numbers, low, high), nan=0.0)
 
     def _refuse(self) -> None:
         """Says what must be declared before anything is read or charged."""
@@ -223,9 +231,9 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Fits the model to private rows, and charges the ledger."""
         self._refuse()
-        target = _target(self, y)
+        target = target_of(self, y)
         features = self._read(X, reset=True)
-        _refuse_unequal(features, target)
+        refuse_unequal(features, target)
         classes = self._declared(target)
         model_of = logistic if len(classes) == 2 else softmax
         model = model_of(features.shape[1], len(classes), float(self.prior_scale))
@@ -235,7 +243,7 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
                 "target": Count(len(classes) - 1),
             }
         )
-        columns = {"features": features, "target": _codes(target, classes)}
+        columns = {"features": features, "target": codes_of(target, classes)}
         posterior = self._fit(model, columns, schema, self.method)
         self.classes_ = classes
         self._keep(posterior, (_LABELS_READ,) if _said_from_data(self.classes) else ())
@@ -333,14 +341,14 @@ class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc
                 "Declare target_bounds=(low, high) of the target; they are public, and must not come "
                 "from the data."
             )
-        low, high = _limits("target_bounds", self.target_bounds, 1)
-        target = _target(self, y)
+        low, high = limits("target_bounds", self.target_bounds, 1)
+        target = target_of(self, y)
         features = self._read(X, reset=True)
-        _refuse_unequal(features, target)
+        refuse_unequal(features, target)
         numbers = read_numbers(Cells(target), ())
         size = features.shape[1]
         schema = Schema({"features": Number(-1, 1, shape=(size,)), "target": Number(-1, 1)})
-        columns = {"features": features, "target": _scaled(numbers, low[0], high[0])}
+        columns = {"features": features, "target": scaled(numbers, low[0], high[0])}
         posterior = self._fit(gaussian(size, float(self.prior_scale)), columns, schema, self.method)
         posterior = replace(
             posterior,
@@ -374,77 +382,6 @@ class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc
 
 def _said_from_data(classes: Any) -> bool:
     return isinstance(classes, str) and classes == FROM_DATA
-
-
-def _limits(name: str, bounds: Any, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Low and high of each feature."""
-    try:
-        low, high = (np.broadcast_to(np.asarray(each, np.float64), (size,)) for each in bounds)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(
-            f"{name} must be (low, high), each a number or one for each of the {size} features."
-        ) from error
-    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-        raise InvalidArgument(f"{name} must be finite, with every low below its high.")
-    return low, high
-
-
-def _scaled(numbers: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:
-    """Low to high becomes -1 to 1; NaN stays."""
-    scaled: NDArray[np.float64] = (np.clip(numbers, low, high) - low) / (high - low) * 2 - 1
-    return scaled
-
-
-def _target(estimator: Any, y: Any) -> NDArray[Any]:
-    if y is None:
-        raise InvalidArgument(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
-        )
-    found = _array("y", y)
-    if found.ndim != 1 and found.shape[1:] != (1,):
-        raise InvalidArgument("y should be a 1d array: pass one target for each row.")
-    target: NDArray[Any] = column_or_1d(found, warn=True)
-    return target
-
-
-def _refuse_form(features: Any) -> None:
-    """Says what scikit-learn would say of a wrong form, which it says with cells and counts."""
-    if not issparse(features):  # sparse ones are refused by their type
-        shape = _array("X", features).shape
-        if len(shape) != 2:
-            raise InvalidArgument(
-                f"Expected 2D array, got {len(shape)}D array instead. Reshape your data: a row for each "
-                "unit and a column for each feature."
-            )
-        if shape[1] == 0:
-            raise InvalidArgument(
-                "Found array with 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
-            )
-
-
-def _array(name: str, values: Any) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError):
-        raise InvalidArgument(f"{name} must be an array, or lists of one length.") from None
-    if array.dtype.kind == "c":
-        raise InvalidArgument("Complex data not supported.")
-    return array
-
-
-def _refuse_unequal(features: NDArray[Any], target: NDArray[Any]) -> None:
-    if len(features) != len(target):  # how many there are is private
-        raise InvalidArgument("X and y must have the same number of rows; pass a target for each.")
-
-
-def _codes(target: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
-    """Places among the classes, NaN for a label that is not one of them; each by itself."""
-    places = {label: float(place) for place, label in enumerate(classes.tolist())}
-    codes = np.full(len(target), np.nan)
-    for row, label in enumerate(target.tolist()):
-        if isinstance(label, str | int | float):
-            codes[row] = places.get(label, np.nan)
-    return codes
 
 
 def _scores(features: NDArray[np.float64], draws: Any) -> NDArray[np.float64]:

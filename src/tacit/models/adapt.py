@@ -16,7 +16,8 @@ from numpyro.distributions import biject_to
 
 from tacit.errors import InvalidArgument, TacitError
 from tacit.models.effects import Effect, effect, points_of
-from tacit.models.numpyro import NumPyro, NumPyroModel, layout, limits, unconstrained_shape
+from tacit.models.numpyro import NumPyro, NumPyroModel
+from tacit.models.places import layout, limits, unconstrained_shape
 from tacit.models.sites import Message, Run, Site
 
 MadeUp = Callable[[int, int], dict[str, Any]]

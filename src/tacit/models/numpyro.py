@@ -10,14 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro import distributions as dist
-from numpyro.distributions import biject_to
 
 from tacit.errors import InvalidArgument
 from tacit.models.base import (
@@ -32,7 +29,9 @@ from tacit.models.base import (
     shaped_start,
 )
 from tacit.models.draws import drawn
-from tacit.models.effects import Effect, bare, integrated
+from tacit.models.effects import Effect, integrated
+from tacit.models.expected import logit, mean
+from tacit.models.places import Place
 from tacit.models.sites import Latent, Message, Run, Site
 
 Columns = Mapping[str, Any]
@@ -58,32 +57,6 @@ class NumPyro:
     integrate: Sequence[str] = ()
     nodes: int | None = None
     labels: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-
-
-class Place(NamedTuple):
-    """Where a latent's unconstrained numbers are in the vector."""
-
-    start: int
-    stop: int
-    shape: tuple[int, ...]
-    limits: tuple[int, int] | None = None  # of the place of a value among those it may have
-
-    def value(self, fn: Any, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The latent's value, and the log-determinant of the map to it."""
-        flat = vector[self.start : self.stop].reshape(self.shape)
-        if self.limits is not None:
-            which = jnp.clip(jnp.rint(flat), *self.limits).astype(jnp.int32)
-            return fn.enumerate_support(expand=False).ravel()[which], jnp.zeros(())
-        transform = biject_to(fn.support)
-        value: jax.Array = transform(flat)
-        return value, jnp.sum(transform.log_abs_det_jacobian(flat, value))
-
-    def inverse(self, fn: Any, value: jax.Array) -> jax.Array:
-        """The numbers that a value is made from."""
-        if self.limits is None:
-            return jnp.ravel(biject_to(fn.support).inv(value))
-        values = fn.enumerate_support(expand=False).ravel()
-        return jnp.argmin(jnp.abs(values - jnp.ravel(value)[:, None]), axis=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
@@ -425,7 +398,7 @@ class NumPyroModel:
 
         def observe(message: Message) -> jax.Array:
             value = _drawn(message, fresh())
-            found[message["name"]] = value, _mean(message["fn"]), _logit(message["fn"])
+            found[message["name"]] = value, mean(message["fn"]), logit(message["fn"])
             return value
 
         sites = self.run(self.alone(row), constants, latent, observe=observe)
@@ -483,23 +456,6 @@ def _drawn(message: Message, key: jax.Array) -> jax.Array:
     return value
 
 
-def _logit(fn: Any) -> jax.Array | None:
-    base = bare(fn)
-    if not isinstance(base, dist.BernoulliLogits | dist.BernoulliProbs):
-        return None
-    return jnp.broadcast_to(base.logits, fn.shape())
-
-
-def _mean(fn: Any) -> jax.Array | None:
-    base = bare(fn)
-    if isinstance(base, dist.CategoricalLogits | dist.CategoricalProbs):
-        return jnp.broadcast_to(base.probs, (*fn.shape(), base.probs.shape[-1]))
-    try:
-        return jnp.broadcast_to(fn.mean, fn.shape()).astype(jnp.float32)
-    except NotImplementedError:
-        return None
-
-
 def _without(site: Site, lengths: Mapping[str, int], value: Any) -> jax.Array:
     """A value without the axes of the one row and person it is for."""
     array = jnp.asarray(value)
@@ -507,28 +463,3 @@ def _without(site: Site, lengths: Mapping[str, int], value: Any) -> jax.Array:
     batch = len(site.distribution.batch_shape)
     axes = tuple(batch + dim for name, dim in site.plates.items() if name in lengths)
     return jnp.squeeze(array, axis=axes)
-
-
-def unconstrained_shape(fn: Any) -> tuple[int, ...]:
-    """Shape of the real numbers a latent is made from."""
-    shape: tuple[int, ...] = biject_to(fn.support).inverse_shape(fn.shape())
-    return shape
-
-
-def limits(name: str, fn: Any) -> tuple[int, int]:
-    """First and last place among the values that a discrete latent may have."""
-    if not fn.has_enumerate_support or fn.event_shape:
-        raise InvalidArgument(
-            f"Latent {name!r} is discrete, shared by all rows, and its values cannot be listed; use "
-            "a distribution with a public lowest and highest value, such as DiscreteUniform."
-        )
-    return 0, fn.enumerate_support(expand=False).shape[0] - 1
-
-
-def layout(latents: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[str, Place]:
-    """Places one after the other, in the order of the model, from shapes and limits."""
-    places, start = {}, 0
-    for name, (shape, bounds) in latents.items():
-        places[name] = Place(start, start + prod(shape), shape, bounds)
-        start += prod(shape)
-    return places

@@ -1,0 +1,83 @@
+"""Arrays as scikit-learn passes them, checked and scaled, a row at a time."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.utils import column_or_1d
+
+from tacit.errors import InvalidArgument
+
+
+def limits(name: str, bounds: Any, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Low and high of each feature."""
+    try:
+        low, high = (np.broadcast_to(np.asarray(each, np.float64), (size,)) for each in bounds)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"{name} must be (low, high), each a number or one for each of the {size} features."
+        ) from error
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+        raise InvalidArgument(f"{name} must be finite, with every low below its high.")
+    return low, high
+
+
+def scaled(numbers: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:
+    """Low to high becomes -1 to 1; NaN stays."""
+    scaled: NDArray[np.float64] = (np.clip(numbers, low, high) - low) / (high - low) * 2 - 1
+    return scaled
+
+
+def target_of(estimator: Any, y: Any) -> NDArray[Any]:
+    """The targets, one for each row."""
+    if y is None:
+        raise InvalidArgument(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+        )
+    found = _array("y", y)
+    if found.ndim != 1 and found.shape[1:] != (1,):
+        raise InvalidArgument("y should be a 1d array: pass one target for each row.")
+    target: NDArray[Any] = column_or_1d(found, warn=True)
+    return target
+
+
+def refuse_form(features: Any) -> None:
+    """Says what scikit-learn would say of a wrong form, which it says with cells and counts."""
+    if not issparse(features):  # sparse ones are refused by their type
+        shape = _array("X", features).shape
+        if len(shape) != 2:
+            raise InvalidArgument(
+                f"Expected 2D array, got {len(shape)}D array instead. Reshape your data: a row for each "
+                "unit and a column for each feature."
+            )
+        if shape[1] == 0:
+            raise InvalidArgument(
+                "Found array with 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
+            )
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{name} must be an array, or lists of one length.") from None
+    if array.dtype.kind == "c":
+        raise InvalidArgument("Complex data not supported.")
+    return array
+
+
+def refuse_unequal(features: NDArray[Any], target: NDArray[Any]) -> None:
+    """Raises unless there is a target for each row."""
+    if len(features) != len(target):  # how many there are is private
+        raise InvalidArgument("X and y must have the same number of rows; pass a target for each.")
+
+
+def codes_of(target: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
+    """Places among the classes, NaN for a label that is not one of them; each by itself."""
+    places = {label: float(place) for place, label in enumerate(classes.tolist())}
+    codes = np.full(len(target), np.nan)
+    for row, label in enumerate(target.tolist()):
+        if isinstance(label, str | int | float):
+            codes[row] = places.get(label, np.nan)
+    return codes
