@@ -89,7 +89,7 @@ def test_the_command_listens_for_the_group_only_and_cleans_up(tmp_path):
     command = [sys.executable, "-c", INTERRUPTIBLE, "federated", "guard", files["west"], place]
     with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout.readline() == f"west answers at {place}.\n"
+            assert process.stdout.readline() == f"west is listening at {place}.\n"
             assert place.stat().st_mode & 0o777 == 0o660
             assert ask(place, {"kind": "hello"}) == {"site": "west"}
         finally:

@@ -335,7 +335,7 @@ def test_where_a_schema_cannot_be_written_is_said_before_questions(capsys, monke
     monkeypatch.setattr("tacit.interfaces.schema_cli._ask", lambda _: pytest.fail("asked"))
     code, _, err = call(capsys, "schema", *command.split(), "--out", "nowhere/s.yaml")
     assert code == 2
-    assert "folder that exists" in err
+    assert "existing folder" in err
 
 
 def test_what_follows_from_a_seeded_fit_says_that_it_is_not_private(capsys):

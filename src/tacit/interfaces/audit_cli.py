@@ -1,4 +1,4 @@
-"""``tacit audit``: what an observer can find out by a plan's releases, beside what it claims."""
+"""The command ``tacit audit``: test the privacy claim of a plan empirically."""
 
 import json
 import sys
@@ -16,40 +16,37 @@ if TYPE_CHECKING:
 
 
 def audit(
-    schema: Annotated[
-        Path | None, typer.Argument(help="What is public about the columns, in YAML.")
-    ] = None,
+    schema: Annotated[Path | None, typer.Argument(help="Schema, a YAML file.")] = None,
     formula: Annotated[
-        str | None, typer.Option(help='The regression, such as "ill ~ age + C(ward)".')
+        str | None, typer.Option(help='The model, such as "ill ~ age + C(ward)".')
     ] = None,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="Audit the plan of tacit demo instead.")
-    ] = False,
-    epsilon: Annotated[float, typer.Option(help="What the plan claims.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Chance that epsilon does not hold.")] = 1e-5,
+    demo: Annotated[bool, typer.Option("--demo", help="Audit the plan of tacit demo.")] = False,
+    epsilon: Annotated[float, typer.Option(help="Claimed epsilon.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Claimed delta.")] = 1e-5,
     adjacency: Annotated[str, typer.Option(help="add-remove or replace.")] = "add-remove",
     family: Annotated[
-        str | None, typer.Option(help="The outcome's distribution; by its kind if left out.")
+        str | None, typer.Option(help="Distribution of the outcome. [default: by its column kind]")
     ] = None,
     method: Annotated[str, typer.Option(help=f"{methods.LISTED}.")] = methods.DEFAULT,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the method, name=value.")
+        list[str] | None,
+        typer.Option("--set", help="Setting of the method, as name=value; repeatable."),
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(help="How many runs; more see smaller faults.")
+        int | None, typer.Option(help="Number of runs; more runs detect smaller faults.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="With which the bound holds.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence of the lower bound.")] = 0.95,
     break_noise: Annotated[
         float,
-        typer.Option(help="Run with this part of the noise that is charged: to see an audit fail."),
+        typer.Option(help="Run with this fraction of the charged noise, to see an audit fail."),
     ] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Makes the audit repeatable.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Make the audit reproducible.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Bounds a plan's epsilon from below, on made-up rows with a canary. Reads no data.
+    """Estimate a lower bound on the epsilon of a plan, on made-up rows. Reads no data.
 
-    Exit code 1 means that the claim is false, with the stated confidence; 0 that it was not
-    contradicted, which is no proof of it.
+    Exit code 1 means that the claim is false, with the stated confidence. Exit code 0 means that it
+    was not contradicted, which does not prove it.
     """
     from tacit.accounting import Budget
     from tacit.interfaces.audit import audit as run
@@ -78,7 +75,7 @@ def _of_demo(budget: "Budget", *asked: Any) -> "Plan":
 
     if asked != (None, None, None, methods.DEFAULT, None):
         raise InvalidArgument(
-            "--demo has a schema, a formula, a family, a method and settings of its own: leave them out."
+            "--demo has its own schema, formula, family, method and settings; do not pass them."
         )
     return demo_plan(budget)
 
@@ -94,12 +91,12 @@ def _asked(
     from tacit.interfaces.requests import requested
 
     if schema is None or formula is None:
-        raise InvalidArgument("Name a schema and a --formula, or say --demo.")
+        raise InvalidArgument("Pass a schema and --formula, or --demo.")
     return requested(formula, schema, budget, family, method, settings or [], None).plan()
 
 
 def _told(done: int, runs: int) -> None:
-    """On standard error, for whoever waits."""
+    """Prints progress to standard error."""
     end = "\n" if done == runs else ""
     sys.stderr.write(f"\r{done:,} of {runs:,} runs {end}")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""``tacit budget``: what a run costs, and what a budget buys. Touches no data."""
+"""The commands of ``tacit budget``: the privacy cost of a run. They read no data."""
 
 import json
 import math
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from tacit.accounting import Accountant, Adjacency, Budget, Curve
 
 app = typer.Typer(
-    help="What a run costs in privacy, and what a budget buys. Touches no data.",
+    help="Compute the privacy cost of a run, or the noise for a budget. Reads no data.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Epsilon = Annotated[float, typer.Option(help="The most any outcome's odds may change (log scale).")]
+Epsilon = Annotated[float, typer.Option(help="Privacy budget: epsilon.")]
 Delta = Annotated[
-    float, typer.Option(help="Chance that the epsilon does not hold; well below 1 / people.")
+    float, typer.Option(help="Privacy budget: delta. Choose it well below 1 / people.")
 ]
-Noise = Annotated[float, typer.Option(help="Noise std over clip.")]
-Rate = Annotated[float, typer.Option(help="Chance that a person is looked at in one step.")]
+Noise = Annotated[float, typer.Option(help="Noise standard deviation divided by the clip.")]
+Rate = Annotated[float, typer.Option(help="Probability that a person is sampled in a step.")]
 Steps = Annotated[int, typer.Option(help="Number of steps.")]
 AdjacencyOption = Annotated[
-    str, typer.Option(help="What a person is hidden from: add-remove or replace.")
+    str, typer.Option(help="Neighbouring data sets: add-remove or replace.")
 ]
 AccountantOption = Annotated[
-    str, typer.Option(help="How to add up: pld (tight), rdp, moments, advanced or basic.")
+    str, typer.Option(help="pld (tightest), rdp, moments, advanced or basic.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Plot = Annotated[Path | None, typer.Option(help="Draw the curves into this PNG file.")]
+Plot = Annotated[Path | None, typer.Option(help="PNG file to draw the curves into.")]
 
 
 @app.command()
@@ -47,7 +47,7 @@ def epsilon(
     accountant: AccountantOption = "pld",
     as_json: AsJson = False,
 ) -> None:
-    """The epsilon of a run of Gaussian noise on Poisson samples."""
+    """Compute the epsilon of the Poisson-sampled Gaussian mechanism."""
     chosen, run = _accountant(accountant), _run(noise_multiplier, sampling_rate, steps)
     _print_cost(chosen, run, delta, noise_multiplier, sampling_rate, steps, "add-remove", as_json)
 
@@ -62,7 +62,7 @@ def noise(
     accountant: AccountantOption = "pld",
     as_json: AsJson = False,
 ) -> None:
-    """The least noise that keeps a run within a budget."""
+    """Compute the smallest noise multiplier that meets a budget."""
     from tacit.accounting import calibrate
 
     chosen, budget = _accountant(accountant), _budget(epsilon, delta, adjacency)
@@ -83,7 +83,7 @@ def steps(
     accountant: AccountantOption = "pld",
     as_json: AsJson = False,
 ) -> None:
-    """The most steps that a budget allows."""
+    """Compute the largest number of steps that meets a budget."""
     from tacit.accounting import calibrate
 
     chosen, budget = _accountant(accountant), _budget(epsilon, delta, adjacency)
@@ -106,7 +106,7 @@ def curve(
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Epsilon over a range of deltas, under both adjacencies."""
+    """Compute epsilon over a range of deltas, under both adjacencies."""
     chosen, run = _accountant(accountant), _run(noise_multiplier, sampling_rate, steps)
     chosen.epsilon(run, delta)  # refuses a wrong delta before any work
     curves = {adjacency: _curve(chosen, run, adjacency) for adjacency in _adjacencies()}
@@ -139,7 +139,7 @@ def compare(
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
-    """The epsilon of one run by every accountant, side by side."""
+    """Compare the epsilon of one run by all accountants."""
     run, adjacencies = _run(noise_multiplier, sampling_rate, steps), _adjacencies()
     found: dict[str, dict[str, float | None]] = {}
     notes: dict[str, str] = {}
@@ -181,7 +181,7 @@ def _print_cost(
     adjacency: "Adjacency",
     as_json: bool,
 ) -> None:
-    """What the run costs under both adjacencies, and what that means for a person."""
+    """Prints the cost under both adjacencies, and what it means for a person."""
     accountant.epsilon(run, delta, adjacency)  # the one asked for must exist
     epsilons = accountant.epsilons(run, delta)
     if as_json:
@@ -198,17 +198,17 @@ def _print_cost(
         )
         return
     rows = [
-        ["noise multiplier", printed(noise_multiplier), "noise std over clip"],
-        ["sampling rate", f"{sampling_rate:g}", "chance that a person is looked at in one step"],
+        ["noise multiplier", printed(noise_multiplier), "noise standard deviation / clip"],
+        ["sampling rate", f"{sampling_rate:g}", "probability that a person is sampled in a step"],
         ["steps", f"{steps:d}", ""],
-        ["delta", f"{delta:g}", "chance that epsilon does not hold"],
-        ["epsilon, add-remove", printed(epsilons["add-remove"]), "a person's record is in, or not"],
-        ["epsilon, replace", printed(epsilons["replace"]), "a person's record is one, or another"],
+        ["delta", f"{delta:g}", "probability that epsilon does not hold"],
+        ["epsilon, add-remove", printed(epsilons["add-remove"]), "one record added or removed"],
+        ["epsilon, replace", printed(epsilons["replace"]), "one record replaced by another"],
     ]
     _print_table(None, rows)
     spent = epsilons[adjacency]
     if spent is None or math.isinf(spent):
-        typer.echo("There is no limit to what the result may tell about a person.")
+        typer.echo("There is no bound on what the result reveals about a person.")
     else:
         typer.echo(_budget(spent, delta, adjacency).explain())
 
@@ -228,7 +228,7 @@ def _print_table(header: list[str] | None, rows: list[list[str]]) -> None:
 
 
 def _print_json(value: dict[str, Any]) -> None:
-    """JSON has no infinity; an epsilon without a limit or a bound is null."""
+    """Prints JSON. An infinite or unknown epsilon is null."""
     typer.echo(json.dumps(_finite(value), indent=2))
 
 

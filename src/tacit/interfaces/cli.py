@@ -1,4 +1,4 @@
-"""The ``tacit`` command: parses, calls, prints. Heavy parts load inside the commands."""
+"""The ``tacit`` command. Heavy modules are imported inside the commands that need them."""
 
 import sys
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from tacit.interfaces import (
 
 app = typer.Typer(
     name="tacit",
-    help="Bayesian inference on data that must stay private.",
+    help="Bayesian inference with differential privacy.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -50,18 +50,21 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
-    """Bayesian inference on data that must stay private."""
+    """Bayesian inference with differential privacy."""
 
 
 @app.command()
 def demo(
-    epsilon: Annotated[float, typer.Option(help="How much one person may matter.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Chance that epsilon does not hold.")] = 1e-5,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
 ) -> None:
-    """Fits a private logistic regression on scikit-learn's breast-cancer data."""
+    """Fit a private logistic regression to scikit-learn's breast-cancer data."""
     from tacit.accounting import Budget
     from tacit.interfaces import demo
 
@@ -71,9 +74,9 @@ def demo(
 
 @app.command()
 def example(
-    folder: Annotated[Path, typer.Argument(help="Where to write.")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="Folder to write to.")] = Path(),
 ) -> None:
-    """Writes made-up visits to a hospital, with their schema, to try Tacit on."""
+    """Write a simulated table of hospital visits, with its schema, to try Tacit on."""
     from tacit.interfaces import example
 
     for path in example.write(folder):
@@ -83,12 +86,12 @@ def example(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code.
 
-    Wrong input is 2 and one sentence, and nothing was spent; a ledger that refuses is 3; an
-    interruption is 130. A run that was paid for and could not be written is 1, and where it is
-    instead is said. So is an error that nobody foresaw: its kind and place are told, and not its
-    words, which could hold a cell.
+    The exit code is 2 for invalid input, with one sentence and nothing charged; 3 if the ledger has
+    too little left; 130 after an interruption. It is 1 for a run that was charged but could not be
+    saved, with a message that says where its result is, and for an unexpected error. Of an unexpected
+    error only the type and the place are printed, because its message could contain a cell.
     """
-    # Or it would write brackets in help as Rich wants them, with a backslash, though Rich is not used.
+    # Otherwise Typer escapes brackets in help for Rich, which is not used here.
     typer.core.HAS_RICH = False
     command = typer.main.get_command(app)
     try:
@@ -97,13 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             prog_name="tacit",
             standalone_mode=False,
         )
-    except Exception as error:  # noqa: BLE001 (its words may hold a cell)
+    except Exception as error:  # noqa: BLE001 (its message may hold a cell)
         return _said(error)
     return result if isinstance(result, int) else 0
 
 
 def _said(error: Exception) -> int:
-    """Says what can be said of an error, in a sentence, and returns the exit code."""
+    """Prints what may be printed of an error, in one sentence, and returns the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return 2
@@ -116,7 +119,7 @@ def _said(error: Exception) -> int:
         return _complain(str(error), 1)
     if isinstance(error, TacitError):
         return _complain(str(error), 3 if isinstance(error, Overspent) else 2)
-    return _complain(f"Something went wrong that should not: {place_of(error)}.", 1)
+    return _complain(f"Unexpected error: {place_of(error)}.", 1)
 
 
 def _complain(sentence: str, code: int = 2) -> int:

@@ -19,8 +19,8 @@ from tacit.interfaces.fit import fit, fit_without_privacy
 from tacit.interfaces.plan import Plan, plan
 from tacit.results.posterior import Posterior
 
-# What such measurements can be, in the units of the data: from knowledge of cells and of the
-# definitions, rounded, and not from these rows.
+# Plausible ranges in the units of the data, from the definitions of the measurements and not from
+# these rows.
 BOUNDS = {"radius": (5, 30), "texture": (8, 42), "concave_points": (0.0, 0.22)}
 _PLACES = {"radius": 0, "texture": 1, "concave_points": 7}  # among the columns of the data
 SCHEMA = Schema(
@@ -41,12 +41,12 @@ def model(radius: Any, texture: Any, concave_points: Any, malignant: Any = None)
 
 
 def demo_plan(budget: Budget) -> Plan:
-    """What the demonstration does, which needs no data."""
+    """The plan of the demonstration. Reads no data."""
     return plan(model, SCHEMA, budget=budget)
 
 
 def run(budget: Budget, tell: Callable[[str], None]) -> Posterior:
-    """Fits with and without privacy, and tells the story."""
+    """Fits with and without privacy, and prints both."""
     training, test = _tables()
     planned = demo_plan(budget)
     tell(
@@ -56,14 +56,14 @@ def run(budget: Budget, tell: Callable[[str], None]) -> Posterior:
     private = fit(planned, training)
     tell(f"{private.summary()}\n")
     open_book = fit_without_privacy(planned.model, training, schema=SCHEMA)
-    tell("Accuracy on women who were held out")
+    tell("Accuracy on held-out women")
     tell(f"  private, epsilon {budget.epsilon:g}    {_accuracy(private, test):.1%}")
     tell(f"  not private           {_accuracy(open_book, test):.1%}")
     tell(
-        "Accuracies are computed from rows, too: outside a demonstration they would be released\n"
-        "through the budget, or computed on data that need no protection.\n"
+        "These accuracies are computed from rows without protection. Outside a demonstration, compute\n"
+        "them on public data, or release them within the budget.\n"
     )
-    tell("What the private fit cost")
+    tell("Privacy cost of the private fit")
     tell(str(private.privacy))
     return private
 

@@ -1,4 +1,4 @@
-"""Made-up visits to a hospital, to try things on: a table, its schema, and new patients."""
+"""Simulated hospital visits to try Tacit on: a table, its schema and new patients."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ def write(folder: Path) -> list[Path]:
     paths = [folder / name for name in ("visits.csv", "visits.yaml", "new_patients.csv")]
     for path in paths:
         if path.exists():
-            raise InvalidArgument(f"{path} exists; name another folder.")
+            raise InvalidArgument(f"{path} already exists; pass another folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _table(paths[0], visits())
@@ -42,7 +42,7 @@ def write(folder: Path) -> list[Path]:
 
 
 def visits() -> dict[str, Any]:
-    """Simulated visits, the same every time: nobody's data."""
+    """Simulated visits, the same every time. They are not data about real people."""
     rng = np.random.default_rng(0)
     patient = rng.integers(0, PATIENTS, VISITS)
     age = rng.integers(18, 95, PATIENTS)[patient]

@@ -1,4 +1,4 @@
-"""``tacit federated``: a project folder for a study, and what a site opens, signs and answers with."""
+"""The commands of ``tacit federated``: create a project, and run a site."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from tacit.errors import InvalidArgument
 
 app = typer.Typer(
-    help="Several sites, one posterior, no row leaves a site.",
+    help="Fit one posterior to the data of several sites.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -17,13 +17,13 @@ app = typer.Typer(
 
 @app.command()
 def new(
-    folder: Annotated[Path, typer.Argument(help="The folder to make; it must not exist.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to create; must not exist.")],
     site: Annotated[
-        list[str] | None, typer.Option(help="A site's name; give one for each site.")
+        list[str] | None, typer.Option(help="Name of a site; repeat for each site.")
     ] = None,
-    run: Annotated[str, typer.Option(help="The name of the first run.")] = "run-1",
+    run: Annotated[str, typer.Option(help="Name of the first run.")] = "run-1",
 ) -> None:
-    """Writes a project that Flower runs, a folder for each site, and a README with commands."""
+    """Create a Flower project, with a folder for each site and a README with the commands."""
     from tacit.interfaces import project
 
     project.write(folder, tuple(site or ("north", "south", "west")), run)
@@ -32,16 +32,16 @@ def new(
 
 @app.command()
 def identity(
-    file: Annotated[Path, typer.Argument(help="The file to make, for the site's eyes only.")],
+    file: Annotated[Path, typer.Argument(help="File to create; keep it secret.")],
 ) -> None:
-    """Makes the key that a site signs with, and prints the public half for all rosters."""
+    """Create the signing key of a site and print its public key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     made = Ed25519PrivateKey.generate()
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise InvalidArgument(f"{file} cannot be made: {error.strerror}.") from error
+        raise InvalidArgument(f"{file} cannot be created: {error.strerror}.") from error
     with os.fdopen(handle, "w", encoding="ascii") as opened:
         opened.write(made.private_bytes_raw().hex())
     typer.echo(made.public_key().public_bytes_raw().hex())
@@ -49,23 +49,23 @@ def identity(
 
 @app.command("open")
 def open_(
-    settings: Annotated[Path, typer.Argument(help="The site's settings, site.toml.")],
+    settings: Annotated[Path, typer.Argument(help="Settings of the site, site.toml.")],
 ) -> None:
-    """Opens a site's ledger, once, with the budget of its settings; a site answers by it alone."""
+    """Create the ledger of a site, with the budget of its settings. Do this once."""
     from tacit.federated.deploy import SiteSettings, open_ledger
 
     ledger = open_ledger(SiteSettings.from_file(settings))
-    typer.echo(f"Opened {ledger.path}: {ledger.total}, for every {ledger.unit}.")
+    typer.echo(f"Created {ledger.path}: {ledger.total} in total for every {ledger.unit}.")
 
 
 @app.command()
 def guard(
-    settings: Annotated[Path, typer.Argument(help="The site's settings, site.toml.")],
+    settings: Annotated[Path, typer.Argument(help="Settings of the site, site.toml.")],
     socket: Annotated[
-        Path, typer.Argument(help="Where to listen: a path that the node can reach.")
+        Path, typer.Argument(help="Socket to listen on: a path that the node can reach.")
     ],
 ) -> None:
-    """Answers for a site, as a user other than the node's: code that is sent then reaches no rows."""
+    """Answer for a site as a separate user, so that code shipped to the node cannot read rows."""
     from tacit.federated.deploy import SiteSettings
     from tacit.federated.flower import answered_once
     from tacit.federated.guard import Guard
@@ -74,7 +74,7 @@ def guard(
     held = SiteSettings.from_file(settings)
     with Guard(socket, lambda fields: guarded(lambda: answered_once(held, fields))) as server:
         try:
-            typer.echo(f"{held.name} answers at {socket}.")
+            typer.echo(f"{held.name} is listening at {socket}.")
             server.serve_forever()
         finally:
             socket.unlink(missing_ok=True)

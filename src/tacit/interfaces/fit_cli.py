@@ -1,4 +1,4 @@
-"""``tacit fit``, ``predict`` and ``report``: from a table to a page, and what is asked of it later."""
+"""The commands ``tacit fit``, ``tacit predict`` and ``tacit report``."""
 
 import sys
 import tempfile
@@ -18,43 +18,48 @@ if TYPE_CHECKING:
     from tacit.interfaces.requests import Folder, Request
     from tacit.results.posterior import Posterior
 
-Run = Annotated[Path, typer.Argument(help="A folder that tacit fit wrote.")]
+Run = Annotated[Path, typer.Argument(help="A folder written by tacit fit.")]
 
 
 def fit(
-    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
-    schema: Annotated[Path, typer.Option(help="What is public about its columns, in YAML.")],
-    formula: Annotated[str, typer.Option(help='The regression, such as "ill ~ age + C(ward)".')],
-    epsilon: Annotated[float, typer.Option(help="How much one unit may matter in this fit.")],
+    data: Annotated[Path, typer.Argument(help="The data: a CSV or Parquet file.")],
+    schema: Annotated[Path, typer.Option(help="The schema of the data, a YAML file.")],
+    formula: Annotated[str, typer.Option(help='The model, such as "ill ~ age + C(ward)".')],
+    epsilon: Annotated[float, typer.Option(help="Privacy budget of this fit: epsilon.")],
     delta: Annotated[
-        float, typer.Option(help="Chance that the epsilon does not hold; well below 1 / people.")
+        float,
+        typer.Option(help="Privacy budget of this fit: delta. Choose it well below 1 / people."),
     ],
-    out: Annotated[Path, typer.Option(help="The folder to write; new or empty.")] = Path("run"),
+    out: Annotated[Path, typer.Option(help="Output folder; must be new or empty.")] = Path("run"),
     ledger: Annotated[
-        Path | None, typer.Option(help="The data's ledger; see tacit ledger new.")
+        Path | None, typer.Option(help="Ledger of the data; see tacit ledger new.")
     ] = None,
     no_ledger: Annotated[
-        bool, typer.Option("--no-ledger", help="Keep no book: nothing stops overspending.")
+        bool,
+        typer.Option("--no-ledger", help="Run without a ledger; nothing prevents overspending."),
     ] = False,
     family: Annotated[
-        str | None, typer.Option(help="The outcome's distribution; by its kind if left out.")
+        str | None, typer.Option(help="Distribution of the outcome. [default: by its column kind]")
     ] = None,
     adjacency: Annotated[
-        str | None, typer.Option(help="add-remove or replace; the ledger's if left out.")
+        str | None, typer.Option(help="add-remove or replace. [default: the ledger's]")
     ] = None,
     method: Annotated[str, typer.Option(help=f"{methods.LISTED}.")] = methods.DEFAULT,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the method, name=value.")
+        list[str] | None,
+        typer.Option("--set", help="Setting of the method, as name=value; repeatable."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Makes the fit repeatable, and not private.")
+        int | None, typer.Option(help="Make the fit reproducible. The result is then not private.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan; read no row, spend nothing.")
+        bool, typer.Option("--dry-run", help="Print the plan without reading rows or charging.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print no progress bar and no summary.")
+    ] = False,
 ) -> None:
-    """Fits a regression to a table within a privacy budget, and writes a report."""
+    """Fit a regression to a table within a privacy budget and write a report."""
     from tacit.accounting import Budget
     from tacit.interfaces.requests import Folder, requested
 
@@ -77,11 +82,11 @@ def fit(
 
 @contextmanager
 def telling_interruptions() -> Iterator[None]:
-    """After Ctrl-C in a fit, says what had been spent."""
+    """Prints what was charged if Ctrl-C interrupts a fit."""
     try:
         yield
-    except KeyboardInterrupt as error:  # in the fit itself it is an Interrupted, with words
-        usual = "Interrupted; tacit ledger show says whether anything was spent."
+    except KeyboardInterrupt as error:  # inside the fit it is an Interrupted, with a message
+        usual = "Interrupted; run tacit ledger show to see whether anything was charged."
         typer.echo(str(error) or usual, err=True)
         raise typer.Exit(130) from None
 
@@ -93,8 +98,8 @@ def _book(path: Path | None, *, no_ledger: bool) -> "Ledger | None":
         if no_ledger:
             return None
         raise InvalidArgument(
-            "Name the data's ledger with --ledger; open one by: tacit ledger new ledger.db "
-            "--epsilon 3 --delta 1e-5; or say --no-ledger."
+            "Pass the ledger of the data with --ledger, or --no-ledger to run without one. To create a "
+            "ledger, run: tacit ledger new ledger.db --epsilon 3 --delta 1e-5."
         )
     return Ledger(path)
 
@@ -108,7 +113,7 @@ def _print_plan(asked: "Request", book: "Ledger | None") -> None:
 def _fitted(
     asked: "Request", data: Path, book: "Ledger | None", folder: "Folder", *, quiet: bool
 ) -> "Posterior":
-    """The posterior, saved; the folder is taken back if nothing was spent."""
+    """Fits and saves the posterior; removes the folder if nothing was charged."""
     from tacit.interfaces.fit import fit as run
 
     plan = asked.plan()
@@ -126,15 +131,15 @@ def _fitted(
     except BaseException as error:  # an interruption, too
         if book is None or isinstance(error, LedgerError) or len(book.charges) == before:
             folder.discard()
-        elif isinstance(error, TacitError):  # which otherwise means that nothing was spent
-            raise Unsaved(f"The fit was charged, and failed after that: {error}") from None
+        elif isinstance(error, TacitError):  # which otherwise means that nothing was charged
+            raise Unsaved(f"The fit was charged and then failed: {error}") from None
         raise
     _saved(folder, found)
     return found
 
 
 def _saved(folder: "Folder", found: "Posterior") -> None:
-    """Writes the posterior, elsewhere if it must be: it was paid for, and is not lost to a full disk."""
+    """Saves the posterior, in another folder if necessary: it was charged and must not be lost."""
     try:
         folder.save(found)
     except Exception as error:  # noqa: BLE001 (whatever it is, the posterior comes first)
@@ -145,30 +150,30 @@ def _saved(folder: "Folder", found: "Posterior") -> None:
             found.save(where)
         except Exception:  # noqa: BLE001
             raise Unsaved(
-                f"The fit was made and paid for, but neither {folder.path} nor {where.parent} can be "
-                f"written ({reason}): what was found is printed above, and is all there is."
+                f"The fit was charged, but neither {folder.path} nor {where.parent} can be written "
+                f"({reason}). The summary printed above is all that is left of it."
             ) from None
         raise Unsaved(
-            f"The fit was made and paid for, but {folder.path} cannot be written ({reason}): the "
-            f"posterior is {where}; move it into {folder.path} and run tacit report {folder.path}."
+            f"The fit was charged, but {folder.path} cannot be written ({reason}). The posterior is saved "
+            f"as {where}; move it into {folder.path} and run tacit report {folder.path}."
         ) from None
 
 
 def _reported(folder: "Folder", found: "Posterior") -> None:
-    """Writes the report; if that fails, the posterior is there nevertheless."""
+    """Writes the report; the posterior is saved even if that fails."""
     try:
         _report(folder, found)
     except Exception as error:  # noqa: BLE001 (the same for all of them)
         typer.echo(found.summary())
         reason = reason_of(error.__cause__) or place_of(error)
         raise Unsaved(
-            f"The fit was made and paid for, and its posterior is in {folder.path}, but the report "
-            f"could not be written ({reason}); write it by: tacit report {folder.path}."
+            f"The fit was charged and its posterior is saved in {folder.path}, but the report could "
+            f"not be written ({reason}). To write it, run tacit report {folder.path}."
         ) from None
 
 
 def report(folder: Run) -> None:
-    """Writes a run's report again, as a page, as Markdown and as fields for a registry."""
+    """Write the report of a run again, as HTML, Markdown and a registry entry."""
     from tacit.interfaces.requests import Folder
 
     run = Folder(folder)
@@ -179,7 +184,7 @@ def report(folder: Run) -> None:
 
 
 def _warn(posterior: "Posterior") -> None:
-    """Says of what follows from a result that it is not private, or did not converge."""
+    """Prints the warnings of a result: that it is not private, or did not converge."""
     for warning in posterior.warnings:
         typer.echo(warning, err=True)
 
@@ -192,19 +197,17 @@ def _report(folder: "Folder", posterior: "Posterior") -> None:
 
 def predict(
     folder: Run,
-    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file of new rows.")],
-    out: Annotated[
-        Path | None, typer.Option(help="A CSV file to write; printed if left out.")
-    ] = None,
+    data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file.")],
+    out: Annotated[Path | None, typer.Option(help="CSV file to write. [default: print]")] = None,
     interval: Annotated[
-        bool, typer.Option("--interval", help="Also the ends of a 90% interval of the outcome.")
+        bool, typer.Option("--interval", help="Add the ends of a 90% predictive interval.")
     ] = False,
 ) -> None:
-    """Predicts the outcome of new rows: its mean, or the chance of each level.
+    """Predict the outcome of new rows: its mean, or the probability of each level.
 
-    Ends of intervals that leave out the noise of privacy say so in their column's name.
+    If the intervals do not account for the privacy noise, their column names say so.
 
-    Costs nothing more. What is predicted for a person's row is as private as the row.
+    Predictions have no further privacy cost. A prediction for a person's row is as private as the row.
     """
     from tacit.interfaces.predictions import write_predictions
     from tacit.interfaces.requests import Folder

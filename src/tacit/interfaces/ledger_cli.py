@@ -1,4 +1,4 @@
-"""``tacit ledger``: open the budget book of a data set, once, and see what is left in it."""
+"""The commands of ``tacit ledger``: create the ledger of a data set, and show it."""
 
 import json
 from dataclasses import asdict
@@ -13,39 +13,40 @@ if TYPE_CHECKING:
     from tacit.accounting.ledger import Ledger
 
 app = typer.Typer(
-    help="The budget book of a data set: open it once, see what is left.",
+    help="Create and show the privacy ledger of a data set.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-File = Annotated[Path, typer.Argument(help="The ledger's file.")]
+File = Annotated[Path, typer.Argument(help="File of the ledger.")]
 
 
 @app.command()
 def new(
     file: File,
-    epsilon: Annotated[float, typer.Option(help="How much one unit may matter, in all fits.")],
-    delta: Annotated[float, typer.Option(help="Chance that the epsilon does not hold.")],
-    unit: Annotated[str, typer.Option(help="What is protected: row or person.")] = "row",
+    epsilon: Annotated[float, typer.Option(help="Total budget of all fits: epsilon.")],
+    delta: Annotated[float, typer.Option(help="Total budget of all fits: delta.")],
+    unit: Annotated[str, typer.Option(help="Unit of privacy: row, person or 'data set'.")] = "row",
     adjacency: Annotated[str, typer.Option(help="add-remove or replace.")] = "add-remove",
     rule: Annotated[
-        str, typer.Option(help="How fits add up: sum, or renyi, which is for many small ones.")
+        str,
+        typer.Option(help="How the costs of fits compose: sum, or renyi for many small fits."),
     ] = "sum",
 ) -> None:
-    """Opens a ledger. What it says here can never be changed."""
+    """Create a ledger. Its settings cannot be changed later."""
     from tacit.accounting import Budget
     from tacit.accounting.ledger import Ledger
 
     total: Any = Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]
     ledger = Ledger.new(file, total, unit=unit, rule=rule)  # type: ignore[arg-type]
-    typer.echo(f"Opened {file}: {ledger.total}, for every {ledger.unit}.")
+    typer.echo(f"Created {file}: {ledger.total} in total for every {ledger.unit}.")
 
 
 @app.command()
 def show(
     file: File, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
-    """What was spent, on what, and what is left."""
+    """Show all charges and the remaining budget."""
     from tacit.accounting.ledger import Ledger
 
     ledger = Ledger(file)
@@ -54,9 +55,9 @@ def show(
 
 @app.command()
 def adopt(file: File) -> None:
-    """Takes a book as it is that has no mark beside it, or is of Tacit's first edition.
+    """Accept a ledger that has lost its mark file, or was written by Tacit's first version.
 
-    Only you can tell that it is the newest: a charge that it lacks is lost.
+    Make sure that it is the newest copy: charges that it does not contain are lost.
     """
     from tacit.accounting.adopt import adopt
 
@@ -88,11 +89,11 @@ def _as_text(ledger: "Ledger") -> str:
         for line in lines
     ]
     if len(table) == 1:
-        table = ["Nothing has been spent."]
-    rule = "epsilons and deltas add up" if ledger.rule == "sum" else "Renyi divergences add up"
+        table = ["No charges yet."]
+    rule = "epsilons and deltas add up" if ledger.rule == "sum" else "Rényi divergences add up"
     return "\n".join(
         [
-            f"{ledger.path}: {ledger.total} in all, for every {ledger.unit}; {rule}.",
+            f"{ledger.path}: {ledger.total} in total for every {ledger.unit}; {rule}.",
             *table,
             f"Left: {ledger.left}.",
         ]

@@ -1,4 +1,4 @@
-"""``tacit reproduce``: the experiments of the source papers, rerun beside what they report."""
+"""The command ``tacit reproduce``: rerun the experiments of the source papers."""
 
 import sys
 from importlib import import_module
@@ -14,21 +14,21 @@ _HERE = Path(__file__).resolve().parents[3] / "experiments"
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments; see --list.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Short runs, to see that it works.")
-    ] = False,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of experiments; see --list.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Short runs, for a quick check.")] = False,
     paper: Annotated[
-        bool, typer.Option("--paper", help="The papers' own lengths; hours for some.")
+        bool, typer.Option("--paper", help="As long as in the papers; some take hours.")
     ] = False,
     data: Annotated[
-        Path | None, typer.Option(help="The folder with abalone.csv and adult.csv.")
+        Path | None, typer.Option(help="Folder with abalone.csv and adult.csv.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where figures and tables go.")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Output folder for figures and tables.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
 ) -> None:
-    """Reruns the experiments of the papers, and draws them beside what the papers report."""
+    """Rerun the experiments of the papers and plot them beside the published results."""
     catalogue, reproduction, tables = _modules()
     known = {each.name: each for each in catalogue.experiments()}
     if listed:
@@ -58,21 +58,19 @@ def reproduce(
 def _chosen(names: list[str], known: dict[str, Any], *, every: bool) -> list[Any]:
     for name in names:
         if name not in known:
-            raise InvalidArgument(
-                f"There is no experiment {name!r}; tacit reproduce --list has all."
-            )
+            raise InvalidArgument(f"Unknown experiment {name!r}; see tacit reproduce --list.")
     if not names and not every:
-        raise InvalidArgument("Name experiments, or pass --all; tacit reproduce --list has them.")
+        raise InvalidArgument("Pass names of experiments, or --all; see tacit reproduce --list.")
     return list(known.values()) if every else [known[name] for name in names]
 
 
 def _modules() -> tuple[ModuleType, Any, Any]:
-    """The experiments' own modules, which lie beside the library in its repository."""
+    """The modules of the experiments, from the repository."""
     folder = next((f for f in (Path("experiments"), _HERE) if (f / "catalogue.py").exists()), None)
     if folder is None:
         raise InvalidArgument(
-            "The experiments are not installed with the library; run this in a clone of its "
-            "repository, where the folder experiments is."
+            "The experiments are not installed with the library; run this command in a clone of the "
+            "repository, which contains the folder experiments."
         )
     sys.path.insert(0, str(folder.resolve()))
     catalogue, reproduction, tables = map(import_module, ("catalogue", "reproduction", "tables"))

@@ -1,4 +1,4 @@
-"""``tacit schema``: the public facts about a table, drafted, checked, and scaled."""
+"""The commands of ``tacit schema``: draft, check and scale a schema."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ import typer
 from tacit.errors import InvalidArgument, Unsaved
 
 app = typer.Typer(
-    help="The public facts about a table: bounds and levels, never read from its rows.",
+    help="Write and check schemas: the public bounds and levels of a table.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -21,36 +21,36 @@ Table = Annotated[Path, typer.Argument(help="A CSV or Parquet file.")]
 @app.command()
 def draft(
     data: Table,
-    out: Annotated[Path, typer.Option(help="Where to write the schema.")] = Path("schema.yaml"),
+    out: Annotated[Path, typer.Option(help="Schema file to write.")] = Path("schema.yaml"),
     no_input: Annotated[
-        bool, typer.Option("--no-input", help="Ask nothing; leave places to fill in.")
+        bool, typer.Option("--no-input", help="Ask no questions; write a template to fill in.")
     ] = False,
 ) -> None:
-    """Reads a table's header, never its rows, and asks what is public about each column."""
+    """Write a schema from the header of a table and your answers. Reads no rows."""
     from tacit.data.draft import draft as drafted
     from tacit.data.draft import template
 
     if out.exists():
-        raise InvalidArgument(f"{out} exists; name another file with --out.")
+        raise InvalidArgument(f"{out} already exists; pass another file with --out.")
     if no_input:
         text = template(data)
         with _new(out):
             out.write_text(text, encoding="utf-8")
-        typer.echo(f"Wrote {out}: fill in what is public about each column.")
+        typer.echo(f"Wrote {out}. Fill in the public facts about each column.")
         return
-    with _new(out):  # before anything is asked
+    with _new(out):  # before asking anything
         drafted(data, _ask).to_yaml(out)
     typer.echo(f"Wrote {out}.")
 
 
 @contextmanager
 def _new(out: Path) -> Iterator[None]:
-    """A new file, made at once, to be written within; it is taken back if that fails."""
+    """Creates a new file, and removes it if it is still empty at the end."""
     try:
         out.touch(exist_ok=False)
     except OSError as error:
         raise InvalidArgument(
-            f"{out} must be a new file in a folder that exists: {error.strerror}."
+            f"{out} must be a new file in an existing folder: {error.strerror}."
         ) from None
     try:
         yield
@@ -66,10 +66,10 @@ def _ask(question: str) -> str:
 
 @app.command()
 def check(
-    schema: Annotated[Path, typer.Argument(help="A schema in YAML.")],
+    schema: Annotated[Path, typer.Argument(help="Schema, a YAML file.")],
     data: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file.")] = None,
 ) -> None:
-    """Says whether a schema can be used, and whether a table's header has its columns."""
+    """Check a schema, and whether the header of a table has its columns."""
     from tacit.data.schema import Schema
 
     declared = Schema.from_yaml(schema)
@@ -81,15 +81,15 @@ def check(
 @app.command()
 def scale(
     data: Table,
-    schema: Annotated[Path, typer.Option(help="The schema in YAML.")],
-    column: Annotated[list[str], typer.Option(help="A column to scale; give one or more.")],
-    epsilon: Annotated[float, typer.Option(help="What this may cost.")],
-    delta: Annotated[float, typer.Option(help="Chance that the epsilon does not hold.")],
-    ledger: Annotated[Path, typer.Option(help="The data's ledger.")],
-    out: Annotated[Path, typer.Option(help="Where to write the schema with scales.")],
+    schema: Annotated[Path, typer.Option(help="Schema, a YAML file.")],
+    column: Annotated[list[str], typer.Option(help="Column to scale; repeatable.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")],
+    delta: Annotated[float, typer.Option(help="Privacy budget: delta.")],
+    ledger: Annotated[Path, typer.Option(help="Ledger of the data.")],
+    out: Annotated[Path, typer.Option(help="Schema file to write, with scales.")],
     by: Annotated[str, typer.Option(help="quantiles or moments.")] = "quantiles",
 ) -> None:
-    """Releases centre and spread of columns from the data, and charges the ledger for it."""
+    """Estimate the centre and spread of columns privately, and charge the ledger."""
     from tacit.accounting import Budget
     from tacit.accounting.ledger import Ledger
     from tacit.data.schema import Schema
@@ -100,12 +100,12 @@ def scale(
     declared = Schema.from_yaml(schema)
     with _new(out):
         scaled = private_scales(declared, str(data), column, budget=budget, by=by, ledger=held)  # type: ignore[arg-type]
-        typer.echo(scaled)  # first: it was paid for
+        typer.echo(scaled)  # first, because it was charged
         try:
             scaled.to_yaml(out)
         except OSError as error:
             raise Unsaved(
-                f"The scales were released and paid for, but {out} cannot be written "
-                f"({error.strerror}): put centre and spread, and what is said to be from the data, "
-                "into the schema as they are printed above."
+                f"The scales were charged, but {out} cannot be written ({error.strerror}). Copy the centre "
+                "and spread of each column, and the note on the release, from the output above into the "
+                "schema."
             ) from None
