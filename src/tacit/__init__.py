@@ -1,6 +1,6 @@
-"""Bayesian inference on data that must stay private.
+"""Bayesian inference with differential privacy.
 
-Importing this package does nothing but define names; parts load when first used.
+Submodules are imported when they are first used.
 """
 
 from importlib import import_module

@@ -1,57 +1,57 @@
-"""The one family of exceptions Tacit raises on purpose.
+"""The exceptions that Tacit raises on purpose.
 
-Every message says what was expected, what was found and what to do, and none
-carries a value computed from a row of data.
+Every message says what was expected, what was found and what to do. No message contains a value
+computed from a row.
 """
 
 from traceback import extract_tb
 
 
 class TacitError(Exception):
-    """Base of every error Tacit raises on purpose."""
+    """Base class of all errors that Tacit raises on purpose."""
 
 
 class InvalidArgument(TacitError, ValueError):
-    """An argument is outside the range in which the answer means anything."""
+    """An argument is invalid."""
 
 
 class Refused(InvalidArgument):
-    """A site refuses what a server asks, in words that the server may read.
+    """A site refuses a request of the server, in a message that the server may read.
 
-    They hold nothing but what the study says and what was asked: no path and no budget left.
+    The message contains only what the study and the request say: no path and no remaining budget.
     """
 
 
 class BudgetError(TacitError):
-    """A privacy budget cannot be met or must not be spent as asked."""
+    """A privacy budget cannot be met, or must not be spent as requested."""
 
 
 class Overspent(BudgetError):
-    """A ledger has less left than is asked for; nothing was charged."""
+    """A ledger has less left than requested. Nothing was charged."""
 
 
 class LedgerError(TacitError):
-    """A ledger's file cannot be used: gone, locked, full, read-only, changed or an older copy."""
+    """A ledger's file cannot be used: missing, locked, full, read-only, changed or outdated."""
 
 
 class Unsaved(TacitError):
-    """A run was paid for, and could not be written as asked; the message says where it is."""
+    """A run was charged but could not be saved. The message says where the result is."""
 
 
 class UnsupportedEvent(TacitError):
-    """No proved bound exists for this event with this accountant and adjacency."""
+    """No proved bound is known for this event, accountant and adjacency."""
 
 
 class TheoremDoesNotHold(UnsupportedEvent):
-    """The accountant's theorem has a condition that these parameters do not meet."""
+    """The parameters do not meet a condition of the accountant's theorem."""
 
 
 class BoundaryError(TacitError):
-    """A step tries to take rows past the gate, or to use the gate as it must not be used."""
+    """A step tries to take rows past the gate, or uses the gate in a forbidden way."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a run; the message says what had been charged."""
+    """Ctrl-C during a run. The message says what was charged."""
 
 
 def reason_of(error: BaseException | None) -> str | None:
@@ -60,13 +60,14 @@ def reason_of(error: BaseException | None) -> str | None:
 
 
 def place_of(error: BaseException) -> str:
-    """An error's kind and where it was raised: all that may be told of one nobody foresaw.
+    """The type of an error and where it was raised; all that may be shown of an unexpected error.
 
-    >>> try:
-    ...     int("a cell's value")
-    ... except ValueError as error:
-    ...     place_of(error).startswith("ValueError in ")
-    True
+    Examples:
+        >>> try:
+        ...     int("a cell's value")
+        ... except ValueError as error:
+        ...     place_of(error).startswith("ValueError in ")
+        True
     """
     last = extract_tb(error.__traceback__)[-1]
     file = last.filename.rpartition("/")[2]

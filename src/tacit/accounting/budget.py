@@ -13,25 +13,29 @@ ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 @dataclass(frozen=True)
 class Budget:
-    """How much the result may depend on any one person.
+    """A differential privacy budget: how much a result may depend on any one person.
 
-    A run within ``Budget(epsilon, delta)`` makes no outcome more than
-    ``exp(epsilon)`` times as likely because one person's data were used, but for
-    outcomes of total probability ``delta``. ``delta=0`` is pure differential privacy.
+    A run within ``Budget(epsilon, delta)`` makes no outcome more than ``exp(epsilon)`` times as
+    likely because one person's data were used, except for outcomes of total probability ``delta``.
 
-    ``adjacency`` says what "used" is compared with: ``"add-remove"``, the same data
-    without the person; ``"replace"``, the same data with the person's record
-    exchanged for any other. Replacing hides what a record says but not that it is
-    there, and costs more for the same noise.
+    Budgets are partially ordered. One budget is at most another if both have the same adjacency and
+    neither its epsilon nor its delta is larger.
 
-    Budgets are partially ordered: one is at most another when it is for the same
-    adjacency and neither its epsilon nor its delta is larger. Of two budgets, one
-    with the smaller epsilon and one with the smaller delta, neither is at most the other.
+    Args:
+        epsilon: The privacy loss. Smaller is more private.
+        delta: The probability with which the bound may fail. Zero is pure differential privacy.
+        adjacency: Which data sets are neighbours. ``"add-remove"``: one person's data are added or
+            removed. ``"replace"``: one person's record is replaced by another; this hides the
+            content of a record but not its presence, and costs more for the same noise.
 
-    >>> Budget(1, 1e-6) <= Budget(2, 1e-6)
-    True
-    >>> Budget(1, 1e-5) <= Budget(2, 1e-6) or Budget(2, 1e-6) <= Budget(1, 1e-5)
-    False
+    Raises:
+        InvalidArgument: If a value is out of range.
+
+    Examples:
+        >>> Budget(1, 1e-6) <= Budget(2, 1e-6)
+        True
+        >>> Budget(1, 1e-5) <= Budget(2, 1e-6) or Budget(2, 1e-6) <= Budget(1, 1e-5)
+        False
     """
 
     epsilon: float
@@ -69,19 +73,20 @@ class Budget:
 
     @property
     def is_pure(self) -> bool:
-        """Whether the promise holds without exception (delta is zero)."""
+        """Whether delta is zero."""
         return self.delta == 0
 
     @property
     def best_guess(self) -> float:
-        """How often the best possible guess about one person can be right.
+        """The largest probability with which an attacker can guess about one person correctly.
 
-        The guesser knows everything but one person's record, is asked which of two
-        equally likely worlds is true (the person in or out; or this record or that
-        one), and sees the result. A coin would be right half the time.
+        The attacker knows everything except one person's record, considers two equally likely
+        worlds (the person is in or out; or the record is one or another), and sees the result.
+        Guessing by a coin toss is right half the time.
 
-        >>> round(Budget(1, 1e-5).best_guess, 3)
-        0.731
+        Examples:
+            >>> round(Budget(1, 1e-5).best_guess, 3)
+            0.731
         """
         # From P(S) <= e^eps Q(S) + delta both ways: the two error rates of any test
         # add up to at least 2 (1 - delta) / (1 + e^eps) (Kairouz et al. 2015).
@@ -90,9 +95,9 @@ class Budget:
     def explain(self) -> str:
         """One sentence on what the budget means for a person in the data.
 
-        >>> print(Budget(1, 1e-5).explain())
-        Someone who knows every other record and tosses a fair coin over whether yours is in the \
-data can, after seeing the result, guess right at most 73.2% of the time.
+        Examples:
+            >>> print(Budget(1, 1e-5).explain())
+            Someone who knows every other record and tosses a fair coin over whether yours is in the data can, after seeing the result, guess right at most 73.2% of the time.
         """
         worlds = {
             "add-remove": "whether yours is in the data",

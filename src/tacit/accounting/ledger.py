@@ -1,4 +1,4 @@
-"""The budget book of a data set: durable, append-only, and checked before anything is read.
+"""The privacy ledger of a data set: durable, append-only, and checked before data are read.
 
 Runs are chosen after seeing earlier results, so across runs the ledger is a privacy filter:
 
@@ -7,8 +7,8 @@ Runs are chosen after seeing earlier results, so across runs the ledger is a pri
 - ``rule="renyi"``: divergences of one order, fixed when the ledger is opened, add up, and the
   total is converted once (Feldman and Zrnic 2021, Theorem 4.3).
 
-A run is charged in full, in one transaction, before its first read. Nothing is given back.
-To open a book is an act of its own (`Ledger.new`): one that is gone is never begun anew.
+A run is charged in full, in one transaction, before its first read. Nothing is refunded.
+Only `Ledger.new` creates a ledger; a missing one is never recreated.
 """
 
 import math
@@ -43,17 +43,17 @@ from tacit.accounting.store import engine_of, is_there, telling
 from tacit.errors import BudgetError, InvalidArgument, LedgerError, Overspent
 
 Rule = Literal["sum", "renyi"]
-# What one promise is about: a row, all rows of a person, or everything that one site holds.
+# Units of privacy: a row, all rows of a person, or everything that one site holds.
 UNITS = ("row", "person", "data set")
 
 RULES = ("sum", "renyi")
-# A total is not overspent by what floating point adds to it.
+# Rounding errors do not count as overspending.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Charge:
-    """One line of the book."""
+    """One charge of a ledger."""
 
     time: str
     label: str
@@ -63,18 +63,34 @@ class Charge:
 
 
 class Receipt(NamedTuple):
-    """What a ledger had left before a charge, and after it."""
+    """The remaining budget of a ledger before and after a charge."""
 
     before: Budget
     left: Budget
 
 
 class Ledger:
-    """The budget of one data set, in a SQLite file that several processes may share.
+    """The privacy ledger of one data set: an SQLite file that several processes may share.
 
-    ``Ledger.new`` opens a book, once, and fixes total, unit, adjacency and rule. ``Ledger(path)``
-    is the book at a path from then on; what else is said is compared with what was fixed. A book
-    that is gone, older than the mark beside it, or was changed, is refused.
+    Create a ledger once with `Ledger.new`, which fixes its total, unit, adjacency and rule.
+    ``Ledger(path)`` opens it from then on.
+
+    Args:
+        path: The file of the ledger.
+        total: If passed, must equal the total that the ledger was created with.
+        unit: If passed, must equal the ledger's unit.
+        rule: If passed, must equal the ledger's rule.
+
+    Attributes:
+        path: The file.
+        total: The total budget of all charges.
+        unit: The unit of privacy: ``"row"``, ``"person"`` or ``"data set"``.
+        rule: How charges compose, ``"sum"`` or ``"renyi"``.
+
+    Raises:
+        LedgerError: If the file is missing, older than the mark file beside it, changed, or cannot
+            be read.
+        InvalidArgument: If an argument differs from what the ledger was created with.
     """
 
     def __init__(
@@ -110,9 +126,26 @@ class Ledger:
         unit: str = "row",
         rule: Rule = "sum",
     ) -> "Ledger":
-        """Opens a book with this total: once, and for good. Refused where one is, or was.
+        """Creates a ledger. Its terms cannot be changed later.
 
-        The file is for its owner only: at a site it also holds keys of noise.
+        The file is readable by its owner only, because at a federated site it also holds keys of
+        noise.
+
+        Args:
+            path: A new file. A mark file is created beside it.
+            total: The total budget of all charges. Its adjacency applies to all of them.
+            unit: The unit of privacy: ``"row"``, ``"person"`` or ``"data set"`` (everything that a
+                federated site holds).
+            rule: How charges compose: ``"sum"`` adds epsilons and deltas; ``"renyi"`` adds Rényi
+                divergences of one order, which is tighter for many small charges and needs a
+                positive delta.
+
+        Returns:
+            The new ledger.
+
+        Raises:
+            LedgerError: If there is, or was, a ledger at this path, or the file cannot be written.
+            InvalidArgument: If an argument is wrong.
         """
         if not isinstance(total, Budget):
             raise InvalidArgument("total must be a tacit.Budget(epsilon, delta).")
@@ -154,15 +187,37 @@ class Ledger:
                 )
 
     def charge(self, event: DpEvent, budget: Budget, label: str = "") -> Receipt:
-        """Books a run in full, or refuses it. Call before the first read of a row.
+        """Charges a run in full, or raises. Call it before the first read of a row.
 
-        ``budget`` is what the run was calibrated to; it must cover the event. What is booked is
-        what the event costs (`tacit.accounting.cost`), which may be less.
+        Args:
+            event: What the run does to the data.
+            budget: The budget that the run was calibrated to. It must cover the event. What is
+                charged is the cost of the event, which may be less.
+            label: A label for the charge.
+
+        Returns:
+            The remaining budget before and after the charge.
+
+        Raises:
+            Overspent: If the ledger has too little left. Nothing is charged.
+            BudgetError: If the budget does not cover the event or has another adjacency.
+            LedgerError: If the file cannot be used.
         """
         return self.charge_all([(event, budget)], label)[0]
 
     def charge_all(self, runs: Sequence[tuple[DpEvent, Budget]], label: str = "") -> list[Receipt]:
-        """Books several runs, all or none."""
+        """Charges several runs in one transaction: all of them or none.
+
+        Args:
+            runs: Events and budgets, as for `charge`.
+            label: A label for the charges.
+
+        Returns:
+            A receipt for each run.
+
+        Raises:
+            Overspent: If the ledger has too little left for all of them. Nothing is charged.
+        """
         lines = [self.line(event, budget, label) for event, budget in runs]
         receipts = []
         with self.transaction() as connection:
@@ -175,9 +230,13 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """All that is written within is on disk at its end, or none of it is.
+        """A transaction: all that is written inside it is saved at its end, or nothing is.
 
-        Refused if the book is not the one that its mark tells of.
+        Yields:
+            The connection.
+
+        Raises:
+            LedgerError: If the ledger does not match its mark file.
         """
         mark = self._mark
         with (
@@ -192,17 +251,17 @@ class Ledger:
                 advance(now)
 
     def refuse_changed(self, connection: sa.Connection) -> None:
-        """Raises if a line was changed: before every charge, as this object may be older than the change."""
+        """Raises if an earlier line of the ledger was changed. Called before every charge."""
         refuse_changed(connection, self.path)
 
     def book(self, connection: sa.Connection, line: Mapping[str, Any]) -> None:
-        """Books a `line` in somebody's transaction, or refuses it."""
+        """Writes a `line` within an open transaction, or raises if too little is left."""
         budget = Budget(line["epsilon"], line["delta"], self.total.adjacency)
         self._admit(connection, budget, line["divergence"])
         write_charge(connection, line)
 
     def refuse_adjacency(self, budget: Budget) -> None:
-        """Raises if a run's budget protects against another change than this ledger does."""
+        """Raises if a budget has another adjacency than the ledger."""
         if budget.adjacency != self.total.adjacency:
             raise BudgetError(
                 f"This ledger counts under {self.total.adjacency}, the run under "
@@ -210,7 +269,7 @@ class Ledger:
             )
 
     def line(self, event: DpEvent, budget: Budget, label: str) -> dict[str, Any]:
-        """What a run is booked as; refused if its budget does not cover it."""
+        """The line that a run is recorded as. Raises if its budget does not cover the event."""
         self.refuse_adjacency(budget)
         charged, divergence = cost(event, budget), 0.0
         if self.rule == "renyi":
@@ -268,13 +327,13 @@ class Ledger:
 
     @property
     def left(self) -> Budget:
-        """What is left: under ``"renyi"``, about what one more run of any kind may cost."""
+        """The remaining budget. With the rule ``"renyi"``, roughly what one more run may cost."""
         with self.transaction() as connection:
             return self._left(connection)
 
     @property
     def charges(self) -> list[Charge]:
-        """All lines so far, oldest first."""
+        """All charges, oldest first."""
         with self.transaction() as connection:
             rows = connection.execute(sa.select(CHARGES).order_by(CHARGES.c.id)).mappings()
             return [

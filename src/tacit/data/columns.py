@@ -40,24 +40,29 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Number:
-    """A real number between public bounds, as float32.
+    """A real number between public bounds, encoded as float32.
 
-    Values outside ``low`` and ``high``, infinities too, are moved to the nearest bound.
-    With ``scaled``, [low, high] becomes [-1, 1]; with ``centre`` and ``spread``, public numbers
-    too, a value becomes its distance from the centre in spreads. With a ``shape``, each row
-    holds an array of numbers. Booleans count as 0 and 1, also as text; text that spells a number as
-    that number; any other cell that is not a Python or NumPy number is missing.
+    Booleans count as 0 and 1, also as text. Text that spells a number is read as that number. Any
+    other cell that is not a Python or NumPy number is missing.
 
-    ``missing`` is ``"drop"``, which leaves the row out, or a public number to put there, in
-    the column's own unit. In a column of arrays it is put in place of each missing entry.
-    ``measured_in`` names that unit, for readers.
+    Args:
+        low: The lower bound. Smaller values, including infinities, are moved to it.
+        high: The upper bound. Larger values are moved to it.
+        scaled: Whether to map [low, high] to [-1, 1].
+        centre: A public number that is subtracted from values; used together with ``spread``.
+        spread: A public number that values are then divided by.
+        shape: The shape of the array in each row, if a row holds an array of numbers.
+        missing: ``"drop"`` to leave out rows with a missing value, or a public number to replace it
+            with, in the column's own unit. In a column of arrays each missing entry is replaced.
+        measured_in: The unit of measurement, for reports.
 
-    >>> Number(18, 100, measured_in="years").describe()
-    '18 to 100 years'
-    >>> Number(0, 1, scaled=True, shape=(16,)).describe()
-    '0 to 1, scaled to [-1, 1], in arrays of 16'
-    >>> Number(18, 100, centre=48, spread=15).describe()
-    '18 to 100, less 48 and divided by 15'
+    Examples:
+        >>> Number(18, 100, measured_in="years").describe()
+        '18 to 100 years'
+        >>> Number(0, 1, scaled=True, shape=(16,)).describe()
+        '0 to 1, scaled to [-1, 1], in arrays of 16'
+        >>> Number(18, 100, centre=48, spread=15).describe()
+        '18 to 100, less 48 and divided by 15'
     """
 
     low: float
@@ -91,7 +96,7 @@ class Number:
 
     @property
     def scale(self) -> tuple[float, float] | None:
-        """What is taken from a value, and what it is then divided by; None for neither."""
+        """The number that is subtracted from values and the number they are divided by, or None."""
         if self.centre is not None and self.spread is not None:
             return self.centre, self.spread
         if self.scaled:
@@ -117,7 +122,7 @@ class Number:
         return low, high
 
     def encode(self, cells: Cells) -> Column:
-        """The numbers within bounds, each row by itself."""
+        """Encodes cells, each row by itself."""
         numbers, present = _without_gaps(read_numbers(cells, self.shape), self.missing, self.low)
         return Column(self._place(numbers), present)
 
@@ -148,13 +153,21 @@ class Number:
 
 @dataclass(frozen=True)
 class Count:
-    """A whole number between public bounds, as int32.
+    """A whole number between public bounds, encoded as int32.
 
-    Numbers are rounded to the nearest whole one, halves to the even one, and moved to the
-    nearest bound. Cells are read as for `Number`; ``missing`` and ``measured_in`` mean the same.
+    Numbers are rounded to the nearest whole number (ties to even) and moved to the nearest bound.
+    Cells are read as for `Number`.
 
-    >>> Count(30).describe()
-    'whole, 0 to 30'
+    Args:
+        high: The upper bound.
+        low: The lower bound.
+        missing: ``"drop"`` to leave out rows with a missing value, or a public count to replace it
+            with.
+        measured_in: The unit of measurement, for reports.
+
+    Examples:
+        >>> Count(30).describe()
+        'whole, 0 to 30'
     """
 
     high: int
@@ -184,7 +197,7 @@ class Count:
         _set(self, low=int(low), high=int(high), missing=fill)
 
     def encode(self, cells: Cells) -> Column:
-        """The counts within bounds, each row by itself."""
+        """Encodes cells, each row by itself."""
         numbers, present = _without_gaps(read_numbers(cells, ()), self.missing, self.low)
         return Column(np.clip(np.rint(numbers), self.low, self.high).astype(np.int32), present)
 
@@ -202,13 +215,19 @@ class Count:
 
 @dataclass(frozen=True)
 class Binary:
-    """One of two values, as int32: 1 for yes, 0 for no.
+    """One of two values, encoded as int32: 1 for yes and 0 for no.
 
-    Takes Booleans and 0 and 1, also as text; or two declared labels, ``yes`` and ``no``, and
-    then nothing else. Every other cell is missing. ``missing`` is ``"drop"``, 0 or 1.
+    Without labels, Booleans and 0 and 1 are accepted, also as text. With labels, only the two
+    labels are. Every other cell is missing.
 
-    >>> Binary(yes="treated", no="control").describe()
-    'treated (1) or control (0)'
+    Args:
+        yes: The label that becomes 1.
+        no: The label that becomes 0.
+        missing: ``"drop"`` to leave out rows with a missing value, or 0 or 1 to replace it with.
+
+    Examples:
+        >>> Binary(yes="treated", no="control").describe()
+        'treated (1) or control (0)'
     """
 
     _: KW_ONLY
@@ -237,7 +256,7 @@ class Binary:
         return {text: code for code, text in enumerate(_label_texts([self.no, self.yes]))}
 
     def encode(self, cells: Cells) -> Column:
-        """0 and 1, each row by itself."""
+        """Encodes cells, each row by itself."""
         fill = None if isinstance(self.missing, str) else self.missing
         return _without_unknowns(read_labels(cells, self._codes), fill, fill)
 
@@ -252,20 +271,23 @@ class Binary:
 
 @dataclass(frozen=True)
 class Category:
-    """One of a list of public levels, as an int32 code: its place in the list, from 0.
+    """One of a list of public levels, encoded as its position in the list (int32).
 
-    Levels are text or integers, and go by their text: 3, 3.0, "3" and "3.0" in the data are one
-    level, whichever way it is declared, but "03" is not. Spaces around text do not matter, unless a
-    level is declared with them. A Boolean is "True" or "False", never 1.
-    A value that is not among the levels gets the code after the last level if ``other`` names
-    one for all such values; otherwise it is treated as missing.
+    Levels are compared as text: 3, 3.0, "3" and "3.0" are the same level, but "03" is another.
+    Spaces around text are ignored unless a level is declared with them. A Boolean is "True" or
+    "False", never 1. A cell that is not text, a number or a Boolean is missing, and so is text such
+    as "" or "NA" (see `tacit.data.cells`) unless it is a level.
 
-    ``missing`` is ``"drop"``, which leaves the row out, or a level, or the name in ``other``.
-    A cell that is neither text nor a number nor a Boolean is missing; so is text such as "" or "NA"
-    (see `tacit.data.cells`), unless it is a level.
+    Args:
+        levels: The levels, text or integers.
+        other: A name for all values that are not in ``levels``. They get the code after the last
+            level. Without it they are missing.
+        missing: ``"drop"`` to leave out rows with a missing value, or the level (or ``other``) to
+            replace it with.
 
-    >>> Category(["A", "B", "C"], other="other").describe()
-    '3 levels and other'
+    Examples:
+        >>> Category(["A", "B", "C"], other="other").describe()
+        '3 levels and other'
     """
 
     levels: Sequence[Label]
@@ -298,11 +320,11 @@ class Category:
 
     @property
     def size(self) -> int:
-        """How many codes there are."""
+        """The number of codes."""
         return len(self._codes)
 
     def encode(self, cells: Cells) -> Column:
-        """The codes of the levels, each row by itself."""
+        """Encodes cells, each row by itself."""
         missing = None if self.missing == DROP else self._codes[str(text_of(self.missing))]
         unknown = missing if self.other is None else self.size - 1
         return _without_unknowns(read_labels(cells, self._codes), unknown, missing)

@@ -1,4 +1,4 @@
-"""A schema: the public facts about a table, which a person declares before looking at it."""
+"""Schemas: the public facts about a table, declared before the data are read."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -51,30 +51,35 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Schema:
-    """Kinds, bounds and levels of columns, and who a row belongs to. All of it is public.
+    """The public facts about a table: kinds, bounds and levels of columns, and the unit of privacy.
 
-    A guarantee holds for what the data could have been, so the bounds must not come from the
-    data. Declare them from knowledge of the field: ages are 18 to 100 by the study's protocol,
-    not because the oldest participant is 100.
+    A guarantee holds for every table that the data could have been, so bounds must not come from
+    the data. Declare them from domain knowledge: ages are 18 to 100 by the study's protocol, not
+    because the oldest participant is 100.
 
-    ``person`` names the column that says whose row it is, and ``most_rows`` how many rows of
-    a person are used at most. What is protected is then a person; without them, a row. Rows
-    without a person are left out: many of them could be one person's.
+    Args:
+        columns: The kind of each column: `Number`, `Count`, `Binary` or `Category`.
+        person: The column that identifies the person a row belongs to. The unit of privacy is then
+            a person, and rows without a person are left out. Without it the unit is a row.
+        most_rows: The largest number of rows per person that are used. Required with ``person``.
+        released: Records of numbers that were estimated from the data in a charged release; filled
+            in by `tacit.private_scales`.
 
-    ``released`` says which of its numbers came from the data after all, by a release that was
-    paid for; `tacit.private_scales` fills it in.
+    Raises:
+        InvalidArgument: If a declaration is wrong.
 
-    >>> import tacit
-    >>> schema = tacit.Schema(
-    ...     {"age": tacit.Number(18, 100), "ward": tacit.Category(["A", "B"], other="other")},
-    ...     person="patient",
-    ...     most_rows=20,
-    ... )
-    >>> print(schema)
-    column  kind      public facts        if missing
-    age     number    18 to 100           row left out
-    ward    category  2 levels and other  row left out
-    One unit is a person, by column patient, of at most 20 rows.
+    Examples:
+        >>> import tacit
+        >>> schema = tacit.Schema(
+        ...     {"age": tacit.Number(18, 100), "ward": tacit.Category(["A", "B"], other="other")},
+        ...     person="patient",
+        ...     most_rows=20,
+        ... )
+        >>> print(schema)
+        column  kind      public facts        if missing
+        age     number    18 to 100           row left out
+        ward    category  2 levels and other  row left out
+        One unit is a person, by column patient, of at most 20 rows.
     """
 
     items: tuple[tuple[str, Kind], ...]
@@ -105,7 +110,17 @@ class Schema:
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "Schema":
-        """The schema that a YAML file declares, in the form that `to_yaml` writes."""
+        """Reads a schema from a YAML file as `to_yaml` writes it.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The schema.
+
+        Raises:
+            InvalidArgument: If the file cannot be read or declares something wrong.
+        """
         columns, more = description.read(path)
         try:
             more["released"] = _all_noted(more.get("released", []))
@@ -114,7 +129,11 @@ class Schema:
             raise InvalidArgument(f"{path}: {error}") from None
 
     def to_yaml(self, path: str | Path) -> None:
-        """Writes the schema as a YAML file."""
+        """Writes the schema to a YAML file.
+
+        Args:
+            path: The file.
+        """
         more: dict[str, Any] = {}
         if self.person is not None:
             more |= {"person": self.person, "most_rows": self.most_rows}
@@ -126,7 +145,15 @@ class Schema:
     def with_columns(
         self, columns: Mapping[str, Kind], *, released: Iterable[Released] | None = None
     ) -> "Schema":
-        """The same schema with some columns declared otherwise."""
+        """A copy with some columns declared differently.
+
+        Args:
+            columns: The new kinds, by column name.
+            released: The new records of releases; by default unchanged.
+
+        Returns:
+            The new schema.
+        """
         notes = self.released if released is None else released
         kinds = {**dict(self.items), **columns}
         return Schema(kinds, person=self.person, most_rows=self.most_rows, released=notes)
@@ -138,20 +165,29 @@ class Schema:
 
     @property
     def unit(self) -> str:
-        """What is protected: a ``"row"``, or all rows of a ``"person"``."""
+        """The unit of privacy: ``"row"`` or ``"person"``."""
         return "row" if self.person is None else "person"
 
     def __getitem__(self, name: str) -> Kind:
         return dict(self.items)[self._choose([name])[0]]
 
     def encode(self, data: Any, names: Iterable[str] | None = None) -> Encoded:
-        """The declared columns of a table, or those named, as arrays; each row by itself.
+        """Encodes a table as arrays, each row by itself.
 
-        ``data`` is a mapping of arrays, a pandas or polars DataFrame, a pyarrow Table, a NumPy
-        structured array, or the path of a file: CSV, Parquet, Arrow or NumPy. A file is read in
-        chunks, and what is made of it, if large, lies in a memory map. Rows keep their order, and
-        those with a missing value are left out if that is the column's rule; they stay units, of
-        which nothing counts. The table is not changed. Errors depend on its header, types and shapes only, never on a cell.
+        A file is read in chunks; large results are stored in a memory map. Rows keep their order. A
+        row that is left out for a missing value stays a unit that contributes nothing. The table is
+        not changed. Errors depend on the header, types and shapes only, never on a cell.
+
+        Args:
+            data: A mapping of arrays, a pandas or polars DataFrame, a pyarrow Table, a NumPy
+                structured array, or the path of a CSV, Parquet, Arrow or NumPy file.
+            names: The columns to encode; by default all declared columns.
+
+        Returns:
+            The encoded rows, which are private.
+
+        Raises:
+            InvalidArgument: If the table lacks a column or has types or shapes that do not fit.
         """
         chosen = self._choose(names)
         source, people = sources.opened(data), People()
@@ -171,9 +207,14 @@ class Schema:
         return Encoded(whole, person, self.most_rows, left_out)
 
     def refuse(self, data: Any, names: Iterable[str] | None = None) -> None:
-        """Raises unless a table has the declared columns, or those named, and types that fit.
+        """Raises if a table lacks declared columns or has types that do not fit. Reads no rows.
 
-        Looks at the table's header and types, and at no row.
+        Args:
+            data: The table, as for `encode`.
+            names: The columns to check; by default all declared columns.
+
+        Raises:
+            InvalidArgument: If the table cannot be encoded.
         """
         chosen = self._choose(names)
         wanted = chosen if self.person is None else (*chosen, self.person)
@@ -185,7 +226,15 @@ class Schema:
     def encode_new(
         self, data: Any, names: Iterable[str]
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-        """Columns of rows to predict for, none left out, and which rows have all their values."""
+        """Encodes rows to predict for. No row is left out.
+
+        Args:
+            data: The table, as for `encode`.
+            names: The columns to encode.
+
+        Returns:
+            The encoded columns, and a Boolean array that is true for rows without missing values.
+        """
         chosen = tuple(names)
         source, store = sources.opened(data), Store(mapped=False)
         for table in source.chunks(chosen or tuple(source.names)[:1]):
@@ -210,9 +259,17 @@ class Schema:
     def made_up(
         self, count: int, names: Iterable[str] | None = None, seed: int = 0
     ) -> dict[str, NDArray[Any]]:
-        """Made-up encoded rows within bounds and levels, for trying a model without data.
+        """Generates made-up encoded rows within the bounds, to try a model without data.
 
-        A column's values do not depend on which other columns are asked for.
+        The values of a column do not depend on which other columns are requested.
+
+        Args:
+            count: The number of rows.
+            names: The columns; by default all declared columns.
+            seed: Seed of the random numbers.
+
+        Returns:
+            The encoded columns.
         """
         number = _validate.count("count", count, least=0)
         start = _validate.count("seed", seed, least=0)
@@ -235,7 +292,7 @@ class Schema:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is protected, and what was released from the data, in sentences."""
+        """Sentences on the unit of privacy and on earlier releases."""
         unit = "One unit is a row."
         if self.person is not None:
             unit = (

@@ -1,8 +1,8 @@
-"""Settings of a federated fit, and a fit of sites that are all in this process.
+"""Settings of a federated fit, and a fit with all sites in this process.
 
-`partitioned` is the engine without a network: it prepares every site by its own budget, runs the
-schedule, and returns natural parameters. A deployment does the same with a `Transport` of its own:
-`site_of` at each site and `server_of` at the server.
+`partitioned` prepares every site with its own budget, runs the schedule and returns natural
+parameters. A deployment does the same with its own `Transport`, using `site_of` at each site and
+`server_of` at the server.
 """
 
 import hashlib
@@ -33,14 +33,20 @@ from tacit.privacy.rows import Rows
 
 @dataclass(frozen=True, kw_only=True)
 class Partitioned:
-    """Settings of partitioned variational inference. All are public, and the same at all sites.
+    """Partitioned variational inference. All settings are public and the same at all sites.
 
-    ``scheme`` says how sites protect what they hold (see `tacit.federated.optimise` and
-    `tacit.federated.changes`). Every site is asked ``num_rounds`` times, in the order of the
-    ``schedule``, and its change is multiplied by ``damping``: by default 1, or for private
-    optimisation all at once one over the square root of the number of sites. ``spare_answers`` are
-    paid for beside the rounds, for tasks that must be asked anew. ``guide`` is the posterior's
-    family: tacit.MeanField() or tacit.FullRank().
+    Args:
+        scheme: How sites protect their data; see `tacit.federated.optimise`,
+            `tacit.federated.changes` and docs/federated.md.
+        num_rounds: How often every site is asked.
+        schedule: ``"synchronous"``, ``"sequential"`` or ``"asynchronous"``.
+        damping: Factor that a site's change is multiplied by. By default 1, or one over the square
+            root of the number of sites for synchronous private optimisation.
+        group_size: Number of sites that are asked at a time.
+        spare_answers: Answers that are charged in addition to the rounds, for tasks that must be
+            asked again.
+        guide: The family of the posterior: ``tacit.MeanField()`` or ``tacit.FullRank()``.
+        num_draws: Number of pairs of opposite draws that expectations are computed with.
     """
 
     scheme: Scheme = field(default_factory=Optimised)
@@ -65,7 +71,7 @@ class Partitioned:
             )
 
     def plan(self, sites: int) -> Schedule:
-        """Who is asked when."""
+        """The schedule: which sites are asked when."""
         damping = self.damping
         if damping is None:
             together = isinstance(self.scheme, Optimised) and self.schedule == "synchronous"

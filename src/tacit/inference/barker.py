@@ -63,30 +63,34 @@ _Tests = BarkerTests | SampledBarkerTests
 
 @dataclass(frozen=True, kw_only=True)
 class Barker:
-    """Settings of a private Barker chain. All are public, and none is read from data.
+    """Private Markov chain Monte Carlo by Barker accept/reject tests. All settings are public.
 
-    By default every step looks at all rows, which with tight accounting is the most private
-    way, and decides exactly. ``num_steps`` (5000 if not given) and the budget determine
-    ``ratio_bound``, what a unit's log-likelihood ratio is clipped to; or give the bound, and the
-    chain is as long as the budget allows. ``noise_variance`` chooses the published test
-    instead, by Gaussian noise and a correction.
+    By default every step tests a proposal on all units, and the accept decision is exact. With
+    tight accounting this is the most private form. ``num_steps`` and the budget determine
+    ``ratio_bound``; if the bound is passed instead, the chain is as long as the budget allows.
 
-    With ``batch_size`` a step looks at a random batch of that many units: much faster for
-    millions of rows, but an approximation, and not more private. It needs ``size``, the public
-    number of units, and a budget under replace; the chain is as long as the budget allows.
-
-    ``tempered_size`` (N0) scales the likelihood by N0 / ``size``, as if there were that many
-    units: wider posteriors, bolder moves. ``size`` is a public number, need not be exact, and
-    must not be counted from these data unless their number is public.
-
-    ``proposal`` is `GaussianWalk` or `BoundedWalk`; by default normal steps that a typical row's
-    bound allows. ``lipschitz`` states how fast a row's log-likelihood can change, on the
-    unconstrained scale: then steps are bounded such that nothing is ever clipped (Lemma 2 of
-    Heikkilä et al. 2019). If that is not so, the clipping protects all the same.
-
-    ``start`` is a `Variational` fit, which gets ``start_share`` of the budget, or values of
-    some parameters. The first ``burn_in`` of the steps are left out of the draws, and of the
-    rest every ``thin``-th is kept.
+    Args:
+        num_steps: Number of steps; 5000 if neither this nor ``ratio_bound`` is passed.
+        ratio_bound: Bound that one unit's log-likelihood ratio is clipped to.
+        noise_variance: Use the published test with Gaussian noise of this variance and a correction
+            (Heikkilä et al. 2019).
+        batch_size: Test on random batches of this many units. This is faster for millions of rows,
+            but approximate and not more private. It needs ``size`` and a budget under replace.
+        size: The public number of units. Do not count it from private data. Without ``batch_size``
+            it need not be exact.
+        tempered_size: Scale the log-likelihood by ``tempered_size / size``, for a wider posterior
+            and larger steps.
+        correction: The correction distribution of the published test: ``"table"`` (optimised) or
+            ``"mixture"`` (the paper's).
+        proposal: `tacit.GaussianWalk` or `tacit.BoundedWalk`. By default normal steps, short enough
+            that a typical row is not clipped.
+        lipschitz: A Lipschitz constant of a row's log-likelihood on the unconstrained scale. Steps
+            are then bounded so that nothing is clipped (Heikkilä et al. 2019, Lemma 2). If the
+            constant is wrong, clipping still protects.
+        start: Settings of a `Variational` fit to start from, or public values of some parameters.
+        start_share: The share of the budget that a `Variational` start gets.
+        burn_in: The share of the steps that is discarded at the start.
+        thin: Keep every ``thin``-th of the remaining draws.
     """
 
     num_steps: int | None = None
@@ -139,7 +143,7 @@ class Barker:
 
     @property
     def tempering(self) -> float:
-        """The power of the likelihood."""
+        """The factor that the log-likelihood is multiplied by."""
         return tempering(self.size, self.tempered_size)
 
     def calibrated(self, model: AnyModel, budget: Budget) -> ReleasePlan:

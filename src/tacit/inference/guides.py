@@ -1,4 +1,4 @@
-"""Approximations on unconstrained space, by a reparametrised draw: the Gaussian ones."""
+"""Gaussian variational families on the unconstrained space."""
 
 import math
 from dataclasses import dataclass
@@ -50,7 +50,11 @@ class _Gaussian:
 
 @dataclass(frozen=True, kw_only=True)
 class MeanField(_Gaussian):
-    """Independent coordinates."""
+    """A Gaussian with independent coordinates.
+
+    Args:
+        start_scale: Initial standard deviation of every coordinate.
+    """
 
     start_scale: float = 0.1
 
@@ -73,7 +77,11 @@ class MeanField(_Gaussian):
 
 @dataclass(frozen=True, kw_only=True)
 class FullRank(_Gaussian):
-    """Any covariance, by its Cholesky factor."""
+    """A Gaussian with any covariance, by its Cholesky factor.
+
+    Args:
+        start_scale: Initial standard deviation of every coordinate.
+    """
 
     start_scale: float = 0.1
 
@@ -100,7 +108,12 @@ class FullRank(_Gaussian):
 
 @dataclass(frozen=True, kw_only=True)
 class LowRank(_Gaussian):
-    """A diagonal plus a few directions."""
+    """A Gaussian with a diagonal plus low-rank covariance.
+
+    Args:
+        rank: The rank of the second part.
+        start_scale: Initial standard deviation of every coordinate.
+    """
 
     rank: int
     start_scale: float = 0.1

@@ -30,13 +30,19 @@ _ALIKE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class ConjugateSampler:
-    """Exact draws for one parameter that rows inform by the sum of one column.
+    """Exact draws of one parameter that depends on the rows through the sum of one column.
 
-    So it is for a yes or no with an unknown rate, a count with an unknown mean, a number with an
-    unknown mean and known spread; whatever the prior. ``values`` are the least and the largest
-    value of ``column``, to which it is clamped; ``whole`` says that it holds whole numbers.
-    ``low`` and ``high`` are the ends of the parameter's public range: how much one row can say
-    follows from them and need not be stated. A person has up to ``rows_per_unit`` rows.
+    Examples are a probability, the mean of counts, and a mean with known variance, with any prior.
+    The bound on one row's influence follows from the parameter's public range.
+
+    Args:
+        column: The column.
+        values: The lowest and highest value of the column, to which it is clamped.
+        whole: Whether the column holds whole numbers.
+        low: The lower end of the parameter's public range, by its name.
+        high: The upper end.
+        points: Number of grid points.
+        rows_per_unit: The largest number of rows per person.
     """
 
     column: str
@@ -118,15 +124,19 @@ class ConjugateSampler:
 
 @dataclass(frozen=True, kw_only=True)
 class LogisticRejection:
-    """Exact draws for logistic regression with independent normal coefficients around zero.
+    """Exact draws for logistic regression with independent normal priors around zero.
 
-    The log odds of ``outcome`` (0 or 1) are the product of the coefficients and the vector
-    ``features``, which is shortened to norm ``radius`` where it is longer; ``precision`` is
-    the prior's. The model is compared with this, and refused where it differs. A person has up
-    to ``rows_per_unit`` rows. Draws are rounded to multiples of ``resolution``.
+    The model is compared with this form and refused if it differs. Proposals are rejected until one
+    is accepted. With many coefficients (about twenty) and few rows this can take very many
+    proposals. The running time is not protected.
 
-    Proposals are rejected until one fits. The more rows, the fewer are; with some twenty
-    coefficients and few rows there can be very many. How long it takes is not protected.
+    Args:
+        features: The column of feature vectors. Vectors longer than ``radius`` are shortened to it.
+        outcome: The column of outcomes, 0 or 1.
+        radius: The largest norm of a feature vector.
+        precision: The precision of the prior.
+        rows_per_unit: The largest number of rows per person.
+        resolution: Draws are rounded to multiples of this number.
     """
 
     features: str = "x"

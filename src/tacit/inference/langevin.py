@@ -52,17 +52,20 @@ _HOT = "The budget asks for more noise than the chain needs: the draws spread wi
 
 @dataclass(frozen=True, kw_only=True)
 class LangevinChain(ABC):
-    """What both forms share: the settings of a chain, all public, and how it runs.
+    """Settings of a Langevin chain, shared by both forms. All of them are public.
 
-    ``step_size`` is on the unconstrained scale; a function of the step makes a schedule, held
-    constant over twentieths of the run. ``clip`` bounds what one unit adds to the gradient;
-    by default it is sqrt(dimension). The first ``burn_in`` of the steps are left out of the
-    draws, and of the rest every ``thin``-th is kept.
-
-    ``size`` is a declared, public number of units, and never counted. With ``tempered_size``
-    the posterior is that of so many units: the log-likelihood of all is multiplied by
-    ``tempered_size / size``. ``batch_bound`` bounds the units in a batch, beyond which sums
-    could wrap around; by default it has ample room for the declared size.
+    Args:
+        sampling_rate: Probability that a unit is sampled in a step.
+        num_steps: Number of steps.
+        clip: Bound on the norm of one unit's gradient; by default sqrt(dimension).
+        step_size: Step size on the unconstrained scale, or a function of the step, which is held
+            constant over twentieths of the run.
+        size: A public number of units; it need not be exact. Do not count it from private data.
+        tempered_size: Scale the log-likelihood by ``tempered_size / size``.
+        burn_in: The share of the steps that is discarded at the start.
+        thin: Keep every ``thin``-th of the remaining draws.
+        batch_bound: A public bound on the number of units in a batch, beyond which sums could wrap
+            around. By default several times the expected batch.
     """
 
     sampling_rate: float = 0.05
@@ -231,33 +234,41 @@ class LangevinChain(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Langevin(LangevinChain):
-    """Settings of a private Langevin chain. All are public, and none is read from data.
+    """Private Langevin dynamics at the temperature of the posterior. All settings are public.
 
-    The chain is at the temperature of the posterior, and the noise of the release is the
-    chain's own: privacy costs no accuracy, but limits how far the chain gets. (Untempered, the
-    sizes of all steps add up to about (epsilon / clip)^2 / log(1 / delta) at most, whatever
-    the sampling rate and the number of steps.)
+    The noise of the release is part of the chain's own noise, so privacy does not change the
+    target, but it limits how far the chain can move: without tempering, all step sizes add up to
+    about (epsilon / clip)^2 / log(1 / delta) at most. Steps that are smaller than the budget allows
+    carry more noise than privacy needs, and are charged less.
 
-    The settings of `LangevinChain` hold; smaller steps carry more noise than privacy needs,
-    and are charged less. With ``hot=True`` a step may be so large that its noise is too
-    little for the budget: the release then has what the budget asks for, and the chain
-    spreads wider than the posterior.
+    The default step size is the largest that two bounds allow. The first is that its noise is what
+    the budget requires. The second keeps the discretisation and sampling error of variances near a
+    tenth, and needs ``size``. Gradients are at most as long as the clip C, so N units have at most
+    N C^2 of information, summed over all d directions. A step size h at sampling rate q inflates
+    the variance in a direction of information I by the share h I (1 + b (1 - q) / q) / 2, where b
+    is the tempering. The bound makes this a tenth for I = b N C^2 / d. The share is smaller where
+    gradients are shorter than the clip, and larger in directions with more than their share of
+    information. During the first half of the burn-in the second bound is 1 / (b N C^2), with which
+    the chain moves to the posterior quickly and is stable in all directions. If the second bound is
+    the smaller one, the run costs less than its budget.
 
-    By default ``step_size`` is the largest that two bounds allow. One is that its noise is
-    what the budget asks for. The other keeps the chain accurate, and needs ``size``, if only
-    roughly: a gradient is no longer than the clip C, so that the information of N units, by
-    the mean square of gradients, is at most N C^2, over all d directions together. Steps of
-    size h at sampling rate q make a variance too large by a share of h I (1 + b (1 - q) / q) / 2
-    in a direction of information I, where b is the tempering: for being discrete, and for
-    sampling. The bound makes that a tenth for I = b N C^2 / d. Most gradients are shorter
-    than the clip, and the share is less; it is more in a direction that has more than its
-    part of the information. For the first half of the burn-in the second bound is
-    1 / (b N C^2), with which the chain gets to the posterior fast, and is stable whatever the
-    directions. Where the second bound is the smaller one, the run costs less than its budget,
-    and more steps are almost free.
+    Clipped gradients make the posterior look flatter, so draws spread wider. A larger clip can then
+    be worth its cost.
 
-    Gradients beyond the clip make the posterior look flatter than it is, and draws spread
-    wider. A larger clip than the default is then worth its price.
+    Args:
+        sampling_rate: Probability that a unit is sampled in a step.
+        num_steps: Number of steps.
+        clip: Bound on the norm of one unit's gradient; by default sqrt(dimension).
+        step_size: Step size on the unconstrained scale, or a function of the step, which is held
+            constant over twentieths of the run.
+        size: A public number of units; it need not be exact. Do not count it from private data.
+        tempered_size: Scale the log-likelihood by ``tempered_size / size``.
+        burn_in: The share of the steps that is discarded at the start.
+        thin: Keep every ``thin``-th of the remaining draws.
+        batch_bound: A public bound on the number of units in a batch, beyond which sums could wrap
+            around. By default several times the expected batch.
+        hot: Whether to allow steps whose own noise is too small for the budget. The release then
+            has the noise that the budget requires, and draws spread wider than the posterior.
     """
 
     step_size: float | Callable[[int], float] | None = None

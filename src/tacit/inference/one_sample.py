@@ -28,16 +28,20 @@ _ONE = "One draw tells where the posterior is, and nothing of how wide it is."
 
 @dataclass(frozen=True, kw_only=True)
 class OneSample:
-    """Settings of draws that are private by themselves. All are public.
+    """Draws from the posterior that are private by themselves. All settings are public.
 
-    ``sampler`` is how they are made: exactly, by `GridSampler`, `ConjugateSampler` or
-    `LogisticRejection`; or by `ChainSampler`, which states an assumption. ``claim`` is what
-    bounds one unit's say: `BoundedLikelihood`, `LipschitzLikelihood` or `LogConcave`. The
-    conjugate and the logistic sampler know their own.
+    The likelihood is raised to the largest power, at most one, that the budget allows. Every draw
+    is charged, so several draws have a lower power each. One draw shows where the posterior is, but
+    not how wide it is.
 
-    The likelihood counts with the largest power, one at most, that the budget allows. Every
-    draw is charged; ``num_draws`` of them have a lower power each. One draw tells where the
-    posterior is, and nothing of how wide it is.
+    Args:
+        sampler: How to draw: exactly, by `tacit.GridSampler`, `tacit.ConjugateSampler` or
+            `tacit.LogisticRejection`; or approximately, by `tacit.ChainSampler`, which states an
+            assumption.
+        claim: What bounds the influence of one unit: `tacit.BoundedLikelihood`,
+            `tacit.LipschitzLikelihood` or `tacit.LogConcave`. The conjugate and logistic samplers
+            have their own.
+        num_draws: Number of draws.
     """
 
     sampler: Sampler

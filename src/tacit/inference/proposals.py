@@ -1,4 +1,4 @@
-"""Where a chain may go next: symmetric proposals, drawn from public randomness only."""
+"""Symmetric proposals of a chain. They use public random numbers only."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -22,11 +22,11 @@ class Proposal(Protocol):
 
     @property
     def scale(self) -> float | None:
-        """How far it goes."""
+        """The length scale of a step."""
         ...
 
     def scaled(self, scale: float) -> "Proposal":
-        """The same, so far."""
+        """A copy with this scale."""
         ...
 
     def move(self, noise: jax.Array) -> jax.Array:
@@ -36,7 +36,11 @@ class Proposal(Protocol):
 
 @dataclass(frozen=True)
 class GaussianWalk:
-    """Normal steps of standard deviation ``scale`` in every coordinate."""
+    """A random walk with normal steps.
+
+    Args:
+        scale: Standard deviation of a step in every coordinate. By default the method chooses it.
+    """
 
     scale: float | None = None
 
@@ -45,17 +49,21 @@ class GaussianWalk:
             _validate.positive("scale", self.scale)
 
     def scaled(self, scale: float) -> "GaussianWalk":
-        """The same, so far."""
+        """A copy with this scale."""
         return GaussianWalk(scale)
 
     def move(self, noise: jax.Array) -> jax.Array:
-        """Normal numbers."""
+        """A standard normal move."""
         return noise[:-2]
 
 
 @dataclass(frozen=True)
 class BoundedWalk:
-    """Steps uniform in a ball of radius ``scale``: never further."""
+    """A random walk with steps that are uniform in a ball.
+
+    Args:
+        scale: Radius of the ball. By default the method chooses it.
+    """
 
     scale: float | None = None
 
@@ -64,11 +72,11 @@ class BoundedWalk:
             _validate.positive("scale", self.scale)
 
     def scaled(self, scale: float) -> "BoundedWalk":
-        """The same, so far."""
+        """A copy with this scale."""
         return BoundedWalk(scale)
 
     def move(self, noise: jax.Array) -> jax.Array:
-        """All but two coordinates of a point on a sphere are uniform in a ball."""
+        """A move that is uniform in the unit ball: all but two coordinates of a point on a sphere."""
         return noise[:-2] / jnp.maximum(jnp.linalg.norm(noise), 1e-30)
 
 

@@ -18,26 +18,38 @@ _OTHER = (
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedLangevin(LangevinChain):
-    """Settings of DP-SGLD as published. For reproduction: `Langevin` is the one to use.
+    """DP-SGLD as published, for reproduction. Use `Langevin` otherwise. All settings are public.
 
-    Algorithm 2 of the thesis takes N units, batches of tau, T passes, and so n = N T / tau
-    steps, which here are ``num_steps``, and tau / N is ``sampling_rate``. A step of size eta
-    adds to theta eta times the gradient of the log posterior, and noise of variance ::
+    Algorithm 2 of the thesis takes N units, batches of tau and T passes, which is n = N T / tau
+    steps (``num_steps``) at the sampling rate tau / N. A step of size eta adds eta times the
+    gradient of the log posterior to theta, and noise of variance ::
 
         max(128 n L^2 / epsilon^2 * log(2.5 n / delta) * log(2 / delta) * eta^2, eta)
 
-    where L, the Lipschitz constant of a unit's (tempered) log-likelihood, is enforced by
-    ``clip``. The settings of `LangevinChain` hold; ``step_size`` is eta.
+    where L, the Lipschitz constant of a unit's (tempered) log-likelihood, is enforced by ``clip``.
 
-    What is charged is not the published composition, but what is done: the formula decides
-    how much noise the release has, and the accountant what that costs. It is far below the
-    budget: the first variance is 350 to 800 times what the budget needs under replace, which
-    is the paper's adjacency, and four times that under add-remove. Where a run is so short
-    that the formula has too little noise, it is refused.
+    The charge is not the published composition but the cost of what is done: the formula determines
+    the noise, and the accountant computes its cost. The cost is far below the budget, because the
+    first variance is 350 to 800 times what the budget needs under replace (the paper's adjacency),
+    and four times that under add-remove. A run that is so short that the formula gives too little
+    noise is refused.
 
-    Where the second variance is the larger one the chain samples at temperature 1/2: drift of
-    eta needs noise of 2 eta, so that a Gaussian posterior comes out with half its variance.
-    Where the first is the larger, the temperature is half their ratio, and may be anything.
+    If the second variance is the larger one, the chain samples at temperature 1/2: a drift of eta
+    needs noise of 2 eta, so a Gaussian posterior comes out with half its variance. If the first is
+    the larger, the temperature is half the ratio of the two.
+
+    Args:
+        sampling_rate: Probability that a unit is sampled in a step.
+        num_steps: Number of steps.
+        clip: Bound on the norm of one unit's gradient; by default sqrt(dimension).
+        step_size: Step size on the unconstrained scale, or a function of the step, which is held
+            constant over twentieths of the run.
+        size: A public number of units; it need not be exact. Do not count it from private data.
+        tempered_size: Scale the log-likelihood by ``tempered_size / size``.
+        burn_in: The share of the steps that is discarded at the start.
+        thin: Keep every ``thin``-th of the remaining draws.
+        batch_bound: A public bound on the number of units in a batch, beyond which sums could wrap
+            around. By default several times the expected batch.
     """
 
     noise_per_step: ClassVar[float] = 1.0

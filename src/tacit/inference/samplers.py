@@ -63,9 +63,11 @@ class Sampler(Protocol):
 class GridSampler:
     """Exact draws from the posterior on a public grid, for models with few parameters.
 
-    ``low`` and ``high`` give the ends for each parameter, on its own scale; the grid has
-    ``points`` places along each unconstrained number, equally far apart on that scale. Of a
-    discrete parameter, all values are in it.
+    Args:
+        low: The lower end of the grid for each parameter, on its own scale.
+        high: The upper end for each parameter.
+        points: Number of grid points along each unconstrained dimension, equally spaced on that
+            scale. All values of a discrete parameter are included.
     """
 
     low: Mapping[str, ArrayLike] = field(hash=False)
@@ -109,14 +111,18 @@ class GridSampler:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainSampler:
-    """Draws that are the ends of long chains (NUTS), for any model: approximate.
+    """Approximate draws for any model: the last states of long NUTS chains.
 
-    The guarantee is about exact draws, so ``approximate`` must say, in words, why these may be
-    taken for exact; the privacy statement repeats it. Each draw has a chain of its own, and is
-    rounded to multiples of ``resolution``.
+    The guarantee holds for exact draws, so ``approximate`` must state why these may be treated as
+    exact. The privacy statement repeats it. Each draw has its own chain. With `BoundedLikelihood`,
+    a unit's log-likelihood is clamped to [-bound, bound]. A `LogConcave` claim is not enforced; it
+    is an assumption too.
 
-    With `BoundedLikelihood`, a unit's log-likelihood is clamped to the bound on either side of
-    zero. What `LogConcave` says is not enforced, and is an assumption, too.
+    Args:
+        approximate: The reason why the draws may be treated as exact.
+        warm_up: Number of warm-up steps.
+        length: Number of steps after the warm-up.
+        resolution: Draws are rounded to multiples of this number.
     """
 
     approximate: str | None = None

@@ -1,9 +1,8 @@
-"""Private statistics: a conjugate model fitted from one noisy sum over all rows.
+"""Private sufficient statistics: a conjugate model fitted from one noisy sum over all rows.
 
-The rows leave once, as the noisy sum of their statistics. The rest is inference from that
-sum. Taken for exact it would give intervals that are too narrow and may be far off; so by
-default the posterior is that of a model in which the true sum is unknown, and how many rows
-there are with it, and only the noisy one was seen (Bernstein and Sheldon 2018).
+The sum of the rows' statistics is released once, with noise. Treating the noisy sum as exact would
+give intervals that are too narrow. By default the posterior therefore treats the true sum and the
+number of rows as unknown (Bernstein and Sheldon 2018).
 """
 
 from collections.abc import Callable, Sequence
@@ -37,19 +36,21 @@ _ROOM = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """Settings of a fit of a conjugate model (see `tacit.conjugate`) from one noisy sum.
+    """Fits a conjugate model (see `tacit.conjugate`) from one noisy sum. All settings are public.
 
-    ``noise`` is ``"gaussian"`` or ``"laplace"``. Laplace noise needs no delta, and is the
-    smaller of the two for models with few statistics, such as a yes or no; Gaussian noise is
-    for the others. ``noise_aware=False`` takes the noisy sum for exact, for comparison: its
-    intervals are too narrow.
+    The number of rows is treated as unknown, with a flat prior.
 
-    How many rows there are is unknown, too, and every number is as likely beforehand. Under
-    replace it may be declared as ``size``, a public number. Where a person is what is protected,
-    ``most_rows`` says how many rows of one count in full: noise is proportional to it, and
-    those with more count as that many.
-
-    ``num_draws`` are kept of a chain, ``sweeps`` apart, after ``burn_in`` that are not.
+    Args:
+        noise: ``"gaussian"`` or ``"laplace"``. Laplace noise needs no delta, and is smaller for
+            models with few statistics, such as a binary outcome.
+        noise_aware: Whether the posterior accounts for the noise. With False the noisy sum is
+            treated as exact and intervals are too narrow.
+        size: The public number of rows; only under replace.
+        most_rows: The number of rows of a person that count in full, if the unit is a person. The
+            noise is proportional to it; people with more rows count as that many.
+        num_draws: Number of draws to keep.
+        burn_in: Number of draws to discard at the start of the chain.
+        sweeps: Number of sweeps between draws.
     """
 
     noise: Literal["gaussian", "laplace"] = "gaussian"

@@ -1,13 +1,21 @@
-"""Likelihoods that count for fewer units than there are, by declared public numbers."""
+"""Tempered likelihoods: the data count as fewer units, by public numbers."""
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
 
 
 def tempering(size: int | None, tempered_size: float | None) -> float:
-    """What the log-likelihood is multiplied by: one, unless a tempered size is declared.
+    """The factor that the log-likelihood is multiplied by; 1 without a tempered size.
 
-    ``size`` is a declared, public number of units, and never counted.
+    Args:
+        size: A public number of units.
+        tempered_size: The number of units that the data count as.
+
+    Returns:
+        ``tempered_size / size``, or 1.
+
+    Raises:
+        InvalidArgument: If the sizes are wrong.
     """
     if size is not None:
         _validate.count("size", size)
@@ -25,11 +33,19 @@ def tempering(size: int | None, tempered_size: float | None) -> float:
 def coarsened_size(size: int, coarsening: float) -> float:
     """The tempered size N0 = N beta / (N + beta) of the coarsened posterior.
 
-    That is the posterior given only that the data are near what was seen, to within an
-    exponentially distributed distance of rate beta = ``coarsening`` (Miller and Dunson 2019).
+    The coarsened posterior conditions only on the data being within an exponentially distributed
+    distance, of rate beta, of the observed data (Miller and Dunson 2019).
 
-    >>> coarsened_size(1000, 1000.0)
-    500.0
+    Args:
+        size: The public number of units, N.
+        coarsening: The rate, beta.
+
+    Returns:
+        The tempered size, for ``tempered_size=``.
+
+    Examples:
+        >>> coarsened_size(1000, 1000.0)
+        500.0
     """
     units, beta = _validate.count("size", size), _validate.positive("coarsening", coarsening)
     return units * beta / (units + beta)

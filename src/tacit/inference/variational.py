@@ -57,23 +57,33 @@ OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Variational:
-    """Settings of a variational fit. All are public, and none is read from data.
+    """Private variational inference with noisy clipped gradients. All settings are public.
 
-    ``gradient="aligned"`` clips and noises the gradient with respect to theta, as many numbers
-    as the model has, and carries it through the draw afterwards (Jälkö et al. 2022).
-    ``"joint"`` is the papers' own form: the gradient with respect to all guide parameters,
-    clipped together; it may average ``num_draws`` draws of theta.
+    The intervals do not account for the privacy noise.
 
-    ``clip`` bounds what one unit adds to the gradient. By default it is sqrt(dimension), the
-    size of a row of that many standardised features: most gradients of a regression are
-    shorter. Half of that needs half the noise, but clipping then biases the posterior.
-    ``learning_rate`` by default falls from 0.02 to zero along half a cosine, so that a fit
-    comes to rest.
-
-    ``guide`` is one of this library's, or the class of an automatic guide of NumPyro.
-    ``start`` is where the guide begins: at zero on the unconstrained scale, or at given values
-    of some parameters, or, where symmetry must be broken (mixtures, neural networks), at a
-    ``"random"`` place.
+    Args:
+        sampling_rate: Probability that a unit is sampled in a step.
+        num_steps: Number of steps.
+        clip: Bound on the norm of one unit's gradient. The default, sqrt(dimension), is the norm of
+            a row of that many standardised features; most gradients of a regression are shorter. A
+            smaller clip needs less noise but biases the posterior.
+        guide: The variational family: `tacit.MeanField`, `tacit.FullRank` or `tacit.LowRank`; the
+            class of a NumPyro autoguide with a reparametrised draw; or a function that makes one.
+        gradient: ``"aligned"`` clips and perturbs the gradient with respect to the model's
+            parameters, and applies the chain rule through the guide afterwards (Jälkö et al. 2022).
+            ``"joint"`` clips the gradient with respect to all parameters of the guide, as in the
+            original papers.
+        num_draws: Draws from the guide per step, for ``gradient="joint"``.
+        optimiser: The name of an optimiser, or an optax transformation.
+        learning_rate: The learning rate, or an optax schedule. By default it decays from 0.02 to
+            zero along half a cosine.
+        reset_every: Number of steps after which the state of the optimiser is reset; by default
+            never.
+        average: Whether to average the late steps that no longer drift.
+        batch_bound: A public bound on the number of units in a batch. It sets the integer lattice,
+            not the guarantee.
+        start: Public values of some parameters to start from; by default zero on the unconstrained
+            scale. ``"random"`` breaks symmetries, as mixtures and neural networks need.
     """
 
     sampling_rate: float = 0.05
@@ -116,7 +126,7 @@ class Variational:
 
     @property
     def family(self) -> Guide:
-        """The guide, whichever library it is of."""
+        """The guide as a `Guide`, also if it comes from NumPyro."""
         return _guide(self.guide)
 
     def plan(self, model: AnyModel, noise_multiplier: float) -> NoisySums:

@@ -1,7 +1,8 @@
-"""An audit: what an observer can find out by a plan's releases, beside what the plan claims.
+"""Audits: an empirical lower bound on the epsilon of a plan, compared with its claim.
 
-Many runs of the plan, on made-up rows, each with a canary or without it. An observer guesses which
-from what was released, and what it gets right is a lower bound on epsilon. No private row takes part.
+The plan is run many times on made-up rows, each time with or without a canary. An observer guesses
+from the releases whether the canary was present, and the number of correct guesses gives a lower
+bound on epsilon. No private row is read.
 """
 
 from collections.abc import Callable
@@ -31,11 +32,24 @@ _LEARNING = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What an audit found. Print it.
+    """The result of an audit. Print it.
 
-    ``lower_bound`` holds with ``confidence``: the plan's epsilon at ``delta`` is no smaller. It is at
-    most ``highest``, whatever the plan does, with so few runs. ``noise_factor`` is one, unless noise was
-    broken on purpose.
+    Attributes:
+        claim: The epsilon that the plan claims.
+        delta: The delta of the claim.
+        adjacency: The adjacency of the claim.
+        unit: The unit of privacy.
+        lower_bound: A lower bound on the true epsilon at ``delta``, which holds with
+            ``confidence``.
+        highest: The largest bound that this number of runs can give.
+        confidence: The confidence of the bound.
+        runs: The number of runs.
+        guesses: The number of guesses the observer made.
+        right: The number of correct guesses.
+        watched: What the observer saw.
+        canary: A description of the canary.
+        noise_factor: The fraction of the charged noise that was used; 1 unless ``break_noise`` was
+            passed.
     """
 
     claim: float
@@ -58,7 +72,7 @@ class Audit:
         return self.lower_bound > self.claim
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as plain data."""
+        """All fields as plain data."""
         return asdict(self) | {"contradicted": self.contradicted}
 
     def __str__(self) -> str:
@@ -93,15 +107,27 @@ def audit(
     seed: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """An empirical lower bound on the epsilon of a plan, beside its claim. Reads no data.
+    """Computes an empirical lower bound on the epsilon of a plan. Reads no data.
 
-    ``runs`` of the plan are made on ``others`` made-up units, and in half of them a canary, a unit
-    that says as much as one can. Where releases are noisy sums, or tests on all units, the observer
-    sees every one of them; elsewhere the draws alone. With ``break_noise=0.5`` the noise is
-    half of what is charged: to see an audit fail. ``progress`` is told how many runs are done,
-    of how many.
+    If the releases are noisy sums, or tests on all units, the observer sees every release. For
+    other plans it sees only the draws. A bound below the claim does not prove the claim; see
+    docs/audit.md.
 
-    A bound below the claim proves nothing: see docs/audit.md.
+    Args:
+        plan: A plan from `tacit.plan`, with a schema.
+        runs: Number of runs, at least 100. By default 24,000, or 4,000 if only draws are observed.
+        confidence: Confidence of the bound, from 0.5 to below 1.
+        others: Number of made-up units beside the canary.
+        break_noise: Fraction of the charged noise to run with. A value such as 0.5 shows that an
+            audit can fail.
+        seed: Makes the audit reproducible.
+        progress: Called with the number of runs done and the total.
+
+    Returns:
+        The result, with the bound and the claim.
+
+    Raises:
+        InvalidArgument: If an argument is wrong, or the plan has no bound under its adjacency.
     """
     _refuse(plan, confidence, others, break_noise)
     adjacency, source = plan.budget.adjacency, Randomness(seed)

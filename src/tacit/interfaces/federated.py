@@ -1,4 +1,4 @@
-"""Federated fits: several sites, one posterior, no row leaves a site."""
+"""Federated fits: one posterior from the data of several sites."""
 
 import math
 from collections.abc import Mapping
@@ -38,17 +38,33 @@ def fit_federated(
     seed: int | None = None,
     progress: bool = False,
 ) -> FederatedPosterior:
-    """Fits a model to what several sites hold, each within a budget of its own.
+    """Fits one model to the data of several sites, each within its own budget.
 
-    ``data`` has a table for each site, or `Rows` without a ``schema``. ``model`` is a NumPyro
-    function, a `tacit.Model`, or one of `tacit.federated.target` (conjugate models). ``budget`` is
-    every site's, or a mapping with one for each. With ``ledgers`` a site's budget is enforced at
-    the site: its first answer charges the whole run. ``run`` names the run; one that is repeated
-    under the same name and the same settings gets the same answers, and is not charged again; with
-    ``noise="server"`` it is refused, as new noise on the same answers would be another release.
+    All sites run in this process, for studies and tests. A deployment over a network uses the same
+    clients and server; see `tacit.federated_study` and docs/federated.md.
 
-    Here all sites are in one process, for study and tests. A deployment over a network uses the
-    same clients and the same server (`tacit.federated.transport`).
+    Args:
+        model: A model as `tacit.plan` takes it, or a conjugate model of `tacit.federated.target`.
+        data: A table for each site, by its name; or `tacit.Rows` for each site, without a
+            ``schema``.
+        schema: The schema, the same for all sites.
+        budget: The budget of every site, or a mapping with one for each. Required unless the scheme
+            is without privacy.
+        method: Settings of partitioned variational inference; by default ``tacit.Partitioned()``.
+        ledgers: Ledgers of sites, by name. The first answer of a site charges the whole run to its
+            ledger.
+        run: Name of the run. Repeating a run with the same name and settings gives the same answers
+            and is not charged again. With ``noise="server"`` repeating is refused, because new
+            noise on the same answers would be another release.
+        seed: Makes the fit reproducible. The result is then not private.
+        progress: Whether to show a progress bar on standard error.
+
+    Returns:
+        The posterior, with the privacy statement of each site in ``sites``.
+
+    Raises:
+        InvalidArgument: If an argument is wrong. Nothing is charged.
+        BudgetError: If a ledger refuses the charge.
     """
     method = method or Partitioned()
     if not isinstance(method, Partitioned):

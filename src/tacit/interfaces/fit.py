@@ -1,7 +1,8 @@
-"""Fitting: the straight line from a model, rows and a budget to a posterior.
+"""Fitting: from a model, rows and a budget to a posterior.
 
-Plan (public numbers only), calibrate, encode the rows, charge the ledger, open the gate, run,
-wrap up. The ledger is charged in full before anything is computed from rows that could leave.
+The steps are: plan (public numbers only), calibrate, encode the rows, charge the ledger, open the
+gate, run, and wrap the result. The ledger is charged in full before anything that could leave is
+computed from rows.
 """
 
 import sys
@@ -40,7 +41,7 @@ ASSUMED = (
 
 
 def assumed(schema: Schema | None) -> tuple[str, ...]:
-    """What every fit rests on; with what was released before, if the schema has any of it."""
+    """The assumptions of every fit, including earlier releases that the schema records."""
     if schema is None or not schema.released:
         return ASSUMED
     but = "; ".join(f"{each}, which counts in addition" for each in schema.released)
@@ -58,15 +59,34 @@ def fit(
     seed: int | None = None,
     progress: bool = False,
 ) -> Posterior:
-    """Fits a model within a privacy budget.
+    """Fits a model to data within a privacy budget.
 
-    ``model`` is a `Plan` from `tacit.plan`, or what a plan is made of: a model with
-    ``schema``, ``budget`` and ``method``. ``data`` is a data frame, a mapping of arrays or the path
-    of a file (see `Schema.encode`); or `Rows` that are encoded already, for a `tacit.Model` and no
-    schema.
+    Args:
+        model: A `Plan` from `tacit.plan`; or a model as `tacit.plan` takes it, with ``schema``,
+            ``budget`` and ``method`` passed here.
+        data: A data frame, a mapping of arrays or the path of a file (see `Schema.encode`). A
+            `tacit.Model` without a schema takes `tacit.Rows`.
+        schema: The public facts about the columns. Leave it out if ``model`` is a plan or was made
+            by `tacit.glm`, or if ``data`` are `tacit.Rows`.
+        budget: What the fit may cost. Leave it out if ``model`` is a plan.
+        method: Settings of an inference method, such as ``tacit.Scoring(num_steps=500)``. By
+            default `tacit.Scoring` if the model can simulate its outcomes and has at most 64
+            unconstrained parameters, and `tacit.Variational` otherwise.
+        ledger: The ledger of the data, charged in full before the fit starts. Without a ledger
+            nothing limits how often the data are used, and the privacy statement says so.
+        seed: Makes the fit reproducible. The result is then not private, and its statement says so.
+        progress: Whether to show a progress bar on standard error.
 
-    Without a ``ledger`` nothing stops the same data from being used again and again, and
-    the statement says so. A ``seed`` makes the fit repeatable and not private.
+    Returns:
+        The posterior, with its privacy statement in ``privacy``.
+
+    Raises:
+        InvalidArgument: If an argument, the schema or the table's header is wrong. Nothing is
+            charged.
+        BudgetError: If the budget cannot be met, does not suit the ledger, or exceeds what the
+            ledger has left. Nothing is charged.
+        LedgerError: If the ledger's file cannot be used.
+        BoundaryError: If the model or method would take rows past the gate.
     """
     if isinstance(model, Plan):
         if any(each is not None for each in (schema, budget, method)):
@@ -123,13 +143,26 @@ def fit_without_privacy(
     method: Method | Literal["nuts"] | None = None,
     seed: int = 0,
 ) -> Posterior:
-    """The posterior without clip and noise, for comparison only. NOT PRIVATE, as its result says.
+    """Fits a model without privacy, for comparison. The result is NOT PRIVATE.
 
-    By default the exact mode with a Laplace approximation: Newton's method on the log posterior of
-    all rows, and a normal distribution by its curvature there. ``method="nuts"`` draws from the
-    posterior itself, by one chain of NumPyro's sampler. Either says whether it worked, in its
-    summary and by ``converged``. One of Tacit's methods, such as ``tacit.Scoring()``, runs as
-    it would within a budget but without noise; clips stay, and with them what they do to a fit.
+    The default is a Laplace approximation: the exact posterior mode by Newton's method on all rows,
+    and a normal distribution with the curvature there.
+
+    Args:
+        model: A model or a plan, as for `tacit.fit`.
+        data: The data, as for `tacit.fit`.
+        schema: The schema, as for `tacit.fit`.
+        method: None for the Laplace approximation; ``"nuts"`` for draws from the posterior by one
+            chain of NumPyro's NUTS; or settings of one of Tacit's methods, such as
+            ``tacit.Scoring()``, which then runs with its clip but without noise.
+        seed: Seed of all random numbers.
+
+    Returns:
+        The posterior. Its statement says that it is not private. ``converged`` says whether a mode
+        was found, or whether the chain mixed.
+
+    Raises:
+        InvalidArgument: If an argument, the schema or the table's header is wrong.
     """
     if isinstance(model, Plan):
         if schema is not None:

@@ -20,33 +20,48 @@ def glm(
     link: str | None = None,
     priors: Mapping[str, Any] | None = None,
 ) -> GLM:
-    """A generalised linear model by formula.
+    """Builds a generalised linear model from a formula and a schema.
 
-    The formula is read as R, formulae and Bambi read it, but everything that those learn from
-    data comes from the schema: numbers are standardised by their bounds to [-1, 1], categories
-    have the declared levels, splines have knots between the bounds. ``family`` is
-    ``"bernoulli"``, ``"binomial"``, ``"gaussian"``, ``"poisson"``, ``"negativebinomial"``,
-    ``"gamma"`` or ``"categorical"``; left out, the outcome's kind decides: Bernoulli for a yes or
-    no, Gaussian for a number, Poisson for a count, categorical for a category, binomial for
-    ``p(yes, of)``. ``priors`` replaces priors by the name of the parameter, each
-    by a tuple such as ``("normal", 0, 1)`` or a NumPyro distribution.
+    Formulas follow R, formulae and Bambi, but everything that those learn from data comes from the
+    schema. Numbers are standardised by their bounds to [-1, 1], categories have the declared
+    levels, and spline knots lie between the bounds. See docs/formulas.md.
 
-    >>> import tacit
-    >>> schema = tacit.Schema(
-    ...     {
-    ...         "age": tacit.Number(18, 98),
-    ...         "ward": tacit.Category(["A", "B"], other="other"),
-    ...         "readmitted": tacit.Binary(),
-    ...     }
-    ... )
-    >>> print(tacit.glm("readmitted ~ age + ward", family="bernoulli", schema=schema))
-    readmitted ~ age + ward
-    Family bernoulli, link logit; outcome: readmitted is 1.
-    <BLANKLINE>
-    parameter  what it is                                                            prior
-    Intercept  numbers at the middle of their bounds, categories at their reference  Normal(0, 2.5)
-    age        per 40, half of 18 to 98                                              Normal(0, 2.5)
-    ward       each level against A                                                  Normal(0, 2.5)
+    Args:
+        formula: The formula, such as ``"readmitted ~ age + C(ward)"``.
+        family: ``"bernoulli"``, ``"binomial"``, ``"gaussian"``, ``"poisson"``,
+            ``"negativebinomial"``, ``"gamma"`` or ``"categorical"``. By default chosen by the kind
+            of the outcome: Bernoulli for `Binary`, Gaussian for `Number`, Poisson for `Count`,
+            categorical for `Category`, and binomial for ``p(successes, trials)``.
+        schema: The public facts about the columns.
+        link: The link function; by default the first link of the family.
+        priors: Priors to replace, by parameter name. Each is a tuple such as ``("normal", 0, 1)``
+            or a NumPyro distribution.
+
+    Returns:
+        The model, to be passed to `tacit.plan` or `tacit.fit`. Print it to see its parameters and
+        priors.
+
+    Raises:
+        InvalidArgument: If the formula, family, link or a prior is wrong, or a column is not in the
+            schema.
+
+    Examples:
+        >>> import tacit
+        >>> schema = tacit.Schema(
+        ...     {
+        ...         "age": tacit.Number(18, 98),
+        ...         "ward": tacit.Category(["A", "B"], other="other"),
+        ...         "readmitted": tacit.Binary(),
+        ...     }
+        ... )
+        >>> print(tacit.glm("readmitted ~ age + ward", family="bernoulli", schema=schema))
+        readmitted ~ age + ward
+        Family bernoulli, link logit; outcome: readmitted is 1.
+        <BLANKLINE>
+        parameter  what it is                                                            prior
+        Intercept  numbers at the middle of their bounds, categories at their reference  Normal(0, 2.5)
+        age        per 40, half of 18 to 98                                              Normal(0, 2.5)
+        ward       each level against A                                                  Normal(0, 2.5)
     """
     if not isinstance(schema, Schema):
         raise InvalidArgument("glm needs schema=, a tacit.Schema: the facts about the columns.")

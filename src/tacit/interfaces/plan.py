@@ -28,10 +28,18 @@ _PLURAL = {"row": "rows", "person": "people"}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """What a fit will do: all of it public, none of it from data. Print it.
+    """What a fit will do. Everything in it is public, and none of it comes from data.
 
-    ``release`` is what the gate will execute, and what is charged. Hand the plan to
+    Make a plan with `tacit.plan`, print it to see what the fit does and costs, and pass it to
     `tacit.fit` with the data.
+
+    Attributes:
+        model: The model in the form that inference uses.
+        schema: The schema, or None for a model of `tacit.Rows`.
+        budget: The budget that was asked for.
+        method: The settings of the method.
+        release: What the gate will execute. The ledger is charged for exactly this.
+        blank: One made-up unit with the shapes of the data.
     """
 
     model: AnyModel
@@ -43,7 +51,7 @@ class Plan:
 
     @property
     def unit(self) -> str:
-        """What is protected."""
+        """The unit of privacy: ``"row"`` or ``"person"``."""
         return self.blank.unit
 
     @cached_property
@@ -69,9 +77,13 @@ class Plan:
         return float(np.median(usable)), float(np.mean(usable > 1))
 
     def seconds(self, rows: int) -> float | None:
-        """About how long the fit takes on so many units, by trying it on made-up ones.
+        """Estimates the running time, by a trial on made-up rows.
 
-        None for a fit that is not made of many like steps.
+        Args:
+            rows: The number of units (rows, or people) in the data.
+
+        Returns:
+            Seconds, or None for a method that is not a sequence of similar steps.
         """
         if not can_be_timed(self.release):
             return None
@@ -136,12 +148,23 @@ def plan(
     budget: Budget,
     method: Method | None = None,
 ) -> Plan:
-    """What a fit within a budget will do. Touches no data, and charges nothing.
+    """Plans a fit within a budget. Reads no data and charges nothing.
 
-    ``model`` is a NumPyro function whose arguments are columns of the schema, a
-    `tacit.NumPyro` with more to say about one, a PyMC model whose data containers are columns,
-    a `tacit.PyMC` with more to say about that, a `tacit.Model`, or what `tacit.glm` made of a
-    formula, which has its schema with it.
+    Args:
+        model: A NumPyro function whose arguments are columns of the schema, or a `tacit.NumPyro`
+            with options for one; a PyMC model whose data containers are columns, or a `tacit.PyMC`;
+            a `tacit.Model`; a model of `tacit.conjugate`; or a model by formula from `tacit.glm`.
+        schema: The public facts about the columns. A model from `tacit.glm` has its own.
+        budget: What the fit may cost.
+        method: Settings of an inference method. The default is as for `tacit.fit`.
+
+    Returns:
+        The plan. Print it, and pass it to `tacit.fit`.
+
+    Raises:
+        InvalidArgument: If the model, schema, budget or method cannot be used.
+        BudgetError: If no noise level meets the budget.
+        BoundaryError: If the model or method would take rows past the gate.
     """
     schema = schema_of(model, schema)
     if not isinstance(schema, Schema):
@@ -163,7 +186,7 @@ def planned(
     budget: Budget,
     method: Method | None,
 ) -> Plan:
-    """The plan for a model and rows of these shapes, refused here if it cannot work."""
+    """The plan for a model and rows of these shapes. Raises if it cannot work."""
     if not isinstance(budget, Budget):
         raise InvalidArgument("budget must be a tacit.Budget(epsilon, delta).")
     method = default_method(model) if method is None else method

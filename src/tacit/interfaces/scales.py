@@ -1,4 +1,4 @@
-"""Scales of columns that are released from the data, where bounds alone say too little."""
+"""Private estimates of the centre and spread of columns, for columns with wide bounds."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -25,16 +25,28 @@ def private_scales(
     by: By = "quantiles",
     ledger: Ledger | None = None,
 ) -> Schema:
-    """The schema with centres and spreads of columns, released from the data within a budget.
+    """Estimates the centre and spread of columns privately, and returns a schema with them.
 
-    A column with wide bounds, most of whose values lie close together, has a coefficient that
-    is large and hard to fit if the bounds set its scale. This asks the data instead, and pays:
-    ``budget`` is charged to the ``ledger`` like a fit's, and what a fit costs comes on top. The
-    schema that is returned remembers it, also in a file, and so do the statements of fits.
+    If the bounds of a column are wide and most values lie close together, its coefficient is large
+    and hard to fit. This function learns a better scale from the data. Its cost is charged in
+    addition to the cost of later fits. The returned schema records the release, also in a YAML
+    file, and privacy statements repeat it.
 
-    ``columns`` are Numbers of the schema. ``by`` is ``"quantiles"`` (median, and half the
-    width of the middle 68%) or ``"moments"`` (mean and standard deviation). Bounds stay as they
-    are. Where a person is protected, each counts once.
+    Args:
+        schema: The schema of the data.
+        data: The data, as for `tacit.fit`.
+        columns: Names of `Number` columns that hold one number per row.
+        budget: What the release may cost.
+        by: ``"quantiles"`` (the median, and half the width of the central 68%) or ``"moments"``
+            (mean and standard deviation). If the unit is a person, each person counts once.
+        ledger: The ledger to charge.
+
+    Returns:
+        A schema in which the columns have ``centre`` and ``spread``. Their bounds are unchanged.
+
+    Raises:
+        InvalidArgument: If an argument or a column is wrong. Nothing is charged.
+        BudgetError: If the ledger refuses the charge.
     """
     if not isinstance(schema, Schema) or not isinstance(budget, Budget):
         raise InvalidArgument("private_scales needs a tacit.Schema and a tacit.Budget.")

@@ -1,8 +1,7 @@
 """Estimators for scikit-learn: generalised linear models of arrays, within a privacy budget.
 
-What scikit-learn would read from the data is declared instead: bounds of the features, the
-classes, bounds of the target, what was done to the rows before, and the ledger that every fit is
-charged to.
+What scikit-learn would learn from the data is declared instead: bounds of the features, the
+classes, bounds of the target, the preprocessing, and the ledger that every fit is charged to.
 """
 
 import warnings
@@ -177,25 +176,35 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
 class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[misc]
     """Bayesian logistic or softmax regression within a privacy budget.
 
-    ``bounds`` are (low, high) of the features, numbers or arrays with one for each: public, and
-    not from the data. Values outside are moved to the nearest bound; one that is missing, or is no
-    number, counts as the middle. ``classes`` lists the labels; rows with another label are left
-    out. ``classes="from data"`` reads them from the data, and the statement says so.
-
-    ``preprocessing`` says what was done to the rows before, also by the earlier steps of a pipeline:
-    ``"none"``, or ``"public"`` if every step is set by public facts and takes each row by itself.
-    A step that is fitted to the rows voids the guarantee. It must be said, and the statement repeats it.
-
-    ``ledger`` is a `tacit.Ledger`, or ``"no ledger"``; it must be said. Every fit is charged to
-    it in full. Clones, which searches and cross-validation fit one after the other, refuse to be
-    fitted unless ``clones="charge"``.
-
-    Coefficients, on features from -1 to 1, are normal with standard deviation ``prior_scale``.
-    ``method`` is one of Tacit's methods. A ``random_state`` makes a fit repeatable, and not private.
-
-    After `fit`: ``posterior_``, ``privacy_`` (the statement), ``classes_``, ``converged_`` (None if
-    the method cannot tell) and ``intervals_`` (whether intervals of ``posterior_`` include the noise).
     A fit that did not converge warns with scikit-learn's ``ConvergenceWarning``.
+
+    Args:
+        epsilon: Epsilon of each fit.
+        delta: Delta of each fit.
+        bounds: (low, high) of the features: two numbers, or two arrays with one value per feature.
+            They are public and must not come from the data. Values outside are clipped; a missing
+            or non-numeric value counts as the middle of its bounds.
+        classes: The labels. Rows with any other label are left out. ``"from data"`` reads the
+            labels from the data, and the statement says so.
+        preprocessing: What was done to the rows before `fit`, including earlier steps of a
+            pipeline: ``"none"``, or ``"public"`` if every step is defined by public facts and acts
+            on each row by itself. A step that is fitted to the rows voids the guarantee. Required;
+            the statement repeats it.
+        ledger: A `tacit.Ledger`, which every fit is charged to in full, or ``"no ledger"``.
+            Required.
+        clones: ``"refuse"``, or ``"charge"`` to let searches and cross-validation fit clones, each
+            of which is charged to the ledger.
+        prior_scale: Standard deviation of the normal prior of the coefficients, for features scaled
+            to [-1, 1].
+        method: Settings of one of Tacit's methods.
+        random_state: Makes a fit reproducible. The result is then not private.
+
+    Attributes:
+        posterior_: The `tacit.Posterior`.
+        privacy_: The privacy statement.
+        classes_: The labels.
+        converged_: Whether the fit converged, or None if the method cannot tell.
+        intervals_: Whether the intervals of ``posterior_`` account for the privacy noise.
     """
 
     def __init__(
@@ -229,7 +238,21 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
-        """Fits the model to private rows, and charges the ledger."""
+        """Fits the model to private rows and charges the ledger.
+
+        Args:
+            X: Features, an array of shape [rows, features].
+            y: Labels, one per row.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            InvalidArgument: If a required declaration is missing, or a type or shape is wrong.
+                Nothing is charged.
+            BudgetError: If this is a clone that must not be fitted, or the ledger refuses the
+                charge.
+        """
         self._refuse()
         target = target_of(self, y)
         features = self._read(X, reset=True)
@@ -269,7 +292,14 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
         return classes
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Chances of each class, averaged over the posterior: [rows, classes]."""
+        """Posterior predictive probabilities of the classes.
+
+        Args:
+            X: Features, an array of shape [rows, features].
+
+        Returns:
+            An array of shape [rows, classes].
+        """
         check_is_fitted(self)
         features = self._read(X, reset=False)
         draws = self.posterior_.draws
@@ -286,21 +316,51 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
         return _in_blocks(features, chances, self.posterior_.num_draws * len(self.classes_))
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The likeliest class of each row."""
+        """The most probable class of each row.
+
+        Args:
+            X: Features, an array of shape [rows, features].
+
+        Returns:
+            An array of labels.
+        """
         check_is_fitted(self)
         labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return labels
 
 
 class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc]
-    """Bayesian linear regression with normal noise, within a privacy budget.
+    """Bayesian linear regression with normal errors, within a privacy budget.
 
-    ``target_bounds`` are (low, high) of the target: public, and not from the data. A target
-    outside is moved to the nearest bound; a row without one is left out. Coefficients, and the
-    noise, are on the scale on which features and target run from -1 to 1. Everything else is as
-    for `PrivateBayesClassifier`.
+    The coefficients and the error scale of ``posterior_`` refer to features and targets scaled to
+    [-1, 1].
 
-    After `fit`: ``posterior_``, ``privacy_`` (the statement), ``converged_`` and ``intervals_``.
+    Args:
+        epsilon: Epsilon of each fit.
+        delta: Delta of each fit.
+        bounds: (low, high) of the features: two numbers, or two arrays with one value per feature.
+            They are public and must not come from the data. Values outside are clipped; a missing
+            or non-numeric value counts as the middle of its bounds.
+        target_bounds: (low, high) of the target. They are public and must not come from the data.
+            Targets outside are clipped; rows without a target are left out.
+        preprocessing: What was done to the rows before `fit`, including earlier steps of a
+            pipeline: ``"none"``, or ``"public"`` if every step is defined by public facts and acts
+            on each row by itself. A step that is fitted to the rows voids the guarantee. Required;
+            the statement repeats it.
+        ledger: A `tacit.Ledger`, which every fit is charged to in full, or ``"no ledger"``.
+            Required.
+        clones: ``"refuse"``, or ``"charge"`` to let searches and cross-validation fit clones, each
+            of which is charged to the ledger.
+        prior_scale: Standard deviation of the normal prior of the coefficients, for features and targets
+            scaled to [-1, 1].
+        method: Settings of one of Tacit's methods.
+        random_state: Makes a fit reproducible. The result is then not private.
+
+    Attributes:
+        posterior_: The `tacit.Posterior`.
+        privacy_: The privacy statement.
+        converged_: Whether the fit converged, or None if the method cannot tell.
+        intervals_: Whether the intervals of ``posterior_`` account for the privacy noise.
     """
 
     def __init__(
@@ -334,7 +394,21 @@ class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Fits the model to private rows, and charges the ledger."""
+        """Fits the model to private rows and charges the ledger.
+
+        Args:
+            X: Features, an array of shape [rows, features].
+            y: Targets, one per row.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            InvalidArgument: If a required declaration is missing, or a type or shape is wrong.
+                Nothing is charged.
+            BudgetError: If this is a clone that must not be fitted, or the ledger refuses the
+                charge.
+        """
         self._refuse()
         if self.target_bounds is None:
             raise InvalidArgument(
@@ -361,9 +435,15 @@ class PrivateBayesRegressor(RegressorMixin, _PrivateBayes):  # type: ignore[misc
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
-        """Expected targets; with ``return_std`` also the standard deviations of the targets.
+        """Posterior predictive means of the targets.
 
-        Those include the noise that protects people only if ``intervals_`` says so.
+        Args:
+            X: Features, an array of shape [rows, features].
+            return_std: Whether to return standard deviations too. They account for the privacy
+                noise only if ``intervals_`` says so.
+
+        Returns:
+            An array of means; with ``return_std``, a tuple of means and standard deviations.
         """
         check_is_fitted(self)
         features = self._read(X, reset=False)

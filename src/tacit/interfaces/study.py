@@ -1,4 +1,4 @@
-"""A study for a deployment: a model and a schema, as `tacit.federated.deploy` takes them."""
+"""A federated study: a model and a schema in the form that `tacit.federated.deploy` uses."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,11 +24,24 @@ def federated_study(
     method: Partitioned | None = None,
     seed: int | None = None,
 ) -> Study:
-    """What server and sites of a real deployment agree in; each keeps a copy of the file it is in.
+    """Defines a federated study for a real deployment.
 
-    Arguments are those of `tacit.fit_federated`, but that ``sites`` are names: data stay where they
-    are. ``budget`` is every site's for this ``run``; what a site allows all runs is in its own
-    settings. A run is charged once however often it is begun; a new one needs a new name.
+    The server and each site keep their own copy of the file that calls this function. See
+    docs/federated.md.
+
+    Args:
+        model: The model, as for `tacit.fit_federated`.
+        schema: The schema, the same at all sites.
+        sites: Names of the sites. Their data stay where they are.
+        run: Name of the run. A run is charged once, however often it is restarted; a new run needs
+            a new name.
+        budget: The budget of every site for this run. A site's own settings limit all runs
+            together.
+        method: Settings of partitioned variational inference; by default ``tacit.Partitioned()``.
+        seed: Makes the run reproducible. The result is then not private.
+
+    Returns:
+        The study.
     """
     chosen = method or Partitioned()
     target = target_of(model, schema, chosen)

@@ -120,7 +120,12 @@ class Simplex:
 
 @dataclass(frozen=True)
 class Whole:
-    """Whole numbers from a lowest to a highest, for samplers that need no gradient."""
+    """Whole numbers in a range, for samplers that need no gradient.
+
+    Args:
+        low: The lowest value.
+        high: The highest value.
+    """
 
     low: int
     high: int
@@ -142,7 +147,13 @@ class Whole:
 
 @dataclass(frozen=True)
 class Parameter:
-    """Shape and support of one parameter."""
+    """Shape and support of one parameter.
+
+    Args:
+        shape: The shape; ``()`` for a scalar.
+        support: The map from unconstrained numbers: `Real` (the default), `Positive`, `Interval`,
+            `Simplex` or `Whole`.
+    """
 
     shape: tuple[int, ...] = ()
     support: Bijection = field(default_factory=Real)
@@ -150,18 +161,19 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
 class Model(RowByRow):
-    """A prior and a likelihood over named parameters, in plain JAX.
+    """A model in plain JAX: a log-prior and a log-likelihood of one row.
 
-    ``log_prior(params)`` and ``log_likelihood(params, row)`` return scalars; ``row`` is a
-    mapping from column names to values of one row, so that rows cannot interact. Public
-    arrays that the functions need go into ``constants``, which is then passed to all as a
-    last argument.
+    Inference uses one unconstrained vector; `constrain` turns it into parameters. The functions
+    must not hold data; pass public arrays as ``constants``.
 
-    ``simulate(key, params, row)``, if there is one, draws the row's outcomes from the model: it
-    returns a mapping from the names of their columns to values. Methods that compare rows with
-    what the model expects need it.
-
-    Inference happens on one unconstrained vector; `constrain` turns it into parameters.
+    Args:
+        parameters: The parameters, by name.
+        log_prior: ``log_prior(params)``, a scalar.
+        log_likelihood: ``log_likelihood(params, row)``, a scalar. ``row`` maps column names to the
+            values of one row, so rows cannot interact.
+        constants: Public arrays. If given, they are passed to all functions as a last argument.
+        simulate: ``simulate(key, params, row)``, which draws the outcomes of a row and returns them
+            by column name. `tacit.Scoring` needs it.
     """
 
     parameters: Mapping[str, Parameter]

@@ -39,14 +39,18 @@ Columns = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class NumPyro:
-    """A NumPyro model, with what Tacit cannot see from its code.
+    """A NumPyro model with options.
 
-    The function's arguments are columns, by name. ``constants`` are further arguments that
-    are public: numbers, arrays, settings. ``row_plate`` names the plate over rows, where
-    that is not clear; ``person_plate`` the plate over people, if it is not called like the
-    column that identifies them. ``integrate`` lists latents of single rows that are to be
-    integrated out by quadrature, with ``nodes`` points for each number. ``labels`` names the
-    entries of parameters that are arrays: for each of them a list of names for every axis.
+    Args:
+        function: The model function. Its arguments are columns, by name.
+        constants: Further arguments of the function that are public: numbers, arrays, settings.
+        row_plate: The name of the plate over rows, if it is ambiguous.
+        person_plate: The name of the plate over people, if it differs from the person column of the
+            schema.
+        integrate: Names of latent variables of single rows to integrate out by quadrature.
+        nodes: The number of quadrature nodes per dimension.
+        labels: Names for the entries of array parameters: for each parameter a list of names for
+            every axis.
     """
 
     function: Callable[..., Any]

@@ -35,12 +35,15 @@ Function = Callable[..., list[jax.Array]]
 
 @dataclass(frozen=True, eq=False)
 class PyMC:
-    """A PyMC model, with what Tacit cannot see from its graph.
+    """A PyMC model with options.
 
-    Containers made by ``pm.Data(name, values, dims=row_dim)`` are columns, by name; the
-    values they hold are not used. ``row_dim`` names the dim over rows, where it is not the
-    first one of what is observed. ``constants`` names the containers that are not over rows
-    and whose values are public.
+    Containers made by ``pm.Data(name, values, dims=row_dim)`` are columns, by name. Their values
+    are not used.
+
+    Args:
+        model: The PyMC model.
+        row_dim: The dim over rows, if it is not the first dim of the observed variables.
+        constants: Names of containers that are not over rows and whose values are public.
     """
 
     model: Any

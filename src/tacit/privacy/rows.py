@@ -15,10 +15,13 @@ from tacit.errors import InvalidArgument
 
 
 class Rows:
-    """Named columns of private rows, grouped into units. Shows nothing of itself.
+    """Private rows as named columns, grouped into units. Its repr shows nothing of the data.
 
-    A unit is what is sampled, clipped and protected: a row, or with `by_person` all rows of
-    a person, of which at most a declared number are kept.
+    A unit is what is sampled, clipped and protected: a row, or with `by_person` all rows of a
+    person up to a declared number.
+
+    Args:
+        columns: An array for each column, all of the same length.
     """
 
     unit: str
@@ -40,11 +43,19 @@ class Rows:
     def by_person(
         cls, columns: Mapping[str, ArrayLike], person: ArrayLike, most_rows: int
     ) -> "Rows":
-        """Units of up to ``most_rows`` rows that share a value of ``person``.
+        """Groups rows into people, of at most ``most_rows`` rows each.
 
-        A person's rows beyond that number, in the order given, are left out: a rule that
-        looks at that person's rows only. So are rows whose person is not known: many of them
-        could be one person's. Who is who is decided as for a schema; see `tacit.data.people`.
+        A person's rows beyond that number are left out, in the order given. Rows without a person
+        are left out too, because many of them could belong to one person. Identifiers are compared
+        as for a schema; see `tacit.data.people`.
+
+        Args:
+            columns: An array for each column, all of the same length.
+            person: The identifier of each row's person.
+            most_rows: The largest number of rows per person that are used.
+
+        Returns:
+            The rows.
         """
         cells = read_column({"person": person}, "person")
         if cells.shape:
@@ -60,10 +71,17 @@ class Rows:
         most_rows: int | None = None,
         left_out: NDArray[np.bytes_] | int = 0,
     ) -> "Rows":
-        """Rows in arrays of float32 and int32 that nobody else will change: they are not copied.
+        """Rows from arrays of float32 and int32. They are not copied; do not change them.
 
-        ``person`` has codes of persons, and ``left_out`` those of records that were left out, or
-        how many there were: they stay units, of which nothing counts.
+        Args:
+            columns: The encoded columns.
+            person: Codes of people.
+            most_rows: The largest number of rows per person.
+            left_out: Codes of the people whose records were left out, or the number of records left
+                out. They stay units that contribute nothing.
+
+        Returns:
+            The rows.
         """
         fields = dict(columns)
         if any(values.dtype not in (np.float32, np.int32) for values in fields.values()):

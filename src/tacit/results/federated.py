@@ -1,4 +1,4 @@
-"""A posterior that several sites fitted together, with a statement of each."""
+"""The posterior of a federated fit, with a privacy statement for each site."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,9 +9,12 @@ from tacit.results.statement import PrivacyStatement
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class FederatedPosterior(Posterior):
-    """A `Posterior`, and in ``sites`` what it cost the people at each site.
+    """A `Posterior` with the privacy statement of each site.
 
-    ``privacy`` is the statement of the site that is promised the least.
+    ``privacy`` is the weakest statement of all sites.
+
+    Attributes:
+        sites: The privacy statement of each site, by name.
     """
 
     sites: Mapping[str, PrivacyStatement] = field(default_factory=dict)

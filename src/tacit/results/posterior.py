@@ -27,22 +27,26 @@ _PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Posterior:
-    """Draws from an approximate posterior, with its privacy statement.
+    """Draws from an approximate posterior, with a privacy statement.
 
-    ``draws`` has an array [draws, *shape] for each of the model's parameters.
-    ``unconstrained_mean`` and ``unconstrained_covariance`` are the Gaussian that was fitted,
-    if it was one. ``trace`` has every step of the fit: released values, free to look at.
-    Draws of a ``chain`` follow one
-    another, and are not independent; ``sample_stats`` has more about each, such as whether the
-    proposal was accepted. ``labels`` has names for the entries of arrays, axis by axis.
+    Everything in it was released under ``privacy`` or is public, so computing from it has no
+    further privacy cost. It holds no reference to a row.
 
-    ``converged`` is whether the fit converged, by its method's own test; None if the method
-    cannot tell. ``said`` are sentences about how it went, the most important first. ``intervals``
-    is what intervals and standard deviations say about the noise that protects people. ``sites``
-    has the statement of each site of a federated fit.
-
-    Everything here was released under ``privacy`` or is public, and whatever is computed
-    from it costs nothing more. No reference to a row survives in here.
+    Attributes:
+        draws: An array [draws, *shape] for each parameter.
+        unconstrained_mean: Mean of the fitted Gaussian on the unconstrained scale, if there is one.
+        unconstrained_covariance: Covariance of that Gaussian.
+        trace: Released values of every step of the fit.
+        chain: Whether the draws are a Markov chain and therefore not independent.
+        sample_stats: Further values for each draw, such as whether a proposal was accepted.
+        privacy: The privacy statement.
+        model: The model, which `predict` needs.
+        schema: The schema.
+        labels: Names for the entries of array parameters, axis by axis.
+        converged: Whether the fit converged by its method's own test, or None if the method cannot
+            tell.
+        said: Sentences on how the fit went, most important first.
+        intervals: Whether intervals and standard deviations account for the privacy noise.
     """
 
     draws: Mapping[str, Array]
@@ -72,28 +76,46 @@ class Posterior:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Why the numbers must not be released, or relied on. Every rendering begins with them."""
+        """Why the numbers must not be released or relied on. Every rendering begins with them."""
         private = self.privacy.warning
         failed = (CONVERGED[False],) if self.converged is False else ()
         return (*(() if private is None else (private,)), *failed)
 
     @property
     def num_draws(self) -> int:
-        """How many draws there are."""
+        """The number of draws."""
         return len(next(iter(self.draws.values())))
 
     def mean(self) -> dict[str, Array]:
-        """Posterior means."""
+        """Posterior means.
+
+        Returns:
+            An array for each parameter.
+        """
         with np.errstate(all="ignore"):  # draws may be infinite
             return {n: np.mean(d, axis=0, dtype=np.float64) for n, d in self.draws.items()}
 
     def sd(self) -> dict[str, Array]:
-        """Posterior standard deviations."""
+        """Posterior standard deviations.
+
+        Returns:
+            An array for each parameter.
+        """
         with np.errstate(all="ignore"):
             return {n: np.std(d, axis=0, dtype=np.float64) for n, d in self.draws.items()}
 
     def quantiles(self, probabilities: Sequence[float]) -> dict[str, Array]:
-        """Arrays [probabilities, *shape] of posterior quantiles."""
+        """Posterior quantiles.
+
+        Args:
+            probabilities: Probabilities between 0 and 1.
+
+        Returns:
+            An array [probabilities, *shape] for each parameter.
+
+        Raises:
+            InvalidArgument: If a probability is out of range.
+        """
         levels = np.asarray(probabilities, np.float64)
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InvalidArgument("Pass a list of probabilities between 0 and 1.")
@@ -104,16 +126,32 @@ class Posterior:
             }
 
     def interval(self, level: float = 0.9) -> dict[str, Array]:
-        """Arrays [2, *shape]: the ends of the interval that leaves out as much on either side.
+        """Equal-tailed credible intervals.
 
-        Whether the noise that protects people is in them is in ``intervals``.
+        ``intervals`` says whether they account for the privacy noise.
+
+        Args:
+            level: The posterior probability of the interval, between 0 and 1.
+
+        Returns:
+            An array [2, *shape] for each parameter.
+
+        Raises:
+            InvalidArgument: If the level is out of range.
         """
         if not (0 < level < 1):
             raise InvalidArgument(f"level must be between 0 and 1; got {level!r}.")
         return self.quantiles([(1 - level) / 2, (1 + level) / 2])
 
     def summary(self, level: float = 0.9) -> Summary:
-        """A table of all parameters, to print or to show in a notebook."""
+        """A table of all parameters, to print or to show in a notebook.
+
+        Args:
+            level: The posterior probability of the intervals.
+
+        Returns:
+            The summary.
+        """
         return Summary(
             lines=summary_lines(
                 self.mean(), self.sd(), self.interval(level), *self._mixing, labels=self.labels
@@ -126,11 +164,19 @@ class Posterior:
         )
 
     def effective_sizes(self) -> dict[str, Array]:
-        """How many independent draws a chain's would be worth, for each number."""
+        """Effective sample sizes.
+
+        Returns:
+            An array for each parameter.
+        """
         return mixing.effective_sizes(self.draws)
 
     def r_hats(self) -> dict[str, Array]:
-        """How far apart the two halves of a chain are, for each number: 1 if not at all."""
+        """Split R-hat of the chain.
+
+        Returns:
+            An array for each parameter; 1 means that the two halves of the chain agree.
+        """
         return mixing.r_hats(self.draws)
 
     @property
@@ -145,26 +191,41 @@ class Posterior:
         return (*good, *self.said, *(each for each in found if each not in self.said), *cost)
 
     def to_datatree(self) -> "xr.DataTree":
-        """What ArviZ reads: a tree with the groups ``posterior`` and ``fit`` (the trace).
+        """Converts to an `xarray.DataTree` for ArviZ.
 
-        A chain has ``sample_stats`` and ``diagnostics`` (effective sizes and R-hat) too: all
-        of it follows from the released chain.
+        The groups are ``posterior`` and ``fit`` (the trace); a chain also has ``sample_stats`` and
+        ``diagnostics`` (effective sizes and R-hat). There is no ``observed_data``. ArviZ 1 takes
+        the tree as it is; for ArviZ 0.23 pass it through ``az.from_datatree``.
 
-        ArviZ 1 takes the tree as it is; for ArviZ 0.23 pass it through ``az.from_datatree``.
-        There is no ``observed_data``: the data stay where they are.
+        Returns:
+            The tree.
         """
         return files.to_datatree(self)
 
     def save(self, path: _PathLike) -> None:
         """Writes a NetCDF file, which `load` and ``arviz.from_netcdf`` read.
 
-        The model is not saved. The file appears when it is complete, or not at all.
+        The model is not saved. The file appears only when it is complete.
+
+        Args:
+            path: The file.
         """
         files.save(self, path)
 
     @classmethod
     def load(cls, path: _PathLike, *, plan: Any = None) -> "Posterior":
-        """The posterior that `save` wrote; with its plan it has a model, and can predict."""
+        """Reads a posterior that `save` wrote.
+
+        Args:
+            path: The file.
+            plan: The plan of the fit. It provides the model and schema that `predict` needs.
+
+        Returns:
+            The posterior.
+
+        Raises:
+            InvalidArgument: If the file cannot be read, or the plan is for another model.
+        """
         fields = files.load(path)
         if "sites" in fields:
             from tacit.results.federated import FederatedPosterior  # which is one of these
@@ -184,48 +245,88 @@ class Posterior:
     def predict(
         self, data: Any, *, kind: predictive.Kind = "mean", seed: int = 0
     ) -> Array | dict[str, Array]:
-        """What the model says of new rows, averaged over the posterior.
+        """Predicts outcomes of new rows from the posterior.
 
-        ``data`` needs the columns that the outcome depends on. ``"mean"`` is the expected
-        outcome of each row: a probability if it is a yes or no. ``"draws"`` has draws of the
-        outcome itself, [draws, rows]. ``"probit"`` is the thesis' approximation for logistic
-        regression, a formula in the mean and variance of the logit. A row with a missing
-        value that is to be left out gets NaN. With several outcomes, a mapping of arrays.
-        The spread of ``"draws"`` includes the noise that protects people only if ``intervals``
-        says so.
+        Predictions have no further privacy cost. A prediction for a person's own row is computed
+        from that row, and is as private as the row.
 
-        Predictions cost nothing more; but what is predicted for somebody's own row is
-        computed from that row, and is as private as the row is.
+        Args:
+            data: New rows, with the columns that the outcome depends on.
+            kind: ``"mean"`` for the expected outcome of each row (a probability for a binary
+                outcome); ``"draws"`` for draws of the outcome, [draws, rows]; ``"probit"`` for the
+                probit approximation of a logistic regression. The spread of draws accounts for the
+                privacy noise only if ``intervals`` says so.
+            seed: Seed of the draws.
+
+        Returns:
+            An array, with NaN for rows that have a missing value; or a mapping of arrays for a
+            model with several outcomes.
+
+        Raises:
+            InvalidArgument: If the posterior has no model, or the data lack a column.
         """
         return predictive.predict(self, data, kind, seed)
 
     def plot_forest(
         self, names: Sequence[str] | None = None, *, path: _PathLike | None = None
     ) -> Any:
-        """Means and intervals one below the other. Returns the figure."""
+        """Plots means and intervals of the parameters.
+
+        Args:
+            names: The parameters to plot; by default all.
+            path: A file to save the figure to.
+
+        Returns:
+            The matplotlib figure.
+        """
         return plots.forest(self, names, path)
 
     def plot_dist(
         self, names: Sequence[str] | None = None, *, path: _PathLike | None = None
     ) -> Any:
-        """The density of each parameter. Returns the figure."""
+        """Plots the marginal density of each parameter.
+
+        Args:
+            names: The parameters to plot; by default all.
+            path: A file to save the figure to.
+
+        Returns:
+            The matplotlib figure.
+        """
         return plots.dist(self, names, path)
 
     def plot_trace(self, *, path: _PathLike | None = None) -> Any:
-        """The course of the fit, step by step. Returns the figure."""
+        """Plots the trace of the fit over its steps.
+
+        Args:
+            path: A file to save the figure to.
+
+        Returns:
+            The matplotlib figure.
+        """
         return plots.trace(self, path)
 
     def plot_privacy(self, *, path: _PathLike | None = None) -> Any:
-        """Epsilon at every delta, under both adjacencies. Returns the figure."""
+        """Plots epsilon over delta, under both adjacencies.
+
+        Args:
+            path: A file to save the figure to.
+
+        Returns:
+            The matplotlib figure.
+        """
         return plots.privacy(self.privacy, path)
 
     def report(self, folder: _PathLike, *, settings: Mapping[str, Any] | None = None) -> None:
-        """Writes a report into a folder: ``report.html``, ``report.md`` and ``registry.yaml``.
+        """Writes a report: ``report.html``, ``report.md`` and ``registry.yaml``.
 
-        The page stands by itself: it asks nothing of the network and runs no script. It says what
-        was fitted, the posterior, what it cost and what is left, and ``settings``, public facts
-        such as ``formula``, ``method`` or ``data``, in the words they are given. Some have a
-        use beyond that: see `tacit.results.report.write_report`.
+        The HTML page is self-contained: it loads nothing from the network and runs no script. See
+        docs/report.md.
+
+        Args:
+            folder: The folder to write to.
+            settings: Public facts to show, such as ``formula``, ``method`` or ``data``. Some have a
+                further use; see `tacit.results.report.write_report`.
         """
         report.write_report(self, folder, settings=settings)
 

@@ -39,17 +39,24 @@ def _library_versions() -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PrivacyStatement:
-    """The guarantee of one result, what it rests on, and what it leaves out.
+    """The privacy guarantee of one result: what it covers, assumes and leaves out.
 
-    ``event`` says what was done to the data, and every epsilon here follows from it; it is
-    None for a fit made without privacy, which has no guarantee. ``delta`` and ``adjacency``
-    are what was asked for (see `Budget`). ``unit`` is what is protected: a row, or a person
-    with all their rows. ``public`` lists what was taken as known to everyone, and
-    ``assumptions`` the sentences that must be true for the guarantee to hold.
-    ``asked`` is the epsilon that the run was allowed; what it cost may be less, and that is what
-    a ledger is charged. ``budget_before`` and ``budget_left`` are what the data's ledger had left
-    before the charge and after it; where the second is None, ``book`` says whether there is a
-    ledger elsewhere.
+    Attributes:
+        event: What was done to the data. Every epsilon is computed from it. None for a fit without
+            privacy.
+        delta: The delta of the budget.
+        adjacency: The adjacency of the budget; see `Budget`.
+        unit: The unit of privacy: a row, or a person with all their rows.
+        public: What was treated as public.
+        seeded: Whether the noise came from a seed, which voids the guarantee.
+        not_protected: What the guarantee does not cover.
+        assumptions: What must be true for the guarantee to hold.
+        asked: The epsilon of the budget. The run may have cost less, and the ledger is charged the
+            actual cost.
+        budget_before: What the ledger had left before the charge.
+        budget_left: What it had left afterwards, or None without a ledger.
+        book: A note on the ledger if ``budget_left`` is None.
+        versions: Versions of the software.
     """
 
     event: DpEvent | None
@@ -72,7 +79,7 @@ class PrivacyStatement:
 
     @property
     def is_private(self) -> bool:
-        """Whether there is a guarantee: noise was added, nobody can know it, and it suffices."""
+        """Whether the result has a guarantee."""
         return self.warning is None
 
     @property
@@ -95,16 +102,21 @@ class PrivacyStatement:
 
     @property
     def meaning(self) -> str | None:
-        """What the epsilon asked for means for a person, or None if there is no limit."""
+        """What the epsilon means for a person, or None if there is no bound."""
         spent = self.epsilons[self.adjacency]
         if spent is None or math.isinf(spent):
             return None
         return Budget(spent, self.delta, self.adjacency).explain()
 
     def curve(self, adjacency: Adjacency, deltas: tuple[float, ...] | None = None) -> Curve | None:
-        """Epsilon over a range of deltas, or None where no bound is known.
+        """Epsilon over a range of deltas. The guarantee holds at every point of the curve.
 
-        A run has no single epsilon: it keeps the promise of every point of this curve at once.
+        Args:
+            adjacency: ``"add-remove"`` or ``"replace"``.
+            deltas: The deltas; by default a public grid.
+
+        Returns:
+            The curve, or None if no bound is known.
         """
         if self.event is None:
             return None
@@ -115,7 +127,7 @@ class PrivacyStatement:
 
     @property
     def randomness(self) -> str:
-        """Where sampling and noise came from."""
+        """The source of the random numbers for sampling and noise."""
         if self.event is None:
             return "no noise"
         if self.seeded:
@@ -124,7 +136,7 @@ class PrivacyStatement:
 
     @property
     def headline(self) -> str:
-        """The warning, or the epsilon asked for, in one line."""
+        """The warning, or the epsilon of the budget, in one line."""
         return self.warning or self.epsilon_line(self.adjacency)
 
     def __str__(self) -> str:
@@ -156,7 +168,14 @@ class PrivacyStatement:
         return html.box(*parts)
 
     def to_dict(self, *, curve: bool = True) -> dict[str, Any]:
-        """Plain data, for JSON or YAML. An epsilon without a limit or a bound is None."""
+        """The statement as plain data, for JSON or YAML.
+
+        Args:
+            curve: Whether to include the curve of epsilon over delta.
+
+        Returns:
+            A dictionary. An infinite or unknown epsilon is None.
+        """
         curves = {a: _points(self.written_curves[a]) for a in ADJACENCIES} if curve else {}
         return {
             "private": self.is_private,
@@ -181,23 +200,39 @@ class PrivacyStatement:
         }
 
     def to_json(self, *, curve: bool = True) -> str:
-        """The same as JSON text."""
+        """The statement as JSON text.
+
+        Args:
+            curve: Whether to include the curve of epsilon over delta.
+
+        Returns:
+            The text, which `from_json` reads.
+        """
         return json.dumps(self.to_dict(curve=curve), indent=2, allow_nan=False)
 
     def to_registry(self, *, federated: bool = False) -> dict[str, Any]:
-        """The fields of the public registry of deployments, for YAML.
+        """The fields of an entry in the public deployments registry.
 
-        What a statement cannot know, such as who publishes and what for, is None;
-        ``federated`` says that the data stayed with several sites.
+        Args:
+            federated: Whether the data stayed with several sites.
+
+        Returns:
+            A dictionary. Fields that a statement cannot know, such as the publisher, are None.
         """
         return registry.entry(self, federated=federated)
 
     @classmethod
     def from_json(cls, text: str) -> "PrivacyStatement":
-        """The statement that `to_json` wrote.
+        """Reads a statement that `to_json` wrote.
 
-        Its epsilons are computed anew from the event, so that a file cannot claim what its
-        event does not prove.
+        Epsilons are computed again from the event, so a file cannot claim more than its event
+        proves.
+
+        Args:
+            text: The JSON text.
+
+        Returns:
+            The statement.
         """
         try:
             data = json.loads(text)
@@ -220,12 +255,12 @@ class PrivacyStatement:
             ) from error
 
     def epsilon_line(self, adjacency: Adjacency) -> str:
-        """What was spent under an adjacency, and whether it is the one asked for."""
+        """The cost under an adjacency, and whether it is the one asked for."""
         asked = f" ({self.asked_for})" if adjacency == self.adjacency else ""
         return f"{self.cost_line(adjacency)}{asked}"
 
     def cost_line(self, adjacency: Adjacency) -> str:
-        """What was spent under an adjacency."""
+        """The cost under an adjacency."""
         epsilon = printed(self.epsilons[adjacency])
         return f"epsilon {epsilon} at delta {in_digits(self.delta)} under {adjacency}"
 

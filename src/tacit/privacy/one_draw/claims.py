@@ -20,10 +20,13 @@ BELOW: Final = 1 - 2.0**-40
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedLikelihood:
-    """A unit's log-likelihood spans at most twice ``bound`` over all parameters.
+    """A claim that a unit's log-likelihood varies by at most twice ``bound`` over all parameters.
 
-    One draw is then 2 x bound private under add-remove, 4 x bound under replace (Wang et al.
-    2015, Dimitrakakis et al. 2014). Enforced: what spans more is cut.
+    One draw then costs epsilon 2 x bound under add-remove and 4 x bound under replace (Wang et al.
+    2015; Dimitrakakis et al. 2014). The claim is enforced by clipping.
+
+    Args:
+        bound: The bound.
     """
 
     bound: float
@@ -38,11 +41,15 @@ class BoundedLikelihood:
 
 @dataclass(frozen=True, kw_only=True)
 class LipschitzLikelihood:
-    """A log-likelihood moves by at most ``slope`` for each 1 that a record moves.
+    """A claim that a row's log-likelihood is Lipschitz in the row.
 
-    Records have a norm of at most ``radius``. One draw is 4 x slope x radius private under
-    replace (Wang et al. 2015); there is no bound under add-remove. Enforced: a record's
-    log-likelihood is cut to within slope x radius of that of a record of zeros.
+    One draw then costs epsilon 4 x slope x radius under replace (Wang et al. 2015). There is no
+    bound under add-remove. The claim is enforced: a row's log-likelihood is clipped to within slope
+    x radius of that of a row of zeros.
+
+    Args:
+        slope: The Lipschitz constant.
+        radius: The largest norm of a row.
     """
 
     slope: float
@@ -59,13 +66,17 @@ class LipschitzLikelihood:
 
 @dataclass(frozen=True, kw_only=True)
 class LogConcave:
-    """A unit's log-likelihood is concave in the parameters, and changes by at most ``slope``.
+    """A claim that a unit's log-likelihood is concave and Lipschitz in the parameters.
 
-    That is for each 1 that the unconstrained parameters move; and the posterior is at least as
-    concave as a normal distribution of precision ``concavity``: that of a normal prior. One
-    draw is as private as Gaussian noise, with mu = slope / sqrt(concavity), or twice that under
-    replace (Gopi, Lee and Liu 2022). ``shortened`` names a column of vectors, and the norm to
-    which they are shortened, row by row, before anything else.
+    One draw is then as private as the Gaussian mechanism with mu = slope / sqrt(concavity), or
+    twice that under replace (Gopi, Lee and Liu 2022).
+
+    Args:
+        slope: The Lipschitz constant on the unconstrained scale.
+        concavity: The posterior is at least as concave as a normal distribution of this precision,
+            such as that of a normal prior.
+        shortened: A column of vectors, and the norm to which they are shortened, row by row, before
+            anything else.
     """
 
     slope: float
