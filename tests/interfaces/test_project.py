@@ -29,7 +29,7 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
     sites = [SiteSettings.from_file(folder / "sites" / name / "site.toml") for name in "ab"]
     for name in "ab":
         assert main(["federated", "open", str(folder / "sites" / name / "site.toml")]) == 0
-    assert "epsilon 3, delta 1e-05 (add-remove), for every row" in capsys.readouterr().out
+    assert "epsilon 3, delta 1e-05 (add-remove) in total for every row" in capsys.readouterr().out
     server = study.server()
     trace = conduct(server, InProcess([OpenSite(site) for site in sites]), study.method.plan(2))
     study.finish(server.posterior, trace, tmp_path / "posterior.nc")

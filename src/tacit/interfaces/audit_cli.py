@@ -75,7 +75,7 @@ def _of_demo(budget: "Budget", *asked: Any) -> "Plan":
 
     if asked != (None, None, None, methods.DEFAULT, None):
         raise InvalidArgument(
-            "--demo has its own schema, formula, family, method and settings; do not pass them."
+            "--demo has its own schema, formula, family, method and settings; leave them out."
         )
     return demo_plan(budget)
 
