@@ -199,7 +199,7 @@ def test_draws_are_audited_where_no_release_can_be_watched():
     found = tacit.audit(plan, runs=800, seed=1)
     assert found.watched == "the draws alone"
     assert 0 < found.lower_bound <= found.claim
-    with pytest.raises(InvalidArgument, match="break_noise is for"):
+    with pytest.raises(InvalidArgument, match="break_noise works only for"):
         tacit.audit(plan, runs=800, break_noise=0.5)
 
 

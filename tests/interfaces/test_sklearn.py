@@ -169,7 +169,7 @@ def test_a_regressor_learns_and_knows_how_sure_it_is():
         ({"classes": [1]}, "two classes"),
         ({"preprocessing": None}, "StandardScaler"),
         ({"preprocessing": "scaled"}, "done to the rows before fit"),
-        ({"ledger": None}, "which ledger"),
+        ({"ledger": None}, "ledger to charge"),
         ({"ledger": "book.db"}, "Ledger"),
         ({"clones": "maybe"}, "clones"),
         ({"epsilon": -1}, "epsilon"),

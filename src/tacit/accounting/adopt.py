@@ -1,4 +1,4 @@
-"""Taking a book as it is: one of the first edition, or one that lost its mark."""
+"""Accepting a ledger as it is: one from the first version, or one without its mark file."""
 
 import os
 from pathlib import Path
@@ -20,12 +20,10 @@ def adopt(path: str | os.PathLike[str]) -> Ledger:
     """
     file = Path(path)
     if not is_there(file):
-        raise LedgerError(
-            f"There is no file at {file}; a book that is gone cannot be taken as it is."
-        )
+        raise LedgerError(f"There is no file at {file}; a missing ledger cannot be adopted.")
     mark = chain.Mark(file)
     if mark.read() is not None:
-        raise LedgerError(f"{file} has its mark beside it, and needs nothing.")
+        raise LedgerError(f"{file} has its mark file beside it and needs no adopting.")
     engine = engine_of(file)
     with telling(file), mark.advancing() as advance, engine.begin() as connection:
         tables = set(sa.inspect(connection).get_table_names())

@@ -1,4 +1,4 @@
-"""The tables of a book, and how lines get into them: each with its link, and none ever changed."""
+"""The tables of a ledger, and how lines are appended to them. Lines are never changed."""
 
 import os
 from collections.abc import Mapping
@@ -83,15 +83,15 @@ def refuse_strange(connection: sa.Connection, mark: chain.Mark, path: Path) -> N
     if {"book", "charges", "chain"} <= tables:
         return
     if mark.read() is not None:
-        raise LedgerError(f"{path} was emptied, or is an older copy; put its newest copy back.")
+        raise LedgerError(f"{path} was emptied, or is an older copy; restore its newest copy.")
     if {"book", "charges"} <= tables:
         raise LedgerError(
-            f"{path} is a ledger of Tacit's first edition; bring it up to date by: tacit ledger "
+            f"{path} is a ledger of Tacit's first edition; update it with: tacit ledger "
             f"adopt {path}."
         )
     raise LedgerError(
-        f"{path} holds no ledger; open one in a new file by tacit.Ledger.new(path, total=...), or "
-        "by: tacit ledger new."
+        f"{path} holds no ledger; create one in a new file with tacit.Ledger.new(path, total=...) or: "
+        "tacit ledger new."
     )
 
 
@@ -99,12 +99,14 @@ def make(file: Path) -> None:
     """An empty file, for its owner only, where none is and no ledger was."""
     if not is_there(file) and chain.Mark(file).read() is not None:
         raise LedgerError(
-            f"There was a ledger at {file}: its mark is there. Put its newest copy back, or open "
-            "another book under another name, with what is left of the budget."
+            f"There was a ledger at {file}: its mark file is still there. Restore its newest copy, or "
+            "create a ledger under another name with the remaining budget."
         )
     try:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        raise LedgerError(f"{file} exists; a ledger's total is fixed when it is opened.") from None
+        raise LedgerError(
+            f"{file} exists already; the terms of a ledger are fixed when it is created."
+        ) from None
     except OSError as error:
-        raise LedgerError(f"No ledger can be made at {file}: {error.strerror}.") from error
+        raise LedgerError(f"No ledger can be created at {file}: {error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""The privacy budget a person in the data is promised."""
+"""Privacy budgets."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What shows that a book is whole: a chain of hashes in it, and a mark beside it.
+"""Integrity of a ledger: a chain of hashes in it, and a mark file beside it.
 
 Every line of a book (its terms, a charge, a question that a site answers) has a link: a hash over the link
 before and the line's own fields. A line that was changed, or taken out, no longer fits. A book
@@ -33,7 +33,7 @@ LINKS = sa.Table(
     sa.Column("hash", sa.LargeBinary, nullable=False),
 )
 _NOTE = "The mark of a Tacit ledger. It shows whether the book is whole: keep it beside the book."
-_CHANGED = "was changed by something else than Tacit, and no longer says what was spent; put its newest copy back"
+_CHANGED = "was changed by something else than Tacit, and no longer shows what was spent; restore its newest copy"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Mark:
             raise LedgerError(f"{self.path} cannot be read: {error.strerror}.") from error
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise LedgerError(
-                f"{self.path} is no mark of a ledger; put its newest copy back."
+                f"{self.path} is not the mark file of a ledger; restore its newest copy."
             ) from error
 
     def refuse_older(self, connection: sa.Connection) -> Head:
@@ -108,15 +108,15 @@ class Mark:
         said = self.read()
         if said is None:
             raise LedgerError(
-                f"{self._book} has no mark beside it ({self.path.name}), so nothing shows that it is "
-                f"whole; put the mark back, or, if you know that the book is the newest, take it as "
-                f"it is by: tacit ledger adopt {self._book}."
+                f"{self._book} has no mark file beside it ({self.path.name}), so nothing shows that it is "
+                f"complete; restore the mark file, or, if you know that the ledger is the newest copy, "
+                f"accept it with: tacit ledger adopt {self._book}."
             )
         held = sa.select(LINKS.c.hash).where(LINKS.c.id == said.links)
         if connection.execute(held).scalar() != said.hash:
             raise LedgerError(
-                f"{self._book} is older than its mark, or another book: charges are missing in it; "
-                "put its newest copy back."
+                f"{self._book} is older than its mark, or another ledger: charges are missing in it; "
+                "restore its newest copy."
             )
         return said
 

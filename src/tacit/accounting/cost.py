@@ -1,4 +1,4 @@
-"""What a run costs: one number, which is charged to the ledger and stated with the result."""
+"""The cost of a run: the number that is charged to the ledger and stated with the result."""
 
 from dp_accounting.dp_event import DpEvent
 

@@ -1,4 +1,4 @@
-"""From an event to its dominating pairs: the one place that says what a release amounts to.
+"""From an event to its dominating pairs.
 
 Under add-remove a sampled release has two pairs, for the unit's removal and its addition;
 every other release is symmetric and has one.

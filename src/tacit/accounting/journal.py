@@ -1,4 +1,4 @@
-"""What a site was asked and what it answered, beside its budget: a restart repeats, never adds.
+"""Tasks and answers of a federated site, beside its ledger: a restart repeats an answer.
 
 A site that takes part in a run pays for a number of answers in advance. The first question
 charges the run in full, and every question that differs from all before takes one of the

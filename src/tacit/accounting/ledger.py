@@ -170,12 +170,12 @@ class Ledger:
     def _missing(self) -> LedgerError:
         if self._mark.read() is None:
             return LedgerError(
-                f"There is no ledger at {self.path}; open one by tacit.Ledger.new(path, total=...), "
-                "or by: tacit ledger new."
+                f"There is no ledger at {self.path}; create one with tacit.Ledger.new(path, total=...) "
+                "or: tacit ledger new."
             )
         return LedgerError(
-            f"The ledger {self.path} is gone: the mark beside it says that there was one. Put its "
-            "newest copy back; what it had left cannot be known without it."
+            f"The ledger {self.path} is gone: the mark file beside it shows that there was one. Restore "
+            "its newest copy; the remaining budget cannot be known without it."
         )
 
     def _refuse_other(self, said: Mapping[str, Any]) -> None:
@@ -183,7 +183,7 @@ class Ledger:
             held = {"total": self.total, "unit": self.unit, "rule": self.rule}[name]
             if each is not None and each != held:
                 raise InvalidArgument(
-                    f"{self.path} was opened with {name} {held} and cannot be changed to {each}."
+                    f"{self.path} was created with {name} {held} and cannot be changed to {each}."
                 )
 
     def charge(self, event: DpEvent, budget: Budget, label: str = "") -> Receipt:

@@ -1,4 +1,4 @@
-"""Dominating pairs: the hardest two worlds to tell apart, for one release.
+"""Dominating pairs: for one release, the two distributions that are hardest to tell apart.
 
 A pair (P, Q) dominates a release if no pair of neighbouring data sets is easier to
 tell apart from its output than P is from Q. Dominating pairs compose, also when each

@@ -1,4 +1,4 @@
-"""SQLite files for what must not get lost: whole transactions, and errors in one sentence."""
+"""SQLite files with durable transactions, and errors in one sentence."""
 
 import os
 import sqlite3
@@ -21,7 +21,7 @@ _SAID = {
     "SQLITE_READONLY": "cannot be written: it is read-only, was moved, or its folder is read-only",
     "SQLITE_CANTOPEN": "cannot be opened: it is gone, or may not be read here",
     "SQLITE_NOTADB": "is no ledger, or is damaged",
-    "SQLITE_CORRUPT": "is damaged; put its newest copy back",
+    "SQLITE_CORRUPT": "is damaged; restore its newest copy",
     "SQLITE_IOERR": "cannot be read or written: the disk reports an error",
     "SQLITE_CONSTRAINT": "takes no such line",
 }

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files, by batches of rows, with pyarrow."""
+"""Parquet and Arrow files, read in batches of rows with pyarrow."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

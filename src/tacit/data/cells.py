@@ -1,4 +1,4 @@
-"""The cells of one column, and how each is read: by itself, silently, whatever it holds.
+"""The cells of one column. Each is read by itself, and no content raises an error.
 
 What a cell says never depends on its neighbours, and neither does whether an error is raised:
 a reader such as ``pandas.read_csv`` may turn a whole column into text because of one odd cell,

@@ -1,4 +1,4 @@
-"""Kinds of columns: what is public about a column, and what a cell becomes.
+"""Kinds of columns: what is public about a column, and how its cells are encoded.
 
 Bounds and levels are facts a person declares before looking at the data. They are not read
 from it: the largest age in a table is somebody's age. A value outside the bounds is moved to

@@ -1,4 +1,4 @@
-"""A schema in writing: as a YAML file and as a table of plain text."""
+"""Schemas as YAML files and as plain text tables."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields

@@ -1,4 +1,4 @@
-"""Drafts of schemas: from a table's header and a person's answers, never from its rows.
+"""Drafts of schemas from the header of a table and a person's answers. Reads no rows.
 
 Bounds that were read from rows would be somebody's values. So a draft knows the names of the columns, and
 in Parquet and Arrow files their types, which are in the header, too; all else is asked.

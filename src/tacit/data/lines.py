@@ -6,7 +6,7 @@ record is a line, always. A quote that is not closed ends with its line. Nothing
 rows: the separator comes from the file's name, every cell is text, and the header is the first line.
 
 A line with another number of cells than the header, or longer than a mebibyte, is a row of which
-every cell is missing. Empty lines are no rows, but in a file of one column, where they are how a missing
+every cell is missing. Empty lines are skipped, except in a file of one column, where they are how a missing
 cell is written. Bytes that are not UTF-8 become replacement characters.
 """
 

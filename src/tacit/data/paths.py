@@ -1,4 +1,4 @@
-"""Paths of files; and text that was passed where a path belongs, which may be rows."""
+"""Paths of files, and text that was passed as a path but may contain rows."""
 
 import os
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Whose row is it: any kind of identifier as a code that means nothing."""
+"""Identifiers of people as meaningless codes."""
 
 import re
 from collections.abc import Hashable

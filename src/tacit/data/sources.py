@@ -1,4 +1,4 @@
-"""Where rows come from: tables in memory, memory maps and files, all as chunks of columns.
+"""Sources of rows: tables in memory, memory maps and files, as chunks of columns.
 
 A file is never loaded whole. Its header, and in Parquet and Arrow files the types, are public and
 may be named in errors; cells are not. The first line of a CSV file might be a row, if somebody

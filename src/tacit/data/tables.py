@@ -1,4 +1,4 @@
-"""Columns out of the containers people keep tables in, with what each says is missing.
+"""Columns from data frames and other containers, with their missing values.
 
 A container's header, types and shapes are public and may be named in errors; cells are not.
 """

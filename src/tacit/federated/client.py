@@ -1,4 +1,4 @@
-"""A site's end: settles what became of its last answer, and answers the next task once.
+"""The site's end: applies the outcome of its last answer, and answers the next task.
 
 A client is built from its own settings, its rows and its journal, and believes nothing of the
 server but the posterior and what was folded in. How many sites there are, how many answers it

@@ -1,4 +1,4 @@
-"""A study that real sites take part in: what all agree in, and what each site keeps on its disk.
+"""Studies with real sites: what all agree on, and what each site keeps on its disk.
 
 A site's process may answer one message and end. So it is opened anew from a settings file of its own:
 the site's copy of the study, where its rows are, and its ledger, which also holds what it was asked,

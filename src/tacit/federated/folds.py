@@ -1,4 +1,4 @@
-"""What a server has folded in, on its disk: one that died goes on where it was.
+"""The server's state on disk, so that a server that died can continue.
 
 Every fold is a line, written before anything that follows from it leaves the server. So a server with noise of
 its own puts none on answers a second time: either the sum with its noise stands here, or nobody

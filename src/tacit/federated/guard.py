@@ -1,4 +1,4 @@
-"""A site's guard: a process of the site's own that answers, so that shipped code holds no rows.
+"""The guard: a process of the site that answers, so that shipped code cannot read rows.
 
 Flower runs, at each site, code that came with the run. If the node's user can read the rows, so can
 that code. The guard runs as another user, from what is installed at the site; the node's code reaches it by

@@ -1,4 +1,4 @@
-"""What every privacy scheme is to the engine, and the two that protect nothing or everything once.
+"""The interface of privacy schemes, and the scheme without privacy.
 
 A scheme is settings, all public. `prepare` makes from them, a budget and the number of answers
 what one site does (`Prepared`), with noise calibrated for all answers together. Every site does

@@ -1,4 +1,4 @@
-"""The server's end: holds the posterior, asks sites in the order of a schedule, folds answers in.
+"""The server's end: holds the posterior, asks sites by a schedule, combines answers.
 
 The server decides how much of a round's answers is applied (`Folded`), applies it, and tells each
 site with its next task; the site applies the same. An answer that did not arrive is not applied,

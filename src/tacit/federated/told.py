@@ -1,4 +1,4 @@
-"""What a site tells the server of its errors: a kind, and a sentence about nothing at the site.
+"""What the server learns about an error at a site: a kind and a neutral sentence.
 
 A site's errors name its files, and what its ledger has left. Those are for its own log. An error
 that nobody foresaw may hold a value from a row: of that, a log gets the kind and the place.

@@ -1,4 +1,4 @@
-"""What every method is to the rest of the house, and what methods share."""
+"""The interface of inference methods, and what they share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

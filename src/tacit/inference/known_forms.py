@@ -1,4 +1,4 @@
-"""Samplers for models of a known form, which know how much one unit can say.
+"""Samplers for `OneSample` for models of a known form.
 
 The model is compared with the form before anything is charged, so that the draws are those of
 its posterior; that they are private does not depend on it.

@@ -1,4 +1,4 @@
-"""How well the draws of a chain stand for the posterior: from released draws alone, free."""
+"""Effective sample sizes and R-hat of chains, from released draws."""
 
 from collections.abc import Mapping
 

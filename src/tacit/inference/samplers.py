@@ -1,4 +1,4 @@
-"""Ways to make a draw of a posterior that is private by itself, for `OneSample`.
+"""Samplers for `OneSample`: private posterior draws on a grid, and by chains.
 
 Three are exact, which is what the theorems are about: on a grid, by a sum where the model is
 an exponential family, and by rejection for logistic regression. A chain is not, and asks for

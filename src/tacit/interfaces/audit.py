@@ -133,7 +133,9 @@ def audit(
     adjacency, source = plan.budget.adjacency, Randomness(seed)
     claim = plan.epsilons[adjacency]
     if claim is None:
-        raise InvalidArgument(f"The plan claims nothing under {adjacency} that could be audited.")
+        raise InvalidArgument(
+            f"The plan has no bound under {adjacency}, so there is no claim to audit."
+        )
     steps = _steps(plan, jax.random.key(_number(source)))
     runs = _FEWER_RUNS if runs is None and steps is None else _RUNS if runs is None else runs
     _validate.count("runs", runs, least=_LEAST)
@@ -197,10 +199,10 @@ def _refuse(plan: Plan, confidence: float, others: int, break_noise: float) -> N
     if not isinstance(plan, Plan) or plan.schema is None:
         raise InvalidArgument("audit takes a plan from tacit.plan, with a schema.")
     if not 0.5 <= confidence < 1:
-        raise InvalidArgument(f"confidence is from 0.5 to below 1; got {confidence}.")
+        raise InvalidArgument(f"confidence must be at least 0.5 and below 1; got {confidence}.")
     _validate.count("others", others, least=0)
     _validate.positive("break_noise", break_noise)
     if break_noise != 1 and not isinstance(plan.release, NoisySums | BarkerTests):
         raise InvalidArgument(
-            "break_noise is for plans of noisy sums or of tests on all units; this one has other noise."
+            "break_noise works only for plans of noisy sums or of tests on all units."
         )

@@ -241,7 +241,7 @@ def refuse_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows
     """Raises if the ledger protects something else than these runs do."""
     if not isinstance(ledger, Ledger):
         raise InvalidArgument(
-            "ledger must be a tacit.Ledger(path); tacit.Ledger.new(path, total=...) opens one."
+            "ledger must be a tacit.Ledger(path); tacit.Ledger.new(path, total=...) creates one."
         )
     for each in rows:
         if each.unit != ledger.unit:
@@ -267,8 +267,8 @@ def _run(
     except KeyboardInterrupt as error:
         spent = "\n\n".join(str(statement) for statement in statements)
         raise Interrupted(
-            "Interrupted. The run counts as spent: its ledger, if it has one, was charged in full "
-            f"before it began, and nothing is given back.\n{spent}"
+            "Interrupted. The run counts as spent: its ledger, if any, was charged in full before it "
+            f"started, and charges are not refunded.\n{spent}"
         ) from error
     pairs = zip(results, statements, strict=True)
     return [_posterior(model, schema, found, statement) for found, statement in pairs]

@@ -1,4 +1,4 @@
-"""A plan: what a fit will do and what it will cost, before any data is touched."""
+"""Plans: what a fit will do and cost, before data are read."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -173,8 +173,8 @@ def plan(
     by_gradients = method is None or (isinstance(method, Method) and method.by_gradients)
     if by_gradients and not np.isfinite(gradient_lengths(adapted, schema)).any():
         raise InvalidArgument(
-            "On made-up rows within the bounds the likelihood has no finite gradient, so that no "
-            "row would count; check the bounds, and what the model does with them."
+            "On made-up rows within the bounds the likelihood has no finite gradient, so no row would "
+            "contribute; check the bounds and how the model uses them."
         )
     return planned(adapted, schema, blank_rows(adapted, schema, 1), budget, method)
 

@@ -1,4 +1,4 @@
-"""Predictions as a CSV file, a line for each new row."""
+"""Predictions as a CSV file, one line per new row."""
 
 import csv
 import sys
@@ -17,16 +17,16 @@ from tacit.results.wording import beside
 def write_predictions(
     posterior: Posterior, data: Any, out: Path | None, *, interval: bool, levels: Sequence[str]
 ) -> None:
-    """Writes the mean of each row's outcome, or the chance of each level, and an interval if asked.
+    """Writes the mean of each row's outcome, or the probability of each level.
 
-    A row that lacks a value it needs has NA. Columns of intervals that leave out the noise have it
-    in their names.
+    Rows with a missing value get NA. With ``interval``, the ends of an interval are added; their
+    column names say so if the interval does not account for the privacy noise.
     """
     mean = np.asarray(posterior.predict(data))
     if interval and mean.ndim > 1:
         raise InvalidArgument(
-            "An interval is for an outcome that is a number; this one has levels, and the chance of "
-            "each is what is predicted: leave --interval out."
+            "An interval needs a numeric outcome. This outcome has levels, and its predictions are "
+            "probabilities; leave --interval out."
         )
     columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
     if interval:

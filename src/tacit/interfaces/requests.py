@@ -1,4 +1,4 @@
-"""What the command line was asked for: all of it public, and enough to ask again."""
+"""Requests of the command line: public, and sufficient to repeat a fit."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -136,7 +136,7 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
             if any(self.path.iterdir()):
                 raise InvalidArgument(
-                    f"{self.path} is not empty; name a new folder with --out, or clear this one."
+                    f"{self.path} is not empty; pass a new folder with --out, or empty this one."
                 )
             request.schema.to_yaml(self.path / _SCHEMA)
             made = {"made": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -146,7 +146,7 @@ class Folder:
             raise InvalidArgument(f"{self.path} cannot be written: {error.strerror}.") from None
 
     def discard(self) -> None:
-        """Takes back what `make` made, of a run that never began, as far as that can be done."""
+        """Removes what `make` created, if a run never began."""
         with suppress(OSError):
             for name in (_SETTINGS, _SCHEMA):
                 (self.path / name).unlink(missing_ok=True)
@@ -190,7 +190,7 @@ class Folder:
             )
         except (KeyError, TypeError, AttributeError):
             raise InvalidArgument(
-                f"{self.path / _SETTINGS} is not as tacit fit wrote it."
+                f"{self.path / _SETTINGS} is damaged: it is not as tacit fit wrote it."
             ) from None
 
     def shown(self) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def requested(
     """A request from what was typed."""
     chosen = [setting(each) for each in settings]
     if len(dict(chosen)) < len(chosen):
-        raise InvalidArgument("A setting is given twice; leave one of them out.")
+        raise InvalidArgument("A setting is given twice; pass it once.")
     return Request(
         formula=formula,
         schema=Schema.from_yaml(schema),

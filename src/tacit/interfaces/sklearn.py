@@ -105,20 +105,20 @@ class _PrivateBayes(BaseEstimator):  # type: ignore[misc]
         """Says what must be declared before anything is read or charged."""
         if self.bounds is None:
             raise InvalidArgument(
-                "Declare bounds=(low, high) of the features, single numbers or one for each; they are "
-                "public, and must not come from the data."
+                "Declare bounds=(low, high) of the features, as numbers or arrays; they are public, and "
+                "must not come from the data."
             )
         if self.preprocessing not in tuple(_BEFORE):
             raise InvalidArgument(
-                'Say what was done to the rows before fit: preprocessing="none", or "public" if every '
-                "step is set by public facts and takes each row by itself. A step that is fitted to "
-                "these rows, such as StandardScaler, would give them away outside the budget: bounds "
-                "scale features, and tacit.private_scales learns scales within a budget."
+                'Declare what was done to the rows before fit: preprocessing="none", or "public" if every '
+                "step is defined by public facts and acts on each row by itself. A step that is fitted to "
+                "these rows, such as StandardScaler, would reveal them outside the budget. The bounds "
+                "already scale the features, and tacit.private_scales learns scales within a budget."
             )
         if self.ledger is None:
             raise InvalidArgument(
-                "Say which ledger is charged: ledger=tacit.Ledger(path), or "
-                f"ledger={NO_LEDGER!r} if nothing is to keep count of what the data have given away."
+                "Pass the ledger to charge: ledger=tacit.Ledger(path), or "
+                f"ledger={NO_LEDGER!r} to run without one."
             )
         if not isinstance(self.ledger, Ledger) and self.ledger != NO_LEDGER:
             raise InvalidArgument(f"ledger must be a tacit.Ledger or {NO_LEDGER!r}.")
@@ -275,8 +275,8 @@ class PrivateBayesClassifier(ClassifierMixin, _PrivateBayes):  # type: ignore[mi
     def _declared(self, target: NDArray[Any]) -> NDArray[Any]:
         if self.classes is None:
             raise InvalidArgument(
-                "Declare classes=[...], the labels there may be; or classes='from data' to read them "
-                "from the data, by which a label that only one row has is given away."
+                "Declare classes=[...], the labels; or classes='from data' to read them from the data, "
+                "which reveals a label that occurs in only one row."
             )
         if _said_from_data(self.classes):
             check_classification_targets(target)

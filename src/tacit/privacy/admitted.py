@@ -1,4 +1,4 @@
-"""The operations of JAX that may touch rows: a list of our own, not JAX's.
+"""The JAX operations that may touch rows.
 
 Each acts, under `vmap`, on every unit by itself, in the program that runs and not only in its
 definition. tests/privacy/test_contamination.py changes one unit of a batch for every name here and

@@ -1,4 +1,4 @@
-"""What one unit may contribute: clipped in its norm, and put on a public integer lattice."""
+"""Bounding one unit's contribution: clipping, and rounding to a public integer lattice."""
 
 import math
 from dataclasses import dataclass

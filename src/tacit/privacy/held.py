@@ -1,4 +1,4 @@
-"""How much a value holds: numbers in it however they are nested, and forms that hide what they hold."""
+"""How many numbers a value holds, however they are nested."""
 
 import ctypes
 import datetime as dt

@@ -1,4 +1,4 @@
-"""What a function's code names: globals, imports, and ways to read files or to look around."""
+"""What a function's code refers to: globals, imports, and ways to read files."""
 
 import builtins
 import re

@@ -1,4 +1,4 @@
-"""Randomised response: every respondent's own answer is protected before anybody sees it."""
+"""Randomised response."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""JAX's own settings while a gate is at work: those that print, stop or look at values are off."""
+"""JAX settings while a gate is at work: those that print, stop or show values are off."""
 
 import logging
 from collections.abc import Iterator

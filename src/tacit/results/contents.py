@@ -1,4 +1,4 @@
-"""What a report says, before it is set in HTML or Markdown.
+"""The contents of a report, independent of HTML or Markdown.
 
 All of it is from a posterior, which holds released and public values only, and from settings,
 which are public. There is no data here to say anything of.

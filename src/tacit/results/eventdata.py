@@ -1,4 +1,4 @@
-"""Events as plain data, so that a saved statement can be checked again later."""
+"""Events as plain data, so that a saved statement can be verified later."""
 
 import math
 from typing import Any

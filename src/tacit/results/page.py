@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing from anywhere.
+"""A report as one self-contained HTML page.
 
 No script, no font, no picture from elsewhere; drawings are SVG in the page. The page's own policy
 forbids the rest, so that a name that got in unescaped could do nothing either.

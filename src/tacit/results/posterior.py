@@ -1,4 +1,4 @@
-"""A fitted posterior: draws of named parameters, and what they cost."""
+"""Posteriors: draws of named parameters, with their privacy statement."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Predictions for new rows, from the draws of a posterior: post-processing, free of charge."""
+"""Predictions for new rows from the draws of a posterior."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A statement as an entry of the public registry of differential-privacy deployments.
+"""A statement as an entry of the public registry of differential privacy deployments.
 
 Fields and their values are those of the registry that OpenDP keeps and NIST proposes to host
 (github.com/opendp/deployments-registry-data; Nanayakkara, Ghazi and Vadhan 2025,

@@ -1,4 +1,4 @@
-"""Reports: a page, a text and a registry entry of one result, side by side in a folder."""
+"""Reports: an HTML page, Markdown and a registry entry, in one folder."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What a result cost the people in the data, in words and numbers a reader can check."""
+"""Privacy statements: the guarantee of a result, in words and numbers."""
 
 import json
 import math

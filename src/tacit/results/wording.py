@@ -1,4 +1,4 @@
-"""Sentences of a report; and text from elsewhere (names, labels, settings) made harmless in it."""
+"""Sentences of a report, and escaping of names, labels and settings."""
 
 import html
 import re
