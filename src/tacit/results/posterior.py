@@ -47,6 +47,7 @@ class Posterior:
             tell.
         said: Sentences on how the fit went, most important first.
         intervals: Whether intervals and standard deviations account for the privacy noise.
+        sites: The statement of each site of a federated fit.
     """
 
     draws: Mapping[str, Array]
