@@ -32,7 +32,7 @@ from tacit.inference.scores import (
     slope_ratio,
 )
 from tacit.inference.whitened import Whitened, whitened
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.plans import NoisySums
 
 Vector = NDArray[np.float64]

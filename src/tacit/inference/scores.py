@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.models.model import AnyModel
+from tacit.models.base import AnyModel
 from tacit.privacy.plans import NoisySums
 
 # What a drawn outcome's slope is cut at, in squared clips.
