@@ -42,10 +42,10 @@ class Entry:
 METHODS = (
     Entry("Scoring", "tacit.inference.scoring", "noisy sums of bounded scores and their curvature", "scoring", usual=True),
     Entry("Variational", "tacit.inference.variational", "noisy sums of clipped gradients", "variational", usual=True),
-    Entry("Barker", "tacit.inference.barker", "one yes or no a step", "barker"),
+    Entry("Barker", "tacit.inference.barker", "one accept/reject decision per step", "barker"),
     Entry("Langevin", "tacit.inference.langevin", "noisy sums of clipped gradients", "langevin"),
     Entry("Statistics", "tacit.inference.statistics", "one noisy sum of sufficient statistics"),
-    Entry("OneSample", "tacit.inference.one_sample", "one draw of the posterior"),
+    Entry("OneSample", "tacit.inference.one_sample", "one posterior draw"),
     Entry("PublishedLangevin", "tacit.inference.published_langevin", "as Langevin"),
 )  # fmt: skip
 
