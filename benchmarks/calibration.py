@@ -28,7 +28,7 @@ from calibration_models import CASES
 import tacit
 from tacit.accounting import calibrate
 from tacit.interfaces.fit import fit_many
-from tacit.interfaces.plan import rows_of
+from tacit.interfaces.rows import rows_of
 
 DELTA = 1e-5
 SIZES, EPSILONS = (500, 2000, 10_000, 50_000), (0.3, 1.0, 3.0, None)

@@ -52,6 +52,18 @@ def plates_of_other_things(x, y=None):
     numpyro.sample("y", dist.Normal(slope[0, 0] * x, 1.0), obs=y)
 
 
+def flat_prior(x, y=None):
+    slope = numpyro.sample("slope", dist.ImproperUniform(dist.constraints.real, (), ()))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Normal(slope * x, 1.0), obs=y)
+
+
+def flat_outcome(x, y=None):
+    numpyro.sample("slope", dist.Normal(0, 1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.ImproperUniform(dist.constraints.real, (), ()), obs=y)
+
+
 def nothing_observed(x):
     slope = numpyro.sample("slope", dist.Normal(0, 1))
     with numpyro.plate("rows", x.shape[0]):
@@ -141,6 +153,8 @@ WRONG = {
         "'row'",
         "row_plate=",
     ),
+    "flat prior": (lambda: plan(flat_prior), "needs a proper prior", "tacit.Variational()"),
+    "flat outcome": (lambda: plan(flat_outcome), "cannot draw", "proper distribution"),
     "nothing observed": (lambda: plan(nothing_observed), "Nothing is observed", "obs="),
     "wrong shapes": (lambda: plan(wrong_shapes), "made-up", "shapes that the schema"),
     "wider than the plate": (

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.errors import InvalidArgument
 from tacit.inference.hmc import last_of_chains
 from tacit.models.base import AnyModel, DrawsPrior
 
@@ -65,9 +66,15 @@ def _prior_draws(model: AnyModel) -> NDArray[np.float64]:
     """Draws of the unconstrained vector from the prior: of the model's own, or by a sampler."""
     key = jax.random.key(0)
     if isinstance(model, DrawsPrior):
-        return np.asarray(
-            jax.jit(jax.vmap(model.prior_vector))(jax.random.split(key, _DRAWS)), np.float64
-        )
+        try:
+            drawn = jax.jit(jax.vmap(model.prior_vector))(jax.random.split(key, _DRAWS))
+        except NotImplementedError:
+            raise InvalidArgument(
+                "Scoring needs a proper prior, whose mean and spread it starts from, and NumPyro "
+                "cannot draw from this model's; give every parameter a proper prior, or use "
+                "tacit.Variational()."
+            ) from None
+        return np.asarray(drawn, np.float64)
     starts = jax.random.normal(key, (_DRAWS // 2, model.dimension))
     roots = jnp.broadcast_to(jnp.eye(model.dimension), (len(starts), *[model.dimension] * 2))
     nothing = jnp.zeros((len(starts), 0))

@@ -17,7 +17,6 @@ from tacit.interfaces.front_ends.registry import as_model, schema_of
 from tacit.interfaces.probe import gradient_lengths
 from tacit.interfaces.refusals import refuse_early
 from tacit.interfaces.rows import blank_rows
-from tacit.interfaces.rows import rows_of as rows_of  # noqa: PLC0414 (benchmarks/calibration.py)
 from tacit.interfaces.stopwatch import Speed, can_be_timed, speed_of
 from tacit.models.base import AnyModel
 from tacit.privacy.plans import NoisySums, ReleasePlan

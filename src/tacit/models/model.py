@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from tacit.errors import InvalidArgument
-from tacit.models.base import AnyModel as AnyModel  # noqa: PLC0414 (scoring takes it from here)
 from tacit.models.base import (
     Discrete,
     Held,

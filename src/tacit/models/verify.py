@@ -147,7 +147,13 @@ def _predictors(model: NumPyroModel) -> tuple[str, ...]:
     def outputs(row: Any, params: Any) -> Any:
         return model.predict(jax.random.key(0), params, row, model.constants)
 
-    traced = jax.make_jaxpr(outputs)(row, params)
+    try:
+        traced = jax.make_jaxpr(outputs)(row, params)
+    except NotImplementedError:
+        raise InvalidArgument(
+            "NumPyro cannot draw from the distribution of an observed site of this model, so nothing "
+            "can be predicted from it; use a proper distribution, or write a tacit.Model."
+        ) from None
     _, live = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
     used = {name for name, each in zip(sorted(row), live, strict=False) if each}
     return tuple(name for name in model.columns if name in used)
