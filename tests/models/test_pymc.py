@@ -130,6 +130,18 @@ def test_a_seeded_fit_is_that_of_the_same_model_in_numpyro(adapted, in_numpyro):
     np.testing.assert_allclose(drawn.mean(axis=0), ours, atol=5 * 0.5 / 1000**0.5)
 
 
+def test_the_default_fits_it_like_the_same_model_in_numpyro(adapted, in_numpyro):
+    fits = [
+        tacit.fit(m, table(2000), schema=SCHEMA, budget=tacit.Budget(20, 1e-5), seed=1)
+        for m in (adapted, in_numpyro)
+    ]
+    assert all(fit.intervals == "noise included" for fit in fits)
+    for name in ("slope", "share"):
+        apart = fits[0].mean()[name] - fits[1].mean()[name]
+        assert abs(apart) < 2 * fits[1].sd()[name]
+        assert fits[0].sd()[name] == pytest.approx(fits[1].sd()[name], rel=0.4)
+
+
 def test_the_logit_of_a_new_row_is_that_of_the_same_model_in_numpyro(adapted, in_numpyro):
     vector = jnp.linspace(-1, 1, 6)
     row = {name: values[0] for name, values in ROWS.items()}

@@ -41,14 +41,14 @@ from tacit.privacy.mentions import (
 Named = Iterator[tuple[str, Any]]
 
 
-def refuse_captured(function: Callable[..., Any], *more: Any) -> None:
-    """Raises if a function, or anything it reaches, holds or reads what could be rows.
+def refuse_captured(*functions: Any) -> None:
+    """Raises if one of the functions, or anything it reaches, holds or reads what could be rows.
 
     The trace alone cannot tell an array made inside from one that NumPy computed, while
     tracing, from rows outside; closures, globals, attributes and defaults can. A few numbers
     computed from rows beforehand cannot be told from public ones: that is up to their author.
     """
-    for each in (function, *more):
+    for each in functions:
         name = getattr(each, "__name__", type(each).__name__)
         _Search(name).through(name, each)
 
