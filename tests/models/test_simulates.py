@@ -214,7 +214,7 @@ def adapted(model, schema=SCHEMA):
 
 
 def some_rows(model, schema=SCHEMA, count=ROWS, seed=4):
-    names = model.columns if hasattr(model, "columns") else ("x", "y")
+    names = model.columns or ("x", "y")
     found = {**schema.made_up(count, seed=seed), "trials": np.array([3, 12, 7])}
     return {name: jnp.asarray(found[name]) for name in names}
 
