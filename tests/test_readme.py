@@ -5,10 +5,18 @@ import re
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tacit
+from tacit.interfaces import demo
+from tacit.interfaces.fit import fit_many
+from tacit.interfaces.rows import rows_of
+
+BUDGET = tacit.Budget(1, 1e-5)
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
@@ -62,6 +70,16 @@ def test_five_minutes_from_a_table_to_a_report(tmp_path):
     assert not done.stderr
 
 
+def test_the_demonstration_usually_predicts_well():
+    """So few people at epsilon 1 are sometimes too few, and one run in fifteen says little."""
+    training, test = demo._tables()
+    plan = demo.demo_plan(BUDGET)
+    rows = rows_of(plan.model, demo.SCHEMA, training)
+    fits = fit_many(plan.model, [rows] * 9, [BUDGET] * 9, seeds=list(range(9)))
+    accuracies = [demo._accuracy(replace(fit, schema=demo.SCHEMA), test) for fit in fits]
+    assert np.median(accuracies) > 0.85
+
+
 @pytest.mark.processes
 def test_the_demonstration_tells_all_three():
     done = subprocess.run(
@@ -69,7 +87,7 @@ def test_the_demonstration_tells_all_three():
     )
     assert "concave_points" in done.stdout
     accuracies = [float(x) / 100 for x in re.findall(r"(\d+\.\d)%\n", done.stdout)[:2]]
-    assert accuracies[0] > 0.75
+    assert len(accuracies) == 2
     assert accuracies[1] > 0.88
     assert "epsilon 1 at delta 1e-05 under add-remove" in done.stdout
     assert not done.stderr
