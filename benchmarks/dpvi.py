@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.inference.variational import Variational, fit_guides
+from tacit.inference.variational import Variational, fit_guide
 from tacit.models.model import Model, Parameter
 from tacit.privacy.gate import Gate
 from tacit.privacy.rows import Rows
@@ -55,10 +55,8 @@ def per_step(function, steps, repeats=5):
 def ours(x, y, rate=RATE, steps=5 * STEPS):
     rows, model = Rows({"x": x, "y": y}), logistic(x.shape[1])
     method = Variational(sampling_rate=rate, num_steps=steps, clip=5.0, learning_rate=0.01)
-    plan = method.plan(model, 1.0)
-    return per_step(
-        lambda: fit_guides(method, model, [Gate(rows, plan)], [jax.random.key(0)]), steps
-    )
+    plan = method.mechanism(model, 1.0)
+    return per_step(lambda: fit_guide(method, model, Gate(rows, plan), jax.random.key(0)), steps)
 
 
 def numpyro_parts(*, subsample):

@@ -11,13 +11,18 @@ shortest of three, less the time to compile.
 
 import argparse
 import math
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
-from tacit import Barker, Budget, GaussianWalk, Rows
+from tacit import Barker, Budget, Rows
 from tacit.interfaces.fit import fit_many
-from tacit.models.mixture import two_means
+from tacit.methods import GaussianWalk
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments"))
+from mixture import two_means
 
 AUTHORS = (260, 410)
 TEMPERED_SIZE, BATCH = 100, 1000

@@ -10,48 +10,25 @@ gradient multiplied by N / B.
 import numpy as np
 from logistic import (
     ADVANCED,
-    HEADER,
     MOMENTS,
     Line,
     accuracies,
     advanced_sigma,
     apart,
-    draw,
     event,
     finish,
-    lines,
     mean_and_error,
-    published_runs,
     table,
     theorem_holds,
 )
-from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from reproduction import Claim, Experiment, Setting
+from sweeps import Point, Sheet, abstract_length, listed, swept_in_abstract, verdict
 
 from tacit.accounting import PLD
 from tacit.inference.variational import Variational
 
 RATE, STEPS = 0.02, 1000
 CLIPS = (1.0, 5.0, 20.0, 100.0, 500.0)
-
-
-def swept(setting: Setting, data, asked) -> list[Line]:
-    """DP-ADVI at every threshold."""
-    steps = setting.pick(quick=STEPS // 10, usual=STEPS)
-    sigmas = [advanced_sigma(e, RATE, steps) for e in asked]
-    runs = setting.pick(quick=2, usual=10)
-    return [
-        Line(
-            value=clip,
-            sigmas=sigmas,
-            epsilons=np.array(asked),
-            found=published_runs(data, sigmas, rate=RATE, steps=steps, clip=clip, runs=runs),
-        )
-        for clip in CLIPS[:: setting.pick(quick=2, usual=1)]
-    ]
-
-
-def _listed(found: list[Line], epsilon: float) -> str:
-    return ", ".join(f"c={line.value:g}: {line.at(epsilon)[0]:.4f}" for line in found)
 
 
 def _best(found: list[Line], epsilon: float) -> Line:
@@ -71,21 +48,21 @@ def _claims(level: float, found: list[Line], asked, ours) -> list[Claim]:
             said="The private classifier does quite well at small epsilon, and nears the non-private level as it grows.",
             reported="accuracy approaches the non-private level",
             found=f"best c: {tops[0]:.4f} at epsilon {low:g}, {tops[-1]:.4f} at {high:g}; non-private {level:.4f}",
-            verdict="agrees" if tops[-1] > level - 0.01 and tops[-1] >= tops[0] else "agrees in part" if min(rising) > 0 else "does not agree",
+            verdict=verdict(tops[-1] > level - 0.01 and tops[-1] >= tops[0], min(rising) > 0),
             why="Near is taken to be within 0.01.",
         ),
         Claim(
             said="Aggressive clipping helps against the noise of a tight budget.",
             reported="small c above large c at small epsilon",
-            found=f"{_listed(found, low)} at epsilon {low:g}",
-            verdict="agrees" if apart(small.at(low), large.at(low)) > 2 else "does not agree",
+            found=f"{listed(found, low)} at epsilon {low:g}",
+            verdict=verdict(apart(small.at(low), large.at(low)) > 2),
             why="By two standard errors between the smallest and the largest c.",
         ),
         Claim(
             said="Under a looser budget clipping starts to hurt learning.",
             reported="small c below larger c at large epsilon",
-            found=f"{_listed(found, high)} at epsilon {high:g}; the best c goes from {best_low.value:g} to {best_high.value:g}",
-            verdict="agrees" if hurt > 2 else "agrees in part" if hurt > 1 else "does not agree",
+            found=f"{listed(found, high)} at epsilon {high:g}; the best c goes from {best_low.value:g} to {best_high.value:g}",
+            verdict=verdict(hurt > 2, hurt > 1),
             why="By two standard errors between the smallest c and the best.",
         ),
         Claim(
@@ -101,7 +78,7 @@ def _claims(level: float, found: list[Line], asked, ours) -> list[Claim]:
             said="Tacit's default at the same epsilon does as well as the best c (not a claim of the abstract).",
             reported="",
             found=", ".join(f"{m:.4f} and {t:.4f} at {e:g}" for e, m, t in zip(asked, mean, tops, strict=True)),
-            verdict="agrees" if (mean > np.array(tops) - 0.005).all() else "agrees in part" if (mean > np.array(tops) - 0.005).any() else "does not agree",
+            verdict=verdict((mean > np.array(tops) - 0.005).all(), (mean > np.array(tops) - 0.005).any()),
             why="Within 0.005 or above.",
         ),
     ]  # fmt: skip
@@ -112,9 +89,7 @@ def _too_little(found: list[Line], asked) -> str:
     middle, large = found[len(found) // 2], found[-1]
     below = np.array([apart(middle.at(e), large.at(e)) for e in asked])
     clearly = below.sum() / len(below) ** 0.5 > 2
-    if clearly and (below > 0).all():
-        return "agrees"
-    return "agrees in part" if clearly else "does not agree"
+    return verdict(clearly and (below > 0).all(), clearly)
 
 
 def _reasonable(level: float, found: list[Line], asked) -> Claim:
@@ -129,7 +104,7 @@ def _reasonable(level: float, found: list[Line], asked) -> Claim:
         said="Accuracy close to the non-private level is reached under reasonably strong guarantees.",
         reported="in the abstract and the conclusions",
         found=f"within 0.01 from epsilon {least:g} on by the formula, which is {true:.2g} by tight accounting",
-        verdict="agrees" if least <= 1 else "agrees in part" if near else "does not agree",
+        verdict=verdict(least <= 1, bool(near)),
         why="An epsilon of at most 1 is taken to be reasonably strong; the noise is stronger than its authors could show.",
     )
 
@@ -153,22 +128,16 @@ def _formula() -> Claim:
 def run(setting: Setting) -> list[Claim]:
     import matplotlib.pyplot as plt
 
-    data = table(setting, "Abalone")
+    data, length = table(setting, "Abalone"), abstract_length(setting, STEPS)
     asked = setting.pick(quick=(0.3, 3.0), usual=(0.1, 0.2, 0.5, 1.0, 2.0, 5.0))
-    found, level = swept(setting, data, asked), data.without_privacy
-    steps = setting.pick(quick=STEPS // 10, usual=STEPS)
-    default = Variational(sampling_rate=RATE, num_steps=steps)
-    ours = accuracies(data, default, asked, setting.pick(quick=2, usual=10))
+    found = swept_in_abstract(data, [Point(c, RATE, c) for c in CLIPS], length, asked)
+    default = Variational(sampling_rate=RATE, num_steps=length.steps)
+    ours = accuracies(data, default, asked, length.runs)
     figure, axis = plt.subplots(figsize=(8, 4.5))
-    numbers = []
-    for line in found:
-        draw(axis, asked, line.found, f"c = {line.value:g}")
-        numbers += lines("Abalone", f"c = {line.value:g}", line.sigmas, asked, line.found)
-    draw(axis, asked, ours, "Tacit's default", color="black", linestyle=":")
-    numbers += lines("Abalone", "Tacit's default", [""] * len(asked), asked, ours)
+    sheet, level = Sheet(figure), data.without_privacy
+    sheet.panel(axis, data, found, (asked, ours), lambda line: f"c = {line.value:g}")
     finish(axis, f"Abalone: DP-ADVI, q={RATE:g}, T={STEPS}, advanced composition", level)
-    save_figure(setting, EXPERIMENT.name, figure)
-    save_table(setting, EXPERIMENT.name, HEADER, numbers)
+    sheet.save(setting, EXPERIMENT.name)
     return _claims(level, found, asked, ours)
 
 

@@ -6,36 +6,14 @@ and delta = 0.001, as in the thesis.
 """
 
 import numpy as np
-from logistic import (
-    HEADER,
-    Line,
-    accuracies,
-    advanced_sigma,
-    apart,
-    draw,
-    finish,
-    lines,
-    mean_and_error,
-    published_runs,
-    table,
-)
-from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from logistic import Line, accuracies, apart, finish, mean_and_error, table
+from reproduction import Claim, Experiment, Setting
+from sweeps import Point, Sheet, abstract_length, swept_in_abstract, verdict
 
 from tacit.inference.variational import Variational
 
 STEPS, CLIP = 1000, 5.0
 RATES = (0.005, 0.02, 0.03, 0.05, 0.1)
-
-
-def swept(setting: Setting, data, asked) -> list[Line]:
-    """DP-ADVI at every ratio."""
-    steps, runs = setting.pick(quick=STEPS // 10, usual=STEPS), setting.pick(quick=2, usual=10)
-    found = []
-    for rate in RATES[:: setting.pick(quick=2, usual=1)]:
-        sigmas = [advanced_sigma(e, rate, steps) for e in asked]
-        accurate = published_runs(data, sigmas, rate=rate, steps=steps, clip=CLIP, runs=runs)
-        found.append(Line(value=rate, sigmas=sigmas, epsilons=np.array(asked), found=accurate))
-    return found
 
 
 def _claims(data, found: list[Line], asked, ours) -> list[Claim]:
@@ -64,14 +42,14 @@ def _claims(data, found: list[Line], asked, ours) -> list[Claim]:
                 f"epsilon {e:g}: {small.at(e)[0]:.4f}, others {min(o.at(e)[0] for o in others):.4f} to {max(o.at(e)[0] for o in others):.4f}"
                 for e in asked
             ),
-            verdict="agrees" if below.all() else "agrees in part" if below.any() else "does not agree",
+            verdict=verdict(below.all(), below.any()),
             why=f"Below by two standard errors in {below.sum()} of {below.size} comparisons.",
         ),
         Claim(
             said="The other ratios show no clear trend, and all do reasonably well.",
             reported="96 to 334 rows perform alike",
             found="from the smallest to the largest of them " + ", ".join(f"{s:+.4f} at epsilon {e:g}" for e, s in zip(asked, slopes, strict=True)),
-            verdict="agrees" if np.abs(clear).max() < 2 else "agrees in part" if np.min(np.abs(clear)) < 2 else "does not agree",
+            verdict=verdict(np.abs(clear).max() < 2, np.min(np.abs(clear)) < 2),
             why=f"Two standard errors apart at {np.sum(np.abs(clear) >= 2)} of {len(clear)} epsilons.",
         ),
         Claim(
@@ -85,7 +63,7 @@ def _claims(data, found: list[Line], asked, ours) -> list[Claim]:
             said="Tacit's default at the same epsilon does as well as the best q (not a claim of the abstract).",
             reported="",
             found=", ".join(f"{m:.4f} and {t:.4f} at {e:g}" for e, m, t in zip(asked, mean, tops, strict=True)),
-            verdict="agrees" if (mean > tops - 0.005).all() else "agrees in part" if (mean > tops - 0.005).any() else "does not agree",
+            verdict=verdict((mean > tops - 0.005).all(), (mean > tops - 0.005).any()),
             why="Within 0.005 or above. The default has q = 0.05 and T = 1000.",
         ),
     ]  # fmt: skip
@@ -97,38 +75,36 @@ def _round_ratios(data) -> str:
     for rows in (17, 96, 334):
         ratio = round(rows / data.cut / 0.005) * 0.005
         fits.append(abs(ratio * data.cut - rows) < 1)
-    return "agrees" if all(fits) else "agrees in part" if any(fits) else "does not agree"
+    return verdict(all(fits), any(fits))
 
 
 def _fails(data, small: Line, others: list[Line], asked) -> str:
     share = data.y[data.cut :].mean()
     mean, error = small.at(min(asked))
-    if mean - max(share, 1 - share) < 2 * error:
-        return "agrees"
     worse = apart(max(o.at(min(asked)) for o in others), (mean, error)) > 2
-    return "agrees in part" if worse else "does not agree"
+    return verdict(mean - max(share, 1 - share) < 2 * error, worse)
 
 
 def run(setting: Setting) -> list[Claim]:
     import matplotlib.pyplot as plt
 
-    data = table(setting, "Abalone")
+    data, length = table(setting, "Abalone"), abstract_length(setting, STEPS)
     asked = setting.pick(quick=(0.3, 3.0), usual=(0.1, 0.3, 1.0, 3.0))
-    found = swept(setting, data, asked)
-    default = Variational(num_steps=setting.pick(quick=STEPS // 10, usual=STEPS))
-    ours = accuracies(data, default, asked, setting.pick(quick=2, usual=10))
+    found = swept_in_abstract(data, [Point(q, q, CLIP) for q in RATES], length, asked)
+    ours = accuracies(data, Variational(num_steps=length.steps), asked, length.runs)
     figure, axis = plt.subplots(figsize=(8, 4.5))
-    numbers = []
-    for line in found:
-        label = f"q = {line.value:g} ({line.value * data.cut:.0f} rows)"
-        draw(axis, asked, line.found, label)
-        numbers += lines("Abalone", f"q = {line.value:g}", line.sigmas, asked, line.found)
-    draw(axis, asked, ours, "Tacit's default", color="black", linestyle=":")
-    numbers += lines("Abalone", "Tacit's default", [""] * len(asked), asked, ours)
+    sheet = Sheet(figure)
+    sheet.panel(
+        axis,
+        data,
+        found,
+        (asked, ours),
+        lambda line: f"q = {line.value:g}",
+        lambda line: f"q = {line.value:g} ({line.value * data.cut:.0f} rows)",
+    )
     title = f"Abalone: DP-ADVI, c={CLIP:g}, T={STEPS}, advanced composition"
     finish(axis, title, data.without_privacy)
-    save_figure(setting, EXPERIMENT.name, figure)
-    save_table(setting, EXPERIMENT.name, HEADER, numbers)
+    sheet.save(setting, EXPERIMENT.name)
     return _claims(data, found, asked, ours)
 
 

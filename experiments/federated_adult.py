@@ -5,10 +5,10 @@
 
 Heikkilä et al. 2023 report test accuracy and mean test log-likelihood of private partitioned
 variational inference: 10 sites at epsilon 1 and 200 sites at epsilon 0.5, delta 1e-5. Here each is
-rerun over several 80/20 splits of the 48,842 rows, dealt evenly to the sites. Categories are those of
-the census form, numbers are scaled by public bounds; nothing is computed from the rows
-beforehand. Epsilon is under add-remove. The noise of virtual clients follows from a sensitivity of
-two clips, twice what the paper takes.
+repeated over several 80/20 splits of the 48,842 rows, divided evenly over the sites. Categories are those of
+the census form, and numbers are scaled by public bounds. Nothing is computed from the rows
+beforehand. Epsilon is under add-remove. The noise of virtual clients is calibrated for a sensitivity of
+two clips, twice that of the paper.
 """
 
 import argparse
@@ -22,9 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit
 
-from tacit import Budget, Model, Parameter, Partitioned, Rows, Variational, fit, fit_federated
-from tacit.federated.changes import local_averaging, virtual_clients
-from tacit.federated.optimise import Optimised
+from tacit import Budget, Model, Rows, Variational, fit, fit_federated
+from tacit.federated import Partitioned
+from tacit.federated.schemes import Optimised, local_averaging, virtual_clients
+from tacit.models import Parameter
 
 # Name, sites, epsilon, accuracy, log-likelihood (None where the paper's table has none here).
 PUBLISHED = [
@@ -35,7 +36,7 @@ PUBLISHED = [
     ("optimised", 200, 0.5, 0.813, None),
     ("virtual", 200, 0.5, 0.844, None),
 ]
-# Public bounds; what is beyond them is moved to the nearest.
+# Public bounds; values beyond them are moved to the nearest bound.
 NUMBERS = {"age": (17, 90), "education-num": (1, 16), "hours-per-week": (1, 99)}
 CATEGORIES = ("workclass", "marital-status", "occupation", "relationship", "race")
 
@@ -80,13 +81,13 @@ def scores(post, x, y):
 
 
 def dealt(x, y, sites, rng):
-    """The rows dealt evenly to sites, at random."""
+    """The rows, divided evenly over sites at random."""
     parts = np.array_split(rng.permutation(len(y)), sites)
     return {f"site {i}": Rows({"x": x[part], "y": y[part]}) for i, part in enumerate(parts)}
 
 
 def method(name, sites, rows):
-    """Settings for about so many rows at a site, which are public."""
+    """Settings for a public, approximate number of rows at a site."""
     if name == "optimised":
         rate, rounds, damping = (0.1, 6, 0.5) if rows > 1000 else (0.3, 1, 0.2)
         steps = Variational(sampling_rate=rate, num_steps=100 if rows > 1000 else 200, clip=1.5)

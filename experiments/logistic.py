@@ -138,7 +138,7 @@ class Published(Variational):
 
     def calibrated(self, model, budget):
         """The release with that noise."""
-        return self.plan(model, 2 * dict(self.sigmas)[budget.epsilon])
+        return self.mechanism(model, 2 * dict(self.sigmas)[budget.epsilon])
 
 
 def event(sigma: float, rate: float, steps: int):

@@ -21,14 +21,14 @@ from typing import Any
 import mcmc_parameters as parameters
 import numpy as np
 from mcmc_chains_claims import claims
-from mixture import exact_chains, mixture_grid, mixture_moments, mixture_rows
+from mixture import exact_chains, mixture_grid, mixture_moments, mixture_rows, two_means
 from reproduction import Experiment, save_figure, save_table
 
-from tacit import Barker, Budget, GaussianWalk, Langevin, PublishedLangevin, Rows, Variational
+from tacit import Barker, Budget, Langevin, Rows, Variational
 from tacit.accounting import PLD, Renyi, events, renyi
 from tacit.accounting.convert import epsilon_by_order
 from tacit.interfaces.fit import fit, fit_many
-from tacit.models.mixture import two_means
+from tacit.methods import GaussianWalk, PublishedLangevin
 
 COUNTED, BATCH, SCALE = 100, 1000, 0.1
 # So large that it never binds, where chains are compared at settings.

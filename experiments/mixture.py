@@ -1,9 +1,33 @@
-"""Rows for the mixture of two means (`tacit.models.mixture`), its true posterior, and exact chains."""
+"""The mixture of two means: the model, made-up rows, its true posterior, and exact chains."""
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
+from jax.scipy.stats import norm
 from scipy.special import expit, logsumexp
+
+from tacit import Model
+from tacit.models import Parameter
+
+
+def two_means():
+    """Half the rows around theta_1, half around theta_1 + theta_2, with variance 2.
+
+    A column ``x``; priors N(0, 10) and N(0, 1). The posterior has two modes, so it is a common test
+    of samplers (Welling and Teh 2011; Heikkilä et al. 2019, Section 4).
+    """
+
+    def log_likelihood(p, row):
+        places = jnp.stack([p["theta"][0], p["theta"].sum()])
+        parts = norm.logpdf(row["x"], places, math.sqrt(2))
+        return jnp.logaddexp(parts[0], parts[1]) - math.log(2)
+
+    def log_prior(p):
+        return jnp.sum(norm.logpdf(p["theta"], 0, jnp.array([math.sqrt(10), 1])))
+
+    parameters = {"theta": Parameter((2,))}
+    return Model(parameters=parameters, log_prior=log_prior, log_likelihood=log_likelihood)
 
 
 def mixture_rows(units, seed=0):

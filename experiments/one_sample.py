@@ -21,17 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from tables import abalone, split, standardised
 
-from tacit import (
-    Budget,
-    ChainSampler,
-    LogConcave,
-    LogisticRejection,
-    Model,
-    OneSample,
-    Parameter,
-    Rows,
-    fit,
-)
+from tacit import Budget, Model, OneSample, Rows, fit
+from tacit.methods import ChainSampler, LogConcave, LogisticRejection
+from tacit.models import Parameter
 
 RADIUS = 2.0
 # What was measured before, for one draw of a posterior like this one.

@@ -11,12 +11,13 @@ the factor that Tacit's sites share.
 import numpy as np
 from report_model import DELTA, NOISE_SD, TARGET, divergence, drawn, exact, judged
 from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from through_origin import through_origin
 
-from tacit import Partitioned, Rows
+from tacit import Rows
 from tacit.accounting import PLD, events
-from tacit.federated import target as targets
-from tacit.federated.changes import ClippedChanges, algorithm_three
+from tacit.federated import Partitioned
 from tacit.federated.partitioned import partitioned
+from tacit.federated.schemes import ClippedChanges, algorithm_three
 
 SITES, ROUNDS, NOISE = 100, 10, 10.0
 PRINTED, UNTRACKED, SHARED = "Algorithm 3", "noise not in factors", "shared factor (Tacit)"
@@ -82,7 +83,7 @@ def attacked(way, runs):
 def by_library(way, runs):
     """The same by the library's own sites and server; minutes."""
     clip = 1e4
-    target = targets.linear_regression(1, noise_sd=1.0, prior_sd=1e-3)
+    target = through_origin(1, noise_sd=1.0, prior_sd=1e-3)
     nothing = Rows({"x": np.zeros((1, 1)), "y": np.zeros(1)})
     much = Rows({"x": np.full((1, 1), 1e-3), "y": np.full(1, 1e9 * clip)})
     scheme = algorithm_three(clip=clip, noise_multiplier=NOISE)

@@ -22,10 +22,11 @@ from report_readings import (
 )
 from reproduction import Claim, Experiment, Setting, save_figure, save_table
 
-from tacit import Partitioned, Rows, Variational
+from tacit import Rows, Variational
 from tacit.accounting import PLD, Budget, Moments, calibrate, events
-from tacit.federated.optimise import Optimised
+from tacit.federated import Partitioned
 from tacit.federated.partitioned import partitioned
+from tacit.federated.schemes import Optimised
 
 RATE, ROUNDS, CLIPPED_MEDIAN = 1e-5, 1000, 22.0
 WAYS = {"rate 1e-5": (RATE, 0.5), "eq. 4.17 as printed": (RATE, 1.0), "rate 1e-4": (10 * RATE, 0.5)}

@@ -4,20 +4,20 @@ The report gives outcome noise and prior, not the inputs: here x is standard nor
 "N(0, 5)" has a standard deviation of 5, as its Figure 4.1 says.
 """
 
-import jax.numpy as jnp
 import numpy as np
 from reproduction import Verdict
+from through_origin import through_origin
 
 from tacit.accounting import Moments, events
-from tacit.federated import target as targets
-from tacit.federated.optimise import no_inputs, statistic_step
+from tacit.federated.schemes.base import no_inputs
+from tacit.federated.schemes.statistics import statistic_step
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import NoisySums
 from tacit.privacy.rows import Rows
 
 NOISE_SD, PRIOR_SD, DELTA = 0.5, 5.0, 1e-5
-TARGET = targets.linear_regression(1, noise_sd=NOISE_SD, prior_sd=PRIOR_SD)
+TARGET = through_origin(1, noise_sd=NOISE_SD, prior_sd=PRIOR_SD)
 SITES, POINTS, NOISE, DAMPING, MOST = 20, 10, 5.0, 0.1, 10.0
 PRINTED, CLAMPED, CLEAR, ONCE = "eq. 4.20", "clamped factor", "without noise", "one release"
 
@@ -75,13 +75,9 @@ def released(clip, noise, data, rounds, seed=0):
         for i in range(len(x))
         for j in range(x.shape[1])
     ]  # fmt: skip
-    _, out = run(
-        gates,
-        statistic_step(TARGET),
-        jnp.zeros((len(gates), 1)),
-        lambda at, steps: np.repeat(no_inputs(at, steps)[:, None], len(gates), axis=1),
-    )
-    return np.asarray(out, np.float64).reshape(rounds, *x.shape[:2], 2)
+    step = statistic_step(TARGET)
+    out = [run(gate, step, TARGET.constants, no_inputs)[1] for gate in gates]
+    return np.stack(out, axis=1, dtype=np.float64).reshape(rounds, *x.shape[:2], 2)
 
 
 def damped(noisy, floor):

@@ -8,28 +8,13 @@ scripts five.
 """
 
 import numpy as np
-from logistic import (
-    HEADER,
-    MOMENTS,
-    Line,
-    accuracies,
-    against_stored,
-    apart,
-    cost,
-    draw,
-    finish,
-    lines,
-    panels,
-    published_runs,
-    table,
-)
-from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from logistic import Line, accuracies, against_stored, apart, finish, panels, table
+from reproduction import Claim, Experiment, Setting
+from sweeps import STEPS, Point, Sheet, crosses, listed, swept_in_thesis, thesis_length, verdict
 
 from tacit.inference.variational import Variational
 
-STEPS = 2000
 RATES = {"Abalone": 0.01, "Adult": 0.001}
-SIGMAS = {"Abalone": (2.0, 4.0, 6.0, 8.0, 10.0), "Adult": (0.4, 0.8, 1.2, 1.6, 2.0)}
 CLIPS = {"Abalone": (1.0, 2.0, 3.0, 4.0, 5.0), "Adult": (10.0, 32.5, 55.0, 77.5, 100.0)}
 # Sigmas by thresholds: accuracies, and their standard errors.
 STORED = {
@@ -76,30 +61,15 @@ STORED_ERRORS = {
 
 def swept(setting: Setting, data) -> list[Line]:
     """DPVI at every threshold."""
-    every, rate = setting.pick(quick=4, usual=1), RATES[data.name]
-    sigmas, steps = SIGMAS[data.name][::every], setting.pick(quick=STEPS // 10, usual=STEPS)
-    runs = setting.pick(quick=2, usual=5, paper=10)
-    spent = cost(MOMENTS, sigmas, rate, steps)
-    return [
-        Line(
-            value=clip,
-            sigmas=sigmas,
-            epsilons=spent,
-            found=published_runs(data, sigmas, rate=rate, steps=steps, clip=clip, runs=runs),
-        )
-        for clip in CLIPS[data.name][::every]
-    ]
+    rate = RATES[data.name]
+    return swept_in_thesis(setting, data, [Point(c, rate, c) for c in CLIPS[data.name]])
 
 
 def defaults(setting: Setting, data, asked):
     """Tacit's default with the papers' rate and steps, at the same epsilons."""
-    steps = setting.pick(quick=STEPS // 10, usual=STEPS)
-    method = Variational(sampling_rate=RATES[data.name], num_steps=steps)
-    return accuracies(data, method, asked, setting.pick(quick=2, usual=5, paper=10))
-
-
-def _listed(found: list[Line], epsilon: float) -> str:
-    return ", ".join(f"c={line.value:g}: {line.at(epsilon)[0]:.4f}" for line in found)
+    length = thesis_length(setting)
+    method = Variational(sampling_rate=RATES[data.name], num_steps=length.steps)
+    return accuracies(data, method, asked, length.runs)
 
 
 def _abalone(found: list[Line]) -> list[Claim]:
@@ -114,12 +84,8 @@ def _abalone(found: list[Line]) -> list[Claim]:
         Claim(
             said="Abalone: at some smaller epsilons smaller c are more accurate than larger ones.",
             reported=f"in the stored results in {reversed_} of 20 pairs at the two smallest epsilons",
-            found=f"{_listed(found, low)} at epsilon {low:.2g}",
-            verdict="agrees"
-            if max(tight) > 2
-            else "agrees in part"
-            if max(tight) > 0
-            else "does not agree",
+            found=f"{listed(found, low)} at epsilon {low:.2g}",
+            verdict=verdict(max(tight) > 2, max(tight) > 0),
             why=(
                 "Agrees if some smaller c is above a larger one by two standard errors. In the stored results the "
                 "largest c is the best or near it at every epsilon, too."
@@ -128,8 +94,8 @@ def _abalone(found: list[Line]) -> list[Claim]:
         Claim(
             said="Abalone: allowing gradients larger norms improves learning.",
             reported="0.7411 at c = 1 to 0.7533 at c = 5, at the largest epsilon",
-            found=f"{_listed(found, high)} at epsilon {high:.2g}",
-            verdict="agrees" if loose > 2 else "agrees in part" if loose > 0 else "does not agree",
+            found=f"{listed(found, high)} at epsilon {high:.2g}",
+            verdict=verdict(loose > 2, loose > 0),
         ),
     ]
 
@@ -151,14 +117,14 @@ def _adult(found: list[Line]) -> list[Claim]:
                 f"epsilon {e:.2g}: spread {spread[e]:.4f}, {lead[e]:.4f} above c = 10"
                 for e in spread
             ),
-            verdict="agrees" if alike else "agrees in part" if nearer else "does not agree",
+            verdict=verdict(alike, nearer),
             why="Almost the same: within 0.01; in part: nearer to each other than half their mean lead over c = 10.",
         ),
         Claim(
             said="Adult: at a large enough epsilon, raising c beyond some value gains little.",
             reported="in the stored results c = 10 is 0.03 below the others at the largest epsilon",
-            found=f"{_listed(found, high)} at epsilon {high:.2g}",
-            verdict="agrees" if gains[-1] < min(0.01, gains[0] / 5) else "does not agree",
+            found=f"{listed(found, high)} at epsilon {high:.2g}",
+            verdict=verdict(gains[-1] < min(0.01, gains[0] / 5)),
             why=f"The first raise gains {gains[0]:.4f}, the last {gains[-1]:.4f}; little is a fifth of the first, and below 0.01.",
         ),
     ]
@@ -175,50 +141,32 @@ def _gain(name: str, found: list[Line], asked, ours) -> Claim:
             f"{m[0]:.4f} and {b[0]:.4f} at epsilon {e:.2g}"
             for e, m, b in zip(asked, mine, best, strict=True)
         ),
-        verdict="agrees"
-        if not any(worse)
-        else "does not agree"
-        if all(worse)
-        else "agrees in part",
+        verdict=verdict(not any(worse), not all(worse)),
         why=f"{ours.shape[1]} runs (the thesis: ten). Same q and T; worse is two standard errors below. The default clips at sqrt(dimension), a hundred times these thresholds.",
     )
 
 
 def run(setting: Setting) -> list[Claim]:
     names, figure, axes = panels(setting)
-    claims, numbers = [], []
+    claims, sheet = [], Sheet(figure)
     for axis, name in zip(axes, names, strict=True):
         data = table(setting, name)
-        level, found = data.without_privacy, swept(setting, data)
+        found = swept(setting, data)
         asked = found[0].epsilons
         ours = defaults(setting, data, asked)
-        for i, line in enumerate(found):
-            label = f"c = {line.value:g}"
-            draw(axis, line.epsilons, line.found, label, color=f"C{i}")
-            numbers += lines(name, label, line.sigmas, line.epsilons, line.found)
-        draw(axis, asked, ours, "Tacit's default", color="black", linestyle=":")
-        numbers += lines(name, "Tacit's default", [""] * len(asked), asked, ours)
+        sheet.panel(axis, data, found, (asked, ours), lambda line: f"c = {line.value:g}")
         claims += [
             *(_abalone if name == "Abalone" else _adult)(found),
             _gain(name, found, asked, ours),
         ]
         if setting.length != "quick":
-            _crosses(axis, name, asked)
+            beside = np.repeat(asked[:, None] * 1.04, STORED[name].shape[1], axis=1)
+            crosses(axis, beside, STORED[name], STORED_ERRORS[name])
             claims.append(against_stored(name, found, STORED[name], STORED_ERRORS[name]))
-        finish(axis, f"{name}: T={STEPS}, q={RATES[name]:g}; DPVI, moments accountant", level)
-    figure.tight_layout()
-    save_figure(setting, EXPERIMENT.name, figure)
-    save_table(setting, EXPERIMENT.name, HEADER, numbers)
+        title = f"{name}: T={STEPS}, q={RATES[name]:g}; DPVI, moments accountant"
+        finish(axis, title, data.without_privacy)
+    sheet.save(setting, EXPERIMENT.name)
     return claims
-
-
-def _crosses(axis, name: str, epsilons) -> None:
-    for i in range(5):
-        axis.errorbar(
-            epsilons * 1.04, STORED[name][:, i], yerr=STORED_ERRORS[name][:, i], fmt="x",
-            color=f"C{i}", markersize=5, linewidth=0.8,
-            label="as stored by the authors" if i == 0 else None,
-        )  # fmt: skip
 
 
 EXPERIMENT = Experiment(

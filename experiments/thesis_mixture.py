@@ -20,9 +20,11 @@ import numpy as np
 from reproduction import Experiment, save_figure, save_table
 from thesis_mixture_claims import claims, nearest
 
-from tacit import Budget, Model, Parameter, PublishedLangevin, Rows, Variational
+from tacit import Budget, Model, Rows, Variational
 from tacit.accounting import PLD, Advanced, Moments, calibrate, events
 from tacit.interfaces.fit import fit_many, fit_without_privacy
+from tacit.methods import PublishedLangevin
+from tacit.models import Parameter
 from tacit.models.model import Positive, Simplex
 
 CENTRES = np.array([[0, 0], [2, 2], [-2, -2], [-2, 2], [2, -2]], float)

@@ -8,31 +8,24 @@ are drawn as crosses. The thesis says ten runs, the scripts five.
 
 import numpy as np
 from logistic import (
-    HEADER,
-    MOMENTS,
     Line,
     accuracies,
     against_stored,
     apart,
-    cost,
-    draw,
     finish,
-    lines,
     mean_and_error,
     panels,
-    published_runs,
     table,
 )
-from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from reproduction import Claim, Experiment, Setting
+from sweeps import STEPS, Point, Sheet, crosses, swept_in_thesis, thesis_length, verdict
 
 from tacit.inference.variational import Variational
 
-STEPS = 2000
 RATES = {
     "Abalone": (0.01, 0.0325, 0.055, 0.0775, 0.1),
     "Adult": (0.001, 0.002, 0.003, 0.004, 0.005),
 }
-SIGMAS = {"Abalone": (2.0, 4.0, 6.0, 8.0, 10.0), "Adult": (0.4, 0.8, 1.2, 1.6, 2.0)}
 CLIPS = {"Abalone": 5.0, "Adult": 50.0}
 DEFAULTS = {"Abalone": (0.05, 1000), "Adult": (0.005, 2000)}
 # Sigmas by ratios.
@@ -67,30 +60,17 @@ STORED_EPSILONS = np.array(
 
 def swept(setting: Setting, data) -> list[Line]:
     """DPVI at every ratio."""
-    every = setting.pick(quick=4, usual=1)
-    sigmas, steps = SIGMAS[data.name][::every], setting.pick(quick=STEPS // 10, usual=STEPS)
-    runs = setting.pick(quick=2, usual=5, paper=10)
-    return [
-        Line(
-            value=rate,
-            sigmas=sigmas,
-            epsilons=cost(MOMENTS, sigmas, rate, steps),
-            found=published_runs(
-                data, sigmas, rate=rate, steps=steps, clip=CLIPS[data.name], runs=runs
-            ),
-        )
-        for rate in RATES[data.name][::every]
-    ]
+    clip = CLIPS[data.name]
+    return swept_in_thesis(setting, data, [Point(rate, rate, clip) for rate in RATES[data.name]])
 
 
 def defaults(setting: Setting, data):
     """Tacit's default at a few budgets."""
     rate, steps = DEFAULTS[data.name]
-    steps = setting.pick(quick=steps // 10, usual=steps)
+    length = thesis_length(setting, steps)
     asked = np.array(setting.pick(quick=(0.3, 1.0), usual=(0.1, 0.3, 1.0, 3.0)))
-    runs = setting.pick(quick=2, usual=5, paper=10)
-    method = Variational(sampling_rate=rate, num_steps=steps)
-    return asked, accuracies(data, method, asked, runs)
+    method = Variational(sampling_rate=rate, num_steps=length.steps)
+    return asked, accuracies(data, method, asked, length.runs)
 
 
 def _claims(data, level: float, found: list[Line]) -> list[Claim]:
@@ -109,15 +89,13 @@ def _claims(data, level: float, found: list[Line]) -> list[Claim]:
             said=f"{said}: since the steps are fixed, each q has its own range of epsilon.",
             reported="larger q, larger epsilon",
             found=ranges,
-            verdict="agrees"
-            if np.all(np.diff([line.reaches for line in found], axis=0) > 0)
-            else "does not agree",
+            verdict=verdict(np.all(np.diff([line.reaches for line in found], axis=0) > 0)),
         ),
         Claim(
             said=f"{said}: the smallest q is decent even at small epsilon.",
             reported=f"q = {rates[0]}",
             found=f"{at_low[0]:.4f} at epsilon {low:.2g}; non-private {level:.4f}",
-            verdict="agrees" if decent else "does not agree",
+            verdict=verdict(decent),
             why="Decent is taken to be within 0.05 of the non-private level.",
         ),
         Claim(
@@ -151,20 +129,18 @@ def _wide(name: str, level: float, found: list[Line]) -> Claim:
         said=f"{name}: tuning matters, but the range of values that do well is wide (Chapter 6).",
         reported="",
         found=f"at the best noise level {listed}; non-private {level:.4f}",
-        verdict="agrees" if len(near) > len(best) / 2 else "does not agree",
+        verdict=verdict(len(near) > len(best) / 2),
         why="Well is within 0.01 of the non-private level at some noise level, wide more than half of the values tried.",
     )
 
 
 def _below(mine, others) -> str:
     below = [apart(other, mine) > 2 for other in others]
-    return "agrees" if all(below) else "agrees in part" if any(below) else "does not agree"
+    return verdict(all(below), any(below))
 
 
 def _close(best, noisiest, level) -> str:
-    if noisiest[0] > level - 0.01:
-        return "agrees"
-    return "agrees in part" if best[0] > level - 0.01 else "does not agree"
+    return verdict(noisiest[0] > level - 0.01, best[0] > level - 0.01)
 
 
 def _batch(data) -> Claim:
@@ -184,50 +160,28 @@ def _epsilons(found: list[Line]) -> Claim:
         said="Adult: epsilon of each run by the moments accountant (stored results).",
         reported=f"{STORED_EPSILONS.min():.3g} to {STORED_EPSILONS.max():.3g}",
         found=f"{ours.min():.3g} to {ours.max():.3g}; off by {off.max():.1%} at most, {np.median(off):.2%} at the median",
-        verdict="agrees"
-        if off.max() < 0.02
-        else "agrees in part"
-        if np.median(off) < 0.02
-        else "does not agree",
+        verdict=verdict(off.max() < 0.02, np.median(off) < 0.02),
         why="The noise is 2 sigma c on a sum, and a replaced row moves it by 2 c at most: sigma is noise over sensitivity.",
     )
 
 
 def run(setting: Setting) -> list[Claim]:
     names, figure, axes = panels(setting)
-    claims, numbers = [], []
+    claims, sheet = [], Sheet(figure)
     for axis, name in zip(axes, names, strict=True):
         data = table(setting, name)
-        level, found, (asked, ours) = (
-            data.without_privacy,
-            swept(setting, data),
-            defaults(setting, data),
-        )
-        for colour, line in enumerate(found):
-            label = f"q = {line.value:g}"
-            draw(axis, line.epsilons, line.found, label, color=f"C{colour}")
-            numbers += lines(name, label, line.sigmas, line.epsilons, line.found)
-        draw(axis, asked, ours, "Tacit's default", color="black", linestyle=":")
-        numbers += lines(name, "Tacit's default", [""] * len(asked), asked, ours)
+        level, found = data.without_privacy, swept(setting, data)
+        asked, ours = defaults(setting, data)
+        sheet.panel(axis, data, found, (asked, ours), lambda line: f"q = {line.value:g}")
         claims += ([_batch(data)] if name == "Abalone" else []) + _claims(data, level, found)
         if name == "Adult":
-            _crosses(axis)
+            crosses(axis, STORED_EPSILONS, STORED, STORED_ERRORS)
             if setting.length != "quick":
                 claims += [against_stored(name, found, STORED, STORED_ERRORS), _epsilons(found)]
         claims += [_wide(name, level, found), _default(name, found, asked, ours)]
         finish(axis, f"{name}: T={STEPS}, c={CLIPS[name]:g}; DPVI, moments accountant", level)
-    figure.tight_layout()
-    save_figure(setting, EXPERIMENT.name, figure)
-    save_table(setting, EXPERIMENT.name, HEADER, numbers)
+    sheet.save(setting, EXPERIMENT.name)
     return claims
-
-
-def _crosses(axis) -> None:
-    for i in range(5):
-        axis.errorbar(
-            STORED_EPSILONS[:, i], STORED[:, i], yerr=STORED_ERRORS[:, i], fmt="x", color=f"C{i}",
-            markersize=5, linewidth=0.8, label="as stored by the authors" if i == 0 else None,
-        )  # fmt: skip
 
 
 def _default(name: str, found: list[Line], asked, ours) -> Claim:
@@ -243,11 +197,7 @@ def _default(name: str, found: list[Line], asked, ours) -> Claim:
         said=f"{name}: Tacit's default does as well as the best q (not a claim of the thesis).",
         reported="",
         found="gap " + ", ".join(f"{gap:+.4f} at epsilon {e:g}" for e, _, gap in gaps),
-        verdict="agrees"
-        if not worse
-        else "agrees in part"
-        if len(worse) < len(gaps)
-        else "does not agree",
+        verdict=verdict(not worse, len(worse) < len(gaps)),
         why=f"{ours.shape[1]} runs (the thesis: ten). Worse is two standard errors below; all share one test split.",
     )
 

@@ -13,11 +13,11 @@ import pytest
 from audit import claimed_tradeoff, contradictions, log_ratio
 
 from tacit.accounting import PLD, events
-from tacit.privacy import plans
+from tacit.privacy import mechanisms
 from tacit.privacy import release as release_module
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import NoisySums
 from tacit.privacy.rows import Rows
 from tacit.privacy.sample import Batches
 
@@ -41,9 +41,7 @@ def transcripts(canary, seed):
         return state, release.noisy_sum(lambda _, row: row["x"], ())
 
     gate = Gate(Rows({"x": values}), plan, Randomness(seed))
-    _, out = run(
-        [gate], step, jnp.zeros((1, 1)), lambda _, n: np.zeros((n, 1), np.float32), block=4000
-    )
+    _, out = run(gate, step, jnp.zeros(1), lambda _, n: np.zeros(n, np.float32), block=4000)
     return out.reshape(TRANSCRIPTS, STEPS) / CLIP
 
 
@@ -79,8 +77,8 @@ def test_the_audit_has_teeth(tradeoff):
 
 
 def half_noise(monkeypatch):
-    real = plans.rounded_normals
-    monkeypatch.setattr(plans, "rounded_normals", lambda bits, s, n: real(bits, s / 2, n))
+    real = mechanisms.rounded_normals
+    monkeypatch.setattr(mechanisms, "rounded_normals", lambda bits, s, n: real(bits, s / 2, n))
 
 
 def wrong_clip(monkeypatch):
@@ -103,17 +101,17 @@ def fixed_batches(monkeypatch):
         indices = np.broadcast_to(np.minimum(np.arange(width), units - 1), (steps, width))
         return Batches(indices.astype(np.int32), present)
 
-    monkeypatch.setattr(plans, "poisson_batches", cyclic)
+    monkeypatch.setattr(mechanisms, "poisson_batches", cyclic)
 
 
 def reused_noise(monkeypatch):
     """One draw of noise serves a whole transcript."""
-    real = plans.rounded_normals
+    real = mechanisms.rounded_normals
 
     def repeated(bits, scale, count):
         return np.repeat(real(bits, scale, math.ceil(count / STEPS)), STEPS)[:count]
 
-    monkeypatch.setattr(plans, "rounded_normals", repeated)
+    monkeypatch.setattr(mechanisms, "rounded_normals", repeated)
 
 
 @pytest.mark.parametrize("fault", [half_noise, wrong_clip, fixed_batches, reused_noise])

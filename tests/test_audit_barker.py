@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from audit import claimed_tradeoff, contradictions
 
-from tacit.privacy import bound, plans
+from tacit.privacy import bound, decisions
+from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import BarkerTests, SampledBarkerTests
 from tacit.privacy.rows import Rows
 
 STEPS, TRANSCRIPTS = 16, 4000
@@ -26,8 +26,8 @@ def bits(plan, values, seed):
         return state, release.noisy_test(lambda _, row: row["x"], (), jnp.float32(0.0))
 
     gate = Gate(Rows({"x": np.asarray(values, np.float32)}), plan, Randomness(seed))
-    nothing = lambda _, n: np.zeros((n, 1), np.float32)  # noqa: E731
-    _, out = run([gate], step, jnp.zeros((1, 1)), nothing, block=4000)
+    nothing = lambda _, n: np.zeros(n, np.float32)  # noqa: E731
+    _, out = run(gate, step, jnp.zeros(1), nothing, block=4000)
     return np.asarray(out).reshape(TRANSCRIPTS, STEPS)
 
 
@@ -84,8 +84,8 @@ def test_the_audit_has_teeth():
 
 
 def half_noise(monkeypatch):
-    real = plans.logistics
-    monkeypatch.setattr(plans, "logistics", lambda stream, n: real(stream, n) / 2)
+    real = decisions.logistics
+    monkeypatch.setattr(decisions, "logistics", lambda stream, n: real(stream, n) / 2)
 
 
 def loose_clip(monkeypatch):
@@ -125,6 +125,6 @@ def test_the_test_on_batches_keeps_its_claim():
 
 
 def test_a_fault_on_batches_is_caught(monkeypatch):
-    real = plans.normals
-    monkeypatch.setattr(plans, "normals", lambda stream, n: 0.05 * real(stream, n))
+    real = decisions.normals
+    monkeypatch.setattr(decisions, "normals", lambda stream, n: 0.05 * real(stream, n))
     assert contradictions(*batched_found(batched()), batched_claim()) != []

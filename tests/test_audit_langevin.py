@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from audit import claimed_tradeoff, contradictions, log_ratio, tradeoff_of
 
-from tacit import Budget, Langevin, Model, Parameter, Rows
+from tacit import Budget, Langevin, Model, Rows
 from tacit.accounting import calibrate
 from tacit.inference.base import normals, seed_of
-from tacit.privacy import plans
-from tacit.privacy.gate import Gate
+from tacit.models import Parameter
+from tacit.privacy import mechanisms
+from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
 
 RATE, STEPS, CHAINS, CLIP = 0.25, 16, 1600, 2.0
@@ -42,8 +43,9 @@ def chains(method, release, canary, seed):
     rows = Rows({"x": np.array([0, 0, 0, 0, *[1e6] * canary], np.float32)})
     gates = [Gate(rows, release, Randomness(seed + i)) for i in range(CHAINS)]
     keys = list(jax.random.split(jax.random.key(seed), CHAINS))
-    found = method.run(MODEL, gates, keys)
-    after = np.stack([each.trace["theta"][:, 0] for each in found]).astype(np.float64)
+    pairs = zip(gates, keys, strict=True)
+    found = [run(gate, *method.steps(MODEL, release, key))[1][:, 0] for gate, key in pairs]
+    after = np.stack(found).astype(np.float64)
     before = np.hstack([np.zeros((CHAINS, 1)), after[:, :-1]])
     own = np.stack([normals(seed_of(key), 0, STEPS, (1,))[:, 0] for key in keys])
     size, missing = method.sizes(release)
@@ -94,15 +96,15 @@ def test_a_chain_keeps_its_claim_and_the_audit_nearly_reaches_it(tradeoff):
 
 
 def half_noise(monkeypatch):
-    real = plans.rounded_normals
-    monkeypatch.setattr(plans, "rounded_normals", lambda bits, s, n: real(bits, s / 2, n))
+    real = mechanisms.rounded_normals
+    monkeypatch.setattr(mechanisms, "rounded_normals", lambda bits, s, n: real(bits, s / 2, n))
 
 
 def more_batches(monkeypatch):
     """Sampled twice as often as is charged."""
-    real = plans.poisson_batches
+    real = mechanisms.poisson_batches
     monkeypatch.setattr(
-        plans, "poisson_batches", lambda bits, rate, *rest: real(bits, 2 * rate, *rest)
+        mechanisms, "poisson_batches", lambda bits, rate, *rest: real(bits, 2 * rate, *rest)
     )
 
 

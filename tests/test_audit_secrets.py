@@ -12,8 +12,8 @@ from audit import claimed_tradeoff, contradictions
 
 from tacit.accounting import events
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import NoisySums
 from tacit.privacy.rows import Rows
 
 TRANSCRIPTS, STEPS, OTHERS, SCALE = 2500, 2, 8, 1.0
@@ -39,7 +39,7 @@ def transcripts(seed, *, canary, rate=1.0):
         secrets=True,
     )
     gate = Gate(Rows({"x": values}), plan, Randomness(seed))
-    _, out = run([gate], step, jnp.zeros((1, 1)), lambda _, n: np.zeros((n, 1)), block=5000)
+    _, out = run(gate, step, jnp.zeros(1), lambda _, n: np.zeros(n), block=5000)
     return np.asarray(out, np.float64).reshape(TRANSCRIPTS, STEPS)
 
 

@@ -12,8 +12,8 @@ from audit import claimed_tradeoff, contradictions
 
 from tacit import Budget, Rows, Statistics, conjugate
 from tacit.inference import statistics
-from tacit.privacy import plans, release
-from tacit.privacy.gate import Gate
+from tacit.privacy import mechanisms, release
+from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
 
 FITS, NOISES = 2000, ["gaussian", "laplace"]
@@ -36,9 +36,9 @@ def released(noise, canary, seed):
     if canary:
         values, people = np.append(values, [1, 1]), np.append(people, [3, 3])
     rows, plan = Rows.by_person({"x": values}, people, 2), planned(noise)
+    steps = METHODS[noise].steps(MODEL, plan, jax.random.key(0))
     gates = [Gate(rows, plan, Randomness(seed * FITS + i)) for i in range(FITS)]
-    found = METHODS[noise].run(MODEL, gates, list(jax.random.split(jax.random.key(0), FITS)))
-    return np.array([each.trace["statistics"][0] for each in found])
+    return np.array([run(gate, *steps)[1][0] for gate in gates])
 
 
 def scores(noise, sums):
@@ -65,8 +65,8 @@ def test_statistics_keep_their_claim(noise):
 
 def half_noise(monkeypatch):
     for name in ("rounded_normals", "rounded_laplaces"):
-        real = getattr(plans, name)
-        monkeypatch.setattr(plans, name, lambda bits, s, n, real=real: real(bits, s / 2, n))
+        real = getattr(mechanisms, name)
+        monkeypatch.setattr(mechanisms, name, lambda bits, s, n, real=real: real(bits, s / 2, n))
 
 
 def rows_not_people(monkeypatch):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tacit.accounting import PLD, events
-from tacit.interfaces.cli import main
+from tacit.interfaces.cli import COMMANDS, main
 
 RUN = ["--noise-multiplier", "2", "--sampling-rate", "0.005", "--steps", "2000"]
 
@@ -163,3 +163,15 @@ def test_installed_command_works():
     done = subprocess.run(arguments, capture_output=True, text=True, check=True, env=os.environ)
     assert "0.2478" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_lines_are_those_of_the_commands(command):
+    assert command.load().help.splitlines()[0] == command.short_help
+
+
+def test_listing_commands_loads_none(capsys):
+    code, out, _ = call(capsys, "--help")
+    assert code == 0
+    assert all(command.name in out for command in COMMANDS)
+    assert "Did you mean 'ledger'?" in call(capsys, "leger")[2]

@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from logistic import MOMENTS, Published, Table, cost, windowed_adagrad
-from thesis_sampling import RATES, SIGMAS, STEPS, STORED_EPSILONS
+from sweeps import SIGMAS
+from thesis_sampling import RATES, STEPS, STORED_EPSILONS
 
 from tacit.accounting import PLD, Budget
 

@@ -5,11 +5,11 @@ import re
 import runpy
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 import tacit
 from tacit.interfaces import demo
@@ -76,7 +76,7 @@ def test_the_demonstration_usually_predicts_well():
     plan = demo.demo_plan(BUDGET)
     rows = rows_of(plan.model, demo.SCHEMA, training)
     fits = fit_many(plan.model, [rows] * 9, [BUDGET] * 9, seeds=list(range(9)))
-    accuracies = [demo._accuracy(replace(fit, schema=demo.SCHEMA), test) for fit in fits]
+    accuracies = [demo._accuracy(evolve(fit, schema=demo.SCHEMA), test) for fit in fits]
     assert np.median(accuracies) > 0.85
 
 

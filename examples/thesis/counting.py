@@ -12,8 +12,8 @@ import numpy as np
 import tacit
 from tacit.accounting import PLD, Advanced, Basic
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import NoisySums
 from tacit.privacy.rows import Rows
 
 STUDY = {"Alice": 0, "Bob": 1, "Charles": 0, "Diana": 1, "Eric": 1}
@@ -46,8 +46,7 @@ def answers(people: dict[str, int], num_answers: int, source: Randomness) -> np.
     """What the gate releases of a study."""
     rows = Rows({"diabetic": np.array(list(people.values()), np.float32)})
     gate = Gate(rows, counts(num_answers), source)
-    nothing = np.zeros(1, np.float32)
-    return run([gate], ask, jnp.zeros(1), lambda _, steps: np.tile(nothing, (steps, 1)))[1].ravel()
+    return run(gate, ask, jnp.zeros(()), lambda _, steps: np.zeros(steps, np.float32))[1].ravel()
 
 
 def mechanism(source: Randomness) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 
 from tacit.accounting import PLD, Advanced, Basic, Budget, calibrate, events
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import NoisySums
 from tacit.privacy.rows import Rows
 
 PEOPLE, TRUTH = 100, 1.0
@@ -61,10 +61,11 @@ def ways(epsilon: float) -> dict[str, NoisySums]:
 def fitted(rows: Rows, settings: NoisySums, source: Randomness) -> np.ndarray:
     """Where each of several runs ends."""
     gates = [Gate(rows, settings, source.child("run")) for _ in range(RUNS)]
-    nothing = np.zeros(RUNS, np.float32)
-    return np.asarray(
-        run(gates, update, jnp.zeros(RUNS), lambda _, steps: np.tile(nothing, (steps, 1)))[0]
-    )
+
+    def nothing(_, steps):
+        return np.zeros(steps, np.float32)
+
+    return np.array([run(gate, update, jnp.zeros(()), nothing)[0] for gate in gates])
 
 
 def people() -> tuple[np.ndarray, np.ndarray]:

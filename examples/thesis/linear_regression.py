@@ -14,8 +14,8 @@ from scipy import integrate, special
 
 from tacit.accounting import Budget, calibrate
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import NoisySums
 from tacit.privacy.rows import Rows
 
 PEOPLE, SLOPE, NOISE_VARIANCE = 1000, 0.7, 0.04
@@ -135,7 +135,7 @@ def released_sums(rows: Rows, source: Randomness) -> tuple[Sums, float]:
         dimension=4,
     )
     gate = Gate(rows, settings, source)
-    out = run([gate], ask, jnp.zeros(1), lambda _, steps: np.zeros((steps, 1), np.float32))[1]
+    out = run(gate, ask, jnp.zeros(()), lambda _, steps: np.zeros(steps, np.float32))[1]
     return Sums(*out.ravel().tolist()), settings.phases[0][0] * settings.clip
 
 

@@ -1,4 +1,4 @@
-"""How numbers that promise something are rounded and printed: everywhere alike."""
+"""How privacy costs are rounded and printed."""
 
 import math
 from decimal import Decimal
@@ -31,7 +31,7 @@ def stated(epsilon: float, most: float | None = None) -> float:
 
 
 def asked_for(epsilon: float | None, most: float | None) -> str:
-    """Beside the epsilon that a budget is about: whether it is what was asked for, or less.
+    """A note beside an epsilon: whether it is what was asked for, or less.
 
     >>> asked_for(1.0, 1.0), asked_for(0.52772, 1.0)
     ('asked for', 'at most 1 was asked for')
@@ -42,7 +42,7 @@ def asked_for(epsilon: float | None, most: float | None) -> str:
 
 
 def in_digits(number: float) -> str:
-    """A number of a budget as somebody would write it.
+    """A number of a budget, without the digits of rounding errors.
 
     >>> in_digits(99.47228), in_digits(0.1 + 0.2), in_digits(1e-05)
     ('99.47228', '0.3', '1e-05')
@@ -51,7 +51,7 @@ def in_digits(number: float) -> str:
 
 
 def less(number: float, *others: float) -> float:
-    """What is left of a number, by its decimal digits: budgets are written in those.
+    """Subtracts numbers by their decimal digits, without rounding errors.
 
     >>> less(0.3, 0.1, 0.2), 0.3 - 0.1 - 0.2 == 0
     (0.0, False)

@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Collection
-from typing import Any
+from numbers import Integral
 
 from tacit.errors import InvalidArgument
 
 
-def finite(name: str, value: Any) -> float:
-    """A number that is not infinite."""
+def finite(name: str, value: object) -> float:
+    """A finite number."""
     number = _number(name, value)
     if math.isinf(number):
         raise InvalidArgument(f"{name} must be a finite number; got {value!r}.")
     return number
 
 
-def positive(name: str, value: Any) -> float:
+def positive(name: str, value: object) -> float:
     """A finite number above zero."""
     number = _number(name, value)
     if not (0 < number < math.inf):
@@ -23,15 +23,15 @@ def positive(name: str, value: Any) -> float:
     return number
 
 
-def non_negative(name: str, value: Any) -> float:
-    """A finite number, zero allowed."""
+def non_negative(name: str, value: object) -> float:
+    """A finite number that is not negative."""
     number = _number(name, value)
     if not (0 <= number < math.inf):
         raise InvalidArgument(f"{name} must be zero or a positive, finite number; got {value!r}.")
     return number
 
 
-def probability(name: str, value: Any) -> float:
+def probability(name: str, value: object) -> float:
     """A number in [0, 1): the range of a delta."""
     number = _number(name, value)
     if not (0 <= number < 1):
@@ -39,15 +39,15 @@ def probability(name: str, value: Any) -> float:
     return number
 
 
-def rate(name: str, value: Any) -> float:
-    """A number in (0, 1]: the chance that one person is looked at in one step."""
+def rate(name: str, value: object) -> float:
+    """A number in (0, 1]: the range of a sampling rate."""
     number = _number(name, value)
     if not (0 < number <= 1):
         raise InvalidArgument(f"{name} must be above 0 and at most 1; got {value!r}.")
     return number
 
 
-def count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> int:
+def count(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
     """A whole number of at least ``least``, and at most ``most`` if there is such a limit."""
     number = finite(name, value)
     if number != math.floor(number) or number < least:
@@ -57,18 +57,25 @@ def count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> 
     return int(number)
 
 
-def choice(name: str, value: Any, options: Collection[str]) -> str:
+def integer(name: str, value: object, *, least: int = 1) -> int:
+    """An int of at least ``least``, and not a float that is whole: for what is stored as it comes."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InvalidArgument(f"{name} must be an integer of at least {least}; got {value!r}.")
+    return count(name, value, least=least)
+
+
+def choice(name: str, value: object, options: Collection[str]) -> str:
     """One of a few names."""
     if value not in options:
         raise InvalidArgument(f"{name} must be one of {', '.join(options)}; got {value!r}.")
     return str(value)
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: object) -> float:
     if isinstance(value, bool | str):
         raise InvalidArgument(f"{name} must be a number; got {value!r}.")
     try:
-        number = float(value)
+        number = float(value)  # type: ignore[arg-type]  # what is no number is refused
     except (TypeError, ValueError, OverflowError):
         raise InvalidArgument(f"{name} must be a number; got {value!r}.") from None
     if math.isnan(number):

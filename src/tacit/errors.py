@@ -55,7 +55,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def reason_of(error: BaseException | None) -> str | None:
-    """What the system says of an error of its own; None of any other."""
+    """The operating system's description of an error, or None for any other error."""
     return error.strerror if isinstance(error, OSError) else None
 
 
@@ -72,3 +72,7 @@ def place_of(error: BaseException) -> str:
     last = extract_tb(error.__traceback__)[-1]
     file = last.filename.rpartition("/")[2]
     return f"{type(error).__name__} in {file}, line {last.lineno}"
+
+
+class ForecastWarning(UserWarning):
+    """A plan that is not worth its budget, by public numbers alone. Issued before a charge."""

@@ -8,10 +8,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tacit import Binary, Budget, Model, Number, Parameter, Schema, fit
-from tacit.data.draft import check, draft, template
+from tacit import Binary, Budget, Model, Number, Schema, fit
+from tacit.data.draft import draft, template
 from tacit.errors import InvalidArgument
 from tacit.interfaces.cli import main
+from tacit.models import Parameter
 
 SCHEMA = Schema({"age": Number(18, 100), "ill": Binary()})
 ROW = "41.5,1,Smith"
@@ -39,7 +40,6 @@ OPENED = {
     "new rows": lambda text: SCHEMA.encode_new(text, ["age"]),
     "template": template,
     "draft": lambda text: draft(text, input),
-    "check": lambda text: check(SCHEMA, text),
     "schema": Schema.from_yaml,
     "names": lambda text: SCHEMA.encode({"age": [1]}, names=str(text)),
     "fit": lambda text: fit(MODEL, text, schema=SCHEMA, budget=Budget(1, 1e-6)),

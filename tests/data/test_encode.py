@@ -531,7 +531,7 @@ def test_faults_of_the_table_are_errors_without_cells(case):
 
 def test_lengths_and_persons():
     schema = Schema({"x": Number(0, 1)}, person="p", most_rows=1)
-    with pytest.raises(InvalidArgument, match="equally many rows") as caught:
+    with pytest.raises(InvalidArgument, match="same number of rows") as caught:
         schema.encode({"x": np.zeros(4321), "p": np.zeros(1234)})
     assert not set("1234") & set(str(caught.value))
     with pytest.raises(InvalidArgument, match="no column 'p'"):

@@ -38,7 +38,7 @@ def test_facts():
         "visits      count     whole, 0 to 30              row left out",
         "readmitted  binary    0 or 1                      row left out",
         "pixels      number    0 to 1, in arrays of 4 x 4  row left out",
-        "One unit is a person, by column patient, of at most 20 rows.",
+        "One unit is a person, by column patient, with at most 20 rows.",
     ]
 
 
@@ -100,7 +100,7 @@ FAULTS = [
     (lambda: SCHEMA["wards"], "did you mean 'ward'"),
     (lambda: SCHEMA.made_up(3, ["agee"]), "did you mean 'age'"),
     (lambda: SCHEMA.made_up(3, "age"), r"\['age'\]"),
-    (lambda: SCHEMA.made_up(3, ["age", "age"]), "different"),
+    (lambda: SCHEMA.made_up(3, ["age", "age"]), "each once"),
     (lambda: SCHEMA.made_up(-1), "count"),
 ]
 

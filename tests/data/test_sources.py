@@ -3,6 +3,7 @@
 import datetime as dt
 import gzip
 import os
+import sys
 import tempfile
 import warnings
 
@@ -15,21 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv, feather, parquet
 
-from tacit import (
-    Binary,
-    Budget,
-    Category,
-    Count,
-    Ledger,
-    Model,
-    Number,
-    Parameter,
-    Rows,
-    Schema,
-    fit,
-)
+from tacit import Binary, Budget, Category, Count, Ledger, Model, Number, Rows, Schema, fit
 from tacit.data import sources, store
 from tacit.errors import InvalidArgument
+from tacit.models import Parameter
 
 SCHEMA = Schema(
     {
@@ -280,8 +270,8 @@ FAULTS = {
         ),
         "damaged",
     ),
-    "table.xlsx": (lambda path: path.write_text("4321"), "not a kind of file"),
-    "table": (lambda path: path.write_text("age\n4321"), "not a kind of file"),
+    "table.xlsx": (lambda path: path.write_text("4321"), "unknown file extension"),
+    "table": (lambda path: path.write_text("age\n4321"), "unknown file extension"),
     "text.parquet": (lambda path: path.write_text("age\n4321\n"), "Parquet"),
     "text.feather": (lambda path: path.write_text("age\n4321\n"), "Arrow"),
     "empty.parquet": (lambda path: path.touch(), "Parquet"),
@@ -406,7 +396,8 @@ def test_bytes_are_identifiers_as_they_are(tmp_path):
 
 def test_pyarrow_is_asked_for_by_name(tmp_path, monkeypatch):
     parquet.write_table(arrow(), tmp_path / "data.parquet")
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "tacit.data.parquet", raising=False)
     with pytest.raises(InvalidArgument, match=r"tacit\[parquet\]"):
         SCHEMA.encode(tmp_path / "data.parquet")
 

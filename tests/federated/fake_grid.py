@@ -4,7 +4,7 @@ import pytest
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from tacit.federated import flower
+from tacit.federated.flower import client_app, grid
 
 
 class Clock:
@@ -23,7 +23,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def as_by_flower(monkeypatch):
     """The server's clock is ours, and this process may send messages: those Flower starts are told."""
-    monkeypatch.setattr(flower, "time", Clock())
+    monkeypatch.setattr(grid, "time", Clock())
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
@@ -38,7 +38,7 @@ class FakeGrid:
     def __init__(self, files, trouble=None):
         self.files = dict(enumerate(files.values(), start=1))
         self.trouble, self.count, self.replies = trouble or (lambda *_: None), 0, []
-        self.app = flower.client_app()
+        self.app = client_app()
 
     def get_node_ids(self):
         return list(self.files)
@@ -66,4 +66,4 @@ class FakeGrid:
             if bad != "late":
                 yield reply
         if missing:
-            flower.time.sleep(timeout)
+            grid.time.sleep(timeout)

@@ -17,20 +17,29 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit import Budget, Partitioned, Rows
-from tacit.federated import target as targets
-from tacit.federated.changes import ClippedChanges
+from tacit import Budget, Rows, conjugate
+from tacit.federated import Partitioned
 from tacit.federated.deploy import Study
-from tacit.federated.optimise import ClippedStatistics
-from tacit.federated.scheme import Prepared
+from tacit.federated.schemes import ClippedChanges, ClippedStatistics
+from tacit.federated.schemes.base import Prepared
+from tacit.federated.target import conjugate_target
 
 SETTINGS = json.loads(Path(__file__).with_name("settings.json").read_text())
-TARGET = targets.linear_regression(2, noise_sd=0.5, prior_sd=3.0)
+TARGET = conjugate_target(
+    conjugate.LinearRegression(
+        "y",
+        ("a", "b"),
+        noise_sd=0.5,
+        intercept_sd=3.0,
+        coefficient_sd=3.0,
+        bounds=((-6, 6), (-6, 6), (-20, 20)),
+    )
+)
 
 
 def read(path):
     table = np.loadtxt(path, delimiter=",", dtype=np.float32)
-    return Rows({"x": table[:, :2], "y": table[:, 2]})
+    return Rows({"a": table[:, 0], "b": table[:, 1], "y": table[:, 2]})
 
 
 def finish(posterior, trace, path):
@@ -87,7 +96,7 @@ study = Study(
     sites=tuple(SETTINGS["sites"]),
     budget=Budget(20, 1e-5),
     read=read,
-    example=Rows({"x": np.zeros((1, 2), np.float32), "y": np.zeros(1, np.float32)}),
+    example=Rows({name: np.zeros(1, np.float32) for name in ("a", "b", "y")}),
     finish=finish,
     seed=SETTINGS.get("seed"),
 )

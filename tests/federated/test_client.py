@@ -5,28 +5,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from through_origin import through_origin
 
 from tacit import Budget, Ledger, Rows
 from tacit.accounting import events
 from tacit.accounting.journal import LedgerJournal, MemoryJournal, Terms
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.federated import target as targets
 from tacit.federated.client import Client
-from tacit.federated.optimise import ClippedStatistics
-from tacit.federated.scheme import Setting, WithoutPrivacy
+from tacit.federated.schemes import ClippedStatistics, WithoutPrivacy
+from tacit.federated.schemes.base import RunSetting
 from tacit.federated.server import Server
 from tacit.federated.transport import Task
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2)).astype(np.float32)
 Y = (X @ [1.0, -2.0] + 0.5 * RNG.normal(size=60)).astype(np.float32)
-TARGET = targets.linear_regression(2, noise_sd=0.5, prior_sd=3.0)
+TARGET = through_origin(2, noise_sd=0.5, prior_sd=3.0)
 BUDGET = Budget(1, 1e-5)
 SHARES = [Rows({"x": X[i::3], "y": Y[i::3]}) for i in range(3)]
 
 
 def setting(budget, answers):
-    return Setting(target=TARGET, budget=budget, answers=answers, sites=3, together=3)
+    return RunSetting(target=TARGET, budget=budget, answers=answers, sites=3, together=3)
 
 
 def private(answers=4):
@@ -188,9 +188,9 @@ def test_the_charge_is_all_answers_together(tmp_path):
         (Task(run="r", round=1, posterior=TARGET.prior + 1), "needs a new round"),
         (
             Task(run="r", round=9, posterior=TARGET.prior, folded=7, share=np.ones(5)),
-            "does not know",
+            "not in this site's journal",
         ),
-        (Task(run="r", round=9, posterior=TARGET.prior, folded=1, share=np.ones(2)), "not know"),
+        (Task(run="r", round=9, posterior=TARGET.prior, folded=1, share=np.ones(2)), "not in this"),
     ],
 )
 def test_tasks_that_cannot_be_are_refused(task, words):
@@ -220,7 +220,7 @@ def test_a_posterior_that_is_no_distribution_costs_nothing(tmp_path):
     book = ledger(tmp_path)
     made, terms = private()
     one = Client("a", SHARES[0], made, terms, LedgerJournal(book), family=TARGET.family)
-    with pytest.raises(InvalidArgument, match="no distribution"):
+    with pytest.raises(InvalidArgument, match="improper posterior"):
         one.answer(first_task(shift=-1.0))
     assert book.charges == []
     one.answer(first_task())
@@ -233,7 +233,7 @@ def test_the_posterior_without_a_site_must_be_a_distribution_too():
     one = Client("a", SHARES[0], work, terms, family=TARGET.family)
     added = one.answer(first_task()).change
     told = {"run": "r", "round": 2, "folded": 1, "share": np.ones(5)}
-    with pytest.raises(InvalidArgument, match="no distribution"):
+    with pytest.raises(InvalidArgument, match="improper posterior"):
         one.answer(Task(**told, posterior=TARGET.prior))  # which has less than the site added
     one.answer(Task(**told, posterior=TARGET.prior + added))  # and an answer is left for this
 

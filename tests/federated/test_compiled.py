@@ -10,9 +10,10 @@ import pytest
 from sites_on_disk import NAMES, make_sites
 
 from tacit.errors import InvalidArgument
+from tacit.federated.answers import answered_once
 from tacit.federated.compiled import written_to
 from tacit.federated.deploy import SiteSettings, load_study
-from tacit.federated.flower import answered_once, task_fields
+from tacit.federated.messages import task_fields
 
 
 def rights(folder):
@@ -75,7 +76,7 @@ def test_a_folder_that_is_elsewhere_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for place in ("programs", "file"):
         with (
-            pytest.raises(InvalidArgument, match="must be a folder of the user"),
+            pytest.raises(InvalidArgument, match="must belong to the user"),
             written_to(tmp_path / place),
         ):
             pass

@@ -7,15 +7,16 @@ round, and adds up what it moved by with the best weights there are.
 
 import numpy as np
 import pytest
+from through_origin import through_origin
 
-from tacit import Budget, Ledger, Partitioned, Rows, fit_federated
+from tacit import Budget, Ledger, Rows, fit_federated
 from tacit.errors import BudgetError
-from tacit.federated import target as targets
-from tacit.federated.changes import ClippedChanges, algorithm_three
+from tacit.federated import Partitioned
 from tacit.federated.partitioned import partitioned
+from tacit.federated.schemes import ClippedChanges, algorithm_three
 
 ROUNDS, CLIP = 10, 1e4
-TARGET = targets.linear_regression(1, noise_sd=1.0, prior_sd=1e-3)
+TARGET = through_origin(1, noise_sd=1.0, prior_sd=1e-3)
 NOTHING = Rows({"x": np.zeros((1, 1)), "y": np.zeros(1)})
 # A weighted mean of many clips, and next to no precision.
 MUCH = Rows({"x": np.full((1, 1), 1e-3), "y": np.full(1, 1e9 * CLIP)})

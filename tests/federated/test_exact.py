@@ -8,15 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from through_origin import through_origin
 
-from tacit import Model, Parameter, Rows
+from tacit import Model, Rows, conjugate
 from tacit.accounting.journal import Terms
-from tacit.federated import target as targets
 from tacit.federated.client import Client
-from tacit.federated.natural import DiagonalGaussian, FullGaussian, divergence
-from tacit.federated.scheme import Setting, WithoutPrivacy
+from tacit.federated.schemes import WithoutPrivacy
+from tacit.federated.schemes.base import RunSetting
 from tacit.federated.server import Schedule, Server, conduct
+from tacit.federated.target import Approximate, conjugate_target
 from tacit.federated.transport import InProcess
+from tacit.models import Parameter
+from tacit.models.gaussians import DiagonalGaussian, FullGaussian
+from tacit.models.natural import divergence
 
 RNG = np.random.default_rng(0)
 SCHEDULES = {
@@ -29,7 +33,7 @@ SCHEDULES = {
 
 
 def engine(target, shares, schedule, scheme=None):
-    setting = Setting(
+    setting = RunSetting(
         target=target, budget=None, answers=schedule.num_rounds, sites=len(shares), together=1
     )
     prepared = (scheme or WithoutPrivacy()).prepare(setting)
@@ -60,7 +64,7 @@ SIZES = [250, 100, 100, 49, 1]
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_linear_regression_is_exact(name):
-    target = targets.linear_regression(4, noise_sd=0.7, prior_sd=3.0)
+    target = through_origin(4, noise_sd=0.7, prior_sd=3.0)
     server, _, _ = engine(target, unequal_shares({"x": X, "y": Y}, SIZES), SCHEDULES[name])
     x, y = X.astype(float), Y.astype(float)
     precision = x.T @ x / 0.49 + np.eye(4) / 9
@@ -77,14 +81,15 @@ def test_counts_and_shares_are_exact(name, model):
     counts = RNG.poisson(3.0, 400) % 3 if model == "categorical" else RNG.poisson(3.0, 400)
     if model == "bernoulli":
         counts = counts % 2
-    target = {
-        "poisson": lambda: targets.poisson(shape=2.0, rate=0.5),
-        "bernoulli": lambda: targets.bernoulli(yes=2.0, no=3.0),
-        "categorical": lambda: targets.categorical(3, prior=0.5),
-    }[model]()
+    chosen = {
+        "poisson": conjugate.Poisson("y", shape=2.0, inverse_scale=0.5, bounds=((0, 20),)),
+        "bernoulli": conjugate.Bernoulli("y", successes=2.0, failures=3.0),
+        "categorical": conjugate.Categorical("y", levels=3, concentration=0.5),
+    }[model]
+    target = conjugate_target(chosen)
     expected = {
         "poisson": lambda: [2 + counts.sum(), 0.5 + 400],
-        "bernoulli": lambda: [2 + counts.sum(), 3 + 400 - counts.sum()],
+        "bernoulli": lambda: [3 + 400 - counts.sum(), 2 + counts.sum()],
         "categorical": lambda: 0.5 + np.bincount(counts, minlength=3),
     }[model]()
     shares = unequal_shares({"y": counts}, [200, 150, 49, 1])
@@ -96,7 +101,7 @@ def test_counts_and_shares_are_exact(name, model):
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_factors_of_server_and_sites_never_differ(name):
-    target = targets.linear_regression(4, noise_sd=0.7, prior_sd=3.0)
+    target = through_origin(4, noise_sd=0.7, prior_sd=3.0)
     shares = unequal_shares({"x": X, "y": Y}, SIZES)
     server, clients, _ = engine(target, shares, SCHEDULES[name])
     parts = sum(server.factors.values())
@@ -132,7 +137,7 @@ def central(target):
 
 
 APPROXIMATE = {
-    family: targets.Approximate(model=logistic(4), family=family)
+    family: Approximate(model=logistic(4), family=family)
     for family in (DiagonalGaussian(4), FullGaussian(4))
 }
 
@@ -150,7 +155,7 @@ def test_other_models_find_the_same_as_with_all_data_in_one_place(family, name):
 
 
 def test_natural_gradients_find_the_posterior():
-    target = targets.Approximate(model=logistic(4), family=FullGaussian(4), num_draws=64)
+    target = Approximate(model=logistic(4), family=FullGaussian(4), num_draws=64)
     found = central(target)
     mean, covariance = target.family.mean(found), target.family.covariance(found)
     # By importance sampling: a posterior that is nearly Gaussian.
@@ -178,7 +183,7 @@ def test_coordinates_that_are_correlated_do_not_step_too_far_together(sites, kin
     shares = unequal_shares({"x": x, "y": y}, [400 // sites] * sites)
     found = {}
     for family in (DiagonalGaussian(12), FullGaussian(12)):
-        target = targets.Approximate(model=logistic(12), family=family, num_draws=32)
+        target = Approximate(model=logistic(12), family=family, num_draws=32)
         schedule = Schedule(num_rounds=100, kind=kind)
         server, _, _ = engine(target, shares, schedule)
         found[type(family)] = family, server.posterior

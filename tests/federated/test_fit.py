@@ -12,21 +12,18 @@ from tacit import (
     Binary,
     Budget,
     BudgetError,
-    FullRank,
     Ledger,
-    LowRank,
     Number,
-    Partitioned,
     Schema,
     Variational,
     fit_federated,
     fit_without_privacy,
 )
 from tacit.errors import InvalidArgument
-from tacit.federated.optimise import Optimised
-from tacit.federated.scheme import WithoutPrivacy
-from tacit.results.federated import FederatedPosterior
-from tacit.results.posterior import Posterior
+from tacit.federated import Partitioned
+from tacit.federated.schemes import Optimised, WithoutPrivacy
+from tacit.methods import FullRank, LowRank
+from tacit.results.posterior import FederatedPosterior, Posterior
 
 RNG = np.random.default_rng(0)
 AGE, DOSE = RNG.uniform(-1, 1, 3000), RNG.uniform(-1, 1, 3000)

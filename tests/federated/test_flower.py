@@ -14,8 +14,11 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from sites_on_disk import NAMES, make_sites
 
 from tacit import Ledger
-from tacit.federated import flower
 from tacit.federated.deploy import SiteSettings, load_study, open_ledger
+from tacit.federated.flower import client_app
+from tacit.federated.flower.grid import FlowerTransport
+from tacit.federated.flower.server import serve
+from tacit.federated.messages import task_fields
 from tacit.federated.partitioned import partitioned
 from tacit.federated.told import guarded
 
@@ -30,7 +33,7 @@ def in_process(files):
 
 def served(files, grid, patience=30.0):
     study = load_study(files["north"].parent / "study.py")
-    return flower.serve(grid, study, timeout=5.0, patience=patience)
+    return serve(grid, study, timeout=5.0, patience=patience)
 
 
 @pytest.mark.parametrize("scheme", ["statistics", "masked"])
@@ -97,9 +100,7 @@ def test_a_site_that_stays_away_for_a_round_keeps_in_step(tmp_path, kind):
     files = make_sites(tmp_path, seed=3, rounds=4)
     study = load_study(files["north"].parent / "study.py")
     server = study.server()
-    transport = flower.FlowerTransport(
-        FakeGrid(files, trouble), study.sites, timeout=0.2, patience=1.5
-    )
+    transport = FlowerTransport(FakeGrid(files, trouble), study.sites, timeout=0.2, patience=1.5)
     for number in range(1, 5):
         tasks = server.tasks(study.sites)
         replies = transport.exchange(tasks)
@@ -147,7 +148,7 @@ def said(files, fields):
 
 def first_task(folder):
     study = load_study(folder / "north" / "study.py")
-    return flower.task_fields(study.server().tasks(NAMES)["north"])
+    return task_fields(study.server().tasks(NAMES)["north"])
 
 
 def test_a_site_tells_what_is_wrong_with_a_question_and_of_no_error_of_others(tmp_path, caplog):
@@ -212,18 +213,18 @@ def test_the_server_hears_of_no_file_and_no_budget_of_a_site(tmp_path, fault, ca
 def test_a_server_with_more_sites_than_pinned_is_refused(tmp_path):
     files = make_sites(tmp_path, "masked")
     study = load_study(tmp_path / "north" / "study.py")
-    transport = flower.FlowerTransport(
+    transport = FlowerTransport(
         FakeGrid(files), study.sites, masked=True, timeout=5.0, patience=5.0
     )
     tasks = study.server().tasks(NAMES)
     del tasks["west"]
     assert transport.exchange(tasks) == {}
     assert transport.refused.keys() == {"north", "south"}
-    assert all("pinned 3 sites" in said for said in transport.refused.values())
+    assert all("expects 3 sites" in said for said in transport.refused.values())
 
 
 def test_a_node_without_settings_says_so(tmp_path):
-    app = flower.client_app()
+    app = client_app()
     context = Context(1, 1, {}, RecordDict(), {})
     reply = app(task_message({"kind": "hello"}), context)
     assert "node-config" in reply.content.config_records["tacit"]["error"]

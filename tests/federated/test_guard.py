@@ -10,9 +10,10 @@ import pytest
 from sites_on_disk import NAMES, make_sites
 
 from tacit.errors import InvalidArgument
+from tacit.federated.answers import answered_once
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
-from tacit.federated.flower import answered_once, reply_of, task_fields
 from tacit.federated.guard import Guard, ask, packed, unpacked
+from tacit.federated.messages import reply_of, task_fields
 from tacit.federated.told import guarded
 
 

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from scipy import stats
+from through_origin import through_origin
 
-from tacit import Budget, Ledger, Partitioned, Rows
+from tacit import Budget, Ledger, Rows
 from tacit.errors import InvalidArgument
-from tacit.federated import target as targets
-from tacit.federated.changes import ClippedChanges
+from tacit.federated import Partitioned
 from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedInProcess, MaskedSite, Masker, Offer, Roster, Session
 from tacit.federated.partitioned import partitioned, server_of, site_of
+from tacit.federated.schemes import ClippedChanges
 from tacit.federated.server import conduct
 from tacit.federated.transport import Task
 from tacit.privacy.noise import Randomness
@@ -75,7 +76,7 @@ def test_two_values_masked_in_two_attempts_have_nothing_in_common():
 def test_a_client_told_a_wrong_number_of_sites_refuses(told):
     sites = maskers()
     offers = (offers_of(sites) * 34)[:told]
-    with pytest.raises(InvalidArgument, match="pinned 3 sites"):
+    with pytest.raises(InvalidArgument, match="expects 3 sites"):
         sites["north"].mask(FIRST, offers, np.zeros(3, np.int64), ABOUT)
 
 
@@ -155,7 +156,7 @@ def test_one_answer_goes_into_the_sum_of_one_group():
     sites["north"].mask(FIRST, [offers["north"], offers["south"]], values, ABOUT)
     again = Session("r", 1, 2)
     pair = [sites["north"].offer(again), sites["west"].offer(again)]
-    with pytest.raises(InvalidArgument, match="other sites"):
+    with pytest.raises(InvalidArgument, match="different group of sites"):
         sites["north"].mask(again, pair, values, ABOUT)
 
 
@@ -171,7 +172,7 @@ def test_sites_that_were_told_differently_do_not_cancel():
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(90, 2)).astype(np.float32)
 Y = (X @ [1.0, -2.0] + 0.5 * RNG.normal(size=90)).astype(np.float32)
-TARGET = targets.linear_regression(2, noise_sd=0.5, prior_sd=3.0)
+TARGET = through_origin(2, noise_sd=0.5, prior_sd=3.0)
 SHARES = {name: Rows({"x": X[i::3], "y": Y[i::3]}) for i, name in enumerate(NAMES)}
 METHOD = Partitioned(
     scheme=ClippedChanges(clip=50.0, noise="split"), num_rounds=3, spare_answers=1, damping=0.5
@@ -199,7 +200,7 @@ def masking_server():
 def test_a_masked_fit_is_the_fit_without_masks():
     found = partitioned(METHOD, TARGET, SHARES, dict.fromkeys(NAMES, BUDGET), run="r", seed=1)
     server = masking_server()
-    conduct(server, MaskedInProcess(masked_sites()), METHOD.plan(3))
+    conduct(server, MaskedInProcess(masked_sites()), METHOD.rounds(3))
     assert np.array_equal(server.posterior, found.posterior)
     assert np.abs(server.posterior - TARGET.prior).max() > 1
 
@@ -216,7 +217,7 @@ class LosesOne(MaskedInProcess):
 
 def test_a_site_that_leaves_ends_the_round_and_the_next_has_new_masks():
     server = masking_server()
-    trace = conduct(server, LosesOne(masked_sites()), METHOD.plan(3))
+    trace = conduct(server, LosesOne(masked_sites()), METHOD.rounds(3))
     assert np.array_equal(trace[0], trace[1])
     assert not np.array_equal(trace[1], trace[2])
     assert np.abs(trace[2]).max() < 1e6  # a sum of masks would be anywhere
@@ -225,7 +226,7 @@ def test_a_site_that_leaves_ends_the_round_and_the_next_has_new_masks():
 def test_no_question_tells_what_a_masked_answer_was():
     """Refusals cost nothing: by halving, a server would find what the sum hides."""
     sites, told = masked_sites(), set()
-    conduct(masking_server(), MaskedInProcess(sites), METHOD.plan(3))
+    conduct(masking_server(), MaskedInProcess(sites), METHOD.rounds(3))
     for size in (1e-9, 1e9, -1e9):
         share = np.array([size, 0, 0, 0, 0])
         task = Task(run="r", round=4, posterior=TARGET.prior, folded=3, share=share)
@@ -234,7 +235,7 @@ def test_no_question_tells_what_a_masked_answer_was():
             sites[0].answer(task, 1, offers)
         except InvalidArgument as error:
             told.add(str(error))
-    assert told == {"north keeps no answer of this run in a factor of its own."}
+    assert told == {"north does not keep answers of this run in its own factor."}
 
 
 def test_nothing_is_charged_before_the_keys_are_accepted(tmp_path):
@@ -245,7 +246,7 @@ def test_nothing_is_charged_before_the_keys_are_accepted(tmp_path):
     sites = maskers()
     north = MaskedSite(site.client, sites["north"])
     task = masking_server().tasks(NAMES)["north"]
-    with pytest.raises(InvalidArgument, match="pinned 3 sites"):
+    with pytest.raises(InvalidArgument, match="expects 3 sites"):
         north.answer(task, 1, offers_of(sites)[:2])
     assert not book.charges
     north.answer(task, 1, offers_of(sites))
@@ -271,7 +272,7 @@ def test_shares_too_coarse_to_add_up_to_normal_noise_are_refused():
     METHOD.scheme.prepare(METHOD.setting(TARGET, BUDGET, 3))
     setting = METHOD.setting(TARGET, None, 3)
     replace(METHOD.scheme, noise_multiplier=1e-4).prepare(setting)
-    with pytest.raises(InvalidArgument, match="too few lattice points"):
+    with pytest.raises(InvalidArgument, match="so few lattice points"):
         replace(METHOD.scheme, noise_multiplier=1e-7).prepare(setting)
 
 
@@ -280,5 +281,5 @@ def test_a_question_that_two_processes_mask_at_once_gets_the_same_bytes(tmp_path
     keys.kept(b"session", b"secret")
     assert keys.spend(b"session", b"question", b"one") == b"one"
     assert keys.spend(b"session", b"question", b"two") == b"one"
-    with pytest.raises(InvalidArgument, match="is used"):
+    with pytest.raises(InvalidArgument, match="has been used"):
         keys.spend(b"session", b"another", b"three")

@@ -5,18 +5,29 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from through_origin import through_origin
 
-from tacit import Budget, Ledger, Model, Parameter, Partitioned, Rows, Variational, fit_federated
+from tacit import Budget, Ledger, Model, Rows, Variational, conjugate, fit_federated
 from tacit.accounting import PLD, calibrate
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.federated import target as targets
-from tacit.federated.changes import ClippedChanges, local_averaging, virtual_clients
-from tacit.federated.natural import DiagonalGaussian, FullGaussian
-from tacit.federated.optimise import ClippedStatistics, Hybrid, OneRelease, Optimised
+from tacit.federated import Partitioned
 from tacit.federated.partitioned import partitioned, server_of, site_of
-from tacit.federated.scheme import Setting, WithoutPrivacy
+from tacit.federated.schemes import (
+    ClippedChanges,
+    ClippedStatistics,
+    Hybrid,
+    OneRelease,
+    Optimised,
+    WithoutPrivacy,
+    local_averaging,
+    virtual_clients,
+)
+from tacit.federated.schemes.base import RunSetting
 from tacit.federated.server import Server, added_up
+from tacit.federated.target import Approximate, conjugate_target
 from tacit.federated.transport import InProcess, Reply
+from tacit.models import Parameter
+from tacit.models.gaussians import DiagonalGaussian, FullGaussian
 from tacit.privacy.groups import as_one, in_shards
 from tacit.privacy.noise import Randomness
 
@@ -24,7 +35,7 @@ BUDGET = Budget(1, 1e-5)
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2000, 2)).astype(np.float32)
 Y = (X @ [1.0, -0.5] + 0.5 * RNG.normal(size=2000)).astype(np.float32)
-TARGET = targets.linear_regression(2, noise_sd=0.5, prior_sd=2.0)
+TARGET = through_origin(2, noise_sd=0.5, prior_sd=2.0)
 SITES = {f"s{i}": Rows({"x": X[i::4], "y": Y[i::4]}) for i in range(4)}
 STEPS = Variational(sampling_rate=0.2, num_steps=300, clip=10.0)
 WIDE = Budget(200, 1e-3)
@@ -32,11 +43,11 @@ WIDE = Budget(200, 1e-3)
 
 def counts():
     """One scalar a row, with a statistic of (y, 1): easy to know what it should be."""
-    return targets.poisson(shape=1.0, rate=1.0)
+    return conjugate_target(conjugate.Poisson("y", bounds=((0, 10**6),)))
 
 
 def setting(target=TARGET, budget=BUDGET, answers=1, sites=4):
-    return Setting(target=target, budget=budget, answers=answers, sites=sites, together=sites)
+    return RunSetting(target=target, budget=budget, answers=answers, sites=sites, together=sites)
 
 
 def changed(scheme, rows, seed, target=TARGET, answers=1, sites=4, posterior=None):
@@ -88,7 +99,7 @@ def test_the_statement_says_what_it_costs_and_who_is_trusted(name):
         assert 0.999 < statement.epsilons["add-remove"] <= 1
         assert statement.unit == ("data set" if "data set" in name else "row")
         said = str(statement)
-        if method.scheme.alone:
+        if method.scheme.each_message_private:
             assert "nobody but the site itself is trusted" in said
         assert ("server is trusted" in said) == ("server" in name)
         assert ("see" in said and "secure aggregation" in said) == ("split" in name)
@@ -119,7 +130,7 @@ def test_one_row_moves_a_sum_of_shards_by_up_to_two_clips(average):
     scheme = ClippedChanges(
         clip=1.0, protects="rows", num_shards=4, shard_rows=50, average=average, steady=False
     )
-    target = targets.linear_regression(1, noise_sd=1.0, prior_sd=1e-2)
+    target = through_origin(1, noise_sd=1.0, prior_sd=1e-2)
 
     def released(last):
         y = np.append(np.zeros(20), last)
@@ -134,7 +145,7 @@ def test_one_row_moves_a_sum_of_shards_by_up_to_two_clips(average):
 
 
 def test_a_data_set_moves_the_sum_by_one_clip():
-    target = targets.linear_regression(1, noise_sd=1.0, prior_sd=1e-2)
+    target = through_origin(1, noise_sd=1.0, prior_sd=1e-2)
     scheme = ClippedChanges(clip=1.0, steady=False)
     much = Rows({"x": np.full((30, 1), 1e-3), "y": np.full(30, 1e9)})
     nothing = Rows({"x": np.zeros((0, 1)), "y": np.zeros(0)})
@@ -217,7 +228,7 @@ def test_subsets_share_noise_among_themselves():
     method = Partitioned(scheme=scheme, num_rounds=3, group_size=2)
     made = method.setting(counts(), BUDGET, 4)
     assert (made.together, made.sites, made.answers) == (2, 4, 3)
-    plan = scheme.prepare(made).work.plan
+    plan = scheme.prepare(made).work.mechanism
     least = calibrate.noise_multiplier(BUDGET, num_steps=3)
     assert plan.noise_multiplier == pytest.approx(least / np.sqrt(2))
     rows = {f"s{i}": Rows({"y": np.full(20, 3)}) for i in range(4)}
@@ -283,7 +294,7 @@ def test_an_answer_that_no_site_gives_is_left_out_and_the_others_count(change, g
 
 def test_vectors_of_other_sizes_are_not_added_up():
     replies = [Reply(site="a", run="r", round=1, change=np.zeros(n)) for n in (2, 3)]
-    with pytest.raises(InvalidArgument, match="other sizes"):
+    with pytest.raises(InvalidArgument, match="different sizes"):
         added_up(replies, np.zeros(2))
 
 
@@ -291,7 +302,7 @@ def test_vectors_of_other_sizes_are_not_added_up():
 def test_shares_of_noise_cost_the_delta_that_they_are_said_to(noise):
     budget = Budget(1, 1e-5)
     scheme = ClippedChanges(clip=1.0, noise=noise)
-    setting = Setting(target=TARGET, budget=budget, answers=3, sites=4, together=4)
+    setting = RunSetting(target=TARGET, budget=budget, answers=3, sites=4, together=4)
     event = scheme.prepare(setting).event
     assert PLD().epsilon(event, budget.delta) <= budget.epsilon
     # Where delta is no more than what shares take, nothing is promised.
@@ -323,7 +334,7 @@ def approximate(log_prior=None):
         log_prior=log_prior or (lambda p: -0.5 * jnp.sum(p["w"] ** 2)),
         log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
     )
-    return targets.Approximate(model=model, family=DiagonalGaussian(2))
+    return Approximate(model=model, family=DiagonalGaussian(2))
 
 
 @pytest.mark.parametrize(

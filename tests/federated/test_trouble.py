@@ -13,8 +13,9 @@ from sites_on_disk import NAMES, copy_study, make_sites
 
 from tacit import Ledger
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated import flower
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.flower.grid import FlowerTransport
+from tacit.federated.flower.server import nodes_of, serve
 from tacit.federated.folds import FoldsFile
 from tacit.federated.partitioned import partitioned
 
@@ -24,7 +25,7 @@ def study_of(files):
 
 
 def served(files, grid, **settings):
-    return flower.serve(grid, study_of(files), timeout=0.3, patience=1.0, **settings)
+    return serve(grid, study_of(files), timeout=0.3, patience=1.0, **settings)
 
 
 def in_process(files):
@@ -57,7 +58,7 @@ def test_a_site_that_fails_in_one_round_is_asked_in_the_next(tmp_path, scheme, c
 def test_a_run_that_every_site_refuses_ends_and_says_why(tmp_path):
     files = make_sites(tmp_path)
     copy_study(tmp_path / "north", "statistics", NAMES, run="another", rounds=5)
-    with pytest.raises(TacitError, match=r"3 rounds running.*south: .*another"):
+    with pytest.raises(TacitError, match=r"3 consecutive rounds.*south: .*another"):
         served({**files, "north": files["north"]}, FakeGrid({n: files[n] for n in NAMES[1:]}))
 
 
@@ -108,7 +109,7 @@ def test_two_nodes_that_claim_one_name_at_once_are_both_refused(tmp_path, caplog
     files = make_sites(tmp_path, seed=3, rounds=1)
     grid = FakeGrid(with_impostor(files, tmp_path))
     served(files, grid)
-    assert caplog.text.count("says that it is north") >= 2
+    assert caplog.text.count("claims to be north") >= 2
     answered = {f["round"] for f, r in grid.replies if f["kind"] == "task"}
     assert answered == {1}
     assert len([f for f, _ in grid.replies if f["kind"] == "task"]) == 2  # south and west
@@ -118,7 +119,7 @@ def test_a_node_that_is_named_beforehand_has_its_name(tmp_path):
     files = make_sites(tmp_path, seed=3)
     expected = in_process(files).posterior
     grid = FakeGrid(with_impostor(files, tmp_path))
-    posterior, _ = served(files, grid, nodes=flower.nodes_of("north=1"))
+    posterior, _ = served(files, grid, nodes=nodes_of("north=1"))
     assert np.array_equal(posterior, expected)
 
 
@@ -138,7 +139,7 @@ def test_a_name_stays_with_its_node(tmp_path, roaming):
         return "lost" if node == 1 and fields.get("round") == 2 else None
 
     grid.trouble = trouble
-    transport = flower.FlowerTransport(grid, NAMES, timeout=0.3, patience=2.5, roaming=roaming)
+    transport = FlowerTransport(grid, NAMES, timeout=0.3, patience=2.5, roaming=roaming)
     server = study_of(files).server()
     for number in (1, 2):
         tasks = server.tasks(NAMES)
@@ -150,7 +151,7 @@ def test_a_name_stays_with_its_node(tmp_path, roaming):
 @pytest.mark.parametrize("text", ["north", "north=", "=3", "north=x"])
 def test_nodes_are_named_as_said(text):
     with pytest.raises(InvalidArgument, match="north=123"):
-        flower.nodes_of(text)
+        nodes_of(text)
 
 
 class Dies(Exception):
@@ -202,7 +203,7 @@ def test_a_file_of_another_study_is_refused(tmp_path):
     files, state = make_sites(tmp_path, rounds=2), tmp_path / "folds"
     served(files, FakeGrid(files), state=state)
     copy_study(tmp_path / "north", "statistics", NAMES, rounds=3)
-    with pytest.raises(TacitError, match="another run, or the study was changed"):
+    with pytest.raises(TacitError, match="another run, or the study has changed"):
         served(files, FakeGrid(files), state=state)
 
 

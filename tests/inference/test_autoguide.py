@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpyro.infer import autoguide
 
-from tacit import Model, Parameter, Rows, Variational, fit_without_privacy
+from tacit import Model, Rows, Variational, fit_without_privacy
 from tacit.errors import InvalidArgument
 from tacit.inference.autoguide import AutoGuide
+from tacit.models import Parameter
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 3)) @ np.array([[1, 0.8, 0], [0, 0.6, 0], [0, 0, 1]])

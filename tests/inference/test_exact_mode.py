@@ -8,9 +8,10 @@ from scipy import optimize, stats
 from scipy.special import expit, gammaln
 
 import tacit
-from tacit import Model, Parameter, Rows
+from tacit import Model, Rows
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals
+from tacit.models import Parameter
 from tacit.models.model import Positive, Whole
 from tacit.privacy import open_sum
 

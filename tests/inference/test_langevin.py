@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit import Budget, Langevin, Ledger, Model, Parameter, Rows, fit, fit_without_privacy
+from tacit import Budget, Langevin, Ledger, Model, Rows, fit, fit_without_privacy
 from tacit.errors import InvalidArgument
 from tacit.interfaces.fit import fit_many
+from tacit.models import Parameter
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4000, 2)) @ np.array([[1.0, 0.5], [0.0, 0.8]])
@@ -126,11 +127,11 @@ def test_steps_that_would_be_too_hot_are_refused():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"burn_in": 1.0}, "share of the steps"),
+        ({"burn_in": 1.0}, "burn_in must be"),
         ({"thin": 0}, "thin"),
         ({"step_size": -1.0}, "step_size"),
         ({"num_steps": 10, "burn_in": 0.99}, "leave no draw"),
-        ({"step_size": None}, "needs size="),
+        ({"step_size": None}, "pass size="),
         ({"tempered_size": 10}, "tempered_size needs size="),
         ({"size": 100, "tempered_size": 101}, "at most size"),
         ({"size": 0}, "size"),

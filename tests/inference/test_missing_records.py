@@ -4,24 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit import (
-    Barker,
-    BoundedLikelihood,
-    Budget,
-    GridSampler,
-    Ledger,
-    LipschitzLikelihood,
-    Model,
-    Number,
-    OneSample,
-    Parameter,
-    Schema,
-    fit,
-)
-from tacit.privacy.gate import Gate
+from tacit import Barker, Budget, Ledger, Model, Number, OneSample, Schema, fit
+from tacit.methods import BoundedLikelihood, GridSampler, LipschitzLikelihood
+from tacit.models import Parameter
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw import grid as grid_module
 from tacit.privacy.one_draw.chain import ChainDraws
+from tacit.privacy.opening import open_gate
 from tacit.privacy.rows import Rows
 
 BUDGET = Budget(1, 1e-6, "replace")
@@ -152,7 +141,7 @@ def test_a_chain_takes_a_record_left_out_for_one_of_zeros():
         return jnp.where(present, terms, 0.0).sum()
 
     def end(rows):
-        gate = Gate(rows, plan, Randomness(5))
+        gate = open_gate(rows, plan, Randomness(5))
         return gate.draw(lambda v, _: -0.5 * (v**2).sum(), density, None)
 
     few = np.asarray(VALUES, np.float32)

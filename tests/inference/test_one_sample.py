@@ -9,28 +9,22 @@ import pytest
 from scipy import stats
 
 import tacit
-from tacit import (
+from tacit import Budget, Ledger, Model, OneSample, Rows, fit, fit_without_privacy
+from tacit.accounting import PLD
+from tacit.errors import BoundaryError, BudgetError, InvalidArgument, UnsupportedEvent
+from tacit.methods import (
     BoundedLikelihood,
-    Budget,
     ChainSampler,
     ConjugateSampler,
     GridSampler,
-    Ledger,
     LipschitzLikelihood,
     LogConcave,
     LogisticRejection,
-    Model,
-    OneSample,
-    Parameter,
-    Rows,
-    fit,
-    fit_without_privacy,
 )
-from tacit.accounting import PLD
-from tacit.errors import BoundaryError, BudgetError, InvalidArgument, UnsupportedEvent
+from tacit.models import Parameter
 from tacit.models.model import Interval, Positive, Whole
-from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
+from tacit.privacy.opening import open_gate
 
 RNG = np.random.default_rng(0)
 YES = (RNG.random(2000) < 0.7).astype(np.float32)
@@ -225,7 +219,7 @@ def test_models_that_are_something_else_are_refused():
 
     refused(logistic(precision=2.0), REJECTION, "not a logistic regression")
     refused(logistic(precision=0.1), CHAIN, "not as concave")
-    refused(logistic(), CONJUGATE, "no parameter")
+    refused(logistic(), CONJUGATE, "not a parameter")
     refused(
         Model(
             parameters={"rate": Parameter((), Interval())},
@@ -341,7 +335,7 @@ def test_a_row_with_a_vector_where_one_number_is_read_is_refused_and_not_charged
     plan = CONJUGATE.calibrated(rate(), Budget(1, 0))
     for column in ({"y": YES[:, None]}, {"x": YES}):
         with pytest.raises(InvalidArgument, match="The sampler reads"):
-            Gate(Rows(column), plan, Randomness(0)).draw()
+            open_gate(Rows(column), plan, Randomness(0)).draw()
 
 
 def test_features_of_another_length_are_refused_before_anything_is_charged(tmp_path):
@@ -381,5 +375,5 @@ def test_a_prior_that_tells_where_the_chain_is_is_refused(tmp_path):
     plan = CHAIN.calibrated(plain, Budget(1, 1e-5))
     seen["times"] = 0
     with pytest.raises(BoundaryError, match="debug_callback"):
-        Gate(CASES["chain"][2], plan).draw(model.prior_density, plain.unit_density, None)
+        open_gate(CASES["chain"][2], plan).draw(model.prior_density, plain.unit_density, None)
     assert seen["times"] == 0

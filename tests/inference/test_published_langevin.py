@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import thesis_langevin as experiment
-from mixture import mixture_moments, mixture_rows
+from mixture import mixture_moments, mixture_rows, two_means
 
-from tacit import Budget, Langevin, PublishedLangevin, Rows, fit, fit_without_privacy
+from tacit import Budget, Langevin, Rows, fit, fit_without_privacy
 from tacit.accounting import calibrate
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.models.mixture import two_means
+from tacit.methods import PublishedLangevin
 
 COUNTED = 100
 

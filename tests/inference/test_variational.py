@@ -13,7 +13,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.errors import BoundaryError, BudgetError, Interrupted, InvalidArgument
 from tacit.inference import variational
 from tacit.inference.base import Intervals
-from tacit.inference.convergence import steady_from
+from tacit.inference.convergence import finished, steady_from
 from tacit.inference.guides import FullRank, LowRank, MeanField
 from tacit.inference.langevin import Langevin
 from tacit.inference.variational import Variational
@@ -207,8 +207,8 @@ def test_many_fits_are_each_charged(tmp_path):
     method = Variational(num_steps=60, average=False)
     posts = fit_many(linear_model(), [ROWS] * 3, budgets, method, ledger=ledger, seeds=[1, 2, 3])
     assert [charge.epsilon for charge in ledger.charges] == [0.5, 1.0, 4.0]
-    alone = fit(linear_model(), ROWS, budget=budgets[1], method=method, seed=2)
-    assert np.allclose(posts[1].unconstrained_mean, alone.unconstrained_mean, atol=1e-3)
+    single = fit(linear_model(), ROWS, budget=budgets[1], method=method, seed=2)
+    assert np.allclose(posts[1].unconstrained_mean, single.unconstrained_mean, atol=1e-3)
     for post, budget in zip(posts, budgets, strict=True):
         assert PLD().epsilon(post.privacy.event, 1e-5) <= budget.epsilon
 
@@ -236,7 +236,7 @@ def test_progress_shows_steps_and_time_only(capsys):
     )
     shown = capsys.readouterr().err
     assert "50/50 steps" in shown
-    assert set(shown) <= set("\r\n[=] 0123456789/steps, left")
+    assert set(shown) <= set("\r\n\u2501\u2578 0123456789/:-steps, time left")
 
 
 def test_steady_steps_are_found():
@@ -257,12 +257,12 @@ def test_averages_only_steady_steps_and_never_says_that_it_converged():
     assert "still moved" in post.said[0]
     assert post.intervals == Intervals.LEFT_OUT
     assert np.array_equal(post.unconstrained_mean, post.trace["mean"][-1])
-    slow = variational._finish(Variational(), {"mean": np.linspace(0, 5, 500)[:, None]})
+    slow = finished({"mean": np.linspace(0, 5, 500)[:, None]}, average=True)
     assert not slow.steady
     assert slow.params["mean"] == 5
     flat = np.full((500, 1), 2.0)
     flat[-1] = 2.1
-    done = variational._finish(Variational(), {"mean": flat})
+    done = finished({"mean": flat}, average=True)
     assert done.steady
     assert done.params["mean"] < 2.01
     still = variational._found(
@@ -281,6 +281,8 @@ def test_settings_that_cannot_work_are_refused_early(tmp_path):
         lambda: Variational(gradient="magic"),
         lambda: Variational(optimiser="newton"),
         lambda: Variational(learning_rate=-1),
+        lambda: Variational(learning_rate=jnp.float32(0.1)),
+        lambda: Variational(num_steps=20.0),
         lambda: Variational(reset_every=0),
         lambda: fit(
             linear_model(), ROWS, budget=Budget(1, 1e-5), method=Variational(sampling_rate=0)
@@ -332,7 +334,7 @@ def test_faults_are_said_before_the_charge(tmp_path):
     with pytest.raises(InvalidArgument, match="seed"):
         fit_many(linear_model(), [ROWS] * 2, [Budget(1, 1e-5)] * 2, ledger=ledger, seeds=[1])
     assert ledger.charges == []
-    quick = Variational(num_steps=20.0, learning_rate=jnp.float32(0.1))
+    quick = Variational(num_steps=20, learning_rate=np.float32(0.1))
     fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=quick, ledger=ledger)
     assert len(ledger.charges) == 1
 

@@ -82,7 +82,7 @@ def test_a_run_that_costs_less_says_what_was_asked(there, capsys):
 
 def quick(ledger, budget):
     model = tacit.Model(
-        parameters={"m": tacit.Parameter()},
+        parameters={"m": tacit.models.Parameter()},
         log_prior=lambda p: -(p["m"] ** 2),
         log_likelihood=lambda p, row: -((row["y"] - p["m"]) ** 2),
     )

@@ -18,7 +18,7 @@ from tacit.errors import InvalidArgument
 from tacit.inference.base import Steps
 from tacit.interfaces.auditing.guesses import lower_bound, trained
 from tacit.interfaces.cli import main
-from tacit.privacy import plans
+from tacit.privacy import mechanisms
 from tacit.privacy import release as release_module
 from tacit.privacy.gate import check as gate_check
 
@@ -29,7 +29,7 @@ PEOPLE = tacit.Schema(
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
 # In plain JAX: quick to trace.
 MODEL = tacit.Model(
-    parameters={"slope": tacit.Parameter(())},
+    parameters={"slope": tacit.models.Parameter(())},
     log_prior=lambda p: -0.5 * p["slope"] ** 2,
     log_likelihood=lambda p, row: jax.nn.log_sigmoid((2 * row["y"] - 1) * p["slope"] * row["x"]),
     simulate=lambda key, p, row: {
@@ -108,7 +108,7 @@ class MakingUp:
     def calibrated(self, model, budget):
         settings = {"sampling_rate": self.sampling_rate, "num_steps": self.num_steps}
         noise = calibrate.noise_multiplier(budget, **settings)
-        return plans.NoisySums(
+        return mechanisms.NoisySums(
             **settings, clip=1.0, noise_multiplier=noise, dimension=2, secrets=True
         )
 
@@ -118,11 +118,11 @@ class MakingUp:
     def check(self, model, gate):
         gate_check(making_up, jnp.zeros(()), jnp.zeros(()), gate)
 
-    def steps(self, model, plans, keys):
-        given = lambda _, steps: np.zeros((steps, len(keys)), np.float32)  # noqa: E731
-        return Steps(making_up, jnp.zeros(len(keys)), given)
+    def steps(self, model, mechanism, key):
+        given = lambda _, steps: np.zeros(steps, np.float32)  # noqa: E731
+        return Steps(making_up, jnp.zeros(()), given)
 
-    def run(self, model, gates, keys, progress=None):
+    def run(self, model, gate, key, progress=None):
         raise NotImplementedError
 
     def describe(self, model):
@@ -154,13 +154,13 @@ def test_a_method_with_secret_bits_is_audited_by_every_release(schema):
 
 
 def quarter_noise(monkeypatch):
-    real = plans.rounded_normals
-    monkeypatch.setattr(plans, "rounded_normals", lambda bits, s, n: real(bits, s / 4, n))
+    real = mechanisms.rounded_normals
+    monkeypatch.setattr(mechanisms, "rounded_normals", lambda bits, s, n: real(bits, s / 4, n))
 
 
 def no_sampling(monkeypatch):
-    real = plans.poisson_batches
-    monkeypatch.setattr(plans, "poisson_batches", lambda b, _, *rest: real(b, 0.999999, *rest))
+    real = mechanisms.poisson_batches
+    monkeypatch.setattr(mechanisms, "poisson_batches", lambda b, _, *rest: real(b, 0.999999, *rest))
 
 
 def loose_clip(monkeypatch):
@@ -183,10 +183,10 @@ def test_faults_of_the_real_mechanism_are_noticed(fault, monkeypatch):
 
 
 def test_draws_are_audited_where_no_release_can_be_watched():
-    claim = tacit.BoundedLikelihood(bound=1.0)
-    sampler = tacit.GridSampler(low={"w": -2.0}, high={"w": 2.0}, points=9)
+    claim = tacit.methods.BoundedLikelihood(bound=1.0)
+    sampler = tacit.methods.GridSampler(low={"w": -2.0}, high={"w": 2.0}, points=9)
     model = tacit.Model(
-        parameters={"w": tacit.Parameter(())},
+        parameters={"w": tacit.models.Parameter(())},
         log_prior=lambda p: -0.5 * p["w"] ** 2,
         log_likelihood=lambda p, row: -2.0 * (p["w"] > row["x"]),
     )

@@ -181,7 +181,7 @@ FAULTS = [
     faulty("folder is a link to itself", "cannot be written", files={"run": Path("run")}.items()),
     faulty("no ledger named", "tacit ledger new", ledger=None),
     faulty("no such ledger", "tacit ledger new", ledger="other.db"),
-    faulty("not a ledger", "is no ledger", ledger="visits.csv"),
+    faulty("not a ledger", "is not a ledger", ledger="visits.csv"),
     faulty("another unit", "protects a row", files={"s.yaml": PEOPLE}.items()),
     faulty("beyond the ledger", "left", epsilon="3.5", code=3),
     formula("empty", "formula", ""),

@@ -97,8 +97,10 @@ def test_a_dry_run_reads_the_header_only(capsys, folder):
     (folder / "header.csv").write_text("patient,age,dose,ward,readmitted\n")
     with_rows = call(capsys, *FIT, "--dry-run")[1]
     without = call(capsys, FIT[0], "header.csv", *FIT[2:], "--dry-run")[1]
-    untimed = [line for line in with_rows.splitlines() if not line.startswith("Time")]
-    assert untimed == [line for line in without.splitlines() if not line.startswith("Time")]
+    untimed = [line for line in with_rows.splitlines() if not line.startswith("Estimated time")]
+    assert untimed == [
+        line for line in without.splitlines() if not line.startswith("Estimated time")
+    ]
 
 
 def test_predictions_are_those_of_the_posterior(capsys, folder):
@@ -214,14 +216,15 @@ def test_words_are_completed_for_the_shell():
 # A process that was started in the background may be deaf to Ctrl-C, and its children with it.
 # This one says when the first steps are done, and others follow.
 INTERRUPTIBLE = """
-import signal, sys
+import contextlib, signal, sys
 from tacit.interfaces import fit
 from tacit.interfaces.cli import main
 
-def told(steps):
-    return lambda done: print("steps are done", flush=True)
+@contextlib.contextmanager
+def told(steps, shown):
+    yield lambda done: print("steps are done", flush=True)
 
-fit.bar = told
+fit.progress_bar = told
 sys.stderr.isatty = lambda: True
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main(sys.argv[1:]))
@@ -249,7 +252,7 @@ def test_what_nobody_foresaw_is_told_without_its_words(capsys, monkeypatch):
     def broken(*_, **__):
         raise ValueError("could not convert string to float: 'zzz-cell'")
 
-    monkeypatch.setattr("tacit.interfaces.fit.fit", broken)
+    monkeypatch.setattr(tacit, "fit", broken)
     code, out, err = call(capsys, *FIT, "--no-ledger", "--out", "broken")
     assert code == 1
     assert "zzz" not in out + err

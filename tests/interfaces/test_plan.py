@@ -79,11 +79,11 @@ class Clock:
         self.units = units
         return tacit.Rows({"age": np.zeros(units)})
 
-    def run(self, gates, *steps):
+    def run(self, gate, *steps):
         if self.units not in self.compiled:
             self.compiled.add(self.units)
             self.now += 30.0
-        plan = gates[0].plan
+        plan = gate.mechanism
         self.now += plan.num_steps * (1e-3 + 1e-6 * plan.looked_at(self.units))
 
 
@@ -93,8 +93,8 @@ def test_the_estimate_of_time_is_that_of_the_steps(monkeypatch):
     monkeypatch.setattr("tacit.interfaces.stopwatch.time", clock)
     monkeypatch.setattr("tacit.interfaces.stopwatch.blank_rows", clock.blank_rows)
     monkeypatch.setattr("tacit.interfaces.stopwatch.run", clock.run)
-    step = 1e-3 + 1e-6 * plan.release.looked_at(4000)
-    assert plan.seconds(4000) == pytest.approx(plan.release.num_steps * step)
+    step = 1e-3 + 1e-6 * plan.mechanism.looked_at(4000)
+    assert plan.seconds(4000) == pytest.approx(plan.mechanism.num_steps * step)
 
 
 def test_warns_of_columns_that_will_be_clipped():
@@ -130,7 +130,7 @@ def test_an_unknown_ward_counts_as_other():
 
 @pytest.fixture(scope="module")
 def fitted():
-    method = tacit.Variational(guide=tacit.FullRank(), sampling_rate=0.2, num_steps=1500)
+    method = tacit.Variational(guide=tacit.methods.FullRank(), sampling_rate=0.2, num_steps=1500)
     return tacit.fit_without_privacy(model, TABLE, schema=SCHEMA, method=method)
 
 
@@ -174,7 +174,7 @@ def test_two_outcomes_give_a_mapping():
     assert set(found) == {"ill", "cost"}
     # The cost of somebody new follows from whether they would be ill.
     assert found["cost"] == pytest.approx(2 * found["ill"], abs=0.2)
-    with pytest.raises(InvalidArgument, match="not a yes or no"):
+    with pytest.raises(InvalidArgument, match="binary outcomes with a logit"):
         post.predict({"age": [100.0]}, kind="probit")
 
 
@@ -221,7 +221,7 @@ def test_starting_values_are_where_the_fit_begins():
     method = tacit.Variational(num_steps=1, learning_rate=1e-9, start={"slope": 2.0, "u": 1.0})
     post = tacit.fit(model, TABLE, schema=SCHEMA, budget=BUDGET, method=method, seed=0)
     assert post.trace["mean"][0] == pytest.approx([2, 1, 1, 1, 1], abs=1e-5)
-    for start, words in (({"slop": 1.0}, "no parameter"), ({"slope": np.nan}, "not inside")):
+    for start, words in (({"slop": 1.0}, "not a parameter"), ({"slope": np.nan}, "outside")):
         with pytest.raises(InvalidArgument, match=words):
             tacit.fit(
                 model, TABLE, schema=SCHEMA, budget=BUDGET, method=tacit.Variational(start=start)
@@ -230,7 +230,7 @@ def test_starting_values_are_where_the_fit_begins():
 
 def test_a_plain_model_takes_a_schema_too():
     plain = tacit.Model(
-        parameters={"m": tacit.Parameter(())},
+        parameters={"m": tacit.models.Parameter(())},
         log_prior=lambda p: -0.5 * p["m"] ** 2,
         log_likelihood=lambda p, row: -0.5 * (row["age"] - p["m"]) ** 2 + 0 * jnp.sum(row["ill"]),
     )

@@ -1,4 +1,4 @@
-"""Scales that are released from the data: near the truth, paid for, and remembered."""
+"""ScaleRelease that are released from the data: near the truth, paid for, and remembered."""
 
 import numpy as np
 import numpyro
@@ -7,7 +7,7 @@ import pytest
 
 import tacit
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.inference.scales import Scales
+from tacit.inference.scales import ScaleRelease
 from tacit.privacy.gate import Gate
 
 RNG = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def test_a_person_counts_once():
 
 @pytest.mark.parametrize("by", ["quantiles", "moments"])
 def test_costs_what_was_asked_for(by):
-    plan = Scales(columns=("income", "age"), by=by).calibrated(SMALL)
+    plan = ScaleRelease(columns=("income", "age"), by=by).calibrated(SMALL)
     spent = tacit.accounting.PLD().epsilon(plan.event, SMALL.delta)
     assert 0.099 < spent <= SMALL.epsilon
 
@@ -123,7 +123,7 @@ def test_no_rows_at_all():
         (["ill"], {}, "must be a Number"),
         (["agee"], {}, "did you mean 'age'"),
         ([], {}, "one or more"),
-        (["age", "age"], {}, "different columns"),
+        (["age", "age"], {}, "each once"),
         (["age"], {"by": "mode"}, "by must be"),
         (["age"], {"budget": 1}, "needs a tacit.Schema and a tacit.Budget"),
     ],
@@ -134,7 +134,7 @@ def test_faults(columns, settings, words):
 
 
 def test_the_gate_is_good_for_one_release():
-    what = Scales(columns=("age",))
+    what = ScaleRelease(columns=("age",))
     gate = Gate(tacit.Rows({"age": np.zeros(5)}), what.calibrated(GENEROUS))
     what.run(gate)
     with pytest.raises(tacit.errors.BoundaryError):
@@ -145,7 +145,7 @@ def test_statements_of_sites_remember_it_too():
     released = tacit.private_scales(SCHEMA, TABLE, ["age"], budget=SMALL).released
     schema = tacit.Schema({"y": tacit.Binary()}, released=released)
     sites = {name: {"y": [0, 1, 1]} for name in ("here", "there")}
-    method = tacit.Partitioned(num_rounds=1)
+    method = tacit.federated.Partitioned(num_rounds=1)
     post = tacit.fit_federated(
         tacit.glm("y ~ 1", schema=schema), sites, schema=schema, budget=SMALL, method=method
     )

@@ -420,7 +420,7 @@ def test_a_regression_without_a_plate_is_told_to_have_one():
 def test_eight_schools_integrated_is_its_marginal_form():
     """Within 0.005 a row, though made-up schools lie up to five standard deviations out."""
     schema, data = tacit.Schema(SCHOOLS), table(SCHOOLS)
-    asked = tacit.NumPyro(function=eight_schools, integrate=["theta"])
+    asked = tacit.models.NumPyro(function=eight_schools, integrate=["theta"])
     plan, marginal = (
         tacit.plan(each, schema, budget=BUDGET, method=FEW_STEPS)
         for each in (asked, eight_schools_marginal)
@@ -436,7 +436,7 @@ def test_eight_schools_integrated_is_its_marginal_form():
 @pytest.mark.slow
 def test_partial_pooling_with_logits_integrates():
     """Against an integral on a fine even grid of the logit."""
-    asked = tacit.NumPyro(function=partially_pooled_with_logit, integrate=["alpha"])
+    asked = tacit.models.NumPyro(function=partially_pooled_with_logit, integrate=["alpha"])
     plan = tacit.plan(asked, tacit.Schema(BASEBALL), budget=BUDGET, method=FEW_STEPS)
     vector = jnp.array([-1.1, -0.7])
     params = plan.model.constrain(vector)
@@ -452,7 +452,7 @@ def test_partial_pooling_with_logits_integrates():
 
 def test_a_beta_effect_has_its_own_marginal_distribution():
     """JAX has no quantiles of a beta to integrate by; NumPyro has the integral in closed form."""
-    asked = tacit.NumPyro(function=partially_pooled, integrate=["phi"])
+    asked = tacit.models.NumPyro(function=partially_pooled, integrate=["phi"])
     with pytest.raises(InvalidArgument, match="Beta cannot be integrated out"):
         tacit.plan(asked, tacit.Schema(BASEBALL), budget=BUDGET)
 
@@ -468,6 +468,6 @@ def test_a_beta_effect_has_its_own_marginal_distribution():
 
 
 def test_no_pooling_has_nothing_to_learn():
-    asked = tacit.NumPyro(function=not_pooled, integrate=["phi"])
+    asked = tacit.models.NumPyro(function=not_pooled, integrate=["phi"])
     with pytest.raises(InvalidArgument, match="no parameter outside the plate"):
         tacit.plan(asked, tacit.Schema(BASEBALL), budget=BUDGET)

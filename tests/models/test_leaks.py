@@ -153,7 +153,7 @@ TWELVE = {
         "into the plate",
     ),
     "batch normalisation": (batch_normalised, ["all other rows"], "standardise by declared"),
-    "lag-1 dependence": (lagged, ["row before it"], "columns of its own"),
+    "lag-1 dependence": (lagged, ["row before it"], "separate columns"),
     "one-row coupling": (coupled_to_one_row, ["one and the same row"], "declared constant"),
     "captured array": (holding_an_array, ["holding_an_array", "default", "held"], "constants"),
     "closure": (closed_over(), ["model", "closure", "inside"], "constants"),
@@ -298,7 +298,7 @@ def more():
             plain, hide_fn=lambda site: site["name"] == HELD[0]
         ),
         "partial of a partial": functools.partial(functools.partial(plain, None), None, HELD),
-        "constants that are functions": tacit.NumPyro(
+        "constants that are functions": tacit.models.NumPyro(
             function=lambda x, how, y=None: plain(x, y, how()), constants={"how": lambda: HELD}
         ),
     }

@@ -149,7 +149,7 @@ WRONG = {
     "no plate": (lambda: plan(no_plate), "no plate over rows", "numpyro.plate"),
     "no plate over rows": (lambda: plan(plates_of_other_things), "'wards', 'beds'", "row_plate="),
     "no such plate": (
-        lambda: plan(tacit.NumPyro(function=good, row_plate="row")),
+        lambda: plan(tacit.models.NumPyro(function=good, row_plate="row")),
         "'row'",
         "row_plate=",
     ),
@@ -166,7 +166,7 @@ WRONG = {
     "unknown column": (lambda: plan(unknown_column), "'dose'", "declare it"),
     "no column": (lambda: plan(no_column), "none of the columns", "name its arguments"),
     "constant and column": (
-        lambda: plan(tacit.NumPyro(function=good, constants={"x": 1.0})),
+        lambda: plan(tacit.models.NumPyro(function=good, constants={"x": 1.0})),
         "'x'",
         "rename",
     ),
@@ -182,7 +182,7 @@ WRONG = {
     ),
     "columns of other lengths": (
         lambda: fit(good, DATA | {"x": DATA["x"][:5]}),
-        "equally many rows",
+        "same number of rows",
         "a value for each row",
     ),
     "bounds the wrong way": (lambda: tacit.Number(3, 1), "low", "below high"),
@@ -222,7 +222,7 @@ WRONG = {
         "the class of a NumPyro",
     ),
     "class of a guide of ours": (
-        lambda: tacit.Variational(guide=tacit.MeanField),
+        lambda: tacit.Variational(guide=tacit.methods.MeanField),
         "guide must be",
         "MeanField()",
     ),

@@ -226,12 +226,22 @@ def by_knots():
     pm.Bernoulli("p", logit_p=weight[0], observed=data("sick", ROWS["sick"]), dims="row")
 
 
-@pytest.mark.parametrize("build", [counts, categories, mixed, by_knots], ids=lambda f: f.__name__)
+def shared_scale():
+    """PyTensor would fuse the vector prior and the likelihood, as they take the same logarithm."""
+    scale = pm.HalfNormal("scale", 1)
+    effect = pm.Normal("effect", 0, scale, shape=3)
+    mean = effect[data("ward", ROWS["ward"])]
+    pm.Normal("o", mean, scale, observed=data("y", ROWS["y"]), dims="row")
+
+
+@pytest.mark.parametrize(
+    "build", [counts, categories, mixed, by_knots, shared_scale], ids=lambda f: f.__name__
+)
 def test_other_families_have_pymcs_own_density(build):
     with pm.Model() as model:
         build()
     constants = ["knots"] if build is by_knots else []
-    adapted = as_model(tacit.PyMC(model, constants=constants), SCHEMA)
+    adapted = as_model(tacit.models.PyMC(model, constants=constants), SCHEMA)
     vector = np.random.default_rng(0).normal(size=adapted.dimension, scale=0.5)
     theta = jnp.asarray(vector, jnp.float32)
     rows = {name: ROWS[name] for name in adapted.columns}
@@ -402,14 +412,14 @@ REFUSED = {
     factor_of_rows: (["'total'", "uses x"], "observed="),
     observed_sum: (["'total'", "computed from visits"], "into a column"),
     batch_normalised: (["all other rows"], "standardise by declared"),
-    lagged: (["row before it"], "columns of its own"),
+    lagged: (["row before it"], "separate columns"),
     coupled_to_one_row: (["one and the same row"], "declared constant"),
     captured_array: (["'o'", "array from outside"], "constants"),
     captured_by_a_prior: (["'b'", "array from outside"], "constants"),
     captured_shared: (["'o'", "'held'"], "constants"),
     captured_by_a_custom_distribution: (["'o'", "array from outside"], "constants"),
     captured_observations: (["'other'", "private rows"], "pm.Data"),
-    code_of_its_own: (["'o'", "code of its own"], "PyTensor's functions"),
+    code_of_its_own: (["'o'", "custom code"], "PyTensor's functions"),
     container_not_over_rows: (["'held'"], "constants"),
     counted_prior: (["prior depends on the number of rows"], "declared number"),
     counted_rows: (["how many rows"], "declared numbers"),
@@ -445,11 +455,11 @@ def test_what_cannot_be_fitted_row_by_row_is_refused(build):
 def test_settings_that_do_not_fit_the_model_are_refused():
     model = logistic()
     cases = [
-        (tacit.PyMC(model, row_dim="visits"), "no dim 'visits'"),
-        (tacit.PyMC(model, constants=["x"]), "'x' is over rows"),
-        (tacit.PyMC(model, constants=["nope"]), "'nope'"),
-        (tacit.PyMC(model, constants="x"), "list of names"),
-        (tacit.PyMC(logistic), "takes a pm.Model"),
+        (tacit.models.PyMC(model, row_dim="visits"), "no dim 'visits'"),
+        (tacit.models.PyMC(model, constants=["x"]), "'x' is over rows"),
+        (tacit.models.PyMC(model, constants=["nope"]), "'nope'"),
+        (tacit.models.PyMC(model, constants="x"), "list of names"),
+        (tacit.models.PyMC(logistic), "takes a pm.Model"),
     ]
     for described, words in cases:
         with pytest.raises(InvalidArgument, match=words):
@@ -457,7 +467,7 @@ def test_settings_that_do_not_fit_the_model_are_refused():
     with pytest.raises(InvalidArgument, match="schema"):
         as_model(model, None)
     columns = {name: SCHEMA[name] for name in ("x", "sick")}
-    with pytest.raises(InvalidArgument, match="whose a row is"):
+    with pytest.raises(InvalidArgument, match="is the person column"):
         as_model(model, tacit.Schema(columns, person="ward", most_rows=2))
 
 
@@ -467,14 +477,14 @@ def test_bambi_is_refused_with_the_reason_and_the_way_out():
     table = pd.DataFrame({"x": np.linspace(-1, 1, 6), "sick": [0, 1, 0, 1, 1, 0]})
     made = bambi.Model("sick ~ x", table, family="bernoulli")
     made.build()
-    for model in (made, made.backend.model, tacit.PyMC(made.backend.model)):
+    for model in (made, made.backend.model, tacit.models.PyMC(made.backend.model)):
         with pytest.raises(InvalidArgument, match=r"centres predictors.*tacit\.glm"):
             tacit.plan(model, SCHEMA, budget=BUDGET)
 
 
 IMPORTS = """
 import sys, jax, tacit
-tacit.fit, tacit.plan, tacit.PyMC
+tacit.fit, tacit.plan, tacit.models.PyMC
 assert not {"pymc", "pytensor", "bambi"} & sys.modules.keys()
 from tacit.models.pymc_graph import pytensor_to_jax
 jax.config.update("jax_enable_x64", %s)

@@ -13,7 +13,7 @@ import tacit
 from tacit.errors import InvalidArgument
 from tacit.federated.local import Tilted
 from tacit.interfaces.front_ends.registry import as_model
-from tacit.models.verify import somewhere
+from tacit.models.made_up import somewhere
 from tacit.privacy.admitted import acts_on_each
 
 COLUMNS = {
@@ -184,7 +184,7 @@ def simulated(key, params, row, constants):
 
 
 PLAIN = tacit.Model(
-    parameters={"a": tacit.Parameter(), "b": tacit.Parameter()},
+    parameters={"a": tacit.models.Parameter(), "b": tacit.models.Parameter()},
     log_prior=lambda p, _: -(p["a"] ** 2) - p["b"] ** 2,
     log_likelihood=lambda p, row, c: (
         -((row["y"] - p["a"] - p["b"] * row["x"]) ** 2) / (2 * c["noise"] ** 2)
@@ -200,11 +200,11 @@ MODELS = {
         categorical, vectors, two_plates, transformed, masked, several, discrete_effects,
     )
 }  # fmt: skip
-MODELS["row_effects"] = tacit.NumPyro(row_effects, integrate=["u"])
+MODELS["row_effects"] = tacit.models.NumPyro(row_effects, integrate=["u"])
 OF_PEOPLE = {
     "person_effects": person_effects,
     "classes_of_people": classes_of_people,
-    "both_effects": tacit.NumPyro(both_effects, integrate=["v"], nodes=7),
+    "both_effects": tacit.models.NumPyro(both_effects, integrate=["v"], nodes=7),
     "logistic": logistic,
 }
 
@@ -397,7 +397,7 @@ def test_a_model_of_functions_draws_by_one_of_them():
     with pytest.raises(InvalidArgument, match="simulate"):
         mute.row_outcomes(jax.random.key(0), jnp.zeros(2), row, mute.constants)
     for wrong, told in (
-        ({"z": 1.0}, "no column"),
+        ({"z": 1.0}, "not a column"),
         ({"y": jnp.zeros(2)}, "shape"),
         (1.0, "mapping"),
     ):

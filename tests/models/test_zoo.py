@@ -82,7 +82,7 @@ def test_without_noise_it_is_the_posterior_of_nuts(name):
     animal = ZOO[name]
     data = animal.table()
     post = tacit.fit_without_privacy(
-        animal.model, data, schema=animal.schema, method=settings(animal, tacit.FullRank())
+        animal.model, data, schema=animal.schema, method=settings(animal, tacit.methods.FullRank())
     )
     reference = by_nuts(animal, data)
     off, least, most = errors(post, reference)
@@ -91,7 +91,7 @@ def test_without_noise_it_is_the_posterior_of_nuts(name):
     assert least > 0.75
     assert most < 1.25
     if name == "logistic":  # and so it is with noise, but little of it
-        method = settings(animal, tacit.FullRank(), sampling_rate=0.5, clip=3.0)
+        method = settings(animal, tacit.methods.FullRank(), sampling_rate=0.5, clip=3.0)
         private = tacit.fit(
             animal.model,
             data,
@@ -150,7 +150,7 @@ def test_without_noise_it_predicts_as_a_long_run_of_numpyro(name):
     """New rows as likely as by NumPyro's own VI, within 0.03 a row."""
     animal = ZOO[name]
     data, new = animal.table(), animal.table(500, seed=1)
-    method = settings(animal, tacit.MeanField(), sampling_rate=0.3)
+    method = settings(animal, tacit.methods.MeanField(), sampling_rate=0.3)
     ours = max(
         held_out(
             post := tacit.fit_without_privacy(

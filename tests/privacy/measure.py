@@ -20,10 +20,10 @@ class Said(NamedTuple):
     steps: int
 
 
-def said(plan):
-    """What a plan's event says of its noise and its sampling; nothing of it from the plan."""
+def said(mechanism):
+    """What a mechanism's event says of its noise and its sampling; nothing of it from the mechanism."""
     found = []
-    for leaf, times in events.leaves(plan.event):
+    for leaf, times in events.leaves(mechanism.event):
         rate = 1.0
         if isinstance(leaf, dp_event.PoissonSampledDpEvent):
             rate, leaf = leaf.sampling_probability, leaf.event  # noqa: PLW2901
@@ -39,32 +39,26 @@ def just_release(state, _, release):
     return state, release.noisy_sum(value, ())
 
 
-def nothing(gates):
-    return lambda _, steps: np.zeros((steps, gates), np.float32)
+def nothing(_, steps):
+    """Inputs of steps that need none."""
+    return np.zeros(steps, np.float32)
 
 
-def side_by_side(plans, rows, seed=0, step=just_release, **options):
-    """Releases [steps, gates, numbers] of several gates, each with a seed of its own."""
-    gates = [
-        Gate(each, plan, Randomness(seed + i))
-        for i, (plan, each) in enumerate(zip(plans, rows, strict=True))
-    ]
-    states = jnp.zeros((len(gates), 1))
-    return run(gates, step, states, nothing(len(gates)), block=options.pop("block", 4000))[1]
-
-
-def whole_numbers(out, plan):
+def whole_numbers(out, mechanism):
     """The lattice points of releases; each is one, or this fails."""
-    points = np.asarray(out, np.float64) / float(np.float32(plan.clip) / plan.lattice.points)
+    points = np.asarray(out, np.float64) / float(
+        np.float32(mechanism.clip) / mechanism.lattice.points
+    )
     whole = np.rint(points)
     assert np.abs(points - whole).max() <= 2.0**-24 * np.abs(points).max()
     return whole.astype(np.int64)
 
 
-def released(plan, values, seed=0, **options):
+def released(mechanism, values, seed=0, step=just_release, block=4000):
     """Releases [steps, numbers] of one gate, in lattice points; ``values`` are rows of x."""
     rows = values if isinstance(values, Rows) else Rows({"x": np.asarray(values, np.float32)})
-    return whole_numbers(side_by_side([plan], [rows], seed, **options)[:, 0], plan)
+    gate = Gate(rows, mechanism, Randomness(seed))
+    return whole_numbers(run(gate, step, jnp.zeros(1), nothing, block=block)[1], mechanism)
 
 
 def correlations(values, most):
@@ -85,6 +79,6 @@ def accepted(settings, values, shifts, seed=0):
     each = settings.num_steps // len(shifts)
     told = np.repeat(np.float32(shifts), each)
     gate = Gate(Rows({"x": np.asarray(values, np.float32)}), settings, Randomness(seed))
-    inputs = lambda start, n: told[start : start + n, None]  # noqa: E731
-    out = run([gate], step, jnp.zeros((1, 1)), inputs, block=4000)[1]
+    inputs = lambda start, n: told[start : start + n]  # noqa: E731
+    out = run(gate, step, jnp.zeros(1), inputs, block=4000)[1]
     return np.asarray(out).reshape(len(shifts), each).sum(axis=1), each

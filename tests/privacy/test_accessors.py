@@ -9,14 +9,17 @@ import pytest
 
 import tacit
 from tacit.errors import BoundaryError
-from tacit.inference.base import Found
+from tacit.inference.base import MethodResult
 from tacit.models.model import Model, Parameter
-from tacit.privacy.gate import Gate
+from tacit.privacy.decisions import SampledBarkerTests
+from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import BoundedLikelihood
+from tacit.privacy.one_draw.gate import DrawGate, draw_gate
 from tacit.privacy.one_draw.grid import GridDraws
 from tacit.privacy.one_draw.statistic import StatisticDraws
-from tacit.privacy.plans import NoisySums, Stages
+from tacit.privacy.opening import open_gate
 from tacit.privacy.rows import Rows
 
 SOURCE = Path(tacit.__file__).parent
@@ -24,7 +27,7 @@ SOURCE = Path(tacit.__file__).parent
 FORBIDDEN = {
     "_batch", "_chunks", "_count", "_device", "_device_fields", "_fetch", "_fields", "_hold",
     "_host_fields", "_looked_at", "_noise", "_charged", "_present", "_private", "_sampling", "_secret", "_silent",
-    "_units", "_use",
+    "_units", "_use", "_use_up",
 }  # fmt: skip
 SECRET = 7.25
 
@@ -52,11 +55,19 @@ def test_no_code_outside_the_boundary_reads_rows():
 def test_the_list_has_all_that_rows_and_gates_hold():
     """A new attribute is forbidden, or is public and named here."""
     rows = Rows.by_person({"x": np.zeros(3)}, [1, 1, 2], most_rows=2)
-    gate = Gate(rows, grid(), Randomness(0))
+    gate = open_gate(rows, grid(), Randomness(0))
     for holder in (rows, gate):
         names = {*vars(holder), *(name for name in dir(type(holder)) if not name.startswith("__"))}
         private = {name for name in names if name.startswith("_")}
-        made = {"_grouped", "_randomness", "_counting", "_drawing"}  # give nothing of rows
+        made = {
+            "_grouped",
+            "_randomness",
+            "_of_fixed_size",
+            "_is_fixed",
+            "_mechanisms",
+            "_parts",
+            "_use_up",
+        }  # give nothing of rows
         assert private - made <= FORBIDDEN
 
 
@@ -96,10 +107,10 @@ class Thief:
     def describe(self, model):
         return "A method."
 
-    def run(self, model, gates, keys, progress=None):
-        rows = gates[0].spend()[0]
-        taken = next(iter(rows._host_fields()[0].values()))
-        return [Found(draws={"m": taken}, trace={})]
+    def run(self, model, gate, key, progress=None):
+        rows = gate.spend()[0]
+        taken = next(iter(rows._host_fields().fields.values()))
+        return MethodResult(draws={"m": taken}, trace={})
 
 
 def test_a_method_cannot_return_rows_as_draws():
@@ -133,8 +144,8 @@ def test_no_public_name_of_a_gate_gives_rows():
 
     given = np.zeros(5), density, None
     arguments = {"draw": given, "check_draw": given}
-    for name in (name for name in dir(Gate) if not name.startswith("_")):
-        gate = Gate(rows, grid(), Randomness(0))
+    for name in (name for name in dir(DrawGate) if not name.startswith("_")):
+        gate = open_gate(rows, grid(), Randomness(0))
         try:
             value = getattr(gate, name)
             value = value(*arguments.get(name, ())) if callable(value) else value
@@ -142,7 +153,7 @@ def test_no_public_name_of_a_gate_gives_rows():
             continue
         assert not holds(value, set())
         assert "977" not in repr(value)
-    gate = Gate(rows, grid(), Randomness(0))
+    gate = open_gate(rows, grid(), Randomness(0))
     assert set(gate.draw(*given).ravel()) <= set(grid().places.ravel())
 
 
@@ -160,21 +171,24 @@ def test_a_gate_takes_no_plan_of_anybody_elses_making():
     settings = {"sampling_rate": 1.0, "num_steps": 1, "clip": 1.0, "noise_multiplier": 1.0}
     free = Free(**settings, dimension=1)
     greedy = Greedy(**{k: getattr(grid(), k) for k in ("claim", "low", "high", "points", "power")})
-    for plan in (free, greedy, object()):
-        with pytest.raises(BoundaryError, match="and no others"):
-            Gate(Rows({"x": np.zeros(3)}), plan)
+    for mechanism in (free, greedy, object()):
+        for opened in (open_gate, Gate, DrawGate):
+            with pytest.raises(BoundaryError, match="and no others"):
+                opened(Rows({"x": np.zeros(3)}), mechanism)
 
 
 def test_a_gate_keeps_the_plan_that_was_charged():
-    gate = Gate(Rows({"x": np.zeros(3)}), grid())
+    gate = open_gate(Rows({"x": np.zeros(3)}), grid())
     with pytest.raises(AttributeError):
-        gate.plan = grid(power=1.0)
+        gate.mechanism = grid(power=1.0)
 
 
 def test_steps_are_not_drawn_and_draws_have_no_steps():
     sums = NoisySums(sampling_rate=1.0, num_steps=1, clip=1.0, noise_multiplier=1.0, dimension=1)
     with pytest.raises(BoundaryError, match="run them"):
-        Gate(Rows({"x": np.zeros(3)}), sums).draw()
+        draw_gate(open_gate(Rows({"x": np.zeros(3)}), sums))
+    with pytest.raises(BoundaryError, match="not one sequence of steps"):
+        run(open_gate(Rows({"x": np.zeros(3)}), grid()), lambda *_: None, (), lambda *_: ())
 
 
 def test_a_plan_does_not_change_once_it_is_charged():
@@ -186,7 +200,7 @@ def test_a_plan_does_not_change_once_it_is_charged():
 
     settings = {"sampling_rate": 1.0, "num_steps": 5, "clip": 1.0, "dimension": 1}
     plain = NoisySums(**settings, noise_multiplier=1.0)
-    for plan in (
+    for mechanism in (
         NoisySums(**settings, noise_multiplier=([1.0, 5],)),
         NoisySums(**settings, noise_multiplier=np.array(1.0)),
         Stages([plain]),
@@ -194,18 +208,25 @@ def test_a_plan_does_not_change_once_it_is_charged():
         grid(claim=Modest(bound=1.0)),
     ):
         with pytest.raises(BoundaryError, match="plain numbers"):
-            Gate(Rows({"x": np.zeros(3)}), plan)
+            open_gate(Rows({"x": np.zeros(3)}), mechanism)
 
 
 def test_tables_of_a_plan_cannot_be_written_to():
     """Or a unit would count for more than it was charged for."""
     table = np.log(np.linspace(0.1, 1.0, 9))
     tables = dict.fromkeys(("places", "prior", "at_low", "at_high"), table)
-    plan = StatisticDraws(column="x", low=0.0, high=1.0, steps=4, power=0.5, **tables)
-    bound = plan.bound
+    mechanism = StatisticDraws(column="x", low=0.0, high=1.0, steps=4, power=0.5, **tables)
+    bound = mechanism.bound
     table *= 1000
     with pytest.raises(ValueError, match="read-only"):
-        plan.at_high[:] = 1000
+        mechanism.at_high[:] = 1000
     with pytest.raises(ValueError, match="WRITEABLE"):
-        plan.at_high.setflags(write=True)
-    assert Gate(Rows({"x": np.zeros(3)}), plan).plan.bound == bound
+        mechanism.at_high.setflags(write=True)
+    assert open_gate(Rows({"x": np.zeros(3)}), mechanism).mechanism.bound == bound
+
+
+def test_nothing_may_stand_before_what_the_class_of_a_mechanism_says():
+    mechanism = SampledBarkerTests(num_steps=2, batch_size=10, dataset_size=100, tempered_size=50.0)
+    object.__setattr__(mechanism, "everyone", True)
+    with pytest.raises(BoundaryError):
+        Gate(Rows({"x": np.zeros(100)}), mechanism)

@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from measure import accepted, just_release, released, said, side_by_side, whole_numbers
+from measure import accepted, just_release, released, said
 from scipy import stats
 
 from tacit.accounting import events
-from tacit.privacy.gate import Gate
+from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw import chain, reject
 from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
-from tacit.privacy.plans import BarkerTests, NoisySums, SampledBarkerTests
+from tacit.privacy.opening import open_gate
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(0)
@@ -27,7 +28,7 @@ LARGE = RNG.standard_cauchy((60, 5))
 LARGE *= 2.0 * np.geomspace(1.0001, 1e12, 60)[:, None] / np.linalg.norm(LARGE, axis=1)[:, None]
 
 
-def plan(**changes):
+def mechanism(**changes):
     settings = {
         "sampling_rate": 1.0,
         "num_steps": 2,
@@ -39,7 +40,7 @@ def plan(**changes):
 
 
 def size(moved, settings):
-    """In the norm that the plan clips in, exactly."""
+    """In the norm that the mechanism clips in, exactly."""
     numbers = [int(each) for each in moved]
     if settings.laplace:
         return sum(abs(each) for each in numbers)
@@ -68,7 +69,7 @@ def of_people(*extra):
 @pytest.mark.parametrize("step", [just_release, per_unit], ids=["by rows", "by units"])
 def test_a_unit_beyond_the_clip_moves_a_sum_by_the_clip(laplace, units, step):
     """Never by more; and by all of it but a thousandth, or this test would see nothing."""
-    settings = plan(laplace=laplace)
+    settings = mechanism(laplace=laplace)
     without = released(settings, units(), step=step)
     for extra in LARGE[::6]:
         moved = released(settings, units(extra), step=step) - without
@@ -78,20 +79,13 @@ def test_a_unit_beyond_the_clip_moves_a_sum_by_the_clip(laplace, units, step):
         assert sizes >= settings.lattice.points * 0.999 - 5
 
 
-def test_gates_side_by_side_clip_each_at_its_own():
-    settings = [plan(clip=clip) for clip in (0.25, 2.0)]
-    without = side_by_side(settings, [of_rows()] * 2)
-    moved = side_by_side(settings, [of_rows(LARGE[7]), of_rows(LARGE[30])]) - without
-    for i, each in enumerate(settings):
-        assert np.linalg.norm(moved[0, i]) == pytest.approx(each.clip, rel=1e-3)
-        assert size(whole_numbers(moved[0, i], each), each) <= each.lattice.points
-
-
 def test_noise_over_what_a_unit_moves_is_the_charged_multiplier():
     """The one ratio that all of the accounting rests on, measured whole, to 1%."""
-    settings = plan(num_steps=60_000)
+    settings = mechanism(num_steps=60_000)
     without = released(settings, of_rows())
-    moved = max(size(released(plan(), of_rows(e))[0] - without[0], settings) for e in LARGE[::10])
+    moved = max(
+        size(released(mechanism(), of_rows(e))[0] - without[0], settings) for e in LARGE[::10]
+    )
     (charged,) = said(settings)
     spread = math.sqrt(without.var(axis=0).mean())
     assert spread / moved == pytest.approx(charged.multiplier, rel=0.01)
@@ -157,7 +151,7 @@ def told(monkeypatch):
             claim=claim, dimension=2, power=0.5, warm_up=1, length=1, resolution=2.0**-20
         )
         ((event, _),) = events.leaves(settings.event)
-        gate = Gate(rows, settings, Randomness(0))
+        gate = open_gate(rows, settings, Randomness(0))
         found = gate.draw(lambda vector, _: -jnp.sum(vector**2), density, None)
         return -found[0, 0], event
 

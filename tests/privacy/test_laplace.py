@@ -11,8 +11,8 @@ from tacit.accounting import PLD
 from tacit.errors import InvalidArgument
 from tacit.privacy.bound import on_lattice_by_sum
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness, rounded_laplaces
-from tacit.privacy.plans import NoisySums
 from tacit.privacy.rows import Rows
 
 
@@ -53,16 +53,16 @@ def test_integers_keep_the_bound(dimension):
 
 
 def released(values, steps=4000, **settings):
-    plan = NoisySums(
+    mechanism = NoisySums(
         sampling_rate=1.0, num_steps=steps, clip=2.0, dimension=3, laplace=True, **settings
     )
 
     def step(state, _, release):
         return state, release.noisy_sum(lambda _, row: row["x"], ())
 
-    gate = Gate(Rows({"x": values}), plan, Randomness(1))
-    states, inputs = jnp.zeros((1, 1)), lambda _, n: np.zeros((n, 1), np.float32)
-    return np.asarray(run([gate], step, states, inputs, block=4000)[1])[:, 0]
+    gate = Gate(Rows({"x": values}), mechanism, Randomness(1))
+    inputs = lambda _, n: np.zeros(n, np.float32)  # noqa: E731
+    return np.asarray(run(gate, step, jnp.zeros(1), inputs, block=4000)[1])
 
 
 @pytest.mark.parametrize("batch_bound", [2**10, 2**31])
@@ -86,7 +86,7 @@ def test_what_is_charged():
 
 
 def test_a_sample_is_refused():
-    with pytest.raises(InvalidArgument, match="looks at all"):
+    with pytest.raises(InvalidArgument, match="uses all units"):
         NoisySums(
             sampling_rate=0.5,
             num_steps=1,

@@ -14,16 +14,15 @@ from measure import (
     just_release,
     released,
     said,
-    side_by_side,
-    whole_numbers,
 )
 from scipy import stats
 
 from tacit.accounting import events
-from tacit.privacy import plans
+from tacit.privacy import mechanisms
+from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import BarkerTests, NoisySums, SampledBarkerTests
 from tacit.privacy.rows import Rows
 from tacit.privacy.total import noisy_total
 
@@ -31,7 +30,7 @@ from tacit.privacy.total import noisy_total
 DIMENSION = 12
 
 
-def plan(**changes):
+def mechanism(**changes):
     settings = {
         "sampling_rate": 1.0,
         "num_steps": 30_000,
@@ -58,7 +57,7 @@ SUMS = {
 @pytest.mark.parametrize("case", SUMS)
 def test_variance_is_the_charged_one(case):
     """Of all numbers together to 1%, and of each within six standard errors."""
-    settings = plan(**SUMS[case])
+    settings = mechanism(**SUMS[case])
     (charged,) = said(settings)
     noise = released(settings, nobody())
     assert len(noise) == charged.steps
@@ -69,7 +68,7 @@ def test_variance_is_the_charged_one(case):
 
 
 def test_every_phase_of_a_schedule_has_its_own():
-    settings = plan(noise_multiplier=((3.0, 10_000), (0.5, 12_000), (1.0, 8_000)))
+    settings = mechanism(noise_multiplier=((3.0, 10_000), (0.5, 12_000), (1.0, 8_000)))
     noise = released(settings, nobody(), block=900)  # blocks cross the changes
     start = 0
     for charged in said(settings):
@@ -90,8 +89,8 @@ def chances(law, scale, reach):
 @pytest.mark.parametrize("laplace", [False, True])
 def test_law_is_that_of_rounded_noise(points, laplace):
     """Few lattice points to a standard deviation, where rounding shows: chi-square."""
-    of_a_clip = plan(laplace=laplace).lattice.points
-    settings = plan(laplace=laplace, noise_multiplier=points / of_a_clip)
+    of_a_clip = mechanism(laplace=laplace).lattice.points
+    settings = mechanism(laplace=laplace, noise_multiplier=points / of_a_clip)
     (charged,) = said(settings)
     scale = charged.multiplier * settings.lattice.points
     law = stats.laplace if laplace else stats.norm
@@ -105,7 +104,7 @@ def test_law_is_that_of_rounded_noise(points, laplace):
 @pytest.mark.parametrize("case", ["all", "sampled", "wide"])
 def test_noise_is_fresh_in_every_step_and_number(case):
     """No number is like one of another step, at any distance, nor of another coordinate."""
-    settings = plan(**SUMS[case], num_steps=8000)
+    settings = mechanism(**SUMS[case], num_steps=8000)
     noise = released(settings, nobody(), block=250).astype(float)
     assert np.abs(correlations(noise, 7000)).max() < 5.5
     between = np.corrcoef(noise.T)[np.triu_indices(DIMENSION, 1)] * math.sqrt(len(noise))
@@ -114,14 +113,15 @@ def test_noise_is_fresh_in_every_step_and_number(case):
     assert np.abs(sizes).max() < 4.5
 
 
-def test_gates_side_by_side_have_noise_of_their_own():
-    settings = [plan(noise_multiplier=s, clip=c) for s, c in ((1.5, 2.0), (1.2, 0.5), (1.5, 2.0))]
+def test_several_gates_have_noise_of_their_own():
+    settings = [
+        mechanism(noise_multiplier=s, clip=c) for s, c in ((1.5, 2.0), (1.2, 0.5), (1.5, 2.0))
+    ]
     rows = [Rows({"x": np.zeros((n, DIMENSION))}) for n in (0, 3, 1)]
-    out = side_by_side(settings, rows)
     standard = []
     for i, each in enumerate(settings):
         (charged,) = said(each)
-        noise = whole_numbers(out[:, i], each)
+        noise = released(each, rows[i], seed=i)
         standard.append(noise / (charged.multiplier * each.lattice.points))
         assert np.mean(standard[-1] ** 2) == pytest.approx(1, rel=0.01)
     between = np.corrcoef([each.ravel() for each in standard])[np.triu_indices(3, 1)]
@@ -129,10 +129,10 @@ def test_gates_side_by_side_have_noise_of_their_own():
 
 
 def test_stages_have_noise_of_their_own():
-    one = plan(num_steps=5000)
-    several = Gate(Rows({"x": nobody()}), plans.Stages((one, one)), Randomness(3))
+    one = mechanism(num_steps=5000)
+    several = Gate(Rows({"x": nobody()}), mechanisms.Stages((one, one)), Randomness(3))
     first, second = (
-        run([gate], just_release, jnp.zeros((1, 1)), lambda _, n: np.zeros((n, 1)))[1].ravel()
+        run(gate, just_release, jnp.zeros(1), lambda _, n: np.zeros(n))[1].ravel()
         for gate in several.stages()
     )
     assert abs(np.corrcoef(first, second)[0, 1]) < 4.5 / math.sqrt(len(first))

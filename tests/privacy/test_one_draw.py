@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from tacit.errors import BoundaryError, InvalidArgument
-from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw import grid as draw_module
 from tacit.privacy.one_draw import reject as reject_module
@@ -18,6 +17,7 @@ from tacit.privacy.one_draw.envelope import Bits, NormalEnvelope, Proposals, Rad
 from tacit.privacy.one_draw.grid import GridDraws
 from tacit.privacy.one_draw.reject import LogisticDraws
 from tacit.privacy.one_draw.statistic import StatisticDraws
+from tacit.privacy.opening import open_gate
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(0)
@@ -41,12 +41,12 @@ def grid(**changes):
     return GridDraws(**(settings | changes))
 
 
-def prior_of(plan):
-    return -0.5 * (plan.places**2).sum(axis=1)
+def prior_of(mechanism):
+    return -0.5 * (mechanism.places**2).sum(axis=1)
 
 
-def drawn(rows, plan, seed=0, density=normal):
-    return Gate(rows, plan, Randomness(seed)).draw(prior_of(plan), density, None)
+def drawn(rows, mechanism, seed=0, density=normal):
+    return open_gate(rows, mechanism, Randomness(seed)).draw(prior_of(mechanism), density, None)
 
 
 def log_probabilities(monkeypatch, module, release):
@@ -68,15 +68,15 @@ STRANGE = [0.0, 3.7, -1e4, 1e30, np.inf, -np.inf, np.nan]
 
 @pytest.mark.parametrize("extra", STRANGE)
 def test_one_row_moves_every_probability_by_its_bound_at_most(monkeypatch, extra):
-    plan = grid()
+    mechanism = grid()
 
     def of(values):
         rows = Rows({"x": np.asarray(values, np.float32)})
-        return log_probabilities(monkeypatch, draw_module, lambda: drawn(rows, plan))
+        return log_probabilities(monkeypatch, draw_module, lambda: drawn(rows, mechanism))
 
     without, with_row = of(BASE[:200]), of([*BASE[:200], extra])
     replaced = of([*BASE[:199], extra])
-    most = 2 * plan.power * plan.claim.bound
+    most = 2 * mechanism.power * mechanism.claim.bound
     assert np.ptp(with_row - without) <= most
     assert np.ptp(replaced - without) <= 2 * most
     if not np.isfinite(extra):
@@ -85,11 +85,11 @@ def test_one_row_moves_every_probability_by_its_bound_at_most(monkeypatch, extra
 
 def test_the_bound_is_reached(monkeypatch):
     """Two points, one row that says all it may for one of them: no looser bound is charged."""
-    plan = grid(points=(2,), claim=BoundedLikelihood(bound=0.5), power=1.0)
+    mechanism = grid(points=(2,), claim=BoundedLikelihood(bound=0.5), power=1.0)
 
     def of(values):
         rows = Rows({"x": np.asarray(values, np.float32)})
-        return log_probabilities(monkeypatch, draw_module, lambda: drawn(rows, plan))
+        return log_probabilities(monkeypatch, draw_module, lambda: drawn(rows, mechanism))
 
     many = [9.0] * 50  # so that one point has all but nothing
     change = of([*many, 9.0]) - of(many)
@@ -100,7 +100,7 @@ def test_the_bound_is_reached(monkeypatch):
 
 def test_slack_bound_gives_the_posterior():
     few = BASE[:30]
-    plan = grid(
+    mechanism = grid(
         claim=BoundedLikelihood(bound=60.0),
         power=0.5,
         low=(-1.0,),
@@ -108,11 +108,11 @@ def test_slack_bound_gives_the_posterior():
         points=(41,),
         num_draws=20_000,
     )
-    places = plan.places[:, 0]
+    places = mechanism.places[:, 0]
     scores = -0.5 * places**2 - 0.25 * ((few[:, None] - places) ** 2).sum(axis=0)
     expected = np.exp(scores - scores.max())
     expected /= expected.sum()
-    found = drawn(Rows({"x": few}), plan)[:, 0]
+    found = drawn(Rows({"x": few}), mechanism)[:, 0]
     counts = np.array([np.isclose(found, place).sum() for place in places])
     likely = expected * len(found) > 10
     assert counts[~likely].sum() < 200
@@ -122,11 +122,11 @@ def test_slack_bound_gives_the_posterior():
 
 
 def test_a_unit_counts_the_same_whoever_else_is_there():
-    plan = grid()
+    mechanism = grid()
 
     def sums(values):
         rows = Rows({"x": values})
-        return draw_module._summed(rows, plan.claim, normal, plan.places, None)[0]
+        return draw_module._summed(rows, mechanism.claim, normal, mechanism.places, None)[0]
 
     whole = sums(BASE)  # more than one chunk
     assert np.array_equal(whole, sums(BASE[:377]) + sums(BASE[377:]))
@@ -136,30 +136,30 @@ def test_a_unit_counts_the_same_whoever_else_is_there():
 
 
 def test_a_person_counts_for_no_more_than_one_row(monkeypatch):
-    plan = grid()
+    mechanism = grid()
 
     def of(values, people):
         rows = Rows.by_person({"x": np.asarray(values, np.float32)}, people, most_rows=6)
-        return log_probabilities(monkeypatch, draw_module, lambda: drawn(rows, plan))
+        return log_probabilities(monkeypatch, draw_module, lambda: drawn(rows, mechanism))
 
     without = of(BASE[:60], np.arange(60) // 2)
     with_her = of([*BASE[:60], *[8.0] * 6], [*(np.arange(60) // 2), *[99] * 6])
     change = with_her - without
-    assert change.max() - change.min() <= 2 * plan.power * plan.claim.bound + 1e-9
-    assert change.max() - change.min() > 0.9 * 2 * plan.power * plan.claim.bound
+    assert change.max() - change.min() <= 2 * mechanism.power * mechanism.claim.bound + 1e-9
+    assert change.max() - change.min() > 0.9 * 2 * mechanism.power * mechanism.claim.bound
 
 
 def test_no_rows_give_the_prior(monkeypatch):
-    plan = grid()
+    mechanism = grid()
     empty = Rows({"x": np.zeros(0, np.float32)})
-    found = log_probabilities(monkeypatch, draw_module, lambda: drawn(empty, plan))
-    prior = prior_of(plan)
+    found = log_probabilities(monkeypatch, draw_module, lambda: drawn(empty, mechanism))
+    prior = prior_of(mechanism)
     assert np.allclose(found, prior - np.logaddexp.reduce(prior))
 
 
 def test_lipschitz_bound_holds_under_replace(monkeypatch):
     claim = LipschitzLikelihood(slope=1.0, radius=0.8)
-    plan = grid(claim=claim, power=0.7)
+    mechanism = grid(claim=claim, power=0.7)
 
     def tilt(vector, rows, present, _):  # far steeper than claimed, for the clamp to cut
         terms = 5 * jnp.tanh(vector[0]) * rows["x"] - 0.1 * vector[0] ** 2
@@ -167,7 +167,7 @@ def test_lipschitz_bound_holds_under_replace(monkeypatch):
 
     def of(values):
         rows = Rows({"x": np.asarray(values, np.float32)})
-        release = lambda: drawn(rows, plan, density=tilt)  # noqa: E731
+        release = lambda: drawn(rows, mechanism, density=tilt)  # noqa: E731
         return log_probabilities(monkeypatch, draw_module, release)
 
     before = of(BASE[:40])
@@ -175,15 +175,15 @@ def test_lipschitz_bound_holds_under_replace(monkeypatch):
         change = of([*BASE[:39], other]) - before
         assert np.abs(change).max() <= 4 * 0.7 * 0.8 + 1e-9
     gentle = of(BASE[:40] * 0.01)  # where nothing is cut, it is the posterior
-    places = plan.places[:, 0]
-    exact = prior_of(plan) + 0.7 * (
+    places = mechanism.places[:, 0]
+    exact = prior_of(mechanism) + 0.7 * (
         5 * np.tanh(places) * BASE[:40].sum(dtype=np.float64) * 0.01 - 40 * 0.1 * places**2
     )
     assert np.allclose(gentle, exact - np.logaddexp.reduce(exact), atol=1e-3)
 
 
 def test_what_a_density_may_not_do():
-    plan, rows = grid(), Rows({"x": BASE[:3]})
+    mechanism, rows = grid(), Rows({"x": BASE[:3]})
     secret = jnp.asarray(BASE[:3])
 
     def prints(vector, rows, present, _):
@@ -202,13 +202,13 @@ def test_what_a_density_may_not_do():
         (long, InvalidArgument),
     ):
         with pytest.raises(error):
-            Gate(rows, plan).check_draw(prior_of(plan), density, None)
+            open_gate(rows, mechanism).check_draw(prior_of(mechanism), density, None)
         with pytest.raises(error):
-            drawn(rows, plan, density=density)
+            drawn(rows, mechanism, density=density)
 
 
 def test_a_gate_draws_once():
-    gate = Gate(Rows({"x": BASE}), grid(), Randomness(0))
+    gate = open_gate(Rows({"x": BASE}), grid(), Randomness(0))
     gate.draw(prior_of(grid()), normal, None)
     with pytest.raises(BoundaryError, match="spent"):
         gate.draw(prior_of(grid()), normal, None)
@@ -240,36 +240,40 @@ def test_the_ends_of_a_column_differ(ends):
         rates(low=ends[0], high=ends[1])
 
 
-def of_rates(monkeypatch, values, plan, **people):
+def of_rates(monkeypatch, values, mechanism, **people):
     column = {"y": np.asarray(values, np.float32)}
     rows = Rows.by_person(column, **people) if people else Rows(column)
 
     def release():
-        Gate(rows, plan, Randomness(0)).draw()
+        open_gate(rows, mechanism, Randomness(0)).draw()
 
     return log_probabilities(monkeypatch, statistic_module, release)
 
 
 def test_a_sum_gives_the_conjugate_posterior(monkeypatch):
-    plan = rates()
+    mechanism = rates()
     yes = RNG.random(300) < 0.7
-    found = of_rates(monkeypatch, yes, plan)
-    places = plan.places[:, 0]
+    found = of_rates(monkeypatch, yes, mechanism)
+    places = mechanism.places[:, 0]
     beta = stats.beta(1 + 0.5 * yes.sum(), 1 + 0.5 * (~yes).sum()).logpdf(places)
     assert np.allclose(found, beta - np.logaddexp.reduce(beta), atol=1e-6)
 
 
 @pytest.mark.parametrize("extra", [0.0, 1.0, 40.0, -np.inf, np.nan])
 def test_a_row_moves_a_sum_by_its_bound_at_most(monkeypatch, extra):
-    plan = rates()
+    mechanism = rates()
     base = [1.0] * 30 + [0.0] * 10
-    change = of_rates(monkeypatch, [*base, extra], plan) - of_rates(monkeypatch, base, plan)
+    change = of_rates(monkeypatch, [*base, extra], mechanism) - of_rates(
+        monkeypatch, base, mechanism
+    )
     most = 0.5 * np.log(9)
-    assert 2 * plan.power * plan.bound == pytest.approx(most)
+    assert 2 * mechanism.power * mechanism.bound == pytest.approx(most)
     assert np.ptp(change) <= most
     if np.isfinite(extra):  # at either end of the column it says all that it may
         assert np.ptp(change) == pytest.approx(most, rel=1e-6)
-    swap = of_rates(monkeypatch, [*base[1:], extra], plan) - of_rates(monkeypatch, base, plan)
+    swap = of_rates(monkeypatch, [*base[1:], extra], mechanism) - of_rates(
+        monkeypatch, base, mechanism
+    )
     assert np.ptp(swap) <= 2 * most
 
 
@@ -277,11 +281,11 @@ def test_rows_of_a_person_are_charged_together(monkeypatch):
     people = {"person": [1, 1, 1, 2], "most_rows": 3}
     with pytest.raises(InvalidArgument, match="rows_per_unit=3"):
         of_rates(monkeypatch, [1, 1, 1, 0], rates(), **people)
-    plan = rates(rows_per_unit=3)
-    assert plan.bound == pytest.approx(3 * rates().bound)
-    both = of_rates(monkeypatch, [1, 1, 1, 0], plan, **people)
-    alone = of_rates(monkeypatch, [0], plan, person=[2], most_rows=3)
-    assert 0.5 < np.ptp(both - alone) / (2 * plan.power * plan.bound) <= 1 + 1e-9
+    mechanism = rates(rows_per_unit=3)
+    assert mechanism.bound == pytest.approx(3 * rates().bound)
+    both = of_rates(monkeypatch, [1, 1, 1, 0], mechanism, **people)
+    alone = of_rates(monkeypatch, [0], mechanism, person=[2], most_rows=3)
+    assert 0.5 < np.ptp(both - alone) / (2 * mechanism.power * mechanism.bound) <= 1 + 1e-9
 
 
 # By rejection ---------------------------------------------------------------------------------
@@ -305,8 +309,8 @@ Y = (RNG.random(60) < 0.75).astype(np.float32)
 SHORT = X.astype(np.float64) / np.maximum(np.abs(X), 1)
 
 
-def rejected(x, y, plan, seed=0):
-    return Gate(Rows({"x": x, "y": y}), plan, Randomness(seed)).draw()
+def rejected(x, y, mechanism, seed=0):
+    return open_gate(Rows({"x": x, "y": y}), mechanism, Randomness(seed)).draw()
 
 
 def test_rejection_gives_the_posterior():
@@ -416,12 +420,12 @@ def test_high_precision_proposals_are_those_of_double_precision(kind):
 
 
 def test_rows_are_shortened_and_bad_ones_say_nothing():
-    plan = logistic(num_draws=5)
+    mechanism = logistic(num_draws=5)
     long = X.copy()
     long[np.abs(X) > 1] *= 1e6
-    assert np.array_equal(rejected(long, Y, plan), rejected(X, Y, plan))
+    assert np.array_equal(rejected(long, Y, mechanism), rejected(X, Y, mechanism))
     bad = np.append(X, [[np.nan], [np.inf]], axis=0), np.append(Y, [1, 0])
-    assert np.array_equal(rejected(*bad, plan), rejected(X, Y, plan))
+    assert np.array_equal(rejected(*bad, mechanism), rejected(X, Y, mechanism))
 
 
 # By chains ------------------------------------------------------------------------------------
@@ -430,7 +434,7 @@ def test_rows_are_shortened_and_bad_ones_say_nothing():
 def test_a_chain_reaches_a_posterior_in_closed_form():
     """A likelihood that tilts: the posterior is normal, moved by one row as far as charged."""
     claim = LogConcave(slope=2.0, concavity=4.0, shortened=("x", 2.0))
-    plan = ChainDraws(
+    mechanism = ChainDraws(
         claim=claim, dimension=1, power=0.5, warm_up=80, length=20, resolution=2.0**-10,
         num_draws=120,
     )  # fmt: skip
@@ -442,7 +446,7 @@ def test_a_chain_reaches_a_posterior_in_closed_form():
         return -2.0 * jnp.sum(vector**2)
 
     values = np.array([1.0, -0.5, 7.0, np.nan], np.float32)  # 7 is shortened to 2
-    gate = Gate(Rows({"x": values}), plan, Randomness(0))
+    gate = open_gate(Rows({"x": values}), mechanism, Randomness(0))
     found = gate.draw(prior, tilt, None)[:, 0]
     error = 0.5 / np.sqrt(120)
     assert found.mean() == pytest.approx(0.5 * 2.5 / 4, abs=4 * error)

@@ -18,19 +18,19 @@ from tacit.privacy.rows import Rows
 @pytest.mark.parametrize("length", [64, 65, 127, 1000])
 def test_pieces_add_up_to_the_whole(monkeypatch, noise_std, length):
     monkeypatch.setattr(release, "_PIECE", 64)
-    lattice = Lattice(clip=1.0, noise_std=noise_std, dimension=3, batch_bound=1000)
+    lattice = Lattice.fitting(noise_std, dimension=3, batch_bound=1000)
     assert lattice.wide == (noise_std == 0)
     generator = np.random.default_rng(length)
     units = generator.integers(-lattice.points, lattice.points, (length, 3)).astype(np.int32)
     present = generator.uniform(size=length) < 0.7
     noise = np.arange(6 if lattice.wide else 3, dtype=np.int32)
-    grid = jnp.float32(lattice.grid)
+    grid = jnp.float32(1 / lattice.points)
     parts = release._in_pieces(lambda units: units, [jnp.array(units)], jnp.array(present), lattice)
     whole = add_up(jnp.array(units), jnp.array(present), jnp.array(noise), grid, lattice)
     apart = released(parts, jnp.array(noise), grid, lattice)
     np.testing.assert_array_equal(apart, whole)
     words = noise.view(np.int64) if lattice.wide else noise
-    exact = (units[present].sum(axis=0, dtype=np.int64) + words) * lattice.grid
+    exact = (units[present].sum(axis=0, dtype=np.int64) + words) / lattice.points
     np.testing.assert_allclose(apart, exact, rtol=1e-6)
 
 

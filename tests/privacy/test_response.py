@@ -124,7 +124,7 @@ def test_refusals(arguments, found):
 
 
 def test_frequencies_of_nothing_are_refused():
-    with pytest.raises(InvalidArgument, match="say nothing"):
+    with pytest.raises(InvalidArgument, match="carry no information"):
         frequencies([0, 1], 1.0, 2)
     with pytest.raises(InvalidArgument, match="no answers"):
         frequencies(np.array([], int), 0.5, 2)

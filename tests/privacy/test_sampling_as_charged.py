@@ -8,20 +8,21 @@ import math
 
 import numpy as np
 import pytest
-from measure import accepted, correlations, released, said, side_by_side, whole_numbers
+from measure import accepted, correlations, released, said
 from scipy import stats
 
 from tacit.accounting import events
 from tacit.privacy import gate as gate_module
+from tacit.privacy.decisions import SampledBarkerTests
 from tacit.privacy.groups import in_shards
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import NoisySums, SampledBarkerTests
 from tacit.privacy.rows import Rows
 
 UNITS = 200
 
 
-def plan(**changes):
+def mechanism(**changes):
     settings = {
         "sampling_rate": 0.05,
         "num_steps": 20_000,
@@ -43,17 +44,17 @@ def who_was_there(out, settings):
 
 @pytest.fixture(scope="module")
 def there():
-    return who_was_there(released(plan(), np.eye(UNITS), block=250), plan())
+    return who_was_there(released(mechanism(), np.eye(UNITS), block=250), mechanism())
 
 
 def test_rate_is_the_charged_one(there):
-    (charged,) = said(plan())
+    (charged,) = said(mechanism())
     assert there.shape == (charged.steps, UNITS)
     assert there.mean() == pytest.approx(charged.rate, rel=0.01)
 
 
 def test_every_unit_has_the_same_rate(there):
-    (charged,) = said(plan())
+    (charged,) = said(mechanism())
     counts = there.sum(axis=0)
     spread = charged.steps * charged.rate * (1 - charged.rate)
     score = np.sum((counts - charged.steps * charged.rate) ** 2) / spread
@@ -69,21 +70,20 @@ def test_steps_are_independent_at_any_distance(there):
 
 
 def test_units_are_independent(there):
-    (charged,) = said(plan())
+    (charged,) = said(mechanism())
     between = np.corrcoef(there.T)[np.triu_indices(UNITS, 1)] * math.sqrt(charged.steps)
     assert np.abs(between).max() < 5.5
     sizes = there.sum(axis=1)
     assert sizes.var() == pytest.approx(UNITS * charged.rate * (1 - charged.rate), rel=0.05)
 
 
-def test_gates_side_by_side_sample_each_for_itself():
-    settings = [plan(sampling_rate=rate, num_steps=6000) for rate in (0.2, 0.05, 0.2)]
+def test_several_gates_sample_each_for_itself():
+    settings = [mechanism(sampling_rate=rate, num_steps=6000) for rate in (0.2, 0.05, 0.2)]
     rows = [Rows({"x": np.eye(UNITS)[:n]}) for n in (UNITS, UNITS - 60, UNITS)]
-    out = side_by_side(settings, rows, block=250)
     found = []
     for i, each in enumerate(settings):
         (charged,) = said(each)
-        taken = who_was_there(whole_numbers(out[:, i], each), each)
+        taken = who_was_there(released(each, rows[i], seed=i, block=250), each)
         assert not taken[:, len(rows[i]._fields["x"]) :].any()
         found.append(taken[:, : UNITS - 60])
         assert found[-1].mean() == pytest.approx(charged.rate, rel=0.02)
@@ -111,12 +111,12 @@ def test_batches_of_a_test_are_fresh_and_hold_everybody_alike():
         num_steps=3000, batch_size=30, dataset_size=UNITS, tempered_size=1.0
     )
     ((test, _),) = events.leaves(settings.event)
-    gates = [gate_module.Gate(Rows({"x": np.zeros(UNITS)}), settings, Randomness(8))]
+    gate = gate_module.Gate(Rows({"x": np.zeros(UNITS)}), settings, Randomness(8))
     taken = np.zeros((3000, UNITS))
     for start in range(0, 3000, 500):  # blocks, as `run` asks for them
-        indices, present = gate_module._batches(gates, [UNITS], 500, settings.capacity(UNITS))
-        assert present[:, 0].sum(axis=1).tolist() == [test.batch_size] * 500
-        np.put_along_axis(taken[start : start + 500], indices[:, 0], 1.0, axis=1)
+        indices, present = gate_module._batches(gate, 500, settings.capacity(UNITS))
+        assert present.sum(axis=1).tolist() == [test.batch_size] * 500
+        np.put_along_axis(taken[start : start + 500], indices, 1.0, axis=1)
     rate = test.batch_size / test.dataset_size
     assert (taken.sum(axis=1) == test.batch_size).all()
     spread = math.sqrt(3000 * rate * (1 - rate))
@@ -157,7 +157,7 @@ def test_what_a_method_hears_follows_steps_and_not_rows(monkeypatch):
     for units in (10, 1000):
         told[units], asked[units] = [], []
         monkeypatch.setattr(gate_module, "_MOST_SLOTS", 2000)
-        settings = plan(sampling_rate=0.5, num_steps=90, dimension=3)
+        settings = mechanism(sampling_rate=0.5, num_steps=90, dimension=3)
         gate = gate_module.Gate(Rows({"x": np.zeros((units, 3))}), settings, Randomness(0))
         assert (2000 // settings.capacity(units) >= 40) == (units == 10)
 
@@ -166,16 +166,16 @@ def test_what_a_method_hears_follows_steps_and_not_rows(monkeypatch):
 
         def inputs(start, steps, asked=asked[units]):
             asked.append((start, steps))
-            return np.zeros((steps, 1), np.float32) + np.arange(start, start + steps)[:, None]
+            return np.arange(start, start + steps, dtype=np.float32)
 
         _, out = gate_module.run(
-            [gate],
+            gate,
             step,
-            np.zeros((1, 1), np.float32),
+            np.zeros(1, np.float32),
             inputs,
             block=40,
             progress=told[units].append,
         )
-        assert np.array_equal(out[0][:, 0], np.arange(90))
+        assert np.array_equal(out[0], np.arange(90))
     assert told[10] == told[1000] == [40, 80, 90]
-    assert asked[10] == asked[1000] == [(0, 1), (0, 40), (40, 40), (80, 10)]
+    assert asked[10] == asked[1000] == [(0, 40), (40, 40), (80, 10)]

@@ -13,14 +13,14 @@ from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy import gate as gate_module
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import NoisySums, Stages
 from tacit.privacy.rows import Rows
 
 UNITS, STEPS = 12, 60
 
 
-def plan(**changes):
+def mechanism(**changes):
     """Without noise, and on a lattice that tells numbers of 16 bits exactly."""
     settings = {
         "sampling_rate": 1.0,
@@ -44,8 +44,8 @@ def spelling(state, _, release):
     return state, release.noisy_unit_sum(spell, ())
 
 
-def nothing(gates):
-    return lambda _, steps: np.zeros((steps, gates), np.float32)
+def nothing(_, steps):
+    return np.zeros(steps, np.float32)
 
 
 def by_rows():
@@ -58,18 +58,16 @@ def by_people(**_):
     return Rows.by_person({"id": person.astype(np.int32)}, person, 3)
 
 
-def words_of(gates, block=7):
-    """What units got [gates, steps, units]: 64 bits each, and zero for who was not looked at."""
-    states = jnp.zeros((len(gates), 1))
-    _, out = run(gates, spelling, states, nothing(len(gates)), block=block)
-    halves = np.asarray(out, np.float64).astype(np.uint64).reshape(*out.shape[:2], UNITS, 4)
-    whole = (halves << (np.uint64(16) * np.arange(4, dtype=np.uint64))).sum(axis=-1)
-    return whole.swapaxes(0, 1)
+def words_of(gate, block=7):
+    """What units got [steps, units]: 64 bits each, and zero for who was not looked at."""
+    _, out = run(gate, spelling, jnp.zeros(1), nothing, block=block)
+    halves = np.asarray(out, np.float64).astype(np.uint64).reshape(len(out), UNITS, 4)
+    return (halves << (np.uint64(16) * np.arange(4, dtype=np.uint64))).sum(axis=-1)
 
 
 def words(rows=None, seed=0, settings=None, **options):
-    gate = Gate(rows or by_rows(), settings or plan(), Randomness(seed))
-    return words_of([gate], **options)[0]
+    gate = Gate(rows or by_rows(), settings or mechanism(), Randomness(seed))
+    return words_of(gate, **options)
 
 
 def assert_own(found, least):
@@ -98,7 +96,7 @@ WAYS = {
 def test_words_are_each_unit_s_own_and_fresh(way, slots, monkeypatch):
     monkeypatch.setattr(gate_module, "_MOST_SLOTS", slots)
     make, rate = WAYS[way]
-    found = words(make(), settings=plan(sampling_rate=rate))
+    found = words(make(), settings=mechanism(sampling_rate=rate))
     assert_own(found, 0.8 * rate * found.size)
     if rate == 1:
         assert (found != 0).all()
@@ -109,44 +107,41 @@ def test_rows_that_are_fetched_from_a_disk_get_words_too(tmp_path):
     mapped[:] = np.arange(UNITS)
     rows = Rows.of_encoded({"id": mapped})
     assert rows.on_disk
-    found = words(rows, settings=plan(sampling_rate=0.4))
+    found = words(rows, settings=mechanism(sampling_rate=0.4))
     assert_own(found, 0.3 * found.size)
     everyone = words(rows)
     assert_own(everyone, everyone.size)
-    here = words(settings=plan(sampling_rate=0.4))
+    here = words(settings=mechanism(sampling_rate=0.4))
     assert np.array_equal(found, here)
 
 
-def test_gates_side_by_side_have_words_of_their_own():
+def test_several_gates_have_words_of_their_own():
     """With rows of their own, of different number and width, and with one source for all."""
     few = Rows({"id": np.arange(UNITS - 5, dtype=np.int32)})
     for rate in (1.0, 0.4):
-        settings = plan(sampling_rate=rate)
+        settings = mechanism(sampling_rate=rate)
         for one in (None, Randomness(3)):
             gates = [
                 Gate(rows, settings, one or Randomness(i))
                 for i, rows in enumerate((by_rows(), few, by_rows()))
             ]
-            found = words_of(gates)
+            found = np.stack([words_of(gate) for gate in gates])
             assert_own(found, 0.8 * rate * 2 * UNITS * STEPS)
             assert not found[1, :, UNITS - 5 :].any()
-    alone = words(seed=2)
-    together = words_of([Gate(by_rows(), plan(), Randomness(i)) for i in (1, 2)])
-    assert np.array_equal(together[1], alone)
 
 
 def test_stages_and_runs_have_words_of_their_own():
     """And without a seed every run has others; with one, the same."""
-    several = Gate(by_rows(), Stages((plan(), plan(sampling_rate=0.5))), Randomness(1))
-    found = [words_of([each]) for each in several.stages()]
-    found += [words_of([Gate(by_rows(), plan())]) for _ in range(2)]
-    found += [words(seed=seed)[None] for seed in (1, 2)]
+    several = Gate(by_rows(), Stages((mechanism(), mechanism(sampling_rate=0.5))), Randomness(1))
+    found = [words_of(each) for each in several.stages()]
+    found += [words_of(Gate(by_rows(), mechanism())) for _ in range(2)]
+    found += [words(seed=seed) for seed in (1, 2)]
     assert_own(np.concatenate(found), 5.3 * UNITS * STEPS)
     assert np.array_equal(words(seed=1), words(seed=1))
 
 
 def test_laplace_noise_goes_with_words_too():
-    settings = plan(laplace=True, clip=2.0**18)
+    settings = mechanism(laplace=True, clip=2.0**18)
     found = words(settings=settings)
     assert_own(found, found.size)
 
@@ -162,10 +157,10 @@ def test_every_unit_of_many_has_words(rate):
 
         return state, release.noisy_unit_sum(per_unit, ())
 
-    settings = plan(sampling_rate=rate, num_steps=3, clip=4.0, dimension=2048)
+    settings = mechanism(sampling_rate=rate, num_steps=3, clip=4.0, dimension=2048)
     gate = Gate(Rows({"x": np.zeros(count)}), settings, Randomness(0))
-    _, out = run([gate], step, jnp.zeros((1, 1)), nothing(1))
-    dealt = np.asarray(out)[:, 0].reshape(-1, 1024)
+    _, out = run(gate, step, jnp.zeros(1), nothing)
+    dealt = np.asarray(out).reshape(-1, 1024)
     assert dealt.sum(axis=1) == pytest.approx(rate * count, rel=0.02)
     assert min(stats.chisquare(each).pvalue for each in dealt) > 1e-4
     assert np.abs(np.corrcoef(dealt) - np.eye(len(dealt))).max() < 0.2
@@ -175,14 +170,14 @@ def test_sums_by_rows_have_no_use_for_words():
     def step(state, _, release):
         return state, release.noisy_sum(lambda _, row: jnp.ones(1) * row["id"], ())
 
-    gate = Gate(by_people(), plan(dimension=1, num_steps=2), Randomness(0))
-    _, out = run([gate], step, jnp.zeros((1, 1)), nothing(1))
+    gate = Gate(by_people(), mechanism(dimension=1, num_steps=2), Randomness(0))
+    _, out = run(gate, step, jnp.zeros(1), nothing)
     assert (out == sum(i * (1 + i % 3) for i in range(UNITS))).all()
 
 
 def test_what_is_charged_is_the_same():
     changed = {"noise_multiplier": 2.0, "sampling_rate": 0.3}
-    with_words, without = plan(**changed), plan(**changed, secrets=False)
+    with_words, without = mechanism(**changed), mechanism(**changed, secrets=False)
     assert with_words.event == without.event == events.sampled_gaussian(2.0, 0.3, STEPS)
 
 
@@ -268,9 +263,9 @@ BAD = [
 @pytest.mark.parametrize("step", BAD, ids=lambda step: step.__name__)
 def test_refused_before_anything_is_drawn(step, monkeypatch):
     monkeypatch.setattr(Randomness, "words", None)  # would fail if reached
-    gate = Gate(by_rows(), plan(), Randomness(0))
+    gate = Gate(by_rows(), mechanism(), Randomness(0))
     try:
-        run([gate], step, jnp.zeros((1, 1)), nothing(1))
+        run(gate, step, jnp.zeros(1), nothing)
     except BoundaryError:
         return
     except TypeError:  # from where words are drawn
@@ -279,35 +274,29 @@ def test_refused_before_anything_is_drawn(step, monkeypatch):
 
 
 def test_without_secrets_there_are_no_words():
-    gate = Gate(by_rows(), plan(secrets=False), Randomness(0))
+    gate = Gate(by_rows(), mechanism(secrets=False), Randomness(0))
     assert gate._secret is None
     with pytest.raises(InvalidArgument, match="trace"):
-        run([gate], spelling, jnp.zeros((1, 1)), nothing(1))
-
-
-def test_gates_with_words_and_without_do_not_run_side_by_side():
-    gates = [Gate(by_rows(), plan(secrets=each), Randomness(0)) for each in (True, False)]
-    with pytest.raises(BoundaryError, match="secret bits"):
-        run(gates, spelling, jnp.zeros((2, 1)), nothing(2))
+        run(gate, spelling, jnp.zeros(1), nothing)
 
 
 def test_a_gate_does_not_show_its_words_and_has_no_second_copy_of_them():
-    gate = Gate(by_rows(), plan(), Randomness())
+    gate = Gate(by_rows(), mechanism(), Randomness())
     assert gate._secret._key.hex() not in repr(gate) + repr(vars(gate))
     for duplicate in (pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError, match="pickle"):
             duplicate(gate)
     twin = copy.copy(gate)
-    words_of([gate])
+    words_of(gate)
     with pytest.raises(BoundaryError, match="spent"):
-        words_of([twin])
+        words_of(twin)
 
 
 def test_a_copy_in_another_process_gets_no_words(monkeypatch):
-    gate = Gate(by_rows(), plan(sampling_rate=0.5), Randomness())
+    gate = Gate(by_rows(), mechanism(sampling_rate=0.5), Randomness())
     monkeypatch.setattr("tacit.privacy.noise.os.getpid", lambda: -1)
     with pytest.raises(BoundaryError, match="fork"):
-        gate.plan.secret(gate._secret, 1, 1)
+        gate.mechanism.secret(gate._secret, 1, 1)
 
 
 # Words, noise and sampling are independent ----------------------------------------------------
@@ -325,9 +314,9 @@ def test_words_tell_nothing_of_the_noise(bit):
 
         return state, release.noisy_unit_sum(per_unit, ())
 
-    settings = plan(clip=1.0, noise_multiplier=0.5, dimension=1, num_steps=count)
+    settings = mechanism(clip=1.0, noise_multiplier=0.5, dimension=1, num_steps=count)
     gate = Gate(Rows({"x": np.zeros(1)}), settings, Randomness(1))
-    _, out = run([gate], step, jnp.zeros((1, 1)), nothing(1), block=1000)
+    _, out = run(gate, step, jnp.zeros(1), nothing, block=1000)
     # Of a sum of two independent numbers of variance a quarter each.
     assert np.var(out) == pytest.approx(0.5, abs=5 * 0.5 * np.sqrt(1.5 / count))
 

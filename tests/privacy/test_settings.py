@@ -25,14 +25,14 @@ for size in (8, 3000):
 FIT = """
 import jax.numpy as jnp, numpy as np
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.plans import NoisySums
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.rows import Rows
-plan = NoisySums(sampling_rate=1.0, num_steps=2, clip=1.0, noise_multiplier=1.0, dimension=3)
+mechanism = NoisySums(sampling_rate=1.0, num_steps=2, clip=1.0, noise_multiplier=1.0, dimension=3)
 rows = np.ones((9377, 3), np.float32)
 rows[5] = np.nan
 def step(state, _, release):
     return state, release.noisy_sum(lambda _, row: row["x"], ())
-out = run([Gate(Rows({"x": rows}), plan)], step, jnp.zeros((1, 3)), lambda _, n: np.zeros((n, 1)))
+out = run(Gate(Rows({"x": rows}), mechanism), step, jnp.zeros(3), lambda _, n: np.zeros(n))
 assert np.isfinite(out[1]).all()
 """
 TALKING = """

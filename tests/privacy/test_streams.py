@@ -10,9 +10,10 @@ from measure import just_release, nothing
 from scipy import stats
 
 from tacit.privacy import noise
+from tacit.privacy.decisions import SampledBarkerTests
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import NoisySums, SampledBarkerTests, Stages
 from tacit.privacy.response import randomised_response
 from tacit.privacy.rows import Rows
 
@@ -40,7 +41,7 @@ def assert_no_word_twice(drawn, least):
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
-def plan(**changes):
+def mechanism(**changes):
     settings = {
         "sampling_rate": 0.3,
         "num_steps": 400,
@@ -58,32 +59,34 @@ def rows(units=100):
 @pytest.mark.parametrize("seed", [None, 5])
 def test_no_word_is_drawn_twice_in_a_run(drawn, seed):
     """Neither by sampling and noise, nor in two blocks."""
-    gate = Gate(rows(), plan(), Randomness(seed))
-    run([gate], just_release, jnp.zeros((1, 1)), nothing(1), block=50)
+    gate = Gate(rows(), mechanism(), Randomness(seed))
+    run(gate, just_release, jnp.zeros(1), nothing, block=50)
     assert_no_word_twice(drawn, 400 * (3 + 30))
 
 
 @pytest.mark.parametrize("rate", [0.3, 1.0])
 def test_no_word_is_drawn_twice_where_units_have_secret_ones(drawn, rate):
     """Neither by sampling, noise and units, nor in two blocks."""
-    gate = Gate(rows(), plan(secrets=True, sampling_rate=rate), Randomness(5))
-    run([gate], just_release, jnp.zeros((1, 1)), nothing(1), block=50)
+    gate = Gate(rows(), mechanism(secrets=True, sampling_rate=rate), Randomness(5))
+    run(gate, just_release, jnp.zeros(1), nothing, block=50)
     assert_no_word_twice(drawn, 400 * (3 + 100 * rate))
 
 
 @pytest.mark.parametrize("source", ["one", "seeds", "system"])
-def test_no_word_is_drawn_twice_by_gates_side_by_side(drawn, source):
+def test_no_word_is_drawn_twice_by_several_gates(drawn, source):
     one = Randomness(1)
     sources = {"one": lambda _: one, "seeds": Randomness, "system": lambda _: Randomness()}
-    gates = [Gate(rows(), plan(), sources[source](i)) for i in range(3)]
-    run(gates, just_release, jnp.zeros((3, 1)), nothing(3), block=50)
+    for gate in [Gate(rows(), mechanism(), sources[source](i)) for i in range(3)]:
+        run(gate, just_release, jnp.zeros(1), nothing, block=50)
     assert_no_word_twice(drawn, 3 * 400 * (3 + 30))
 
 
 def test_no_word_is_drawn_twice_in_stages(drawn):
-    several = Gate(rows(), Stages((plan(), plan(laplace=True, sampling_rate=1.0))), Randomness(1))
+    several = Gate(
+        rows(), Stages((mechanism(), mechanism(laplace=True, sampling_rate=1.0))), Randomness(1)
+    )
     for gate in several.stages():
-        run([gate], just_release, jnp.zeros((1, 1)), nothing(1), block=50)
+        run(gate, just_release, jnp.zeros(1), nothing, block=50)
     assert_no_word_twice(drawn, 400 * (3 + 30 + 3))
 
 
@@ -93,7 +96,7 @@ def test_no_word_is_drawn_twice_by_a_test_on_batches(drawn):
     def step(state, _, release):
         return state, release.noisy_test(lambda _, row: row["x"][0], (), jnp.float32(0))
 
-    run([Gate(rows(), settings)], step, jnp.zeros((1, 1)), nothing(1), block=50)
+    run(Gate(rows(), settings), step, jnp.zeros(1), nothing, block=50)
     assert_no_word_twice(drawn, 400 * 21)
 
 
@@ -156,7 +159,7 @@ def test_whatever_comes_from_a_seed_says_so():
     """A child of a seeded stream is no more private than the stream."""
     for source, seeded in ((Randomness(1), True), (Randomness(), False)):
         assert source.child("a").child("b").seeded is seeded
-        gate = Gate(rows(), Stages((plan(),)), source)
+        gate = Gate(rows(), Stages((mechanism(),)), source)
         assert gate.seeded is seeded
         assert gate.stages()[0].seeded is seeded
     assert Randomness.from_key(bytes(32), seeded=True).child("a").seeded

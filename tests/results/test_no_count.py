@@ -17,7 +17,8 @@ METHODS = {
     "langevin": tacit.Langevin(num_steps=20, size=8000),
     "barker": tacit.Barker(num_steps=20),
     "one sample": tacit.OneSample(
-        sampler=tacit.GridSampler(**INTERVAL), claim=tacit.BoundedLikelihood(bound=5.0)
+        sampler=tacit.methods.GridSampler(**INTERVAL),
+        claim=tacit.methods.BoundedLikelihood(bound=5.0),
     ),
     "statistics": tacit.Statistics(num_draws=20),
 }

@@ -19,8 +19,7 @@ from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.base import Intervals
 from tacit.results import drawings, wording
 from tacit.results.drawings import Bar
-from tacit.results.federated import FederatedPosterior
-from tacit.results.posterior import Posterior
+from tacit.results.posterior import FederatedPosterior, Posterior
 from tacit.results.report import write_report
 from tacit.results.statement import PrivacyStatement
 
@@ -116,7 +115,13 @@ def test_a_report_has_three_files_and_says_the_same_in_both_texts(tmp_path):
         assert said in found.text
     assert "y ~ x" in found.page
     assert Reader(found.page).headings == [
-        *("y ~ x", "Posterior", "What it costs a person in the data", "Budget left", "To repeat it")
+        *(
+            "y ~ x",
+            "Posterior",
+            "What it costs a person in the data",
+            "Budget left",
+            "How to repeat it",
+        )
     ]
 
 
@@ -169,9 +174,9 @@ def test_numbers_of_unlike_size_have_axes_of_their_own():
     large, small, zero = (Bar(n, v, v, v, v, v) for n, v in (("l", 1e6), ("s", 1.0), ("z", 0.0)))
     endless = Bar("e", np.inf, 0, 0, 0, np.inf)
     panels = drawings.panels([small, endless, large, zero])
-    assert [[bar.name for bar in panel] for panel in panels] == [["l"], ["s"], ["z"]]
+    assert [[bar.name for bar in panel.bars] for panel in panels] == [["l"], ["s"], ["z"]]
     for panel in panels:
-        assert 0 <= drawings.scale(panel).share(panel[0].mean) <= 1
+        assert 0 <= panel.axis.share(panel.bars[0].mean) <= 1
 
 
 def test_the_curve_passes_through_what_was_asked(tmp_path):
@@ -252,13 +257,13 @@ def test_the_schema_and_the_sites_are_shown(tmp_path):
     schema = tacit.Schema({"age": tacit.Number(18, 100)}, person="patient", most_rows=8)
     page = written(tmp_path, posterior(schema=schema)).page
     assert "18 to 100" in page
-    assert "by column patient, of at most 8 rows" in page
+    assert "by column patient, with at most 8 rows" in page
     sites = {"north": statement(), EVIL: statement(event=events.gaussian(9.0))}
     post = posterior()
     united = FederatedPosterior(draws=post.draws, privacy=statement(), sites=sites)
     found = written(tmp_path, united)
     assert "north" in found.text
-    assert "promised the least" in found.page
+    assert "weakest guarantee" in found.page
     assert yaml.safe_load(found.registry)["deployment"]["deployment_model"]["model_name"] == (
         "Federated"
     )

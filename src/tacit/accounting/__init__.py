@@ -1,8 +1,9 @@
-"""Privacy accounting: host side, numbers only, never a row.
+"""Privacy accounting. It works on public numbers only, never on rows.
 
-The vocabulary: a `Budget` is what a person is promised; an event (`events`) is what a run
-does; an accountant (`accountants`) says what an event costs; `calibrate` finds the least
-noise that a budget allows; `convert` turns one kind of guarantee into another.
+A `Budget` is what a person is promised. An event (`events`) is what a run does to the data. An accountant
+(`PLD`, `Renyi`, ...) computes the cost of an event. `calibrate` finds the least noise that a budget allows.
+`convert` converts one kind of guarantee into another.
+The stub ``__init__.pyi`` lists the public names; each is imported when it is first used.
 
 >>> from tacit.accounting import PLD, events
 >>> run = events.sampled_gaussian(noise_multiplier=2, sampling_rate=0.005, num_steps=2000)
@@ -10,36 +11,6 @@ noise that a budget allows; `convert` turns one kind of guarantee into another.
 {'add-remove': 0.248, 'replace': 0.521}
 """
 
-from tacit.accounting import calibrate, convert, events
-from tacit.accounting.accountants import (
-    PLD,
-    Accountant,
-    Advanced,
-    AnalyticGaussian,
-    Basic,
-    ClassicalGaussian,
-    Curve,
-    Moments,
-    Renyi,
-    accountant,
-)
-from tacit.accounting.budget import ADJACENCIES, Adjacency, Budget
+import lazy_loader
 
-__all__ = [
-    "ADJACENCIES",
-    "PLD",
-    "Accountant",
-    "Adjacency",
-    "Advanced",
-    "AnalyticGaussian",
-    "Basic",
-    "Budget",
-    "ClassicalGaussian",
-    "Curve",
-    "Moments",
-    "Renyi",
-    "accountant",
-    "calibrate",
-    "convert",
-    "events",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

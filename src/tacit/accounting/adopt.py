@@ -13,10 +13,19 @@ from tacit.errors import LedgerError
 
 
 def adopt(path: str | os.PathLike[str]) -> Ledger:
-    """Takes the book at a path as it is, and writes its mark.
+    """Accepts the ledger at a path as it is, and writes its mark file.
 
-    An act of its own, as nothing but whoever does it can tell that the book is the newest. Refused
-    if there is a mark: that tells it. Lines that no book could hold are refused.
+    Only a person can know that a ledger without a mark file is the newest copy, so this never happens by
+    itself. A ledger that has a mark file is refused, and so are lines that no ledger could contain.
+
+    Args:
+        path: The file of the ledger.
+
+    Returns:
+        The ledger.
+
+    Raises:
+        LedgerError: If there is no ledger at the path, it has a mark file, or it was changed.
     """
     file = Path(path)
     if not is_there(file):
@@ -41,7 +50,7 @@ def adopt(path: str | os.PathLike[str]) -> Ledger:
 
 
 def _rewrite(connection: sa.Connection, *, answers: bool) -> None:
-    """The lines of a book of the first edition, in tables of this one."""
+    """Copies the lines of a ledger of the first version into tables of this version."""
     terms = connection.execute(sa.select(BOOK)).mappings().one()
     charges = connection.execute(sa.select(CHARGES).order_by(CHARGES.c.id)).mappings().all()
     for table in (BOOK, CHARGES):
@@ -54,7 +63,7 @@ def _rewrite(connection: sa.Connection, *, answers: bool) -> None:
 
 
 def _rebuild(connection: sa.Connection) -> None:
-    """Writes the file anew, so that nothing stays of what was deleted without being overwritten."""
+    """Rewrites the file, so that nothing remains of data that was deleted without being overwritten."""
     driver = connection.connection.driver_connection
     assert driver is not None
     driver.execute("VACUUM")

@@ -1,4 +1,4 @@
-"""The tables of a ledger, and how lines are appended to them. Lines are never changed."""
+"""The tables of a ledger. Lines are appended to them and never changed."""
 
 import os
 from collections.abc import Mapping
@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from attrs import frozen
 
 from tacit.accounting import chain
+from tacit.accounting.filter import Spent
 from tacit.accounting.store import is_there
 from tacit.errors import LedgerError
 
-# Of the whole table; typeof, as SQLite takes any text to be more than any number.
+# With typeof, because SQLite compares any text as larger than any number.
 _SIZED = "typeof(epsilon) = 'real' AND epsilon >= 0 AND epsilon < 9e999"
 _RARE = "typeof(delta) = 'real' AND delta >= 0 AND delta <= 1"
 
@@ -51,8 +53,19 @@ _APPEND_ONLY = [
 ]
 
 
+@frozen
+class Charge:
+    """One charge of a ledger."""
+
+    time: str
+    label: str
+    epsilon: float
+    delta: float
+    event: str
+
+
 def write_terms(connection: sa.Connection, terms: Mapping[str, Any]) -> None:
-    """Makes the tables of a book, and writes its first line."""
+    """Creates the tables of a ledger, and writes its terms."""
     _META.create_all(connection)
     chain.begin(connection)
     for trigger in _APPEND_ONLY:
@@ -62,15 +75,28 @@ def write_terms(connection: sa.Connection, terms: Mapping[str, Any]) -> None:
 
 
 def write_charge(connection: sa.Connection, line: Mapping[str, Any]) -> None:
-    """Writes a charge, and its link."""
+    """Writes a charge and its link."""
     made = connection.execute(sa.insert(CHARGES).values(**line)).inserted_primary_key
     assert made is not None
     charge = sa.select(CHARGES).where(CHARGES.c.id == made[0])
     chain.link(connection, "charge", connection.execute(charge).one())
 
 
+def read_charges(connection: sa.Connection) -> list[Charge]:
+    """All charges, oldest first."""
+    columns = (CHARGES.c.time, CHARGES.c.label, CHARGES.c.epsilon, CHARGES.c.delta, CHARGES.c.event)
+    return [Charge(*row) for row in connection.execute(sa.select(*columns).order_by(CHARGES.c.id))]
+
+
+def spent_so_far(connection: sa.Connection) -> Spent:
+    """The costs of all charges so far."""
+    columns = (CHARGES.c.epsilon, CHARGES.c.delta, CHARGES.c.divergence)
+    rows = connection.execute(sa.select(*columns)).all()
+    return Spent(*(tuple(row[i] for row in rows) for i in range(len(columns))))
+
+
 def refuse_changed(connection: sa.Connection, path: Path) -> None:
-    """Raises if a line of the book is not as it was written."""
+    """Raises if a line of the ledger was changed after it was written."""
     chain.refuse_broken(connection, path)
     for kind, table in (("book", BOOK), ("charge", CHARGES)):
         lines = connection.execute(sa.select(table).order_by(table.c.id)).all()
@@ -78,7 +104,7 @@ def refuse_changed(connection: sa.Connection, path: Path) -> None:
 
 
 def refuse_strange(connection: sa.Connection, mark: chain.Mark, path: Path) -> None:
-    """Raises if the file is no book of this edition."""
+    """Raises if the file is not a ledger of this version."""
     tables = set(sa.inspect(connection).get_table_names())
     if {"book", "charges", "chain"} <= tables:
         return
@@ -86,7 +112,7 @@ def refuse_strange(connection: sa.Connection, mark: chain.Mark, path: Path) -> N
         raise LedgerError(f"{path} was emptied, or is an older copy; restore its newest copy.")
     if {"book", "charges"} <= tables:
         raise LedgerError(
-            f"{path} is a ledger of Tacit's first edition; update it with: tacit ledger "
+            f"{path} is a ledger of Tacit's first version; update it with: tacit ledger "
             f"adopt {path}."
         )
     raise LedgerError(
@@ -96,7 +122,7 @@ def refuse_strange(connection: sa.Connection, mark: chain.Mark, path: Path) -> N
 
 
 def make(file: Path) -> None:
-    """An empty file, for its owner only, where none is and no ledger was."""
+    """Creates an empty file for its owner only; raises if there is, or was, a ledger."""
     if not is_there(file) and chain.Mark(file).read() is not None:
         raise LedgerError(
             f"There was a ledger at {file}: its mark file is still there. Restore its newest copy, or "

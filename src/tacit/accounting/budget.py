@@ -1,8 +1,9 @@
 """Privacy budgets."""
 
 import math
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from attrs import field, frozen
 
 from tacit import _validate
 from tacit._format import in_digits
@@ -11,7 +12,15 @@ Adjacency = Literal["add-remove", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 
-@dataclass(frozen=True)
+def _epsilon(value: float) -> float:
+    return _validate.non_negative("epsilon", value)
+
+
+def _delta(value: float) -> float:
+    return _validate.probability("delta", value)
+
+
+@frozen
 class Budget:
     """A differential privacy budget: how much a result may depend on any one person.
 
@@ -38,13 +47,11 @@ class Budget:
         False
     """
 
-    epsilon: float
-    delta: float = 0.0
+    epsilon: float = field(converter=_epsilon)
+    delta: float = field(default=0.0, converter=_delta)
     adjacency: Adjacency = "add-remove"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.non_negative("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _validate.probability("delta", self.delta))
+    def __attrs_post_init__(self) -> None:
         _validate.choice("adjacency", self.adjacency, ADJACENCIES)
 
     def __le__(self, other: "Budget") -> bool:
@@ -109,9 +116,14 @@ class Budget:
             f"at most {_percent(self.best_guess)} of the time."
         )
 
-    def __str__(self) -> str:
+    @property
+    def amounts(self) -> str:
+        """Epsilon and delta as text; delta is left out if it is zero."""
         delta = "" if self.is_pure else f", delta {in_digits(self.delta)}"
-        return f"epsilon {in_digits(self.epsilon)}{delta} ({self.adjacency})"
+        return f"epsilon {in_digits(self.epsilon)}{delta}"
+
+    def __str__(self) -> str:
+        return f"{self.amounts} ({self.adjacency})"
 
 
 def _percent(share: float) -> str:

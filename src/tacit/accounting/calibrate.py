@@ -11,7 +11,8 @@ from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.accounting.accountants import PLD, Accountant
+from tacit.accounting.accountants import PLD
+from tacit.accounting.base import Accountant
 from tacit.accounting.budget import Budget
 from tacit.errors import BudgetError, TheoremDoesNotHold
 
@@ -29,9 +30,22 @@ def noise_multiplier(
 ) -> float:
     """The least noise multiplier for steps of Poisson-sampled Gaussian noise.
 
-    >>> s = noise_multiplier(Budget(1, 1e-5), sampling_rate=0.005, num_steps=2000)
-    >>> bool(PLD().epsilon(events.sampled_gaussian(s, 0.005, 2000), 1e-5) <= 1)
-    True
+    Args:
+        budget: The budget to meet.
+        sampling_rate: The probability with which a unit is in the sample of a step.
+        num_steps: The number of steps.
+        accountant: The accountant; by default `PLD`.
+
+    Returns:
+        The noise standard deviation divided by the clip. Its cost never exceeds the budget.
+
+    Raises:
+        BudgetError: If no noise meets the budget, or the budget needs none.
+
+    Examples:
+        >>> s = noise_multiplier(Budget(1, 1e-5), sampling_rate=0.005, num_steps=2000)
+        >>> bool(PLD().epsilon(events.sampled_gaussian(s, 0.005, 2000), 1e-5) <= 1)
+        True
     """
     rate = _validate.rate("sampling_rate", sampling_rate)
     steps = _validate.count("num_steps", num_steps)
@@ -49,7 +63,20 @@ def calibrate(
     accountant: Accountant | None = None,
     guess: float = 1.0,
 ) -> float:
-    """The least noise for which ``event_of(noise)``, any family of events, fits the budget."""
+    """The least noise for which an event fits the budget.
+
+    Args:
+        event_of: The event as a function of the noise. More noise must cost less.
+        budget: The budget to meet.
+        accountant: The accountant; by default `PLD`.
+        guess: Where the search begins.
+
+    Returns:
+        The noise. Its cost never exceeds the budget.
+
+    Raises:
+        BudgetError: If no noise meets the budget, or the budget needs none.
+    """
     spend = _spending(event_of, budget, accountant)
     _require_epsilon(budget)
     low = high = min(max(guess, _LEAST_NOISE), _MOST_NOISE)
@@ -66,9 +93,9 @@ def calibrate(
         low, high = low / _stride(budget.epsilon / max(at_low, 1e-300)), low
         if low < _LEAST_NOISE:
             raise BudgetError(
-                f"{budget} asks for no noise at all: delta is so large that anyone's record "
-                "may be shown outright with that probability. Choose a delta well below one "
-                "over the number of people."
+                f"{budget} needs no noise at all: its delta is so large that showing anyone's record "
+                "with that probability would be allowed. Choose a delta well below one over the "
+                "number of people."
             )
         at_low, at_high = spend(low), at_low
     return _narrow(spend, budget.epsilon, (low, at_low), (high, at_high))
@@ -81,7 +108,20 @@ def num_steps(
     sampling_rate: float = 1.0,
     accountant: Accountant | None = None,
 ) -> int:
-    """The most steps of Poisson-sampled Gaussian noise that fit the budget."""
+    """The largest number of steps of Poisson-sampled Gaussian noise that fit the budget.
+
+    Args:
+        budget: The budget to meet.
+        noise_multiplier: The noise standard deviation divided by the clip.
+        sampling_rate: The probability with which a unit is in the sample of a step.
+        accountant: The accountant; by default `PLD`.
+
+    Returns:
+        The number of steps.
+
+    Raises:
+        BudgetError: If not even one step fits, or any number does.
+    """
     scale = _validate.positive("noise_multiplier", noise_multiplier)
     rate = _validate.rate("sampling_rate", sampling_rate)
     return most_steps(lambda steps: events.sampled_gaussian(scale, rate, steps), budget, accountant)
@@ -90,7 +130,19 @@ def num_steps(
 def most_steps(
     event_of: Callable[[int], DpEvent], budget: Budget, accountant: Accountant | None = None
 ) -> int:
-    """The most steps for which ``event_of(steps)``, any family of events, fits the budget."""
+    """The largest number of steps for which an event fits the budget.
+
+    Args:
+        event_of: The event as a function of the number of steps.
+        budget: The budget to meet.
+        accountant: The accountant; by default `PLD`.
+
+    Returns:
+        The number of steps.
+
+    Raises:
+        BudgetError: If not even one step fits, or any number does.
+    """
     spend = _spending(lambda steps: event_of(round(steps)), budget, accountant)
     if not (spend(1) <= budget.epsilon):
         raise BudgetError(
@@ -118,7 +170,20 @@ def sampling_rate(
     num_steps: int = 1,
     accountant: Accountant | None = None,
 ) -> float:
-    """The largest Poisson sampling rate that fits the budget."""
+    """The largest Poisson sampling rate that fits the budget.
+
+    Args:
+        budget: The budget to meet.
+        noise_multiplier: The noise standard deviation divided by the clip.
+        num_steps: The number of steps.
+        accountant: The accountant; by default `PLD`.
+
+    Returns:
+        The sampling rate, at most 1.
+
+    Raises:
+        BudgetError: If no rate fits.
+    """
     scale = _validate.positive("noise_multiplier", noise_multiplier)
     steps = _validate.count("num_steps", num_steps)
     spend = _spending(lambda rate: events.sampled_gaussian(scale, rate, steps), budget, accountant)
@@ -187,7 +252,7 @@ def _spending(
 
 def _require_epsilon(budget: Budget) -> None:
     if budget.epsilon == 0:
-        raise BudgetError("An epsilon of 0 allows no use of the data; name a positive epsilon.")
+        raise BudgetError("An epsilon of 0 allows no use of the data; pass a positive epsilon.")
 
 
 def _guess_mu(budget: Budget) -> float:
@@ -202,7 +267,7 @@ def _name(accountant: Accountant | None) -> str:
 
 def _hint(budget: Budget, accountant: Accountant | None) -> str:
     if budget.is_pure:
-        return "Gaussian noise needs a delta above 0: name one, or use Laplace noise."
+        return "Gaussian noise needs a delta above 0: pass one, or use Laplace noise."
     if _name(accountant) != PLD.name:
-        return "The pld accountant may."
+        return "The pld accountant may be able to."
     return "Raise epsilon or delta."

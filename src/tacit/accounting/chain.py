@@ -1,11 +1,11 @@
 """Integrity of a ledger: a chain of hashes in it, and a mark file beside it.
 
-Every line of a book (its terms, a charge, a question that a site answers) has a link: a hash over the link
-before and the line's own fields. A line that was changed, or taken out, no longer fits. A book
-whose last lines are missing, or an older copy of it, has a chain that fits: so a file beside the
-book says how many links there were, and the hash of the last. It is written before the
-transaction ends and put in its place after, so that it may be behind the book, after a crash, and
-never ahead. None of this holds off somebody who means to deceive and rewrites both files.
+Every line of a ledger (its terms, a charge, a question that a site answers) has a link: a hash of the
+previous link and of the line's own fields. If a line is changed or removed, its link no longer matches. A
+ledger whose last lines are missing, such as an older copy, still has a valid chain. So a mark file beside
+the ledger records the number of links and the hash of the last one. The mark is written before the
+transaction ends and moved into place afterwards: after a crash it may be behind the ledger, but it is never
+ahead. This detects mistakes; it does not stop somebody who rewrites both files on purpose.
 """
 
 import hashlib
@@ -32,8 +32,10 @@ LINKS = sa.Table(
     sa.Column("digest", sa.LargeBinary, nullable=False),
     sa.Column("hash", sa.LargeBinary, nullable=False),
 )
-_NOTE = "The mark of a Tacit ledger. It shows whether the book is whole: keep it beside the book."
-_CHANGED = "was changed by something else than Tacit, and no longer shows what was spent; restore its newest copy"
+_NOTE = "The mark of a Tacit ledger. It shows whether the ledger is complete: keep it beside the ledger."
+_CHANGED = (
+    "was changed by another program, and no longer shows what was spent; restore its newest copy"
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Head:
 
 
 def begin(connection: sa.Connection) -> None:
-    """The first link, a random one: no two books are alike, whatever they say."""
+    """Writes the first link, which is random, so that no two ledgers are alike."""
     META.create_all(connection)
     link(connection, "start", (os.urandom(32),))
 
@@ -83,14 +85,14 @@ def refuse_changed(
 
 
 class Mark:
-    """The file beside a book that says how far the book had come."""
+    """The file beside a ledger that records how many links the ledger had."""
 
     def __init__(self, book: Path) -> None:
         self._book = book.resolve()
         self.path = self._book.with_name(f"{self._book.name}.mark")
 
     def read(self) -> Head | None:
-        """What it says, or None if there is none."""
+        """The content of the file, or None if there is no file."""
         try:
             held = json.loads(self.path.read_text("utf-8"))
             return Head(int(held["links"]), bytes.fromhex(held["hash"]))
@@ -104,7 +106,7 @@ class Mark:
             ) from error
 
     def refuse_older(self, connection: sa.Connection) -> Head:
-        """What the mark says; raises if the book does not hold all that it says was there."""
+        """The content of the mark; raises if the ledger lacks links that the mark records."""
         said = self.read()
         if said is None:
             raise LedgerError(
@@ -122,9 +124,10 @@ class Mark:
 
     @contextmanager
     def advancing(self) -> Iterator[Callable[[Head], None]]:
-        """Takes where the book has come to, and says so in the file when the context is left well.
+        """Yields a function that takes the new end of the chain. The file is updated when the context ends.
 
-        Room for it is found before: what cannot be marked is not booked.
+        The new content is written at once, beside the file, so that nothing is charged that cannot be
+        marked. If an error is raised, the file is left as it was.
         """
         made: list[tuple[Path, Head]] = []
         try:
@@ -155,7 +158,7 @@ class Mark:
 
     def _place(self, file: Path, now: Head) -> None:
         held = self.read()
-        if held is None or held.links < now.links:  # another process may have been quicker
+        if held is None or held.links < now.links:  # another process may have been first
             file.replace(self.path)
             sync_folder(self.path.parent)
         else:

@@ -1,8 +1,8 @@
-"""Turning one kind of privacy guarantee into another.
+"""Conversions between kinds of privacy guarantees.
 
-Conversions lose something. Prefer, in this order: computing directly for the adjacency
-and unit you need (an accountant with ``adjacency="replace"``); a conversion of the whole
-curve; a conversion of one (epsilon, delta) pair.
+Every conversion loses something. Prefer, in this order: computing directly for the adjacency and unit you
+need (an accountant with ``adjacency="replace"``); converting a whole curve; converting one (epsilon, delta)
+pair.
 """
 
 import math
@@ -22,14 +22,21 @@ Conversion = Literal["improved", "basic"]
 
 
 def group_privacy(budget: Budget, size: int) -> Budget:
-    """What a budget for one person promises to a group of ``size``.
+    """The guarantee for a group, given the budget of one person.
 
-    Applies the guarantee ``size`` times over. Prefer making the group the unit of
-    privacy, or `gdp_epsilon` with ``size * mu`` where the run is Gaussian: delta grows
-    exponentially here.
+    Delta grows exponentially with the size. It is better to make the group the unit of privacy, or to use
+    `gdp_epsilon` with ``size * mu`` if the run is Gaussian.
 
-    >>> print(group_privacy(Budget(0.5, 1e-6), 3))
-    epsilon 1.5, delta 5.367003099e-06 (add-remove)
+    Args:
+        budget: The budget of one person.
+        size: The number of people in the group.
+
+    Returns:
+        The budget of the group.
+
+    Examples:
+        >>> print(group_privacy(Budget(0.5, 1e-6), 3))
+        epsilon 1.5, delta 5.367003099e-06 (add-remove)
     """
     k = _validate.count("size", size)
     if budget.epsilon * k > 700:
@@ -39,26 +46,39 @@ def group_privacy(budget: Budget, size: int) -> Budget:
 
 
 def add_remove_to_replace(budget: Budget) -> Budget:
-    """Theorems 2.6 and 2.15 of the thesis: replacing is removing, then adding.
+    """Converts an add-remove budget: replacing a record is removing one and adding another.
 
-    (epsilon, delta) becomes (2 epsilon, (1 + exp(epsilon)) delta). Valid but loose, since
-    noise is counted twice: prefer an accountant with ``adjacency="replace"``. (Doubling
-    epsilon at the same delta, as is sometimes done, is wrong.)
+    (epsilon, delta) becomes (2 epsilon, (1 + exp(epsilon)) delta), by Theorems 2.6 and 2.15 of the thesis.
+    This is valid but loose; prefer an accountant with ``adjacency="replace"``. (Doubling epsilon at the same
+    delta is not valid.)
 
-    >>> print(add_remove_to_replace(Budget(1, 1e-6)))
-    epsilon 2, delta 3.718281828e-06 (replace)
+    Args:
+        budget: The budget under add-remove.
+
+    Returns:
+        The budget under replace.
+
+    Examples:
+        >>> print(add_remove_to_replace(Budget(1, 1e-6)))
+        epsilon 2, delta 3.718281828e-06 (replace)
     """
     if budget.adjacency != "add-remove":
-        raise InvalidArgument("This budget is for replace already.")
+        raise InvalidArgument("This budget already has the adjacency replace.")
     growth = 1 + _exp(budget.epsilon) if budget.delta else 0.0
     return Budget(2 * budget.epsilon, _cap(budget.delta * growth), "replace")
 
 
 def add_remove_curve_to_replace(curve: Callable[[float], float], delta: float) -> float:
-    """The replace epsilon at ``delta`` that Theorem 2.15 gives for a whole curve.
+    """Converts a whole add-remove curve by Theorem 2.15 of the thesis, at its best point.
 
-    ``curve`` is delta(epsilon) under add-remove. The best point of the curve is used,
-    and still the direct computation is better.
+    Computing directly with ``adjacency="replace"`` is still better.
+
+    Args:
+        curve: Delta as a function of epsilon, under add-remove.
+        delta: The delta at which epsilon is wanted.
+
+    Returns:
+        Epsilon under replace.
     """
     _validate.probability("delta", delta)
 
@@ -70,10 +90,18 @@ def add_remove_curve_to_replace(curve: Callable[[float], float], delta: float) -
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """Epsilon of mu-Gaussian differential privacy: exact (Balle and Wang 2018).
+    """Epsilon of mu-Gaussian differential privacy, which is exact (Balle and Wang 2018).
 
-    >>> round(gdp_epsilon(1.0, 1e-5), 4)
-    4.3772
+    Args:
+        mu: The sensitivity divided by the noise standard deviation.
+        delta: The delta at which epsilon is wanted.
+
+    Returns:
+        Epsilon; infinite if delta is zero.
+
+    Examples:
+        >>> round(gdp_epsilon(1.0, 1e-5), 4)
+        4.3772
     """
     pair = GaussianPair(_validate.positive("mu", mu))
     if _validate.probability("delta", delta) == 0:
@@ -82,15 +110,30 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """Delta of mu-Gaussian differential privacy: exact (Balle and Wang 2018)."""
+    """Delta of mu-Gaussian differential privacy, which is exact (Balle and Wang 2018).
+
+    Args:
+        mu: The sensitivity divided by the noise standard deviation.
+        epsilon: The epsilon at which delta is wanted.
+
+    Returns:
+        Delta.
+    """
     pair = GaussianPair(_validate.positive("mu", mu))
     return single_delta(pair, _validate.non_negative("epsilon", epsilon))
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Epsilon of rho-zero-concentrated differential privacy, by its best Rényi order.
+    """Epsilon of zero-concentrated differential privacy, by the best Rényi order.
 
     For Gaussian noise prefer `gdp_epsilon` with mu = sqrt(2 rho), which is exact.
+
+    Args:
+        rho: The parameter of zero-concentrated differential privacy.
+        delta: The delta at which epsilon is wanted.
+
+    Returns:
+        Epsilon; infinite if delta is zero.
     """
     _validate.positive("rho", rho)
     if _validate.probability("delta", delta) == 0:
@@ -111,10 +154,17 @@ def renyi_epsilon(
     delta: float,
     conversion: Conversion = "improved",
 ) -> float:
-    """Epsilon from Rényi divergences: the best over the orders, all above 1.
+    """Epsilon from Rényi divergences, at the best of the orders.
 
-    ``"improved"`` is Canonne, Kamath and Steinke 2020; ``"basic"`` is Mironov 2017, as the
-    papers use it, and never better.
+    Args:
+        orders: The orders, all above 1.
+        divergences: The divergence at each order.
+        delta: The delta at which epsilon is wanted.
+        conversion: ``"improved"`` (Canonne, Kamath and Steinke 2020), or ``"basic"`` (Mironov 2017), which
+            the papers use and which is never better.
+
+    Returns:
+        Epsilon.
     """
     _validate.probability("delta", delta)
     return float(np.min(epsilon_by_order(*_orders(orders, divergences), delta, conversion)))
@@ -126,7 +176,17 @@ def renyi_delta(
     epsilon: float,
     conversion: Conversion = "improved",
 ) -> float:
-    """Delta from Rényi divergences: the best over the orders, all above 1."""
+    """Delta from Rényi divergences, at the best of the orders.
+
+    Args:
+        orders: The orders, all above 1.
+        divergences: The divergence at each order.
+        epsilon: The epsilon at which delta is wanted.
+        conversion: As for `renyi_epsilon`.
+
+    Returns:
+        Delta.
+    """
     _validate.non_negative("epsilon", epsilon)
     return float(np.min(delta_by_order(*_orders(orders, divergences), epsilon, conversion)))
 

@@ -9,9 +9,20 @@ from tacit.errors import BudgetError
 
 
 def cost(event: DpEvent, budget: Budget) -> Budget:
-    """What a run within a budget costs: less than the budget if it needs less.
+    """The cost of a run within a budget, which may be less than the budget.
 
-    Its epsilon at the budget's delta, rounded up at the fifth digit, or the budget's own.
+    The cost is the run's epsilon at the budget's delta, rounded up at the fifth digit but not above the
+    budget's epsilon.
+
+    Args:
+        event: What the run does to the data.
+        budget: The budget that the run was calibrated to.
+
+    Returns:
+        The cost.
+
+    Raises:
+        BudgetError: If the run costs more than the budget.
     """
     spent = PLD().epsilon(event, budget.delta, budget.adjacency)
     if not (spent <= budget.epsilon):
@@ -22,15 +33,15 @@ def cost(event: DpEvent, budget: Budget) -> Budget:
 def costs(
     event: DpEvent, delta: float, adjacency: Adjacency, most: float | None = None
 ) -> dict[Adjacency, float | None]:
-    """Epsilon at a delta under each adjacency; None where no bound is known.
+    """Epsilon at a delta under each adjacency, rounded as it is charged; None where no bound is known.
 
-    Rounded as it is charged. ``most`` is what was asked for under ``adjacency``.
+    ``most`` is the epsilon that was asked for, under ``adjacency``.
     """
     found = PLD().epsilons(event, delta)
     return {
         name: None
         if (spent := found[name]) is None
-        # What was asked for is about one of them.
+        # What was asked for concerns one adjacency only.
         else stated(spent, most if name == adjacency else None)
         for name in ADJACENCIES
     }

@@ -1,11 +1,10 @@
 """What a run does to the data, as frozen values.
 
-An event names the releases of a run and their parameters, all of them public; an
-accountant turns it into a privacy cost. Events that dp-accounting has are used as they
-are (`GaussianDpEvent` and so on, made and checked by the functions here); the rest are
-defined below in the same manner. `noise_multiplier` is always noise std over clip, the
-bound on what one unit contributes; what a change of one unit then amounts to under
-add-remove or replace is the accountant's business.
+An event lists the releases of a run with their parameters, all of which are public. An accountant
+computes its privacy cost. Events of dp-accounting are used as they are (`GaussianDpEvent` and others,
+created and checked by the functions here); further ones are defined below. `noise_multiplier` is always
+the noise standard deviation divided by the clip, the bound on one unit's contribution. How much a change of
+one unit then matters under add-remove or replace is worked out by the accountant.
 """
 
 import math
@@ -18,16 +17,30 @@ from dp_accounting.dp_event import DpEvent
 from tacit import _validate
 from tacit.errors import InvalidArgument
 
-MOST_STEPS = 10**9  # of a run: beyond it no budget matters, and numbers overflow
+MOST_STEPS = 10**9  # of a run; with more, numbers would overflow
 
 
 def gaussian(noise_multiplier: float) -> DpEvent:
-    """A sum of vectors clipped in the 2-norm, with Gaussian noise, over all units."""
+    """A sum over all units of vectors clipped in the 2-norm, with Gaussian noise.
+
+    Args:
+        noise_multiplier: The noise standard deviation divided by the clip.
+
+    Returns:
+        The event.
+    """
     return dp_event.GaussianDpEvent(_validate.positive("noise_multiplier", noise_multiplier))
 
 
 def laplace(noise_multiplier: float) -> DpEvent:
-    """A sum of vectors clipped in the 1-norm, with Laplace noise: scale over clip."""
+    """A sum over all units of vectors clipped in the 1-norm, with Laplace noise.
+
+    Args:
+        noise_multiplier: The scale of the noise divided by the clip.
+
+    Returns:
+        The event.
+    """
     return dp_event.LaplaceDpEvent(_validate.positive("noise_multiplier", noise_multiplier))
 
 
@@ -36,15 +49,16 @@ def sampled_gaussian(
     sampling_rate: float,
     num_steps: int = 1,
 ) -> DpEvent:
-    """Steps that each look at a fresh Poisson sample of the units, with Gaussian noise.
+    """Steps of Gaussian noise, each on a new Poisson sample of the units.
 
-    ``noise_multiplier`` may be a schedule: pairs of a multiplier and the number of steps
-    it holds for, one after the other. Then leave ``num_steps`` out.
+    Args:
+        noise_multiplier: The noise standard deviation divided by the clip; or a schedule, a list of
+            pairs of a multiplier and the number of steps that it is used for.
+        sampling_rate: The probability with which a unit is in a sample.
+        num_steps: The number of steps; leave it out with a schedule.
 
-    >>> sampled_gaussian([(2.0, 100), (1.0, 900)], 0.01) == compose(
-    ...     sampled_gaussian(2.0, 0.01, 100), sampled_gaussian(1.0, 0.01, 900)
-    ... )
-    True
+    Returns:
+        The event.
     """
     if isinstance(noise_multiplier, Sequence):
         if num_steps != 1 or not noise_multiplier:
@@ -63,10 +77,19 @@ def sampled_gaussian(
 def fixed_batch_gaussian(
     noise_multiplier: float, batch_size: int, dataset_size: int, num_steps: int = 1
 ) -> DpEvent:
-    """Steps on batches of fixed size drawn without replacement, with Gaussian noise.
+    """Steps of Gaussian noise on batches of fixed size, drawn without replacement.
 
-    Tacit samples this way only in the subsampled Barker test; the event is here so that
-    the cost of fixed batches can be compared. It has a bound under replace only.
+    Tacit samples this way only in the subsampled Barker test. The event is here to compare the cost of
+    fixed batches. It has a bound under replace only.
+
+    Args:
+        noise_multiplier: The noise standard deviation divided by the clip.
+        batch_size: The number of units in a batch.
+        dataset_size: The number of units.
+        num_steps: The number of steps.
+
+    Returns:
+        The event.
     """
     size = _validate.count("dataset_size", dataset_size)
     batch = _validate.count("batch_size", batch_size)
@@ -77,9 +100,16 @@ def fixed_batch_gaussian(
 
 
 def randomised_response(noise: float, num_categories: int) -> DpEvent:
-    """Each person's answer is kept, or with probability ``noise`` drawn from all categories.
+    """Randomised response: every answer is kept, or replaced by a random category.
 
-    The respondents themselves are public, so there is a bound under replace only.
+    Who answered is public, so there is a bound under replace only.
+
+    Args:
+        noise: The probability with which an answer is replaced by a draw from all categories.
+        num_categories: The number of categories.
+
+    Returns:
+        The event.
     """
     share = _validate.rate("noise", noise)
     return dp_event.RandomizedResponseDpEvent(
@@ -88,11 +118,16 @@ def randomised_response(noise: float, num_categories: int) -> DpEvent:
 
 
 def repeat_and_select(event: DpEvent, mean: float, shape: float = 0.0) -> DpEvent:
-    """The best of a random number of runs of ``event``, by a score that is itself private.
+    """The best of a random number of runs, by a score that is itself private.
 
-    ``mean`` is the mean number of runs; ``shape`` their distribution: 0 logarithmic,
-    1 geometric, infinity Poisson, otherwise truncated negative binomial (Papernot and
-    Steinke 2022).
+    Args:
+        event: One run, including its score.
+        mean: The mean number of runs.
+        shape: The distribution of their number: 0 is logarithmic, 1 geometric, infinity Poisson, and
+            anything else truncated negative binomial (Papernot and Steinke 2022).
+
+    Returns:
+        The event.
     """
     if not (float(mean) >= 1):
         raise InvalidArgument(f"mean must be at least 1 run; got {mean!r}.")
@@ -102,18 +137,33 @@ def repeat_and_select(event: DpEvent, mean: float, shape: float = 0.0) -> DpEven
 
 
 def compose(*events: DpEvent) -> DpEvent:
-    """All of these events, in any order, each perhaps chosen after seeing the others."""
+    """Several events, in any order. Each may be chosen after seeing the results of earlier ones.
+
+    Args:
+        *events: The events.
+
+    Returns:
+        The event of all of them.
+    """
     for event in events:
         if not isinstance(event, DpEvent):
             raise InvalidArgument(f"compose takes events; got {type(event).__name__}.")
     if len(events) == 1:
         return events[0]
-    # A tuple where dp-accounting names a list: equal in use, but it cannot change.
+    # A tuple where dp-accounting's annotation says list: it works the same and cannot change.
     return dp_event.ComposedDpEvent(tuple(events))  # type: ignore[arg-type]
 
 
 def repeat(event: DpEvent, num_steps: int) -> DpEvent:
-    """The same event a number of times."""
+    """The same event several times.
+
+    Args:
+        event: The event.
+        num_steps: How many times it happens.
+
+    Returns:
+        The event of all of them.
+    """
     times = _validate.count("num_steps", num_steps, most=MOST_STEPS)
     return event if times == 1 else dp_event.SelfComposedDpEvent(event, times)
 
@@ -213,17 +263,17 @@ class LogConcavePosteriorSample(DpEvent):
 
 @attrs.frozen(kw_only=True)
 class Slack(DpEvent):
-    """A chance by which the releases beside it differ from what their events say.
+    """A probability with which the releases beside it differ from what their events say.
 
-    It is added to delta, whatever the accountant: where two mechanisms differ by it in total
-    variation, times 1 + e^epsilon, a guarantee of one holds for the other with so much more delta.
+    Every accountant adds it to delta. If two mechanisms differ by a total variation distance t, a guarantee
+    of one holds for the other with a delta that is larger by (1 + e^epsilon) t.
     """
 
     delta: float = attrs.field(validator=_positive)
 
 
 def without_slack(event: DpEvent) -> tuple[DpEvent, float]:
-    """The event but for its slack, and the slack of all of it."""
+    """The event without its slack, and the total slack."""
     parts = list(leaves(event))
     if not any(isinstance(leaf, Slack) for leaf, _ in parts):
         return event, 0.0
@@ -232,20 +282,16 @@ def without_slack(event: DpEvent) -> tuple[DpEvent, float]:
     return compose(*rest) if rest else dp_event.NoOpDpEvent(), slack
 
 
-def leaves(event: DpEvent) -> Iterator[tuple[DpEvent, int]]:
-    """The releases an event is composed of, each with the number of times it happens."""
-    yield from _leaves(event, 1)
-
-
-def _leaves(event: DpEvent, count: int) -> Iterator[tuple[DpEvent, int]]:
+def leaves(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
+    """The releases that ``count`` of an event consist of, and how many times each happens."""
     if isinstance(event, dp_event.SelfComposedDpEvent):
         times = _validate.count("the count of a SelfComposedDpEvent", event.count, least=0)
-        yield from _leaves(event.event, count * times)
+        yield from leaves(event.event, count * times)
     elif isinstance(event, dp_event.ComposedDpEvent):
         inner: Iterable[DpEvent] = event.events
         for part in inner:
-            yield from _leaves(part, count)
+            yield from leaves(part, count)
     elif isinstance(event, dp_event.PoissonSampledDpEvent) and event.sampling_probability == 1:
-        yield from _leaves(event.event, count)
+        yield from leaves(event.event, count)
     elif not isinstance(event, dp_event.NoOpDpEvent) and count > 0:
         yield event, count

@@ -1,25 +1,26 @@
-"""Tasks and answers of a federated site, beside its ledger: a restart repeats an answer.
+"""The journal of a federated site: its tasks and answers, in the file of its ledger.
 
-A site that takes part in a run pays for a number of answers in advance. The first question
-charges the run in full, and every question that differs from all before takes one of the
-answers: charge, question and the secret key of the answer's noise are written in one transaction,
-before anything is computed. A question that was asked before gets the very same answer, from the
-same key. So at every instant, also after a crash, the book covers everything that has left.
+A site that takes part in a run pays for a number of answers in advance. The first question charges the
+run in full, and every new question uses up one of the answers. The charge, the question and the secret
+key of the answer's noise are written in one transaction, before anything is computed. A question that was
+asked before gets the same answer again, from the same key. So at any time, also after a crash, the ledger
+covers everything that has left the site.
 """
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import sqlalchemy as sa
-from dp_accounting.dp_event import DpEvent
 
 from tacit.accounting import chain
 from tacit.accounting.budget import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import BudgetError, Refused
+
+if TYPE_CHECKING:  # it takes a second to load
+    from dp_accounting.dp_event import DpEvent
 
 _META = sa.MetaData()
 _RUNS = sa.Table(
@@ -41,21 +42,21 @@ _ANSWERS = sa.Table(
     sa.Column("reply", sa.LargeBinary),
     sa.UniqueConstraint("run", "digest"),
 )
-# What of an answer is written once; key and reply are not.
+# The columns of an answer that never change; key and reply do.
 _LASTING = (_ANSWERS.c.id, _ANSWERS.c.run, _ANSWERS.c.round, _ANSWERS.c.digest, _ANSWERS.c.state)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a run may do at a site: so many answers, which together are ``event``.
+    """What a run may do at a site: a number of answers, which together are ``event``.
 
-    ``about`` is a digest of what is fitted and how: another study is another run, whatever it is
-    called. A run without privacy has neither event nor budget, and no ledger takes it.
+    ``about`` is a digest of what is fitted and how, so that another study under the same name is another
+    run. A run without privacy has neither event nor budget, and cannot be charged to a ledger.
     """
 
     run: str
     answers: int
-    event: DpEvent | None
+    event: "DpEvent | None"
     budget: Budget | None
     label: str = "federated"
     about: str = ""
@@ -66,7 +67,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Answer:
-    """One question and what became of it. ``state`` is what the site knew when it was asked."""
+    """One question and its answer. ``state`` is the state of the site when it was asked."""
 
     round: int
     digest: bytes
@@ -75,11 +76,8 @@ class Answer:
     reply: bytes | None = None
 
 
-Key = Callable[[], bytes]
-
-
 class Journal(Protocol):
-    """Where a site writes its answers down."""
+    """Where a site records its questions and answers."""
 
     def latest(self, run: str) -> Answer | None:
         """The last question of a run that was new."""
@@ -90,19 +88,19 @@ class Journal(Protocol):
         ...
 
     def admit(self, terms: Terms, answer: Answer) -> Answer:
-        """Writes a new question down and charges for it, or refuses it.
+        """Records a new question and charges for it, or refuses it.
 
-        Returns what stands in the journal: another process may have been first.
+        Returns the record in the journal: another process may have been first.
         """
         ...
 
     def finish(self, run: str, digest: bytes, reply: bytes) -> bytes:
-        """Writes the answer down, before it leaves; the first one stays, and is returned."""
+        """Records the answer before it leaves. The first answer is kept, and returned."""
         ...
 
 
 class MemoryJournal:
-    """A journal that is gone with the process: for study, and for runs without a ledger."""
+    """A journal in memory, which ends with the process: for runs without a ledger."""
 
     def __init__(self) -> None:
         self._answers: dict[str, dict[bytes, Answer]] = {}
@@ -120,7 +118,7 @@ class MemoryJournal:
         return self._answers.get(terms.run, {}).get(digest)
 
     def admit(self, terms: Terms, answer: Answer) -> Answer:
-        """Writes a new question down, or refuses it."""
+        """Records a new question, or refuses it."""
         answers = self._answers.setdefault(terms.run, {})
         if answer.digest in answers:
             return answers[answer.digest]
@@ -130,7 +128,7 @@ class MemoryJournal:
         return answer
 
     def finish(self, run: str, digest: bytes, reply: bytes) -> bytes:
-        """Writes the answer down, unless there is one."""
+        """Records the answer, unless there is one already."""
         answers = self._answers[run]
         first = answers[digest].reply or reply
         answers[digest] = replace(answers[digest], reply=first)
@@ -162,14 +160,14 @@ class LedgerJournal:
             return _answer(found.mappings().first())
 
     def admit(self, terms: Terms, answer: Answer) -> Answer:
-        """Writes a new question down and charges for it, all in one transaction, or refuses it.
+        """Records a new question and charges for it, in one transaction, or refuses it.
 
-        That a round has one question is checked here once more: two processes may have seen the
-        same journal before.
+        That a round has one question only is checked again here: two processes may have read the same
+        journal before.
         """
         if terms.event is None or terms.budget is None:
             raise BudgetError(
-                "A run without privacy has no place in a ledger; leave the ledger out."
+                "A run without privacy cannot be charged to a ledger; leave the ledger out."
             )
         line = self.ledger.line(terms.event, terms.budget, terms.label)
         with self.ledger.transaction() as connection:
@@ -194,11 +192,11 @@ class LedgerJournal:
         return answer
 
     def finish(self, run: str, digest: bytes, reply: bytes) -> bytes:
-        """Writes the answer down, before it leaves; the first one stays, and is returned.
+        """Records the answer before it leaves. The first answer is kept, and returned.
 
-        Two processes may have computed it from one key. If rows, or a machine's rounding, changed in
-        between, two answers with the same noise would tell their difference. The key is forgotten,
-        and overwritten in the file: nothing needs it any more.
+        Two processes may have computed an answer from the same key. If rows, or a machine's rounding,
+        changed in between, two answers with the same noise would reveal their difference. The key is then
+        no longer needed, and is overwritten in the file.
         """
         mine = _is(run, digest)
         with self.ledger.transaction() as connection:
@@ -208,13 +206,13 @@ class LedgerJournal:
 
 
 def link(connection: sa.Connection, digest: bytes, run: str) -> None:
-    """Adds a question to the book's chain."""
+    """Adds a question to the chain of the ledger."""
     found = connection.execute(sa.select(*_LASTING).where(_is(run, digest)))
     chain.link(connection, "answer", found.one())
 
 
 def link_all(connection: sa.Connection) -> None:
-    """Adds all questions of a journal that has no links yet, and forgets keys that nothing needs."""
+    """Links all questions of a journal without links, and deletes keys that are no longer needed."""
     done = sa.update(_ANSWERS).where(_ANSWERS.c.reply.is_not(None))
     connection.execute(done.values(key=None))
     for line in connection.execute(sa.select(*_LASTING).order_by(_ANSWERS.c.id)).all():
@@ -222,13 +220,13 @@ def link_all(connection: sa.Connection) -> None:
 
 
 def refuse_changed(connection: sa.Connection, path: Path) -> None:
-    """Raises if questions are not as they were written."""
+    """Raises if a question was changed after it was recorded."""
     lines = connection.execute(sa.select(*_LASTING).order_by(_ANSWERS.c.id)).all()
     chain.refuse_changed(connection, path, "answer", lines)
 
 
 def fresh_key() -> bytes:
-    """A key of the operating system."""
+    """A random key from the operating system."""
     return os.urandom(32)
 
 
@@ -240,7 +238,7 @@ def _refuse_other(terms: Terms, answers: int, said: str) -> None:
     if (answers, said) != (terms.answers, str(terms)):
         raise Refused(
             f"The run {terms.run!r} began under other terms (another study, method or budget), which "
-            "were charged; give a new run a name of its own."
+            "were charged; give a new run another name."
         )
 
 
@@ -257,14 +255,14 @@ def _answer(row: sa.RowMapping | None) -> Answer | None:
 def _refuse_more(terms: Terms, count: int) -> None:
     if count >= terms.answers:
         raise BudgetError(
-            f"The {terms.answers} answers that this run paid for are given; another question "
-            "needs a run, and a charge, of its own."
+            f"This run has used up the {terms.answers} answers that it paid for; another question "
+            "needs a new run, with its own charge."
         )
 
 
 def _refuse_old(answer: Answer, newest: int | None) -> None:
     if newest is not None and answer.round <= newest:
         raise Refused(
-            f"Round {answer.round} is not new, and asks for something else than before; a new "
-            "question needs a new round."
+            f"Round {answer.round} was answered before, to another question; a new question needs a "
+            "new round."
         )

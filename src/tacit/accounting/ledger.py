@@ -1,65 +1,43 @@
 """The privacy ledger of a data set: durable, append-only, and checked before data are read.
 
-Runs are chosen after seeing earlier results, so across runs the ledger is a privacy filter:
-
-- ``rule="sum"``: the epsilons and deltas of the runs add up (Rogers et al. 2016 prove that
-  basic composition may be used so, with parameters chosen adaptively).
-- ``rule="renyi"``: divergences of one order, fixed when the ledger is opened, add up, and the
-  total is converted once (Feldman and Zrnic 2021, Theorem 4.3).
-
+The ledger is a privacy filter across runs (see `tacit.accounting.filter`).
 A run is charged in full, in one transaction, before its first read. Nothing is refunded.
 Only `Ledger.new` creates a ledger; a missing one is never recreated.
 """
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import sqlalchemy as sa
-from dp_accounting.dp_event import DpEvent
+from attrs import asdict
 
-from tacit import _validate
-from tacit._format import less, stated
-from tacit.accounting import chain, events, renyi
+from tacit import _validate, accounting
+from tacit.accounting import chain
 from tacit.accounting.book import (
     BOOK,
-    CHARGES,
+    Charge,
     make,
+    read_charges,
     refuse_changed,
     refuse_strange,
+    spent_so_far,
     write_charge,
     write_terms,
 )
 from tacit.accounting.budget import Budget
-from tacit.accounting.convert import epsilon_by_order
-from tacit.accounting.cost import cost
+from tacit.accounting.filter import RULES, PrivacyFilter, Rule
 from tacit.accounting.store import engine_of, is_there, telling
 from tacit.errors import BudgetError, InvalidArgument, LedgerError, Overspent
 
-Rule = Literal["sum", "renyi"]
+if TYPE_CHECKING:  # it takes a second to load, and showing a ledger does not need it
+    from dp_accounting.dp_event import DpEvent
+
 # Units of privacy: a row, all rows of a person, or everything that one site holds.
 UNITS = ("row", "person", "data set")
-
-RULES = ("sum", "renyi")
-# Rounding errors do not count as overspending.
-_ROUNDING = 1e-12
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One charge of a ledger."""
-
-    time: str
-    label: str
-    epsilon: float
-    delta: float
-    event: str
 
 
 class Receipt(NamedTuple):
@@ -114,7 +92,7 @@ class Ledger:
         self.total = Budget(book["epsilon"], book["delta"], book["adjacency"])
         self.unit: str = book["unit"]
         self.rule: Rule = book["rule"]
-        self._order: float = book["order"]
+        self._filter = PrivacyFilter(self.total, self.rule, book["order"])
         self._refuse_other({"total": total, "unit": unit, "rule": rule})
 
     @classmethod
@@ -153,8 +131,13 @@ class Ledger:
         _validate.choice("rule", rule, RULES)
         if rule == "renyi" and total.delta == 0:
             raise InvalidArgument('A pure budget adds up by sums; use rule="sum".')
-        order = _order(total) if rule == "renyi" else 0.0
-        terms = {"id": 1, **vars(total), "unit": unit, "rule": rule, "order": order}
+        terms = {
+            "id": 1,
+            "unit": unit,
+            "rule": rule,
+            **asdict(total),
+            "order": accounting.renyi_filter.order_for(total) if rule == "renyi" else 0.0,
+        }
         file = Path(path)
         make(file)
         try:
@@ -186,7 +169,7 @@ class Ledger:
                     f"{self.path} was created with {name} {held} and cannot be changed to {each}."
                 )
 
-    def charge(self, event: DpEvent, budget: Budget, label: str = "") -> Receipt:
+    def charge(self, event: "DpEvent", budget: Budget, label: str = "") -> Receipt:
         """Charges a run in full, or raises. Call it before the first read of a row.
 
         Args:
@@ -205,7 +188,9 @@ class Ledger:
         """
         return self.charge_all([(event, budget)], label)[0]
 
-    def charge_all(self, runs: Sequence[tuple[DpEvent, Budget]], label: str = "") -> list[Receipt]:
+    def charge_all(
+        self, runs: Sequence[tuple["DpEvent", Budget]], label: str = ""
+    ) -> list[Receipt]:
         """Charges several runs in one transaction: all of them or none.
 
         Args:
@@ -257,7 +242,12 @@ class Ledger:
     def book(self, connection: sa.Connection, line: Mapping[str, Any]) -> None:
         """Writes a `line` within an open transaction, or raises if too little is left."""
         budget = Budget(line["epsilon"], line["delta"], self.total.adjacency)
-        self._admit(connection, budget, line["divergence"])
+        spent = spent_so_far(connection)
+        if not self._filter.admits(spent, budget, line["divergence"]):
+            raise Overspent(
+                f"The run asks for {budget}, and {self._filter.left(spent)} is left of "
+                f"{self.total}. Nothing was released and nothing charged. Ask for less, or stop here."
+            )
         write_charge(connection, line)
 
     def refuse_adjacency(self, budget: Budget) -> None:
@@ -268,62 +258,21 @@ class Ledger:
                 f"{budget.adjacency}; calibrate the run for the ledger's adjacency."
             )
 
-    def line(self, event: DpEvent, budget: Budget, label: str) -> dict[str, Any]:
+    def line(self, event: "DpEvent", budget: Budget, label: str) -> dict[str, Any]:
         """The line that a run is recorded as. Raises if its budget does not cover the event."""
         self.refuse_adjacency(budget)
-        charged, divergence = cost(event, budget), 0.0
-        if self.rule == "renyi":
-            if events.without_slack(event)[1] > 0:
-                raise BudgetError(
-                    "Noise that sites share takes some delta besides, for which a ledger of Rényi "
-                    'divergences has no place; open one with rule="sum".'
-                )
-            orders = np.array([self._order])
-            divergence = float(renyi.divergence(event, orders, budget.adjacency)[0])
+        charged = accounting.cost.cost(event, budget)
         return {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "label": label,
             "epsilon": charged.epsilon,
             "delta": charged.delta,
-            "divergence": divergence,
+            "divergence": self._filter.divergence(event),
             "event": repr(event),
         }
 
-    def _admit(self, connection: sa.Connection, budget: Budget, divergence: float) -> None:
-        total, held = self.total, self._held(connection)
-        if self.rule == "sum":
-            epsilon = less(total.epsilon, *held["epsilon"], budget.epsilon)
-            delta = less(total.delta, *held["delta"], budget.delta)
-            fits = epsilon >= -_ROUNDING * total.epsilon and delta >= -_ROUNDING * total.delta
-        else:
-            fits = self._convert(math.fsum((*held["divergence"], divergence))) <= total.epsilon
-        if not fits:
-            raise Overspent(
-                f"The run asks for {budget}, and {self._left(connection)} is left of "
-                f"{self.total}. Nothing was released and nothing charged. Ask for less, or stop here."
-            )
-
-    def _held(self, connection: sa.Connection) -> dict[str, list[float]]:
-        """What the charges so far say, by columns."""
-        names = ("epsilon", "delta", "divergence")
-        rows = connection.execute(sa.select(*(CHARGES.c[name] for name in names))).all()
-        return {name: [row[i] for row in rows] for i, name in enumerate(names)}
-
-    def _convert(self, divergence: float) -> float:
-        order, value = np.array([self._order]), np.array([divergence])
-        return float(epsilon_by_order(order, value, self.total.delta, "improved")[0])
-
     def _left(self, connection: sa.Connection) -> Budget:
-        total, held = self.total, self._held(connection)
-        if self.rule == "renyi":
-            sum_of_divergences = math.fsum(held["divergence"])
-            spent = stated(self._convert(sum_of_divergences)) if sum_of_divergences else 0.0
-            return Budget(max(less(total.epsilon, spent), 0.0), total.delta, total.adjacency)
-        return Budget(
-            max(less(total.epsilon, *held["epsilon"]), 0.0),
-            max(less(total.delta, *held["delta"]), 0.0),
-            total.adjacency,
-        )
+        return self._filter.left(spent_so_far(connection))
 
     @property
     def left(self) -> Budget:
@@ -335,22 +284,11 @@ class Ledger:
     def charges(self) -> list[Charge]:
         """All charges, oldest first."""
         with self.transaction() as connection:
-            rows = connection.execute(sa.select(CHARGES).order_by(CHARGES.c.id)).mappings()
-            return [
-                Charge(r["time"], r["label"], r["epsilon"], r["delta"], r["event"]) for r in rows
-            ]
+            return read_charges(connection)
 
     def __reduce__(self) -> tuple[type["Ledger"], tuple[str]]:
-        """A copy, also one in another process, is the same book: it opens the same file."""
+        """A copy, also in another process, opens the same file."""
         return type(self), (str(self._file),)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, total={self.total}, unit={self.unit!r})"
-
-
-def _order(total: Budget) -> float:
-    """An order at which the conversion costs about half of the total's epsilon."""
-    orders = 1 + np.geomspace(0.05, 1e5, 400)
-    fixed = epsilon_by_order(orders, np.full_like(orders, 1e-9), total.delta, "improved")
-    room = (total.epsilon - fixed) / orders  # of rho, were the runs Gaussian
-    return float(orders[int(np.argmax(room))])

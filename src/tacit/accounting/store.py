@@ -1,4 +1,4 @@
-"""SQLite files with durable transactions, and errors in one sentence."""
+"""SQLite files with durable transactions, and readable errors."""
 
 import os
 import sqlite3
@@ -19,31 +19,31 @@ _SAID = {
     "SQLITE_LOCKED": "is locked by another process; try again when that is done",
     "SQLITE_FULL": "cannot be written, as the disk is full; make room and try again",
     "SQLITE_READONLY": "cannot be written: it is read-only, was moved, or its folder is read-only",
-    "SQLITE_CANTOPEN": "cannot be opened: it is gone, or may not be read here",
-    "SQLITE_NOTADB": "is no ledger, or is damaged",
+    "SQLITE_CANTOPEN": "cannot be opened: it is gone, or you may not read it",
+    "SQLITE_NOTADB": "is not a ledger, or is damaged",
     "SQLITE_CORRUPT": "is damaged; restore its newest copy",
     "SQLITE_IOERR": "cannot be read or written: the disk reports an error",
-    "SQLITE_CONSTRAINT": "takes no such line",
+    "SQLITE_CONSTRAINT": "does not accept such a line",
 }
 
 
 def engine_of(path: Path) -> sa.Engine:
-    """A file, which must exist, where a transaction is on disk as a whole, or not at all.
+    """Opens a file, which must exist, so that a transaction is on disk completely or not at all.
 
-    What is deleted is overwritten in the file, and no log beside it keeps a copy.
+    Deleted data are overwritten in the file, and no log beside it keeps a copy.
     """
-    address = f"{path.resolve().as_uri()}?mode=rw"  # to open must never be to make
+    address = f"{path.resolve().as_uri()}?mode=rw"  # opening must never create a file
 
     def connect() -> sqlite3.Connection:
-        # SQLAlchemy's recipe for SQLite: it must not begin transactions of its own accord.
+        # As SQLAlchemy recommends for SQLite: the driver must not begin transactions by itself.
         return sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)
 
-    # Every transaction opens the file and closes it again: nothing lingers.
+    # Every transaction opens the file and closes it again.
     engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.NullPool)
 
     @sa.event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
-        # On disk, its journal's removal too, before commit returns.
+        # Everything, also the removal of the journal, is on disk before commit returns.
         connection.execute("PRAGMA synchronous=EXTRA")
         connection.execute("PRAGMA journal_mode=DELETE")
         connection.execute("PRAGMA secure_delete=ON")
@@ -56,13 +56,13 @@ def engine_of(path: Path) -> sa.Engine:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file is at a path; where that cannot be asked, an error of ours says why."""
+    """Whether there is a file at a path; raises if that cannot be found out."""
     try:
         path.resolve()
         return path.exists()
-    # In a closed folder, or too long; with a zero byte; a link to itself.
+    # In a folder that may not be read, or too long; with a zero byte; a link to itself.
     except (OSError, ValueError, RuntimeError) as error:
-        reason = reason_of(error) or "it is no path"
+        reason = reason_of(error) or "it is not a path"
         raise LedgerError(
             f"No ledger can be found at the path that was passed: {reason}."
         ) from None
@@ -70,7 +70,7 @@ def is_there(path: Path) -> bool:
 
 @contextmanager
 def telling(path: Path) -> Iterator[None]:
-    """Errors of the database, as one of ours that says in a sentence what to do."""
+    """Turns errors of the database into a `LedgerError` that says what to do."""
     try:
         yield
     except sa.exc.DBAPIError as error:
@@ -80,9 +80,16 @@ def telling(path: Path) -> Iterator[None]:
 
 
 def _said(error: BaseException | None) -> str:
-    name = "" if error is None else vars(error).get("sqlite_errorname", "")
-    kind = "_".join(name.split("_")[:2])
+    kind = "_".join(_name(error).split("_")[:2])
     return _SAID.get(kind, f"cannot be used as a ledger: {error}")
+
+
+def _name(error: BaseException | None) -> str:
+    """SQLite's name of an error; errors of Python's module have none."""
+    try:
+        return error.sqlite_errorname if isinstance(error, sqlite3.Error) else ""
+    except AttributeError:
+        return ""
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,1 +1,1 @@
-"""Turning a table into rows, each row by itself: nothing here computes across rows."""
+"""Encoding tables as rows, each row by itself. Nothing here computes across rows."""

@@ -1,90 +1,79 @@
-"""Parquet and Arrow files, read in batches of rows with pyarrow."""
+"""Columns of Arrow tables."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Hashable
 from typing import Any
 
-from tacit.data import tables
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from tacit.data.arrays import Inside, decoded, list_form, objects, refusal, refuse_entries, rounds
 from tacit.data.cells import Cells
-from tacit.errors import InvalidArgument
 
-Batches = Callable[[list[str], int], Iterator[Any]]
-
-
-def schema(path: Path) -> Any:
-    """Names and types of the columns, from the file's header."""
-    with _opened(path) as (found, _):
-        return found
-
-
-def chunks(path: Path, names: Sequence[str], rows: int) -> Iterator[dict[str, Cells]]:
-    """The cells of some columns, so many rows at a time; the first chunk has none.
-
-    From that one it is seen whether the types will do, whatever rows there are.
-    """
-    with _opened(path) as (found, batches):
-        empty = found.empty_table()
-        yield {name: tables.read_column(empty, name) for name in names}
-        for batch in batches(list(names), rows):
-            yield {name: tables.read_column(batch, name) for name in names}
-    _give_back()
+_TEXTS = (
+    types.is_string,
+    types.is_large_string,
+    types.is_string_view,
+    types.is_binary,
+    types.is_large_binary,
+    types.is_binary_view,
+)
+_LISTS = (
+    types.is_list,
+    types.is_large_list,
+    types.is_fixed_size_list,
+    types.is_list_view,
+    types.is_large_list_view,
+)
 
 
-def _give_back() -> None:
-    """Memory that pyarrow has no use for any more, and would keep."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()
+def header(data: object) -> list[Hashable] | None:
+    """The names of a table's columns, or None for anything else."""
+    return list(data.column_names) if isinstance(data, pa.Table | pa.RecordBatch) else None
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Batches]]:
-    """A file's schema, and its batches; what is wrong with it in one sentence, without a cell."""
+def cells(name: str, column: object) -> Cells | None:
+    """The cells of an array, or None for anything else."""
+    return of_array(name, column) if isinstance(column, pa.Array | pa.ChunkedArray) else None
+
+
+def of_array(name: str, column: Any) -> Cells:
+    """The cells of a `pyarrow.Array` or `pyarrow.ChunkedArray`."""
+    kind = column.type
+    if types.is_dictionary(kind):
+        return of_array(name, column.cast(kind.value_type))
+    if types.is_temporal(kind):
+        raise refusal(name, kind)
+    rounded = types.is_decimal(kind) and rounds(kind)
+    if types.is_decimal(kind):
+        column, kind = column.cast(pa.float64()), pa.float64()
+    if types.is_primitive(kind):
+        filler = pa.scalar(0).cast(kind)
+        values = np.asarray(column.fill_null(filler))
+        return Cells(values, np.asarray(column.is_valid()), rounded=rounded)
+    if any(is_text(kind) for is_text in _TEXTS):
+        # Text may be broken, for which pyarrow would raise an error.
+        texts = column.cast(pa.large_binary()).to_pylist()
+        return objects([decoded(cell) for cell in texts])._replace(shape=())
+    found = objects([_python(cell) for cell in column])
+    if _inside(kind) is not None:
+        shape, inner = list_form(kind, _inside)
+        refuse_entries(name, kind, pa.array([], inner), of_array)
+        return found._replace(shape=shape)
+    if types.is_nested(kind):
+        raise refusal(name, kind)
+    return found._replace(shape=(), readable=types.is_null(kind))
+
+
+def _inside(kind: Any) -> Inside:
+    if any(is_list(kind) for is_list in _LISTS):
+        return kind.value_type, kind.list_size if types.is_fixed_size_list(kind) else None
+    return None
+
+
+def _python(cell: Any) -> Any:
+    """A cell as a Python value, or None where that fails, as for broken text."""
     try:
-        import pyarrow as pa
-    except ImportError:
-        raise InvalidArgument(
-            f"{path} needs the package pyarrow: pip install 'tacit[parquet]'; or pass a CSV file."
-        ) from None
-    opener = _parquet if path.suffix.lower() in {".parquet", ".pq"} else _ipc
-    try:
-        with opener(path) as opened:
-            yield opened
-    except (pa.ArrowException, OSError, EOFError):
-        # Their words may hold what stands in the file.
-        raise InvalidArgument(
-            f"{path} cannot be read as a {'Parquet' if opener is _parquet else 'Arrow'} file: it is "
-            "damaged, or of another kind."
-        ) from None
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[tuple[Any, Batches]]:
-    from pyarrow.parquet import ParquetFile
-
-    with ParquetFile(path, pre_buffer=False) as file:
-
-        def batches(names: list[str], rows: int) -> Iterator[Any]:
-            yield from file.iter_batches(batch_size=rows, columns=names, use_threads=False)
-
-        yield file.schema_arrow, batches
-
-
-@contextmanager
-def _ipc(path: Path) -> Iterator[tuple[Any, Batches]]:
-    import pyarrow as pa
-
-    with pa.memory_map(str(path)) as memory:
-        found = pa.ipc.open_file(memory).schema
-
-        def batches(names: list[str], rows: int) -> Iterator[Any]:
-            fields = [found.names.index(name) for name in names]
-            options = pa.ipc.IpcReadOptions(included_fields=fields)
-            file = pa.ipc.open_file(memory, options=options)
-            for place in range(file.num_record_batches):
-                whole = file.get_batch(place)
-                for start in range(0, whole.num_rows, rows):
-                    yield whole.slice(start, rows)
-
-        yield found, batches
+        return cell.as_py()
+    except Exception:  # noqa: BLE001 no error may show a cell
+        return None

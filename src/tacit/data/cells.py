@@ -1,10 +1,9 @@
-"""The cells of one column. Each is read by itself, and no content raises an error.
+"""Reading the cells of one column. Each is read by itself, and no content raises an error.
 
-What a cell says never depends on its neighbours, and neither does whether an error is raised:
-a reader such as ``pandas.read_csv`` may turn a whole column into text because of one odd cell,
-so text that spells a number is that number, and 3, 3.0, "3" and "3.0" are the same label. A label's
-text is looked up as it is and, if it was not declared so, without the spaces around it; what is
-then one of the usual spellings of "no value" is missing.
+How a cell is read never depends on other cells. A reader such as ``pandas.read_csv`` may turn a whole column
+into text because of one odd cell. So text that spells a number is read as that number, and 3, 3.0, "3" and
+"3.0" are the same label. The text of a label is looked up as it is, and then without the spaces around it. If
+it is not found, and is one of the usual spellings of "no value", it is missing.
 """
 
 import math
@@ -16,29 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
-_BY_ONES = 2.0**11  # below which floats of any precision count by ones
-UNKNOWN, MISSING = -1, -2  # Codes of a label that was not declared, and of no label
-WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # Text of an integer that fits in 64 bits
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")  # and of any that may
-_DECIMALS = re.compile(r"(0|-?[1-9][0-9]*)\.0+")  # How a column of floats writes integers
-# What pandas reads as a Boolean in a CSV file, so that it does not matter whether it did.
+_BY_ONES = 2.0**11  # below this, floats of any precision represent all whole numbers
+UNKNOWN, MISSING = -1, -2  # codes of a label that was not declared, and of a missing one
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # text of an integer that fits in 64 bits
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")  # text of an integer that may fit
+_DECIMALS = re.compile(r"(0|-?[1-9][0-9]*)\.0+")  # integers as a column of floats writes them
+# The text that pandas reads as Booleans in a CSV file: cells mean the same with and without pandas.
 BOOLEANS = {"True": 1, "true": 1, "TRUE": 1, "False": 0, "false": 0, "FALSE": 0}
 GAPS = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?"])
 
 
 class Cells(NamedTuple):
-    """A column as it came: Booleans, integers, floats or objects, a row each."""
+    """The cells of a column as they came: Booleans, integers, floats or objects, one for each row."""
 
     values: NDArray[Any]
     present: NDArray[np.bool_] | None = None
-    """False where the container says that a value is missing; None if it says nothing."""
+    """False where the container marks a value as missing; None if it marks none."""
     shape: tuple[int | None, ...] | None = ()
-    """Shape of one row, by the column's type; None for objects, of which each may have its own, and
-    for the length of lists, which may be any."""
+    """The shape of one row, by the column's type. None for objects, each of which may have another shape;
+    an entry is None for lists of any length."""
     readable: bool = True
-    """Whether the column's type has numbers, Booleans or text; others can only be identifiers."""
+    """Whether the column's type is numbers, Booleans or text. Other types can only be identifiers."""
     rounded: bool = False
-    """Whether numbers of the column's type may have been rounded, so that two of them became one."""
+    """Whether numbers may have been rounded on the way, so that two of them became equal."""
 
     def part(self, start: int, stop: int) -> "Cells":
         """Some of the rows."""
@@ -46,16 +45,16 @@ class Cells(NamedTuple):
         return self._replace(values=self.values[start:stop], present=present)
 
 
-def number_of(cell: Any) -> float:
-    """The number in a cell, or NaN: of text that spells a number, that number."""
-    if isinstance(cell, str):  # first, as a file may hold millions
+def number_of(cell: object) -> float:
+    """The number in a cell, also of text that spells a number; otherwise NaN."""
+    if isinstance(cell, str):  # first, because a file has millions of them
         return _spelled(cell)
     if isinstance(cell, _NUMBERS):
         try:
             return float(cell)
         except OverflowError:
             return math.inf if cell > 0 else -math.inf
-        except Exception:  # noqa: BLE001 objects may raise anything, and no error may tell
+        except Exception:  # noqa: BLE001 objects may raise anything, and no error may show a cell
             return math.nan
     return math.nan
 
@@ -67,10 +66,10 @@ def _spelled(text: str) -> float:
         return float(BOOLEANS.get(text.strip(), math.nan))
 
 
-def text_of(cell: Any) -> str | None:
-    """The text of a label: of 3, 3.0 and "3" it is "3". None unless text, a number or a Boolean.
+def text_of(cell: object) -> str | None:
+    """The text of a label: "3" for 3, 3.0 and "3". None for anything but text, numbers and Booleans.
 
-    Bytes are text in UTF-8, with a replacement character for what is not.
+    Bytes are read as UTF-8; invalid ones become replacement characters.
     """
     if isinstance(cell, str):
         return str.__str__(cell)
@@ -78,11 +77,11 @@ def text_of(cell: Any) -> str | None:
         return bytes.decode(cell, "utf-8", "replace")
     try:
         return _text_of_number(cell)
-    except Exception:  # noqa: BLE001 objects may raise anything, and no error may tell
+    except Exception:  # noqa: BLE001 objects may raise anything, and no error may show a cell
         return None
 
 
-def _text_of_number(cell: Any) -> str | None:
+def _text_of_number(cell: object) -> str | None:
     if isinstance(cell, bool | np.bool_):
         return "True" if cell else "False"
     if isinstance(cell, int | np.integer):
@@ -97,19 +96,19 @@ def _text_of_number(cell: Any) -> str | None:
 
 
 def inexact(floats: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-    """Which floats may stand for several whole numbers: from 2^53 on, in single precision from 2^24.
+    """Which floats may stand for several whole numbers: those from 2^53, in single precision from 2^24.
 
-    A library that turns integers into floats, as pandas does where one is missing, rounds them there. So
-    neither a label nor an identifier is read from such a float.
+    Libraries that convert integers to floats, as pandas does if one is missing, round such numbers. So
+    they are not read as labels or identifiers.
     """
     bits = min(np.finfo(floats.dtype).nmant, 52) + 1
-    with np.errstate(all="ignore"):  # no warning may tell of a cell
+    with np.errstate(all="ignore"):  # no warning may show a cell
         found: NDArray[np.bool_] = ~(np.abs(floats) < 2.0**bits)
     return found
 
 
 def plain(text: str) -> str:
-    """Text without what does not matter: spaces around it, and zeros after a whole number."""
+    """Text without the spaces around it, and without decimal zeros after a whole number."""
     short = text.strip()
     whole = _DECIMALS.fullmatch(short)
     if whole is None or len(whole[1]) > 17 or abs(int(whole[1])) >= 2**53:  # as `inexact`
@@ -123,7 +122,7 @@ def _text_of_integer(value: int) -> str:
 
 
 def read_numbers(cells: Cells, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Every cell as a number or an array of ``shape``, NaN where missing."""
+    """Every cell as a number, or as an array of ``shape``; NaN where missing."""
     values = cells.values
     with np.errstate(all="ignore"):
         if values.dtype.kind != "O":
@@ -159,12 +158,12 @@ def _parts(cell: Any) -> NDArray[Any]:
         return parts
     try:
         return np.array(cell, dtype=object)
-    except Exception:  # noqa: BLE001 objects in a cell may raise anything, and no error may tell
+    except Exception:  # noqa: BLE001 objects in a cell may raise anything, and no error may show a cell
         return np.empty(0, dtype=object)
 
 
 def read_labels(cells: Cells, table: Mapping[str, int]) -> NDArray[np.int32]:
-    """Every cell's code in ``table``, which goes by text; else `UNKNOWN` or `MISSING`."""
+    """The code of every cell's text in ``table``; `UNKNOWN` or `MISSING` for the others."""
     values = cells.values
     if values.dtype.kind == "O":
         codes = np.fromiter((_code(cell, table) for cell in values), np.int32, len(values))
@@ -178,7 +177,7 @@ def read_labels(cells: Cells, table: Mapping[str, int]) -> NDArray[np.int32]:
     return codes
 
 
-def _code(cell: Any, table: Mapping[str, int]) -> int:
+def _code(cell: object, table: Mapping[str, int]) -> int:
     text = text_of(cell)
     if text is None:
         return MISSING
@@ -190,7 +189,7 @@ def _code(cell: Any, table: Mapping[str, int]) -> int:
 
 
 def _codes_of_numbers(values: NDArray[Any], table: Mapping[str, int]) -> NDArray[np.int32]:
-    """As `_code` for every number, without a loop over rows."""
+    """The same as `_code` of every number, without a loop over rows."""
     wide: type[Any] = {"i": np.int64, "u": np.uint64, "f": np.float64}[values.dtype.kind]
     with np.errstate(all="ignore"):
         numbers = values.astype(wide, copy=False)
@@ -209,7 +208,7 @@ def _codes_of_numbers(values: NDArray[Any], table: Mapping[str, int]) -> NDArray
 
 
 def _levels(table: Mapping[str, int], wide: type[Any]) -> dict[Any, int]:
-    """Codes of the labels that numbers of a type have as their text."""
+    """The codes of those labels that are the text of a number of this type."""
     if wide is np.float64:
         spelled = {text: _spelled(text) for text in table}
         return {

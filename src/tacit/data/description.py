@@ -1,21 +1,24 @@
 """Schemas as YAML files and as plain text tables."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from tacit.data.columns import DROP, KINDS, Kind
+import yaml
+from attrs import NOTHING, asdict, fields
+
+from tacit.data.columns import KINDS, Kind
+from tacit.data.encoded import DROP
 from tacit.data.paths import path_of
 from tacit.errors import InvalidArgument, reason_of
 
-# Stands in a drafted file where somebody has to say something.
+# Marks what somebody has to fill in, in a drafted file.
 TO_FILL_IN = "TO FILL IN"
 _KEYS = ("columns", "person", "most_rows", "released")
 
 
 def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
-    """The columns in a file, and what it says of persons."""
+    """Reads the columns of a schema file, and its declarations of persons and releases."""
     path = path_of(path, "A schema", (".yaml", ".yml"))
     content = _load(path)
     if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
@@ -29,25 +32,23 @@ def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
     }
     more = {key: content[key] for key in _KEYS[1:] if key in content}
     if TO_FILL_IN in map(str, more.values()):
-        raise InvalidArgument(f"{path}: person and most_rows are still to be filled in.")
+        raise InvalidArgument(f"{path}: person and most_rows are not filled in yet.")
     return columns, more
 
 
 def write(path: str | Path, columns: Mapping[str, Kind], more: Mapping[str, Any]) -> None:
-    """Writes what `read` reads, and leaves out what has its usual value."""
-    import yaml
-
+    """Writes a file that `read` reads, without the settings that have their default value."""
     content: dict[str, Any] = {name: _declaration(kind) for name, kind in columns.items()}
     content = {"columns": content, **more}
     style: dict[str, Any] = {"sort_keys": False, "default_flow_style": None}
     text = yaml.safe_dump(content, allow_unicode=True, **style)
-    if not text.replace("\n", "").isprintable():  # unusual line breaks survive as escapes only
+    if not text.replace("\n", "").isprintable():  # unusual line breaks must be written as escapes
         text = yaml.safe_dump(content, **style)
     Path(path).write_text(text, encoding="utf-8")
 
 
 def cells(columns: Mapping[str, Kind]) -> list[tuple[str, ...]]:
-    """What is said of each column, below a header."""
+    """A table of the columns, with a header."""
     lines: list[tuple[str, ...]] = [("column", "kind", "public facts", "if missing")]
     for name, kind in columns.items():
         missing = "row left out" if kind.missing == DROP else f"{_plain(kind.missing)}"
@@ -56,7 +57,7 @@ def cells(columns: Mapping[str, Kind]) -> list[tuple[str, ...]]:
 
 
 def table(columns: Mapping[str, Kind]) -> str:
-    """A line for each column."""
+    """The columns as a plain text table."""
     lines = cells(columns)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = (
@@ -67,8 +68,6 @@ def table(columns: Mapping[str, Kind]) -> str:
 
 
 def _load(path: Path) -> Any:
-    import yaml
-
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -84,12 +83,12 @@ def _load(path: Path) -> Any:
         mark, problem = (error.problem_mark, error.problem) if marked else (None, None)
         where = "" if mark is None else f" in line {mark.line + 1}"
         raise InvalidArgument(
-            f"{path} must be valid YAML; found a fault{where}: {problem or 'it cannot be parsed'}."
+            f"{path} must be valid YAML; found an error{where}: {problem or 'it cannot be parsed'}."
         ) from None
 
 
 def _refuse_repeats(path: str | Path, node: Any, depth: int = 0) -> None:
-    """YAML would let the last of two declarations of a column win."""
+    """Raises if a key is repeated, of which YAML would use the last."""
     if node is None or isinstance(node.value, str) or depth > 3:  # file, columns, column, levels
         return
     pairs = [part if isinstance(part, tuple) else (None, part) for part in node.value]
@@ -104,20 +103,20 @@ def _refuse_repeats(path: str | Path, node: Any, depth: int = 0) -> None:
 def _kind(where: str, declared: Any) -> Kind:
     if isinstance(declared, dict) and TO_FILL_IN in map(str, declared.values()):
         raise InvalidArgument(
-            f"{where} is still to be filled in: replace every {TO_FILL_IN}, or delete the column."
+            f"{where} is not filled in yet: replace every {TO_FILL_IN}, or delete the column."
         )
     if not isinstance(declared, dict) or declared.get("kind") not in list(KINDS):
         raise InvalidArgument(
             f"{where} must be a mapping with a key 'kind' that is one of {', '.join(KINDS)}."
         )
-    # YAML takes the words yes and no for Booleans, also where they are names.
+    # YAML reads the words yes and no as Booleans, also where they are keys.
     named = {True: "yes", False: "no"}
     declared = {named.get(k, k) if isinstance(k, bool) else k: v for k, v in declared.items()}
     kind = KINDS[declared["kind"]]
     names = [field.name for field in fields(kind)]
     _check_keys(where, declared, ["kind", *names])
     for field in fields(kind):
-        if field.default is MISSING and field.name not in declared:
+        if field.default is NOTHING and field.name not in declared:
             raise InvalidArgument(f"{where} must have a key {field.name!r}; add it.")
     settings = {key: _number(key, value) for key, value in declared.items() if key != "kind"}
     try:
@@ -135,7 +134,7 @@ def _check_keys(where: str, found: Mapping[Any, Any], known: Any) -> None:
 
 
 def _number(key: str, value: Any) -> Any:
-    """YAML takes 1e5, unlike 1.0e+5, for text."""
+    """YAML reads 1e5, unlike 1.0e+5, as text."""
     if key not in {"low", "high", "centre", "spread"} or not isinstance(value, str):
         return value
     try:
@@ -146,13 +145,13 @@ def _number(key: str, value: Any) -> Any:
 
 def _declaration(kind: Kind) -> dict[str, Any]:
     declared: dict[str, Any] = {"kind": kind.kind}
-    for field in fields(kind):
-        value = vars(kind)[field.name]
-        if field.default is MISSING or value != field.default:
-            declared[field.name] = list(value) if isinstance(value, tuple) else _plain(value)
+    usual = {field.name: field.default for field in fields(type(kind))}
+    for name, value in asdict(kind, recurse=False).items():
+        if value != usual[name]:  # what has no default differs from it
+            declared[name] = list(value) if isinstance(value, tuple) else _plain(value)
     return declared
 
 
 def _plain(value: Any) -> Any:
-    """Whole floats as integers, which read the same and look better."""
+    """Whole floats as integers, which are read the same and look better."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,11 +1,11 @@
-"""Drafts of schemas from the header of a table and a person's answers. Reads no rows.
+"""Drafts of schemas from the header of a table and a person's answers. No rows are read.
 
-Bounds that were read from rows would be somebody's values. So a draft knows the names of the columns, and
-in Parquet and Arrow files their types, which are in the header, too; all else is asked.
+Bounds that were read from rows would be somebody's values. So a draft uses the names of the columns, and of
+Parquet and Arrow files also the types in the header. Everything else is asked.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,8 +14,9 @@ import yaml
 
 from tacit.data import sources
 from tacit.data.cells import number_of
-from tacit.data.columns import DROP, Binary, Category, Count, Kind, Number
+from tacit.data.columns import Binary, Category, Count, Kind, Number
 from tacit.data.description import TO_FILL_IN
+from tacit.data.encoded import DROP
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 
@@ -26,26 +27,33 @@ _TRIES = 5
 _PREFACE = """\
 # Drafted from the header of {file}; no row was read. If these names are somebody's data, that file has
 # no header: add one, and delete this file.
-# Say of each column what is public about it, from knowledge of the field and not from the data:
+# Declare what is public about each column, from knowledge of the field and not from the data:
 #   {{kind: number, low: 18, high: 100, measured_in: years}}   values outside are moved to the bounds
 #   {{kind: count, high: 30}}                                  whole numbers from 0
 #   {{kind: binary}}                                           or with yes: and no:, the two labels
 #   {{kind: category, levels: [A, B], other: other}}           anything else counts as other
-# Rows with a missing value are left out; missing: 0 (a value, or a level) puts that in instead.
-# Delete the columns that no model needs. If several rows can be one person's, add at the end
-#   person: NAME OF THE COLUMN THAT SAYS WHOSE ROW IT IS
-#   most_rows: THE MOST ROWS OF A PERSON TO USE
+# Rows with a missing value are left out; with missing: 0 (or a level), that value is used instead.
+# Delete the columns that no model needs. If a person can have several rows, add at the end
+#   person: NAME OF THE COLUMN THAT IDENTIFIES THE PERSON
+#   most_rows: LARGEST NUMBER OF ROWS TO USE PER PERSON
 columns:
 """
 _FIELDS = {"number": ("low", "high"), "count": ("high",), "binary": (), "category": ("levels",)}
 
 
 def template(path: str | Path) -> str:
-    """A schema of a file's columns in YAML, with places to fill in: `Schema.from_yaml` says which."""
-    names, types = _header(path)
+    """A template of a schema for the columns of a file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        YAML with places to fill in. `Schema.from_yaml` raises an error that names them.
+    """
+    names, likely = _header(path)
     lines = [_PREFACE.format(file=Path(path).name)]
     for name in names:
-        kind = _likely(types.get(name))
+        kind = likely.get(name, "")
         facts = dict.fromkeys(["kind", *_FIELDS.get(kind, ())], TO_FILL_IN)
         if kind:
             facts["kind"] = kind
@@ -55,36 +63,41 @@ def template(path: str | Path) -> str:
 
 
 def draft(path: str | Path, ask: Ask) -> Schema:
-    """The schema that a person's answers about each column of a file amount to.
+    """Makes a schema from a person's answers about each column of a file.
 
-    ``ask`` is given a question and returns the answer, empty for the usual one. An answer
-    that will not do is asked for again.
+    Args:
+        path: The file.
+        ask: Takes a question and returns the answer; an empty answer stands for the default. An invalid
+            answer is asked for again.
+
+    Returns:
+        The schema.
+
+    Raises:
+        InvalidArgument: If the header cannot be used, or all columns were skipped.
     """
-    names, types = _header(path)
+    names, likely = _header(path)
     columns: dict[str, Kind] = {}
     person: dict[str, Any] = {}
     for name in names:
         kinds = [kind for kind in _KINDS if kind != "person" or not person]
-        kind = _kind(ask, name, kinds, _likely(types.get(name)))
+        kind = _kind(ask, name, kinds, likely.get(name, ""))
         if kind == "person":
-            most = _number(ask, f"The most rows of one {name} to use?", whole=True, low=1)
+            most = _number(
+                ask, f"What is the largest number of rows to use per {name}?", whole=True, low=1
+            )
             person = {"person": name, "most_rows": int(most)}
         elif kind != "skip":
             columns[name] = _again(ask, partial(_MAKERS[kind], name))
     if not columns:
-        raise InvalidArgument("All columns were skipped: a schema needs one or more.")
+        raise InvalidArgument("All columns were skipped; a schema needs at least one.")
     return Schema(columns, **person)
 
 
-def check(schema: Schema, path: str | Path) -> None:
-    """Raises unless a file's header has the schema's columns, of types that fit. Reads no row."""
-    schema.refuse(path)
-
-
-def _header(path: str | Path) -> tuple[list[str], dict[str, str]]:
+def _header(path: str | Path) -> tuple[list[str], Mapping[str, str]]:
     source = sources.opened(path)
     names = [str(name) for name in source.names if str(name).strip()]
-    # The words themselves stay unsaid: they may be a row.
+    # The names are not repeated, because they may be a row.
     if not names or not all(math.isnan(number_of(name)) for name in names):
         raise InvalidArgument(
             f"The header of {path}, in a CSV file its first line, must name the columns; a name may "
@@ -92,16 +105,7 @@ def _header(path: str | Path) -> tuple[list[str], dict[str, str]]:
         )
     if len(set(names)) < len(names):
         raise InvalidArgument(f"The header of {path} must name every column once; found repeats.")
-    return names, dict(source.types or {})
-
-
-def _likely(type_: str | None) -> str:
-    """The kind that a type stands for, where there is no doubt."""
-    if type_ is None:
-        return ""
-    if type_.startswith(("float", "double", "half", "decimal")):
-        return "number"
-    return {"bool": "binary", "string": "category", "large_string": "category"}.get(type_, "")
+    return names, source.likely
 
 
 def _kind(ask: Ask, name: str, kinds: Sequence[str], usual: str) -> str:
@@ -117,7 +121,7 @@ def _kind(ask: Ask, name: str, kinds: Sequence[str], usual: str) -> str:
 
 
 def _again(ask: Ask, answer: Callable[[Ask], _T]) -> _T:
-    """An answer; if it will not do, the same is asked again, with the reason."""
+    """An answer. An invalid one is asked for again, with the reason."""
     reason = ""
 
     def asked(question: str) -> str:
@@ -149,7 +153,7 @@ def _number(
 
 def _missing(ask: Ask, name: str) -> Any:
     said = ask(
-        f"{name}: if it is missing, leave the row out, or put which value? [leave out]"
+        f"{name}: if it is missing, leave the row out, or use which value? [leave out]"
     ).strip()
     if said.lower() in {"", DROP, "leave out"}:
         return DROP
@@ -158,7 +162,7 @@ def _missing(ask: Ask, name: str) -> Any:
 
 
 def _measure(ask: Ask, name: str) -> str | None:
-    return ask(f"{name}: measured in which unit? [none]").strip() or None
+    return ask(f"{name}: unit of measurement? [none]").strip() or None
 
 
 def _as_number(name: str, ask: Ask) -> Kind:
@@ -181,10 +185,10 @@ def _as_binary(name: str, ask: Ask) -> Kind:
 
 
 def _as_category(name: str, ask: Ask) -> Kind:
-    said = ask(f"{name}: its levels, with commas between them?")
+    said = ask(f"{name}: its levels, separated by commas?")
     levels = [level.strip() for level in said.split(",") if level.strip()]
     other = ask(f"{name}: a name for all other values? [none: they count as missing]").strip()
-    missing = ask(f"{name}: if it is missing, leave the row out, or which level? [leave out]")
+    missing = ask(f"{name}: if it is missing, leave the row out, or use which level? [leave out]")
     rule = DROP if missing.strip().lower() in {"", "leave out"} else missing.strip()
     return Category(levels, other=other or None, missing=rule)
 

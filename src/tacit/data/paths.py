@@ -10,16 +10,17 @@ _LONGEST, _LONGEST_PART = 1000, 255  # characters
 
 
 def path_of(text: str | os.PathLike[str], what: str, endings: Collection[str]) -> Path:
-    """The path that a text is: one that is there, or that looks like one that could be.
+    """The path that a text names: of something that exists, or at least a text that looks like a path.
 
-    A table's text in its place must not be repeated in an error. So a text that names nothing may be
-    told only if it is a single short line, without a comma or a semicolon, with one of the ``endings``.
+    The text could be a table that was passed by mistake, which errors must not repeat. So if it names
+    nothing, it is repeated only if it is one short line, without comma or semicolon, with one of the
+    ``endings``.
     """
     name = os.fsdecode(text)
     path = Path(name)
     if not _is_there(path) and not _looks_like_one(name, endings):
         raise InvalidArgument(
-            f"{what} must be a path, and the text that was passed names no file; it is not repeated here, as "
+            f"{what} must be a path, but the text that was passed names no file. It is not repeated here, because "
             f"it may be data. Pass the path of a file that ends in {', '.join(sorted(endings))}."
         )
     return path

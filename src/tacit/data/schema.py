@@ -1,55 +1,48 @@
 """Schemas: the public facts about a table, declared before the data are read."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit._format import in_digits
-from tacit.data import description, sources
-from tacit.data.cells import Cells
+from tacit.data import description, encode, sources
 from tacit.data.columns import Kind
-from tacit.data.people import MOST_ROWS, People
-from tacit.data.store import Store
+from tacit.data.encoded import Encoded
+from tacit.data.people import MOST_ROWS
+from tacit.data.released import Released, records_of
+from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 
-_BESIDE = ""  # what is kept beside the columns, whose names are not empty
 
-
-class Encoded(NamedTuple):
-    """Encoded rows, which are private, in the form that `Rows.of_encoded` takes."""
-
-    columns: dict[str, NDArray[Any]]
-    person: NDArray[np.bytes_] | None
-    most_rows: int | None
-    left_out: NDArray[np.bytes_] | int = 0
-    """How many rows were left out for a missing value; or whose they were, where people are units."""
-
-
-class Released(NamedTuple):
-    """Columns whose centre and spread were released from the data, and for how much.
-
-    >>> print(Released(("age", "dose"), 0.1, 1e-6, "add-remove"))
-    centre and spread of age, dose, released at epsilon 0.1, delta 1e-06 (add-remove)
-    """
-
-    columns: tuple[str, ...]
-    epsilon: float
-    delta: float
-    adjacency: str
-
-    def __str__(self) -> str:
-        cost = (
-            f"epsilon {in_digits(self.epsilon)}, delta {in_digits(self.delta)} ({self.adjacency})"
+def _items(columns: Mapping[str, Kind]) -> tuple[tuple[str, Kind], ...]:
+    if not isinstance(columns, Mapping) or not columns:
+        raise InvalidArgument(
+            "Pass a schema's columns as a mapping from one or more names to kinds such as "
+            "tacit.Number(0, 1)."
         )
-        return f"centre and spread of {', '.join(self.columns)}, released at {cost}"
+    for name, kind in columns.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(f"Names of columns must be text that is not empty; got {name!r}.")
+        if not isinstance(kind, Kind):
+            raise InvalidArgument(
+                f"Column {name!r} must be a Number, Count, Binary or Category; got {kind!r}."
+            )
+    return tuple(columns.items())
 
 
-@dataclass(frozen=True, init=False, repr=False)
+def _most_rows(most_rows: int | None) -> int | None:
+    return None if most_rows is None else _validate.count("most_rows", most_rows, most=MOST_ROWS)
+
+
+def _records(released: Iterable[Released]) -> tuple[Released, ...]:
+    return tuple(released)
+
+
+@frozen(repr=False)
 class Schema:
     """The public facts about a table: kinds, bounds and levels of columns, and the unit of privacy.
 
@@ -79,34 +72,16 @@ class Schema:
         column  kind      public facts        if missing
         age     number    18 to 100           row left out
         ward    category  2 levels and other  row left out
-        One unit is a person, by column patient, of at most 20 rows.
+        One unit is a person, by column patient, with at most 20 rows.
     """
 
-    items: tuple[tuple[str, Kind], ...]
-    person: str | None
-    most_rows: int | None
-    released: tuple[Released, ...]
+    items: tuple[tuple[str, Kind], ...] = field(converter=_items, alias="columns")
+    person: str | None = field(default=None, kw_only=True)
+    most_rows: int | None = field(default=None, converter=_most_rows, kw_only=True)
+    released: tuple[Released, ...] = field(default=(), converter=_records, kw_only=True)
 
-    def __init__(
-        self,
-        columns: Mapping[str, Kind],
-        *,
-        person: str | None = None,
-        most_rows: int | None = None,
-        released: Iterable[Released] = (),
-    ) -> None:
-        _check_columns(columns)
-        most = most_rows
-        if most_rows is not None:
-            most = _validate.count("most_rows", most_rows, most=MOST_ROWS)
-        _check_person(columns, person, most)
-        for name, value in (
-            ("items", tuple(columns.items())),
-            ("person", person),
-            ("most_rows", most),
-            ("released", tuple(released)),
-        ):
-            object.__setattr__(self, name, value)
+    def __attrs_post_init__(self) -> None:
+        _check_person(self.names, self.person, self.most_rows)
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "Schema":
@@ -123,7 +98,7 @@ class Schema:
         """
         columns, more = description.read(path)
         try:
-            more["released"] = _all_noted(more.get("released", []))
+            more["released"] = records_of(more.get("released", []))
             return cls(columns, **more)
         except InvalidArgument as error:
             raise InvalidArgument(f"{path}: {error}") from None
@@ -171,7 +146,7 @@ class Schema:
     def __getitem__(self, name: str) -> Kind:
         return dict(self.items)[self._choose([name])[0]]
 
-    def encode(self, data: Any, names: Iterable[str] | None = None) -> Encoded:
+    def encode(self, data: TableLike, names: Iterable[str] | None = None) -> Encoded:
         """Encodes a table as arrays, each row by itself.
 
         A file is read in chunks; large results are stored in a memory map. Rows keep their order. A
@@ -189,24 +164,10 @@ class Schema:
         Raises:
             InvalidArgument: If the table lacks a column or has types or shapes that do not fit.
         """
-        chosen = self._choose(names)
-        source, people = sources.opened(data), People()
-        wanted = chosen if self.person is None else (*chosen, self.person)
-        out, number = Store(mapped=False), 0
-        with Store(mapped=source.mapped) as store:
-            for table in source.chunks(wanted):
-                columns, kept = self._encode(table, chosen)
-                if self.person is not None:
-                    columns[_BESIDE] = _person(self.person, table[self.person], people)
-                    out.append({_BESIDE: np.unique(columns[_BESIDE][~kept])})
-                everyone, number = bool(kept.all()), number + int(np.sum(~kept))
-                store.append(columns if everyone else {n: v[kept] for n, v in columns.items()})
-            whole = store.finish()
-        person = whole.pop(_BESIDE, None)
-        left_out = number if person is None else out.finish()[_BESIDE]
-        return Encoded(whole, person, self.most_rows, left_out)
+        source = sources.opened(data)
+        return encode.encode_table(source, self._kinds(names), self.person, self.most_rows)
 
-    def refuse(self, data: Any, names: Iterable[str] | None = None) -> None:
+    def refuse(self, data: TableLike, names: Iterable[str] | None = None) -> None:
         """Raises if a table lacks declared columns or has types that do not fit. Reads no rows.
 
         Args:
@@ -216,15 +177,11 @@ class Schema:
         Raises:
             InvalidArgument: If the table cannot be encoded.
         """
-        chosen = self._choose(names)
-        wanted = chosen if self.person is None else (*chosen, self.person)
-        blank = sources.opened(data).blank(wanted)
-        self._encode(blank, chosen)
-        if self.person is not None:
-            _person(self.person, blank[self.person], People())
+        kinds = self._kinds(names)
+        encode.refuse_table(sources.opened(data), kinds, self.person)
 
     def encode_new(
-        self, data: Any, names: Iterable[str]
+        self, data: TableLike, names: Iterable[str]
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
         """Encodes rows to predict for. No row is left out.
 
@@ -235,26 +192,7 @@ class Schema:
         Returns:
             The encoded columns, and a Boolean array that is true for rows without missing values.
         """
-        chosen = tuple(names)
-        source, store = sources.opened(data), Store(mapped=False)
-        for table in source.chunks(chosen or tuple(source.names)[:1]):
-            columns, present = self._encode(table, chosen)
-            store.append(columns | {_BESIDE: present})
-        whole = store.finish()
-        present = whole.pop(_BESIDE)
-        return whole, present
-
-    def _encode(
-        self, table: Mapping[str, Cells], names: tuple[str, ...]
-    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-        encoded = {
-            name: self[name].encode(_shaped(name, table[name], self[name])) for name in names
-        }
-        present = np.ones(len(next(iter(table.values())).values), np.bool_)
-        for column in encoded.values():
-            if column.present is not None:
-                present &= column.present
-        return {name: column.values for name, column in encoded.items()}, present
+        return encode.encode_all(sources.opened(data), {name: self[name] for name in names})
 
     def made_up(
         self, count: int, names: Iterable[str] | None = None, seed: int = 0
@@ -278,13 +216,17 @@ class Schema:
             for name in self._choose(names)
         }
 
+    def _kinds(self, names: Iterable[str] | None) -> dict[str, Kind]:
+        kinds = dict(self.items)
+        return {name: kinds[name] for name in self._choose(names)}
+
     def _choose(self, names: Iterable[str] | None) -> tuple[str, ...]:
         if isinstance(names, str):
             known = f" pass [{names!r}]." if names in self.names else " pass a list."
-            raise InvalidArgument(f"names must be a list of names, and not text;{known}")
+            raise InvalidArgument(f"names must be a list of names, not text;{known}")
         chosen = self.names if names is None else tuple(names)
         if not chosen or len(set(chosen)) < len(chosen):
-            raise InvalidArgument("names must be one or more different columns of the schema.")
+            raise InvalidArgument("names must be one or more columns of the schema, each once.")
         for name in chosen:
             if name not in self.names:
                 raise sources.no_column("schema", name, self.names)
@@ -295,9 +237,7 @@ class Schema:
         """Sentences on the unit of privacy and on earlier releases."""
         unit = "One unit is a row."
         if self.person is not None:
-            unit = (
-                f"One unit is a person, by column {self.person}, of at most {self.most_rows} rows."
-            )
+            unit = f"One unit is a person, by column {self.person}, with at most {self.most_rows} rows."
         return (unit, *(f"From the data: {each}." for each in self.released))
 
     def __str__(self) -> str:
@@ -311,77 +251,16 @@ class Schema:
         return f"Schema({dict(self.items)}{unit}{released})"
 
 
-def _all_noted(notes: Any) -> list[Released]:
-    if not isinstance(notes, list):
-        raise InvalidArgument("released must be a list, as tacit wrote it.")
-    return [_noted(note) for note in notes]
-
-
-def _noted(note: Any) -> Released:
-    try:
-        found = Released(**{**note, "columns": tuple(note["columns"])})
-        numbers = float(found.epsilon), float(found.delta)
-        return found._replace(epsilon=numbers[0], delta=numbers[1])
-    except (KeyError, TypeError, ValueError):
-        raise InvalidArgument(
-            f"Each of released must have {', '.join(Released.__annotations__)}, as tacit wrote it."
-        ) from None
-
-
-def _check_columns(columns: Any) -> None:
-    if not isinstance(columns, Mapping) or not columns:
-        raise InvalidArgument(
-            "Pass a schema's columns as a mapping from one or more names to kinds such as "
-            "tacit.Number(0, 1)."
-        )
-    for name, kind in columns.items():
-        if not isinstance(name, str) or not name:
-            raise InvalidArgument(f"Names of columns must be text, and not empty; got {name!r}.")
-        if not isinstance(kind, Kind):
-            raise InvalidArgument(
-                f"Column {name!r} must be a Number, Count, Binary or Category; got {kind!r}."
-            )
-
-
-def _check_person(columns: Mapping[str, Kind], person: Any, most_rows: int | None) -> None:
+def _check_person(columns: Collection[object], person: object, most_rows: int | None) -> None:
     if (person is None) != (most_rows is None):
         raise InvalidArgument(
-            "Pass both person, the column that says whose row it is, and most_rows, the largest "
-            "number of rows used of a person; or neither, if every row is another person's."
+            "Pass both person, the column that identifies the person of a row, and most_rows, the largest "
+            "number of rows used per person; or neither, if every row belongs to another person."
         )
     if person is not None and (not isinstance(person, str) or not person):
         raise InvalidArgument(f"person must be the name of a column; got {person!r}.")
     if person in columns:
         raise InvalidArgument(
-            f"person {person!r} says whose row it is and cannot be a column of the model as well; "
-            "leave it out of the columns, or put a copy under another name into the data."
+            f"person {person!r} identifies people and cannot be a column of the model as well; leave it "
+            "out of the columns, or add a copy under another name to the data."
         )
-
-
-def _shaped(name: str, cells: Cells, kind: Kind) -> Cells:
-    if not cells.readable:
-        raise InvalidArgument(
-            f"Column {name!r} must hold numbers, Booleans or text, and its type is another; turn it into "
-            "one of them first."
-        )
-    if cells.shape is not None and not _fits(cells.shape, kind.shape):
-        found = f"arrays of shape {cells.shape}" if cells.shape else "single values"
-        found = "lists" if None in cells.shape else found
-        wanted = f"arrays of shape {kind.shape}" if kind.shape else "a single value"
-        raise InvalidArgument(
-            f"Column {name!r} must have {wanted} in each row, as the schema says; found {found}; "
-            "change the schema or reshape the column."
-        )
-    return cells
-
-
-def _fits(found: tuple[int | None, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether rows can have a shape, by what their type says of it."""
-    pairs = zip(found, wanted, strict=False)
-    return len(found) == len(wanted) and all(a in (None, b) for a, b in pairs)
-
-
-def _person(name: str, cells: Cells, people: People) -> NDArray[np.bytes_]:
-    if cells.shape:
-        raise InvalidArgument(f"Column {name!r} must name one person in each row; found arrays.")
-    return people.codes(cells)

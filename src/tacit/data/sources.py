@@ -1,58 +1,58 @@
 """Sources of rows: tables in memory, memory maps and files, as chunks of columns.
 
-A file is never loaded whole. Its header, and in Parquet and Arrow files the types, are public and
-may be named in errors; cells are not. The first line of a CSV file might be a row, if somebody
-forgot the header, and the columns of a frame its rows, if somebody turned it. So names are told only if one of
-the wanted columns is among them, and none of them is a number or a date.
+A file is never loaded whole. Its header, and in Parquet and Arrow files the types, are public and may be
+named in errors; cells are not. If the header of a CSV file is missing, its first line is a row; if a frame was
+transposed, its columns are rows. So errors repeat names only if one of the wanted columns is among them, and
+none of them is a number or a date.
 """
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tacit.data import lines, tables
+from tacit.data import lines
 from tacit.data.cells import Cells, number_of
 from tacit.data.paths import path_of
 from tacit.data.store import lies_on_disk
+from tacit.data.tables import InMemory, TableLike, header, read_column
 from tacit.errors import InvalidArgument
 
 Chunk = dict[str, Cells]
 _ROWS = 2**16  # in a chunk
-_KNOWN = ".csv, .tsv (either may end in .gz), .parquet, .feather, .arrow or .npy"
+_KNOWN = ".csv, .tsv (also with .gz), .parquet, .feather, .arrow and .npy"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
     """A table: the names of its columns, and a way to read some of them chunk by chunk."""
 
-    names: Sequence[Any]
+    names: Sequence[Hashable]
     read: Callable[[Sequence[str]], Iterator[Chunk]]
     path: Path | None = None
     mapped: bool = False
-    """Whether the rows lie on a disk, so that what is made of them should, too."""
-    types: Mapping[str, str] | None = None
-    """What a file's header says of its columns' types, if anything."""
+    """Whether the rows are on disk, so that encoded rows should be, too."""
+    likely: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of columns, where the types in a file's header leave no doubt."""
 
     def chunks(self, names: Sequence[str]) -> Iterator[Chunk]:
-        """Cells of columns that are there once each. Of a file the first chunk has no rows."""
+        """The cells of some columns, chunk by chunk. The first chunk of a file has no rows."""
         self.refuse(names)
         return self.read(names)
 
     def blank(self, names: Sequence[str]) -> Chunk:
-        """No rows of these columns, by header and types alone."""
+        """A chunk without rows, from the header and types alone."""
         return {name: cells.part(0, 0) for name, cells in next(self.chunks(names)).items()}
 
     def refuse(self, names: Iterable[str]) -> None:
-        """Raises unless the columns are there, once each."""
+        """Raises unless the table has each of the columns once."""
         wanted = list(names)
         if not wanted:
-            raise InvalidArgument("The data must have one column or more; it has none.")
+            raise InvalidArgument("The data must have at least one column; it has none.")
         missing = [name for name in wanted if name not in self.names]
         where = "data" if self.path is None else f"file {self.path}"
         if missing and not (len(missing) < len(wanted) and all(map(_is_name, self.names))):
@@ -68,28 +68,28 @@ class Source:
     @property
     def _advice(self) -> str:
         if self.path is None:
-            return "its columns must have the names that the schema declares, each a single piece of text."
+            return "its columns must have the names that the schema declares, as text."
         return (
-            "its header, in a CSV file the first line, must name the columns, in .csv with commas and in "
-            ".tsv with tabs between them."
+            "its header, in a CSV file the first line, must name the columns, separated by commas in .csv "
+            "and by tabs in .tsv files."
         )
 
 
-def opened(data: Any) -> Source:
-    """The source that a table, or the path of a file, stands for. Reads a header at most."""
+def opened(data: TableLike) -> Source:
+    """Opens a table, or the file at a path. Reads nothing but the header."""
     if isinstance(data, str | os.PathLike):
         return _file(path_of(data, "data", _ENDINGS))
     return _table(data)
 
 
-def _is_name(name: Any) -> bool:
-    """Whether a column's name cannot be a number or a date."""
+def _is_name(name: Hashable) -> bool:
+    """Whether a text is a name, and cannot be a number or a date."""
     text = isinstance(name, str) and any(letter.isalpha() for letter in name)
     return text and math.isnan(number_of(name))
 
 
-def no_column(where: str, name: Any, known: Iterable[Any]) -> InvalidArgument:
-    """The error that a column is not there, with the name that was meant, perhaps."""
+def no_column(where: str, name: str, known: Iterable[Hashable]) -> InvalidArgument:
+    """The error that a column does not exist, with the most similar name."""
     names = [str(other) for other in known]
     near = get_close_matches(str(name), names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
@@ -97,19 +97,19 @@ def no_column(where: str, name: Any, known: Iterable[Any]) -> InvalidArgument:
     return InvalidArgument(f"The {where} has no column {name!r}; {hint}it has {shown or 'none'}.")
 
 
-def _table(data: Any, path: Path | None = None) -> Source:
-    names = tables.header(data)
+def _table(data: InMemory, path: Path | None = None) -> Source:
+    names = header(data)
     held = data.values() if isinstance(data, Mapping) else [data]
     mapped = any(lies_on_disk(each) for each in held)
     return Source(names=names, read=lambda some: _slices(data, some), path=path, mapped=mapped)
 
 
-def _slices(data: Any, names: Sequence[str]) -> Iterator[Chunk]:
-    table = {name: tables.read_column(data, name) for name in names}
+def _slices(data: InMemory, names: Sequence[str]) -> Iterator[Chunk]:
+    table = {name: read_column(data, name) for name in names}
     lengths = {len(cells.values) for cells in table.values()}
     if len(lengths) > 1:
         raise InvalidArgument(
-            f"Columns {', '.join(table)} must have equally many rows; pass a value for each row."
+            f"Columns {', '.join(table)} must have the same number of rows, a value for each row."
         )
     for start in range(0, max([1, *lengths]), _ROWS):
         yield {name: cells.part(start, start + _ROWS) for name, cells in table.items()}
@@ -128,7 +128,7 @@ def _file(path: Path) -> Source:
         )
     if kind in _READERS and path.suffix.lower() != ".gz":
         return _READERS[kind](path)
-    raise InvalidArgument(f"{path} is not a kind of file that is known here: name it {_KNOWN}.")
+    raise InvalidArgument(f"{path} has an unknown file extension; known are {_KNOWN}.")
 
 
 def _refuse_path(path: Path) -> None:
@@ -147,7 +147,7 @@ def _array(path: Path) -> Source:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
         raise InvalidArgument(
-            f"{path} must be a NumPy file of numbers or text; it is damaged or holds something else."
+            f"{path} must be a NumPy file of numbers or text; it is damaged, or holds something else."
         ) from None
     if not array.dtype.names or array.ndim != 1:
         raise InvalidArgument(
@@ -158,14 +158,19 @@ def _array(path: Path) -> Source:
 
 
 def _parquet(path: Path) -> Source:
-    from tacit.data import arrow
-
+    try:
+        from tacit.data.parquet import chunks, likely_kinds, schema
+    except ImportError:
+        raise InvalidArgument(
+            f"{path} needs the package pyarrow: pip install 'tacit[parquet]'; or pass a CSV file."
+        ) from None
+    found = schema(path)
     return Source(
-        names=arrow.schema(path).names,
-        read=lambda names: arrow.chunks(path, names, _ROWS),
+        names=found.names,
+        read=lambda names: chunks(path, names, _ROWS),
         path=path,
         mapped=True,
-        types={field.name: str(field.type) for field in arrow.schema(path)},
+        likely=likely_kinds(found),
     )
 
 

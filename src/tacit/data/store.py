@@ -1,7 +1,7 @@
 """Encoded columns that grow chunk by chunk, in memory or in files that nobody else can open.
 
-Such a file has no name (where the system can do that, it never had one): it is gone as soon as the
-process is, however that ends. It lies in the system's temporary folder; ``TMPDIR`` says where that is.
+Such a file has no name, so it disappears when the process ends for any reason. It is in the system's
+temporary folder, which can be set by ``TMPDIR``.
 """
 
 import contextlib
@@ -10,20 +10,20 @@ import mmap
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from tacit.errors import InvalidArgument
 
-_PAGE = 2**21  # a large one, of which few are needed to find a row
-_IN_MEMORY = 2**25  # bytes, above which rows that came from a disk go to one
+_PAGE = 2**21  # a huge page: with fewer pages, rows are found faster
+_IN_MEMORY = 2**25  # bytes; larger results of files are kept on disk
 
 
 class Store:
-    """Columns of one length, to which rows are added. ``mapped``: on disk, once they are large."""
+    """Columns of one length, to which rows are added; with ``mapped``, on disk once they are large."""
 
     def __init__(self, *, mapped: bool) -> None:
         self._mapped, self._size = mapped, 0
@@ -48,7 +48,7 @@ class Store:
             self._spill()
 
     def finish(self) -> dict[str, NDArray[Any]]:
-        """The columns, each at the start of a page."""
+        """The columns, each beginning at the start of a page."""
         if self._files:
             self._spill()
         return {name: self._whole(name) for name in self._shapes}
@@ -74,8 +74,8 @@ class Store:
         return np.frombuffer(memory, dtype).reshape(-1, *shape)
 
 
-def room(shape: tuple[int, ...], dtype: Any, *, mapped: bool = False) -> NDArray[Any]:
-    """Zeros at the start of a page, for JAX to use in place rather than copy."""
+def room(shape: tuple[int, ...], dtype: DTypeLike, *, mapped: bool = False) -> NDArray[Any]:
+    """An array of zeros at the start of a page, which JAX uses in place instead of copying it."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if mapped and size > _IN_MEMORY:
         with _complaints(), tempfile.TemporaryFile(prefix="tacit-") as file:
@@ -88,26 +88,26 @@ def room(shape: tuple[int, ...], dtype: Any, *, mapped: bool = False) -> NDArray
     return held
 
 
-def lies_on_disk(values: Any) -> bool:
-    """Whether an array lies in a memory map."""
+def lies_on_disk(values: object) -> bool:
+    """Whether an array is in a memory map."""
     return _map_of(values) is not None
 
 
 def let_go(values: NDArray[Any]) -> None:
-    """Gives back the memory of a map's pages, which stay on disk and come back when needed."""
+    """Frees the memory of a map's pages, which stay on disk and are loaded again when needed."""
     memory = _map_of(values)
     if memory is not None and sys.platform != "win32":
         memory.madvise(mmap.MADV_DONTNEED)
 
 
-def _map_of(values: Any) -> mmap.mmap | None:
+def _map_of(values: object) -> mmap.mmap | None:
     while isinstance(values, np.ndarray | memoryview):
         values = values.obj if isinstance(values, memoryview) else values.base
     return values if isinstance(values, mmap.mmap) else None
 
 
 def _reserve(file: IO[bytes], size: int) -> None:
-    """Makes a file that long. A disk that is full says so here, and not when a page is written."""
+    """Sets the size of a file. A full disk raises an error here, not when a page is written."""
     if sys.platform not in ("win32", "darwin"):
         os.posix_fallocate(file.fileno(), 0, size)
     else:
@@ -115,7 +115,7 @@ def _reserve(file: IO[bytes], size: int) -> None:
 
 
 @contextlib.contextmanager
-def _complaints() -> Any:
+def _complaints() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,1 +1,12 @@
-"""Partitioned variational inference: several sites, one posterior, no row leaves a site."""
+"""Partitioned variational inference: several sites fit one posterior, and no row leaves a site.
+
+`Partitioned` has the settings of a run for `tacit.fit_federated` (all sites in one process) and
+`tacit.federated_study` (sites on a network). The other names are privacy schemes. See
+docs/federated.md.
+
+The stub ``__init__.pyi`` lists the names. Each is imported when it is first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,8 +1,8 @@
 """The site's end: applies the outcome of its last answer, and answers the next task.
 
-A client is built from its own settings, its rows and its journal, and believes nothing of the
-server but the posterior and what was folded in. How many sites there are, how many answers it
-gives, how noisy they are and what they cost is pinned in its own settings.
+A client is built from its own settings, its rows and its journal. From the server it takes only the posterior
+and the outcome of its last answer. The number of sites, the number of answers, their noise and their cost are
+fixed in the site's own settings.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.accounting.journal import Answer, Journal, MemoryJournal, Terms, fresh_key
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated.arrays import read, written
-from tacit.federated.natural import Family, Vector
 from tacit.federated.transport import Reply, Task
+from tacit.models.natural import ExponentialFamily, Vector
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -26,35 +27,45 @@ class Work(Protocol):
 
     @property
     def size(self) -> int:
-        """How many numbers a change has."""
+        """Length of a change."""
         ...
 
     @property
     def grid(self) -> float | None:
-        """What whole numbers of a change are multiplied by, if it is whole numbers."""
+        """The factor of a change that is whole numbers, or None."""
         ...
 
-    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Any:
-        """The change that leaves the site. ``factor`` is the site's own."""
+    def change(
+        self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness
+    ) -> NDArray[Any]:
+        """The change that leaves the site. ``factor`` is the site's own factor."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
-    """What a client knows: its factor, and the round of the last answer that is in it."""
+class _ClientState:
+    """The factor of a client, and the round of the last answer that is in it."""
 
     factor: Vector
     folded: int
 
 
 class Client:
-    """One site: a name, rows, work, and a journal that remembers for it.
+    """One site.
 
-    ``rows`` may be a function that reads them: it is called when a task is to be computed, and for
-    a task that is refused or repeated not at all. ``key`` draws the secret key of the noise of a
-    round's answer; ``seeded`` says that it follows from a seed. With ``family`` a posterior that is
-    no distribution is refused before it costs an answer. ``hidden``: only a sum of answers is public, so
-    none goes into a factor of this site's own.
+    Args:
+        name: The name of the site.
+        rows: The rows, or a function that reads them. It is called when a task is computed, and not for
+            tasks that are refused or repeated.
+        work: Turns rows into changes.
+        terms: What the run costs.
+        journal: The memory of the site; by default in this process.
+        key: Returns the secret key of the noise of a round's answer; by default a new one.
+        seeded: Whether keys depend on a seed.
+        family: The family of the posterior. With it, an improper posterior is refused before it
+            uses up an answer.
+        hidden: Whether only the sum of answers is public. Then no answer goes into a factor of this
+            site.
     """
 
     def __init__(
@@ -67,7 +78,7 @@ class Client:
         key: Callable[[int], bytes] | None = None,
         *,
         seeded: bool = False,
-        family: Family | None = None,
+        family: ExponentialFamily | None = None,
         hidden: bool = False,
     ) -> None:
         self.name, self.work, self.terms = name, work, terms
@@ -77,14 +88,14 @@ class Client:
         self._journal = MemoryJournal() if journal is None else journal
 
     def answer(self, task: Task) -> Reply:
-        """The reply to a task: computed once, and repeated as often as the task is. [client-answer]"""
+        """The reply to a task, computed once and repeated if the task is repeated. [client-answer]"""
         self._refuse_strange(task)
         digest = task.digest(self.name)
         asked = self._journal.asked(self.terms, digest)
         if asked is None:
             state = self._settled(task)
             self._refuse_improper(task.posterior, state.factor)
-            _ = self._rows  # a fault of the table is found before anything is charged
+            _ = self._rows  # errors in the table are found before anything is charged
             new = Answer(task.round, digest, self._key(task.round), _packed(state))
             asked = self._journal.admit(self.terms, new)
         if asked.reply is None:
@@ -93,13 +104,13 @@ class Client:
             site=self.name,
             run=task.run,
             round=task.round,
-            change=read(asked.reply)["change"],
+            change=_change(asked),
             grid=self.work.grid,
         )
 
     @property
     def factor(self) -> Vector:
-        """The factor as of the last task; what became of the last answer is not known yet."""
+        """The factor as of the last task. It does not contain the last answer yet."""
         last = self._journal.latest(self.terms.run)
         return np.zeros(self.work.size) if last is None else _state(last).factor
 
@@ -109,43 +120,40 @@ class Client:
 
     def _computed(self, task: Task, asked: Answer) -> Answer:
         if asked.key is None:
-            raise InvalidArgument(
-                "The journal has lost the key of an answer that it does not hold."
-            )
+            raise InvalidArgument("The journal has neither an answer nor the key of its noise.")
         source = Randomness.from_key(asked.key, seeded=self._seeded)
         state = _state(asked)
         change = self.work.change(self._rows, task.posterior, state.factor, source)
-        reply = self._journal.finish(task.run, asked.digest, written(change=change))
+        reply = self._journal.finish(task.run, asked.digest, written(change))
         return Answer(asked.round, asked.digest, asked.key, asked.state, reply)
 
-    def _settled(self, task: Task) -> _State:
-        """The factor, after what the server says became of the last answer."""
+    def _settled(self, task: Task) -> _ClientState:
+        """The factor, updated by what the server says about the last answer."""
         last = self._journal.latest(task.run)
         if last is None:
-            state = _State(np.zeros(self.work.size), 0)
+            state = _ClientState(np.zeros(self.work.size), 0)
             if task.folded == 0:
                 return state
             raise self._out_of_step(task)
         if task.round <= last.round:
             raise Refused(
-                f"Round {task.round} is not new to {self.name}, and asks for something else than "
-                "before; a new question needs a new round, and a server that began again with noise "
-                "of its own needs a new run."
+                f"{self.name} has already been asked round {task.round}, with a different task. A new "
+                "task needs a new round, and a restarted server that adds noise needs a new run."
             )
         state = _state(last)
         if task.folded == state.folded:
-            return state  # the last answer was not used, and is forgotten
+            return state  # the last answer was not used
         sized = task.share.shape == state.factor.shape and bool(np.isfinite(task.share).all())
         if task.folded == last.round and last.reply is not None and sized:
-            reply = read(last.reply)["change"]
-            values = reply if self.work.grid is None else reply.astype(np.float64) * self.work.grid
-            return _State(state.factor + task.share * values, last.round)
+            reply, grid = _change(last), self.work.grid
+            values = reply if grid is None else reply.astype(np.float64) * grid
+            return _ClientState(state.factor + task.share * values, last.round)
         raise self._out_of_step(task)
 
     def _out_of_step(self, task: Task) -> TacitError:
         return Refused(
-            f"The server says that round {task.folded} of {self.name} is in the posterior, which "
-            "this site's journal does not know. Restore the journal, or start a new run."
+            f"The server has used an answer of {self.name} in round {task.folded}, which is not in this "
+            "site's journal. Restore the journal, or start a new run."
         )
 
     def _refuse_strange(self, task: Task) -> None:
@@ -155,10 +163,11 @@ class Client:
             )
         posterior = task.posterior
         if posterior.shape != (self.work.size,) or not np.isfinite(posterior).all():
-            raise Refused(f"A posterior of this run is {self.work.size} finite numbers.")
+            raise Refused(f"The posterior must be {self.work.size} finite numbers.")
         if self._hidden and task.share.any():
-            # Whether a posterior is proper without it would tell, question by question, what it was.
-            raise Refused(f"{self.name} keeps no answer of this run in a factor of its own.")
+            # Otherwise the server could find out the answer, by asking whether posteriors are proper
+            # without it.
+            raise Refused(f"{self.name} does not keep answers of this run in its own factor.")
 
     def _refuse_improper(self, posterior: Vector, factor: Vector) -> None:
         family = self._family
@@ -166,15 +175,22 @@ class Client:
             family.proper(posterior) and family.proper(posterior - factor)
         ):
             raise Refused(
-                f"{self.name} was sent a posterior that is no distribution, or is none without this "
-                "site's factor; nothing was charged."
+                f"{self.name} was sent an improper posterior, or one that is improper without the "
+                "factor of this site; nothing was charged."
             )
 
 
-def _packed(state: _State) -> bytes:
-    return written(factor=state.factor, folded=np.int64(state.folded))
+def _packed(state: _ClientState) -> bytes:
+    """A state as bytes."""
+    return written(state.factor, np.int64(state.folded))
 
 
-def _state(answer: Answer) -> _State:
-    held = read(answer.state)
-    return _State(held["factor"], int(held["folded"]))
+def _state(answer: Answer) -> _ClientState:
+    """The state of the client when it gave an answer."""
+    held = read(answer.state, factor=("f", 1), folded=("i", 0))
+    return _ClientState(held["factor"], int(held["folded"]))
+
+
+def _change(answer: Answer) -> NDArray[Any]:
+    """The change that a stored answer has."""
+    return read(answer.reply, change=("fi", 1))["change"]

@@ -1,8 +1,8 @@
-"""Programs that JAX compiled, kept on a site's disk from one process to the next.
+"""Compiled JAX programs, kept on a site's disk from one process to the next.
 
-A program has the shapes of its arguments in it, so one that takes rows tells how many there are. Only
-those are written that are compiled before rows are opened, on made-up ones; and the folder is for the
-site's eyes, as whoever can write into it chooses what the site runs.
+A program contains the shapes of its arguments, so a program that takes rows reveals their number. Only
+programs that are compiled before rows are opened are stored. The folder is private to its owner, because
+whoever can write into it decides what the site runs.
 """
 
 import os
@@ -17,13 +17,13 @@ from jax.experimental.compilation_cache import compilation_cache
 from tacit.errors import InvalidArgument
 
 _FOLDER, _LEAST = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
-# How JAX ends the names of what it writes.
+# Endings of the files that JAX writes.
 _WRITTEN = ("-cache", "-atime")
 
 
 @contextmanager
 def written_to(folder: Path | None) -> Iterator[None]:
-    """Programs compiled meanwhile, in all threads, are kept in a folder, or nowhere."""
+    """Stores programs that any thread compiles meanwhile in a folder, or nowhere."""
     if folder is not None:
         _make_private(folder)
     before = [jax.config.values[name] for name in (_FOLDER, _LEAST)]
@@ -37,17 +37,17 @@ def written_to(folder: Path | None) -> Iterator[None]:
 def _set(folder: str | None, least: float) -> None:
     jax.config.update(_FOLDER, folder)  # type: ignore[no-untyped-call]
     jax.config.update(_LEAST, least)  # type: ignore[no-untyped-call]
-    compilation_cache.reset_cache()  # JAX decides once where to write
+    compilation_cache.reset_cache()  # JAX chooses the folder only once
 
 
 def _make_private(folder: Path) -> None:
-    """Makes a folder for its owner alone; what others could have read or put there goes."""
+    """Makes a folder private; removes programs from a folder that others could access."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise InvalidArgument(
-            f"{folder}, where compiled programs are kept, must be a folder of the user who runs this."
+            f"The folder of compiled programs, {folder}, must belong to the user who runs the site."
         )
     if stat.S_IMODE(found.st_mode) != 0o700:
         folder.chmod(0o700)

@@ -1,8 +1,8 @@
 """Studies with real sites: what all agree on, and what each site keeps on its disk.
 
-A site's process may answer one message and end. So it is opened anew from a settings file of its own:
-the site's copy of the study, where its rows are, and its ledger, which also holds what it was asked,
-what it answered and the secrets in between. Nothing of this comes by message.
+A site's process may answer one message and end. The site is therefore opened from a settings file of its
+own, which names its copy of the study, its data and its ledger. The ledger also holds the tasks, the answers
+and the secrets in between. Nothing of this comes by message.
 """
 
 import importlib.util
@@ -21,12 +21,12 @@ from tacit.errors import InvalidArgument, Refused
 from tacit.federated.client import Client
 from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
-from tacit.federated.natural import Vector
 from tacit.federated.partitioned import Partitioned, server_of, site_of
-from tacit.federated.scheme import WithoutPrivacy
+from tacit.federated.schemes.without_privacy import WithoutPrivacy
 from tacit.federated.server import Server
 from tacit.federated.target import Target
 from tacit.federated.transport import Reply, Task
+from tacit.models.natural import Vector
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -35,12 +35,19 @@ Finish = Callable[[Vector, Vector, Path], None]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Study:
-    """What server and sites agree in, all of it public; each has a copy of its own.
+    """What the server and the sites agree on. It is public, and each has its own copy.
 
-    ``read`` makes rows of a site's data file, and ``example`` is made-up rows of the same columns:
-    they say what is protected, a row or a person, and what the study is, before data are
-    read. ``finish`` is given the posterior's natural parameters, those after every round, and where
-    to write the result. With a ``seed`` a run is repeatable and not private.
+    Args:
+        run: The name of the run.
+        target: What sites fit together.
+        method: Settings of the run.
+        sites: Names of the sites.
+        budget: The budget of every site.
+        read: Reads the rows of a site from its data file.
+        example: Made-up rows with the same columns, to know the unit of privacy before data are read.
+        finish: Is called with the natural parameters of the posterior, those after every round, and
+            the path of the result.
+        seed: Makes the run reproducible, and not private.
     """
 
     run: str
@@ -55,32 +62,34 @@ class Study:
 
     def __post_init__(self) -> None:
         if not self.run or len(set(self.sites)) != len(self.sites) or not self.sites:
-            raise InvalidArgument("A study names its run, and one or more sites, each once.")
+            raise InvalidArgument(
+                "A study needs the name of its run, and one or more sites with different names."
+            )
         if not isinstance(self.budget, Budget) or isinstance(self.method.scheme, WithoutPrivacy):
             raise InvalidArgument(
-                "A study of real sites has a budget and a scheme that keeps it; for comparisons "
-                "without privacy use tacit.fit_federated on made-up data."
+                "A study with real sites needs a budget and a private scheme. For comparisons without "
+                "privacy use tacit.fit_federated on made-up data."
             )
         if self.method.schedule == "asynchronous":
             raise InvalidArgument(
-                "The asynchronous schedule is a reference that plays sites' speeds; over a "
-                "network use synchronous or sequential."
+                "The asynchronous schedule simulates sites of different speeds. Over a network use the "
+                "synchronous or the sequential schedule."
             )
         _ = self.method.setting(self.target, self.budget, len(self.sites))
 
     @property
     def masked(self) -> bool:
-        """Whether sites send masked numbers: where only their sum has enough noise."""
+        """Whether sites send masked numbers, because only their sum has enough noise."""
         return self.method.scheme.split
 
     @property
     def about(self) -> str:
-        """What tells this study from others that call their run the same."""
+        """A digest that identifies the study."""
         return self.method.about(self.target, len(self.sites), self.example)
 
     @property
     def unit(self) -> str:
-        """What is protected."""
+        """The unit of privacy."""
         return "data set" if self.method.scheme.protects == "data set" else self.example.unit
 
     def server(self) -> Server:
@@ -110,7 +119,17 @@ def load_study(path: Path) -> Study:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteSettings:
-    """A site's own settings. ``total`` is what its ledger allows all runs together."""
+    """A site's own settings.
+
+    Args:
+        name: The name of the site.
+        study: The Python file that defines the study.
+        data: The data file.
+        ledger: The ledger.
+        total: The total budget of the ledger, for all runs together.
+        identity: The file of the key that the site signs with.
+        members: Public keys of all sites, by name.
+    """
 
     name: str
     study: Path
@@ -122,14 +141,14 @@ class SiteSettings:
 
     @classmethod
     def from_file(cls, path: str | Path) -> "SiteSettings":
-        """The settings of a TOML file; paths in it are relative to it."""
+        """Reads settings from a TOML file. Paths in the file are relative to it."""
         source = Path(path).absolute()
         try:
             held = tomllib.loads(source.read_text("utf-8"))
             return cls._from(held, source.parent)
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise InvalidArgument(
-                f"{source} is not a site's settings, with name, study, data and ledger: {error}."
+                f"{source} must have the settings name, study, data and ledger: {error}."
             ) from error
 
     @classmethod
@@ -148,30 +167,30 @@ class SiteSettings:
 
 
 def open_ledger(settings: SiteSettings) -> Ledger:
-    """Opens the ledger of a site, once, with what its settings allow. Answering only ever uses it."""
+    """Creates the ledger of a site with the budget of its settings. Do this once."""
     if settings.total is None:
         raise InvalidArgument(
-            f"Say in the settings of {settings.name} what it allows all runs together, as budget = "
+            f"The settings of {settings.name} need the total budget of all runs: budget = "
             "{epsilon = ..., delta = ...}."
         )
     return Ledger.new(settings.ledger, settings.total, unit=load_study(settings.study).unit)
 
 
 class OpenSite:
-    """A site for as long as a message takes."""
+    """A site that is open for one message."""
 
     def __init__(self, settings: SiteSettings) -> None:
         self.settings, self.name = settings, settings.name
         self.study = load_study(settings.study)
         if self.name not in self.study.sites:
-            raise InvalidArgument(f"The study at this site does not name {self.name} as a site.")
+            raise InvalidArgument(f"{self.name} is not a site of the study at this site.")
 
     def prepare(self) -> None:
-        """Does of an answer what needs no rows: noise is calibrated, the ledger opened."""
+        """Prepares an answer without reading rows: calibrates noise and opens the ledger."""
         _ = self._client
 
     def offer(self, session: Session) -> Offer:
-        """The key of this site for a round's masks."""
+        """The key of this site for the masks of a round."""
         if session.run != self.study.run:
             raise Refused(f"{self.name} takes part in the run {self.study.run!r} only.")
         return self._masker.offer(session)
@@ -186,7 +205,7 @@ class OpenSite:
         rows = self.study.read(self.settings.data)
         if rows.unit != self.study.example.unit:
             raise InvalidArgument(
-                f"The study protects one {self.study.example.unit}, and its data come by the {rows.unit}."
+                f"The study protects a {self.study.example.unit}; the data are by {rows.unit}."
             )
         return rows
 
@@ -216,8 +235,8 @@ class OpenSite:
         settings = self.settings
         if settings.identity is None or set(settings.members) != set(self.study.sites):
             raise InvalidArgument(
-                f"{self.name} needs a key to sign with (identity) and the public keys of all "
-                "sites of the study (members) in its settings."
+                f"The settings of {self.name} need a signing key (identity) and the public keys of all "
+                "sites of the study (members)."
             )
         setting = self.study.method.setting(
             self.study.target, self.study.budget, len(self.study.sites)

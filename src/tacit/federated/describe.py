@@ -1,7 +1,7 @@
-"""A study in one line: what tells it from another that has the same name.
+"""The digest of a study, which tells it from another study with the same name.
 
-All of it is public: settings, the prior, and the model's densities as JAX traces them for rows of
-the columns and types at hand. Of the rows themselves it has nothing, nor how many there are.
+It depends on public values only: the settings, the prior, and the model's densities as JAX traces them for
+columns of the given types. It does not depend on the rows or their number.
 """
 
 import hashlib
@@ -13,22 +13,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.federated.target import Conjugate, Target
+from tacit.federated.target import ConjugateTarget, Target
 from tacit.privacy.rows import Rows
 
-# Where an object lies in memory, which differs from process to process.
+# Addresses of objects, which differ between processes.
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
-def described(settings: Any, target: Target, rows: Rows) -> str:
-    """A digest of settings that print as what they are, and of a target for rows of these types."""
+def described(settings: object, target: Target, rows: Rows) -> str:
+    """A digest of settings, by their ``repr``, and of a target for rows of these types."""
     unit, present = _unit(rows)
     model, vector = target.model, jnp.zeros(target.model.dimension)
     traced = [
         _traced(model.prior_density, vector, model.constants),
         _traced(model.unit_density, vector, unit, present, model.constants),
     ]
-    if isinstance(target, Conjugate):
+    if isinstance(target, ConjugateTarget):
         eta = jnp.asarray(target.prior)
         traced.append(_traced(target.likelihood, eta, unit, present, target.constants))
     texts = (repr(settings), repr(target.family), ", ".join(model.names), *traced)
@@ -39,7 +39,7 @@ def described(settings: Any, target: Target, rows: Rows) -> str:
 
 
 def _unit(rows: Rows) -> tuple[dict[str, Any], Any]:
-    """A made-up unit: columns [rows of a unit, ...] of zeros, and that all of them are there."""
+    """A made-up unit with columns [rows of a unit, ...], and which of its rows are present."""
     made_up, present = rows.made_up_unit(), rows.made_up_presence()
     if present is None:
         return {name: jnp.asarray(value)[None] for name, value in made_up.items()}, jnp.ones(
@@ -49,7 +49,7 @@ def _unit(rows: Rows) -> tuple[dict[str, Any], Any]:
 
 
 def _traced(function: Callable[..., Any], *arguments: Any) -> str:
-    """A function as JAX sees it, and the arrays that are built into it."""
+    """The trace of a function, and a digest of the arrays in it."""
     made = jax.make_jaxpr(function)(*arguments)
     inside = hashlib.sha256()
     for leaf in jax.tree.leaves((made.consts, arguments)):

@@ -1,29 +1,29 @@
-"""Factors: q is the prior times one factor for each site, and stays a distribution.
+"""Factors: the posterior q is the prior times one factor for each site, and stays a distribution.
 
-A site's factor may be no distribution by itself, its precision negative. What must be one is q,
-and every cavity: q without one site's factor, from which that site starts. If a change would end
-that, the largest share of it is taken that does not.
+A factor need not be a distribution by itself: its precision may be negative. But q must be one, and so must
+every cavity, which is q without the factor of one site. If a change would make one of them improper, only
+the largest possible share of the change is applied.
 """
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tacit.federated.natural import Family, Vector
+from tacit.models.natural import ExponentialFamily, Vector
 
 
 def cavity(posterior: Vector, factor: Vector) -> Vector:
-    """The posterior without one site."""
+    """The posterior without the factor of one site."""
     return posterior - factor
 
 
 def shared_factor(posterior: Vector, prior: Vector, sites: int) -> Vector:
-    """What each site would have if all had contributed alike: a function of public numbers."""
+    """The factor of each site if all contributed equally; it depends on public numbers only."""
     return (posterior - prior) / sites
 
 
 def largest_share(
-    family: Family,
+    family: ExponentialFamily,
     posterior: Vector,
     change: Vector,
     cavities: Mapping[str, Vector],
@@ -32,12 +32,20 @@ def largest_share(
 ) -> Vector:
     """The largest share of a change, at most ``damping``, that keeps q and all cavities proper.
 
-    A share for each number: where coordinates are independent, one that must be held back does
-    not hold the others.
+    There is a share for each entry, so that independent coordinates do not hold each other back. The proper
+    vectors of a family are a convex set, so every smaller share keeps them proper as well.
 
-    A site's own part of the change, in ``own``, goes into its factor and leaves its cavity as it
-    was. The proper vectors of a family are a convex set that holds q and the cavities, so that
-    every smaller share keeps them proper as well.
+    Args:
+        family: The family of the posterior.
+        posterior: Natural parameters of q.
+        change: The change of q.
+        cavities: The cavity of each site, by name.
+        own: The part of the change that goes into the factor of a site, by name. It does not change the
+            cavity of that site.
+        damping: The largest share.
+
+    Returns:
+        The share of each entry.
     """
     steps: list[tuple[Vector, Vector]] = [(posterior, change)]
     steps += [(each, change - own.get(name, 0.0)) for name, each in cavities.items()]

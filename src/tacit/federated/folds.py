@@ -1,8 +1,8 @@
 """The server's state on disk, so that a server that died can continue.
 
-Every fold is a line, written before anything that follows from it leaves the server. So a server with noise of
-its own puts none on answers a second time: either the sum with its noise stands here, or nobody
-has seen it. Two servers of one run cannot both write a line, and the second ends.
+Every update of the posterior is a line, written before anything that depends on it leaves the server. A server
+that adds noise therefore adds it only once: either the noisy sum is in the file, or nobody has seen it. If two
+servers run at once, only one can write a line, and the other stops.
 """
 
 from pathlib import Path
@@ -23,10 +23,20 @@ _FOLDS = sa.Table(
     sa.Column("about", sa.String, nullable=False),
     sa.Column("state", sa.LargeBinary, nullable=False),
 )
+# The arrays of a state, in this order: kinds of numbers and dimensions.
+_KINDS = {
+    "round": ("i", 0),
+    "posterior": ("f", 1),
+    "factors": ("f", 2),
+    "folded": ("i", 1),
+    "shares": ("f", 2),
+    "used": ("i", 1),
+    "mark": ("u", 1),
+}
 
 
 class FoldsFile:
-    """The folds of one run in a file. ``about`` tells the run and its study from others."""
+    """The updates of one run in a file. ``about`` identifies the run and its study."""
 
     def __init__(self, path: Path, about: str) -> None:
         self.path, self._about = path, about
@@ -36,30 +46,30 @@ class FoldsFile:
             _META.create_all(connection)
 
     def resume(self, server: Server) -> None:
-        """Brings a new server to where the last one was; writes down the start if there was none."""
+        """Restores the last state of the server, or saves the first one."""
         with self._engine.begin() as connection:
             lines = connection.execute(sa.select(_FOLDS).order_by(_FOLDS.c.number)).all()
         if any(line.about != self._about for line in lines):
             raise TacitError(
-                f"{self.path} is of another run, or the study was changed since; name another file "
-                "as state, and give a changed study a new run."
+                f"{self.path} belongs to another run, or the study has changed. Choose another file as "
+                "state, and a new name for the run of a changed study."
             )
         if not lines:
             self.keep(server)
             return
-        _restore(server, read(lines[-1].state))
-        server.trace = [read(line.state)["posterior"] for line in lines[1:]]
+        held = [read(line.state, **_KINDS) for line in lines]
+        _restore(server, held[-1])
+        server.trace = [each["posterior"] for each in held[1:]]
 
     def keep(self, server: Server) -> None:
-        """Writes a fold down."""
+        """Saves an update."""
         values = {"number": len(server.trace), "about": self._about, "state": _state(server)}
         try:
             with self._engine.begin() as connection:
                 connection.execute(sa.insert(_FOLDS).values(**values))
         except sa.exc.IntegrityError:
             raise TacitError(
-                f"Another server of this run is at work, or was, and writes to {self.path}; this one "
-                "ends."
+                f"Another server of this run has written to {self.path}; this server stops."
             ) from None
 
 
@@ -67,17 +77,19 @@ def _state(server: Server) -> bytes:
     folded = [server.folded[name] for name in server.sites]
     shares = [f.share if len(f.share) else np.zeros(server.family.size) for f in folded]
     return written(
-        round=np.int64(server.round),
-        posterior=server.posterior,
-        factors=np.stack([server.factors[name] for name in server.sites]),
-        folded=np.array([each.round for each in folded], np.int64),
-        shares=np.stack(shares),
-        used=np.array([server.used[name] for name in server.sites], np.int64),
-        mark=np.frombuffer(server.mark, np.uint8),
+        np.int64(server.round),
+        server.posterior,
+        np.stack([server.factors[name] for name in server.sites]),
+        np.array([each.round for each in folded], np.int64),
+        np.stack(shares),
+        np.array([server.used[name] for name in server.sites], np.int64),
+        np.frombuffer(server.mark, np.uint8),
     )
 
 
 def _restore(server: Server, held: dict[str, np.ndarray]) -> None:
+    if held["factors"].shape != (len(server.sites), server.family.size):
+        raise TacitError("The stored state is of other sites, or of another model.")
     server.round, server.posterior = int(held["round"]), held["posterior"]
     server.mark = held["mark"].tobytes()
     for i, name in enumerate(server.sites):

@@ -1,8 +1,8 @@
 """The guard: a process of the site that answers, so that shipped code cannot read rows.
 
-Flower runs, at each site, code that came with the run. If the node's user can read the rows, so can
-that code. The guard runs as another user, from what is installed at the site; the node's code reaches it by
-a local socket, can hand it messages, and gets what the server would get anyway.
+At each site, Flower runs code that came with the run. If the node's user can read the rows, so can that
+code. The guard runs as another user, from the Tacit that is installed at the site. The node's code can only
+send it messages through a local socket, and gets only what the server would get.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 from tacit.errors import InvalidArgument, Refused
 from tacit.federated.told import told
 
-# A message is a vector and some keys; nobody has a reason to send more.
+# Messages have a vector and some keys, and are never longer.
 _MOST = 2**28
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -30,12 +30,12 @@ class Guard(socketserver.ThreadingUnixStreamServer):
     def __init__(self, path: Path, answer: Answer, *, mode: int = 0o660) -> None:
         self._answer, self._turn = answer, threading.Lock()
         if path.is_socket():
-            path.unlink()  # of a guard that died
+            path.unlink()  # left by a guard that died
         super().__init__(str(path), _Conversation)
         path.chmod(mode)
 
     def answered(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """What the site says to a message."""
+        """The answer of the site to a message."""
         with self._turn:
             return self._answer(fields)
 
@@ -50,20 +50,20 @@ class _Conversation(socketserver.StreamRequestHandler):
         try:
             fields = unpacked(line)
         except (ValueError, RecursionError):
-            said = told(Refused("What came is not a message."))
+            said = told(Refused("The message cannot be read."))
         else:
             said = self.server.answered(fields)
         self.wfile.write(packed(said))
 
 
 def ask(path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What the guard at a path says to a message."""
+    """The answer of the guard at a path to a message."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(os.fspath(path))
         except OSError as error:
             raise InvalidArgument(
-                f"The site's guard does not listen ({error.strerror}); start tacit federated guard."
+                f"The site's guard is not running ({error.strerror}); start tacit federated guard."
             ) from error
         connection.sendall(packed(fields))
         with connection.makefile("rb") as file:
@@ -71,7 +71,7 @@ def ask(path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def packed(fields: Mapping[str, Any]) -> bytes:
-    """Fields as a line; bytes are marked as such."""
+    """Fields as a line of JSON, with bytes as hexadecimal text."""
     return json.dumps(dict(fields), default=lambda value: {"hex": value.hex()}).encode() + b"\n"
 
 
@@ -79,13 +79,14 @@ def unpacked(line: bytes) -> dict[str, Any]:
     """The fields of a line."""
     fields = json.loads(line, object_hook=_bytes)
     if not isinstance(fields, dict):
-        raise ValueError("a message is fields")  # noqa: TRY004 (of what came, not of a call)
+        raise ValueError("a message is an object")  # noqa: TRY004 (the content is wrong, not a type)
     return fields
 
 
 def _bytes(held: dict[str, Any]) -> Any:
+    """Bytes, if they are marked as such."""
     if held.keys() != {"hex"}:
         return held
     if not isinstance(held["hex"], str):
-        raise ValueError("bytes are text here")  # noqa: TRY004 (of what came, not of a call)
+        raise ValueError("bytes are text")  # noqa: TRY004 (the content is wrong, not a type)
     return bytes.fromhex(held["hex"])

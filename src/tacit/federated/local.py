@@ -1,179 +1,105 @@
-"""The model as a site sees it: the cavity in place of the prior, and a fit that starts at q."""
+"""The model as a site sees it: with the cavity as its prior, and a fit that starts at q."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidArgument
-from tacit.federated.natural import DiagonalGaussian, FullGaussian, Gaussian, Vector
 from tacit.federated.target import Target
 from tacit.inference.guides import FullRank, Guide, MeanField, Params
-from tacit.inference.variational import Variational, fit_guides
-from tacit.models.base import AnyModel, Discrete, Labels, Outcomes, Parameters, Row
+from tacit.inference.variational import Variational, fit_guide
+from tacit.models.base import PyTree
+from tacit.models.gaussians import DiagonalGaussian, FullGaussian, Gaussian
+from tacit.models.natural import Vector
+from tacit.models.wrapped import WrappedModel
 from tacit.privacy.gate import Gate
+
+# Constants of the model, then precision and precision times mean of the cavity.
+TiltedConstants = tuple[Any, jax.Array, jax.Array]
 
 
 @dataclass(frozen=True)
-class Tilted:
+class Tilted(WrappedModel):
     """A model whose prior is a Gaussian given by natural parameters: the cavity.
 
-    The cavity is among the constants, so that the next round compiles nothing anew; two of
-    these are equal if their models are.
+    The cavity is among the constants, and does not count for equality, so that the next round uses the
+    same compiled program.
     """
 
-    model: AnyModel
-    precision: Any = field(compare=False)
-    weighted: Any = field(compare=False)
+    precision: jax.Array = field(compare=False)
+    weighted: jax.Array = field(compare=False)
 
     declared_public: ClassVar[tuple[str, ...]] = ("precision", "weighted")
 
     @property
-    def constants(self) -> Any:
-        """The model's own, and the cavity."""
+    def constants(self) -> TiltedConstants:
+        """Those of the model, and the cavity."""
         return self.model.constants, self.precision, self.weighted
 
-    @property
-    def dimension(self) -> int:
-        """As the model."""
-        return self.model.dimension
+    def of_model(self, constants: PyTree) -> PyTree:
+        """The model's constants, without the cavity."""
+        return None if constants is None else cast("TiltedConstants", constants)[0]
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """As the model."""
-        return self.model.names
-
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        """As the model."""
-        return self.model.columns
-
-    @property
-    def labels(self) -> Labels:
-        """As the model."""
-        return self.model.labels
-
-    @property
-    def searched(self) -> tuple[Any, ...]:
-        """As the model."""
-        return self.model.searched
-
-    @property
-    def whole_units(self) -> bool:
-        """As the model."""
-        return self.model.whole_units
-
-    @property
-    def discrete(self) -> Discrete:
-        """As the model."""
-        return self.model.discrete
-
-    def start(self, values: Mapping[str, Any]) -> Any:
-        """As the model."""
-        return self.model.start(values)
-
-    def constrain(self, vector: jax.Array, constants: Any = None) -> Parameters:
-        """As the model."""
-        return self.model.constrain(vector, constants and constants[0])
-
-    def prior_density(self, vector: jax.Array, constants: Any = None) -> jax.Array:
+    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
         """The log of the cavity, up to a constant."""
-        _, precision, weighted = self.constants if constants is None else constants
+        given = self.constants if constants is None else cast("TiltedConstants", constants)
+        _, precision, weighted = given
         bent = precision * vector if precision.ndim == 1 else precision @ vector
         return jnp.dot(weighted - bent / 2, vector)
-
-    def row_density(
-        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
-    ) -> jax.Array:
-        """As the model."""
-        return self.model.row_density(vector, row, constants and constants[0], outcomes)
-
-    def unit_density(
-        self,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: Any = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """As the model."""
-        given = constants and constants[0]
-        return self.model.unit_density(vector, rows, present, given, outcomes)
-
-    @property
-    def simulates(self) -> bool:
-        """As the model."""
-        return self.model.simulates
-
-    def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
-    ) -> Outcomes:
-        """As the model."""
-        return self.model.row_outcomes(key, vector, row, constants and constants[0])
-
-    def unit_outcomes(
-        self,
-        key: jax.Array,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: Any = None,
-    ) -> Outcomes:
-        """As the model."""
-        given = constants and constants[0]
-        return self.model.unit_outcomes(key, vector, rows, present, given)
 
 
 @dataclass(frozen=True)
 class Started:
-    """A guide that starts where the posterior is; equal to others of the same family."""
+    """A guide that starts at the posterior. The start does not count for equality."""
 
     guide: Guide
     params: Params = field(compare=False)
 
     declared_public: ClassVar[tuple[str, ...]] = ("params",)
 
-    def start(self, dimension: int) -> Params:  # noqa: ARG002 (it is that of the parameters)
-        """The posterior's parameters."""
+    def start(self, dimension: int) -> Params:  # noqa: ARG002 (the parameters have it)
+        """The parameters of the posterior."""
         return self.params
 
     def moved(self, params: Params, centre: jax.Array) -> Params:
-        """As the guide."""
+        """As for the guide."""
         return self.guide.moved(params, centre)
 
     def noise_size(self, dimension: int) -> int:
-        """As the guide."""
+        """As for the guide."""
         return self.guide.noise_size(dimension)
 
     def draw(self, params: Params, noise: jax.Array) -> jax.Array:
-        """As the guide."""
+        """As for the guide."""
         return self.guide.draw(params, noise)
 
     def entropy(self, params: Params, noise: jax.Array) -> jax.Array:
-        """As the guide."""
+        """As for the guide."""
         return self.guide.entropy(params, noise)
 
     def covariance(self, params: Params) -> jax.Array | None:
-        """As the guide."""
+        """As for the guide."""
         return self.guide.covariance(params)
 
 
-def family_of(guide: Any, dimension: int) -> Gaussian:
-    """The family whose natural parameters a guide's distributions have."""
+def family_of(guide: Guide, dimension: int) -> Gaussian:
+    """The exponential family of a guide's distributions."""
     if isinstance(guide, MeanField):
         return DiagonalGaussian(dimension)
     if isinstance(guide, FullRank):
         return FullGaussian(dimension)
     raise InvalidArgument(
-        "Sites add natural parameters, which these guides have: tacit.MeanField(), tacit.FullRank()."
+        "Federated fits need a guide with natural parameters: tacit.methods.MeanField() or tacit.methods.FullRank()."
     )
 
 
 def params_of(family: Gaussian, eta: Vector) -> Params:
-    """A guide's parameters for natural ones."""
+    """Parameters of a guide, from natural parameters."""
     mean = jnp.asarray(family.mean(eta), jnp.float32)
     if isinstance(family, DiagonalGaussian):
         return {
@@ -188,8 +114,8 @@ def params_of(family: Gaussian, eta: Vector) -> Params:
     }
 
 
-def natural_of(family: Gaussian, params: Mapping[str, Any]) -> Vector:
-    """Natural parameters of a guide's own, in double precision."""
+def natural_of(family: Gaussian, params: Mapping[str, ArrayLike]) -> Vector:
+    """Natural parameters in double precision, from parameters of a guide."""
     wide = {name: np.asarray(value, np.float64) for name, value in params.items()}
     if isinstance(family, DiagonalGaussian):
         return family.from_moments(wide["mean"], np.exp(2 * wide["log_scale"]))
@@ -200,26 +126,28 @@ def natural_of(family: Gaussian, params: Mapping[str, Any]) -> Vector:
 def optimised(
     target: Target, method: Variational, gate: Gate, cavity: Vector, start: Vector, key: int
 ) -> Vector:
-    """The posterior after the local free energy was maximised through a gate, from ``start``."""
+    """The posterior that maximises the local free energy, by private steps from ``start``."""
     family = gaussian_of(target)
     precision, weighted = (jnp.asarray(each, jnp.float32) for each in family.split(cavity))
     model = Tilted(target.model, precision, weighted)
     guide = Started(guide_of(family), params_of(family, start))
     method = replace(method, guide=guide, start=None)
-    fit = fit_guides(method, model, [gate], [jax.random.key(key)])[0]
+    fit = fit_guide(method, model, gate, jax.random.key(key))
     return natural_of(family, fit.params)
 
 
 def gaussian_of(target: Target) -> Gaussian:
-    """The target's family, which must be Gaussian on the scale of the model's vector."""
+    """The family of the target, which must be Gaussian on the unconstrained scale."""
     family = target.family
     if not isinstance(family, DiagonalGaussian | FullGaussian):
         raise InvalidArgument(
-            "Optimisation needs a Gaussian posterior; release statistics instead."
+            "Optimised() needs a Gaussian posterior. For this conjugate model pass "
+            "method=tacit.federated.Partitioned(scheme=OneRelease(clip=...), num_rounds=1); see "
+            "tacit.federated.schemes."
         )
     return family
 
 
 def guide_of(family: Gaussian) -> Guide:
-    """The guide whose distributions are a family's."""
+    """The guide with the distributions of a family."""
     return MeanField() if isinstance(family, DiagonalGaussian) else FullRank()

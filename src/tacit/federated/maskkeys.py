@@ -1,7 +1,7 @@
-"""Secrets of masks between two messages: used once, then gone.
+"""Secrets of masks between two messages: each is used once and then deleted.
 
-A process may offer a key and end, and another mask with it. So the secret is kept, until what it
-masked is kept in its place, in one transaction.
+One process may offer a key and end, and another process use it for masking. So the secret is stored, and the
+masked numbers replace it in one transaction.
 """
 
 from typing import Protocol
@@ -23,52 +23,53 @@ _KEYS = sa.Table(
 
 
 class MaskKeys(Protocol):
-    """Where a site keeps the secret of a session."""
+    """Stores the secrets of a site's sessions."""
 
     def kept(self, session: bytes, secret: bytes) -> bytes | None:
-        """The secret of a session: this one if there was none, None if it was used."""
+        """The secret of a session: the given one if there was none, or None if it was used."""
         ...
 
     def secret(self, session: bytes) -> bytes | None:
-        """The secret of a session, unless it was used or never made."""
+        """The secret of a session, or None if it was used or does not exist."""
         ...
 
     def masked(self, session: bytes, digest: bytes) -> bytes | None:
-        """What was masked in a session for this question."""
+        """The masked numbers of a session for this question, or None."""
         ...
 
     def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
-        """Forgets the secret and keeps what was masked: the first, which is returned.
+        """Replaces the secret by the masked numbers and returns them.
 
-        Refused if that was for another question.
+        If the secret was used for the same question before, returns the first masked numbers; for
+        another question it is refused.
         """
         ...
 
 
 class MemoryMaskKeys:
-    """Secrets that are gone with the process."""
+    """Secrets in memory, which end with the process."""
 
     def __init__(self) -> None:
         self._secrets: dict[bytes, bytes] = {}
         self._masked: dict[bytes, tuple[bytes, bytes]] = {}
 
     def kept(self, session: bytes, secret: bytes) -> bytes | None:
-        """The secret of a session: this one if there was none, None if it was used."""
+        """The secret of a session: the given one if there was none, or None if it was used."""
         if session in self._masked:
             return None
         return self._secrets.setdefault(session, secret)
 
     def secret(self, session: bytes) -> bytes | None:
-        """The secret of a session, unless it was used or never made."""
+        """The secret of a session, or None if it was used or does not exist."""
         return self._secrets.get(session)
 
     def masked(self, session: bytes, digest: bytes) -> bytes | None:
-        """What was masked in a session for this question."""
+        """The masked numbers of a session for this question, or None."""
         asked, masked = self._masked.get(session, (None, None))
         return masked if asked == digest else None
 
     def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
-        """Forgets the secret and keeps what was masked."""
+        """Replaces the secret by the masked numbers."""
         if self._secrets.pop(session, None) is None:
             raise _spent()
         self._masked[session] = digest, masked
@@ -84,7 +85,7 @@ class LedgerMaskKeys:
             _META.create_all(connection)
 
     def kept(self, session: bytes, secret: bytes) -> bytes | None:
-        """The secret of a session: this one if there was none, None if it was used."""
+        """The secret of a session: the given one if there was none, or None if it was used."""
         with self._ledger.transaction() as connection:
             row = connection.execute(_of(session)).first()
             if row is None:
@@ -94,21 +95,22 @@ class LedgerMaskKeys:
             return None if row.secret is None else bytes(row.secret)
 
     def secret(self, session: bytes) -> bytes | None:
-        """The secret of a session, unless it was used or never made."""
+        """The secret of a session, or None if it was used or does not exist."""
         with self._ledger.transaction() as connection:
             row = connection.execute(_of(session)).first()
             return None if row is None else row.secret
 
     def masked(self, session: bytes, digest: bytes) -> bytes | None:
-        """What was masked in a session for this question."""
+        """The masked numbers of a session for this question, or None."""
         with self._ledger.transaction() as connection:
             row = connection.execute(_of(session)).first()
             return None if row is None or row.digest != digest else row.masked
 
     def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
-        """Forgets the secret and keeps what was masked: the first, which is returned.
+        """Replaces the secret by the masked numbers and returns them.
 
-        Refused if that was for another question.
+        If the secret was used for the same question before, returns the first masked numbers; for
+        another question it is refused.
         """
         unused = sa.and_(_KEYS.c.session == session, _KEYS.c.secret.is_not(None))
         change = sa.update(_KEYS).where(unused)
@@ -119,7 +121,7 @@ class LedgerMaskKeys:
             row = connection.execute(_of(session)).first()
         if row is None or row.digest != digest or row.masked is None:
             raise _spent()
-        return bytes(row.masked)  # another process was first, with the same question
+        return bytes(row.masked)  # another process was faster, with the same question
 
 
 def _of(session: bytes) -> sa.Select[tuple[bytes, bytes | None, bytes | None, bytes | None]]:
@@ -127,4 +129,4 @@ def _of(session: bytes) -> sa.Select[tuple[bytes, bytes | None, bytes | None, by
 
 
 def _spent() -> Refused:
-    return Refused("The key of this attempt is used; start another attempt.")
+    return Refused("The key of this attempt has been used; start another attempt.")

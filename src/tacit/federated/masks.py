@@ -1,15 +1,16 @@
 """Secure aggregation: masks that hide each site's whole numbers and cancel in their sum.
 
-For every round each site makes a key pair for this once (X25519), signs the public half together
-with the run, the round and the attempt (Ed25519), and hands it to the server, which passes all of
-them on. Two sites then share a secret that the server does not know; of every pair one adds the
-stream of a cipher (ChaCha20) keyed by it, the other subtracts it, modulo 2^64. What the server gets
-from a site is uniform, and the sum is exact (federated/PROOFS.md, Theorem F6).
+For every round, each site makes a new key pair (X25519), signs the public half together with the run, the
+round and the attempt (Ed25519), and sends it to the server, which passes all of them on. Every two sites then
+share a secret that the server does not know. One of them adds a cipher stream (ChaCha20) keyed by the secret,
+and the other subtracts it, modulo 2^64. What the server gets from a site is uniform, and the sum is exact
+(federated/PROOFS.md, Theorem F6).
 
-A site trusts its own `Roster` and nothing else: who takes part, the keys they sign with, and how
-many answer together. A key that no member signed for this very attempt, a member missing or one
-more than pinned, and the site refuses. There is no recovery from a member that leaves: the sum is
-noise then, the server drops the round, and another attempt has keys of its own.
+A site trusts only its own `Roster`: who takes part, the keys they sign with, and how many answer together. It
+refuses a key that no member signed for this attempt, and any other number of members. If a member leaves, the
+sum is noise: the server drops the round, and another attempt uses new keys.
+
+Masked numbers are stored and sent as plain bytes of a fixed type, because the masks act on these bytes.
 """
 
 import hashlib
@@ -36,14 +37,14 @@ Whole = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Session:
-    """What one set of masks is for: an attempt at a round of a run."""
+    """One set of masks: an attempt at a round of a run."""
 
     run: str
     round: int
     attempt: int = 1
 
     def text(self) -> bytes:
-        """What is signed and what names a secret; lengths keep fields apart."""
+        """The bytes that are signed, and that identify a secret. Lengths separate the fields."""
         numbers = str(self.round).encode(), str(self.attempt).encode()
         return _joined(b"session", self.run.encode(), *numbers)
 
@@ -59,9 +60,11 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True)
 class Roster:
-    """Who takes part, as a site pins it: names, and the public keys that they sign with.
+    """Who takes part, as fixed by a site.
 
-    ``together`` is how many answer in one round, all of them unless given.
+    Args:
+        members: Public keys that members sign with, by name.
+        together: The number of members that answer in one round; by default all.
     """
 
     members: Mapping[str, bytes]
@@ -73,18 +76,25 @@ class Roster:
         keys = set(self.members.values())
         if self.size > number or len(keys) < number or {len(key) for key in keys} != {32}:
             raise InvalidArgument(
-                "A roster names each member with an Ed25519 key of its own, 32 bytes, and at "
-                "least as many members as answer together."
+                "A roster needs a different Ed25519 key of 32 bytes for each member, and at least as "
+                "many members as answer together."
             )
 
     @property
     def size(self) -> int:
-        """How many answer in one round."""
+        """The number of members that answer in one round."""
         return len(self.members) if self.together is None else self.together
 
 
 class Masker:
-    """A site's masks: its name, the key it signs with, its roster, and what it remembers."""
+    """The masks of a site.
+
+    Args:
+        name: The name of the site.
+        identity: The key that it signs with.
+        roster: Who takes part.
+        keys: Stores secrets between messages; by default in this process.
+    """
 
     def __init__(
         self,
@@ -94,28 +104,37 @@ class Masker:
         keys: MaskKeys | None = None,
     ) -> None:
         if roster.members.get(name) != identity.public_key().public_bytes_raw():
-            raise InvalidArgument(f"The roster does not name {name} with the key it signs with.")
+            raise InvalidArgument(f"The roster has another key, or none, for {name}.")
         self.name, self.roster = name, roster
         self._identity, self._keys = identity, MemoryMaskKeys() if keys is None else keys
 
     def offer(self, session: Session) -> Offer:
-        """The key of this site for a session; the same if asked again before it is used."""
+        """The key of this site for a session. It stays the same until it is used."""
         made = X25519PrivateKey.generate().private_bytes_raw()
         secret = self._keys.kept(session.text(), made)
         if secret is None:
             raise Refused(
                 f"{self.name} has used its key for round {session.round}, attempt "
-                f"{session.attempt}; another attempt needs a number of its own."
+                f"{session.attempt}; another attempt needs another number."
             )
         key = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
         signed = self._identity.sign(_signed(session, self.name, key))
         return Offer(self.name, key, signed)
 
     def mask(self, session: Session, offers: Sequence[Offer], values: Whole, about: bytes) -> Whole:
-        """Whole numbers with this site's masks; ``about`` is the digest of what they answer.
+        """Adds this site's masks to whole numbers.
 
-        The key is used once, and forgotten in the same transaction that keeps what was masked:
-        the same question again gets the same bytes, and any other is refused. [mask-once]
+        A key is used once, and deleted in the transaction that stores the masked numbers. A
+        repeated question gets the same bytes, and another question is refused. [mask-once]
+
+        Args:
+            session: The attempt.
+            offers: The keys of all members of the round.
+            values: The whole numbers.
+            about: A digest of the task that they answer.
+
+        Returns:
+            The masked numbers.
         """
         keys = self._accepted(session, offers)
         self._refuse_other_members(session, keys)
@@ -135,12 +154,12 @@ class Masker:
         return np.frombuffer(done, np.int64).copy()
 
     def _refuse_other_members(self, session: Session, keys: Mapping[str, bytes]) -> None:
-        """One answer goes into the sum of one set of sites: two sums would share its noise."""
+        """Refuses a second set of sites for one answer: two sums would share its noise."""
         label = _joined(b"members", session.run.encode(), str(session.round).encode())
         members = hashlib.sha256(_joined(*(name.encode() for name in keys))).digest()
         if self._keys.kept(label, members) != members:
             raise Refused(
-                f"{self.name} has answered round {session.round} together with other sites; a new "
+                f"{self.name} has answered round {session.round} with a different group of sites; a new "
                 "group needs a new round."
             )
 
@@ -160,11 +179,11 @@ class Masker:
         names = [offer.site for offer in offers]
         if len(names) != self.roster.size or len(set(names)) != len(names):
             raise Refused(
-                f"{self.name} pinned {self.roster.size} sites to a round and was told of "
-                f"{len(names)}: with fewer shares of noise nobody is protected."
+                f"{self.name} expects {self.roster.size} sites in a round and was told of {len(names)}; "
+                "with fewer shares of noise nobody is protected."
             )
         if self.name not in names or not set(names) <= set(self.roster.members):
-            raise Refused(f"{self.name} was told of sites that its roster does not name.")
+            raise Refused(f"{self.name} was told of sites that are not in its roster.")
         for offer in offers:
             self._check(session, offer)
         if len({offer.key for offer in offers}) != len(offers):
@@ -177,7 +196,7 @@ class Masker:
             signer.verify(offer.signature, _signed(session, offer.site, offer.key))
         except InvalidSignature:
             raise Refused(
-                f"The key of {offer.site} is not signed by it for round {session.round}, attempt "
+                f"The key of {offer.site} has no valid signature for round {session.round}, attempt "
                 f"{session.attempt} of this run: it is forged, or from another round."
             ) from None
 
@@ -187,11 +206,11 @@ class Masker:
 
 
 class MaskedSite:
-    """A client whose answers leave masked."""
+    """A client whose answers are masked."""
 
     def __init__(self, client: Answers, masker: Masker) -> None:
         if client.name != masker.name:
-            raise InvalidArgument("A client and its masks have one name.")
+            raise InvalidArgument("A client and its masks must have the same name.")
         self.name, self._client, self._masker = client.name, client, masker
 
     def offer(self, session: Session) -> Offer:
@@ -199,7 +218,7 @@ class MaskedSite:
         return self._masker.offer(session)
 
     def answer(self, task: Task, attempt: int, offers: Sequence[Offer]) -> Reply:
-        """The reply with masks; nothing is computed or charged before the keys are accepted."""
+        """The masked reply. Keys are checked before anything is computed or charged."""
         session = Session(task.run, task.round, attempt)
         self._masker._accepted(session, offers)  # noqa: SLF001 (two halves of one thing)
         reply = self._client.answer(task)
@@ -213,7 +232,7 @@ class MaskedSite:
 
 
 class MaskedInProcess:
-    """Masking sites in this very process: for study and tests."""
+    """Masked sites in this process, for tests."""
 
     refused: ClassVar[Mapping[str, str]] = {}
 
@@ -234,22 +253,22 @@ class MaskedInProcess:
 
 
 def _shared(own: X25519PrivateKey, name: str, key: bytes) -> bytes:
-    """What this site and another know and nobody else does."""
+    """The secret that this site shares with another."""
     try:
         return own.exchange(X25519PublicKey.from_public_bytes(key))
     except ValueError:
-        raise Refused(f"{name} offered what is no key.") from None
+        raise Refused(f"{name} offered an invalid key.") from None
 
 
 def _stream(shared: bytes, digest: bytes, count: int) -> NDArray[np.uint64]:
-    """A mask from a pair's secret, for one session only. [mask-stream]"""
+    """A mask from the secret of two sites, for one session. [mask-stream]"""
     derived = HKDF(hashes.SHA256(), 32, salt=None, info=b"tacit mask" + digest).derive(shared)
     cipher = Cipher(algorithms.ChaCha20(derived, bytes(16)), mode=None).encryptor()
     return np.frombuffer(cipher.update(bytes(8 * count)), np.uint64)
 
 
 def _digest(session: Session, keys: Mapping[str, bytes], about: bytes, count: int) -> bytes:
-    """What the members must agree in for their masks to cancel."""
+    """A digest of what members must agree on for their masks to cancel."""
     parts = [part for name, key in keys.items() for part in (name.encode(), key)]
     return hashlib.sha256(_joined(session.text(), about, str(count).encode(), *parts)).digest()
 

@@ -8,7 +8,6 @@ parameters. A deployment does the same with its own `Transport`, using `site_of`
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from dp_accounting.dp_event import DpEvent
 
@@ -20,13 +19,15 @@ from tacit.errors import InvalidArgument
 from tacit.federated.client import Client
 from tacit.federated.describe import described
 from tacit.federated.local import family_of
-from tacit.federated.natural import Vector
-from tacit.federated.optimise import Optimised
-from tacit.federated.scheme import Prepared, Scheme, Setting
+from tacit.federated.schemes.base import Prepared, RunSetting, Scheme
+from tacit.federated.schemes.optimised import Optimised
 from tacit.federated.server import Schedule, ScheduleName, Server, conduct
-from tacit.federated.target import Approximate, Conjugate, Target
+from tacit.federated.target import Approximate, ConjugateTarget, Target, conjugate_target
 from tacit.federated.transport import InProcess
 from tacit.inference.guides import Guide, MeanField
+from tacit.models.base import AnyModel
+from tacit.models.natural import Vector
+from tacit.models.statistic import Conjugate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -36,8 +37,7 @@ class Partitioned:
     """Partitioned variational inference. All settings are public and the same at all sites.
 
     Args:
-        scheme: How sites protect their data; see `tacit.federated.optimise`,
-            `tacit.federated.changes` and docs/federated.md.
+        scheme: How sites protect their data; see `tacit.federated.schemes` and docs/federated.md.
         num_rounds: How often every site is asked.
         schedule: ``"synchronous"``, ``"sequential"`` or ``"asynchronous"``.
         damping: Factor that a site's change is multiplied by. By default 1, or one over the square
@@ -45,7 +45,8 @@ class Partitioned:
         group_size: Number of sites that are asked at a time.
         spare_answers: Answers that are charged in addition to the rounds, for tasks that must be
             asked again.
-        guide: The family of the posterior: ``tacit.MeanField()`` or ``tacit.FullRank()``.
+        guide: The family of the posterior: ``tacit.methods.MeanField()`` or ``tacit.methods.FullRank()``. Conjugate
+            models have a family of their own and ignore it.
         num_draws: Number of pairs of opposite draws that expectations are computed with.
     """
 
@@ -59,18 +60,15 @@ class Partitioned:
     num_draws: int = 8
 
     def __post_init__(self) -> None:
-        _ = self.plan(1)
+        _ = self.rounds(1)
         _validate.count("spare_answers", self.spare_answers, least=0)
-        if self.schedule == "asynchronous" and not self.scheme.alone:
+        if self.schedule != "synchronous" and not self.scheme.each_message_private:
             raise InvalidArgument(
-                "Noise that is shared needs all sites in a round; asynchronous sites add their own."
-            )
-        if self.schedule == "sequential" and not self.scheme.alone:
-            raise InvalidArgument(
-                "A round of one site would show its change; use schedule='synchronous'."
+                "With this scheme only the sum over all sites is private, so all sites must answer in "
+                'the same round; use schedule="synchronous".'
             )
 
-    def plan(self, sites: int) -> Schedule:
+    def rounds(self, sites: int) -> Schedule:
         """The schedule: which sites are asked when."""
         damping = self.damping
         if damping is None:
@@ -83,43 +81,52 @@ class Partitioned:
             damping=damping,
         )
 
-    def target(self, model: Any) -> Target:
-        """What sites fit together: a conjugate target as it is, or a model in the guide's family."""
-        if isinstance(model, Conjugate | Approximate):
+    def target(self, model: AnyModel | ConjugateTarget) -> Target:
+        """What sites fit together: the model, with the natural parameters of its posterior."""
+        if isinstance(model, ConjugateTarget):
             return model
+        if isinstance(model, Conjugate):
+            return conjugate_target(model)
         family = family_of(self.guide, model.dimension)
         return Approximate(model=model, family=family, num_draws=self.num_draws)
 
-    def setting(self, target: Target, budget: Budget | None, sites: int) -> Setting:
-        """What one site knows of the run."""
+    def setting(self, target: Target, budget: Budget | None, sites: int) -> RunSetting:
+        """What one site knows about the run."""
         together = sites if self.group_size is None else self.group_size
-        if not self.scheme.alone and sites % together:
+        if not self.scheme.each_message_private and sites % together:
             raise InvalidArgument(
-                f"{sites} sites do not make groups of {together}; noise that is shared needs all "
-                "groups to be as large."
+                f"{sites} sites cannot be divided into groups of {together}; sites that share noise "
+                "need groups of equal size."
             )
-        return Setting(
+        return RunSetting(
             target=target,
             budget=budget,
             answers=self.num_rounds + self.spare_answers,
             sites=sites,
             together=together,
-            damping=self.plan(sites).damping,
+            damping=self.rounds(sites).damping,
         )
 
     def about(self, target: Target, sites: int, rows: Rows) -> str:
-        """What tells a run by this method from others; of the rows it has only their types."""
+        """A digest that identifies the study; it depends on the types of the columns, not on values."""
         return described((self, sites), target, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
-    """A site that is ready: its client, and what its part of the run costs."""
+class SiteCost:
+    """What a run costs one site, and the ledger that is charged, if it is at hand."""
 
-    client: Client
     event: DpEvent | None
     budget: Budget | None
-    ledger: Ledger | None
+    ledger: Ledger | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadySite:
+    """A site that is ready to answer, and what the run costs it."""
+
+    client: Client
+    cost: SiteCost
 
 
 def site_of(
@@ -135,10 +142,24 @@ def site_of(
     prepared: Prepared | None = None,
     about: str = "",
     seed: int | None = None,
-) -> Site:
-    """A site of a run: calibrates its noise for all answers. Charges with the first task.
+) -> ReadySite:
+    """A site of a run, with noise calibrated for all answers. The first task charges the ledger.
 
-    ``about`` is `Partitioned.about`, without which a ledger cannot tell studies of one name apart.
+    Args:
+        name: The name of the site.
+        rows: The rows, or a function that reads them when a task is computed.
+        method: Settings of the run.
+        target: What sites fit together.
+        run: The name of the run.
+        sites: The number of sites.
+        budget: The budget of the site, or None for a run without privacy.
+        ledger: The ledger to charge.
+        prepared: The result of ``method.scheme.prepare``, if it is at hand.
+        about: `Partitioned.about`, which a ledger needs to tell studies with one name apart.
+        seed: Makes answers reproducible, and the run not private.
+
+    Returns:
+        The client, and what the run costs.
     """
     ready = prepared or method.scheme.prepare(method.setting(target, budget, sites))
     terms = Terms(
@@ -160,9 +181,10 @@ def site_of(
         key,
         seeded=seed is not None,
         family=target.family,
-        hidden=not (method.scheme.alone or method.scheme.own_factors),
+        hidden=not (method.scheme.each_message_private or method.scheme.own_factors),
     )
-    return Site(client=client, event=ready.event, budget=budget, ledger=ledger)
+    cost = SiteCost(event=ready.event, budget=budget, ledger=ledger)
+    return ReadySite(client=client, cost=cost)
 
 
 def server_of(
@@ -174,14 +196,14 @@ def server_of(
     budget: Budget | None,
     source: Randomness,
 ) -> Server:
-    """The server of a run. Its budget matters only where the server adds the noise."""
+    """The server of a run. The budget is used only if the server adds noise."""
     aggregation = method.scheme.aggregation(method.setting(target, budget, len(names)), source)
     return Server(
         run=run,
         family=target.family,
         prior=target.prior,
         sites=names,
-        damping=method.plan(len(names)).damping,
+        damping=method.rounds(len(names)).damping,
         whole=aggregation.whole,
         tracked=aggregation.tracked,
         aggregate=aggregation.aggregate,
@@ -191,12 +213,12 @@ def server_of(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """The posterior's natural parameters, those after every fold, and the sites."""
+class FederatedResult:
+    """Natural parameters of the posterior, those after every update, and the cost at each site."""
 
     posterior: Vector
     trace: Vector
-    sites: Mapping[str, Site]
+    costs: Mapping[str, SiteCost]
 
 
 def partitioned(
@@ -209,11 +231,25 @@ def partitioned(
     ledgers: Mapping[str, Ledger] | None = None,
     seed: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Found:
-    """All sites and the server in this process."""
+) -> FederatedResult:
+    """Runs all sites and the server in this process.
+
+    Args:
+        method: Settings of the run.
+        target: What sites fit together.
+        rows: Rows of each site, by name.
+        budgets: Budget of each site, by name.
+        run: The name of the run.
+        ledgers: Ledgers of sites, by name.
+        seed: Makes the run reproducible, and not private.
+        progress: Is called with the number of rounds done.
+
+    Returns:
+        Natural parameters of the posterior, and the cost at each site.
+    """
     names, shared = tuple(rows), set(budgets.values())
-    if not method.scheme.alone and len(shared) > 1:
-        raise InvalidArgument("Sites that share noise have one budget; pass the same for all.")
+    if not method.scheme.each_message_private and len(shared) > 1:
+        raise InvalidArgument("Sites that share noise need the same budget; pass one for all.")
     prepared = {
         budget: method.scheme.prepare(method.setting(target, budget, len(names)))
         for budget in shared
@@ -238,12 +274,13 @@ def partitioned(
         method, target, names, run=run, budget=next(iter(shared)), source=Randomness(seed)
     )
     transport = InProcess([site.client for site in sites.values()])
-    trace = conduct(server, transport, method.plan(len(names)), progress)
-    return Found(posterior=server.posterior, trace=trace, sites=sites)
+    trace = conduct(server, transport, method.rounds(len(names)), progress)
+    costs = {name: site.cost for name, site in sites.items()}
+    return FederatedResult(posterior=server.posterior, trace=trace, costs=costs)
 
 
 def seeded_keys(label: str) -> Callable[[int], bytes]:
-    """Keys that follow from a seed, one for each round: the same in whatever process."""
+    """Keys that depend on a label and a round only: the same in every process."""
 
     def key(number: int) -> bytes:
         return hashlib.sha256(f"tacit:{label}|{number}".encode()).digest()

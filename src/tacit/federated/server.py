@@ -1,9 +1,7 @@
-"""The server's end: holds the posterior, asks sites by a schedule, combines answers.
+"""The server's end: holds the posterior, asks sites by a schedule, and combines their answers.
 
-The server decides how much of a round's answers is applied (`Folded`), applies it, and tells each
-site with its next task; the site applies the same. An answer that did not arrive is not applied,
-and the site is told so by the same message. Nor is one that no site of this run could give: other
-numbers than there are, or not finite ones.
+The server decides which share of a round's answers is applied (`Folded`), applies it, and tells each
+site with its next task, so that the site applies the same. Late and invalid answers are not applied.
 """
 
 import logging
@@ -16,27 +14,26 @@ import numpy as np
 from tacit import _validate
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.factor import largest_share, total
-from tacit.federated.natural import Family, Vector
 from tacit.federated.transport import Reply, Task, Transport
+from tacit.models.natural import ExponentialFamily, Vector
 
 ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
-# What turns the replies of a round, and the posterior they are for, into its change: by default
-# their sum. Noise of the server is added here. A secure aggregation goes around it: it unmasks the
-# sum, and hands on one reply that holds it.
+# Turns the replies of a round, and the posterior that they are for, into the change of the posterior. By
+# default it is their sum. Noise of the server is added here.
 Aggregate = Callable[[Sequence[Reply], Vector], Vector]
-# What has been folded in is kept by this before anything that follows from it leaves.
+# Saves the state of the server after an update, before anything that depends on it leaves.
 Keep = Callable[["Server"], None]
 
 _LOG = logging.getLogger(__name__)
-# A run ends after so many rounds in which no answer could be used.
+# A run ends after this number of consecutive rounds without a usable answer.
 _FRUITLESS = 3
-# Larger numbers are as good as infinite: their squares are.
+# The squares of larger numbers overflow.
 _MOST = 1e100
 
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """What became of a site's last answer that was used."""
+    """The round of a site's last answer that was used, and the share of it that was applied."""
 
     round: int = 0
     share: Vector = field(default_factory=lambda: np.zeros(0))
@@ -44,12 +41,15 @@ class Folded:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Who is asked when. Every site is asked ``num_rounds`` times.
+    """The order in which sites are asked. Every site is asked ``num_rounds`` times.
 
-    ``"synchronous"``: all at once, from the same posterior, and their changes are added.
-    ``"sequential"``: one after the other. ``"asynchronous"``: each answers from the posterior of
-    some time ago, as sites of different speed do: each takes as long as its place in line, a
-    reference for comparisons. ``group_size`` asks synchronously so many at a time, in turn.
+    Args:
+        num_rounds: How often every site is asked.
+        kind: With ``"synchronous"`` all sites start from the same posterior and their changes are added.
+            With ``"sequential"`` they are asked one after the other. ``"asynchronous"`` simulates
+            sites of different speeds, for comparisons.
+        group_size: The number of sites that are asked at a time, synchronously.
+        damping: The factor that changes are multiplied by.
     """
 
     num_rounds: int
@@ -64,10 +64,12 @@ class Schedule:
         if self.group_size is not None:
             _validate.count("group_size", self.group_size)
             if self.kind != "synchronous":
-                raise InvalidArgument("Groups are asked synchronously; leave schedule out.")
+                raise InvalidArgument(
+                    "group_size needs the synchronous schedule; leave schedule out."
+                )
 
     def groups(self, sites: Sequence[str]) -> list[tuple[str, ...]]:
-        """Who is asked together, for one round of all sites."""
+        """The groups of sites that are asked together in one round."""
         if self.kind == "synchronous" and self.group_size is None:
             return [tuple(sites)]
         size = self.group_size or 1
@@ -76,16 +78,24 @@ class Schedule:
 
 @dataclass(kw_only=True)
 class Server:
-    """The posterior, and what the server knows of the factors.
+    """The posterior, and what the server knows about the factors of sites.
 
-    ``whole`` says that a round counts only if every site of it answered, as noise that is split
-    over sites must. ``tracked`` says that the server sees single changes, and keeps cavities
-    proper by them; otherwise all sites share the public factor, whose cavity is proper if q is.
-    ``grid`` is what whole numbers of replies are multiplied by, if replies are whole numbers.
+    Args:
+        run: The name of the run.
+        family: The family of the posterior.
+        prior: Natural parameters of the prior.
+        sites: Names of the sites.
+        damping: The factor that changes are multiplied by.
+        whole: Whether a round counts only if all its sites answered, as shared noise requires.
+        tracked: Whether the server sees single changes, and uses them to keep cavities proper.
+            Otherwise all sites share the public factor, whose cavity is proper if q is.
+        aggregate: Turns replies into a change of the posterior; by default their sum.
+        mark: Identifies a server that adds noise; see `tacit.federated.transport.Task`.
+        grid: The factor of replies that are whole numbers, or None.
     """
 
     run: str
-    family: Family
+    family: ExponentialFamily
     prior: Vector
     sites: tuple[str, ...]
     damping: float = 1.0
@@ -110,7 +120,7 @@ class Server:
         self.used = dict.fromkeys(self.sites, 0)
 
     def task(self, site: str) -> Task:
-        """What to ask a site in this round."""
+        """The task of a site in this round."""
         folded = self.folded[site]
         return Task(
             run=self.run,
@@ -127,9 +137,14 @@ class Server:
         return {name: self.task(name) for name in sites}
 
     def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> Vector:
-        """Applies what was answered, or the largest share that keeps everything proper.
+        """Applies replies, or the largest share of them that keeps q and all cavities proper.
 
-        Returns the share of each number. Replies to other tasks than these are dropped.
+        Args:
+            tasks: The tasks of the round, by site.
+            replies: The replies, by site. Replies to other tasks are dropped.
+
+        Returns:
+            The share of each number that was applied.
         """
         share = self._folded_in(tasks, replies)
         self.trace.append(self.posterior)
@@ -153,7 +168,7 @@ class Server:
         self.posterior = self.posterior + share * change
         for name, part in own.items():
             self.factors[name] = self.factors[name] + share * part
-        # Where factors are shared, sites keep none of their own.
+        # Where the factor is shared, sites keep none of their own.
         told = share if self.tracked else np.zeros(self.family.size)
         for name, reply in kept.items():
             self.folded[name] = Folded(reply.round, told)
@@ -161,7 +176,7 @@ class Server:
         return share
 
     def _sound(self, name: str, reply: Reply) -> bool:
-        """Whether a reply is one that a site with the settings of this run gives."""
+        """Whether a reply has the shape and type of this run, and is finite."""
         kind = "f" if self.grid is None else "i"
         sound = (
             reply.grid == self.grid
@@ -171,7 +186,7 @@ class Server:
         )
         if not sound:
             _LOG.warning(
-                "%s answered with other than %d numbers of this run's kind; its answer is left out.",
+                "%s did not answer with %d numbers of the expected type; its answer is left out.",
                 name,
                 self.family.size,
             )
@@ -181,7 +196,7 @@ class Server:
         aggregate = self.aggregate or added_up
         change = aggregate(replies, self.posterior)
         if change.shape != self.prior.shape or not np.isfinite(change).all():
-            raise InvalidArgument("A site answered with other than finite natural parameters.")
+            raise InvalidArgument("The sum of the answers is not finite, or has the wrong shape.")
         return change
 
     def _cavities(self) -> dict[str, Vector]:
@@ -191,10 +206,12 @@ class Server:
 
 
 def added_up(replies: Sequence[Reply], posterior: Vector) -> Vector:  # noqa: ARG001
-    """The sum of changes; whole numbers are added as such."""
+    """The sum of changes; whole numbers are added exactly."""
     grid = common_grid(replies)
     if len({reply.change.shape for reply in replies}) != 1:
-        raise InvalidArgument("Sites answered with vectors of other sizes; their settings differ.")
+        raise InvalidArgument(
+            "Sites answered with vectors of different sizes; their settings differ."
+        )
     if grid is None:
         return total([reply.values for reply in replies])
     added = np.sum([reply.change for reply in replies], axis=0, dtype=np.int64)
@@ -202,7 +219,7 @@ def added_up(replies: Sequence[Reply], posterior: Vector) -> Vector:  # noqa: AR
 
 
 def common_grid(replies: Sequence[Reply]) -> float | None:
-    """What all whole numbers are multiplied by."""
+    """The factor of whole numbers, which must be the same for all replies."""
     grids = {reply.grid for reply in replies}
     if len(grids) > 1:
         raise InvalidArgument("Sites answered on different lattices; their settings differ.")
@@ -216,10 +233,20 @@ def conduct(
     progress: Callable[[int], None] | None = None,
     keep: Keep | None = None,
 ) -> Vector:
-    """Runs a schedule to its end; the posteriors after every fold, [folds, numbers].
+    """Runs a schedule to its end. A server with a restored state continues from there.
 
-    A server that has folded something in already goes on from there. The run ends with an error if
-    rounds go by in which no answer could be used.
+    Args:
+        server: The server.
+        transport: Carries tasks and replies.
+        schedule: The order in which sites are asked.
+        progress: Is called with the number of rounds done.
+        keep: Saves the server's state after every update.
+
+    Returns:
+        Posteriors after every update, [updates, numbers].
+
+    Raises:
+        TacitError: If no answer could be used in several consecutive rounds.
     """
     if schedule.kind == "asynchronous":
         return _asynchronously(server, transport, schedule, progress)
@@ -242,9 +269,10 @@ def conduct(
 
 
 def _stuck(rounds: int, transport: Transport) -> TacitError:
+    """The error of a run in which no answer could be used."""
     refused = "; ".join(f"{name}: {said}" for name, said in transport.refused.items())
     why = f" Sites refused: {refused}" if refused else " Sites did not answer in time."
-    return TacitError(f"No answer could be used in {rounds} rounds running.{why}")
+    return TacitError(f"No answer could be used in {rounds} consecutive rounds.{why}")
 
 
 def _asynchronously(
@@ -253,10 +281,10 @@ def _asynchronously(
     schedule: Schedule,
     progress: Callable[[int], None] | None,
 ) -> Vector:
-    """Site i takes i + 1 units of time for an answer; all begin at once.
+    """Runs the asynchronous schedule: site i takes i + 1 units of time for an answer.
 
-    A site is asked when its last answer has come; the answer uses the posterior of when it was
-    asked, and is folded into the posterior of when it comes.
+    All sites start at once. A site is asked again when its answer has arrived. An answer uses the
+    posterior of when the site was asked, and is applied to the posterior of when it arrives.
     """
     waiting = {name: (i + 1, i, server.tasks([name])) for i, name in enumerate(server.sites)}
     left = dict.fromkeys(server.sites, schedule.num_rounds)

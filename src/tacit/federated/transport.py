@@ -1,18 +1,18 @@
-"""The one interface between a server and its sites, and messages as plain values.
+"""The interface between a server and its sites, and messages as plain values.
 
-Whoever carries messages (threads, sockets, Flower) implements `Transport`, and nothing else of
-the engine needs to know. What an implementation must keep:
+Whatever carries messages (threads, sockets, Flower) implements `Transport`. An implementation must
+guarantee:
 
-- `exchange` hands each named site its `Task` and returns the `Reply` of every site that answered
-  in time. A site that did not is simply missing: the server counts it as not having answered,
-  and an answer that comes later is dropped. Its own `Client` finds out with its next task.
-- A task may be delivered twice; a client answers twice with the same reply.
-- A site that answers with an error has not answered: one site does not end the run of all. What it
-  said (a kind and a sentence, see `tacit.federated.told`) is in `refused` until it answers. Sites
-  in this very process raise it instead, as whoever is at fault is here.
+- `exchange` sends each named site its `Task` and returns the `Reply` of every site that answered in
+  time. A site that did not answer in time is missing from the result, and a later answer is dropped. The
+  site's `Client` learns this with its next task.
+- A task may be delivered twice. The client answers twice with the same reply.
+- A site that answers with an error is missing from the result; it does not end the run. What it
+  said (a kind and a sentence, see `tacit.federated.told`) is in `refused` until it answers. Sites in the
+  same process raise the error instead.
 
-The site's end is `Client.answer(task) -> Reply`. All that it must remember is in its journal, so a
-process may build a client, answer one task, and end.
+The site's end is `Client.answer(task) -> Reply`. All its memory is in its journal, so a process may build a
+client, answer one task, and end.
 """
 
 import hashlib
@@ -28,12 +28,18 @@ from tacit.errors import InvalidArgument
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
-    """What the server asks one site: to improve the posterior by what its rows say.
+    """A request to one site: update the posterior with its rows.
 
-    ``folded`` is the round of this site's last answer that went into the posterior, and ``share``
-    how much of each of its numbers did; round 0 is none. The site applies the same to its factor, so that the two
-    never disagree. ``mark`` names a server that adds noise of its own: another one, or one that
-    began again, would release the same answers under other noise, so its tasks are others.
+    Args:
+        run: The name of the run.
+        round: The number of the round.
+        posterior: Natural parameters of the present posterior.
+        folded: The round of the site's last answer that is in the posterior; 0 if there is none.
+        share: The share of each number of that answer that was applied. The site applies the same to
+            its factor, so that the two agree.
+        mark: Identifies a server that adds noise of its own. Another server, or one that was
+            restarted without its state, would release the same answers with new noise, so its
+            tasks must differ.
     """
 
     run: str
@@ -44,7 +50,7 @@ class Task:
     mark: bytes = b""
 
     def digest(self, site: str) -> bytes:
-        """What tells this task from every other."""
+        """A digest that identifies this task."""
         text = f"{site}|{self.run}|{self.round}|{self.folded}|{len(self.share)}|".encode()
         numbers = self.share.tobytes() + self.posterior.tobytes()
         return hashlib.sha256(text + numbers + self.mark).digest()
@@ -52,10 +58,15 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reply:
-    """What a site answers: its change, before damping.
+    """The answer of a site: its change of the posterior, before damping.
 
-    ``change`` is in natural parameters; or, with ``grid``, whole numbers to be multiplied by it:
-    those can be masked and added up modulo a power of two without a rounding error.
+    Args:
+        site: The name of the site.
+        run: The name of the run.
+        round: The number of the round.
+        change: The change of natural parameters; or with ``grid``, whole numbers that are
+            multiplied by it. Whole numbers can be masked and summed without rounding errors.
+        grid: The factor of whole numbers, or None.
     """
 
     site: str
@@ -73,7 +84,7 @@ class Reply:
 
 
 class Answers(Protocol):
-    """The site's end of a conversation."""
+    """A site that answers tasks."""
 
     @property
     def name(self) -> str:
@@ -86,32 +97,32 @@ class Answers(Protocol):
 
 
 class Transport(Protocol):
-    """Carries tasks to sites and replies back; see this module's text for what it must keep."""
+    """Carries tasks to sites and replies back; the module's docstring has its guarantees."""
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The sites that can be named."""
+        """Names of the sites."""
         ...
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """What sites said in place of an answer when they were last asked."""
+        """Errors of sites when they were last asked, by name."""
         ...
 
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
-        """Hands each named site its task; the replies of those that answered, by name."""
+        """Sends each named site its task and returns the replies by name."""
         ...
 
 
 class InProcess:
-    """Sites in this very process, asked one after the other: for study and tests."""
+    """Sites in this process, asked one after the other."""
 
     refused: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, clients: Sequence[Answers]) -> None:
         self._clients = {client.name: client for client in clients}
         if len(self._clients) != len(clients) or not clients:
-            raise InvalidArgument("Pass one or more clients with names of their own.")
+            raise InvalidArgument("Pass one or more clients with different names.")
 
     @property
     def sites(self) -> tuple[str, ...]:

@@ -7,9 +7,8 @@ discrete parameters, and nothing depends on whether the chain has converged.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -20,9 +19,10 @@ from numpy.typing import ArrayLike
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.errors import BudgetError, InvalidArgument
+from tacit.inference.barker_steps import state_of, step_of
 from tacit.inference.base import (
-    Found,
     Intervals,
+    MethodResult,
     Progress,
     Steps,
     normals,
@@ -37,23 +37,15 @@ from tacit.inference.proposals import (
     GaussianWalk,
     Proposal,
     draws_needed,
-    inside,
-    propose,
 )
 from tacit.inference.tempering import tempering
 from tacit.inference.variational import Variational
 from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
-from tacit.privacy.fetch import side_by_side
+from tacit.privacy.decisions import BarkerTests, SampledBarkerTests, tests_event
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.plans import (
-    BarkerTests,
-    ReleasePlan,
-    SampledBarkerTests,
-    Stages,
-    tests_event,
-)
-from tacit.privacy.release import Release
+from tacit.privacy.mechanisms import Mechanism, Stages
+from tacit.privacy.program import Step
 
 _STEPS = 5000
 # As large as the bound on a row's log ratio need ever be.
@@ -82,7 +74,7 @@ class Barker:
             and larger steps.
         correction: The correction distribution of the published test: ``"table"`` (optimised) or
             ``"mixture"`` (the paper's).
-        proposal: `tacit.GaussianWalk` or `tacit.BoundedWalk`. By default normal steps, short enough
+        proposal: `tacit.methods.GaussianWalk` or `tacit.methods.BoundedWalk`. By default normal steps, short enough
             that a typical row is not clipped.
         lipschitz: A Lipschitz constant of a row's log-likelihood on the unconstrained scale. Steps
             are then bounded so that nothing is clipped (Heikkilä et al. 2019, Lemma 2). If the
@@ -115,18 +107,20 @@ class Barker:
         given = {name: value for name, value in vars(self).items() if value is not None}
         for name in ("num_steps", "batch_size"):
             if name in given:
-                object.__setattr__(self, name, _validate.count(name, given[name]))
+                _validate.integer(name, given[name])
         for name in ("ratio_bound", "lipschitz", "noise_variance"):
             if name in given:
                 _validate.positive(name, given[name])
         _validate.choice("correction", self.correction, ("table", "mixture"))
         _validate.count("thin", self.thin)
         if not (0 <= self.burn_in < 1 and 0 < self.start_share < 1):
-            raise InvalidArgument("burn_in and start_share are shares, below 1.")
+            raise InvalidArgument("burn_in and start_share must be shares of the whole, below 1.")
         if self.proposal is not None and not isinstance(self.proposal, Proposal):
-            raise InvalidArgument("proposal must be tacit.GaussianWalk() or tacit.BoundedWalk().")
+            raise InvalidArgument(
+                "proposal must be a GaussianWalk or BoundedWalk of tacit.methods."
+            )
         if self.lipschitz is not None and isinstance(self.proposal, GaussianWalk):
-            raise InvalidArgument("lipschitz bounds ratios only of a tacit.BoundedWalk().")
+            raise InvalidArgument("lipschitz works only with proposal=tacit.methods.BoundedWalk().")
         self._refuse_sizes()
 
     def _refuse_sizes(self) -> None:
@@ -137,8 +131,8 @@ class Barker:
             raise InvalidArgument("batch_size needs size=, the public number of units.")
         if self.ratio_bound is not None or self.noise_variance is not None:
             raise InvalidArgument(
-                "With batch_size the bound of ratios is sqrt(batch_size) / tempered_size and the "
-                "noise variance 2, for which alone there is a proof; leave the others out."
+                "batch_size determines the bound, sqrt(batch_size) / tempered_size, and the noise "
+                "variance, 2, as the proof needs them; leave out ratio_bound and noise_variance."
             )
 
     @property
@@ -146,13 +140,12 @@ class Barker:
         """The factor that the log-likelihood is multiplied by."""
         return tempering(self.size, self.tempered_size)
 
-    def calibrated(self, model: AnyModel, budget: Budget) -> ReleasePlan:
+    def calibrated(self, model: AnyModel, budget: Budget) -> Mechanism:
         """The tests that fit a budget, after a start that has its share of it."""
         if not isinstance(self.start, Variational):
             return self._tests(budget, ())
-        share = Budget(
-            self.start_share * budget.epsilon, self.start_share * budget.delta, budget.adjacency
-        )
+        part = self.start_share
+        share = Budget(part * budget.epsilon, part * budget.delta, budget.adjacency)
         first = self.start.calibrated(model, share)
         return Stages((first, self._tests(budget, (first.event,))))
 
@@ -196,7 +189,7 @@ class Barker:
 
     def _by_bound(self, budget: Budget, before: tuple[Any, ...]) -> _Tests:
         """The largest bound that the budget allows for so many steps."""
-        steps = _STEPS if self.num_steps is None else self.num_steps
+        steps = self.num_steps or _STEPS
         inverse = calibrate.calibrate(
             lambda inverse: events.compose(
                 *before, tests_event(1 / inverse, self.noise_variance, steps)
@@ -224,9 +217,9 @@ class Barker:
             private=private,
         )
 
-    def without_noise(self, model: AnyModel) -> ReleasePlan:
+    def without_noise(self, model: AnyModel) -> Mechanism:
         """Without privacy: the same chain, with ratios hardly clipped."""
-        steps = _STEPS if self.num_steps is None else self.num_steps
+        steps = self.num_steps or _STEPS
         tests = self._plan(_HARDLY, steps, private=False)
         if not isinstance(self.start, Variational):
             return tests
@@ -253,7 +246,7 @@ class Barker:
         if isinstance(self.start, Variational):
             if model.discrete:
                 raise InvalidArgument(
-                    "A variational start follows gradients, and the model has discrete parameters; "
+                    "A variational start needs gradients, and the model has discrete parameters; "
                     "start at values of some parameters instead."
                 )
             first, gate = gate.stages()
@@ -262,11 +255,11 @@ class Barker:
                 raise InvalidArgument("A start needs a Gaussian guide, such as MeanField().")
         else:
             model.start(self.start or {})
-        self._refuse_what_cannot_end(gate.plan.num_steps)
-        walk = self.walk(model, gate.plan)
-        start = _state(model, jnp.zeros(model.dimension), walk)
+        self._refuse_what_cannot_end(gate.mechanism.num_steps)
+        walk = self.walk(model, gate.mechanism)
+        start = state_of(model, jnp.zeros(model.dimension), walk)
         given = jnp.zeros(draws_needed(model.dimension)), np.float32(0)
-        check(_step(self, walk.scaled(1.0), model), start, given, gate)
+        check(self._step(walk, model), start, given, gate)
 
     def _refuse_what_cannot_end(self, steps: int) -> None:
         """Raises where there is no correction for the noise, or no draw would be kept."""
@@ -280,73 +273,48 @@ class Barker:
         return slice(math.ceil(self.burn_in * steps), None, self.thin)
 
     def run(
-        self,
-        model: AnyModel,
-        gates: Sequence[Gate],
-        keys: Sequence[jax.Array],
-        progress: Progress | None = None,
-    ) -> list[Found]:
-        """One chain for each gate."""
-        starts, gates, progress = self._starts(model, gates, keys, progress)
-        plans = [gate.plan for gate in gates]
-        steps = self._steps_from(starts, model, plans, keys)
-        _, (chain, accepted) = run(gates, *steps, progress=progress)
-        return [
-            self._found(model, plans[0].num_steps, chain[:, i], accepted[:, i])
-            for i in range(len(gates))
-        ]
+        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+    ) -> MethodResult:
+        """The chain's draws."""
+        start, gate, progress = self._start(model, gate, key, progress)
+        steps = self._steps_from(start, model, gate.mechanism, key)
+        _, (chain, accepted) = run(gate, *steps, progress=progress)
+        return self._found(model, gate.mechanism.num_steps, chain, accepted)
 
-    def steps(
-        self, model: AnyModel, plans: Sequence[_Tests], keys: Sequence[jax.Array]
-    ) -> Steps | None:
-        """The chains as steps, side by side; None where another fit comes first."""
+    def steps(self, model: AnyModel, mechanism: _Tests, key: jax.Array) -> Steps | None:
+        """The chain as steps; None where another fit comes first."""
         if isinstance(self.start, Variational):
             return None
         start = jnp.asarray(model.start(self.start or {}))
-        return self._steps_from([start] * len(keys), model, plans, keys)
+        return self._steps_from(start, model, mechanism, key)
 
     def _steps_from(
-        self,
-        starts: Sequence[jax.Array],
-        model: AnyModel,
-        plans: Sequence[_Tests],
-        keys: Sequence[jax.Array],
+        self, start: jax.Array, model: AnyModel, mechanism: _Tests, key: jax.Array
     ) -> Steps:
-        seeds = [seed_of(key) for key in keys]
-        each = [
-            _state(model, start, self.walk(model, plan))
-            for start, plan in zip(starts, plans, strict=True)
-        ]
-        states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+        seed, walk = seed_of(key), self.walk(model, mechanism)
 
         def inputs(first: int, steps: int) -> Any:
-            shape = (draws_needed(model.dimension),)
-            blocks = [normals(seed, first, steps, shape) for seed in seeds]
-            shifts = [self._corrections(seed, first, steps) for seed in seeds]
-            return side_by_side(blocks), side_by_side(shifts)
+            moves = normals(seed, first, steps, (draws_needed(model.dimension),))
+            return moves, self._corrections(seed, first, steps)
 
-        return Steps(_step(self, self.walk(model, plans[0]).scaled(1.0), model), states, inputs)
+        return Steps(self._step(walk, model), state_of(model, start, walk), inputs)
 
-    def _starts(
-        self,
-        model: AnyModel,
-        gates: Sequence[Gate],
-        keys: Sequence[jax.Array],
-        progress: Progress | None,
-    ) -> tuple[list[jax.Array], Sequence[Gate], Progress | None]:
-        """Where chains begin, and the gates and the progress that are left."""
+    def _start(
+        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None
+    ) -> tuple[jax.Array, Gate, Progress | None]:
+        """Where the chain begins, and the gate and the progress that are left."""
         if not isinstance(self.start, Variational):
-            start = jnp.asarray(model.start(self.start or {}))
-            return [start] * len(gates), gates, progress
-        stages = [gate.stages() for gate in gates]
-        firsts = [first for first, _ in stages]
-        fitted = self.start.run(
-            model, firsts, [jax.random.fold_in(key, 1) for key in keys], progress
-        )
-        done = firsts[0].plan.num_steps
+            return jnp.asarray(model.start(self.start or {})), gate, progress
+        first, then = gate.stages()
+        fitted = self.start.run(model, first, jax.random.fold_in(key, 1), progress)
+        done = first.mechanism.num_steps
         later = None if progress is None else lambda steps: progress(done + steps)
-        means = [jnp.asarray(found.mean) for found in fitted]  # Gaussian, as `check` has seen
-        return means, [then for _, then in stages], later
+        return jnp.asarray(fitted.mean), then, later  # Gaussian, as `check` has seen
+
+    def _step(self, walk: Proposal, model: AnyModel) -> Step:
+        """The step of the chain; its state has the scale of the proposal."""
+        power = self.tempering if self.batch_size is None else 1.0
+        return step_of(power, walk.scaled(1.0), model)
 
     def _corrections(self, seed: Sequence[int], first: int, steps: int) -> Any:
         """What makes Gaussian noise logistic; nothing where the test is exact."""
@@ -356,11 +324,11 @@ class Barker:
         drawn = correction(variance, self.correction).draws(seed, first, steps)
         return drawn.astype(np.float32)
 
-    def _found(self, model: AnyModel, steps: int, chain: Any, accepted: Any) -> Found:
+    def _found(self, model: AnyModel, steps: int, chain: Any, accepted: Any) -> MethodResult:
         kept = self._kept(steps)
         draws = parameters(model, jnp.asarray(chain[kept]))
         mixing = bad_mixing(draws)
-        return Found(
+        return MethodResult(
             draws=draws,
             trace={"theta": chain, "accepted": accepted},
             chain=True,
@@ -370,49 +338,13 @@ class Barker:
             intervals=Intervals.SAMPLED,
         )
 
+    def trial(self, num_steps: int) -> "Barker":
+        """The same method with so few steps, all of them kept."""
+        return replace(self, num_steps=num_steps, burn_in=0.0)
+
     def describe(self, model: AnyModel) -> str:
         """A line for people."""
         kind = "all rows" if self.batch_size is None else "random batches"
         return (
             f"Markov chain of Barker tests on {kind}, for {model.dimension} unconstrained numbers."
         )
-
-
-def _state(model: AnyModel, start: jax.Array, walk: Proposal) -> Any:
-    constants = jax.tree.map(jnp.asarray, model.constants)
-    scale = jnp.float32(walk.scale or 0.0)
-    return inside(start.astype(jnp.float32), model.discrete), scale, constants
-
-
-@lru_cache(maxsize=32)
-def _step(
-    method: Barker, walk: Proposal, model: AnyModel
-) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
-    """The step of a chain: the same object again, so that it compiles once."""
-    power = method.tempering if method.batch_size is None else 1.0
-
-    def ratio(density: Callable[[jax.Array], jax.Array], now: Any, then: Any) -> jax.Array:
-        return power * (density(then) - density(now))
-
-    def per_row(given: Any, row: Any) -> jax.Array:
-        now, then, constants = given
-        return ratio(lambda theta: model.row_density(theta, row, constants), now, then)
-
-    def per_unit(given: Any, rows: Any, present: Any) -> jax.Array:
-        now, then, constants = given
-        return ratio(lambda theta: model.unit_density(theta, rows, present, constants), now, then)
-
-    def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
-        theta, scale, constants = state
-        noise, corrected = given
-        proposed = propose(walk, theta, noise, scale, model.discrete)
-        shift = model.prior_density(proposed, constants) - model.prior_density(theta, constants)
-        arguments = theta, proposed, constants
-        if model.whole_units:
-            accepted = release.noisy_unit_test(per_unit, arguments, shift + corrected)
-        else:
-            accepted = release.noisy_test(per_row, arguments, shift + corrected)
-        theta = jnp.where(accepted, proposed, theta)
-        return (theta, scale, constants), (theta, accepted)
-
-    return step

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.accounting import Budget
-from tacit.models.base import AnyModel
-from tacit.privacy.gate import Gate, Step
-from tacit.privacy.plans import ReleasePlan
+from tacit.errors import InvalidArgument
+from tacit.models.base import AnyModel, Row
+from tacit.privacy.gate import Gate
+from tacit.privacy.mechanisms import Mechanism
+from tacit.privacy.program import Step
 from tacit.privacy.release import Release
 
 Arrays = Mapping[str, NDArray[np.floating]]
@@ -33,7 +35,7 @@ class Intervals(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class MethodResult:
     """What a method found. Follows from released values and public numbers only.
 
     ``trace`` has every step. ``mean`` and ``covariance`` are a Gaussian on the unconstrained
@@ -73,11 +75,11 @@ class Method(Protocol):
         """What is taken to be true."""
         ...
 
-    def calibrated(self, model: AnyModel, budget: Budget) -> ReleasePlan:
+    def calibrated(self, model: AnyModel, budget: Budget) -> Mechanism:
         """What the gate will do, with the noise that a budget asks for."""
         ...
 
-    def without_noise(self, model: AnyModel) -> ReleasePlan:
+    def without_noise(self, model: AnyModel) -> Mechanism:
         """The same without privacy."""
         ...
 
@@ -86,13 +88,9 @@ class Method(Protocol):
         ...
 
     def run(
-        self,
-        model: AnyModel,
-        gates: Sequence[Gate],
-        keys: Sequence[jax.Array],
-        progress: Progress | None = None,
-    ) -> list[Found]:
-        """One result for each gate, side by side in one compiled program."""
+        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+    ) -> MethodResult:
+        """Fits the model through the gate."""
         ...
 
     def describe(self, model: AnyModel) -> str:
@@ -100,11 +98,17 @@ class Method(Protocol):
         ...
 
 
+def refuse_no_method(method: object) -> None:
+    """Raises if this is not a method with its settings, but for example its class."""
+    if isinstance(method, type) or not isinstance(method, Method):
+        raise InvalidArgument("method must be settings such as tacit.Scoring(num_steps=500).")
+
+
 class Steps(NamedTuple):
     """An algorithm as `tacit.privacy.gate.run` takes it: a step, where it starts, and public inputs."""
 
     step: Step
-    states: Any
+    state: Any
     inputs: Callable[[int, int], Any]
 
 
@@ -112,10 +116,26 @@ class Steps(NamedTuple):
 class Stepwise(Protocol):
     """A method whose releases are those of one sequence of like steps."""
 
-    def steps(
-        self, model: AnyModel, plans: Sequence[Any], keys: Sequence[jax.Array]
-    ) -> Steps | None:
-        """What it does through gates with these plans, or None if it needs more than steps."""
+    def steps(self, model: AnyModel, mechanism: Any, key: jax.Array) -> Steps | None:
+        """What it does through a gate with this mechanism, or None if it needs more than steps."""
+        ...
+
+
+@runtime_checkable
+class Triable(Method, Protocol):
+    """A method of many like steps, a few of which can be timed."""
+
+    def trial(self, num_steps: int) -> Method:
+        """The same method with so few steps, all of them kept."""
+        ...
+
+
+@runtime_checkable
+class Sizable(Protocol):
+    """A method that knows which settings suit a number of units."""
+
+    def for_size(self, model: AnyModel, size: int, budget: Budget) -> "Method":
+        """The method with settings for a declared size and a budget; all of it is public."""
         ...
 
 
@@ -123,8 +143,8 @@ class Stepwise(Protocol):
 class Foretelling(Protocol):
     """A method that can say, from public numbers alone, how much data it takes."""
 
-    def expect(self, plan: Any, many: str) -> str:
-        """A line for people: about how many units it takes to learn anything by a plan."""
+    def expect(self, mechanism: Any, many: str) -> str:
+        """A line for people: about how many units it takes to learn anything by a mechanism."""
         ...
 
 
@@ -137,7 +157,7 @@ def noisy_gradient(
     """
     if model.whole_units:
 
-        def per_unit(given: Any, rows: Any, present: Any) -> Any:
+        def per_unit(given: Any, rows: Row, present: jax.Array) -> Any:
             constants = given[-1]
 
             def density(theta: jax.Array) -> jax.Array:
@@ -147,7 +167,7 @@ def noisy_gradient(
 
         return release.noisy_unit_sum(per_unit, given)
 
-    def per_row(given: Any, row: Any) -> Any:
+    def per_row(given: Any, row: Row) -> Any:
         constants = given[-1]
 
         def density(theta: jax.Array) -> jax.Array:

@@ -1,13 +1,39 @@
-"""Which steps of a noisy optimisation may be averaged, from its released trace alone: free of charge.
+"""The end of a noisy optimisation, by its released trace alone: which steps may be averaged.
 
 A steady trace is no sign that a fit is right: steps that are too short are steady, too. So this
 is never reported as convergence.
 """
 
 from itertools import pairwise
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
+
+
+class VariationalFit(NamedTuple):
+    """A fitted guide, and how it got there. Follows from released values only."""
+
+    params: Any
+    trace: dict[str, NDArray[np.floating]]
+    steady: bool
+
+
+def finished(trace: Any, *, average: bool) -> VariationalFit:
+    """The last parameters of a trace; or the average of its steady end, if there is one."""
+    leaves = jax.tree.leaves(trace)
+    start = steady_from(np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1))
+    steady = start is not None
+    averaged = average and steady
+    params = jax.tree.map(lambda leaf: leaf[start:].mean(axis=0) if averaged else leaf[-1], trace)
+    return VariationalFit(params, _named(trace), steady)
+
+
+def _named(trace: Any) -> dict[str, NDArray[np.floating]]:
+    """Arrays by name, also where a flow nests them."""
+    leaves = jax.tree_util.tree_flatten_with_path(trace)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 def steady_from(trace: NDArray[np.floating]) -> int | None:

@@ -23,7 +23,7 @@ from tacit.inference.scores import (
     LEVELS,
     MOST_DISPERSED,
     SHARES,
-    Parts,
+    ScoreSums,
     clipped_share,
     dispersion,
     noise_of,
@@ -33,7 +33,7 @@ from tacit.inference.scores import (
 )
 from tacit.inference.whitened import Whitened, whitened
 from tacit.models.base import AnyModel
-from tacit.privacy.plans import NoisySums
+from tacit.privacy.mechanisms import NoisySums
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -52,7 +52,7 @@ _MUCH_DISPERSED = 1.5
 _LITTLE = 0.8
 
 
-class Seen(NamedTuple):
+class StepRecord(NamedTuple):
     """What a step left: where it was, the metric, the clips, the release, and the level's chances."""
 
     place: Any
@@ -99,11 +99,11 @@ class Late(NamedTuple):
 
 
 def posterior_of(
-    model: AnyModel, plan: NoisySums, seen: Seen, outcomes: int, rng: np.random.Generator
+    model: AnyModel, mechanism: NoisySums, seen: StepRecord, outcomes: int, rng: np.random.Generator
 ) -> Result:
     """Draws of the posterior, in whitened coordinates, and how the fit went."""
-    late = _late(model.dimension, plan, seen)
-    evidence = _evidence(late, seen, plan.sampling_rate, outcomes, rng)
+    late = _late(model.dimension, mechanism, seen)
+    evidence = _evidence(late, seen, mechanism.sampling_rate, outcomes, rng)
     draws = _drawn(model, evidence, rng)
     places = np.asarray(seen.place, np.float64)[-late.steps :]
     converged, how = _judged(late, places, draws)
@@ -111,12 +111,12 @@ def posterior_of(
     return Result(draws, converged, said)
 
 
-def _late(size: int, plan: NoisySums, seen: Seen) -> Late:
-    given = noise_of(plan).astype(np.float64)
-    steps = plan.phases[-1][1]
+def _late(size: int, mechanism: NoisySums, seen: StepRecord) -> Late:
+    given = noise_of(mechanism).astype(np.float64)
+    steps = mechanism.phases[-1][1]
     clips = np.asarray(seen.clips, np.float64)
     released = np.asarray(seen.released, np.float64)
-    every: Parts = parts_of(released, size, plan.sampling_rate, clips, given[:, 4:])
+    every: ScoreSums = parts_of(released, size, mechanism.sampling_rate, clips, given[:, 4:])
     weights = 1 / np.maximum(given[:, 0], 1e-3) ** 2
     units = max(float(weights @ every.count / weights.sum()), FEWEST)
     informative = float(weights @ every.informative / weights.sum()) / units
@@ -143,7 +143,7 @@ def _late(size: int, plan: NoisySums, seen: Seen) -> Late:
 
 
 def _evidence(
-    late: Late, seen: Seen, rate: float, outcomes: int, rng: np.random.Generator
+    late: Late, seen: StepRecord, rate: float, outcomes: int, rng: np.random.Generator
 ) -> Evidence:
     """For each draw its own curvature, and the likelihood that goes with it."""
     size = len(late.place)

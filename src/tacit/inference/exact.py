@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found, Intervals
+from tacit.inference.base import Intervals, MethodResult
 from tacit.models.base import AnyModel
 from tacit.privacy.open_sum import Density, Derivatives, OpenSum, wide
 from tacit.privacy.rows import Rows
@@ -121,12 +121,12 @@ def _prior(model: AnyModel) -> Any:
     return at
 
 
-def laplace(model: AnyModel, rows: Rows, seed: int) -> Found:
+def laplace(model: AnyModel, rows: Rows, seed: int) -> MethodResult:
     """The exact mode, and draws of the normal distribution around it."""
     refuse_discrete(model, "The exact mode")
     mode = find_mode(posterior_of(model, rows), seed)
     drawn = mode.vector + _standard(model.dimension, seed) @ root_of(mode.covariance).T
-    return Found(
+    return MethodResult(
         draws=constrained(model, drawn),
         trace={},
         mean=mode.vector,

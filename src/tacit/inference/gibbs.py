@@ -15,7 +15,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 
 from tacit.inference.latent import Length, Noise
 from tacit.inference.moments import (
-    Setting,
+    LinearSetting,
     Theta,
     conjugate_draw,
     conjugate_normals,
@@ -31,7 +31,7 @@ from tacit.models.linear import Linear
 _SHORTEST, _LONGEST, _SHIFTS = 0.005, 1.0, 4
 
 
-class _State(NamedTuple):
+class _ChainState(NamedTuple):
     """Where a chain is. The moments are those of the parameters."""
 
     theta: Theta
@@ -42,62 +42,53 @@ class _State(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("model", "laplace", "size", "length"))
-def linear_chains(
+def linear_chain(
     model: Linear,
-    released: jax.Array,
-    scales: jax.Array,
-    keys: jax.Array,
+    seen: jax.Array,
+    scale: jax.Array,
+    key: jax.Array,
     *,
     laplace: bool,
     size: int | None,
     length: Length,
 ) -> Any:
-    """Draws [releases, kept, ...] of scaled weights and variances, for each of several releases."""
-
-    def one(seen: jax.Array, scale: jax.Array, key: jax.Array) -> Any:
-        noise = Noise(scale, laplace)
-        setting = Setting(model.scaled_prior(), model.products, seen, noise, size)
-        return _chain(setting, key, length)
-
-    return jax.vmap(one)(released, scales, keys)
+    """Draws [kept, ...] of scaled weights and variances, by what was released."""
+    noise = Noise(scale, laplace)
+    setting = LinearSetting(model.scaled_prior(), model.products, seen, noise, size)
+    return _chain(setting, key, length)
 
 
 @partial(jax.jit, static_argnames=("model", "size", "kept"))
 def linear_draws(
-    model: Linear, released: jax.Array, keys: jax.Array, *, size: int | None, kept: int
+    model: Linear, seen: jax.Array, key: jax.Array, *, size: int | None, kept: int
 ) -> Any:
     """Draws as if what was released were exact, but for what no rows could add up to."""
+    setting = LinearSetting(model.scaled_prior(), model.products, seen, Noise(0.0, False), size)
+    sums = nearest(setting)[1]
 
-    def one(seen: jax.Array, key: jax.Array) -> Any:
-        setting = Setting(model.scaled_prior(), model.products, seen, Noise(0.0, False), size)
-        sums = nearest(setting)[1]
+    def draw(key: jax.Array, normals: jax.Array) -> Any:
+        theta = conjugate_draw(setting, key, normals, sums)
+        return theta.weights, jnp.exp(theta.log_variance)
 
-        def draw(key: jax.Array, normals: jax.Array) -> Any:
-            theta = conjugate_draw(setting, key, normals, sums)
-            return theta.weights, jnp.exp(theta.log_variance)
-
-        first, second = jax.random.split(key)
-        normals = jax.random.normal(first, (kept, conjugate_normals(setting)), sums.dtype)
-        return jax.vmap(draw)(jax.random.split(second, kept), normals)
-
-    return jax.vmap(one)(released, keys)
+    first, second = jax.random.split(key)
+    normals = jax.random.normal(first, (kept, conjugate_normals(setting)), sums.dtype)
+    return jax.vmap(draw)(jax.random.split(second, kept), normals)
 
 
-def _chain(setting: Setting, key: jax.Array, length: Length) -> Any:
-    def sweep(state: _State, key: jax.Array) -> tuple[_State, None]:
+def _chain(setting: LinearSetting, key: jax.Array, length: Length) -> Any:
+    def sweep(state: _ChainState, key: jax.Array) -> tuple[_ChainState, None]:
         luck = _luck(setting, key)
         rows, sums = _new_sums(setting, luck, _shifted(setting, luck, state))
         theta = conjugate_draw(setting, luck.key, luck.for_theta, sums)
-        return _State(theta, *moments(setting, theta), rows, sums), None
+        return _ChainState(theta, *moments(setting, theta), rows, sums), None
 
-    def stop(state: _State, key: jax.Array) -> Any:
+    def stop(state: _ChainState, key: jax.Array) -> Any:
         state, _ = jax.lax.scan(sweep, state, jax.random.split(key, length.sweeps))
         return state, (state.theta.weights, jnp.exp(state.theta.log_variance))
 
     start = somewhere(setting)
-    state = _State(start, *moments(setting, start), *nearest(setting))
-    draws = jax.lax.scan(stop, state, jax.random.split(key, length.burn_in + length.kept))[1]
-    return jax.tree.map(lambda each: each[length.burn_in :], draws)
+    state = _ChainState(start, *moments(setting, start), *nearest(setting))
+    return length.run(stop, state, key)
 
 
 class _Luck(NamedTuple):
@@ -109,7 +100,7 @@ class _Luck(NamedTuple):
     for_shifts: tuple[jax.Array, jax.Array]
 
 
-def _luck(setting: Setting, key: jax.Array) -> _Luck:
+def _luck(setting: LinearSetting, key: jax.Array) -> _Luck:
     keys, dtype, size = jax.random.split(key, 3), setting.seen.dtype, len(setting.pairs)
     free = _free(setting)
     ends = [3 * size, 3 * size + _SHIFTS * free]
@@ -125,13 +116,15 @@ def _luck(setting: Setting, key: jax.Array) -> _Luck:
     )
 
 
-def _free(setting: Setting) -> int:
+def _free(setting: LinearSetting) -> int:
     """How many numbers a shift may move."""
     count = setting.entries - 2
     return 2 * count + 2 + count * count
 
 
-def _new_sums(setting: Setting, luck: _Luck, state: _State) -> tuple[jax.Array, jax.Array]:
+def _new_sums(
+    setting: LinearSetting, luck: _Luck, state: _ChainState
+) -> tuple[jax.Array, jax.Array]:
     """A number of rows and sums, given parameters and what was seen."""
     normals, uniforms = luck.for_sums
     variances = _variances(setting, state.sums, normals[0], uniforms[0])
@@ -150,7 +143,7 @@ def _new_sums(setting: Setting, luck: _Luck, state: _State) -> tuple[jax.Array, 
 
 
 def _variances(
-    setting: Setting, sums: jax.Array, normals: jax.Array, uniforms: jax.Array
+    setting: LinearSetting, sums: jax.Array, normals: jax.Array, uniforms: jax.Array
 ) -> jax.Array:
     """Variances of the noise: a Laplace draw is a normal one of random variance."""
     noise, left = setting.noise, jnp.abs(setting.seen - sums)
@@ -170,8 +163,8 @@ def _inverse_gaussian(mean: jax.Array, normals: jax.Array, uniforms: jax.Array) 
 
 
 def _new_rows(
-    setting: Setting,
-    state: _State,
+    setting: LinearSetting,
+    state: _ChainState,
     covariance: jax.Array,
     variances: jax.Array,
     normal: jax.Array,
@@ -193,12 +186,12 @@ def _new_rows(
     return jnp.where(accepted, there, state.rows)
 
 
-def _shifted(setting: Setting, luck: _Luck, state: _State) -> _State:
+def _shifted(setting: LinearSetting, luck: _Luck, state: _ChainState) -> _ChainState:
     """Moves parameters, and sums with them: what stays is the sums in units of their spread."""
     centred = state.sums[1:] - state.rows * state.mean[1:]
     held = solve_triangular(state.factor, centred, lower=True)
 
-    def attempt(state: _State, given: Any) -> tuple[_State, None]:
+    def attempt(state: _ChainState, given: Any) -> tuple[_ChainState, None]:
         normals, uniforms = given
         theta = _perturbed(setting, state.theta, normals, uniforms[1:])
         mean, factor = moments(setting, theta)
@@ -207,13 +200,15 @@ def _shifted(setting: Setting, luck: _Luck, state: _State) -> _State:
         gain += setting.noise.log_density(setting.seen - sums)
         gain -= setting.noise.log_density(setting.seen - state.sums)
         accepted = (jnp.log(uniforms[0]) < gain) & possible(setting, sums)
-        moved = _State(theta, mean, factor, state.rows, sums)
+        moved = _ChainState(theta, mean, factor, state.rows, sums)
         return jax.tree.map(partial(jnp.where, accepted), moved, state), None
 
     return jax.lax.scan(attempt, state, luck.for_shifts)[0]
 
 
-def _perturbed(setting: Setting, theta: Theta, normals: jax.Array, uniforms: jax.Array) -> Theta:
+def _perturbed(
+    setting: LinearSetting, theta: Theta, normals: jax.Array, uniforms: jax.Array
+) -> Theta:
     """Some of the parameters moved, by steps of random scale."""
     count = setting.entries - 2
     scale = _SHORTEST * (_LONGEST / _SHORTEST) ** uniforms[0]

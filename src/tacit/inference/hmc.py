@@ -41,7 +41,14 @@ def last_of_chains(
 
     slope = jax.value_and_grad(log_density)
 
-    def propose(place: Any, momentum: Any, step: Any, root: Any, start: Any, own: Any) -> Any:
+    def propose(
+        place: jax.Array,
+        momentum: jax.Array,
+        step: jax.Array,
+        root: jax.Array,
+        start: jax.Array,
+        own: Any,
+    ) -> Any:
         value, gradient = slope(place, root, start, own)
         before = value - 0.5 * momentum @ momentum
 

@@ -18,11 +18,11 @@ from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.inference.samplers import Floats, ends_of, prior_at
 from tacit.models.base import AnyModel
-from tacit.privacy.gate import Gate
+from tacit.privacy.mechanisms import Mechanism
 from tacit.privacy.one_draw.claims import Claim
+from tacit.privacy.one_draw.gate import DrawGate
 from tacit.privacy.one_draw.reject import LogisticDraws
 from tacit.privacy.one_draw.statistic import StatisticDraws
-from tacit.privacy.plans import ReleasePlan
 
 # How far, relative to its size, a model may be from what it is said to be: single precision.
 _ALIKE = 1e-3
@@ -60,16 +60,16 @@ class ConjugateSampler:
         least, largest = self.values
         if not (least < largest) or (self.whole and any(v != round(v) for v in self.values)):
             raise InvalidArgument(
-                "values are the least and the largest value of the column, whole if it is."
+                "values must be the smallest and the largest value of the column."
             )
 
-    def plan(
+    def mechanism(
         self,
         model: AnyModel,
         claim: Claim | None,  # noqa: ARG002 (its own)
         num_draws: int,
-    ) -> Callable[[float], ReleasePlan]:
-        """The plan for a power."""
+    ) -> Callable[[float], Mechanism]:
+        """The mechanism for a power."""
         _require_form(model)
         low, high = ends_of(model, self.low, self.high)
         if len(low) != 1:
@@ -113,11 +113,11 @@ class ConjugateSampler:
         row = {self.column: np.array([value], np.int32 if self.whole else np.float32)}
         return _of_made_up(model, places, row)
 
-    def check(self, model: AnyModel, gate: Gate) -> None:  # noqa: ARG002 (by protocol)
+    def check(self, model: AnyModel, gate: DrawGate) -> None:  # noqa: ARG002 (by protocol)
         """Raises what `draw` would raise."""
         gate.check_draw()
 
-    def draw(self, model: AnyModel, gate: Gate) -> Floats:  # noqa: ARG002
+    def draw(self, model: AnyModel, gate: DrawGate) -> Floats:  # noqa: ARG002
         """Points of the parameter's range."""
         return gate.draw()
 
@@ -149,13 +149,13 @@ class LogisticRejection:
     claims: ClassVar[tuple[type, ...]] = ()
     reason: ClassVar[None] = None
 
-    def plan(
+    def mechanism(
         self,
         model: AnyModel,
         claim: Claim | None,  # noqa: ARG002 (its own)
         num_draws: int,
-    ) -> Callable[[float], ReleasePlan]:
-        """The plan for a power."""
+    ) -> Callable[[float], Mechanism]:
+        """The mechanism for a power."""
         _require_form(model)
         self._refuse_others(model)
 
@@ -195,11 +195,11 @@ class LogisticRejection:
                 f"a normal prior of precision {self.precision:g}; use another sampler."
             )
 
-    def check(self, model: AnyModel, gate: Gate) -> None:  # noqa: ARG002 (by protocol)
+    def check(self, model: AnyModel, gate: DrawGate) -> None:  # noqa: ARG002 (by protocol)
         """Raises what `draw` would raise."""
         gate.check_draw()
 
-    def draw(self, model: AnyModel, gate: Gate) -> Floats:  # noqa: ARG002
+    def draw(self, model: AnyModel, gate: DrawGate) -> Floats:  # noqa: ARG002
         """Coefficients."""
         return gate.draw()
 

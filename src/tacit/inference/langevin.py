@@ -9,8 +9,8 @@ which is refused unless asked for.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
@@ -25,8 +25,8 @@ from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.base import (
-    Found,
     Intervals,
+    MethodResult,
     Progress,
     Steps,
     noisy_gradient,
@@ -38,9 +38,9 @@ from tacit.inference.mixing import bad_mixing
 from tacit.inference.tempering import tempering
 from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
-from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.plans import NoisySums
+from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.program import Step
 from tacit.privacy.release import Release
 
 # Step sizes of a schedule are held for so many steps at least: each has a price of its own.
@@ -84,11 +84,11 @@ class LangevinChain(ABC):
     noise_per_step: ClassVar[float]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_steps", _validate.count("num_steps", self.num_steps))
+        _validate.integer("num_steps", self.num_steps)
         _validate.rate("sampling_rate", self.sampling_rate)
         _validate.count("thin", self.thin)
         if not (0 <= self.burn_in < 1):
-            raise InvalidArgument(f"burn_in is a share of the steps, below 1; got {self.burn_in}.")
+            raise InvalidArgument(f"burn_in must be at least 0 and below 1; got {self.burn_in}.")
         if self.step_size is not None and not callable(self.step_size):
             _validate.positive("step_size", self.step_size)
         if self.kept < 1:
@@ -172,57 +172,50 @@ class LangevinChain(ABC):
         given = jnp.zeros(model.dimension), number, number
         check(_step(self._scale, model), _start(model), given, gate)
 
-    def steps(
-        self, model: AnyModel, plans: Sequence[NoisySums], keys: Sequence[jax.Array]
-    ) -> Steps:
-        """The chains as steps, side by side."""
-        states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(keys)), _start(model))
-        sizes, missing = zip(*(self.sizes(plan) for plan in plans), strict=True)
-        seeds = [seed_of(key) for key in keys]
+    def steps(self, model: AnyModel, mechanism: NoisySums, key: jax.Array) -> Steps:
+        """The chain as steps."""
+        sizes, missing = self.sizes(mechanism)
+        seed = seed_of(key)
 
         def inputs(first: int, steps: int) -> Any:
-            blocks = [normals(seed, first, steps, (model.dimension,)) for seed in seeds]
             part = slice(first, first + steps)
-            return tuple(
-                side_by_side(each)
-                for each in (blocks, [s[part] for s in sizes], [m[part] for m in missing])
-            )
+            return normals(seed, first, steps, (model.dimension,)), sizes[part], missing[part]
 
-        return Steps(_step(self._scale, model), states, inputs)
+        return Steps(_step(self._scale, model), _start(model), inputs)
 
     def run(
-        self,
-        model: AnyModel,
-        gates: Sequence[Gate],
-        keys: Sequence[jax.Array],
-        progress: Progress | None = None,
-    ) -> list[Found]:
-        """One chain for each gate."""
-        steps = self.steps(model, [gate.plan for gate in gates], keys)
-        _, trace = run(gates, *steps, progress=progress)
-        return [
-            self._found(model, gate.plan, np.asarray(trace[:, i])) for i, gate in enumerate(gates)
-        ]
+        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+    ) -> MethodResult:
+        """The chain's draws."""
+        _, trace = run(gate, *self.steps(model, gate.mechanism, key), progress=progress)
+        return self._found(model, gate.mechanism, trace)
 
-    def _found(self, model: AnyModel, plan: NoisySums, chain: Any) -> Found:
+    def _found(self, model: AnyModel, mechanism: NoisySums, chain: Any) -> MethodResult:
         kept = chain[math.ceil(self.burn_in * self.num_steps) :: self.thin]
         draws = parameters(model, jnp.asarray(kept))
         mixing = bad_mixing(draws)
-        return Found(
+        return MethodResult(
             draws=draws,
             trace={"theta": chain},
             chain=True,
             converged=False if mixing else None,
-            said=(*mixing, *self._temperature(plan)),
+            said=(*mixing, *self._temperature(mechanism)),
             intervals=Intervals.SAMPLED,
         )
 
-    def _temperature(self, plan: NoisySums) -> tuple[str, ...]:
+    def _temperature(self, mechanism: NoisySums) -> tuple[str, ...]:
         """Whether the release has more noise than the chain needs."""
-        size, noise_std = self._sizes(plan), _each(plan.phases) * plan.clip * self._scale
+        size, noise_std = (
+            self._sizes(mechanism),
+            _each(mechanism.phases) * mechanism.clip * self._scale,
+        )
         if np.all(size * noise_std**2 <= self.noise_per_step * (1 + 1e-6)):
             return ()
         return (_HOT,)
+
+    def trial(self, num_steps: int) -> "LangevinChain":
+        """The same method with so few steps, all of them kept."""
+        return replace(self, num_steps=num_steps, burn_in=0.0)
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""
@@ -280,8 +273,8 @@ class Langevin(LangevinChain):
         super().__post_init__()
         if self.step_size is None and self.size is None:
             raise InvalidArgument(
-                "The default step needs size=, a public guess at the number of units, lest it "
-                "be too large for the posterior; or pass step_size=."
+                "The default step size depends on the number of units; pass size=, a public guess at "
+                "it, or step_size=."
             )
 
     def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
@@ -332,7 +325,7 @@ def _start(model: AnyModel) -> Any:
 
 
 @lru_cache(maxsize=32)
-def _step(scale: float, model: AnyModel) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+def _step(scale: float, model: AnyModel) -> Step:
     """The step of a chain: the same object again, so that it compiles once."""
 
     def gradient(density: Callable[..., Any], theta: jax.Array) -> Any:

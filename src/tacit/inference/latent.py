@@ -5,13 +5,14 @@ closed form, seen through noise of a known law. A chain over them alone, the par
 integrated out, is exact but for its length; parameters are drawn at its stops.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from tacit.models.counts import Counting
+from tacit.models.counts import CountModel
 
 # Steps of the chain are from a fifth of the noise's size to four times it.
 _SHORTEST, _LONGEST = 0.2, 4.0
@@ -41,34 +42,26 @@ class Length(NamedTuple):
     kept: int
     sweeps: int
 
+    def run(self, stop: Callable[[Any, jax.Array], Any], state: Any, key: jax.Array) -> Any:
+        """What ``stop(state, key)`` draws at the kept stops of a chain that begins at a state."""
+        keys = jax.random.split(key, self.burn_in + self.kept)
+        draws = jax.lax.scan(stop, state, keys)[1]
+        return jax.tree.map(lambda each: each[self.burn_in :], draws)
+
 
 @partial(jax.jit, static_argnames=("model", "laplace", "size", "length"))
-def counting_chains(
-    model: Counting,
-    released: jax.Array,
-    scales: jax.Array,
-    keys: jax.Array,
+def counting_chain(
+    model: CountModel,
+    seen: jax.Array,
+    scale: jax.Array,
+    key: jax.Array,
     *,
     laplace: bool,
     size: int | None,
     length: Length,
 ) -> Any:
-    """Draws [releases, kept, ...] of the parameters, for each of several releases."""
-
-    def one(seen: jax.Array, scale: jax.Array, key: jax.Array) -> Any:
-        return _chain(model, seen, Noise(scale, laplace), key, size, length)
-
-    return jax.vmap(one)(released, scales, keys)
-
-
-def _chain(
-    model: Counting,
-    seen: jax.Array,
-    noise: Noise,
-    key: jax.Array,
-    size: int | None,
-    length: Length,
-) -> Any:
+    """Draws [kept, ...] of the parameters, by what was released."""
+    noise = Noise(scale, laplace)
     ways = jnp.asarray(model.directions(size_known=size is not None), seen.dtype)
     spans = jax.vmap(lambda way: jnp.linalg.norm(model.released(way)))(ways)
     reach = noise.sd / spans  # how far along each way the noise would carry
@@ -99,19 +92,13 @@ def _chain(
         totals = jax.lax.scan(lambda at, key: (move(key, at), None), totals, keys)[0]
         return totals, model.conjugate_draw(last, totals)
 
-    keys = jax.random.split(key, length.burn_in + length.kept)
-    draws = jax.lax.scan(stop, model.totals(seen, size), keys)[1]
-    return jax.tree.map(lambda each: each[length.burn_in :], draws)
+    return length.run(stop, model.totals(seen, size), key)
 
 
 @partial(jax.jit, static_argnames=("model", "size", "kept"))
 def counting_draws(
-    model: Counting, released: jax.Array, keys: jax.Array, *, size: int | None, kept: int
+    model: CountModel, seen: jax.Array, key: jax.Array, *, size: int | None, kept: int
 ) -> Any:
     """Draws as if what was released were exact, but for what no rows could add up to."""
-
-    def one(seen: jax.Array, key: jax.Array) -> Any:
-        totals = model.totals(seen, size)
-        return jax.vmap(lambda key: model.conjugate_draw(key, totals))(jax.random.split(key, kept))
-
-    return jax.vmap(one)(released, keys)
+    totals = model.totals(seen, size)
+    return jax.vmap(lambda key: model.conjugate_draw(key, totals))(jax.random.split(key, kept))

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tacit.accounting import Budget
     from tacit.inference.base import Method
     from tacit.models.base import AnyModel
 
@@ -55,7 +56,34 @@ CHOICES = (DEFAULT, *COMMANDS)
 LISTED = f"{', '.join(CHOICES[:-1])} or {CHOICES[-1]}"
 
 
-def default_method(model: "AnyModel") -> "Method":
-    """What fits a model if nothing is asked for, by what is public of it."""
-    method: Method = next(each for each in METHODS if each.suits(model)).kind()
-    return method
+def default_method(
+    model: "AnyModel", size: int | None = None, budget: "Budget | None" = None
+) -> "Method":
+    """What fits a model if nothing is asked for, by what is public of it.
+
+    Args:
+        model: The model.
+        size: The declared number of units.
+        budget: The budget, if there is a size.
+
+    Returns:
+        The method, with settings for that size and budget; without them, its usual settings.
+    """
+    usual: Method = next(each for each in METHODS if each.suits(model)).kind()
+    return usual if size is None or budget is None else sized(usual, model, size, budget)
+
+
+def sized(method: "Method", model: "AnyModel", size: int, budget: "Budget") -> "Method":
+    """A method with the settings that suit a declared size and a budget, if it knows them.
+
+    Args:
+        method: The method.
+        model: The model.
+        size: The declared number of units.
+        budget: The budget.
+
+    Returns:
+        The method with other settings, or the same one.
+    """
+    known = import_module("tacit.inference.base").Sizable
+    return method.for_size(model, size, budget) if isinstance(method, known) else method

@@ -30,7 +30,7 @@ class Theta(NamedTuple):
     factor: jax.Array
 
 
-class Setting(NamedTuple):
+class LinearSetting(NamedTuple):
     """What a chain is about: all of it public or released."""
 
     prior: LinearPrior
@@ -51,14 +51,14 @@ class Setting(NamedTuple):
         return len(self.prior.mean) + 1
 
 
-def matrix_of(setting: Setting, sums: jax.Array) -> jax.Array:
+def matrix_of(setting: LinearSetting, sums: jax.Array) -> jax.Array:
     """The sum of v v', from its products; zero where the outcome's square was not released."""
     first, second = setting.places
     empty = jnp.zeros((setting.entries, setting.entries), sums.dtype)
     return empty.at[first, second].set(sums).at[second, first].set(sums)
 
 
-def possible(setting: Setting, sums: jax.Array) -> jax.Array:
+def possible(setting: LinearSetting, sums: jax.Array) -> jax.Array:
     """Whether rows could add up to this: a sum of v v' has no negative eigenvalue."""
     matrix = matrix_of(setting, sums)
     if setting.prior.variance is not None:
@@ -67,7 +67,7 @@ def possible(setting: Setting, sums: jax.Array) -> jax.Array:
     return jnp.isfinite(jnp.linalg.cholesky(matrix + slack)).all()
 
 
-def nearest(setting: Setting) -> tuple[jax.Array, jax.Array]:
+def nearest(setting: LinearSetting) -> tuple[jax.Array, jax.Array]:
     """Sums near those released that rows could have, and how many rows."""
     seen = setting.seen
     rows = jnp.maximum(jnp.rint(seen[0]), 0.0) if setting.size is None else setting.size * 1.0
@@ -83,7 +83,9 @@ def nearest(setting: Setting) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(rows), shrunk[setting.places]
 
 
-def conjugate_draw(setting: Setting, key: jax.Array, normals: jax.Array, sums: jax.Array) -> Theta:
+def conjugate_draw(
+    setting: LinearSetting, key: jax.Array, normals: jax.Array, sums: jax.Array
+) -> Theta:
     """A draw of the parameters given the true sums.
 
     ``normals`` are standard normal numbers, as many as `conjugate_normals` says.
@@ -98,12 +100,12 @@ def conjugate_draw(setting: Setting, key: jax.Array, normals: jax.Array, sums: j
     return Theta(weights, log_variance, centre, factor)
 
 
-def conjugate_normals(setting: Setting) -> int:
+def conjugate_normals(setting: LinearSetting) -> int:
     """How many normal numbers `conjugate_draw` takes."""
     return setting.entries * (setting.entries - 1)
 
 
-def somewhere(setting: Setting) -> Theta:
+def somewhere(setting: LinearSetting) -> Theta:
     """Parameters to start from: the middle of the prior."""
     prior, count = setting.prior, setting.entries - 2
     variance = prior.scale / prior.shape if prior.variance is None else prior.variance
@@ -150,7 +152,7 @@ def _predictors(
     return totals / weight + factor @ normals[0] / jnp.sqrt(weight), factor
 
 
-def moments(setting: Setting, theta: Theta) -> tuple[jax.Array, jax.Array]:
+def moments(setting: LinearSetting, theta: Theta) -> tuple[jax.Array, jax.Array]:
     """Mean of a row's products, and a factor of their covariance, without the number of rows.
 
     Of normal v, by Isserlis' theorem.
@@ -173,7 +175,7 @@ def moments(setting: Setting, theta: Theta) -> tuple[jax.Array, jax.Array]:
     return products[i, j], jnp.linalg.cholesky(total + tiny)
 
 
-def log_prior(setting: Setting, theta: Theta) -> jax.Array:
+def log_prior(setting: LinearSetting, theta: Theta) -> jax.Array:
     """Log prior of what `_perturbed` moves: logarithms where it moves those."""
     prior, variance = setting.prior, jnp.exp(theta.log_variance)
     away = theta.weights - prior.mean

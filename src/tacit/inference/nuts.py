@@ -14,7 +14,7 @@ import numpy as np
 from numpyro.infer.hmc import hmc
 
 from tacit.errors import TacitError
-from tacit.inference.base import Found, Intervals
+from tacit.inference.base import Intervals, MethodResult
 from tacit.inference.exact import (
     LogPosterior,
     constrained,
@@ -32,7 +32,7 @@ _WARMUP = _DRAWS = 1000
 _DENSE = 100  # numbers up to which the sampler learns all their correlations
 
 
-def nuts(model: AnyModel, rows: Rows, seed: int) -> Found:
+def nuts(model: AnyModel, rows: Rows, seed: int) -> MethodResult:
     """One chain, begun at the mode or, if none is found, at zero on the unconstrained scale."""
     refuse_discrete(model, "NUTS")
     density = posterior_of(model, rows)
@@ -45,7 +45,7 @@ def nuts(model: AnyModel, rows: Rows, seed: int) -> Found:
     draws = constrained(model, vectors)
     wrong, mixing = int(diverging.sum()), bad_mixing(draws)
     said = f"NUTS on the exact log posterior; {wrong} of {_DRAWS} transitions diverged."
-    return Found(
+    return MethodResult(
         draws=draws,
         trace={},
         chain=True,

@@ -5,7 +5,7 @@ posterior by much, one draw gives no unit away: no noise is added at all. To rea
 the likelihood counts with a power below one, which spreads the posterior further.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,15 +15,16 @@ import jax.numpy as jnp
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found, Intervals, Progress, parameters
+from tacit.inference.base import Intervals, MethodResult, Progress, parameters
 from tacit.inference.samplers import Sampler
 from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate
+from tacit.privacy.mechanisms import Mechanism
 from tacit.privacy.one_draw.claims import Claim, LogConcave
-from tacit.privacy.plans import ReleasePlan
+from tacit.privacy.one_draw.gate import draw_gate
 
-_ONE = "One draw tells where the posterior is, and nothing of how wide it is."
+_ONE = "One draw shows where the posterior is, but not how wide it is."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +36,11 @@ class OneSample:
     not how wide it is.
 
     Args:
-        sampler: How to draw: exactly, by `tacit.GridSampler`, `tacit.ConjugateSampler` or
-            `tacit.LogisticRejection`; or approximately, by `tacit.ChainSampler`, which states an
+        sampler: How to draw: exactly, by `tacit.methods.GridSampler`, `tacit.methods.ConjugateSampler` or
+            `tacit.methods.LogisticRejection`; or approximately, by `tacit.methods.ChainSampler`, which states an
             assumption.
-        claim: What bounds the influence of one unit: `tacit.BoundedLikelihood`,
-            `tacit.LipschitzLikelihood` or `tacit.LogConcave`. The conjugate and logistic samplers
+        claim: What bounds the influence of one unit: `tacit.methods.BoundedLikelihood`,
+            `tacit.methods.LipschitzLikelihood` or `tacit.methods.LogConcave`. The conjugate and logistic samplers
             have their own.
         num_draws: Number of draws.
     """
@@ -55,13 +56,13 @@ class OneSample:
         known = self.sampler.claims
         if not known and self.claim is not None:
             raise InvalidArgument(
-                f"{type(self.sampler).__name__} knows how much one unit can say: leave claim out."
+                f"{type(self.sampler).__name__} has its own bound on one unit: leave claim out."
             )
         if known and not isinstance(self.claim, known):
             names = " or ".join(kind.__name__ for kind in known)
             raise InvalidArgument(
-                f"A draw is private only where one unit's say is bounded: with "
-                f"{type(self.sampler).__name__}, state claim={names}(...)."
+                f"A draw is private only if the influence of one unit is bounded: with "
+                f"{type(self.sampler).__name__}, pass claim={names}(...)."
             )
 
     @property
@@ -82,37 +83,37 @@ class OneSample:
         )
         return exact, concave
 
-    def calibrated(self, model: AnyModel, budget: Budget) -> ReleasePlan:
+    def calibrated(self, model: AnyModel, budget: Budget) -> Mechanism:
         """The release, with the largest power that the budget allows."""
-        plan = self.sampler.plan(model, self.claim, self.num_draws)
-        return plan(_power(plan, budget))
+        mechanism = self.sampler.mechanism(model, self.claim, self.num_draws)
+        return mechanism(_power(mechanism, budget))
 
-    def without_noise(self, model: AnyModel) -> ReleasePlan:
+    def without_noise(self, model: AnyModel) -> Mechanism:
         """The posterior itself, whatever its draws would cost."""
-        return self.sampler.plan(model, self.claim, self.num_draws)(1.0)
+        return self.sampler.mechanism(model, self.claim, self.num_draws)(1.0)
 
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         refuse_captured(*model.searched)
-        self.sampler.check(model, gate)
+        self.sampler.check(model, draw_gate(gate))
 
     def run(
         self,
         model: AnyModel,
-        gates: Sequence[Gate],
-        keys: Sequence[jax.Array],  # noqa: ARG002 (all randomness here protects)
+        gate: Gate,
+        key: jax.Array,  # noqa: ARG002 (all randomness here protects)
         progress: Progress | None = None,
-    ) -> list[Found]:
-        """Draws through each gate in turn."""
-        drawn = [self.sampler.draw(model, gate) for gate in gates]
+    ) -> MethodResult:
+        """Draws through the gate."""
+        drawn = self.sampler.draw(model, draw_gate(gate))
         if progress is not None:
             progress(self.num_draws)
-        vectors = [jnp.asarray(each, jnp.float32) for each in drawn]
-        said = (_ONE,) if self.num_draws == 1 else ()
-        return [
-            Found(draws=parameters(model, each), trace={}, said=said, intervals=Intervals.SAMPLED)
-            for each in vectors
-        ]
+        return MethodResult(
+            draws=parameters(model, jnp.asarray(drawn, jnp.float32)),
+            trace={},
+            said=(_ONE,) if self.num_draws == 1 else (),
+            intervals=Intervals.SAMPLED,
+        )
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""
@@ -123,12 +124,12 @@ class OneSample:
         )
 
 
-def _power(plan: Callable[[float], ReleasePlan], budget: Budget) -> float:
+def _power(mechanism: Callable[[float], Mechanism], budget: Budget) -> float:
     """The largest power, up to one, that the budget allows."""
-    spent = PLD().epsilon(plan(1.0).event, budget.delta, budget.adjacency)
+    spent = PLD().epsilon(mechanism(1.0).event, budget.delta, budget.adjacency)
     if spent <= budget.epsilon:
         return 1.0
     guess = max(spent / max(budget.epsilon, 1e-300), 1.0)
     return 1 / calibrate.calibrate(
-        lambda noise: plan(min(1 / noise, 1.0)).event, budget, None, guess
+        lambda noise: mechanism(min(1 / noise, 1.0)).event, budget, None, guess
     )

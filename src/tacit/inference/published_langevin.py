@@ -8,7 +8,7 @@ from tacit.accounting import PLD, Budget
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.langevin import LangevinChain
 from tacit.models.base import AnyModel
-from tacit.privacy.plans import NoisySums
+from tacit.privacy.mechanisms import NoisySums
 
 _OTHER = (
     "As published, the chain is not at the posterior's temperature: its draws spread less than the "
@@ -86,7 +86,7 @@ class PublishedLangevin(LangevinChain):
         logs = 32 * math.log(2 / budget.delta)
         return math.ceil((budget.epsilon / self.sampling_rate) ** 2 / logs)
 
-    def _temperature(self, plan: NoisySums) -> tuple[str, ...]:  # noqa: ARG002
+    def _temperature(self, mechanism: NoisySums) -> tuple[str, ...]:  # noqa: ARG002
         """That draws do not spread as the posterior does."""
         return (_OTHER,)
 

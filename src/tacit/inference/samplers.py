@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.models.base import AnyModel
-from tacit.privacy.gate import Gate
+from tacit.privacy.mechanisms import Mechanism
 from tacit.privacy.one_draw.chain import ChainDraws
 from tacit.privacy.one_draw.claims import (
     BoundedLikelihood,
@@ -25,8 +25,8 @@ from tacit.privacy.one_draw.claims import (
     LipschitzLikelihood,
     LogConcave,
 )
+from tacit.privacy.one_draw.gate import DrawGate
 from tacit.privacy.one_draw.grid import GridDraws
-from tacit.privacy.plans import ReleasePlan
 
 Floats = NDArray[np.float64]
 
@@ -44,17 +44,17 @@ class Sampler(Protocol):
         """Why its draws may be taken for exact, where that is an assumption."""
         ...
 
-    def plan(
+    def mechanism(
         self, model: AnyModel, claim: Claim | None, num_draws: int
-    ) -> Callable[[float], ReleasePlan]:
+    ) -> Callable[[float], Mechanism]:
         """What the gate will do, for each power that the likelihood may count with."""
         ...
 
-    def check(self, model: AnyModel, gate: Gate) -> None:
+    def check(self, model: AnyModel, gate: DrawGate) -> None:
         """Raises what `draw` would raise, without reading a row."""
         ...
 
-    def draw(self, model: AnyModel, gate: Gate) -> Floats:
+    def draw(self, model: AnyModel, gate: DrawGate) -> Floats:
         """Unconstrained vectors, one below the other."""
         ...
 
@@ -77,10 +77,10 @@ class GridSampler:
     claims: ClassVar[tuple[type, ...]] = (BoundedLikelihood, LipschitzLikelihood)
     reason: ClassVar[None] = None
 
-    def plan(
+    def mechanism(
         self, model: AnyModel, claim: Claim | None, num_draws: int
-    ) -> Callable[[float], ReleasePlan]:
-        """The plan for a power."""
+    ) -> Callable[[float], Mechanism]:
+        """The mechanism for a power."""
         assert isinstance(claim, BoundedLikelihood | LipschitzLikelihood)
         low, high = ends_of(model, self.low, self.high)
         points = [_validate.count("points", self.points, least=2)] * model.dimension
@@ -99,13 +99,13 @@ class GridSampler:
 
         return of
 
-    def check(self, model: AnyModel, gate: Gate) -> None:
+    def check(self, model: AnyModel, gate: DrawGate) -> None:
         """Raises what `draw` would raise."""
-        gate.check_draw(prior_at(model, gate.plan.places), model.unit_density, model.constants)
+        gate.check_draw(prior_at(model, gate.mechanism.places), model.unit_density, model.constants)
 
-    def draw(self, model: AnyModel, gate: Gate) -> Floats:
+    def draw(self, model: AnyModel, gate: DrawGate) -> Floats:
         """Points of the grid."""
-        prior = prior_at(model, gate.plan.places)
+        prior = prior_at(model, gate.mechanism.places)
         return gate.draw(prior, model.unit_density, model.constants)
 
 
@@ -135,9 +135,9 @@ class ChainSampler:
     def __post_init__(self) -> None:
         if not isinstance(self.approximate, str) or not self.approximate.strip():
             raise InvalidArgument(
-                "A chain only comes near its posterior, and the guarantee is about exact draws. "
-                'Say why its draws may be taken for exact, approximate="..."; the privacy '
-                "statement will repeat it. Or use an exact sampler."
+                "A chain is only approximately at its posterior, and the guarantee is about exact "
+                'draws. Say why its draws may be treated as exact, with approximate="..."; the '
+                "privacy statement repeats it. Or use an exact sampler."
             )
 
     @property
@@ -145,14 +145,14 @@ class ChainSampler:
         """What the caller said."""
         return self.approximate
 
-    def plan(
+    def mechanism(
         self, model: AnyModel, claim: Claim | None, num_draws: int
-    ) -> Callable[[float], ReleasePlan]:
-        """The plan for a power."""
+    ) -> Callable[[float], Mechanism]:
+        """The mechanism for a power."""
         assert claim is not None
         if model.discrete:
             raise InvalidArgument(
-                "A chain follows gradients, and the model has discrete parameters."
+                "A chain needs gradients, and the model has discrete parameters; use GridSampler."
             )
 
         def of(power: float) -> ChainDraws:
@@ -168,17 +168,17 @@ class ChainSampler:
 
         return of
 
-    def check(self, model: AnyModel, gate: Gate) -> None:
+    def check(self, model: AnyModel, gate: DrawGate) -> None:
         """Raises what `draw` would raise; or if the prior is plainly less concave than claimed."""
         gate.check_draw(model.prior_density, model.unit_density, model.constants)
-        claim = gate.plan.claim
+        claim = gate.mechanism.claim
         if isinstance(claim, LogConcave) and not (_concavity(model) >= claim.concavity * 0.999):
             raise InvalidArgument(
                 f"The log prior is not as concave as claimed, {claim.concavity:g}, everywhere on the "
                 "unconstrained scale; a normal prior is, by its precision."
             )
 
-    def draw(self, model: AnyModel, gate: Gate) -> Floats:
+    def draw(self, model: AnyModel, gate: DrawGate) -> Floats:
         """Ends of chains."""
         return gate.draw(model.prior_density, model.unit_density, model.constants)
 

@@ -4,7 +4,6 @@ Every column comes scaled to [-1, 1] by its bounds, and every unit counts once, 
 over its rows.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
@@ -16,8 +15,10 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
+from tacit.models.base import Row
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.plans import NoisySums
+from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.program import Step
 from tacit.privacy.release import Release
 
 By = Literal["quantiles", "moments"]
@@ -28,7 +29,7 @@ _HALVINGS = 10
 _ROOM = 2**31
 
 
-class Scale(NamedTuple):
+class ColumnScales(NamedTuple):
     """A centre and a spread for each column, in halves of the bounds' width from their middle."""
 
     centres: NDArray[np.float64]
@@ -36,7 +37,7 @@ class Scale(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scales:
+class ScaleRelease:
     """What a release of scales does, all of it public.
 
     By ``"quantiles"``, the centre is the median and the spread half the width of the middle
@@ -69,26 +70,28 @@ class Scales:
             batch_bound=_ROOM,
         )
 
-    def run(self, gate: Gate) -> Scale:
+    def run(self, gate: Gate) -> ColumnScales:
         """Centres and spreads, from what the gate releases."""
         find = _moments if self.by == "moments" else _quantiles
         centres, spreads = find(self.columns, gate)
         usable = (spreads > 2 * 2.0**-_HALVINGS) & (np.abs(centres) <= 1)
-        return Scale(np.where(usable, centres, 0.0), np.where(usable, np.minimum(spreads, 1), 1.0))
+        return ColumnScales(
+            np.where(usable, centres, 0.0), np.where(usable, np.minimum(spreads, 1), 1.0)
+        )
 
 
 def _quantiles(columns: tuple[str, ...], gate: Gate) -> tuple[NDArray[Any], NDArray[Any]]:
-    edge = np.ones((1, len(_SHARES), len(columns)), np.float32)
-    (low, high), _ = run([gate], _halve(columns), (jnp.asarray(-edge), jnp.asarray(edge)), _nothing)
-    below, middle, above = np.asarray((low + high) / 2, np.float64)[0]
+    edge = np.ones((len(_SHARES), len(columns)), np.float32)
+    (low, high), _ = run(gate, _halve(columns), (jnp.asarray(-edge), jnp.asarray(edge)), _nothing)
+    below, middle, above = np.asarray((low + high) / 2, np.float64)
     return middle, (above - below) / 2
 
 
 @lru_cache(maxsize=8)
-def _halve(columns: tuple[str, ...]) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+def _halve(columns: tuple[str, ...]) -> Step:
     shares = np.array(_SHARES, np.float32)[:, None].tolist()
 
-    def excess(tried: jax.Array, rows: Any, present: jax.Array) -> jax.Array:
+    def excess(tried: jax.Array, rows: Row, present: jax.Array) -> jax.Array:
         """How much more of a unit than each share lies below what is tried."""
         values = jnp.stack([rows[name] for name in columns], axis=-1)
         below = values[:, None, :] < tried
@@ -104,15 +107,15 @@ def _halve(columns: tuple[str, ...]) -> Callable[[Any, Any, Release], tuple[Any,
 
 
 def _moments(columns: tuple[str, ...], gate: Gate) -> tuple[NDArray[Any], NDArray[Any]]:
-    _, released = run([gate], _add_up(columns), jnp.zeros((1,)), _nothing)
-    count, *sums = np.asarray(released[0, 0], np.float64)
+    _, released = run(gate, _add_up(columns), jnp.zeros(()), _nothing)
+    count, *sums = np.asarray(released[0], np.float64)
     means, squares = np.array(sums).reshape(2, len(columns)) / max(count, 1.0)
     return means, np.sqrt(np.maximum(squares - means**2, 0.0))
 
 
 @lru_cache(maxsize=8)
-def _add_up(columns: tuple[str, ...]) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
-    def powers(_: Any, rows: Any, present: jax.Array) -> jax.Array:
+def _add_up(columns: tuple[str, ...]) -> Step:
+    def powers(_: Any, rows: Row, present: jax.Array) -> jax.Array:
         values = jnp.stack([rows[name] for name in columns], axis=-1)
         sums = [jnp.ones(1), _average(values, present), _average(values**2, present)]
         return jnp.concatenate(sums) * present.any()
@@ -130,4 +133,4 @@ def _average(values: jax.Array, present: jax.Array) -> jax.Array:
 
 
 def _nothing(_: int, steps: int) -> NDArray[np.float32]:
-    return np.zeros((steps, 1), np.float32)
+    return np.zeros(steps, np.float32)

@@ -15,15 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.models.base import AnyModel
-from tacit.privacy.plans import NoisySums
+from tacit.models.base import AnyModel, Outcomes, Row
+from tacit.privacy.mechanisms import NoisySums
 
 # What a drawn outcome's slope is cut at, in squared clips.
 _STEEPEST = 3.0
 # Scores shorter than this part of the usual clip count as none.
 _NOTHING = 1e-3
 SCALARS = 4
-# Parts of the squared clip for scores, curvature, slope, dispersion, informative units and their
+# ScoreSums of the squared clip for scores, curvature, slope, dispersion, informative units and their
 # count: in the early steps, which learn the metric, and in the late ones, which make the posterior.
 SHARES = ((0.40, 0.51, 0.05, 0.02, 0.01, 0.01), (0.72, 0.20, 0.04, 0.02, 0.01, 0.01))
 # What part of a Newton step the early and the late steps are.
@@ -35,6 +35,9 @@ _HALF = 0.2
 # Standard deviations of noise that are not taken for dispersion, and the most that there may be.
 _SURE, MOST_DISPERSED = 3.0, 10.0
 FEWEST = 30.0  # units, as far as the method is concerned
+
+# Arrays while a step is traced, and of NumPy afterwards.
+AnyArray = jax.Array | NDArray[np.floating]
 
 
 class Given(NamedTuple):
@@ -54,7 +57,7 @@ class Given(NamedTuple):
     constants: Any
 
 
-class Parts(NamedTuple):
+class ScoreSums(NamedTuple):
     """Sums over all units: of scores, their curvature (both in the metric), slopes and counts.
 
     ``own`` is for the own outcome what ``slope`` is for drawn ones.
@@ -86,7 +89,7 @@ def contribution(
     """
     size = model.dimension
 
-    def vector(given: Given, rows: Any, present: jax.Array, secret: jax.Array) -> jax.Array:
+    def vector(given: Given, rows: Row, present: jax.Array, secret: jax.Array) -> jax.Array:
         scores = _scores(model, outcomes, given, rows, present, secret)
         clip = given.clip
         centred = scores - scores.mean(axis=0)
@@ -113,20 +116,20 @@ def contribution(
 
 
 def _scores(
-    model: AnyModel, outcomes: int, given: Given, rows: Any, present: jax.Array, secret: jax.Array
+    model: AnyModel, outcomes: int, given: Given, rows: Row, present: jax.Array, secret: jax.Array
 ) -> jax.Array:
     """Scores in the metric, [1 + outcomes, size]: of the unit's own outcome, then of drawn ones."""
     theta, constants = given.theta, given.constants
-    alone = len(present) == 1 and not model.whole_units
+    one_row = len(present) == 1 and not model.whole_units
     row = jax.tree.map(lambda leaf: leaf[0], rows)
 
-    def draw(key: jax.Array) -> Any:
-        if alone:
+    def draw(key: jax.Array) -> Outcomes:
+        if one_row:
             return model.row_outcomes(key, theta, row, constants)
         return model.unit_outcomes(key, theta, rows, present, constants)
 
-    def density(theta: jax.Array, drawn: Any) -> jax.Array:
-        if alone:
+    def density(theta: jax.Array, drawn: Outcomes) -> jax.Array:
+        if one_row:
             return model.row_density(theta, row, constants, drawn)
         return model.unit_density(theta, rows, present, constants, drawn)
 
@@ -139,7 +142,7 @@ def _scores(
     return jnp.concatenate([own[None], others]) @ given.to_metric.T
 
 
-def _shorter(vectors: jax.Array, clip: Any) -> jax.Array:
+def _shorter(vectors: jax.Array, clip: jax.Array) -> jax.Array:
     norms = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors * jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-12))
 
@@ -158,7 +161,9 @@ def _triangle(size: int) -> Any:
     return taken
 
 
-def parts_of(released: Any, size: int, rate: float, clips: Any, shares: Any) -> Parts:
+def parts_of(
+    released: AnyArray, size: int, rate: float, clips: AnyArray, shares: AnyArray
+) -> ScoreSums:
     """The parts of a release, for all units instead of those sampled; of several, if stacked.
 
     ``clips`` are those of scores and of curvature.
@@ -173,7 +178,7 @@ def parts_of(released: Any, size: int, rate: float, clips: Any, shares: Any) -> 
     share = [shares[..., i] for i in range(shares.shape[-1])]
     flat = (triangle / _weights(size))[..., where.ravel()]
     curvature = flat.reshape(*flat.shape[:-1], size, size)
-    return Parts(
+    return ScoreSums(
         score * (clip / (share[0] * rate))[..., None],
         curvature * (wide**2 / (share[1] * rate))[..., None, None],
         slope * slope_noise(clip) / (share[2] * rate),
@@ -188,20 +193,22 @@ def slope_noise(clip: Any) -> Any:
     return _STEEPEST * clip**2
 
 
-def final_noise(plan: NoisySums) -> float:
+def final_noise(mechanism: NoisySums) -> float:
     """Noise of the averaged scores of the late steps, in clips, for all units."""
-    noise, steps = plan.phases[-1]
-    return noise / (plan.sampling_rate * math.sqrt(steps * SHARES[1][0]))
+    noise, steps = mechanism.phases[-1]
+    return noise / (mechanism.sampling_rate * math.sqrt(steps * SHARES[1][0]))
 
 
-def noise_of(plan: NoisySums) -> NDArray[np.float32]:
+def noise_of(mechanism: NoisySums) -> NDArray[np.float32]:
     """For each step: noise for all units, and of the average of late scores; pace; if late; shares."""
-    noise = np.repeat([scale for scale, _ in plan.phases], [steps for _, steps in plan.phases])
-    shares = np.repeat(np.sqrt(SHARES), [steps for _, steps in plan.phases], axis=0)
-    final = np.full(len(noise), final_noise(plan))
-    pace = np.repeat(PACES, [steps for _, steps in plan.phases])
-    late = np.repeat([0, 1], [steps for _, steps in plan.phases])
-    given = noise / plan.sampling_rate, final, pace, late, shares
+    noise = np.repeat(
+        [scale for scale, _ in mechanism.phases], [steps for _, steps in mechanism.phases]
+    )
+    shares = np.repeat(np.sqrt(SHARES), [steps for _, steps in mechanism.phases], axis=0)
+    final = np.full(len(noise), final_noise(mechanism))
+    pace = np.repeat(PACES, [steps for _, steps in mechanism.phases])
+    late = np.repeat([0, 1], [steps for _, steps in mechanism.phases])
+    given = noise / mechanism.sampling_rate, final, pace, late, shares
     return np.column_stack(given).astype(np.float32)
 
 

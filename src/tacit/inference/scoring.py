@@ -9,8 +9,7 @@ the posterior (`tacit.inference.evidence`).
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import jax
@@ -20,21 +19,24 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Found, Intervals, Progress, Steps, parameters, seed_of
-from tacit.inference.evidence import Seen, posterior_of
-from tacit.inference.scores import final_noise, noise_of, width
+from tacit.inference.base import Intervals, MethodResult, Progress, Steps, parameters, seed_of
+from tacit.inference.evidence import StepRecord, posterior_of
+from tacit.inference.scores import SHARES, final_noise, noise_of, width
 from tacit.inference.scoring_steps import USUAL_LEVEL, start_of, step_of
+from tacit.inference.sizes import rate_for, room_for
 from tacit.inference.whitened import whitened
 from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
-from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.plans import NoisySums
+from tacit.privacy.mechanisms import NoisySums
 
 # More numbers than this have a curvature too long to release.
 MOST_NUMBERS = 64
 # The first steps only find the way: so large a part of them, with so much more noise.
 _EARLY, _LOUDER = 0.4, 1.6
+# Steps for each unit that there is beside the noise and the numbers to learn, up to the usual
+# number, and the fewest (benchmarks/settings.py).
+_STEPS_PER_TOLD, _FEWEST_STEPS = 20.0, 125
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +63,32 @@ class Scoring:
     assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_steps", _validate.count("num_steps", self.num_steps, least=4))
+        _validate.integer("num_steps", self.num_steps, least=4)
         _validate.rate("sampling_rate", self.sampling_rate)
         _validate.count("num_outcomes", self.num_outcomes, least=2)
+
+    def for_size(self, model: AnyModel, size: int, budget: Budget) -> "Scoring":
+        """The method with settings for a declared size and a budget.
+
+        Args:
+            model: The model.
+            size: About how many units there are. Public.
+            budget: The budget.
+
+        Returns:
+            The method. Where noise is strong beside what the data tell, it takes fewer steps, each
+            with less noise. Of many units, a step looks at a smaller part.
+        """
+        rate = rate_for(self.sampling_rate, size)
+        noise = calibrate.noise_multiplier(budget, sampling_rate=1.0, num_steps=1)
+        told = size * math.sqrt(SHARES[1][0]) / (noise * model.dimension)
+        steps = min(max(round(_STEPS_PER_TOLD * told), _FEWEST_STEPS), self.num_steps)
+        return replace(
+            self,
+            sampling_rate=rate,
+            num_steps=steps,
+            batch_bound=room_for(self.batch_bound, rate, size),
+        )
 
     @property
     def _phases(self) -> tuple[int, int]:
@@ -74,7 +99,7 @@ class Scoring:
         early, late = self._phases
         return (_LOUDER * multiplier, early), (multiplier, late)
 
-    def plan(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
+    def mechanism(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
         """What the gate will do for this model; the noise is that of the late steps."""
         refuse_unfit(model)
         return NoisySums(
@@ -100,11 +125,11 @@ class Scoring:
         def event(multiplier: float) -> Any:
             return events.sampled_gaussian(list(self._schedule(multiplier)), self.sampling_rate)
 
-        return self.plan(model, calibrate.calibrate(event, budget, guess=guess))
+        return self.mechanism(model, calibrate.calibrate(event, budget, guess=guess))
 
     def without_noise(self, model: AnyModel) -> NoisySums:
         """The same without privacy."""
-        return self.plan(model, 0.0)
+        return self.mechanism(model, 0.0)
 
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
@@ -112,37 +137,36 @@ class Scoring:
         check(
             step_of(model, self.num_outcomes, self.sampling_rate),
             start_of(model),
-            noise_of(gate.plan)[0],
+            noise_of(gate.mechanism)[0],
             gate,
         )
 
     def steps(
-        self, model: AnyModel, plans: Sequence[NoisySums], keys: Sequence[jax.Array]
-    ) -> Steps:
-        """The fits as steps, side by side."""
-        states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(keys)), start_of(model))
-        given = [noise_of(plan) for plan in plans]
-
-        def inputs(first: int, steps: int) -> Any:
-            return side_by_side([each[first : first + steps] for each in given])
-
-        return Steps(step_of(model, self.num_outcomes, self.sampling_rate), states, inputs)
-
-    def run(
         self,
         model: AnyModel,
-        gates: Sequence[Gate],
-        keys: Sequence[jax.Array],
-        progress: Progress | None = None,
-    ) -> list[Found]:
-        """A posterior for each gate."""
-        plans = [gate.plan for gate in gates]
-        _, trace = run(gates, *self.steps(model, plans, keys), progress=progress)
-        each = zip(plans, keys, strict=True)
-        return [
-            _found(self, model, plan, jax.tree.map(lambda leaf, i=i: leaf[:, i], trace), key)
-            for i, (plan, key) in enumerate(each)
-        ]
+        mechanism: NoisySums,
+        key: jax.Array,  # noqa: ARG002 (draws of the model are those of units, by the gate)
+    ) -> Steps:
+        """The fit as steps."""
+        given = noise_of(mechanism)
+
+        def inputs(first: int, steps: int) -> Any:
+            return given[first : first + steps]
+
+        step = step_of(model, self.num_outcomes, self.sampling_rate)
+        return Steps(step, start_of(model), inputs)
+
+    def run(
+        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+    ) -> MethodResult:
+        """The posterior."""
+        steps = self.steps(model, gate.mechanism, key)
+        _, trace = run(gate, *steps, progress=progress)
+        return _found(self, model, gate.mechanism, trace, key)
+
+    def trial(self, num_steps: int) -> "Scoring":
+        """The same method with so few steps, all of them kept."""
+        return replace(self, num_steps=num_steps)
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""
@@ -151,10 +175,10 @@ class Scoring:
             "intervals include the noise."
         )
 
-    def expect(self, plan: NoisySums, many: str) -> str:
+    def expect(self, mechanism: NoisySums, many: str) -> str:
         """About how many units it takes to learn anything, from public numbers alone."""
-        size = _size(plan)
-        needed = 4 * final_noise(plan) * math.sqrt(size) / math.exp(USUAL_LEVEL / 2)
+        size = _size(mechanism)
+        needed = 4 * final_noise(mechanism) * math.sqrt(size) / math.exp(USUAL_LEVEL / 2)
         few = f"{float(f'{needed:.1g}'):,.0f}"
         return (
             f"As a rule, fewer than about {few} {many} tell little more than the prior at this "
@@ -181,18 +205,20 @@ def suits(model: AnyModel) -> bool:
     return model.simulates and model.dimension <= MOST_NUMBERS and not model.discrete
 
 
-def _size(plan: NoisySums) -> int:
-    """How many unconstrained numbers a plan is for."""
-    return next(size for size in range(1, MOST_NUMBERS + 1) if width(size) == plan.dimension)
+def _size(mechanism: NoisySums) -> int:
+    """How many unconstrained numbers a mechanism is for."""
+    return next(size for size in range(1, MOST_NUMBERS + 1) if width(size) == mechanism.dimension)
 
 
-def _found(method: Scoring, model: AnyModel, plan: NoisySums, seen: Seen, key: jax.Array) -> Found:
+def _found(
+    method: Scoring, model: AnyModel, mechanism: NoisySums, seen: StepRecord, key: jax.Array
+) -> MethodResult:
     space = whitened(model)
     result = posterior_of(
-        model, plan, seen, method.num_outcomes, np.random.default_rng(seed_of(key))
+        model, mechanism, seen, method.num_outcomes, np.random.default_rng(seed_of(key))
     )
     vectors = space.mean + result.draws @ space.scale.T
-    return Found(
+    return MethodResult(
         draws=parameters(model, jnp.asarray(vectors, jnp.float32)),
         trace={"mean": space.mean + np.asarray(seen.place, np.float64) @ space.scale.T},
         converged=result.converged,

@@ -5,7 +5,6 @@ post-processing of it.
 """
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.inference.evidence import Seen
+from tacit.inference.evidence import StepRecord
 from tacit.inference.scores import (
     FEWEST,
     LEVELS,
@@ -27,6 +26,7 @@ from tacit.inference.scores import (
 )
 from tacit.inference.whitened import whitened
 from tacit.models.base import AnyModel
+from tacit.privacy.program import Step
 from tacit.privacy.release import Release
 
 # Of a step: how much slower noise makes it at most, and its length in standard deviations of a row.
@@ -74,8 +74,8 @@ def start_of(model: AnyModel) -> State:
     """Where a fit begins: at the mean of the prior, in a round metric."""
     space, size = whitened(model), model.dimension
 
-    def made(numbers: Any) -> jax.Array:
-        return jnp.asarray(np.asarray(numbers, np.float32))
+    def made(numbers: Any) -> Any:
+        return np.asarray(numbers, np.float32)
 
     return State(
         place=made(np.zeros(size)),
@@ -93,9 +93,7 @@ def start_of(model: AnyModel) -> State:
 
 
 @lru_cache(maxsize=32)
-def step_of(
-    model: AnyModel, outcomes: int, rate: float
-) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+def step_of(model: AnyModel, outcomes: int, rate: float) -> Step:
     """The step of a fit of a model: the same object again, so that it compiles once."""
     size = model.dimension
     per_unit = contribution(model, outcomes)
@@ -142,7 +140,7 @@ def step_of(
             counts=counts,
             step=state.step + 1,
         )
-        return after, Seen(state.place, state.root, state.level, clips, released, chances)
+        return after, StepRecord(state.place, state.root, state.level, clips, released, chances)
 
     return step
 

@@ -5,7 +5,7 @@ give intervals that are too narrow. By default the posterior therefore treats th
 number of rows as unknown (Bernstein and Sheldon 2018).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
@@ -17,17 +17,18 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Arrays, Found, Intervals, Progress, Steps
-from tacit.inference.gibbs import linear_chains, linear_draws
-from tacit.inference.latent import Length, counting_chains, counting_draws
+from tacit.inference.base import Arrays, Intervals, MethodResult, Progress, Steps
+from tacit.inference.gibbs import linear_chain, linear_draws
+from tacit.inference.latent import Length, counting_chain, counting_draws
 from tacit.inference.mixing import bad_mixing
 from tacit.models.base import AnyModel
-from tacit.models.counts import Counting
+from tacit.models.counts import CountModel
 from tacit.models.linear import Linear
 from tacit.models.statistic import Conjugate
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.plans import NoisySums
+from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.program import Step
 from tacit.privacy.release import Release
 
 # Units that a sum has room for on its lattice, in 64 bits.
@@ -83,8 +84,8 @@ class Statistics:
         """One release, with the noise that the budget asks for."""
         if self.size is not None and budget.adjacency != "replace":
             raise InvalidArgument(
-                "size is a public number of rows, which add-remove is there to hide; leave it out, "
-                'or ask for Budget(..., adjacency="replace").'
+                "size makes the number of rows public, which add-remove protects; leave it out, "
+                'or use Budget(..., adjacency="replace").'
             )
         if self.noise == "laplace":
             return self._plan(model, calibrate.calibrate(events.laplace, budget))
@@ -112,53 +113,45 @@ class Statistics:
         refuse_captured(*conjugate.searched)
         if gate.unit == "person" and self.most_rows is None:
             raise InvalidArgument(
-                "Where a person is protected, say with Statistics(most_rows=...) how many rows of "
-                "one count in full; noise is proportional to it."
+                "Where the unit is a person, pass Statistics(most_rows=...), the number of rows of a "
+                "person that count in full; the noise is proportional to it."
             )
         try:
             check(_step(conjugate), conjugate.constants, jnp.zeros(()), gate)
         except KeyError as error:
-            raise InvalidArgument(f"The model takes column {error}, which is not there.") from error
+            raise InvalidArgument(f"The model needs column {error}, which is missing.") from error
 
     def steps(
         self,
         model: AnyModel,
-        plans: Sequence[NoisySums],  # noqa: ARG002 (they change nothing in a step)
-        keys: Sequence[jax.Array],
+        mechanism: NoisySums,  # noqa: ARG002 (it changes nothing in a step)
+        key: jax.Array,  # noqa: ARG002 (a step draws nothing)
     ) -> Steps:
-        """The releases as steps, side by side: one for each key."""
+        """The one release as a step."""
         conjugate = _conjugate(model)
-        states = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(keys)), conjugate.constants)
 
         def inputs(_: int, steps: int) -> Any:
-            return np.zeros((steps, len(keys)), np.float32)
+            return np.zeros(steps, np.float32)
 
-        return Steps(_step(conjugate), states, inputs)
+        return Steps(_step(conjugate), conjugate.constants, inputs)
 
     def run(
-        self,
-        model: AnyModel,
-        gates: Sequence[Gate],
-        keys: Sequence[jax.Array],
-        progress: Progress | None = None,
-    ) -> list[Found]:
-        """One release and one posterior for each gate."""
-        conjugate, plans = _conjugate(model), [gate.plan for gate in gates]
-        _, released = run(gates, *self.steps(model, plans, keys), progress=progress)
-        scales = np.array([gate.plan.noise_multiplier * gate.plan.clip for gate in gates])
-        draws = self.posteriors(conjugate, released[0], scales, jnp.stack(keys))
-        return [
-            self._found({name: each[i] for name, each in draws.items()}, released[:, i], scales[i])
-            for i in range(len(gates))
-        ]
+        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+    ) -> MethodResult:
+        """One release, and the posterior that follows."""
+        mechanism = gate.mechanism
+        _, released = run(gate, *self.steps(model, mechanism, key), progress=progress)
+        scale = mechanism.noise_multiplier * mechanism.clip
+        draws = self.posterior(_conjugate(model), released[0], scale, key)
+        return self._found(draws, released, scale)
 
-    def _found(self, draws: Arrays, released: Any, scale: float) -> Found:
+    def _found(self, draws: Arrays, released: Any, scale: float) -> MethodResult:
         trace = {"statistics": released}
         if not self.noise_aware or not scale > 0:  # independent draws of a known distribution
             left = Intervals.LEFT_OUT
-            return Found(draws=draws, trace=trace, converged=True, intervals=left)
+            return MethodResult(draws=draws, trace=trace, converged=True, intervals=left)
         mixing = bad_mixing(draws)
-        return Found(
+        return MethodResult(
             draws=draws,
             trace=trace,
             chain=True,
@@ -167,23 +160,23 @@ class Statistics:
             intervals=Intervals.INCLUDED,
         )
 
-    def posteriors(self, model: Conjugate, released: Any, scales: Any, keys: jax.Array) -> Arrays:
-        """Draws [releases, draws, ...] of each parameter, from released sums alone.
+    def posterior(self, model: Conjugate, released: Any, scale: float, key: jax.Array) -> Arrays:
+        """Draws [draws, ...] of each parameter, from the released sum only.
 
-        ``scales`` are the noise's: a normal's standard deviation or a Laplace's scale.
+        ``scale`` is the noise's: a normal's standard deviation or a Laplace's scale.
         """
         with jax.enable_x64(True):
-            seen, sizes = jnp.asarray(released, jnp.float64), jnp.asarray(scales, jnp.float64)
-            if not self.noise_aware or not np.all(np.asarray(scales) > 0):
+            seen = jnp.asarray(released, jnp.float64)
+            if not self.noise_aware or not scale > 0:
                 draw = linear_draws if isinstance(model, Linear) else counting_draws
-                found = draw(model, seen, keys, size=self.size, kept=self.num_draws)
+                found = draw(model, seen, key, size=self.size, kept=self.num_draws)
             else:
-                found = self._chains(model)(model, seen, sizes, keys)
+                found = self._chain(model)(model, seen, jnp.float64(scale), key)
             return _named(model, found)
 
-    def _chains(self, model: Conjugate) -> Callable[..., Any]:
+    def _chain(self, model: Conjugate) -> Callable[..., Any]:
         return partial(
-            linear_chains if isinstance(model, Linear) else counting_chains,
+            linear_chain if isinstance(model, Linear) else counting_chain,
             laplace=self.noise == "laplace",
             size=self.size,
             length=Length(self.burn_in, self.num_draws, self.sweeps),
@@ -196,10 +189,10 @@ class Statistics:
 
 
 def _conjugate(model: AnyModel) -> Conjugate:
-    if not isinstance(model, Counting | Linear):
+    if not isinstance(model, CountModel | Linear):
         raise InvalidArgument(
-            "tacit.Statistics fits the models of tacit.conjugate, whose rows add up; for others "
-            "use tacit.Variational."
+            "tacit.Statistics fits only the models of tacit.conjugate; use tacit.Variational for "
+            "others."
         )
     return model
 
@@ -211,7 +204,7 @@ def _named(model: Conjugate, found: Any) -> Arrays:
 
 
 @lru_cache(maxsize=32)
-def _step(model: Conjugate) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+def _step(model: Conjugate) -> Step:
     """The one step of a fit: the same object again, so that it compiles once."""
 
     def step(constants: Any, _: Any, release: Release) -> tuple[Any, Any]:

@@ -22,11 +22,9 @@ def tempering(size: int | None, tempered_size: float | None) -> float:
     if tempered_size is None:
         return 1.0
     if size is None:
-        raise InvalidArgument(
-            "tempered_size needs size=, a public number of units that it is a part of."
-        )
+        raise InvalidArgument("tempered_size needs size=, the public number of units.")
     if _validate.positive("tempered_size", tempered_size) > size:
-        raise InvalidArgument(f"tempered_size is at most size, {size}; got {tempered_size}.")
+        raise InvalidArgument(f"tempered_size must be at most size, {size}; got {tempered_size}.")
     return tempered_size / size
 
 

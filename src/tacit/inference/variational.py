@@ -5,26 +5,27 @@ sum of clipped likelihood gradients. Prior, entropy and the chain rule through t
 no row, so they are added after the noise and are not clipped.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from numbers import Real
 from types import FunctionType
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.autoguide import AutoGuide, Made
 from tacit.inference.base import (
-    Found,
     Intervals,
+    MethodResult,
     Progress,
     Steps,
     noisy_gradient,
@@ -32,13 +33,14 @@ from tacit.inference.base import (
     parameters,
     seed_of,
 )
-from tacit.inference.convergence import steady_from
+from tacit.inference.convergence import VariationalFit, finished
 from tacit.inference.guides import Guide, MeanField, flat_size
+from tacit.inference.sizes import rate_for, room_for
 from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
-from tacit.privacy.fetch import side_by_side
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.plans import NoisySums
+from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.program import Step
 from tacit.privacy.release import Release
 
 _DRAWS = 1000
@@ -67,7 +69,7 @@ class Variational:
         clip: Bound on the norm of one unit's gradient. The default, sqrt(dimension), is the norm of
             a row of that many standardised features; most gradients of a regression are shorter. A
             smaller clip needs less noise but biases the posterior.
-        guide: The variational family: `tacit.MeanField`, `tacit.FullRank` or `tacit.LowRank`; the
+        guide: The variational family: `tacit.methods.MeanField`, `tacit.methods.FullRank` or `tacit.methods.LowRank`; the
             class of a NumPyro autoguide with a reparametrised draw; or a function that makes one.
         gradient: ``"aligned"`` clips and perturbs the gradient with respect to the model's
             parameters, and applies the chain rule through the guide afterwards (Jälkö et al. 2022).
@@ -105,11 +107,15 @@ class Variational:
 
     def __post_init__(self) -> None:
         _guide(self.guide)
-        # Whole and plain numbers, so that a plan can be compared and compiled once.
-        object.__setattr__(self, "num_steps", _validate.count("num_steps", self.num_steps))
+        _validate.integer("num_steps", self.num_steps)
         if self.learning_rate is not None and not callable(self.learning_rate):
-            rate = _validate.positive("learning_rate", self.learning_rate)
-            object.__setattr__(self, "learning_rate", rate)
+            # Numbers that can be compared, so that equal methods compile once.
+            if not isinstance(self.learning_rate, Real):
+                raise InvalidArgument(
+                    "learning_rate must be a number or an optax schedule; got "
+                    f"{type(self.learning_rate).__name__}."
+                )
+            _validate.positive("learning_rate", self.learning_rate)
         _validate.choice("gradient", self.gradient, ("aligned", "joint"))
         _validate.count("num_draws", self.num_draws)
         if self.gradient == "aligned" and self.num_draws > 1:
@@ -129,7 +135,7 @@ class Variational:
         """The guide as a `Guide`, also if it comes from NumPyro."""
         return _guide(self.guide)
 
-    def plan(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
+    def mechanism(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
         """What the gate will do for this model."""
         size = model.dimension
         if self.gradient == "joint":
@@ -143,16 +149,21 @@ class Variational:
             batch_bound=self.batch_bound,
         )
 
+    def for_size(self, model: AnyModel, size: int, budget: Budget) -> "Variational":  # noqa: ARG002
+        """The method with a sampling rate for a declared size: lower for many units."""
+        rate = rate_for(self.sampling_rate, size)
+        return replace(self, sampling_rate=rate, batch_bound=room_for(self.batch_bound, rate, size))
+
     def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
         """What the gate will do, with the least noise that meets a budget."""
         noise = calibrate.noise_multiplier(
             budget, sampling_rate=self.sampling_rate, num_steps=self.num_steps
         )
-        return self.plan(model, noise)
+        return self.mechanism(model, noise)
 
     def without_noise(self, model: AnyModel) -> NoisySums:
         """The same without privacy."""
-        return self.plan(model, 0.0)
+        return self.mechanism(model, 0.0)
 
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
@@ -164,34 +175,31 @@ class Variational:
     def steps(
         self,
         model: AnyModel,
-        plans: Sequence[NoisySums],  # noqa: ARG002 (they change nothing in a step)
-        keys: Sequence[jax.Array],
+        mechanism: NoisySums,  # noqa: ARG002 (it changes nothing in a step)
+        key: jax.Array,
     ) -> Steps:
-        """The fits as steps, side by side."""
-        starts = [_start(self, model, jax.random.fold_in(key, 2**31)) for key in keys]
-        states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+        """The fit as steps."""
         draws = self.num_draws, self.family.noise_size(model.dimension)
-        seeds = [seed_of(key) for key in keys]
+        seed = seed_of(key)
 
         def inputs(first: int, steps: int) -> Any:
-            resets = np.zeros((steps, len(keys)), np.bool_)
+            resets = np.zeros(steps, np.bool_)
             if self.reset_every is not None:
-                resets[:] = ((first + np.arange(steps)) % self.reset_every == 0)[:, None]
-            blocks = [normals(seed, first, steps, draws) for seed in seeds]
-            return side_by_side(blocks), resets
+                resets = (first + np.arange(steps)) % self.reset_every == 0
+            return normals(seed, first, steps, draws), resets
 
-        return Steps(_step(self, model), states, inputs)
+        start = _start(self, model, jax.random.fold_in(key, 2**31))
+        return Steps(_step(self, model), start, inputs)
 
     def run(
-        self,
-        model: AnyModel,
-        gates: Sequence[Gate],
-        keys: Sequence[jax.Array],
-        progress: Progress | None = None,
-    ) -> list[Found]:
-        """One fitted guide for each gate, and draws from it."""
-        fits = fit_guides(self, model, gates, keys, progress)
-        return [_found(self, model, fit, key) for fit, key in zip(fits, keys, strict=True)]
+        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+    ) -> MethodResult:
+        """The fitted guide, and draws from it."""
+        return _found(self, model, fit_guide(self, model, gate, key, progress), key)
+
+    def trial(self, num_steps: int) -> "Variational":
+        """The same method with so few steps, all of them kept."""
+        return replace(self, num_steps=num_steps)
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""
@@ -214,14 +222,6 @@ class Variational:
 def suits(model: AnyModel) -> bool:  # noqa: ARG001
     """Any model: what it cannot fit it refuses, with words."""
     return True
-
-
-class VariationalFit(NamedTuple):
-    """A fitted guide, and how it got there. Follows from released values only."""
-
-    params: Any
-    trace: dict[str, NDArray[np.floating]]
-    steady: bool
 
 
 def _guide(guide: Any) -> Guide:
@@ -249,24 +249,20 @@ def _start(method: Variational, model: AnyModel, key: jax.Array) -> Any:
     )
 
 
-def fit_guides(
+def fit_guide(
     method: Variational,
     model: AnyModel,
-    gates: Sequence[Gate],
-    keys: Sequence[jax.Array],
-    progress: Callable[[int], None] | None = None,
-) -> list[VariationalFit]:
-    """One fit for each gate, side by side in one compiled program."""
-    steps = method.steps(model, [gate.plan for gate in gates], keys)
-    _, trace = run(gates, *steps, progress=progress)
-    return [
-        _finish(method, jax.tree.map(lambda leaf, i=i: leaf[:, i], trace))
-        for i in range(len(gates))
-    ]
+    gate: Gate,
+    key: jax.Array,
+    progress: Progress | None = None,
+) -> VariationalFit:
+    """The guide that a method fits through a gate."""
+    _, trace = run(gate, *method.steps(model, gate.mechanism, key), progress=progress)
+    return finished(trace, average=method.average)
 
 
 @lru_cache(maxsize=32)
-def _step(method: Variational, model: AnyModel) -> Callable[[Any, Any, Release], tuple[Any, Any]]:
+def _step(method: Variational, model: AnyModel) -> Step:
     """The step of a method on a model: the same object again, so that it compiles once."""
     likelihood = _aligned if method.gradient == "aligned" else _joint
     optimiser, guide = method.transformation(), method.family
@@ -328,28 +324,15 @@ def _joint(
     return unravel(total / method.sampling_rate)
 
 
-def _finish(method: Variational, trace: Any) -> VariationalFit:
-    leaves = jax.tree.leaves(trace)
-    start = steady_from(np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1))
-    steady = start is not None
-    averaged = method.average and steady
-    params = jax.tree.map(lambda leaf: leaf[start:].mean(axis=0) if averaged else leaf[-1], trace)
-    return VariationalFit(params, _named(trace), steady)
-
-
-def _named(trace: Any) -> dict[str, NDArray[np.floating]]:
-    """Arrays by name, also where a flow nests them."""
-    leaves = jax.tree_util.tree_flatten_with_path(trace)[0]
-    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
-
-
-def _found(method: Variational, model: AnyModel, fit: VariationalFit, key: jax.Array) -> Found:
+def _found(
+    method: Variational, model: AnyModel, fit: VariationalFit, key: jax.Array
+) -> MethodResult:
     guide, params = method.family, jax.tree.map(jnp.asarray, fit.params)
     # After the steps, in stretches that none of them uses.
     after = method.num_steps + _DRAWS
     noise = normals(seed_of(key), after, _DRAWS, (guide.noise_size(model.dimension),))
     covariance = guide.covariance(params)
-    return Found(
+    return MethodResult(
         draws=parameters(model, _drawn(guide, params, noise)),
         trace=fit.trace,
         mean=None if covariance is None else np.asarray(params["mean"]),

@@ -32,7 +32,7 @@ def whitened(model: AnyModel) -> Whitened:
     normal = _normal_prior(model)
     if normal is not None:
         return normal
-    draws = _prior_draws(model)
+    draws = prior_draws(model)
     draws = draws[np.isfinite(draws).all(axis=1)]
     low, mean, high = np.quantile(draws, [0.16, 0.5, 0.84], axis=0)
     spread = np.maximum((high - low) / 2, 1e-6)
@@ -62,7 +62,7 @@ def _normal_prior(model: AnyModel) -> Whitened | None:
     return Whitened(mean, np.linalg.cholesky(np.linalg.inv(first)), quadratic=True)
 
 
-def _prior_draws(model: AnyModel) -> NDArray[np.float64]:
+def prior_draws(model: AnyModel) -> NDArray[np.float64]:
     """Draws of the unconstrained vector from the prior: of the model's own, or by a sampler."""
     key = jax.random.key(0)
     if isinstance(model, DrawsPrior):

@@ -16,13 +16,14 @@ from tacit import _validate
 from tacit._format import in_digits, printed
 from tacit.accounting import Adjacency
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Steps, Stepwise
+from tacit.inference.base import Stepwise
 from tacit.interfaces.auditing.canary import choose
 from tacit.interfaces.auditing.guesses import Coins, Floats, lower_bound, trained
 from tacit.interfaces.auditing.runs import Runs, broken
+from tacit.interfaces.auditing.watch import SumsOrTests, Watched
 from tacit.interfaces.plan import Plan
+from tacit.privacy.decisions import SampledBarkerTests
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import BarkerTests, NoisySums, SampledBarkerTests
 
 # Runs by default: where every release is watched, and where only draws are.
 _RUNS, _FEWER_RUNS, _LEAST = 24_000, 4_000, 100
@@ -136,23 +137,26 @@ def audit(
         raise InvalidArgument(
             f"The plan has no bound under {adjacency}, so there is no claim to audit."
         )
-    steps = _steps(plan, jax.random.key(_number(source)))
-    runs = _FEWER_RUNS if runs is None and steps is None else _RUNS if runs is None else runs
+    watched = _watched(plan, jax.random.key(_number(source)))
+    if runs is None:
+        runs = _FEWER_RUNS if watched is None else _RUNS
     _validate.count("runs", runs, least=_LEAST)
-    if isinstance(plan.release, SampledBarkerTests):
-        others = plan.release.dataset_size - 1
-    made_up = choose(plan, steps, others, seed=_number(source) % 2**20)
+    if isinstance(plan.mechanism, SampledBarkerTests):
+        others = plan.mechanism.dataset_size - 1
+    made_up = choose(plan, watched, others, seed=_number(source) % 2**20)
     coins = source.child("coins").words(runs) >> np.uint64(63) == 1
-    release = plan.release if break_noise == 1 else broken(plan.release, break_noise)
+    mechanism = plan.mechanism
+    if break_noise != 1 and isinstance(mechanism, SumsOrTests):
+        mechanism = broken(mechanism, break_noise)
     many = Runs(
         plan=plan,
-        release=release,
+        mechanism=mechanism,
         made_up=made_up,
         coins=coins,
         source=source.child("runs"),
         progress=progress,
     )
-    seen = many.draws() if steps is None else many.releases(steps)
+    seen = many.draws() if watched is None else many.releases(watched)
     guessed = _guessed(seen, coins, plan.budget.delta, 1 - confidence)
     return Audit(
         claim=claim,
@@ -161,19 +165,20 @@ def audit(
         unit=plan.unit,
         confidence=confidence,
         runs=runs,
-        watched="the draws alone" if steps is None else "every release",
+        watched="the draws alone" if watched is None else "every release",
         canary=made_up.describe(plan.unit),
         noise_factor=break_noise,
         **guessed,
     )
 
 
-def _steps(plan: Plan, key: jax.Array) -> Steps | None:
-    """The plan as steps, where an observer can make use of each of their releases."""
-    sums_or_tests = isinstance(plan.release, NoisySums | BarkerTests)
-    if not sums_or_tests or not isinstance(plan.method, Stepwise):
+def _watched(plan: Plan, key: jax.Array) -> Watched | None:
+    """The plan's mechanism and steps, where an observer can make use of each of their releases."""
+    mechanism = plan.mechanism
+    if not isinstance(mechanism, SumsOrTests) or not isinstance(plan.method, Stepwise):
         return None
-    return plan.method.steps(plan.model, [plan.release], [key])
+    steps = plan.method.steps(plan.model, mechanism, key)
+    return None if steps is None else Watched(mechanism, steps)
 
 
 def _guessed(seen: Floats, coins: Coins, delta: float, error: float) -> dict[str, Any]:
@@ -202,7 +207,7 @@ def _refuse(plan: Plan, confidence: float, others: int, break_noise: float) -> N
         raise InvalidArgument(f"confidence must be at least 0.5 and below 1; got {confidence}.")
     _validate.count("others", others, least=0)
     _validate.positive("break_noise", break_noise)
-    if break_noise != 1 and not isinstance(plan.release, NoisySums | BarkerTests):
+    if break_noise != 1 and not isinstance(plan.mechanism, SumsOrTests):
         raise InvalidArgument(
             "break_noise works only for plans of noisy sums or of tests on all units."
         )

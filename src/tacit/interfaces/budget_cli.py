@@ -7,34 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit import accounting, results
 from tacit._format import printed
+from tacit.accounting import ADJACENCIES, Adjacency, Budget
 from tacit.errors import UnsupportedEvent
+from tacit.interfaces.options import AdjacencyName, AsJson, Delta, Epsilon
+from tacit.interfaces.tables import text_table
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-    from tacit.accounting import Accountant, Adjacency, Budget, Curve
-
 app = typer.Typer(
     help="Compute the privacy cost of a run, or the noise for a budget. Reads no data.",
+    epilog="To see what a budget buys, use tacit forecast.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Epsilon = Annotated[float, typer.Option(help="Privacy budget: epsilon.")]
-Delta = Annotated[
-    float, typer.Option(help="Privacy budget: delta. Choose it well below 1 / people.")
-]
 Noise = Annotated[float, typer.Option(help="Noise standard deviation divided by the clip.")]
 Rate = Annotated[float, typer.Option(help="Probability that a person is sampled in a step.")]
 Steps = Annotated[int, typer.Option(help="Number of steps.")]
-AdjacencyOption = Annotated[
-    str, typer.Option(help="Neighbouring data sets: add-remove or replace.")
+AccountantName = Annotated[
+    str, typer.Option("--accountant", help="pld (tightest), rdp, moments, advanced or basic.")
 ]
-AccountantOption = Annotated[
-    str, typer.Option(help="pld (tightest), rdp, moments, advanced or basic.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Plot = Annotated[Path | None, typer.Option(help="PNG file to draw the curves into.")]
 
 
@@ -44,11 +39,11 @@ def epsilon(
     delta: Delta,
     sampling_rate: Rate = 1.0,
     steps: Steps = 1,
-    accountant: AccountantOption = "pld",
+    accountant: AccountantName = "pld",
     as_json: AsJson = False,
 ) -> None:
     """Compute the epsilon of the Poisson-sampled Gaussian mechanism."""
-    chosen, run = _accountant(accountant), _run(noise_multiplier, sampling_rate, steps)
+    chosen, run = accounting.accountant(accountant), _run(noise_multiplier, sampling_rate, steps)
     _print_cost(chosen, run, delta, noise_multiplier, sampling_rate, steps, "add-remove", as_json)
 
 
@@ -58,15 +53,13 @@ def noise(
     delta: Delta,
     sampling_rate: Rate = 1.0,
     steps: Steps = 1,
-    adjacency: AdjacencyOption = "add-remove",
-    accountant: AccountantOption = "pld",
+    adjacency: AdjacencyName = "add-remove",
+    accountant: AccountantName = "pld",
     as_json: AsJson = False,
 ) -> None:
     """Compute the smallest noise multiplier that meets a budget."""
-    from tacit.accounting import calibrate
-
-    chosen, budget = _accountant(accountant), _budget(epsilon, delta, adjacency)
-    scale = calibrate.noise_multiplier(
+    chosen, budget = accounting.accountant(accountant), _budget(epsilon, delta, adjacency)
+    scale = accounting.calibrate.noise_multiplier(
         budget, sampling_rate=sampling_rate, num_steps=steps, accountant=chosen
     )
     run = _run(scale, sampling_rate, steps)
@@ -79,15 +72,13 @@ def steps(
     delta: Delta,
     noise_multiplier: Noise,
     sampling_rate: Rate = 1.0,
-    adjacency: AdjacencyOption = "add-remove",
-    accountant: AccountantOption = "pld",
+    adjacency: AdjacencyName = "add-remove",
+    accountant: AccountantName = "pld",
     as_json: AsJson = False,
 ) -> None:
     """Compute the largest number of steps that meets a budget."""
-    from tacit.accounting import calibrate
-
-    chosen, budget = _accountant(accountant), _budget(epsilon, delta, adjacency)
-    most = calibrate.num_steps(
+    chosen, budget = accounting.accountant(accountant), _budget(epsilon, delta, adjacency)
+    most = accounting.calibrate.num_steps(
         budget, noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, accountant=chosen
     )
     run = _run(noise_multiplier, sampling_rate, most)
@@ -102,14 +93,14 @@ def curve(
     sampling_rate: Rate = 1.0,
     steps: Steps = 1,
     delta: Delta = 1e-6,
-    accountant: AccountantOption = "pld",
+    accountant: AccountantName = "pld",
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute epsilon over a range of deltas, under both adjacencies."""
-    chosen, run = _accountant(accountant), _run(noise_multiplier, sampling_rate, steps)
+    chosen, run = accounting.accountant(accountant), _run(noise_multiplier, sampling_rate, steps)
     chosen.epsilon(run, delta)  # refuses a wrong delta before any work
-    curves = {adjacency: _curve(chosen, run, adjacency) for adjacency in _adjacencies()}
+    curves = {adjacency: _curve(chosen, run, adjacency) for adjacency in ADJACENCIES}
     known = {adjacency: line for adjacency, line in curves.items() if line and line.deltas}
     if plot is not None:
         _draw(known, plot, _title(noise_multiplier, sampling_rate, steps), delta)
@@ -127,7 +118,7 @@ def curve(
         if i % 4 == 0:
             cells = [printed(line.epsilons[i]) if line else "-" for line in curves.values()]
             rows.append([f"{at:.0e}", *cells])
-    _print_table(["delta", *(f"epsilon, {a}" for a in curves)], rows)
+    typer.echo(text_table(rows, "lrr", ["delta", *(f"epsilon, {a}" for a in curves)]))
 
 
 @app.command()
@@ -140,12 +131,12 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare the epsilon of one run by all accountants."""
-    run, adjacencies = _run(noise_multiplier, sampling_rate, steps), _adjacencies()
+    run = _run(noise_multiplier, sampling_rate, steps)
     found: dict[str, dict[str, float | None]] = {}
     notes: dict[str, str] = {}
     for label, each in _contenders().items():
         found[label] = {}
-        for adjacency in adjacencies:
+        for adjacency in ADJACENCIES:
             try:
                 found[label][adjacency] = each.epsilon(run, delta, adjacency)
             except UnsupportedEvent as reason:
@@ -166,19 +157,19 @@ def compare(
     rows = [
         [label, *(printed(value) for value in values.values())] for label, values in found.items()
     ]
-    _print_table(["accountant", *(f"epsilon, {a}" for a in adjacencies)], rows)
+    typer.echo(text_table(rows, "lrr", ["accountant", *(f"epsilon, {a}" for a in ADJACENCIES)]))
     for label, note in notes.items():
         typer.echo(f"{label}: {note}")
 
 
 def _print_cost(
-    accountant: "Accountant",
+    accountant: "accounting.Accountant",
     run: "DpEvent",
     delta: float,
     noise_multiplier: float,
     sampling_rate: float,
     steps: int,
-    adjacency: "Adjacency",
+    adjacency: Adjacency,
     as_json: bool,
 ) -> None:
     """Prints the cost under both adjacencies, and what it means for a person."""
@@ -205,26 +196,12 @@ def _print_cost(
         ["epsilon, add-remove", printed(epsilons["add-remove"]), "one record added or removed"],
         ["epsilon, replace", printed(epsilons["replace"]), "one record replaced by another"],
     ]
-    _print_table(None, rows)
+    typer.echo(text_table(rows, "lrl"))
     spent = epsilons[adjacency]
     if spent is None or math.isinf(spent):
         typer.echo("There is no bound on what the result reveals about a person.")
     else:
         typer.echo(_budget(spent, delta, adjacency).explain())
-
-
-def _print_table(header: list[str] | None, rows: list[list[str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE if header else None, show_header=header is not None)
-    for number, title in enumerate(header or rows[0]):
-        right = number > 0 if header else number == 1
-        table.add_column(title if header else "", justify="right" if right else "left")
-    for row in rows:
-        table.add_row(*row)
-    Console(soft_wrap=True, highlight=False).print(table)
 
 
 def _print_json(value: dict[str, Any]) -> None:
@@ -240,45 +217,29 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _accountant(name: str) -> "Accountant":
-    from tacit.accounting import accountant
-
-    return accountant(name)
-
-
-def _adjacencies() -> tuple["Adjacency", ...]:
-    from tacit.accounting import ADJACENCIES
-
-    return ADJACENCIES
-
-
-def _budget(epsilon: float, delta: float, adjacency: str) -> "Budget":
-    from tacit.accounting import Budget
-
+def _budget(epsilon: float, delta: float, adjacency: str) -> Budget:
     return Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]  # it checks
 
 
 def _run(noise_multiplier: float, sampling_rate: float, steps: int) -> "DpEvent":
-    from tacit.accounting import events
-
-    return events.sampled_gaussian(noise_multiplier, sampling_rate, steps)
+    return accounting.events.sampled_gaussian(noise_multiplier, sampling_rate, steps)
 
 
-def _contenders() -> dict[str, "Accountant"]:
-    from tacit.accounting import PLD, Advanced, Basic, Moments, Renyi
-
+def _contenders() -> dict[str, "accounting.Accountant"]:
     return {
-        "pld": PLD(),
-        "rdp": Renyi(),
-        "moments": Moments(),
-        "advanced, analytic": Advanced(gaussian="analytic", slack=None),
-        "advanced": Advanced(),
-        "basic, analytic": Basic(gaussian="analytic"),
-        "basic": Basic(),
+        "pld": accounting.PLD(),
+        "rdp": accounting.Renyi(),
+        "moments": accounting.Moments(),
+        "advanced, analytic": accounting.Advanced(gaussian="analytic", slack=None),
+        "advanced": accounting.Advanced(),
+        "basic, analytic": accounting.Basic(gaussian="analytic"),
+        "basic": accounting.Basic(),
     }
 
 
-def _curve(accountant: "Accountant", run: "DpEvent", adjacency: "Adjacency") -> "Curve | None":
+def _curve(
+    accountant: "accounting.Accountant", run: "DpEvent", adjacency: Adjacency
+) -> "accounting.Curve | None":
     try:
         return accountant.curve(run, adjacency)
     except UnsupportedEvent:
@@ -289,8 +250,6 @@ def _title(noise_multiplier: float, sampling_rate: float, steps: int) -> str:
     return f"noise multiplier {noise_multiplier:g}, sampling rate {sampling_rate:g}, {steps} steps"
 
 
-def _draw(curves: dict[Any, "Curve"], path: Path, title: str, delta: float) -> None:
-    from tacit.results import plots
-
-    plots.privacy_curves(curves, path, title=title, delta=delta)
+def _draw(curves: dict[Any, "accounting.Curve"], path: Path, title: str, delta: float) -> None:
+    results.plots.privacy_curves(curves, path, title=title, delta=delta)
     typer.echo(f"Wrote {path}.", err=True)

@@ -1,8 +1,7 @@
-"""The ``tacit`` command. Heavy modules are imported inside the commands that need them."""
+"""The ``tacit`` command."""
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import click
@@ -11,34 +10,83 @@ import typer.core
 
 from tacit import __version__
 from tacit.errors import Overspent, TacitError, Unsaved, place_of
-from tacit.interfaces import (
-    audit_cli,
-    budget_cli,
-    federated_cli,
-    fit_cli,
-    ledger_cli,
-    reproduce_cli,
-    schema_cli,
+from tacit.interfaces.lazy_commands import LazyCommand, LazyGroup
+
+_HERE = "tacit.interfaces"
+COMMANDS = (
+    LazyCommand(
+        "fit",
+        "Fit a regression to a table within a privacy budget and write a report.",
+        f"{_HERE}.fit_cli",
+    ),
+    LazyCommand(
+        "predict",
+        "Predict the outcome of new rows: its mean, or the probability of each level.",
+        f"{_HERE}.fit_cli",
+    ),
+    LazyCommand(
+        "report",
+        "Write the report of a run again, as HTML, Markdown and a registry entry.",
+        f"{_HERE}.fit_cli",
+    ),
+    LazyCommand(
+        "forecast",
+        "Forecast the intervals that a fit will have, before any data are read.",
+        f"{_HERE}.forecast_cli",
+    ),
+    LazyCommand(
+        "audit",
+        "Estimate a lower bound on the epsilon of a plan, on made-up rows. Reads no data.",
+        f"{_HERE}.audit_cli",
+    ),
+    LazyCommand(
+        "reproduce",
+        "Rerun the experiments of the papers and plot them beside the published results.",
+        f"{_HERE}.reproduce_cli",
+    ),
+    LazyCommand(
+        "demo",
+        "Fit a private logistic regression to scikit-learn's breast-cancer data.",
+        f"{_HERE}.demo_cli",
+    ),
+    LazyCommand(
+        "example",
+        "Write a simulated table of hospital visits, with its schema, to try Tacit on.",
+        f"{_HERE}.example",
+    ),
+    LazyCommand(
+        "schema",
+        "Write and check schemas: the public bounds and levels of a table.",
+        f"{_HERE}.schema_cli",
+        is_group=True,
+    ),
+    LazyCommand(
+        "ledger",
+        "Create and show the privacy ledger of a data set.",
+        f"{_HERE}.ledger_cli",
+        is_group=True,
+    ),
+    LazyCommand(
+        "budget",
+        "Compute the privacy cost of a run, or the noise for a budget. Reads no data.",
+        f"{_HERE}.budget_cli",
+        is_group=True,
+    ),
+    LazyCommand(
+        "federated",
+        "Fit one posterior to the data of several sites.",
+        f"{_HERE}.federated_cli",
+        is_group=True,
+    ),
 )
 
 app = typer.Typer(
     name="tacit",
-    help="Bayesian inference with differential privacy.",
+    cls=LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(fit_cli.fit)
-app.command()(fit_cli.predict)
-app.command()(fit_cli.report)
-app.command()(audit_cli.audit)
-app.add_typer(schema_cli.app, name="schema")
-app.add_typer(ledger_cli.app, name="ledger")
-app.add_typer(budget_cli.app, name="budget")
-app.add_typer(federated_cli.app, name="federated")
-
-
-app.command()(reproduce_cli.reproduce)
 
 
 def _print_version(wanted: bool) -> None:
@@ -59,30 +107,6 @@ def _root(
     """Bayesian inference with differential privacy."""
 
 
-@app.command()
-def demo(
-    epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
-) -> None:
-    """Fit a private logistic regression to scikit-learn's breast-cancer data."""
-    from tacit.accounting import Budget
-    from tacit.interfaces import demo
-
-    with fit_cli.telling_interruptions():
-        demo.run(Budget(epsilon, delta), typer.echo)
-
-
-@app.command()
-def example(
-    folder: Annotated[Path, typer.Argument(help="Folder to write to.")] = Path(),
-) -> None:
-    """Write a simulated table of hospital visits, with its schema, to try Tacit on."""
-    from tacit.interfaces import example
-
-    for path in example.write(folder):
-        typer.echo(f"Wrote {path}.")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code.
 
@@ -90,22 +114,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     too little left; 130 after an interruption. It is 1 for a run that was charged but could not be
     saved, with a message that says where its result is, and for an unexpected error. Of an unexpected
     error only the type and the place are printed, because its message could contain a cell.
+
+    Args:
+        arguments: The arguments of the command line; by default those of the process.
+
+    Returns:
+        The exit code.
     """
-    # Otherwise Typer escapes brackets in help for Rich, which is not used here.
+    # Otherwise Typer escapes brackets in help for Rich, which is not used for help.
     typer.core.HAS_RICH = False
-    command = typer.main.get_command(app)
+    group = typer.main.get_command(app)
+    assert isinstance(group, LazyGroup)
+    for command in COMMANDS:
+        group.add_command(command)
     try:
-        result = command.main(
+        result = group.main(
             args=None if arguments is None else list(arguments),
             prog_name="tacit",
             standalone_mode=False,
         )
     except Exception as error:  # noqa: BLE001 (its message may hold a cell)
-        return _said(error)
+        return _report(error)
     return result if isinstance(result, int) else 0
 
 
-def _said(error: Exception) -> int:
+def _report(error: Exception) -> int:
     """Prints what may be printed of an error, in one sentence, and returns the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
@@ -114,15 +147,15 @@ def _said(error: Exception) -> int:
         click.echo("Interrupted.", err=True)
         return 130
     if isinstance(error, click.ClickException):
-        return _complain(error.format_message())
+        return _print_error(error.format_message())
     if isinstance(error, Unsaved):
-        return _complain(str(error), 1)
+        return _print_error(str(error), 1)
     if isinstance(error, TacitError):
-        return _complain(str(error), 3 if isinstance(error, Overspent) else 2)
-    return _complain(f"Unexpected error: {place_of(error)}.", 1)
+        return _print_error(str(error), 3 if isinstance(error, Overspent) else 2)
+    return _print_error(f"Unexpected error: {place_of(error)}.", 1)
 
 
-def _complain(sentence: str, code: int = 2) -> int:
+def _print_error(sentence: str, code: int = 2) -> int:
     click.echo(f"Error: {' '.join(sentence.split())}", err=True)
     return code
 

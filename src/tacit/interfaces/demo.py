@@ -6,6 +6,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import numpyro
 from numpy.typing import NDArray
@@ -30,7 +31,12 @@ SCHEMA = Schema(
 _TEST = 114  # every fifth woman is held out
 
 
-def model(radius: Any, texture: Any, concave_points: Any, malignant: Any = None) -> None:
+def model(
+    radius: jax.Array,
+    texture: jax.Array,
+    concave_points: jax.Array,
+    malignant: jax.Array | None = None,
+) -> None:
     """Logistic regression; each measurement runs from -1 to 1 within its bounds."""
     logit = numpyro.sample("intercept", dist.Normal(0, 3))
     logit += numpyro.sample("radius", dist.Normal(0, 3)) * radius
@@ -74,7 +80,7 @@ def _tables() -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     except ImportError as error:
         raise TacitError(
             "The demonstration needs scikit-learn: pip install 'tacit[sklearn]'."
-        ) from (error)
+        ) from error
     data = load_breast_cancer()
     table = {name: data.data[:, place] for name, place in _PLACES.items()}
     table["malignant"] = 1 - data.target

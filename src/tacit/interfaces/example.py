@@ -3,13 +3,16 @@
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 from tacit.data.columns import Binary, Category, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
+
+app = typer.Typer(rich_markup_mode=None)
 
 VISITS, PATIENTS = 20_000, 6_000
 WARDS = ("medical", "surgical", "geriatric", "palliative")
@@ -23,6 +26,15 @@ SCHEMA = Schema(
     person="patient",
     most_rows=8,
 )
+
+
+@app.command()
+def example(
+    folder: Annotated[Path, typer.Argument(help="Folder to write to.")] = Path(),
+) -> None:
+    """Write a simulated table of hospital visits, with its schema, to try Tacit on."""
+    for path in write(folder):
+        typer.echo(f"Wrote {path}.")
 
 
 def write(folder: Path) -> list[Path]:

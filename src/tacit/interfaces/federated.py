@@ -10,20 +10,22 @@ from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.federated.natural import DiagonalGaussian, FullGaussian
-from tacit.federated.partitioned import Found, Partitioned, Site, partitioned
-from tacit.federated.scheme import WithoutPrivacy
-from tacit.federated.target import Approximate, Conjugate, Target
+from tacit.federated.partitioned import FederatedResult, Partitioned, SiteCost, partitioned
+from tacit.federated.schemes.without_privacy import WithoutPrivacy
+from tacit.federated.target import ConjugateTarget, Target
 from tacit.inference.base import Intervals
-from tacit.interfaces.fit import assumed, bar
+from tacit.interfaces.fit import assumed
 from tacit.interfaces.front_ends.registry import as_model
+from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.rows import rows_of
+from tacit.models.gaussians import DiagonalGaussian, FullGaussian
+from tacit.models.natural import Vector
 from tacit.privacy.rows import Rows
-from tacit.results.federated import FederatedPosterior
+from tacit.results.posterior import FederatedPosterior
 from tacit.results.statement import NO_LEDGER, PrivacyStatement
 
 _DRAWS = 1000
-_UNCHECKED = "Nothing here checks whether the rounds were enough; see plot_trace()."
+_UNCHECKED = "It is not checked whether the number of rounds was enough; see plot_trace()."
 
 
 def fit_federated(
@@ -44,13 +46,14 @@ def fit_federated(
     clients and server; see `tacit.federated_study` and docs/federated.md.
 
     Args:
-        model: A model as `tacit.plan` takes it, or a conjugate model of `tacit.federated.target`.
+        model: A model as for `tacit.plan`. Models of `tacit.conjugate` are fitted by their natural
+            parameters. A `tacit.federated.target.ConjugateTarget` is for other conjugate models.
         data: A table for each site, by its name; or `tacit.Rows` for each site, without a
             ``schema``.
         schema: The schema, the same for all sites.
         budget: The budget of every site, or a mapping with one for each. Required unless the scheme
             is without privacy.
-        method: Settings of partitioned variational inference; by default ``tacit.Partitioned()``.
+        method: Settings of partitioned variational inference; by default ``tacit.federated.Partitioned()``.
         ledgers: Ledgers of sites, by name. The first answer of a site charges the whole run to its
             ledger.
         run: Name of the run. Repeating a run with the same name and settings gives the same answers
@@ -68,26 +71,28 @@ def fit_federated(
     """
     method = method or Partitioned()
     if not isinstance(method, Partitioned):
-        raise InvalidArgument("method must be tacit.Partitioned(...).")
+        raise InvalidArgument("method must be tacit.federated.Partitioned(...).")
     if not isinstance(data, Mapping) or not data:
-        raise InvalidArgument("data must map names of sites to their tables, or to Rows.")
+        raise InvalidArgument("data must map the names of sites to their tables, or to Rows.")
     budgets = _budgets(budget, method, data)
     target = target_of(model, schema, method)
     rows = {name: _rows(target, schema, table) for name, table in data.items()}
     _refuse_ledgers(ledgers or {}, rows, method)
     if seed is not None:
         _validate.count("seed", seed, least=0)
-    found = partitioned(
-        method,
-        target,
-        rows,
-        budgets,
-        run=run or uuid4().hex,
-        ledgers=ledgers,
-        seed=seed,
-        progress=bar(method.num_rounds) if progress else None,
-    )
-    return posterior_of(found, method, target, schema, rows, seed)
+    with progress_bar(method.num_rounds, shown=progress) as tell:
+        found = partitioned(
+            method,
+            target,
+            rows,
+            budgets,
+            run=run or uuid4().hex,
+            ledgers=ledgers,
+            seed=seed,
+            progress=tell,
+        )
+    units = {name: _unit(method, each) for name, each in rows.items()}
+    return posterior_of(found, method, target, schema, units, seed)
 
 
 def _budgets(
@@ -107,21 +112,21 @@ def _budgets(
 
 
 def target_of(model: Any, schema: Schema | None, method: Partitioned) -> Target:
-    """What sites fit: the model in the method's family, unless it is a target already."""
-    if isinstance(model, Conjugate | Approximate):
-        return model
-    return method.target(as_model(model, schema))
+    """What sites fit together."""
+    given = model if isinstance(model, ConjugateTarget) else as_model(model, schema)
+    return method.target(given)
 
 
 def _rows(target: Target, schema: Schema | None, data: Any) -> Rows:
     if isinstance(data, Rows) != (schema is None):
         raise InvalidArgument(
-            "Pass tables with a schema, or Rows without one, the same for all sites."
+            "Pass tables with a schema, or Rows without a schema; the same for all sites."
         )
     return data if schema is None else rows_of(target.model, schema, data)
 
 
 def _unit(method: Partitioned, rows: Rows) -> str:
+    """The unit of privacy at a site."""
     return "data set" if method.scheme.protects == "data set" else rows.unit
 
 
@@ -139,24 +144,32 @@ def _refuse_ledgers(
 
 
 def posterior_of(
-    found: Found,
+    found: FederatedResult,
     method: Partitioned,
     target: Target,
     schema: Schema | None,
-    rows: Mapping[str, Rows],
+    units: Mapping[str, str],
     seed: int | None,
     *,
     book: str = NO_LEDGER,
 ) -> FederatedPosterior:
-    """What was found, as draws, with a statement for each site.
+    """The posterior as draws, with a statement for each site.
 
-    ``book`` says where charges are kept, if not in ledgers that are at hand.
+    Args:
+        found: The result of the run.
+        method: Settings of the run.
+        target: What sites fitted together.
+        schema: The schema, if there is one.
+        units: The unit of privacy at each site, by name.
+        seed: The seed, if the run is not private.
+        book: Where charges are kept, if ledgers are not at hand.
+
+    Returns:
+        The posterior.
     """
     statements = {
-        name: _statement(
-            site, method, schema, _unit(method, rows[name]), book, seeded=seed is not None
-        )
-        for name, site in found.sites.items()
+        name: _statement(cost, method, schema, units[name], book, seeded=seed is not None)
+        for name, cost in found.costs.items()
     }
     mean, covariance = _moments(target, found)
     return FederatedPosterior(
@@ -175,8 +188,8 @@ def posterior_of(
     )
 
 
-def _moments(target: Target, found: Found) -> Any:
-    """Mean and covariance on the unconstrained scale, if they are what was fitted."""
+def _moments(target: Target, found: FederatedResult) -> tuple[Vector, Vector] | tuple[None, None]:
+    """Mean and covariance on the unconstrained scale, for Gaussian posteriors."""
     family = target.family
     if not isinstance(family, DiagonalGaussian | FullGaussian):
         return None, None
@@ -184,17 +197,24 @@ def _moments(target: Target, found: Found) -> Any:
 
 
 def _cost(statement: PrivacyStatement) -> float:
-    """Epsilon, infinite where there is none."""
+    """Epsilon, or infinity if there is none."""
     spent = statement.epsilons[statement.adjacency]
     return math.inf if spent is None else spent
 
 
 def _statement(
-    site: Site, method: Partitioned, schema: Schema | None, unit: str, book: str, *, seeded: bool
+    cost: SiteCost,
+    method: Partitioned,
+    schema: Schema | None,
+    unit: str,
+    book: str,
+    *,
+    seeded: bool,
 ) -> PrivacyStatement:
-    budget, ledger = site.budget, site.ledger
+    """The privacy statement of one site."""
+    budget, ledger = cost.budget, cost.ledger
     return PrivacyStatement(
-        event=site.event,
+        event=cost.event,
         delta=0.0 if budget is None else budget.delta,
         adjacency="add-remove" if budget is None else budget.adjacency,
         unit=unit,

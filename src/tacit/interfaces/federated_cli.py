@@ -5,8 +5,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.errors import InvalidArgument
+from tacit.federated.answers import answered_once
+from tacit.federated.deploy import SiteSettings, open_ledger
+from tacit.federated.guard import Guard
+from tacit.federated.told import guarded
+from tacit.interfaces import project
 
 app = typer.Typer(
     help="Fit one posterior to the data of several sites.",
@@ -24,8 +30,6 @@ def new(
     run: Annotated[str, typer.Option(help="Name of the first run.")] = "run-1",
 ) -> None:
     """Create a Flower project, with a folder for each site and a README with the commands."""
-    from tacit.interfaces import project
-
     project.write(folder, tuple(site or ("north", "south", "west")), run)
     typer.echo(f"Wrote {folder}. Start with {folder / 'README.md'}.")
 
@@ -35,8 +39,6 @@ def identity(
     file: Annotated[Path, typer.Argument(help="File to create; keep it secret.")],
 ) -> None:
     """Create the signing key of a site and print its public key."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     made = Ed25519PrivateKey.generate()
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -52,8 +54,6 @@ def open_(
     settings: Annotated[Path, typer.Argument(help="Settings of the site, site.toml.")],
 ) -> None:
     """Create the ledger of a site, with the budget of its settings. Do this once."""
-    from tacit.federated.deploy import SiteSettings, open_ledger
-
     ledger = open_ledger(SiteSettings.from_file(settings))
     typer.echo(f"Created {ledger.path}: {ledger.total} in total for every {ledger.unit}.")
 
@@ -66,11 +66,6 @@ def guard(
     ],
 ) -> None:
     """Answer for a site as a separate user, so that code shipped to the node cannot read rows."""
-    from tacit.federated.deploy import SiteSettings
-    from tacit.federated.flower import answered_once
-    from tacit.federated.guard import Guard
-    from tacit.federated.told import guarded
-
     held = SiteSettings.from_file(settings)
     with Guard(socket, lambda fields: guarded(lambda: answered_once(held, fields))) as server:
         try:

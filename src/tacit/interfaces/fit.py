@@ -5,31 +5,33 @@ gate, run, and wrap the result. The ledger is charged in full before anything th
 computed from rows.
 """
 
-import sys
-import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
 import numpy as np
+from attrs import evolve
 
 from tacit import _validate
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.data.schema import Schema
-from tacit.errors import BudgetError, Interrupted, InvalidArgument
-from tacit.inference.base import Found, Intervals, Method
+from tacit.errors import BudgetError, ForecastWarning, Interrupted, InvalidArgument
+from tacit.inference.base import Intervals, Method, MethodResult
 from tacit.inference.exact import laplace
 from tacit.inference.methods import default_method
 from tacit.inference.nuts import nuts
 from tacit.interfaces.front_ends.registry import as_model, schema_of
 from tacit.interfaces.plan import Plan, planned
 from tacit.interfaces.plan import plan as make_plan
+from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.refusals import refuse_early, refuse_model
 from tacit.interfaces.rows import rows_of
 from tacit.models.base import AnyModel
-from tacit.privacy.gate import Gate, refuse_unlike
+from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
+from tacit.privacy.opening import open_gate
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
@@ -55,11 +57,14 @@ def fit(
     schema: Schema | None = None,
     budget: Budget | None = None,
     method: Method | None = None,
+    size: int | None = None,
     ledger: Ledger | None = None,
     seed: int | None = None,
     progress: bool = False,
 ) -> Posterior:
     """Fits a model to data within a privacy budget.
+
+    If the plan's forecast is hopeless, a `tacit.errors.ForecastWarning` says so before the charge.
 
     Args:
         model: A `Plan` from `tacit.plan`; or a model as `tacit.plan` takes it, with ``schema``,
@@ -72,6 +77,8 @@ def fit(
         method: Settings of an inference method, such as ``tacit.Scoring(num_steps=500)``. By
             default `tacit.Scoring` if the model can simulate its outcomes and has at most 64
             unconstrained parameters, and `tacit.Variational` otherwise.
+        size: About how many rows or people there are, a public number; see `tacit.plan`. Leave it
+            out if ``model`` is a plan.
         ledger: The ledger of the data, charged in full before the fit starts. Without a ledger
             nothing limits how often the data are used, and the privacy statement says so.
         seed: Makes the fit reproducible. The result is then not private, and its statement says so.
@@ -89,25 +96,34 @@ def fit(
         BoundaryError: If the model or method would take rows past the gate.
     """
     if isinstance(model, Plan):
-        if any(each is not None for each in (schema, budget, method)):
-            raise InvalidArgument("A plan has its own schema, budget and method: leave them out.")
+        if any(each is not None for each in (schema, budget, method, size)):
+            raise InvalidArgument(
+                "A plan has its own schema, budget, method and size: leave them out."
+            )
         plan = model
     else:
-        plan = _planned(model, data, schema_of(model, schema), budget, method)
+        plan = _planned(model, data, schema_of(model, schema), budget, method, size)
+    for sentence in plan.warnings:
+        warnings.warn(sentence, ForecastWarning, stacklevel=2)
     rows = _rows(plan.model, plan.schema, data)
     return _fit([plan], [rows], ledger, [seed], progress)[0]
 
 
 def _planned(
-    model: Any, data: Any, schema: Schema | None, budget: Budget | None, method: Method | None
+    model: Any,
+    data: Any,
+    schema: Schema | None,
+    budget: Budget | None,
+    method: Method | None,
+    size: int | None,
 ) -> Plan:
     if budget is None:
         raise InvalidArgument("Pass budget=tacit.Budget(epsilon, delta), or a plan.")
     if isinstance(data, Rows) and schema is None:
-        return planned(as_model(model, None), None, data.blank(), budget, method)
+        return planned(as_model(model, None), None, data.blank(), budget, method, size)
     if schema is None:
         raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
-    return make_plan(model, schema, budget=budget, method=method)
+    return make_plan(model, schema, budget=budget, method=method, size=size)
 
 
 def fit_many(
@@ -120,7 +136,11 @@ def fit_many(
     seeds: Sequence[int | None] | None = None,
     progress: bool = False,
 ) -> list[Posterior]:
-    """Several fits in one compiled program, each with its own rows, budget and charge."""
+    """Several fits of one model, one after the other, which share a compiled program.
+
+    Each has its own rows and budget. They are charged together before the first of them runs: all or
+    none.
+    """
     method = default_method(model) if method is None else method
     seeds = [None] * len(rows) if seeds is None else seeds
     if not rows or not (len(rows) == len(budgets) == len(seeds)):
@@ -189,10 +209,11 @@ def _without_noise(
     adapted: AnyModel, schema: Schema | None, rows: Rows, method: Method, seed: int
 ) -> Posterior:
     """A method's own run, without noise."""
-    source, release = Randomness(seed), method.without_noise(adapted)
-    refuse_early(adapted, method, rows.blank(), release)
-    gate, statement = Gate(rows, release, source), _no_statement(rows)
-    return _run(adapted, schema, method, [gate], [source], [statement], progress=False)[0]
+    source, mechanism = Randomness(seed), method.without_noise(adapted)
+    refuse_early(adapted, method, rows.blank(), mechanism)
+    gate = open_gate(rows, mechanism, source)
+    found = method.run(adapted, gate, _model_key(source))
+    return _posterior(adapted, schema, found, _no_statement(rows))
 
 
 def _no_statement(rows: Rows) -> PrivacyStatement:
@@ -217,24 +238,31 @@ def _fit(
     seeds: Sequence[int | None],
     progress: bool,
 ) -> list[Posterior]:
-    """Charges, then runs: all plans have one model, schema and method."""
+    """Charges everything, then runs one fit after the other."""
     for seed in seeds:
         if seed is not None:
             _validate.count("seed", seed, least=0)
     sources = [Randomness(seed) for seed in seeds]
-    gates = [Gate(r, p.release, s) for r, p, s in zip(rows, plans, sources, strict=True)]
-    refuse_unlike(gates)
+    each = zip(rows, plans, sources, strict=True)
+    gates = [open_gate(some, plan.mechanism, source) for some, plan, source in each]
     if ledger is not None:
         refuse_ledger(ledger, [plan.budget for plan in plans], rows)
     for gate in gates:  # how many units there are is public only if the ledger takes it to be
         gate.refuse_misfit()
     receipts: Sequence[Receipt | None] = [None] * len(plans)
     if ledger is not None:
-        runs = [(p.release.event, p.budget) for p in plans]
+        runs = [(p.mechanism.event, p.budget) for p in plans]
         receipts = ledger.charge_all(runs, label=type(plans[0].method).__name__)
     statements = [_statement(*each) for each in zip(plans, gates, receipts, strict=True)]
-    first = plans[0]
-    return _run(first.model, first.schema, first.method, gates, sources, statements, progress)
+    runs_of = zip(plans, gates, sources, statements, strict=True)
+    try:
+        return [_run(*of, progress=progress) for of in runs_of]
+    except KeyboardInterrupt as error:
+        spent = "\n\n".join(str(statement) for statement in statements)
+        raise Interrupted(
+            "Interrupted. The run counts as spent: its ledger, if any, was charged in full before it "
+            f"started, and charges are not refunded.\n{spent}"
+        ) from error
 
 
 def refuse_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]) -> None:
@@ -246,36 +274,31 @@ def refuse_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows
     for each in rows:
         if each.unit != ledger.unit:
             raise BudgetError(
-                f"The ledger protects a {ledger.unit}; these rows are grouped by {each.unit}."
+                f"The ledger protects a {ledger.unit}, but the unit of these rows is a {each.unit}."
             )
     for budget in budgets:
         ledger.refuse_adjacency(budget)
 
 
 def _run(
-    model: AnyModel,
-    schema: Schema | None,
-    method: Method,
-    gates: Sequence[Gate],
-    sources: Sequence[Randomness],
-    statements: Sequence[PrivacyStatement],
-    progress: bool,
-) -> list[Posterior]:
-    keys = [jax.random.key(int(s.child("model").words(1)[0] >> np.uint64(33))) for s in sources]
-    try:
-        results = method.run(model, gates, keys, bar(gates[0].plan.num_steps) if progress else None)
-    except KeyboardInterrupt as error:
-        spent = "\n\n".join(str(statement) for statement in statements)
-        raise Interrupted(
-            "Interrupted. The run counts as spent: its ledger, if any, was charged in full before it "
-            f"started, and charges are not refunded.\n{spent}"
-        ) from error
-    pairs = zip(results, statements, strict=True)
-    return [_posterior(model, schema, found, statement) for found, statement in pairs]
+    plan: Plan, gate: Gate, source: Randomness, statement: PrivacyStatement, *, progress: bool
+) -> Posterior:
+    """One fit that was charged."""
+    with progress_bar(gate.mechanism.num_steps, shown=progress) as tell:
+        found = plan.method.run(plan.model, gate, _model_key(source), tell)
+    result = _posterior(plan.model, plan.schema, found, statement)
+    if plan.forecast is None:
+        return result
+    return evolve(result, expected={each.parameter: each.width for each in plan.forecast.lines})
+
+
+def _model_key(source: Randomness) -> jax.Array:
+    """The key of the model's own draws, which protect nobody."""
+    return jax.random.key(int(source.child("model").words(1)[0] >> np.uint64(33)))
 
 
 def _posterior(
-    model: AnyModel, schema: Schema | None, found: Found, statement: PrivacyStatement
+    model: AnyModel, schema: Schema | None, found: MethodResult, statement: PrivacyStatement
 ) -> Posterior:
     return Posterior(
         draws=found.draws,
@@ -298,10 +321,12 @@ def _statement(plan: Plan, gate: Gate, receipt: Receipt | None) -> PrivacyStatem
     public = ["the model and its prior", "column names and shapes", "every setting of the method"]
     if plan.schema is not None:
         public.append("bounds and levels of the schema")
+    if plan.size is not None:
+        public.append("the declared size, and what was expected of the data")
     if gate.public_count:
         public.append(f"how many units there are, a unit being a {gate.unit}")
     return PrivacyStatement(
-        event=plan.release.event,
+        event=plan.mechanism.event,
         delta=plan.budget.delta,
         adjacency=plan.budget.adjacency,
         unit=gate.unit,
@@ -312,17 +337,3 @@ def _statement(plan: Plan, gate: Gate, receipt: Receipt | None) -> PrivacyStatem
         budget_before=None if receipt is None else receipt.before,
         budget_left=None if receipt is None else receipt.left,
     )
-
-
-def bar(steps: int) -> Callable[[int], None]:
-    """Steps done and time left, on standard error; nothing from rows."""
-    began = time.monotonic()
-
-    def show(done: int) -> None:
-        left = (time.monotonic() - began) / done * (steps - done)
-        end = "\n" if done == steps else ""
-        filled = "=" * round(30 * done / steps)
-        sys.stderr.write(f"\r[{filled:<30}] {done}/{steps} steps, {left:.0f} s left {end}")
-        sys.stderr.flush()
-
-    return show

@@ -2,34 +2,53 @@
 
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from attrs import asdict
 
-from tacit.errors import InvalidArgument, LedgerError, TacitError, Unsaved, place_of, reason_of
+import tacit
+from tacit import interfaces
+from tacit.errors import (
+    ForecastWarning,
+    InvalidArgument,
+    LedgerError,
+    TacitError,
+    Unsaved,
+    place_of,
+    reason_of,
+)
 from tacit.inference import methods
+from tacit.interfaces.options import (
+    Delta,
+    Epsilon,
+    Family,
+    MethodName,
+    ScenarioFile,
+    SchemaFile,
+    Settings,
+    Size,
+)
 
 if TYPE_CHECKING:
-    from tacit.accounting.ledger import Ledger
     from tacit.interfaces.requests import Folder, Request
-    from tacit.results.posterior import Posterior
+
+app = typer.Typer(rich_markup_mode=None)
 
 Run = Annotated[Path, typer.Argument(help="A folder written by tacit fit.")]
 
 
+@app.command()
 def fit(
     data: Annotated[Path, typer.Argument(help="The data: a CSV or Parquet file.")],
-    schema: Annotated[Path, typer.Option(help="The schema of the data, a YAML file.")],
+    schema: SchemaFile,
     formula: Annotated[str, typer.Option(help='The model, such as "ill ~ age + C(ward)".')],
-    epsilon: Annotated[float, typer.Option(help="Privacy budget of this fit: epsilon.")],
-    delta: Annotated[
-        float,
-        typer.Option(help="Privacy budget of this fit: delta. Choose it well below 1 / people."),
-    ],
+    epsilon: Epsilon,
+    delta: Delta,
     out: Annotated[Path, typer.Option(help="Output folder; must be new or empty.")] = Path("run"),
     ledger: Annotated[
         Path | None, typer.Option(help="Ledger of the data; see tacit ledger new.")
@@ -38,20 +57,20 @@ def fit(
         bool,
         typer.Option("--no-ledger", help="Run without a ledger; nothing prevents overspending."),
     ] = False,
-    family: Annotated[
-        str | None, typer.Option(help="Distribution of the outcome. [default: by its column kind]")
-    ] = None,
+    family: Family = None,
     adjacency: Annotated[
         str | None, typer.Option(help="add-remove or replace. [default: the ledger's]")
     ] = None,
-    method: Annotated[str, typer.Option(help=f"{methods.LISTED}.")] = methods.DEFAULT,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Setting of the method, as name=value; repeatable."),
-    ] = None,
+    method: MethodName = methods.DEFAULT,
+    set_: Settings = None,
     seed: Annotated[
         int | None, typer.Option(help="Make the fit reproducible. The result is then not private.")
     ] = None,
+    size: Size = None,
+    scenario: ScenarioFile = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Fit even if the forecast is hopeless; do not ask.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan without reading rows or charging.")
     ] = False,
@@ -60,20 +79,21 @@ def fit(
     ] = False,
 ) -> None:
     """Fit a regression to a table within a privacy budget and write a report."""
-    from tacit.accounting import Budget
-    from tacit.interfaces.requests import Folder, requested
-
     book = _book(ledger, no_ledger=no_ledger or dry_run)
-    relation: Any = adjacency or (book.total.adjacency if book else "add-remove")
-    asked = requested(
-        formula, schema, Budget(epsilon, delta, relation), family, method, set_ or [], seed
+    relation = adjacency or (book.total.adjacency if book else "add-remove")
+    budget = tacit.Budget(epsilon, delta, relation)  # type: ignore[arg-type]  # it checks
+    asked = interfaces.requests.requested(
+        formula, schema, budget, family, method, set_ or [], seed, size, scenario
     )
     asked.schema.refuse(data, asked.columns)
-    if dry_run:
-        _print_plan(asked, book)
-        return
     with telling_interruptions():
-        found = _fitted(asked, data, book, folder := Folder(out), quiet=quiet)
+        plan = asked.plan()
+        if dry_run:
+            _print_plan(asked, plan, book)
+            return
+        _ask(plan, yes=yes, quiet=quiet)
+        folder = interfaces.requests.Folder(out)
+        found = _fitted(asked, plan, data, book, folder, quiet=quiet)
         _reported(folder, found)
     if not quiet:
         left = "" if found.privacy.budget_left is None else f"Left: {found.privacy.budget_left}.\n"
@@ -91,9 +111,8 @@ def telling_interruptions() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _book(path: Path | None, *, no_ledger: bool) -> "Ledger | None":
-    from tacit.accounting.ledger import Ledger
-
+def _book(path: Path | None, *, no_ledger: bool) -> "tacit.Ledger | None":
+    """Opens the ledger, or raises if neither it nor --no-ledger was passed."""
     if path is None:
         if no_ledger:
             return None
@@ -101,33 +120,53 @@ def _book(path: Path | None, *, no_ledger: bool) -> "Ledger | None":
             "Pass the ledger of the data with --ledger, or --no-ledger to run without one. To create a "
             "ledger, run: tacit ledger new ledger.db --epsilon 3 --delta 1e-5."
         )
-    return Ledger(path)
+    return tacit.Ledger(path)
 
 
-def _print_plan(asked: "Request", book: "Ledger | None") -> None:
-    typer.echo(f"{asked.glm}\n\n{asked.plan()}")
+def _print_plan(asked: "Request", plan: "tacit.Plan", book: "tacit.Ledger | None") -> None:
+    typer.echo(f"{asked.glm}\n\n{plan}")
     if book is not None:
         typer.echo(f"\nThe ledger {book.path} has {book.left} left.")
 
 
-def _fitted(
-    asked: "Request", data: Path, book: "Ledger | None", folder: "Folder", *, quiet: bool
-) -> "Posterior":
-    """Fits and saves the posterior; removes the folder if nothing was charged."""
-    from tacit.interfaces.fit import fit as run
+def _ask(plan: "tacit.Plan", *, yes: bool, quiet: bool) -> None:
+    """Prints what will be done; asks whether to go on if it is not worth its budget."""
+    if not quiet and (plan.size is not None or sys.stdout.isatty()):
+        typer.echo("\n".join([*plan.key_lines(), ""]))
+    if not plan.warnings or yes:
+        return
+    for sentence in plan.warnings:
+        typer.echo(sentence, err=True)
+    if not sys.stdin.isatty():
+        raise InvalidArgument("Nothing was charged. To fit nevertheless, pass --yes.")
+    if not typer.confirm("Spend the budget nevertheless?", default=False, err=True):
+        typer.echo("Nothing was charged.", err=True)
+        raise typer.Exit(2)
 
-    plan = asked.plan()
+
+def _fitted(
+    asked: "Request",
+    plan: "tacit.Plan",
+    data: Path,
+    book: "tacit.Ledger | None",
+    folder: "Folder",
+    *,
+    quiet: bool,
+) -> "tacit.Posterior":
+    """Fits and saves the posterior; removes the folder if nothing was charged."""
     named = {"ledger": book.path.name, "ledger_total": asdict(book.total)} if book else {}
     folder.make(asked, data=data.name, **named)
     before = None if book is None else len(book.charges)
     try:
-        found = run(
-            plan,
-            str(data),
-            ledger=book,
-            seed=asked.seed,
-            progress=not quiet and sys.stderr.isatty(),
-        )
+        with warnings.catch_warnings():  # they were printed before
+            warnings.simplefilter("ignore", ForecastWarning)
+            found = tacit.fit(
+                plan,
+                str(data),
+                ledger=book,
+                seed=asked.seed,
+                progress=not quiet and sys.stderr.isatty(),
+            )
     except BaseException as error:  # an interruption, too
         if book is None or isinstance(error, LedgerError) or len(book.charges) == before:
             folder.discard()
@@ -138,7 +177,7 @@ def _fitted(
     return found
 
 
-def _saved(folder: "Folder", found: "Posterior") -> None:
+def _saved(folder: "Folder", found: "tacit.Posterior") -> None:
     """Saves the posterior, in another folder if necessary: it was charged and must not be lost."""
     try:
         folder.save(found)
@@ -159,10 +198,10 @@ def _saved(folder: "Folder", found: "Posterior") -> None:
         ) from None
 
 
-def _reported(folder: "Folder", found: "Posterior") -> None:
+def _reported(folder: "Folder", found: "tacit.Posterior") -> None:
     """Writes the report; the posterior is saved even if that fails."""
     try:
-        _report(folder, found)
+        folder.write_report(found)
     except Exception as error:  # noqa: BLE001 (the same for all of them)
         typer.echo(found.summary())
         reason = reason_of(error.__cause__) or place_of(error)
@@ -172,29 +211,23 @@ def _reported(folder: "Folder", found: "Posterior") -> None:
         ) from None
 
 
+@app.command()
 def report(folder: Run) -> None:
     """Write the report of a run again, as HTML, Markdown and a registry entry."""
-    from tacit.interfaces.requests import Folder
-
-    run = Folder(folder)
+    run = interfaces.requests.Folder(folder)
     posterior = run.posterior(with_model=False)
     _warn(posterior)
-    _report(run, posterior)
+    run.write_report(posterior)
     typer.echo(f"Report: {folder / 'report.html'}")
 
 
-def _warn(posterior: "Posterior") -> None:
+def _warn(posterior: "tacit.Posterior") -> None:
     """Prints the warnings of a result: that it is not private, or did not converge."""
     for warning in posterior.warnings:
         typer.echo(warning, err=True)
 
 
-def _report(folder: "Folder", posterior: "Posterior") -> None:
-    from tacit.results.report import write_report
-
-    write_report(posterior, folder.path, settings=folder.shown())
-
-
+@app.command()
 def predict(
     folder: Run,
     data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file.")],
@@ -209,11 +242,10 @@ def predict(
 
     Predictions have no further privacy cost. A prediction for a person's row is as private as the row.
     """
-    from tacit.interfaces.predictions import write_predictions
-    from tacit.interfaces.requests import Folder
-
-    run = Folder(folder)
+    run = interfaces.requests.Folder(folder)
     levels = run.request().glm.program.outcome.facts.levels
     posterior = run.posterior(with_model=True)
     _warn(posterior)
-    write_predictions(posterior, str(data), out, interval=interval, levels=levels)
+    interfaces.predictions.write_predictions(
+        posterior, str(data), out, interval=interval, levels=levels
+    )

@@ -8,8 +8,8 @@ from tacit.data.columns import Binary, Category, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.expressions import Facts
-from tacit.models.families import usual_family
 from tacit.models.glm import GLM, built
+from tacit.models.outcomes import usual_family
 
 
 def glm(

@@ -1,16 +1,17 @@
 """The commands of ``tacit ledger``: create the ledger of a data set, and show it."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
+from attrs import asdict
 
+import tacit
+from tacit import accounting
 from tacit._format import in_digits, printed
-
-if TYPE_CHECKING:
-    from tacit.accounting.ledger import Ledger
+from tacit.interfaces.options import AdjacencyName, AsJson
+from tacit.interfaces.tables import text_table
 
 app = typer.Typer(
     help="Create and show the privacy ledger of a data set.",
@@ -27,29 +28,22 @@ def new(
     epsilon: Annotated[float, typer.Option(help="Total budget of all fits: epsilon.")],
     delta: Annotated[float, typer.Option(help="Total budget of all fits: delta.")],
     unit: Annotated[str, typer.Option(help="Unit of privacy: row, person or 'data set'.")] = "row",
-    adjacency: Annotated[str, typer.Option(help="add-remove or replace.")] = "add-remove",
+    adjacency: AdjacencyName = "add-remove",
     rule: Annotated[
         str,
         typer.Option(help="How the costs of fits compose: sum, or renyi for many small fits."),
     ] = "sum",
 ) -> None:
     """Create a ledger. Its settings cannot be changed later."""
-    from tacit.accounting import Budget
-    from tacit.accounting.ledger import Ledger
-
-    total: Any = Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]
-    ledger = Ledger.new(file, total, unit=unit, rule=rule)  # type: ignore[arg-type]
+    total = tacit.Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]  # it checks
+    ledger = tacit.Ledger.new(file, total, unit=unit, rule=rule)  # type: ignore[arg-type]  # the same
     typer.echo(f"Created {file}: {ledger.total} in total for every {ledger.unit}.")
 
 
 @app.command()
-def show(
-    file: File, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
+def show(file: File, as_json: AsJson = False) -> None:
     """Show all charges and the remaining budget."""
-    from tacit.accounting.ledger import Ledger
-
-    ledger = Ledger(file)
+    ledger = tacit.Ledger(file)
     typer.echo(_as_json(ledger) if as_json else _as_text(ledger))
 
 
@@ -59,12 +53,10 @@ def adopt(file: File) -> None:
 
     Make sure that it is the newest copy: charges that it does not contain are lost.
     """
-    from tacit.accounting.adopt import adopt
-
-    typer.echo(_as_text(adopt(file)))
+    typer.echo(_as_text(accounting.adopt.adopt(file)))
 
 
-def _as_json(ledger: "Ledger") -> str:
+def _as_json(ledger: "tacit.Ledger") -> str:
     found = {
         "total": asdict(ledger.total),
         "unit": ledger.unit,
@@ -75,26 +67,15 @@ def _as_json(ledger: "Ledger") -> str:
     return json.dumps(found, indent=2)
 
 
-def _as_text(ledger: "Ledger") -> str:
-    lines = [
-        ("when", "what", "epsilon", "delta"),
-        *(
-            (each.time[:19], each.label, printed(each.epsilon), in_digits(each.delta))
-            for each in ledger.charges
-        ),
-    ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = [
-        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
-    if len(table) == 1:
-        table = ["No charges yet."]
+def _as_text(ledger: "tacit.Ledger") -> str:
     rule = "epsilons and deltas add up" if ledger.rule == "sum" else "Rényi divergences add up"
-    return "\n".join(
-        [
-            f"{ledger.path}: {ledger.total} in total for every {ledger.unit}; {rule}.",
-            *table,
-            f"Left: {ledger.left}.",
-        ]
+    charges = [
+        [each.time[:19], each.label, printed(each.epsilon), in_digits(each.delta)]
+        for each in ledger.charges
+    ]
+    header = ["when", "what", "epsilon", "delta"]
+    table = text_table(charges, "llrr", header) if charges else "No charges yet."
+    return (
+        f"{ledger.path}: {ledger.total} in total for every {ledger.unit}; {rule}.\n"
+        f"{table}\nLeft: {ledger.left}."
     )

@@ -4,10 +4,11 @@ import csv
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import numpy as np
 
+from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals
 from tacit.results.posterior import Posterior
@@ -15,7 +16,12 @@ from tacit.results.wording import beside
 
 
 def write_predictions(
-    posterior: Posterior, data: Any, out: Path | None, *, interval: bool, levels: Sequence[str]
+    posterior: Posterior,
+    data: TableLike,
+    out: Path | None,
+    *,
+    interval: bool,
+    levels: Sequence[str],
 ) -> None:
     """Writes the mean of each row's outcome, or the probability of each level.
 
@@ -52,7 +58,7 @@ def _cell(value: float) -> str:
     return "NA" if np.isnan(value) else f"{value:.6g}"
 
 
-def _write(opened: Any, header: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+def _write(opened: TextIO, header: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
     writer = csv.writer(opened, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(lines)

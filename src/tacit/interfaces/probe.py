@@ -1,6 +1,4 @@
-"""How long gradients are on made-up rows, to hold against a clip."""
-
-from typing import Any
+"""Lengths of gradients on made-up rows, to compare with a clip."""
 
 import jax
 import jax.numpy as jnp
@@ -9,19 +7,19 @@ from numpy.typing import NDArray
 
 from tacit.data.schema import Schema
 from tacit.interfaces.rows import columns_of
-from tacit.models.base import AnyModel
+from tacit.models.base import AnyModel, Row
 
 _TRIED = 200  # made-up rows
 
 
 def gradient_lengths(model: AnyModel, schema: Schema) -> NDArray[np.floating]:
-    """Lengths of gradients at the start, each of a made-up unit with one row."""
+    """Lengths of the gradients of made-up units with one row each, at the start of a fit."""
     rows = schema.made_up(_TRIED, names=columns_of(model, schema))
     theta = 0.1 * jax.random.normal(jax.random.key(0), (model.dimension,))
 
     @jax.jit
     @jax.vmap
-    def length(row: Any) -> jax.Array:
+    def length(row: Row) -> jax.Array:
         def density(theta: jax.Array) -> jax.Array:
             if not model.whole_units:
                 return model.row_density(theta, row, model.constants)

@@ -1,4 +1,4 @@
-"""What cannot work is said before anything is charged: a model and a method, tried on a made-up row."""
+"""Errors that are raised before anything is charged: model and method are tried on a made-up row."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,14 @@ from tacit.errors import InvalidArgument
 from tacit.inference.base import Method
 from tacit.models.base import AnyModel
 from tacit.models.model import Model
-from tacit.privacy.gate import Gate
+from tacit.privacy.mechanisms import Mechanism
 from tacit.privacy.noise import Randomness
-from tacit.privacy.plans import ReleasePlan
+from tacit.privacy.opening import open_gate
 from tacit.privacy.rows import Rows
 
 
-def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePlan) -> None:
-    """Tries the model on a made-up row: what cannot work is said before anything is charged."""
+def refuse_early(model: AnyModel, method: Method, rows: Rows, mechanism: Mechanism) -> None:
+    """Raises if the model or the method does not work on a made-up row."""
     if method.by_gradients and model.discrete:
         names = ", ".join(
             repr(name) for name in dict.fromkeys(held.name for held in model.discrete)
@@ -28,7 +28,7 @@ def refuse_early(model: AnyModel, method: Method, rows: Rows, release: ReleasePl
             "tacit.Barker(), or write the sum over all values into the model."
         )
     refuse_model(model, rows)
-    method.check(model, Gate(rows, release, Randomness(0)))
+    method.check(model, open_gate(rows, mechanism, Randomness(0)))
 
 
 def refuse_model(model: AnyModel, rows: Rows) -> None:

@@ -1,21 +1,23 @@
-"""Requests of the command line: public, and sufficient to repeat a fit."""
+"""What ``tacit fit`` was asked for, which is public, and its output folder."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
+from attrs import asdict
 
 from tacit import _validate
 from tacit.accounting import Budget
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Method
-from tacit.inference.methods import CHOICES, COMMANDS, DEFAULT, default_method
+from tacit.inference.methods import CHOICES, COMMANDS, DEFAULT, default_method, sized
+from tacit.interfaces.forecasting.scenario import Scenario
 from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.glm import glm
 from tacit.interfaces.plan import Plan, plan
@@ -23,16 +25,23 @@ from tacit.models.base import AnyModel
 from tacit.models.glm import GLM
 from tacit.results import files
 from tacit.results.posterior import Posterior
+from tacit.results.report import write_report
 
 _SETTINGS, _SCHEMA, _POSTERIOR = "settings.yaml", "schema.yaml", "posterior.nc"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A formula, the public facts, a budget, and how to fit.
+    """A formula, a schema, a budget, and how to fit.
 
-    ``settings`` are those of the method, by name. Without a ``family``, the outcome's kind
-    decides: yes or no is Bernoulli, a number Gaussian, a count Poisson, a category categorical.
+    Attributes:
+        formula: The formula.
+        schema: The public facts about the columns.
+        budget: What the fit may cost.
+        family: The distribution of the outcome; by default as for `tacit.glm`.
+        method: The name of the method on the command line.
+        settings: Settings of the method, by name.
+        seed: A seed, if the fit should be reproducible.
     """
 
     formula: str
@@ -42,6 +51,8 @@ class Request:
     method: str = DEFAULT
     settings: tuple[tuple[str, Any], ...] = ()
     seed: int | None = None
+    size: int | None = None
+    scenario: Scenario | None = None
 
     def __post_init__(self) -> None:
         _validate.choice("method", self.method, CHOICES)
@@ -55,7 +66,7 @@ class Request:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are read, but for the person's."""
+        """The columns that are read, without the column of the person."""
         return [name for name in self.glm.columns if name != self.schema.person]
 
     @property
@@ -86,19 +97,30 @@ class Request:
                 f"{self.method} needs a setting {missing[0]!r}; pass --set {missing[0]}=..."
             )
         try:
-            method: Method = kind(**dict(self.settings))
+            method: Any = kind(**dict(self.settings))
+            if self.size is not None:  # settings that were asked for stay
+                method = sized(method, self.model, self.size, self.budget)
+                method = replace(method, **dict(self.settings))
         except TypeError:
             raise InvalidArgument(
                 f"A setting of {self.method} has a value of the wrong type."
             ) from None
-        return method
+        chosen: Method = method
+        return chosen
 
     def plan(self) -> Plan:
         """What the fit will do. Touches no data."""
-        return plan(self.glm, self.schema, budget=self.budget, method=self.chosen_method)
+        return plan(
+            self.glm,
+            self.schema,
+            budget=self.budget,
+            method=self.chosen_method,
+            size=self.size,
+            scenario=self.scenario,
+        )
 
     def facts(self) -> dict[str, Any]:
-        """What was asked, as plain data."""
+        """The request as plain data."""
         return {
             "formula": self.formula,
             "family": self.glm.family,
@@ -106,11 +128,13 @@ class Request:
             "method": self.method,
             "settings": dict(self.settings),
             "seed": self.seed,
+            "size": self.size,
+            "scenario": None if self.scenario is None else self.scenario.facts(),
         }
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """A method's setting as it is typed, ``name=value``."""
+    """Reads a setting that was typed as ``name=value``."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise InvalidArgument(
@@ -124,13 +148,13 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 class Folder:
-    """A run on disk: what was asked, the schema, the posterior, the report."""
+    """The folder of a run: the request, the schema, the posterior and the report."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._made = path, False
 
     def make(self, request: Request, **more: Any) -> None:
-        """Makes the folder, before anything is spent, and writes what was asked."""
+        """Creates the folder before anything is charged, and writes the request."""
         try:
             self._made = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
@@ -162,9 +186,13 @@ class Folder:
         """Writes the posterior."""
         posterior.save(self.posterior_path)
 
+    def write_report(self, posterior: Posterior) -> None:
+        """Writes the report of a posterior, with the request."""
+        write_report(posterior, self.path, settings=self.shown())
+
     @cached_property
     def facts(self) -> Mapping[str, Any]:
-        """What was asked."""
+        """The request as it was written."""
         try:
             found = yaml.safe_load((self.path / _SETTINGS).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
@@ -176,7 +204,7 @@ class Folder:
         return found
 
     def request(self) -> Request:
-        """What was asked, to ask again."""
+        """The request, to plan or to load the model again."""
         facts = self.facts
         try:
             return Request(
@@ -187,6 +215,8 @@ class Folder:
                 method=facts["method"],
                 settings=tuple(facts["settings"].items()),
                 seed=facts["seed"],
+                size=facts.get("size"),
+                scenario=None if facts.get("scenario") is None else Scenario(**facts["scenario"]),
             )
         except (KeyError, TypeError, AttributeError):
             raise InvalidArgument(
@@ -194,7 +224,7 @@ class Folder:
             ) from None
 
     def shown(self) -> dict[str, Any]:
-        """What was asked, as a report shows it."""
+        """The request as a report shows it."""
         facts = {name: value for name, value in self.facts.items() if value is not None}
         facts.pop("settings")
         return {**facts, "method": repr(self.request().chosen_method)}
@@ -216,8 +246,10 @@ def requested(
     method: str,
     settings: Sequence[str],
     seed: int | None,
+    size: int | None = None,
+    scenario: Path | None = None,
 ) -> Request:
-    """A request from what was typed."""
+    """Makes a request from what was typed."""
     chosen = [setting(each) for each in settings]
     if len(dict(chosen)) < len(chosen):
         raise InvalidArgument("A setting is given twice; pass it once.")
@@ -229,4 +261,6 @@ def requested(
         method=method,
         settings=tuple(chosen),
         seed=seed,
+        size=size,
+        scenario=None if scenario is None else Scenario.from_yaml(scenario),
     )

@@ -1,11 +1,11 @@
-"""Private rows of a table, and made-up ones of the same shapes, by the schema."""
+"""Private rows of a table, and made-up rows of the same shapes."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tacit.data.schema import Schema
+from tacit.data.tables import TableLike
 from tacit.models.base import AnyModel
 from tacit.privacy.rows import Rows
 
@@ -15,12 +15,12 @@ def columns_of(model: AnyModel, schema: Schema) -> tuple[str, ...]:
     return schema.names if model.columns is None else model.columns
 
 
-def rows_of(model: AnyModel, schema: Schema, data: Any) -> Rows:
+def rows_of(model: AnyModel, schema: Schema, data: TableLike) -> Rows:
     """The private rows of a table, encoded by the schema."""
     return encoded_rows(schema, columns_of(model, schema), data)
 
 
-def encoded_rows(schema: Schema, names: Sequence[str], data: Any) -> Rows:
+def encoded_rows(schema: Schema, names: Sequence[str], data: TableLike) -> Rows:
     """The private rows of some columns of a table, encoded by the schema."""
     return Rows.of_encoded(*schema.encode(data, names))
 

@@ -1,16 +1,19 @@
 """Private estimates of the centre and spread of columns, for columns with wide bounds."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
+
+from attrs import evolve
 
 from tacit.accounting import Budget
 from tacit.accounting.cost import cost
 from tacit.accounting.ledger import Ledger
 from tacit.data.columns import Number
-from tacit.data.schema import Released, Schema
+from tacit.data.released import Released
+from tacit.data.schema import Schema
+from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
-from tacit.inference.scales import By, Scales
+from tacit.inference.scales import By, ScaleRelease
 from tacit.interfaces.fit import refuse_ledger
 from tacit.interfaces.rows import encoded_rows
 from tacit.privacy.gate import Gate
@@ -18,7 +21,7 @@ from tacit.privacy.gate import Gate
 
 def private_scales(
     schema: Schema,
-    data: Any,
+    data: TableLike,
     columns: Iterable[str],
     *,
     budget: Budget,
@@ -52,7 +55,7 @@ def private_scales(
         raise InvalidArgument("private_scales needs a tacit.Schema and a tacit.Budget.")
     chosen = (columns,) if isinstance(columns, str) else tuple(columns)
     bounded = schema.with_columns({name: _bounded(name, schema[name]) for name in chosen})
-    rows, what = encoded_rows(bounded, chosen, data), Scales(columns=chosen, by=by)
+    rows, what = encoded_rows(bounded, chosen, data), ScaleRelease(columns=chosen, by=by)
     plan = what.calibrated(budget)
     spent = cost(plan.event, budget)
     if ledger is not None:
@@ -72,14 +75,14 @@ def _bounded(name: str, kind: Any) -> Number:
         raise InvalidArgument(
             f"Column {name!r} must be a Number, one in each row, to have a scale; it is {kind.kind}."
         )
-    return replace(kind, scaled=True, centre=None, spread=None)
+    return evolve(kind, scaled=True, centre=None, spread=None)
 
 
 def _standard(kind: Number, centre: float, spread: float) -> Number:
     """In the column's own unit, to four digits: more would only look precise."""
     half = (kind.high - kind.low) / 2
     middle = kind.low + half
-    return replace(
+    return evolve(
         kind,
         scaled=False,
         centre=float(f"{middle + half * centre:.4g}"),

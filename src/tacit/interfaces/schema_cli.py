@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
+import tacit
+from tacit.data import draft as drafting
+from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument, Unsaved
+from tacit.interfaces.options import Delta, Epsilon, SchemaFile, Table
 
 app = typer.Typer(
     help="Write and check schemas: the public bounds and levels of a table.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-Table = Annotated[Path, typer.Argument(help="A CSV or Parquet file.")]
 
 
 @app.command()
@@ -27,19 +29,16 @@ def draft(
     ] = False,
 ) -> None:
     """Write a schema from the header of a table and your answers. Reads no rows."""
-    from tacit.data.draft import draft as drafted
-    from tacit.data.draft import template
-
     if out.exists():
         raise InvalidArgument(f"{out} already exists; pass another file with --out.")
     if no_input:
-        text = template(data)
+        text = drafting.template(data)
         with _new(out):
             out.write_text(text, encoding="utf-8")
         typer.echo(f"Wrote {out}. Fill in the public facts about each column.")
         return
     with _new(out):  # before asking anything
-        drafted(data, _ask).to_yaml(out)
+        drafting.draft(data, _ask).to_yaml(out)
     typer.echo(f"Wrote {out}.")
 
 
@@ -70,8 +69,6 @@ def check(
     data: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file.")] = None,
 ) -> None:
     """Check a schema, and whether the header of a table has its columns."""
-    from tacit.data.schema import Schema
-
     declared = Schema.from_yaml(schema)
     if data is not None:
         declared.refuse(data)
@@ -81,25 +78,27 @@ def check(
 @app.command()
 def scale(
     data: Table,
-    schema: Annotated[Path, typer.Option(help="Schema, a YAML file.")],
+    schema: SchemaFile,
     column: Annotated[list[str], typer.Option(help="Column to scale; repeatable.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")],
-    delta: Annotated[float, typer.Option(help="Privacy budget: delta.")],
+    epsilon: Epsilon,
+    delta: Delta,
     ledger: Annotated[Path, typer.Option(help="Ledger of the data.")],
     out: Annotated[Path, typer.Option(help="Schema file to write, with scales.")],
     by: Annotated[str, typer.Option(help="quantiles or moments.")] = "quantiles",
 ) -> None:
     """Estimate the centre and spread of columns privately, and charge the ledger."""
-    from tacit.accounting import Budget
-    from tacit.accounting.ledger import Ledger
-    from tacit.data.schema import Schema
-    from tacit.interfaces.scales import private_scales
-
-    held = Ledger(ledger)
-    budget = Budget(epsilon, delta, held.total.adjacency)
+    held = tacit.Ledger(ledger)
+    budget = tacit.Budget(epsilon, delta, held.total.adjacency)
     declared = Schema.from_yaml(schema)
     with _new(out):
-        scaled = private_scales(declared, str(data), column, budget=budget, by=by, ledger=held)  # type: ignore[arg-type]
+        scaled = tacit.private_scales(
+            declared,
+            str(data),
+            column,
+            budget=budget,
+            by=by,  # type: ignore[arg-type]  # it checks
+            ledger=held,
+        )
         typer.echo(scaled)  # first, because it was charged
         try:
             scaled.to_yaml(out)

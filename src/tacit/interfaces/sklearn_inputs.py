@@ -1,19 +1,22 @@
-"""Arrays as scikit-learn passes them, checked and scaled, a row at a time."""
+"""Checks and scaling of the arrays that scikit-learn passes, each row by itself."""
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.utils import column_or_1d
 
 from tacit.errors import InvalidArgument
 
 
-def limits(name: str, bounds: Any, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def limits(
+    name: str, bounds: tuple[ArrayLike, ArrayLike] | None, size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Low and high of each feature."""
     try:
-        low, high = (np.broadcast_to(np.asarray(each, np.float64), (size,)) for each in bounds)
+        both = () if bounds is None else bounds
+        low, high = (np.broadcast_to(np.asarray(each, np.float64), (size,)) for each in both)
     except (TypeError, ValueError) as error:
         raise InvalidArgument(
             f"{name} must be (low, high), each a number or one for each of the {size} features."
@@ -23,14 +26,16 @@ def limits(name: str, bounds: Any, size: int) -> tuple[NDArray[np.float64], NDAr
     return low, high
 
 
-def scaled(numbers: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:
-    """Low to high becomes -1 to 1; NaN stays."""
+def scaled(
+    numbers: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Clips numbers to [low, high] and maps this to [-1, 1]. NaN stays NaN."""
     scaled: NDArray[np.float64] = (np.clip(numbers, low, high) - low) / (high - low) * 2 - 1
     return scaled
 
 
-def target_of(estimator: Any, y: Any) -> NDArray[Any]:
-    """The targets, one for each row."""
+def target_of(estimator: object, y: ArrayLike | None) -> NDArray[Any]:
+    """Targets as a one-dimensional array."""
     if y is None:
         raise InvalidArgument(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
@@ -42,8 +47,8 @@ def target_of(estimator: Any, y: Any) -> NDArray[Any]:
     return target
 
 
-def refuse_form(features: Any) -> None:
-    """Says what scikit-learn would say of a wrong form, which it says with cells and counts."""
+def refuse_form(features: ArrayLike) -> None:
+    """Raises if features have a wrong shape. scikit-learn's own messages contain cells and counts."""
     if not issparse(features):  # sparse ones are refused by their type
         shape = _array("X", features).shape
         if len(shape) != 2:
@@ -57,7 +62,7 @@ def refuse_form(features: Any) -> None:
             )
 
 
-def _array(name: str, values: Any) -> NDArray[Any]:
+def _array(name: str, values: ArrayLike) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except (TypeError, ValueError):
@@ -68,13 +73,13 @@ def _array(name: str, values: Any) -> NDArray[Any]:
 
 
 def refuse_unequal(features: NDArray[Any], target: NDArray[Any]) -> None:
-    """Raises unless there is a target for each row."""
-    if len(features) != len(target):  # how many there are is private
+    """Raises if the numbers of rows and targets differ, without telling them: they are private."""
+    if len(features) != len(target):
         raise InvalidArgument("X and y must have the same number of rows; pass a target for each.")
 
 
 def codes_of(target: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
-    """Places among the classes, NaN for a label that is not one of them; each by itself."""
+    """Positions of labels among the classes, each by itself; NaN for any other label."""
     places = {label: float(place) for place, label in enumerate(classes.tolist())}
     codes = np.full(len(target), np.nan)
     for row, label in enumerate(target.tolist()):

@@ -7,11 +7,12 @@ from typing import Any
 from tacit.accounting import Budget
 from tacit.data.schema import Schema
 from tacit.federated.deploy import Study
-from tacit.federated.natural import Vector
-from tacit.federated.partitioned import Found, Partitioned, site_of
+from tacit.federated.partitioned import FederatedResult, Partitioned, SiteCost
 from tacit.interfaces.federated import posterior_of, target_of
 from tacit.interfaces.rows import blank_rows, rows_of
-from tacit.results.federated import FederatedPosterior
+from tacit.models.natural import Vector
+from tacit.privacy.rows import Rows
+from tacit.results.posterior import FederatedPosterior
 
 
 def federated_study(
@@ -37,7 +38,7 @@ def federated_study(
             a new name.
         budget: The budget of every site for this run. A site's own settings limit all runs
             together.
-        method: Settings of partitioned variational inference; by default ``tacit.Partitioned()``.
+        method: Settings of partitioned variational inference; by default ``tacit.federated.Partitioned()``.
         seed: Makes the run reproducible. The result is then not private.
 
     Returns:
@@ -47,31 +48,18 @@ def federated_study(
     target = target_of(model, schema, chosen)
     names, example = tuple(sites), blank_rows(target.model, schema, 1)
 
-    def read(path: Path) -> Any:
+    def read(path: Path) -> Rows:
         return rows_of(target.model, schema, path)
 
     def posterior(natural: Vector, trace: Vector) -> FederatedPosterior:
-        rows = dict.fromkeys(names, example)
         prepared = chosen.scheme.prepare(chosen.setting(target, budget, len(names)))
-        found = {
-            name: site_of(
-                name,
-                rows[name],
-                chosen,
-                target,
-                run=run,
-                sites=len(names),
-                budget=budget,
-                prepared=prepared,
-            )
-            for name in names
-        }
+        costs = dict.fromkeys(names, SiteCost(event=prepared.event, budget=budget))
         return posterior_of(
-            Found(posterior=natural, trace=trace, sites=found),
+            FederatedResult(posterior=natural, trace=trace, costs=costs),
             chosen,
             target,
             schema,
-            rows,
+            dict.fromkeys(names, study.unit),
             seed,
             book="each site's own ledger has its charge",
         )
@@ -79,7 +67,7 @@ def federated_study(
     def finish(natural: Vector, trace: Vector, path: Path) -> None:
         posterior(natural, trace).save(path)
 
-    return Study(
+    study = Study(
         run=run,
         target=target,
         method=chosen,
@@ -90,3 +78,4 @@ def federated_study(
         finish=finish,
         seed=seed,
     )
+    return study

@@ -1,1 +1,13 @@
-"""Descriptions of models, without data."""
+"""Descriptions of models, without data. See docs/models.md.
+
+- `Model` and `Parameter` describe a model in plain JAX. `Real`, `Positive`, `Interval`, `Simplex`
+  and `Whole` are supports of parameters.
+- `NumPyro` and `PyMC` wrap a model with options.
+- `conjugate` has models with known posteriors.
+
+The stub ``__init__.pyi`` lists the names. Each is imported when it is first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,7 @@
-"""Generalised linear models of an array of features and one target, both from -1 to 1.
+"""Generalised linear models of an array of features and one target, for scikit-learn's estimators.
 
-A model of given sizes is made once, so that fits alike share one compiled program.
+Features, and the target of a regression, lie between -1 and 1. A model of given sizes is made once,
+so that similar fits share one compiled program.
 """
 
 from collections.abc import Mapping
@@ -17,36 +18,22 @@ from tacit.models.model import Model, Parameter, Positive
 
 
 @lru_cache(maxsize=64)
-def logistic(features: int, classes: int, scale: float) -> Model:
-    """A yes or no; ``classes`` is 2."""
-    del classes
+def classifier(features: int, classes: int, scale: float) -> Model:
+    """Logistic regression for two classes, softmax regression for more."""
     scale = _validate.positive("prior_scale", scale)
+    # With two classes there is one score, of the second class.
+    scores = () if classes == 2 else (classes,)
 
     def log_likelihood(params: Parameters, row: Row) -> jax.Array:
         score = _score(params, row)
-        return jnp.asarray(row["target"] * score - jnp.logaddexp(0.0, score))
-
-    return Model(
-        parameters={"intercept": Parameter(), "coefficients": Parameter((features,))},
-        log_prior=lambda params: (
-            _normal(params["intercept"], scale) + _normal(params["coefficients"], scale)
-        ),
-        log_likelihood=log_likelihood,
-    )
-
-
-@lru_cache(maxsize=64)
-def softmax(features: int, classes: int, scale: float) -> Model:
-    """One of several classes, each with coefficients of its own."""
-    scale = _validate.positive("prior_scale", scale)
-
-    def log_likelihood(params: Parameters, row: Row) -> jax.Array:
-        return jax.nn.log_softmax(_score(params, row))[row["target"]]
+        if classes == 2:
+            return jnp.asarray(row["target"] * score - jnp.logaddexp(0.0, score))
+        return jax.nn.log_softmax(score)[row["target"]]
 
     return Model(
         parameters={
-            "intercept": Parameter((classes,)),
-            "coefficients": Parameter((features, classes)),
+            "intercept": Parameter(scores),
+            "coefficients": Parameter((features, *scores)),
         },
         log_prior=lambda params: (
             _normal(params["intercept"], scale) + _normal(params["coefficients"], scale)
@@ -57,12 +44,12 @@ def softmax(features: int, classes: int, scale: float) -> Model:
 
 @lru_cache(maxsize=64)
 def gaussian(features: int, scale: float) -> Model:
-    """A number with normal noise, whose standard deviation is half-normal of scale one.
+    """Linear regression with normal errors. Their standard deviation has a half-normal prior.
 
-    Intercept and coefficients are in units of the noise, and ``root`` is one over it: a row's
-    gradient is then about as long whatever the noise, where in the usual form it grows as the
-    noise gets less, so that clipping takes the noise for half of what it is. `in_own_units`
-    goes back.
+    Intercept and coefficients are in units of this standard deviation, and ``root`` is its inverse.
+    The length of a row's gradient then hardly depends on it. In the usual form gradients get longer
+    as errors get smaller, and clipping would halve the estimated standard deviation. `in_own_units`
+    converts draws to the usual form.
     """
     scale = _validate.positive("prior_scale", scale)
 
@@ -71,7 +58,7 @@ def gaussian(features: int, scale: float) -> Model:
         shared = _normal(params["intercept"] / root, scale) + _normal(
             params["coefficients"] / root, scale
         )
-        # The map from what the prior is about has slope root^-1 for each weight, root^-2 for root.
+        # The Jacobian of the map to these units is root^-1 for each weight and root^-2 for root.
         return shared + _normal(1 / root, 1.0) - (features + 3) * jnp.log(root)
 
     def log_likelihood(params: Parameters, row: Row) -> jax.Array:
@@ -90,7 +77,7 @@ def gaussian(features: int, scale: float) -> Model:
 
 
 def in_own_units(draws: Mapping[str, Any]) -> dict[str, Any]:
-    """Draws of the parameters people ask for, of draws of `gaussian`."""
+    """Draws of `gaussian` as intercept, coefficients and the standard deviation of errors."""
     root = np.asarray(draws["root"], np.float64)
     return {
         "intercept": draws["intercept"] / root,

@@ -6,13 +6,18 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import jax.typing
+import numpy as np
+from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidArgument
 
 Parameters = dict[str, jax.Array]
 Row = Mapping[str, Any]
-# What was drawn in place of a row's outcomes, by site or by column; None stands for its own.
+# Drawn outcomes that replace those of a row, by site or by column; None keeps the row's own.
 Outcomes = Mapping[str, jax.Array] | None
+# Arrays in nested containers, as JAX takes them.
+PyTree = jax.typing.ArrayLike | Sequence["PyTree"] | Mapping[str, "PyTree"] | None
 
 
 class Held(NamedTuple):
@@ -29,19 +34,25 @@ Labels = Mapping[str, Sequence[Sequence[str]]]
 
 
 class AnyModel(Protocol):
-    """What inference needs of a model: densities of one unconstrained vector.
+    """What inference needs of a model: log densities as functions of one unconstrained vector.
 
-    ``names`` are those of what `constrain` returns; ``labels`` names entries of arrays among them,
-    axis by axis. ``columns`` are the columns it takes, None if it may take any. ``constants`` are
-    public arrays; they are inputs of the compiled program and passed back as the last argument. ``searched`` is what might hold an array from outside.
-    ``whole_units`` says that rows of a person share something that is integrated out, so
-    that only all of them together have a density. ``discrete`` are the vector's coordinates
-    that hold whole numbers. ``simulates`` says whether outcomes of a row can be drawn.
+    Attributes:
+        constants: Public arrays. They are inputs of the compiled program, and are passed back to
+            the methods as the argument of this name.
+        dimension: Length of the unconstrained vector.
+        names: Names of what `constrain` returns.
+        columns: Columns that the model takes; None if it may take any.
+        labels: Names for the entries of array parameters, axis by axis.
+        searched: Functions and objects of the user, to be searched for captured data.
+        whole_units: Whether rows of a person share an effect that is integrated out. Then only all
+            rows of a person together have a density.
+        discrete: Coordinates of the vector that hold whole numbers.
+        simulates: Whether outcomes of a row can be drawn. `tacit.Scoring` needs it.
     """
 
     def __hash__(self) -> int: ...
     @property
-    def constants(self) -> Any: ...
+    def constants(self) -> PyTree: ...
     @property
     def dimension(self) -> int: ...
     @property
@@ -51,7 +62,7 @@ class AnyModel(Protocol):
     @property
     def labels(self) -> Labels: ...
     @property
-    def searched(self) -> tuple[Any, ...]: ...
+    def searched(self) -> tuple[object, ...]: ...
     @property
     def whole_units(self) -> bool: ...
     @property
@@ -59,22 +70,22 @@ class AnyModel(Protocol):
     @property
     def simulates(self) -> bool: ...
 
-    def start(self, values: Mapping[str, Any]) -> Any:
+    def start(self, values: Mapping[str, ArrayLike]) -> jax.Array:
         """The unconstrained vector of given values; zero for parameters not given."""
         ...
 
-    def constrain(self, vector: jax.Array, constants: Any = None) -> Parameters:
+    def constrain(self, vector: jax.Array, constants: PyTree = None) -> Parameters:
         """Parameters on their supports."""
         ...
 
-    def prior_density(self, vector: jax.Array, constants: Any = None) -> jax.Array:
+    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
         """Log prior of the unconstrained vector."""
         ...
 
     def row_density(
-        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
+        self, vector: jax.Array, row: Row, constants: PyTree = None, outcomes: Outcomes = None
     ) -> jax.Array:
-        """Log-likelihood of one row, or of outcomes in place of its own."""
+        """Log-likelihood of one row, or of ``outcomes`` instead of its own."""
         ...
 
     def unit_density(
@@ -82,16 +93,16 @@ class AnyModel(Protocol):
         vector: jax.Array,
         rows: Row,
         present: jax.Array,
-        constants: Any = None,
+        constants: PyTree = None,
         outcomes: Outcomes = None,
     ) -> jax.Array:
-        """Log-likelihood of all rows of a unit that are present, or of outcomes in their place."""
+        """Log-likelihood of the rows of a unit that are present, or of ``outcomes`` instead."""
         ...
 
     def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: PyTree = None
     ) -> Outcomes:
-        """What the row might have been observed to be, given its other columns: a draw."""
+        """A draw of the row's outcomes, given its other columns."""
         ...
 
     def unit_outcomes(
@@ -100,16 +111,21 @@ class AnyModel(Protocol):
         vector: jax.Array,
         rows: Row,
         present: jax.Array,
-        constants: Any = None,
+        constants: PyTree = None,
     ) -> Outcomes:
-        """The same for all rows of a unit, which share the effects of their person."""
+        """A draw of the outcomes of all rows of a unit, which share the effects of their person."""
         ...
 
 
 class Prediction(NamedTuple):
-    """Of one observed site: a draw, the distribution's mean, and its logit if it is a yes or no.
+    """A prediction of one observed site.
 
-    The mean of a category is the probabilities of all levels. None stands for what is not known.
+    Attributes:
+        draw: A draw of the outcome.
+        mean: The mean of its distribution; for a category, the probabilities of all levels.
+        logit: The log odds, if the outcome is binary.
+
+    What is not known is None.
     """
 
     draw: jax.Array | None
@@ -118,23 +134,23 @@ class Prediction(NamedTuple):
 
 
 class RowByRow(ABC):
-    """A model whose rows are independent given the parameters, those of one person too."""
+    """A model whose rows are independent given the parameters, even rows of the same person."""
 
     @abstractmethod
     def row_density(
-        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
+        self, vector: jax.Array, row: Row, constants: PyTree = None, outcomes: Outcomes = None
     ) -> jax.Array:
-        """Log-likelihood of one row, or of outcomes in place of its own."""
+        """Log-likelihood of one row, or of ``outcomes`` instead of its own."""
 
     @abstractmethod
     def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: PyTree = None
     ) -> Outcomes:
-        """What the row might have been observed to be, given its other columns: a draw."""
+        """A draw of the row's outcomes, given its other columns."""
 
     @property
     def whole_units(self) -> bool:
-        """Never."""
+        """False: every row has a density of its own."""
         return False
 
     def unit_density(
@@ -142,10 +158,10 @@ class RowByRow(ABC):
         vector: jax.Array,
         rows: Row,
         present: jax.Array,
-        constants: Any = None,
+        constants: PyTree = None,
         outcomes: Outcomes = None,
     ) -> jax.Array:
-        """Log-likelihood of all rows of a unit that are present: the sum of theirs."""
+        """The sum of the log-likelihoods of the rows of a unit that are present."""
 
         def term(row: Row, outcomes: Outcomes) -> jax.Array:
             return self.row_density(vector, row, constants, outcomes)
@@ -158,9 +174,9 @@ class RowByRow(ABC):
         vector: jax.Array,
         rows: Row,
         present: jax.Array,
-        constants: Any = None,
+        constants: PyTree = None,
     ) -> Outcomes:
-        """Columns of the outcomes of all rows of a unit, drawn row by row."""
+        """A draw of the outcomes of all rows of a unit, row by row."""
 
         def drawn(key: jax.Array, row: Row) -> Outcomes:
             return self.row_outcomes(key, vector, row, constants)
@@ -173,18 +189,24 @@ class DrawsPrior(Protocol):
     """A model that can draw from its prior."""
 
     def prior_vector(self, key: jax.Array) -> jax.Array:
-        """An unconstrained vector, drawn from the prior."""
+        """A draw of the unconstrained vector from the prior."""
         ...
 
 
 @runtime_checkable
 class Predicts(Protocol):
-    """A model that can say of a new row what its outcomes would be.
+    """A model that can predict the outcomes of new rows.
 
-    ``predictors`` are the columns that it takes for that; ``made_up`` is a row, for the others.
-    ``places`` has the names of the parameters that predictions need.
+    Attributes:
+        constants: Public arrays, passed back to `predict`.
+        columns: Columns that the model takes.
+        predictors: Those that a prediction needs.
+        made_up: A made-up row, whose values fill the other columns.
+        places: Names of the parameters that a prediction needs.
     """
 
+    @property
+    def constants(self) -> PyTree: ...
     @property
     def columns(self) -> tuple[str, ...]: ...
     @property
@@ -195,46 +217,45 @@ class Predicts(Protocol):
     def places(self) -> Iterable[str]: ...
 
     def predict(
-        self, key: jax.Array, params: Parameters, row: Row, constants: Any = None
+        self, key: jax.Array, params: Parameters, row: Row, constants: PyTree = None
     ) -> dict[str, Prediction]:
-        """What each outcome would be, given parameters."""
+        """Predictions of each outcome of a new row, given parameters."""
         ...
 
 
-def like_columns(found: Any, row: Row) -> dict[str, jax.Array]:
-    """Drawn columns, in the shape and kind that they have in the row."""
+def like_columns(found: Mapping[str, ArrayLike], row: Row) -> dict[str, jax.Array]:
+    """Drawn columns, checked against the shapes of the row and cast to its types."""
     if not isinstance(found, Mapping) or not found:
         raise InvalidArgument(
-            "simulate must return a mapping from names of columns to values, "
-            'as in {"count": drawn}.'
+            'simulate must return a mapping from column names to values, such as {"count": drawn}.'
         )
     columns = {}
     for name, value in found.items():
         if name not in row:
             raise InvalidArgument(
-                f"simulate returned {name!r}, which is no column; the columns are {', '.join(row)}."
+                f"simulate returned {name!r}, which is not a column; the columns are {', '.join(row)}."
             )
         here = jnp.asarray(row[name])
-        if jnp.shape(value) != here.shape:
+        if np.shape(value) != here.shape:
             raise InvalidArgument(
-                f"simulate returned {name!r} of shape {jnp.shape(value)}; in a row it has shape "
-                f"{here.shape}."
+                f"simulate returned {name!r} with shape {np.shape(value)}; in a row the column has "
+                f"shape {here.shape}."
             )
         columns[name] = jnp.asarray(value).astype(here.dtype)
     return columns
 
 
-def refuse_strangers(values: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Starting values are for the model's own parameters."""
+def refuse_strangers(values: Mapping[str, ArrayLike], names: Iterable[str]) -> None:
+    """Raises if a starting value is given for something that is not a parameter."""
     for name in values:
         if name not in names:
             raise InvalidArgument(
-                f"start has {name!r}, which is no parameter; the parameters are {', '.join(names)}."
+                f"start has {name!r}, which is not a parameter; the parameters are {', '.join(names)}."
             )
 
 
-def shaped_start(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
-    """Starting values have the shape of their parameter, or one that fills it."""
+def shaped_start(name: str, value: ArrayLike, shape: tuple[int, ...]) -> jax.Array:
+    """A starting value, broadcast to the shape of its parameter."""
     try:
         return jnp.broadcast_to(jnp.asarray(value, jnp.float32), shape)
     except (TypeError, ValueError) as error:
@@ -242,7 +263,7 @@ def shaped_start(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
 
 
 def finite_start(vector: jax.Array) -> jax.Array:
-    """Starting values must lie inside their supports."""
+    """The vector of starting values; raises if one lies outside its support."""
     if not jnp.isfinite(vector).all():
-        raise InvalidArgument("start has a value that is not inside its parameter's support.")
+        raise InvalidArgument("start has a value outside its parameter's support.")
     return vector

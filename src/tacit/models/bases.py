@@ -1,4 +1,4 @@
-"""Bases of functions over the bounds of a number: splines and polynomials, fixed beforehand."""
+"""Splines and polynomials over the bounds of a number, which do not depend on data."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -17,10 +17,12 @@ _MOST = 50
 
 
 def _settings(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
-    """Arguments after the first, by name."""
+    """The arguments after the first, by name."""
     given: dict[str, Any] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
     if len(node.args) - 1 > len(names) or set(given) - set(names):
-        raise InvalidArgument(f"{text_of(node)!r} may have {', '.join(names)}, and nothing else.")
+        raise InvalidArgument(
+            f"{text_of(node)!r} takes no other arguments than {', '.join(names)}."
+        )
     return given
 
 
@@ -34,16 +36,16 @@ def _whole(node: Node, name: str, value: Any, least: int) -> int:
 
 
 def standardised(inner: Expression) -> Callable[[Columns], jax.Array]:
-    """A number moved from its bounds to [-1, 1]."""
+    """A number, standardised from its bounds to [-1, 1]."""
     middle, half = (inner.low + inner.high) / 2, (inner.high - inner.low) / 2
     return lambda columns: jnp.clip((inner.read(columns) - middle) / half, -1.0, 1.0)
 
 
 def polynomial(node: Node, inner: Expression) -> Basis:
-    """Legendre polynomials: orthogonal for numbers spread evenly over the bounds."""
+    """Legendre polynomials, which are orthogonal for numbers spread evenly over the bounds."""
     given = _settings(node, ("degree",))
     if "degree" not in given:
-        raise InvalidArgument(f"{text_of(node)!r} needs a degree, as in poly(x, 3).")
+        raise InvalidArgument(f"{text_of(node)!r} needs a degree, such as poly(x, 3).")
     degree, at = _whole(node, "degree", given["degree"], 1), standardised(inner)
 
     def read(columns: Columns) -> jax.Array:
@@ -58,7 +60,7 @@ def polynomial(node: Node, inner: Expression) -> Basis:
 
 
 def spline(node: Node, inner: Expression) -> Basis:
-    """B-splines with knots that are given, or evenly spaced between the bounds."""
+    """B-splines whose knots are given, or evenly spaced between the bounds."""
     given = _settings(node, ("df", "knots", "degree", "intercept"))
     degree = _whole(node, "degree", given["degree"], 0) if "degree" in given else 3
     whole = value_of(given.get("intercept"), False)
@@ -92,13 +94,13 @@ def _knots(node: Node, inner: Expression, given: dict[str, Any], fewest: int) ->
             )
         if "df" in given and number(given["df"]) != len(knots) + fewest:
             raise InvalidArgument(
-                f"df of {text_of(node)!r} must be {len(knots) + fewest} for so many knots; leave "
+                f"df of {text_of(node)!r} must be {len(knots) + fewest} for this number of knots; leave "
                 "it out."
             )
         return knots
     if "df" not in given:
         raise InvalidArgument(
-            f"{text_of(node)!r} needs df, as in bs(x, df=5), or knots, as in "
+            f"{text_of(node)!r} needs df, such as bs(x, df=5), or knots, such as "
             "bs(x, knots=c(30, 50))."
         )
     count = _whole(node, "df", given["df"], max(fewest, 1)) - fewest
@@ -107,7 +109,7 @@ def _knots(node: Node, inner: Expression, given: dict[str, Any], fewest: int) ->
 
 def _cox_de_boor(x: jax.Array, knots: list[float], degree: int) -> jax.Array:
     """All B-splines of a degree at x [rows]: [rows, splines]."""
-    last = len(knots) - degree - 2  # the last interval takes the upper bound too
+    last = len(knots) - degree - 2  # the last interval includes the upper bound
     pieces = [
         (x >= low) & ((x <= high) if i == last else (x < high))
         if low < high

@@ -1,4 +1,4 @@
-"""Conjugate models that ship with the library, for one private release of statistics.
+"""The conjugate models of the library, for `tacit.Statistics` and federated fits.
 
 >>> from tacit import conjugate
 >>> conjugate.LinearRegression("weight", ("height",), noise_sd=5.0).statistic_size
@@ -6,7 +6,7 @@
 """
 
 from tacit.models.counts import Poisson
-from tacit.models.linear import LinearRegression, Normal
+from tacit.models.normal import LinearRegression, Normal
 from tacit.models.shares import Bernoulli, Categorical
 from tacit.models.statistic import Conjugate
 

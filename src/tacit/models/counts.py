@@ -1,45 +1,48 @@
-"""Conjugate models whose sums are whole numbers, and the one of counts."""
+"""Conjugate models whose sums are whole numbers, and the Poisson model of counts."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import gammaln, xlogy
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.models.base import Parameters, Prediction, Row
 from tacit.models.model import Parameter, Positive
-from tacit.models.statistic import Conjugate
+from tacit.models.natural import Gamma, Vector
+from tacit.models.statistic import Conjugate, Constants, OneColumn
 
 Directions = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counting(Conjugate):
-    """A model whose sums are whole numbers, with the parameters integrated out in closed form.
+class CountModel(Conjugate):
+    """A model whose sums are whole numbers, with parameters that integrate out in closed form.
 
-    The functions here take ``totals``: whole numbers that what is released is linear in.
+    ``totals`` are whole numbers, such as the number of rows and the sum of counts. The sum of
+    statistics is a linear function of them.
     """
 
     @abstractmethod
     def released(self, totals: jax.Array) -> jax.Array:
-        """The sum of statistics that these totals make."""
+        """The sum of statistics for given totals."""
 
     @abstractmethod
     def totals(self, released: jax.Array, size: float | None) -> jax.Array:
-        """The totals nearest to what was released that rows could have, perhaps of known number."""
+        """Possible totals near a released sum; ``size`` is the number of rows if it is known."""
 
     @abstractmethod
     def log_evidence(self, totals: jax.Array) -> jax.Array:
-        """Log probability of the totals under the prior, with every number of rows as likely."""
+        """Log probability of the totals under the prior, with a flat prior on the number of rows."""
 
     @abstractmethod
     def directions(self, *, size_known: bool) -> Directions:
-        """Ways in which totals can change, without the number of rows if that is known."""
+        """Directions in which totals can change; a known number of rows is fixed."""
 
     @abstractmethod
     def conjugate_draw(self, key: jax.Array, totals: jax.Array) -> Parameters:
@@ -47,14 +50,16 @@ class Counting(Conjugate):
 
 
 @dataclass(frozen=True)
-class Poisson(Counting):
-    """Counts, with a Gamma prior on their ``rate``.
+class Poisson(OneColumn, CountModel):
+    """Counts, with a gamma prior on their ``rate``.
 
-    ``shape`` and ``inverse_scale`` are the prior's: its mean is their ratio. The highest
-    count is public, in ``bounds=((0, high),)`` or in a schema.
+    Args:
+        column: The column of counts.
+        shape: Shape of the prior.
+        inverse_scale: Inverse scale of the prior. The prior mean is ``shape / inverse_scale``.
+        bounds: ``((0, high),)``, where the highest count is public; or leave it to a schema.
     """
 
-    column: str
     _: KW_ONLY
     kinds: ClassVar[tuple[str, ...]] = ("count",)
     shape: float = 1.0
@@ -65,12 +70,9 @@ class Poisson(Counting):
         _validate.positive("inverse_scale", self.inverse_scale)
         super().__post_init__()
         if self.bounds is not None and not (self.bounds[0][0] >= 0 and self._highest % 1 == 0):
-            raise InvalidArgument("The bounds of a Poisson count must be whole and not negative.")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column of the outcome."""
-        return (self.column,)
+            raise InvalidArgument(
+                "The bounds of a Poisson count must be whole numbers of at least 0."
+            )
 
     @property
     def _highest(self) -> float:
@@ -81,44 +83,63 @@ class Poisson(Counting):
         """One rate."""
         return {"rate": Parameter((), Positive())}
 
-    def log_prior(self, params: Parameters, constants: Any) -> jax.Array:  # noqa: ARG002
-        """Gamma, up to a constant."""
+    def log_prior(self, params: Parameters, constants: Constants) -> jax.Array:  # noqa: ARG002
+        """Log density of the gamma prior, up to a constant."""
         rate = params["rate"]
         return xlogy(self.shape - 1, rate) - self.inverse_scale * rate
 
-    def log_likelihood(self, params: Parameters, row: Row, constants: Any) -> jax.Array:
-        """Of a count."""
+    def log_likelihood(self, params: Parameters, row: Row, constants: Constants) -> jax.Array:
+        """Log probability of a count."""
         count = jnp.clip(row[self.column], constants["low"][0], constants["high"][0])
         return xlogy(count, params["rate"]) - params["rate"] - gammaln(count + 1.0)
 
     @property
     def statistic_size(self) -> int:
-        """The count and what it is below the highest: together they say how many rows."""
+        """Two: the count, and its distance from the highest count."""
         return 2
 
-    def statistic(self, row: Row, constants: Any) -> jax.Array:
-        """(1 - u, u) for a count that is a share u of the highest."""
+    def statistic(self, row: Row, constants: Constants) -> jax.Array:
+        """(1 - u, u), where u is the count divided by the highest count."""
         high = constants["high"][0]
         share = jnp.clip(row[self.column], constants["low"][0], high) / high
         return jnp.stack([1 - share, share])
 
     def longest(self, order: int) -> float:  # noqa: ARG002
-        """Two shares that add up to one."""
+        """One: the entries are not negative and add up to one."""
         return 1.0
 
+    @property
+    def family(self) -> Gamma:
+        """Gamma distributions of the rate."""
+        return Gamma()
+
+    @property
+    def natural_prior(self) -> Vector:
+        """Shape and inverse scale."""
+        return np.array([self.shape, self.inverse_scale], np.float64)
+
+    def natural_statistic(self, row: Row, constants: Constants) -> jax.Array:
+        """The count, and one for the row."""
+        count = jnp.clip(row[self.column], constants["low"][0], constants["high"][0])
+        return jnp.stack([count * 1.0, jnp.ones_like(count * 1.0)])
+
+    def from_draws(self, drawn: Vector) -> dict[str, Vector]:
+        """The rate."""
+        return {"rate": drawn[:, 0]}
+
     def released(self, totals: jax.Array) -> jax.Array:
-        """Of (rows, sum of counts)."""
+        """The sum of statistics for (rows, sum of counts)."""
         share = totals[1] / self._highest
         return jnp.stack([totals[0] - share, share])
 
     def totals(self, released: jax.Array, size: float | None) -> jax.Array:
-        """(rows, sum of counts), with no count above the highest."""
+        """(rows, sum of counts), where no count is above the highest."""
         rows = jnp.rint(jnp.maximum(released.sum(), 0.0)) if size is None else jnp.asarray(size)
         total = jnp.rint(released[1] * self._highest)
         return jnp.stack([rows * 1.0, jnp.clip(total, 0.0, rows * self._highest)])
 
     def log_evidence(self, totals: jax.Array) -> jax.Array:
-        """Negative binomial, given the number of rows."""
+        """Log probability of a negative binomial, given the number of rows."""
         rows, total = jnp.maximum(totals, 0.0)
         value = gammaln(total + self.shape) - gammaln(total + 1) + xlogy(total, rows)
         value -= (total + self.shape) * jnp.log(self.inverse_scale + rows)
@@ -126,21 +147,15 @@ class Poisson(Counting):
         return jnp.where(possible, value, -jnp.inf)
 
     def directions(self, *, size_known: bool) -> Directions:
-        """Rows more or less, and counts."""
+        """The number of rows, and the sum of counts."""
         return ((0, 1),) if size_known else ((1, 0), (0, 1))
 
     def conjugate_draw(self, key: jax.Array, totals: jax.Array) -> Parameters:
-        """Gamma."""
+        """A draw from the gamma posterior."""
         drawn = jax.random.gamma(key, self.shape + totals[1], dtype=totals.dtype)
         return {"rate": drawn / (self.inverse_scale + totals[0])}
 
-    def predict(
-        self,
-        key: jax.Array,
-        params: Parameters,
-        row: Row,  # noqa: ARG002
-        constants: Any = None,  # noqa: ARG002
-    ) -> dict[str, Prediction]:
+    def outcome_of(self, key: jax.Array, params: Parameters) -> Prediction:
         """A count."""
         rate = params["rate"]
-        return {self.column: Prediction(jax.random.poisson(key, rate), rate, None)}
+        return Prediction(jax.random.poisson(key, rate), rate, None)

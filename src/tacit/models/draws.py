@@ -1,9 +1,9 @@
-"""Draws of outcomes from their distributions, one for every entry.
+"""Fast draws of outcomes from their distributions.
 
-JAX's own draws of counts and of gamma variables try again until all entries are done, with new
-random bits each time, which is slow for many units. Those here take a fixed number of
-operations whatever the parameters are: none waits for another, and none goes on forever. They
-have the right distribution up to about 1e-5, the accuracy of float32 sums among them.
+JAX's draws of counts and of gamma variables repeat a rejection step, with new random bits each time,
+until all entries are accepted, which is slow for many units. Those here take a fixed number of
+operations, whatever the parameters are. Their distribution is right up to about 1e-5, the accuracy
+of float32 sums.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from numpyro import distributions as dist
 
 from tacit.models.effects import bare
 
-# Densities of something that is not random, or of something else than what is drawn.
+# Distributions whose density is not that of what they draw, or that draw nothing random.
 _WITHOUT = (
     dist.Delta,
     dist.IntervalCensoredDistribution,
@@ -24,14 +24,14 @@ _WITHOUT = (
     dist.RightCensoredDistribution,
     dist.Unit,
 )
-# Poisson variables of a rate below this one are summed up to; it takes this many terms.
+# Poisson variables with a rate below this are drawn by summing this many terms.
 _FEW, _TERMS = 16.0, 48
 _MOST = 1e9  # counts that int32 can hold
 _PROPOSALS, _BOOSTS = 3, 2
 
 
-def drawn(fn: Any, key: jax.Array) -> jax.Array:
-    """A draw from a distribution; raises NotImplementedError where there is none."""
+def drawn(fn: dist.Distribution, key: jax.Array) -> jax.Array:
+    """A draw from a distribution; raises NotImplementedError if it cannot be drawn."""
     base = bare(fn)
     if isinstance(base, _WITHOUT):
         raise NotImplementedError
@@ -45,9 +45,9 @@ def drawn(fn: Any, key: jax.Array) -> jax.Array:
 
 
 def _words(key: jax.Array, count: int, shape: tuple[int, ...]) -> list[jax.Array]:
-    """Random words: two of JAX's, and from these by hashing as many as are needed.
+    """Random words: two from JAX, and further ones by hashing these.
 
-    JAX's own would take most of the time. Nothing but the draw's distribution rests on them.
+    Words from JAX would take most of the time. No privacy depends on them.
     """
     if count == 1:
         return [jax.random.bits(key, shape)]
@@ -57,11 +57,11 @@ def _words(key: jax.Array, count: int, shape: tuple[int, ...]) -> list[jax.Array
     return [_mixed(_mixed(first + np.uint32(i * _STEP % 2**32)) + second) for i in range(count)]
 
 
-_STEP = 0x9E3779B9  # odd, so that no two words start from the same place
+_STEP = 0x9E3779B9  # odd, so that all words start from different values
 
 
 def _mixed(word: jax.Array) -> jax.Array:
-    """A word whose every bit depends on all bits of another (the hash lowbias32, Wellons 2018)."""
+    """A hash in which every bit depends on all bits of a word (lowbias32, Wellons 2018)."""
     word = (word ^ (word >> 16)) * np.uint32(0x7FEB352D)
     word = (word ^ (word >> 15)) * np.uint32(0x846CA68B)
     return word ^ (word >> 16)
@@ -92,12 +92,12 @@ def _count(rate: jax.Array, words: jax.Array) -> jax.Array:
 
 
 def _summed(rate: jax.Array, uniform: jax.Array) -> jax.Array:
-    """How many values have a tail beyond them that is as likely as the uniform number."""
+    """The Poisson quantile at a uniform number, by summing terms."""
     rate = jnp.minimum(rate, _FEW)
     term, tail = jnp.exp(-rate), -jnp.expm1(-rate)
     count = jnp.zeros_like(rate)
     for k in range(_TERMS):
-        # What is left of the tail is no more than rounding, once terms are much smaller.
+        # Once terms are much smaller, what is left of the tail is rounding error.
         likely = (tail >= uniform) & ((16 * term >= uniform) | (rate > k))
         count = count + jnp.where(likely, 1.0, 0.0)
         term = term * (rate * np.float32(1 / (k + 1)))
@@ -113,7 +113,7 @@ _SECOND = (-0.0197768, 0.0172709, -0.0129500, 0.0114200, -0.0084245)
 
 
 def _expanded(rate: jax.Array, normal: jax.Array) -> jax.Array:
-    """A Poisson variable of a large rate, by its quantiles."""
+    """A Poisson variable with a large rate, by an expansion of its quantiles."""
     rate = jnp.maximum(rate, _FEW)
     s = normal / jnp.sqrt(rate)
     t = jnp.maximum(s * (1 + s * (1 / 6 - s / 72)), -0.99)  # r = 1 + t
@@ -140,9 +140,9 @@ def _gamma(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 def _log_gamma(concentration: Any, words: Sequence[jax.Array]) -> jax.Array:
     """The logarithm of a gamma variable (Marsaglia and Tsang 2000).
 
-    Its concentration is raised by two, where a proposal fails less than once in 50 times, and
-    the difference made up for by two beta variables. Of three proposals the first that is
-    accepted is taken, or else the last.
+    The concentration is raised by two, so that fewer than one in 50 proposals is rejected, and two
+    beta variables make up for the difference. The first of three proposals that is accepted is
+    used, or else the last.
     """
     concentration = jnp.broadcast_to(jnp.asarray(concentration, jnp.float32), words[0].shape)
     raised, log_uniform = concentration + _BOOSTS, [jnp.log(_uniform(each)) for each in words]
@@ -191,7 +191,7 @@ def _zero_inflated(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array
     return jnp.where(_uniform(_words(second, 1, shape)[0]) < fn.gate, 0, value)
 
 
-# Of these very distributions: one made from them may have draws of its own.
+# For these classes only: a subclass may draw in another way.
 _FAST: dict[type, Callable[[Any, jax.Array, tuple[int, ...]], jax.Array]] = {
     dist.Beta: _beta,
     dist.Gamma: _gamma,

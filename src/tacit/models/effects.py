@@ -1,10 +1,10 @@
-"""Effects that belong to one row or one person: summed or integrated out inside it.
+"""Effects of single rows or people, which are summed or integrated out.
 
-Each such latent takes axes of a grid. A discrete one takes an axis with an entry for each of
-its values, weighted by their probabilities. A continuous one takes an axis for each of its
-numbers, which are standard normal deviates turned into draws of the effect. Over these the
-integral is by evenly spaced nodes around the largest contribution, as wide as its curvature
-says (adaptive quadrature): where that is depends on the row or person, and on no other.
+Each effect has axes in a grid. A discrete effect has one axis, with an entry for each of its values,
+weighted by their probabilities. A continuous effect has an axis for each of its numbers; points are
+standard normal deviates, which are turned into values of the effect. The integral is by adaptive
+quadrature: nodes are evenly spaced around the largest contribution, and their spacing follows from
+its curvature. The nodes depend on the row or person itself, and on no other.
 """
 
 import math
@@ -29,56 +29,68 @@ _WRAPPERS = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistributio
 
 @dataclass(frozen=True)
 class Effect:
-    """A latent of one row or person, and the axes of the grid it takes."""
+    """A latent of one row or person.
+
+    Attributes:
+        name: Name of the latent.
+        values: The number of its values, if it is discrete.
+        size: The number of its axes in the grid.
+    """
 
     name: str
-    values: int | None  # how many, if it is discrete
-    size: int  # how many axes
+    values: int | None
+    size: int
 
-    def at(self, fn: Any, points: jax.Array) -> jax.Array:
-        """The latent's value at points [entries, size] of its axes, one for each plate entry."""
+    def at(self, fn: dist.Distribution, points: jax.Array) -> jax.Array:
+        """The values at points [entries, size] of the grid, one for each entry of the plate."""
         if self.values is not None:
             support = fn.enumerate_support(expand=False)
             index = points[:, 0].astype(jnp.int32)
             return jnp.reshape(jnp.ravel(support)[index], fn.shape())
         return from_normal(fn, jnp.reshape(points, fn.shape()))
 
-    def drawn(self, fn: Any, key: jax.Array) -> jax.Array:
-        """A value of the latent at random, for one entry."""
+    def drawn(self, fn: dist.Distribution, key: jax.Array) -> jax.Array:
+        """A random value, for one entry of the plate."""
         if self.values is not None:
             value: jax.Array = fn.sample(key)
             return value
         return self.at(fn, jax.random.normal(key, (1, self.size)))
 
 
-def effect(name: str, fn: Any, entries: int) -> Effect:
-    """How a latent can be summed or integrated out; refuses where it cannot."""
+def effect(name: str, fn: dist.Distribution, entries: int) -> Effect:
+    """The effect that a latent is; raises if it cannot be summed or integrated out.
+
+    Args:
+        name: Name of the latent.
+        fn: Its distribution.
+        entries: The number of entries of its plate.
+    """
     if fn.support.is_discrete:
         if not fn.has_enumerate_support or fn.event_shape:
             raise InvalidArgument(
-                f"Latent {name!r} is discrete without a finite list of values to sum over; "
+                f"Latent {name!r} is discrete, and its values cannot be listed to sum over them; "
                 "write the sum into the model."
             )
         if math.prod(fn.batch_shape) != entries:
             raise InvalidArgument(
-                f"Latent {name!r} is several discrete numbers for one row or person; give each "
-                "its own site, or write the sum into the model."
+                f"Latent {name!r} has several discrete numbers for one row or person; make each of "
+                "them a site, or write the sum into the model."
             )
         return Effect(name, fn.enumerate_support(expand=False).shape[0], 1)
     size = math.prod(fn.shape()) // entries
-    from_normal(fn, jnp.zeros(fn.shape()))  # refuses what cannot be drawn from normals
+    from_normal(fn, jnp.zeros(fn.shape()))  # raises if it cannot be made from normals
     return Effect(name, None, size)
 
 
-def bare(fn: Any) -> Any:
-    """A distribution without what only reshapes or masks it."""
+def bare(fn: dist.Distribution) -> Any:
+    """A distribution without wrappers that only reshape or mask it."""
     while isinstance(fn, _WRAPPERS):
         fn = fn.base_dist
     return fn
 
 
-def from_normal(fn: Any, normal: jax.Array) -> jax.Array:
-    """A draw from a continuous distribution, as a function of standard normal deviates."""
+def from_normal(fn: dist.Distribution, normal: jax.Array) -> jax.Array:
+    """Values of a continuous distribution, as a function of standard normal deviates."""
     fn = bare(fn)
     if isinstance(fn, dist.Normal):
         return jnp.asarray(fn.loc + fn.scale * normal)
@@ -93,15 +105,22 @@ def from_normal(fn: Any, normal: jax.Array) -> jax.Array:
         return jnp.asarray(fn.icdf(jax.scipy.special.ndtr(normal)))
     except (NotImplementedError, ImportError):  # some quantiles need other libraries
         raise InvalidArgument(
-            f"An effect that is {type(fn).__name__} cannot be integrated out; use a normal "
-            "one, a transformed normal, or a distribution with quantiles (icdf)."
+            f"An effect with distribution {type(fn).__name__} cannot be integrated out; use a normal, "
+            "a transformed normal, or a distribution with quantiles (icdf)."
         ) from None
 
 
-def points_of(effects: Sequence[Effect], nodes: int | None) -> tuple[Any, Any]:
-    """Combinations of the discrete effects' values, and of nodes of the others.
+def points_of(
+    effects: Sequence[Effect], nodes: int | None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Combinations of the values of discrete effects, and of the nodes of the others.
 
-    Refuses more than can be afforded.
+    Args:
+        effects: The effects.
+        nodes: The number of nodes per dimension; None to choose it.
+
+    Raises:
+        InvalidArgument: There would be too many points, or too few nodes.
     """
     axes = sum(each.size for each in effects if each.values is None)
     listed = math.prod(each.values or 1 for each in effects)
@@ -118,7 +137,7 @@ def points_of(effects: Sequence[Effect], nodes: int | None) -> tuple[Any, Any]:
 
 
 def _combined(axes: Sequence[Any]) -> NDArray[np.float32]:
-    """All combinations, [combinations, axes]; a single empty one if there are no axes."""
+    """All combinations, [combinations, axes]; one empty combination if there are no axes."""
     if not axes:
         return np.zeros((1, 0), np.float32)
     grids = np.meshgrid(*axes, indexing="ij")
@@ -126,10 +145,10 @@ def _combined(axes: Sequence[Any]) -> NDArray[np.float32]:
 
 
 def _spaced(count: int) -> NDArray[np.floating]:
-    """Evenly spaced deviates: the rule for smooth integrands that vanish at both ends.
+    """Evenly spaced deviates: the trapezoidal rule for smooth integrands that vanish at both ends.
 
-    What is cut off, exp(-reach^2 / 2), is what the spacing costs, exp(-2 pi^2 / spacing^2)
-    (Trefethen and Weideman 2014).
+    The reach balances the error of truncation, exp(-reach^2 / 2), and that of the spacing,
+    exp(-2 pi^2 / spacing^2) (Trefethen and Weideman 2014).
     """
     reach = min(math.sqrt(math.pi * (count - 1)), 6.0)
     return np.linspace(-reach, reach, count)
@@ -140,8 +159,11 @@ def integrated(
 ) -> jax.Array:
     """The logarithm of a density with its effects summed and integrated out.
 
-    ``log_density`` takes a point of the effects' axes, in their order, and includes the
-    probabilities of discrete effects; the normal density of the other axes is added here.
+    Args:
+        log_density: A function of a point in the grid, in the order of the effects' axes. It includes
+            the probabilities of discrete effects. The normal density of the other axes is added here.
+        effects: The effects.
+        nodes: The number of nodes per dimension; None to choose it.
     """
     listed, deviates = points_of(effects, nodes)
     order = _order(effects)
@@ -170,17 +192,17 @@ def _count(deviates: NDArray[np.float32]) -> int:
 
 
 def _order(effects: Sequence[Effect]) -> NDArray[np.int32]:
-    """Where each axis of a point is among the values of discrete effects, then the deviates."""
+    """Positions of a point's axes in the vector that has discrete values first, then deviates."""
     kinds = [each.values is None for each in effects for _ in range(each.size)]
     values, deviates = iter(range(len(kinds))), iter(range(kinds.count(False), len(kinds)))
     return np.array([next(deviates if normal else values) for normal in kinds], np.int32)
 
 
 def _peak(joint: Callable[[jax.Array], jax.Array], size: int) -> tuple[jax.Array, jax.Array]:
-    """Where a log density is largest, and a matrix that makes it round there.
+    """The maximum of a log density, and a matrix in whose coordinates it is round there.
 
-    By Newton's steps, none longer than two and none uphill in curvature. Where the nodes lie
-    is no part of the derivative with respect to parameters.
+    By Newton's method, with steps of at most length two. Derivatives with respect to parameters do
+    not go through the position of the nodes.
     """
 
     def curvature(normal: jax.Array) -> jax.Array:

@@ -1,7 +1,7 @@
 """Calculations in a formula, such as ``I(age ** 2)`` or ``np.log(dose)``.
 
-Each is a function of one row's columns, with bounds that follow from those of the columns by
-interval arithmetic, and not from data.
+Each is a function of the columns of a row. Its bounds follow from those of the columns by interval
+arithmetic, not from data.
 """
 
 import math
@@ -21,10 +21,17 @@ Columns = Mapping[str, Any]
 
 
 class Facts(NamedTuple):
-    """What is public about a column: its kind, bounds in its own unit, or levels.
+    """What is public about a column.
 
-    ``scale`` is what was taken from its values, and what they were divided by, when they were
-    encoded. ``standard`` is a centre and a spread to standardise by, instead of the bounds.
+    Attributes:
+        kind: Its kind: "number", "count", "binary" or "category".
+        low: The lower bound, in the unit of the column.
+        high: The upper bound.
+        scale: What was subtracted from its values when they were encoded, and what they were then
+            divided by.
+        standard: A centre and a spread to standardise by, instead of the bounds.
+        levels: Levels of a category.
+        shape: Shape of the value in one row.
     """
 
     kind: str
@@ -37,7 +44,7 @@ class Facts(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """Between the bounds."""
+        """The middle of the bounds."""
         return (self.low + self.high) / 2
 
     @property
@@ -51,7 +58,7 @@ KnownColumns = Mapping[str, Facts]
 
 @dataclass(frozen=True)
 class Expression:
-    """A number computed from a row's columns, in its own unit, and bounds of it."""
+    """A number computed from the columns of a row, in its own unit, with bounds."""
 
     read: Callable[[Columns], Any]
     low: float
@@ -60,19 +67,19 @@ class Expression:
 
 
 def facts_of(name: str, known: KnownColumns) -> Facts:
-    """What is known of a column; refuses names that are none."""
+    """What is public about a column; raises if there is no such column."""
     if name not in known:
         raise unlike("The formula names", name, known)
     if known[name].shape:
         raise InvalidArgument(
-            f"Column {name!r} has an array in each row, which a formula cannot use; declare a "
+            f"Column {name!r} has an array in each row, which a formula cannot use; declare one "
             "column for each number."
         )
     return known[name]
 
 
 def own(name: str, facts: Facts) -> Callable[[Columns], jax.Array]:
-    """A column in its own unit."""
+    """A column, decoded to its own unit."""
     if facts.scale is not None:
         centre, unit = facts.scale
         return lambda columns: centre + unit * columns[name]
@@ -80,12 +87,12 @@ def own(name: str, facts: Facts) -> Callable[[Columns], jax.Array]:
 
 
 def expression(node: Node, known: KnownColumns) -> Expression:
-    """What a calculation is for a row; refuses what has no meaning without data."""
+    """A calculation as a function of columns; raises if its bounds are not finite."""
     found = _expression(node, known)
     if not (abs(found.low) < 1e30 and abs(found.high) < 1e30):  # also refuses NaN
         raise InvalidArgument(
-            f"{text_of(node)!r} is not finite, or is enormous, for some values within the bounds "
-            "of its columns; change the bounds or the calculation."
+            f"{text_of(node)!r} is infinite or too large for some values within the bounds of its "
+            "columns; change the bounds or the calculation."
         )
     return found
 
@@ -95,7 +102,7 @@ def _expression(node: Node, known: KnownColumns) -> Expression:
     if name is not None:
         facts = facts_of(name, known)
         if facts.kind == "category":
-            raise InvalidArgument(f"{name!r} is a category and cannot be calculated with.")
+            raise InvalidArgument(f"{name!r} is a category and cannot be used in a calculation.")
         return Expression(own(name, facts), facts.low, facts.high, frozenset([name]))
     if isinstance(node, LazyCall):
         return _call(node, known)
@@ -106,7 +113,7 @@ def _expression(node: Node, known: KnownColumns) -> Expression:
 
 
 def number(node: Node) -> float:
-    """A number written in the formula."""
+    """A number in the formula."""
     if isinstance(node, LazyOperator) and node.symbol in {"-", "+"} and len(node.args) == 1:
         return number(node.args[0]) * (-1 if node.symbol == "-" else 1)
     value = value_of(node)
@@ -119,22 +126,22 @@ def _call(node: Node, known: KnownColumns) -> Expression:
     name = node.callee.removeprefix("np.").removeprefix("numpy.")
     if name not in _FUNCTIONS or len(node.args) != 1 or node.kwargs:
         raise InvalidArgument(
-            f"{text_of(node)!r} is not something that a formula can compute; inside a calculation "
-            f"use + - * / **, and {', '.join(sorted(_FUNCTIONS))} of one argument."
+            f"A formula cannot compute {text_of(node)!r}; inside a calculation use + - * / **, and "
+            f"{', '.join(sorted(_FUNCTIONS))} of one argument."
         )
     inner = expression(node.args[0], known)
     function, ends = _FUNCTIONS[name]
     low, high = ends(inner.low), ends(inner.high)
 
     def read(columns: Columns) -> Any:
-        # Rounding may carry a value past its bounds, and there a root or logarithm may have none.
+        # Rounding may move a value beyond its bounds, where a root or logarithm may not exist.
         return function(jnp.clip(inner.read(columns), inner.low, inner.high))
 
     return Expression(read, low, high, inner.columns)
 
 
 def _or_nan(function: Callable[[float], float]) -> Callable[[float], float]:
-    """A function that is not a number where it is not defined."""
+    """A function that returns NaN where it is not defined."""
 
     def safe(value: float) -> float:
         try:
@@ -145,7 +152,7 @@ def _or_nan(function: Callable[[float], float]) -> Callable[[float], float]:
     return safe
 
 
-# All of them increasing, so that their ends are those of their argument.
+# All of them increase, so the bounds of the argument give the bounds of the result.
 _FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], Callable[[float], float]]] = {
     "I": (lambda x: x, lambda x: x),
     "exp": (jnp.exp, _or_nan(math.exp)),
@@ -163,8 +170,8 @@ def _operation(node: Node, known: KnownColumns) -> Expression:
         return _power(sides[0], node)
     if node.symbol not in _OPERATIONS:
         raise InvalidArgument(
-            f"{text_of(node)!r} compares, which a formula cannot; put the comparison into a column "
-            "of the data, declared as tacit.Binary()."
+            f"A formula cannot compare, as in {text_of(node)!r}; put the comparison into a column of "
+            "the data, declared as tacit.Binary()."
         )
     if len(sides) == 1:
         sides = [Expression(lambda _: 0.0, 0.0, 0.0), *sides]
@@ -172,8 +179,8 @@ def _operation(node: Node, known: KnownColumns) -> Expression:
     function = _OPERATIONS[node.symbol]
     if node.symbol == "/" and second.low <= 0 <= second.high:
         raise InvalidArgument(
-            f"{text_of(node)!r} divides by what may be zero within the bounds of its columns; "
-            "change the bounds or the calculation."
+            f"{text_of(node)!r} may divide by zero within the bounds of its columns; change the "
+            "bounds or the calculation."
         )
     ends = [function(a, b) for a, b in product(*((s.low, s.high) for s in sides))]
     return Expression(
@@ -207,6 +214,6 @@ def _power(base: Expression, node: Node) -> Expression:
 
 
 def _span(ends: list[float]) -> tuple[float, float]:
-    """Lowest and highest, not a number if any of them is not."""
+    """The lowest and the highest; NaN if any of them is NaN."""
     known = not any(math.isnan(end) for end in ends)
     return (min(ends), max(ends)) if known else (math.nan, math.nan)

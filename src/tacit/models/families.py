@@ -1,8 +1,8 @@
-"""Families of outcomes: what a row's outcome is distributed like, given the linear predictor.
+"""Families: the distribution of a row's outcome given the linear predictor.
 
-Everything here is on a public scale. Each family says where an intercept is centred, how far
-apart coefficients may plausibly be, and in which unit the fit takes its steps, by the declared
-bounds of the outcome.
+Everything here is on a public scale. By the declared bounds of the outcome, each family says where
+an intercept is centred, how large coefficients may plausibly be, and in which unit the fit takes
+its steps.
 """
 
 import math
@@ -12,23 +12,30 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from formulae.terms.call_resolver import LazyCall
 from jax.scipy.special import log_ndtr
 from numpyro import distributions as dist
 
-from tacit.errors import InvalidArgument
-from tacit.models.expressions import Columns, Facts, KnownColumns, facts_of, number, own
-from tacit.models.formula import Parts, callee_of, name_of, parts_of, text_of
+from tacit.models.expressions import Columns, Facts
 
-# Beyond this many times the outcome's bounds an expected outcome makes no sense, and its
-# exponential could overflow.
+# An expected outcome further beyond its bounds, on the log scale, makes no sense and may overflow.
 _LOG_ROOM = 5.0
-# The least standard deviation, in halves of the outcome's range: below it gradients explode.
+# The least standard deviation, in halves of the outcome's range. Below it gradients explode.
 _LEAST_SPREAD = 1e-3
 
 
 class Outcome(NamedTuple):
-    """What is observed of a row."""
+    """The outcome of a row.
+
+    Attributes:
+        name: Name of the outcome.
+        columns: Columns that it is computed from.
+        facts: What is public about its column.
+        read: Computes it from the columns.
+        trials: Computes the number of trials of a binomial outcome.
+        most_trials: The highest number of trials.
+        levels: Levels of a categorical outcome that have their own coefficients.
+        described: The outcome in words.
+    """
 
     name: str
     columns: frozenset[str]
@@ -36,11 +43,11 @@ class Outcome(NamedTuple):
     read: Callable[[Columns], jax.Array]
     trials: Callable[[Columns], jax.Array] | None = None
     most_trials: float = 1.0
-    levels: tuple[str, ...] = ()  # of a category with coefficients of their own
+    levels: tuple[str, ...] = ()
     described: str = ""
 
 
-class Scales(NamedTuple):
+class PredictorScales(NamedTuple):
     """Public scales of a linear predictor: its middle, its spread and the steps of a fit."""
 
     middle: float
@@ -50,43 +57,54 @@ class Scales(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A distribution of outcomes. ``links`` has the prior sd of coefficients for each link."""
+    """A distribution of outcomes.
+
+    Attributes:
+        name: Name of the family.
+        kinds: Kinds of columns that can be its outcome.
+        wants: Its outcome in words, for messages.
+        links: Prior standard deviations of coefficients, by link.
+        scales: Scales of the linear predictor for an outcome.
+        distribution: The distribution of an outcome given link, linear predictor, further parameter
+            and columns.
+        extra: Name of the further parameter, which is positive.
+    """
 
     name: str
     kinds: tuple[str, ...]
     wants: str
     links: Mapping[str, float]
-    scales: Callable[[Outcome], Scales]
+    scales: Callable[[Outcome], PredictorScales]
     distribution: Callable[[Outcome, str, jax.Array, Any, Columns], Any]
-    extra: str | None = None  # a further parameter, above zero
+    extra: str | None = None
 
     @property
     def link(self) -> str:
-        """The one by default."""
+        """The default link."""
         return next(iter(self.links))
 
-    def extra_prior(self, scales: Scales) -> Any:
-        """Of the further parameter."""
+    def extra_prior(self, scales: PredictorScales) -> Any:
+        """The default prior of the further parameter."""
         if self.extra == "sigma":
             return dist.HalfNormal(scales.spread / 2)
         return dist.LogNormal(1.0, 1.5)
 
-    def extra_start(self, scales: Scales) -> float:
-        """Where a fit begins with it."""
+    def extra_start(self, scales: PredictorScales) -> float:
+        """The start of the further parameter."""
         return scales.spread / 4 if self.extra == "sigma" else 1.0
 
 
 def _logits(link: str, eta: jax.Array) -> jax.Array:
-    """The log-odds that a link function's value means."""
+    """The log-odds at a linear predictor."""
     if link == "probit":
         return jnp.asarray(log_ndtr(eta) - log_ndtr(-eta))
-    if link == "cloglog":  # beyond the limits the outcome is certain either way
+    if link == "cloglog":  # beyond the limits the outcome is certain
         return jnp.log(jnp.expm1(jnp.exp(jnp.clip(eta, -30.0, 4.0))))
     return eta
 
 
 def _bounded(outcome: Outcome, eta: jax.Array) -> jax.Array:
-    """The exponential of a linear predictor, kept where it is finite."""
+    """The exponential of a linear predictor, limited so that it is finite."""
     most = math.log(outcome.facts.high) + _LOG_ROOM
     return jnp.exp(jnp.clip(eta, -2 * _LOG_ROOM - most, most))
 
@@ -121,28 +139,28 @@ def _categorical(_: Outcome, __: str, eta: jax.Array, ___: Any, ____: Columns) -
     return dist.Categorical(logits=jnp.concatenate([reference, eta], axis=-1))
 
 
-# Units are such that a row's gradient is rarely longer than the usual clip: clipping biases,
-# spreads above all. A larger unit would need less noise, a smaller one is clipped less.
-def _gamma_scales(outcome: Outcome) -> Scales:
+# Units are chosen so that a row's gradient is rarely longer than the usual clip. Clipping biases
+# estimates, above all of spreads. A larger unit needs less noise, a smaller one is clipped less.
+def _gamma_scales(outcome: Outcome) -> PredictorScales:
     middle = (math.log(outcome.facts.low) + math.log(outcome.facts.high)) / 2
-    return Scales(middle, 1.0, 0.4)
+    return PredictorScales(middle, 1.0, 0.4)
 
 
-def _count_scales(outcome: Outcome) -> Scales:
-    # Counts are mostly far below their bound: the middle is one on a logarithmic scale.
+def _count_scales(outcome: Outcome) -> PredictorScales:
+    # Counts are mostly far below their bound, so the middle is that of a logarithmic scale.
     middle = (math.log1p(outcome.facts.low) + math.log1p(outcome.facts.high)) / 2
-    return Scales(middle, 1.0, math.exp(-middle / 2))
+    return PredictorScales(middle, 1.0, math.exp(-middle / 2))
 
 
-def _plain_scales(outcome: Outcome) -> Scales:
-    return Scales(0.0, 1.0, 1.0 / math.sqrt(max(outcome.most_trials / 8, 1.0)))
+def _plain_scales(outcome: Outcome) -> PredictorScales:
+    return PredictorScales(0.0, 1.0, 1.0 / math.sqrt(max(outcome.most_trials / 8, 1.0)))
 
 
-def _gaussian_scales(outcome: Outcome) -> Scales:
-    return Scales(outcome.facts.middle, outcome.facts.half, outcome.facts.half / 10)
+def _gaussian_scales(outcome: Outcome) -> PredictorScales:
+    return PredictorScales(outcome.facts.middle, outcome.facts.half, outcome.facts.half / 10)
 
 
-_YES_OR_NO = {"logit": 2.5, "probit": 1.5, "cloglog": 2.0}
+_BINARY_LINKS = {"logit": 2.5, "probit": 1.5, "cloglog": 2.0}
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
@@ -150,7 +168,7 @@ FAMILIES: dict[str, Family] = {
             name="bernoulli",
             kinds=("binary",),
             wants="a Binary column, or one level of a Category as in y['level']",
-            links=_YES_OR_NO,
+            links=_BINARY_LINKS,
             scales=_plain_scales,
             distribution=_bernoulli,
         ),
@@ -158,7 +176,7 @@ FAMILIES: dict[str, Family] = {
             name="binomial",
             kinds=("count",),
             wants="p(successes, trials) of two Count columns",
-            links=_YES_OR_NO,
+            links=_BINARY_LINKS,
             scales=_plain_scales,
             distribution=_binomial,
         ),
@@ -207,127 +225,3 @@ FAMILIES: dict[str, Family] = {
         ),
     )
 }
-
-
-_USUAL = {
-    "binary": "bernoulli",
-    "number": "gaussian",
-    "count": "poisson",
-    "category": "categorical",
-}
-
-
-def usual_family(formula: str, known: KnownColumns) -> str:
-    """The family that fits the kind of the outcome best, for who names none."""
-    parts = parts_of(formula)
-    name = name_of(parts.response)
-    if name is None:  # another calculation is refused with what to do about it
-        return "binomial" if _is_proportion(parts.response) else "gaussian"
-    return "bernoulli" if parts.level is not None else _USUAL[facts_of(name, known).kind]
-
-
-def _is_proportion(node: Any) -> bool:
-    return callee_of(node) in {"p", "prop", "proportion"}
-
-
-def outcome_of(parts: Parts, family: Family, known: KnownColumns) -> Outcome:
-    """What the part before ~ means for a family; refuses what does not fit it."""
-    node = parts.response
-    if family.name == "binomial":
-        return _proportion(node, family, known)
-    name = name_of(node)
-    if name is None:
-        raise InvalidArgument(
-            f"The outcome {text_of(node)!r} must be a column itself, not a calculation; put what "
-            "was calculated into a column of the data, with bounds of its own."
-        )
-    facts = facts_of(name, known)
-    if parts.level is not None:
-        return _one_level(name, facts, parts.level, family)
-    if facts.kind not in family.kinds:
-        raise _misfit(name, facts, family)
-    if family.name in {"poisson", "negativebinomial"} and facts.low < 0:
-        raise _misfit(name, facts, family)
-    if family.name == "gamma" and facts.low <= 0:
-        raise InvalidArgument(
-            f"The gamma family needs an outcome above zero, and {name!r} may be {facts.low:g}; "
-            "declare a lower bound above zero that outcomes below it are moved to, or use the "
-            "gaussian family."
-        )
-    if facts.kind in {"binary", "category"}:
-        if len(facts.levels) < 2:
-            raise _misfit(name, facts, family)
-        first, *rest = facts.levels
-        said = f"{name} is {first} by reference" if len(rest) > 1 else f"{name} is {rest[0]}"
-        levels = tuple(rest) if family.name == "categorical" else ()
-        return Outcome(
-            name, frozenset([name]), facts, lambda c: c[name], levels=levels, described=said
-        )
-    read = own(name, facts) if facts.kind == "number" or family.name == "gaussian" else None
-    said = f"{name}, {facts.low:.4g} to {facts.high:.4g}"
-    return Outcome(name, frozenset([name]), facts, read or (lambda c: c[name]), described=said)
-
-
-def _misfit(name: str, facts: Facts, family: Family) -> InvalidArgument:
-    hint = (
-        f"; say which level counts, as in {name}['{facts.levels[0]}']"
-        if (family.name == "bernoulli" and facts.kind == "category")
-        else ""
-    )
-    return InvalidArgument(
-        f"The {family.name} family needs {family.wants}; {name!r} is declared as a {facts.kind}"
-        f"{'' if facts.levels else f' from {facts.low:g} to {facts.high:g}'}{hint}."
-    )
-
-
-def _one_level(name: str, facts: Facts, level: str, family: Family) -> Outcome:
-    if family.name != "bernoulli":
-        raise InvalidArgument(
-            f"{name}['{level}'] is a yes or no, which is for the bernoulli family; here it is "
-            f"{family.name}."
-        )
-    if level not in facts.levels:
-        levels = ", ".join(facts.levels) or "none"
-        raise InvalidArgument(f"{name!r} has no level {level!r}; its levels are {levels}.")
-    code = facts.levels.index(level)
-    return Outcome(
-        name,
-        frozenset([name]),
-        facts,
-        lambda c: (c[name] == code).astype(jnp.int32),
-        described=f"{name} is {level}",
-    )
-
-
-def _proportion(node: Any, family: Family, known: KnownColumns) -> Outcome:
-    names = list(node.args) if isinstance(node, LazyCall) and not node.kwargs else []
-    if not _is_proportion(node) or len(names) != 2:
-        raise InvalidArgument(
-            f"The binomial family needs {family.wants}, as in p(cured, treated) ~ dose; got "
-            f"{text_of(node)!r}."
-        )
-    name = name_of(names[0])
-    if name is None or facts_of(name, known).kind != "count" or known[name].low < 0:
-        raise InvalidArgument(f"The successes in {text_of(node)!r} must be a Count from 0 or more.")
-    total = name_of(names[1])
-    trials: Callable[[Columns], jax.Array]
-    if total is None:
-        most = number(names[1])
-        if most != int(most) or most < 1:
-            raise InvalidArgument(f"The trials in {text_of(node)!r} must be a whole number.")
-        fixed = int(most)
-        columns, trials = frozenset([name]), lambda c: jnp.full_like(c[name], fixed)
-    else:
-        if facts_of(total, known).kind != "count" or known[total].low < 0:
-            raise InvalidArgument(f"The trials in {text_of(node)!r} must be a Count.")
-        columns, trials, most = frozenset([name, total]), lambda c: c[total], known[total].high
-    # More successes than trials is a fault in a cell, and is moved to the nearest that can be.
-    return Outcome(
-        name,
-        columns,
-        known[name],
-        lambda c: jnp.minimum(c[name], trials(c)),
-        trials=trials,
-        most_trials=most,
-        described=f"{text_of(names[0])} of {text_of(names[1])} trials",
-    )

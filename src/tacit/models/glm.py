@@ -1,38 +1,30 @@
-"""Generalised linear models by formula: a NumPyro model built from public facts alone."""
+"""Generalised linear models by formula: NumPyro models made from public facts."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro
 from numpy.typing import ArrayLike, NDArray
 from numpyro import distributions as dist
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.models.design import Group, Term, group_of, terms_of
-from tacit.models.expressions import Columns, Expression, KnownColumns, expression
-from tacit.models.families import FAMILIES, Family, Outcome, Scales, outcome_of
-from tacit.models.formula import callee_of, parts_of, text_of
+from tacit.models.expressions import Expression, KnownColumns, expression
+from tacit.models.families import FAMILIES, Family
+from tacit.models.formula import FormulaParts, Node, callee_of, parts_of, text_of
 from tacit.models.numpyro import NumPyro
+from tacit.models.outcomes import outcome_of
 from tacit.models.priors import completed, described
-from tacit.models.rescaled import Rescaled
-
-INTERCEPT = "Intercept"
-_ROWS = "rows of the table"
-# Of the logarithm of a spread, whose gradient is longer than that of a coefficient.
-_PACE = 0.3
+from tacit.models.program import INTERCEPT, Program
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GLM:
-    """A generalised linear model, as `tacit.glm` makes it. Print it to see what it means.
+    """A generalised linear model made by `tacit.glm`. Print it to see its parameters and priors.
 
-    Hand it to `tacit.plan` or `tacit.fit` like any other model; it has its schema with it.
+    Pass it to `tacit.plan` or `tacit.fit` like any other model. It contains its schema.
     """
 
     formula: str
@@ -40,24 +32,31 @@ class GLM:
     link: str
     schema: Any
     priors: Mapping[str, Any]
-    program: "Program"
+    program: Program
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read, and no others."""
+        """The columns in the formula; no others are read."""
         return self.program.takes
 
     @property
     def described(self) -> NumPyro:
-        """The model as NumPyro has it."""
+        """The NumPyro model."""
         person = next((each.person for each in self.program.groups if each.person), None)
         return NumPyro(self.program, person_plate=person, labels=self.program.labels)
 
     def per_unit(self, values: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.floating]]:
-        """Coefficients, or draws of them, per one unit of their column.
+        """Converts coefficients to the units of their columns.
 
-        ``values`` is what `Posterior.mean`, ``sd`` or ``draws`` has. The intercept stays where it
-        is: at the middle of all bounds, or at the declared centres.
+        The intercept is not changed: it refers to the middle of all bounds, or to the declared
+        centres.
+
+        Args:
+            values: Parameters by name, such as `Posterior.mean`, `Posterior.sd` or
+                `Posterior.draws` returns.
+
+        Returns:
+            The same parameters, each coefficient per one unit of its column.
         """
         units = {term.name: term.block.unit for term in self.program.terms}
         units |= {each.name: each.varying.unit for each in self.program.groups}
@@ -77,147 +76,12 @@ class GLM:
         rows = [("parameter", "what it is", "prior")]
         rows += [(n, program.meaning(n), described(p)) for n, p in self.priors.items()]
         rows += [
-            (each.name, "an effect of each", f"Normal(0, {each.name}_sd)")
+            (each.name, "effect of each group", f"Normal(0, {each.name}_sd)")
             for each in program.groups
         ]
         widths = [max(len(row[i]) for row in rows) for i in range(2)]
         table = [f"{n.ljust(widths[0])}  {m.ljust(widths[1])}  {p}" for n, m, p in rows]
         return "\n".join([*lines, *table])
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Program:
-    """The NumPyro function of a generalised linear model: columns in, sites out."""
-
-    family: Family
-    link: str
-    outcome: Outcome
-    intercept: bool
-    terms: tuple[Term, ...]
-    groups: tuple[Group, ...]
-    offsets: tuple[Expression, ...]
-    priors: Mapping[str, Any]
-
-    # All of it follows from the formula and the schema.
-    declared_public: ClassVar[tuple[str, ...]] = (
-        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "labels", "takes",
-    )  # fmt: skip
-
-    @cached_property
-    def scales(self) -> Scales:
-        """Of the linear predictor."""
-        return self.family.scales(self.outcome)
-
-    @property
-    def extra(self) -> str | None:
-        """The name of the family's further parameter."""
-        return extra_name(self.family, self.outcome, self.terms)
-
-    @cached_property
-    def takes(self) -> tuple[str, ...]:
-        """Names of the columns, the person's too if there are effects of people."""
-        parts: tuple[Any, ...] = (*self.terms, *self.groups, *self.offsets, self.outcome)
-        of = [each.columns for each in parts]
-        people = [each.person for each in self.groups if each.person is not None]
-        return tuple(sorted(frozenset[str]().union(*of, people)))
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Of the parameters, as they are reported."""
-        effects = {f"{each.name}_sd": each.name for each in self.groups}
-        pairs = ((name, effects[name]) if name in effects else (name,) for name in self.priors)
-        return tuple(name for pair in pairs for name in pair)
-
-    @cached_property
-    def labels(self) -> dict[str, tuple[tuple[str, ...], ...]]:
-        """Of the entries of each parameter that is an array, axis by axis."""
-        levels = (self.outcome.levels,) if self.outcome.levels else ()
-        found: dict[str, tuple[tuple[str, ...], ...]] = {INTERCEPT: levels}
-        for term in self.terms:
-            found[term.name] = (*((term.block.labels,) if term.shape else ()), *levels)
-        for group in self.groups:
-            within = (group.varying.labels,) if group.varying.labels else ()
-            if group.person is None:  # nobody's own effect is reported
-                found[group.name] = (group.levels, *within, *levels)
-            found[f"{group.name}_sd"] = (*within, *levels)
-        return {name: axes for name, axes in found.items() if axes}
-
-    def meaning(self, name: str) -> str:
-        """What a parameter says, in a few words."""
-        if name == INTERCEPT:
-            by_centre = any(term.block.standard for term in self.terms)
-            centre = "their centre, or " if by_centre else ""
-            return f"numbers at {centre}the middle of their bounds, categories at their reference"
-        if name.endswith("_sd") and name.removesuffix("_sd") in {g.name for g in self.groups}:
-            group = next(g for g in self.groups if f"{g.name}_sd" == name)
-            return f"standard deviation between groups; {group.varying.meaning}"
-        if name == self.extra:
-            return {"sigma": "standard deviation of the outcome given its mean"}.get(
-                str(self.family.extra), "shape: the larger, the less spread out"
-            )
-        return next(term.block.meaning for term in self.terms if term.name == name)
-
-    def __call__(self, **columns: Any) -> None:
-        """The model's statements."""
-        extra = None
-        if self.extra is not None:
-            start = self.family.extra_start(self.scales)
-            extra = numpyro.sample(self.extra, Rescaled(self.priors[self.extra], 0.0, start, _PACE))
-        count = len(next(iter(columns.values())))
-        several = bool(self.outcome.levels)
-        eta: Any = jnp.zeros((count, len(self.outcome.levels)) if several else count)
-        centre: Any = self.scales.middle
-        for term in self.terms:
-            middle = self.scales.middle if term.is_level else 0.0
-            found = self._sample(term.name, term.shape, middle)
-            x = term.read(columns)
-            eta = eta + (x @ found if term.shape else (x if several else x[:, 0]) * found)
-            centre = centre - term.block.centre * (found.sum(axis=0) if term.shape else found)
-        if self.intercept:
-            # Fitted at the middle of everything, where it is independent of the coefficients,
-            # and reported at the reference.
-            eta = eta + self._sample(INTERCEPT, (), centre)
-        for group in self.groups:
-            eta = eta + self._grouped(group, columns, count)
-        for offset in self.offsets:
-            value = offset.read(columns)
-            eta = eta + (value[:, None] if several else value)
-        fn = self.family.distribution(self.outcome, self.link, eta, extra, columns)
-        with numpyro.plate(_ROWS, count):
-            numpyro.sample(self.outcome.name, fn, obs=self.outcome.read(columns))
-
-    def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        levels = self.outcome.levels
-        return (*shape, len(levels)) if levels else shape
-
-    def _sample(self, name: str, shape: tuple[int, ...], middle: Any) -> Any:
-        prior = self.priors[name].expand(self._shape(shape))
-        return numpyro.sample(name, Rescaled(prior, middle, self.scales.unit))
-
-    def _grouped(self, group: Group, columns: Columns, count: int) -> jax.Array:
-        within = (len(group.varying.labels),) if group.varying.labels else ()
-        sd = self._sample(f"{group.name}_sd", within, 0.0)
-        if group.person is not None:
-            with numpyro.plate(group.person, count):
-                fn = dist.Normal(0.0, sd)
-                effects = numpyro.sample(group.name, fn.to_event(1) if jnp.ndim(sd) else fn)
-        else:
-            shape = self._shape((len(group.levels), *within))
-            fn = dist.Normal(jnp.zeros(shape), sd)
-            effects = numpyro.sample(group.name, Rescaled(fn, 0.0, sd))
-        of_row = effects[group.code(columns)]
-        x = group.varying.read(columns)
-        if not within:
-            return jnp.asarray(of_row * (x if self.outcome.levels else x[:, 0]))
-        if self.outcome.levels:
-            x = x[:, :, None]
-        return jnp.asarray((x * of_row).sum(axis=1))
-
-
-def extra_name(family: Family, outcome: Outcome, terms: tuple[Term, ...]) -> str | None:
-    """The family's further parameter, by a name that no term has."""
-    taken = {outcome.name, *(term.name for term in terms)}
-    return f"{outcome.name}_{family.extra}" if family.extra in taken else family.extra
 
 
 def built(
@@ -228,94 +92,102 @@ def built(
     priors: Mapping[str, Any] | None,
     known: KnownColumns,
     person: str | None,
-    schema: Any,
+    schema: object,
 ) -> GLM:
-    """The model that a formula describes, given what is public of the columns."""
+    """The model that a formula describes.
+
+    Args:
+        formula: The formula.
+        family: Name of the family.
+        link: Name of the link; None for the family's default.
+        priors: Priors that replace defaults, by name of the parameter.
+        known: What is public about the columns.
+        person: The column that identifies the person of a row.
+        schema: The schema that the columns come from, which the model keeps.
+
+    Raises:
+        InvalidArgument: The formula, family, link or a prior is not valid.
+    """
     chosen = FAMILIES[_validate.choice("family", family, FAMILIES)]
     link = _validate.choice(f"link of the {family} family", link or chosen.link, chosen.links)
-    parts = parts_of(formula)
-    outcome = outcome_of(parts, chosen, known)
-    common = [nodes for nodes in parts.terms if not _is_offset(nodes)]
-    terms = terms_of(common, parts.intercept, known)
-    offsets = tuple(_offset(nodes, known) for nodes in parts.terms if _is_offset(nodes))
-    with_intercept = [text_of_all(each.groups) for each in parts.grouped if not each.varying]
-    groups = tuple(
-        group_of(each, known, person, text_of_all(each.groups) in with_intercept)
-        for each in parts.grouped
-    )
-    _refuse(formula, outcome, parts.intercept, terms, groups, offsets)
-    scales = chosen.scales(outcome)
-    defaults = _defaults(chosen, link, scales, parts.intercept, terms, groups, outcome)
-    complete = completed(defaults, priors)
-    program = Program(
-        family=chosen,
-        link=link,
-        outcome=outcome,
-        intercept=parts.intercept,
-        terms=terms,
-        groups=groups,
-        offsets=offsets,
-        priors=complete,
-    )
+    draft = _program(parts_of(formula), chosen, link, known, person)
+    _refuse(formula, draft)
+    complete = completed(_default_priors(draft), priors)
+    program = replace(draft, priors=complete)
     return GLM(
         formula=formula, family=family, link=link, schema=schema, priors=complete, program=program
     )
 
 
-def text_of_all(nodes: Any) -> str:
-    """Nodes of an interaction, as written."""
+def _program(
+    parts: FormulaParts, family: Family, link: str, known: KnownColumns, person: str | None
+) -> Program:
+    """The function of a formula, still without priors."""
+    outcome = outcome_of(parts, family, known)
+    common = [nodes for nodes in parts.terms if not _is_offset(nodes)]
+    with_intercept = [_text_of_all(each.groups) for each in parts.grouped if not each.varying]
+    return Program(
+        family=family,
+        link=link,
+        outcome=outcome,
+        intercept=parts.intercept,
+        terms=terms_of(common, parts.intercept, known),
+        groups=tuple(
+            group_of(each, known, person, _text_of_all(each.groups) in with_intercept)
+            for each in parts.grouped
+        ),
+        offsets=tuple(_offset(nodes, known) for nodes in parts.terms if _is_offset(nodes)),
+        priors={},
+    )
+
+
+def _text_of_all(nodes: Sequence[Node]) -> str:
+    """The nodes of an interaction as text."""
     return ":".join(text_of(node) for node in nodes)
 
 
-def _is_offset(nodes: Any) -> bool:
+def _is_offset(nodes: Sequence[Node]) -> bool:
     return any(callee_of(node) == "offset" for node in nodes)
 
 
-def _offset(nodes: Any, known: KnownColumns) -> Expression:
+def _offset(nodes: Sequence[Node], known: KnownColumns) -> Expression:
+    """The calculation in offset(...)."""
     if len(nodes) != 1 or len(nodes[0].args) != 1 or nodes[0].kwargs:
-        raise InvalidArgument(
-            f"{text_of_all(nodes)!r} must be offset(...) of one column by itself."
-        )
+        raise InvalidArgument(f"{_text_of_all(nodes)!r} must be offset(...) of one column.")
     return expression(nodes[0].args[0], known)
 
 
-def _refuse(
-    formula: str, outcome: Outcome, intercept: bool, terms: Any, groups: Any, offsets: Any
-) -> None:
-    if intercept and INTERCEPT in {outcome.name, *(term.name for term in terms)}:
+def _refuse(formula: str, program: Program) -> None:
+    """Raises if the parts of a formula do not fit together."""
+    outcome, terms = program.outcome, program.terms
+    if program.intercept and INTERCEPT in {outcome.name, *(term.name for term in terms)}:
         raise InvalidArgument(
-            f"The formula {formula!r} has a column called {INTERCEPT!r}, as its own intercept is; "
-            "rename the column."
+            f"The formula {formula!r} has a column called {INTERCEPT!r}, which is the name of the "
+            "intercept; rename the column."
         )
-    for each in (*terms, *groups, *offsets):
+    parts: tuple[Term | Group | Expression, ...] = (*terms, *program.groups, *program.offsets)
+    for each in parts:
         if used := each.columns & outcome.columns:
             raise InvalidArgument(
                 f"The formula {formula!r} has {min(used)!r} on both sides of ~; an outcome "
                 "cannot explain itself."
             )
-    if not (intercept or terms or groups):
+    if not (program.intercept or terms or program.groups):
         raise InvalidArgument(f"The formula {formula!r} has nothing to estimate.")
 
 
-def _defaults(
-    family: Family,
-    link: str,
-    scales: Scales,
-    intercept: bool,
-    terms: tuple[Term, ...],
-    groups: tuple[Group, ...],
-    outcome: Outcome,
-) -> dict[str, Any]:
-    width = family.links[link] * scales.spread
+def _default_priors(program: Program) -> dict[str, Any]:
+    """Priors of all parameters, on the public scale of the outcome."""
+    family, scales = program.family, program.scales
+    width = family.links[program.link] * scales.spread
     apart = scales.spread / 2 if family.extra == "sigma" else 1.0
     found: dict[str, Any] = {}
-    if intercept:
+    if program.intercept:
         found[INTERCEPT] = dist.Normal(scales.middle, width)
-    for term in terms:
+    for term in program.terms:
         found[term.name] = dist.Normal(scales.middle if term.is_level else 0.0, width)
-    for group in groups:
+    for group in program.groups:
         found[f"{group.name}_sd"] = dist.HalfNormal(apart)
-    extra = extra_name(family, outcome, terms)
-    if extra is not None:
-        found[extra] = family.extra_prior(scales)
+    if program.extra is not None:
+        found[program.extra] = family.extra_prior(scales)
     return found

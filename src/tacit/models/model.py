@@ -1,13 +1,17 @@
 """A model as plain JAX functions: a prior over named parameters, a likelihood of one row."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from numpy.typing import ArrayLike
+from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.constraints import Constraint
 
 from tacit.errors import InvalidArgument
 from tacit.models.base import (
@@ -16,6 +20,7 @@ from tacit.models.base import (
     Labels,
     Outcomes,
     Parameters,
+    PyTree,
     Row,
     RowByRow,
     finite_start,
@@ -25,53 +30,58 @@ from tacit.models.base import (
 )
 
 
-class Bijection(Protocol):
-    """A smooth map from all real arrays onto a parameter's support."""
+class Support(ABC):
+    """The set of values of a parameter, with a smooth map from unconstrained numbers onto it."""
+
+    @property
+    @abstractmethod
+    def constraint(self) -> Constraint:
+        """The set as NumPyro names it."""
 
     def size(self, shape: tuple[int, ...]) -> int:
-        """How many real numbers a parameter of this shape is made from."""
-        ...
+        """The number of unconstrained numbers of a parameter with this shape."""
+        return prod(biject_to(self.constraint).inverse_shape(shape))
 
     def forward(self, flat: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
         """The parameter, and the log-determinant of the map."""
-        ...
+        transform = biject_to(self.constraint)
+        numbers = flat.reshape(transform.inverse_shape(shape))
+        value = jnp.asarray(transform(numbers))
+        return value, jnp.sum(transform.log_abs_det_jacobian(numbers, value))
 
     def inverse(self, value: jax.Array) -> jax.Array:
-        """The real numbers a parameter is made from, flat."""
-        ...
+        """The unconstrained numbers of a parameter, flat."""
+        return jnp.ravel(biject_to(self.constraint).inv(value))
 
 
 @dataclass(frozen=True)
-class Real:
+class Real(Support):
     """Any real number."""
 
-    def size(self, shape: tuple[int, ...]) -> int:
-        return prod(shape)
-
-    def forward(self, flat: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-        return flat.reshape(shape), jnp.zeros((), flat.dtype)
-
-    def inverse(self, value: jax.Array) -> jax.Array:
-        return value.ravel()
+    @property
+    def constraint(self) -> Constraint:
+        """The real numbers."""
+        return constraints.real
 
 
 @dataclass(frozen=True)
-class Positive:
+class Positive(Support):
     """Positive numbers, by the exponential."""
 
-    def size(self, shape: tuple[int, ...]) -> int:
-        return prod(shape)
-
-    def forward(self, flat: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-        return jnp.exp(flat).reshape(shape), flat.sum()
-
-    def inverse(self, value: jax.Array) -> jax.Array:
-        return jnp.log(value).ravel()
+    @property
+    def constraint(self) -> Constraint:
+        """The positive numbers."""
+        return constraints.positive
 
 
 @dataclass(frozen=True)
-class Interval:
-    """Numbers between two bounds, by the logistic function."""
+class Interval(Support):
+    """Numbers between two bounds, by the logistic function.
+
+    Args:
+        low: The lower bound.
+        high: The upper bound.
+    """
 
     low: float = 0.0
     high: float = 1.0
@@ -80,45 +90,24 @@ class Interval:
         if not (self.low < self.high):
             raise InvalidArgument(f"An interval needs low < high; got {self.low}, {self.high}.")
 
-    def size(self, shape: tuple[int, ...]) -> int:
-        return prod(shape)
-
-    def forward(self, flat: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-        width = self.high - self.low
-        slope = jax.nn.log_sigmoid(flat) + jax.nn.log_sigmoid(-flat) + jnp.log(width)
-        return (self.low + width * jax.nn.sigmoid(flat)).reshape(shape), slope.sum()
-
-    def inverse(self, value: jax.Array) -> jax.Array:
-        return (jnp.log(value - self.low) - jnp.log(self.high - value)).ravel()
+    @property
+    def constraint(self) -> Constraint:
+        """The interval."""
+        return constraints.interval(self.low, self.high)
 
 
 @dataclass(frozen=True)
-class Simplex:
-    """Vectors of positive numbers that sum to one, along the last axis, by stick-breaking."""
+class Simplex(Support):
+    """Vectors of positive numbers that sum to one along the last axis, by stick-breaking."""
 
-    def size(self, shape: tuple[int, ...]) -> int:
-        return prod(shape[:-1]) * (shape[-1] - 1)
-
-    def forward(self, flat: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-        pieces = shape[-1] - 1
-        free = flat.reshape(*shape[:-1], pieces)
-        # Centred so that zeros give equal shares.
-        shifted = free - jnp.log(jnp.arange(pieces, 0, -1, dtype=flat.dtype))
-        log_taken, log_left = jax.nn.log_sigmoid(shifted), jax.nn.log_sigmoid(-shifted)
-        before = jnp.cumsum(log_left, axis=-1) - log_left
-        rest = jnp.cumsum(log_left, axis=-1)[..., -1:]
-        value = jnp.exp(jnp.concatenate([before + log_taken, rest], axis=-1))
-        return value, (before + log_taken + log_left).sum()
-
-    def inverse(self, value: jax.Array) -> jax.Array:
-        pieces = value.shape[-1] - 1
-        rest = jnp.cumsum(value[..., ::-1], axis=-1)[..., -2::-1]  # of what comes after
-        shifted = jnp.log(value[..., :-1]) - jnp.log(rest)
-        return (shifted + jnp.log(jnp.arange(pieces, 0, -1, dtype=value.dtype))).ravel()
+    @property
+    def constraint(self) -> Constraint:
+        """The simplex."""
+        return constraints.simplex
 
 
 @dataclass(frozen=True)
-class Whole:
+class Whole(Support):
     """Whole numbers in a range, for samplers that need no gradient.
 
     Args:
@@ -133,14 +122,23 @@ class Whole:
         if not (self.low < self.high):
             raise InvalidArgument(f"Whole numbers need low < high; got {self.low}, {self.high}.")
 
+    @property
+    def constraint(self) -> Constraint:
+        """The whole numbers of the range."""
+        return constraints.integer_interval(self.low, self.high)
+
+    # By hand: NumPyro has no map onto whole numbers. They are rounded, without a Jacobian.
     def size(self, shape: tuple[int, ...]) -> int:
+        """The number of entries."""
         return prod(shape)
 
     def forward(self, flat: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+        """The nearest whole numbers in the range, and zero."""
         value = jnp.clip(jnp.rint(flat), self.low, self.high).astype(jnp.int32)
         return value.reshape(shape), jnp.zeros((), flat.dtype)
 
     def inverse(self, value: jax.Array) -> jax.Array:
+        """The same numbers, flat."""
         return value.ravel()
 
 
@@ -155,7 +153,7 @@ class Parameter:
     """
 
     shape: tuple[int, ...] = ()
-    support: Bijection = field(default_factory=Real)
+    support: Support = field(default_factory=Real)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
@@ -178,7 +176,7 @@ class Model(RowByRow):
     parameters: Mapping[str, Parameter]
     log_prior: Callable[..., jax.Array]
     log_likelihood: Callable[..., jax.Array]
-    constants: Any = None
+    constants: PyTree = None
     simulate: Callable[..., Mapping[str, jax.Array]] | None = None
 
     declared_public: ClassVar[tuple[str, ...]] = ("constants",)
@@ -204,7 +202,7 @@ class Model(RowByRow):
         """The parameters, in the order they were declared."""
         return tuple(self.parameters)
 
-    def start(self, values: Mapping[str, Any]) -> jax.Array:
+    def start(self, values: Mapping[str, ArrayLike]) -> jax.Array:
         """The unconstrained vector of given values; zero for parameters not given."""
         refuse_strangers(values, self.parameters)
         vector = jnp.zeros(self.dimension)
@@ -216,23 +214,23 @@ class Model(RowByRow):
 
     @property
     def columns(self) -> None:
-        """Any."""
+        """None: the functions may use any column."""
         return
 
     @property
     def labels(self) -> Labels:
-        """None."""
+        """Empty: entries of arrays are numbered."""
         return {}
 
     @property
-    def searched(self) -> tuple[Any, ...]:
-        """What might hold an array of rows."""
+    def searched(self) -> tuple[object, ...]:
+        """The functions and supports, to be searched for captured data."""
         supports = [parameter.support for parameter in self.parameters.values()]
         return (self.log_prior, self.log_likelihood, self.simulate, supports)
 
     @property
     def discrete(self) -> Discrete:
-        """Places of whole numbers in the vector, with their limits."""
+        """Coordinates of the vector that hold whole numbers, with their limits."""
         return tuple(
             Held(i, parameter.support.low, parameter.support.high, name)
             for name, parameter, start, stop in self._layout
@@ -240,7 +238,7 @@ class Model(RowByRow):
             for i in range(start, stop)
         )
 
-    def constrain(self, vector: jax.Array, constants: Any = None) -> Parameters:  # noqa: ARG002
+    def constrain(self, vector: jax.Array, constants: PyTree = None) -> Parameters:  # noqa: ARG002
         """Parameters on their supports."""
         return self._constrain(vector)[0]
 
@@ -251,16 +249,16 @@ class Model(RowByRow):
             slope = slope + log_det
         return values, slope
 
-    def _extra(self, constants: Any) -> tuple[Any, ...]:
+    def _extra(self, constants: PyTree) -> tuple[PyTree, ...]:
         return () if self.constants is None else (constants,)
 
-    def prior_density(self, vector: jax.Array, constants: Any = None) -> jax.Array:
+    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
         """Log prior of the unconstrained vector, with the Jacobian of its map."""
         params, slope = self._constrain(vector)
         return self.log_prior(params, *self._extra(constants)) + slope
 
     def row_density(
-        self, vector: jax.Array, row: Row, constants: Any = None, outcomes: Outcomes = None
+        self, vector: jax.Array, row: Row, constants: PyTree = None, outcomes: Outcomes = None
     ) -> jax.Array:
         """Log-likelihood of one row at the unconstrained vector."""
         row = {**row, **(outcomes or {})}
@@ -268,17 +266,17 @@ class Model(RowByRow):
 
     @property
     def simulates(self) -> bool:
-        """Whether there is a function that draws outcomes."""
+        """Whether the model has a function that draws outcomes."""
         return self.simulate is not None
 
     def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: Any = None
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: PyTree = None
     ) -> Outcomes:
-        """Columns of the row's outcomes, drawn."""
+        """A draw of the row's outcomes, by column."""
         if self.simulate is None:
             raise InvalidArgument(
                 "The model cannot draw outcomes; pass Model(simulate=...), a function of a key, "
-                "parameters and a row that does."
+                "parameters and a row that draws them."
             )
         params = self.constrain(jax.lax.stop_gradient(vector))
         found = self.simulate(key, params, row, *self._extra(constants))

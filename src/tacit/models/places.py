@@ -1,26 +1,39 @@
-"""Where a NumPyro model's latents are in the unconstrained vector."""
+"""Where parameters are in the unconstrained vector, and what models adapted from other libraries share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from numpyro.distributions import biject_to
+from numpyro.distributions import Distribution, biject_to
 
 from tacit.errors import InvalidArgument
+from tacit.models.base import Discrete, Held
+
+Shape = tuple[int, ...]
+Limits = tuple[int, int] | None
 
 
 class Place(NamedTuple):
-    """Where a latent's unconstrained numbers are in the vector."""
+    """The part of the vector that holds a parameter's unconstrained numbers.
+
+    Attributes:
+        start: The first coordinate.
+        stop: The coordinate after the last.
+        shape: Shape of the unconstrained numbers.
+        limits: Of a discrete parameter, which is stored as a position in the list of its values:
+            the first and the last position.
+    """
 
     start: int
     stop: int
-    shape: tuple[int, ...]
-    limits: tuple[int, int] | None = None  # of the place of a value among those it may have
+    shape: Shape
+    limits: Limits = None
 
-    def value(self, fn: Any, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The latent's value, and the log-determinant of the map to it."""
+    def value(self, fn: Distribution, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The parameter's value, and the log-determinant of the map to it."""
         flat = vector[self.start : self.stop].reshape(self.shape)
         if self.limits is not None:
             which = jnp.clip(jnp.rint(flat), *self.limits).astype(jnp.int32)
@@ -29,32 +42,75 @@ class Place(NamedTuple):
         value: jax.Array = transform(flat)
         return value, jnp.sum(transform.log_abs_det_jacobian(flat, value))
 
-    def inverse(self, fn: Any, value: jax.Array) -> jax.Array:
-        """The numbers that a value is made from."""
+    def inverse(self, fn: Distribution, value: jax.Array) -> jax.Array:
+        """The unconstrained numbers of a value, flat."""
         if self.limits is None:
             return jnp.ravel(biject_to(fn.support).inv(value))
         values = fn.enumerate_support(expand=False).ravel()
         return jnp.argmin(jnp.abs(values - jnp.ravel(value)[:, None]), axis=1)
 
 
-def unconstrained_shape(fn: Any) -> tuple[int, ...]:
-    """Shape of the real numbers a latent is made from."""
-    shape: tuple[int, ...] = biject_to(fn.support).inverse_shape(fn.shape())
+@dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
+class PlacedModel:
+    """What adapted NumPyro and PyMC models have in common.
+
+    Attributes:
+        columns: Columns that the model takes.
+        arrays: Public arrays that the user declared, by name.
+        places: Where each parameter is in the unconstrained vector.
+        derived: Names of what the model computes from its parameters.
+        predictors: Columns that a prediction for a new row needs.
+        made_up: One made-up row, public.
+        labels: Names for the entries of array parameters, axis by axis.
+    """
+
+    columns: tuple[str, ...]
+    arrays: Mapping[str, Any]
+    places: Mapping[str, Place]
+    derived: tuple[str, ...] = ()
+    predictors: tuple[str, ...] = ()
+    made_up: Mapping[str, Any]
+    labels: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+
+    @property
+    def dimension(self) -> int:
+        """Length of the unconstrained vector."""
+        return max(place.stop for place in self.places.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Parameters in the order of the model, then what it derives from them."""
+        return (*self.places, *self.derived)
+
+    @property
+    def discrete(self) -> Discrete:
+        """Coordinates of the vector that hold whole numbers, with their limits."""
+        return tuple(
+            Held(i, *place.limits, name)
+            for name, place in self.places.items()
+            if place.limits is not None
+            for i in range(place.start, place.stop)
+        )
+
+
+def unconstrained_shape(fn: Distribution) -> Shape:
+    """Shape of the unconstrained numbers of a latent."""
+    shape: Shape = biject_to(fn.support).inverse_shape(fn.shape())
     return shape
 
 
-def limits(name: str, fn: Any) -> tuple[int, int]:
-    """First and last place among the values that a discrete latent may have."""
+def limits(name: str, fn: Distribution) -> tuple[int, int]:
+    """First and last position in the list of values of a discrete latent."""
     if not fn.has_enumerate_support or fn.event_shape:
         raise InvalidArgument(
-            f"Latent {name!r} is discrete, shared by all rows, and its values cannot be listed; use "
-            "a distribution with a public lowest and highest value, such as DiscreteUniform."
+            f"Latent {name!r} is discrete and shared by all rows, and its values cannot be listed; "
+            "use a distribution with a public lowest and highest value, such as DiscreteUniform."
         )
     return 0, fn.enumerate_support(expand=False).shape[0] - 1
 
 
-def layout(latents: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[str, Place]:
-    """Places one after the other, in the order of the model, from shapes and limits."""
+def layout(latents: Mapping[str, tuple[Shape, Limits]]) -> dict[str, Place]:
+    """Consecutive places, in the given order, from shapes and limits."""
     places, start = {}, 0
     for name, (shape, bounds) in latents.items():
         places[name] = Place(start, start + prod(shape), shape, bounds)

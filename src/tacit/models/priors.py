@@ -1,4 +1,4 @@
-"""Priors of the coefficients of a formula, by default and on request."""
+"""Priors of the parameters of a formula: checks of those that a user gives."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,12 +24,12 @@ _NAMED: dict[str, tuple[Any, str]] = {
 _POSITIVE = (constraints.positive, constraints.nonnegative)
 
 
-def completed(defaults: Mapping[str, Any], asked: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The priors by default, with those that were asked for instead."""
-    if asked is not None and not isinstance(asked, Mapping):
+def completed(defaults: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The default priors, with those that the user gave instead."""
+    if given is not None and not isinstance(given, Mapping):
         raise InvalidArgument('priors must be a mapping such as {"age": ("normal", 0, 1)}.')
     found = dict(defaults)
-    for name, prior in (asked or {}).items():
+    for name, prior in (given or {}).items():
         if name not in defaults:
             raise unlike("priors names", name, defaults)
         positive = any(defaults[name].support is each for each in _POSITIVE)
@@ -42,22 +42,22 @@ def _checked(name: str, prior: Any, positive: bool) -> Any:
     if not isinstance(made, dist.Distribution) or made.batch_shape or made.event_shape:
         raise InvalidArgument(
             f'The prior of {name!r} must be a tuple such as ("normal", 0, 1), or a NumPyro '
-            "distribution of a single number."
+            "distribution over a single number."
         )
     allowed = _POSITIVE if positive else (constraints.real,)
     if not any(made.support is each for each in allowed):
-        where = "the numbers above zero" if positive else "all real numbers"
-        raise InvalidArgument(f"The prior of {name!r} must be over {where}; choose another.")
+        where = "the positive numbers" if positive else "all real numbers"
+        raise InvalidArgument(f"The prior of {name!r} must be a distribution over {where}.")
     return _plain(made)
 
 
 def _plain(prior: Any) -> Any:
-    """The same with numbers of Python: an array in a model could be one of rows."""
+    """The same prior with Python numbers, because an array in a model could hold rows."""
     try:
         numbers = {name: float(value) for name, value in prior.get_args().items()}
         return type(prior)(**numbers)
     except (AttributeError, TypeError):
-        return prior  # a transformed one, for instance
+        return prior  # a transformed distribution, for example
 
 
 def _made(name: str, prior: Any) -> Any:
@@ -70,18 +70,18 @@ def _made(name: str, prior: Any) -> Any:
     make, wanted = _NAMED[kind]
     numbers = [_validate.finite(f"the prior of {name!r}", each) for each in prior[1:]]
     if len(numbers) != len(wanted.split(", ")):
-        raise InvalidArgument(f"A {kind} prior, of {name!r}, has {wanted}; got {prior[1:]!r}.")
+        raise InvalidArgument(f"The {kind} prior of {name!r} needs {wanted}; got {prior[1:]!r}.")
     try:
         return make(*numbers, validate_args=True)
     except ValueError:
         raise InvalidArgument(
-            f"The prior of {name!r} has a number out of range: {wanted} of a {kind}; scales and "
-            "rates are above zero."
+            f"The prior of {name!r} has a number out of range; a {kind} prior has {wanted}, and scales "
+            "and rates must be positive."
         ) from None
 
 
-def described(prior: Any) -> str:
-    """A prior as a person would write it.
+def described(prior: dist.Distribution) -> str:
+    """A prior as text.
 
     >>> described(dist.Normal(0, 2.5))
     'Normal(0, 2.5)'

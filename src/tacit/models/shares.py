@@ -1,10 +1,10 @@
-"""Conjugate models of yes or no and of categories: how many rows there are of each level."""
+"""Conjugate models of binary and categorical outcomes, by the number of rows of each level."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,40 +14,58 @@ from jax.scipy.special import gammaln, xlogy
 from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.models.base import Parameters, Prediction, Row
-from tacit.models.counts import Counting, Directions
+from tacit.models.counts import CountModel, Directions
 from tacit.models.model import Interval, Parameter, Simplex
-from tacit.models.statistic import Limit
+from tacit.models.natural import Dirichlet, Vector
+from tacit.models.statistic import Constants, Limit, OneColumn
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Shares(Counting):
-    """Rows of one level each; the totals are how many rows have each level."""
+@dataclass(frozen=True)
+class _Shares(OneColumn, CountModel):
+    """Models in which every row has one level; the totals are the numbers of rows of each level."""
 
     @property
     @abstractmethod
     def _prior(self) -> tuple[float, ...]:
-        """The Dirichlet's concentration for each level."""
+        """The concentration of the Dirichlet prior for each level."""
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> Constants:
         """Public inputs of the compiled program: the prior."""
         return {"concentration": np.asarray(self._prior, np.float32)}
 
     @property
     def statistic_size(self) -> int:
-        """One for each level: they say how many rows there are, too."""
+        """The number of levels."""
         return len(self._prior)
 
     def longest(self, order: int) -> float:  # noqa: ARG002
-        """A row is a one and zeros."""
+        """One: the statistic of a row is a one and zeros."""
         return 1.0
+
+    @property
+    def family(self) -> Dirichlet:
+        """Dirichlet distributions of the levels' probabilities."""
+        return Dirichlet(len(self._prior))
+
+    @property
+    def natural_prior(self) -> Vector:
+        """The concentrations."""
+        return np.asarray(self._prior, np.float64)
+
+    def natural_statistic(self, row: Row, constants: Constants) -> jax.Array:
+        """A one for the row's level."""
+        return self.statistic(row, constants)
 
     def released(self, totals: jax.Array) -> jax.Array:
         """The totals themselves."""
         return totals
 
     def totals(self, released: jax.Array, size: float | None) -> jax.Array:
-        """Not negative; with a known size, in proportion, what is left over to the largest."""
+        """The released sums, rounded and not negative.
+
+        A known size is divided in proportion; the largest level gets the remainder.
+        """
         found = jnp.rint(jnp.maximum(released, 0.0))
         if size is None:
             return found
@@ -56,7 +74,7 @@ class _Shares(Counting):
         return whole.at[jnp.argmax(share)].add(size - whole.sum())
 
     def log_evidence(self, totals: jax.Array) -> jax.Array:
-        """Dirichlet-multinomial, given the number of rows."""
+        """Log probability of a Dirichlet-multinomial, given the number of rows."""
         prior = jnp.asarray(self._prior)
         rows, cells = totals.sum(), jnp.maximum(totals, 0.0)
         value = (gammaln(cells + prior) - gammaln(cells + 1)).sum()
@@ -64,7 +82,7 @@ class _Shares(Counting):
         return jnp.where((totals >= 0).all(), value, -jnp.inf)
 
     def directions(self, *, size_known: bool) -> Directions:
-        """Rows of a level more or less; of known number, rows that change their level."""
+        """The number of rows of one level; for a known size, rows that move between levels."""
         levels = range(len(self._prior))
         single = tuple(tuple(int(i == j) for j in levels) for i in levels)
         moved = tuple(
@@ -79,12 +97,14 @@ class _Shares(Counting):
 
 @dataclass(frozen=True)
 class Bernoulli(_Shares):
-    """Yes or no, with a Beta prior on the ``probability`` of a yes.
+    """A binary outcome, with a beta prior on the ``probability`` of a one.
 
-    ``successes`` and ``failures`` are the prior's: with 1 and 1, all probabilities are as likely.
+    Args:
+        column: The binary column.
+        successes: First parameter of the prior.
+        failures: Second parameter of the prior. With 1 and 1 the prior is uniform.
     """
 
-    column: str
     _: KW_ONLY
     kinds: ClassVar[tuple[str, ...]] = ("binary",)
     successes: float = 1.0
@@ -94,12 +114,7 @@ class Bernoulli(_Shares):
         _validate.positive("successes", self.successes)
         _validate.positive("failures", self.failures)
         if self.bounds is not None:
-            raise InvalidArgument("A yes or no has no bounds; leave them out.")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column of the outcome."""
-        return (self.column,)
+            raise InvalidArgument("A binary column has no bounds; leave bounds out.")
 
     def _with(self, limits: Sequence[Limit]) -> "Bernoulli":  # noqa: ARG002
         return self
@@ -113,48 +128,47 @@ class Bernoulli(_Shares):
         """One probability."""
         return {"probability": Parameter((), Interval())}
 
-    def log_prior(self, params: Parameters, constants: Any) -> jax.Array:
-        """Beta, up to a constant."""
+    def log_prior(self, params: Parameters, constants: Constants) -> jax.Array:
+        """Log density of the beta prior, up to a constant."""
         no, yes = constants["concentration"] - 1
         p = params["probability"]
         return xlogy(yes, p) + xlogy(no, 1 - p)
 
-    def log_likelihood(self, params: Parameters, row: Row, constants: Any) -> jax.Array:  # noqa: ARG002
-        """Of a yes or a no."""
+    def log_likelihood(self, params: Parameters, row: Row, constants: Constants) -> jax.Array:  # noqa: ARG002
+        """Log probability of the outcome."""
         p = params["probability"]
         return jnp.where(row[self.column] > 0.5, jnp.log(p), jnp.log1p(-p))
 
-    def statistic(self, row: Row, constants: Any) -> jax.Array:  # noqa: ARG002
-        """(no, yes)."""
+    def statistic(self, row: Row, constants: Constants) -> jax.Array:  # noqa: ARG002
+        """(1, 0) for a zero and (0, 1) for a one."""
         yes = jnp.where(row[self.column] > 0.5, 1.0, 0.0)
         return jnp.stack([1 - yes, yes])
 
     def conjugate_draw(self, key: jax.Array, totals: jax.Array) -> Parameters:
-        """Beta."""
+        """A draw from the beta posterior."""
         return {"probability": self.shares(key, totals)[1]}
 
-    def predict(
-        self,
-        key: jax.Array,
-        params: Parameters,
-        row: Row,  # noqa: ARG002
-        constants: Any = None,  # noqa: ARG002
-    ) -> dict[str, Prediction]:
-        """A yes or a no."""
+    def from_draws(self, drawn: Vector) -> dict[str, Vector]:
+        """The probability of a one."""
+        return {"probability": drawn[:, 1]}
+
+    def outcome_of(self, key: jax.Array, params: Parameters) -> Prediction:
+        """A zero or a one."""
         p = params["probability"]
         draw = jax.random.bernoulli(key, p).astype(jnp.int32)
-        return {self.column: Prediction(draw, p, jnp.log(p) - jnp.log1p(-p))}
+        return Prediction(draw, p, jnp.log(p) - jnp.log1p(-p))
 
 
 @dataclass(frozen=True)
 class Categorical(_Shares):
-    """One of several levels, with a Dirichlet prior on their ``probabilities``.
+    """A categorical outcome, with a Dirichlet prior on the ``probabilities`` of its levels.
 
-    ``levels`` is how many codes the column has, which a schema declares too.
-    ``concentration`` is the prior's, for every level.
+    Args:
+        column: The categorical column.
+        levels: The number of levels; or leave it to a schema.
+        concentration: Concentration of the prior, the same for every level.
     """
 
-    column: str
     _: KW_ONLY
     kinds: ClassVar[tuple[str, ...]] = ("category", "binary")
     levels: int | None = None
@@ -165,12 +179,7 @@ class Categorical(_Shares):
         if self.levels is not None:
             _validate.count("levels", self.levels, least=2)
         if self.bounds is not None:
-            raise InvalidArgument("Categories have levels and no bounds; leave bounds out.")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column of the outcome."""
-        return (self.column,)
+            raise InvalidArgument("A categorical column has no bounds; leave bounds out.")
 
     def _with(self, limits: Sequence[Limit]) -> "Categorical":
         found = int(limits[0].high) + 1
@@ -192,31 +201,29 @@ class Categorical(_Shares):
         """A probability for each level."""
         return {"probabilities": Parameter((len(self._prior),), Simplex())}
 
-    def log_prior(self, params: Parameters, constants: Any) -> jax.Array:
-        """Dirichlet, up to a constant."""
+    def log_prior(self, params: Parameters, constants: Constants) -> jax.Array:
+        """Log density of the Dirichlet prior, up to a constant."""
         return xlogy(constants["concentration"] - 1, params["probabilities"]).sum()
 
-    def log_likelihood(self, params: Parameters, row: Row, constants: Any) -> jax.Array:
-        """Of a level."""
+    def log_likelihood(self, params: Parameters, row: Row, constants: Constants) -> jax.Array:
+        """Log probability of the level."""
         return xlogy(self.statistic(row, constants), params["probabilities"]).sum()
 
-    def statistic(self, row: Row, constants: Any) -> jax.Array:
-        """A one for the row's level; a code that is none counts as the nearest."""
+    def statistic(self, row: Row, constants: Constants) -> jax.Array:
+        """A one for the row's level; an unknown code counts as the nearest level."""
         size = len(constants["concentration"])
         code = jnp.clip(row[self.column], 0, size - 1).astype(jnp.int32)
         return jax.nn.one_hot(code, size)
 
     def conjugate_draw(self, key: jax.Array, totals: jax.Array) -> Parameters:
-        """Dirichlet."""
+        """A draw from the Dirichlet posterior."""
         return {"probabilities": self.shares(key, totals)}
 
-    def predict(
-        self,
-        key: jax.Array,
-        params: Parameters,
-        row: Row,  # noqa: ARG002
-        constants: Any = None,  # noqa: ARG002
-    ) -> dict[str, Prediction]:
-        """A level, and the probabilities of all."""
+    def from_draws(self, drawn: Vector) -> dict[str, Vector]:
+        """The probabilities of the levels."""
+        return {"probabilities": drawn}
+
+    def outcome_of(self, key: jax.Array, params: Parameters) -> Prediction:
+        """A level, and the probabilities of all levels."""
         p = params["probabilities"]
-        return {self.column: Prediction(jax.random.categorical(key, jnp.log(p)), p, None)}
+        return Prediction(jax.random.categorical(key, jnp.log(p)), p, None)

@@ -15,17 +15,38 @@ _MARGIN = 2.0**-13
 
 @dataclass(frozen=True)
 class Lattice:
-    """Where sums live: integer multiples of `grid`, a function of public numbers only.
+    """Where sums live: whole numbers, of which so many ``points`` are a clip.
 
-    Never of the number of units: two neighbouring data sets must have the same lattice, or
-    the lattice itself tells them apart. ``order`` is that of the norm that units are clipped in.
+    A function of public numbers only, and never of the number of units: two neighbouring data sets
+    must have the same lattice, or the lattice itself tells them apart. With ``wide``, sums take 64
+    bits. ``order`` is that of the norm that units are clipped in.
     """
 
-    clip: float
-    noise_std: float
+    points: int
     dimension: int
-    batch_bound: int
+    wide: bool
     order: int = 2
+
+    @classmethod
+    def fitting(
+        cls, noise_multiplier: float, dimension: int, batch_bound: int, order: int = 2
+    ) -> "Lattice":
+        """The finest lattice that has room for so many units and their noise, in clips."""
+        if dimension > 2**20:
+            raise InvalidArgument(
+                f"A release of {dimension} numbers is too long for the clip's rounding margin."
+            )
+        reach = batch_bound + 16 * noise_multiplier
+        # Without noise, nothing is larger than the rounding; and 32 bits must not be too coarse.
+        wide = noise_multiplier == 0 or _fitting(2.0**30, reach) < 500 * math.sqrt(dimension)
+        points = _fitting(2.0**62 if wide else 2.0**30, reach)
+        if points < 100 * math.sqrt(dimension):
+            raise InvalidArgument(
+                f"With noise of {noise_multiplier:.3g} clips and {dimension} "
+                "numbers per release, the lattice is too coarse to carry the sum; release "
+                "fewer numbers or lower the noise."
+            )
+        return cls(points, dimension, wide, order)
 
     @property
     def unit_shape(self) -> tuple[int, ...]:
@@ -37,42 +58,10 @@ class Lattice:
         """Shape and type of a release."""
         return (self.dimension,), jnp.float32
 
-    def __post_init__(self) -> None:
-        if self.dimension > 2**20:
-            raise InvalidArgument(
-                f"A release of {self.dimension} numbers is too long for the clip's rounding margin."
-            )
-        if self.points < 100 * math.sqrt(self.dimension):
-            raise InvalidArgument(
-                f"With noise of {self.noise_std / self.clip:.3g} clips and {self.dimension} "
-                "numbers per release, the lattice is too coarse to carry the sum; release "
-                "fewer numbers or lower the noise."
-            )
 
-    @property
-    def wide(self) -> bool:
-        """Whether sums need 64 bits, lest the lattice be too coarse."""
-        # Without noise, nothing is larger than the rounding.
-        return self.noise_std == 0 or self._fitting(2.0**30) < 500 * math.sqrt(self.dimension)
-
-    @property
-    def points(self) -> int:
-        """Lattice points from zero to the clip: a power of two."""
-        return self._fitting(2.0**62 if self.wide else 2.0**30)
-
-    def _fitting(self, room: float) -> int:
-        reach = self.batch_bound + 16 * self.noise_std / self.clip
-        return int(2.0 ** min(math.floor(math.log2(room / reach)), 20))
-
-    @property
-    def grid(self) -> float:
-        """Distance between neighbouring points."""
-        return self.clip / self.points
-
-    @property
-    def noise_scale(self) -> float:
-        """Noise std in lattice points."""
-        return self.noise_std / self.grid
+def _fitting(room: float, reach: float) -> int:
+    """The largest power of two, up to 2^20, of which ``reach`` times as much has room."""
+    return int(2.0 ** min(math.floor(math.log2(room / reach)), 20))
 
 
 @dataclass(frozen=True)

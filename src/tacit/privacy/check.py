@@ -1,11 +1,11 @@
 """The walk over a step's trace that proves rows leave through the release only.
 
-Every value of the trace carries a label: a part of the batch as it came (which unit operand,
-units' secret bits among them, the sampling mask, the noise, the clip, the grid), "rows" for
-anything computed from those, or nothing. The rules:
+Every value of the trace carries a label: the name of a part of the batch as it came (a column, units'
+secret bits, the sampling mask, the noise, the clip, the grid), "rows" for anything computed from
+those, or nothing. The rules:
 
-- a release takes exactly the parts of the batch, in order, arguments without a label, and the
-  plan's lattice; there is exactly one, not inside a loop or a branch, and it alone uses the noise;
+- a release takes exactly the batch, every part by its name, arguments without a label, and the
+  mechanism's lattice; there is exactly one, not inside a loop or a branch, and it alone uses the noise;
 - what the step returns has no label;
 - every operation is on the lists of `admitted`: a function of its inputs, without effects,
   callbacks, references and rules of its own for batching; in the per-row function, one that acts
@@ -22,17 +22,18 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, Var
 from tacit.errors import BoundaryError
 from tacit.privacy.admitted import acts_on_each, is_plain
 
-_ROWS = "rows"
+# Labels of what is computed from rows, and of the noise as it came.
+_ROWS, _NOISE = "rows", ".noise"
 # Calls whose inputs and outputs are those of their body.
 _CALLS = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat2"}
 
 
 def check_trace(
-    traced: ClosedJaxpr, labels: Sequence[str | None], release: Primitive, lattice: object
+    traced: ClosedJaxpr, public: int, batch: Any, release: Primitive, lattice: object
 ) -> None:
-    """Raises unless the trace, whose inputs have these labels, keeps the rules."""
-    walk = _Walk(release, lattice, [label for label in labels if label is not None])
-    out = walk.through(traced.jaxpr, labels)
+    """Raises unless the trace, whose inputs are so many public ones and the batch, keeps the rules."""
+    walk = _Walk(release, lattice, batch)
+    out = walk.through(traced.jaxpr, [None] * public + walk.labels)
     if walk.releases != 1:
         raise BoundaryError(
             f"A step must make exactly one release, which is what is charged; this one makes "
@@ -51,9 +52,12 @@ def check_plain(traced: ClosedJaxpr) -> None:
 
 
 class _Walk:
-    def __init__(self, release: Primitive, lattice: object, batch: list[str]) -> None:
+    def __init__(self, release: Primitive, lattice: object, batch: Any) -> None:
         self.releases = 0
-        self._release, self._lattice, self._batch = release, lattice, batch
+        self._release, self._lattice = release, lattice
+        named, self._structure = jax.tree_util.tree_flatten_with_path(batch)
+        # Every part of the batch by its own name, such as ".units.fields['x']" or ".noise".
+        self.labels: list[str | None] = [jax.tree_util.keystr(path) for path, _ in named]
 
     def through(self, jaxpr: Jaxpr, labels: Sequence[str | None]) -> list[str | None]:
         """Labels of the outputs, given those of the inputs."""
@@ -73,7 +77,7 @@ class _Walk:
                 out = self.through(body, given)
             else:
                 self._refuse_hidden(equation)
-                if "noise" in given:
+                if _NOISE in given:
                     raise BoundaryError("The noise of a release is used outside it.")
                 touched = any(each is not None for each in given)
                 out = [_ROWS if touched else None] * len(equation.outvars)
@@ -81,17 +85,18 @@ class _Walk:
         return [label(atom) for atom in jaxpr.outvars]
 
     def _check_release(self, equation: Any, given: Sequence[str | None]) -> None:
-        public = equation.params["public"]
+        public = equation.params["public"].num_leaves
         if any(each is not None for each in given[:public]):
             raise BoundaryError(
                 "An argument of the release is computed from rows; pass released or public values."
             )
-        if list(given[public:]) != self._batch:  # all of it, in order
+        same = equation.params["batch"] == self._structure
+        if not same or list(given[public:]) != self.labels:  # all of it, each part in its place
             raise BoundaryError(
                 "The release must get its batch and its noise as the gate drew them."
             )
         if equation.params["lattice"] != self._lattice:
-            raise BoundaryError("The release must use the plan's lattice.")
+            raise BoundaryError("The release must use the mechanism's lattice.")
         self.releases += 1
         unit = equation.params["unit"]
         if any(inner.primitive is self._release for inner in equations(unit)):

@@ -60,7 +60,7 @@ class Randomness:
         is the same noise twice. ``seeded`` says that the key follows from a seed.
         """
         if len(key) != 32:
-            raise BoundaryError("A key of randomness has 32 bytes.")
+            raise BoundaryError("A key must have 32 bytes.")
         source = cls(_key=key)
         source.seeded = seeded
         return source

@@ -1,8 +1,6 @@
 """The releases a step may call: operations of their own, so that the walk can find them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +22,7 @@ from tacit.privacy.bound import (
     released,
 )
 from tacit.privacy.captured import refuse_captured
+from tacit.privacy.units import Units
 
 _PIECE = 2**14  # units that are looked at together, so that what is in between fits a cache
 PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
@@ -31,15 +30,25 @@ PerUnit = Callable[..., jax.Array]  # of arguments, rows, which are present, and
 
 
 class Batch(NamedTuple):
-    """One step's share of what protects or is protected."""
+    """One step's share of what protects or is protected.
 
-    rows: Any
-    row_present: Any
-    secret: Any  # words of each unit's own, or None
+    ``secret`` are words of each unit's own, or None. ``present`` says which places hold a unit.
+    """
+
+    units: Units
+    secret: Any
     present: Any
     noise: Any
     clip: Any
     grid: Any
+
+
+class _Public(NamedTuple):
+    """What a release is given that is public. ``shift`` is of a test; None for a sum."""
+
+    constants: list[Any]
+    arguments: list[Any]
+    shift: jax.Array | None
 
 
 class Release:
@@ -52,8 +61,8 @@ class Release:
         """The noisy sum of ``per_row(arguments, row)``, a vector, over the sampled units.
 
         Privacy
-            Released: the sum over sampled units of a vector clipped to the plan's clip in the
-            2-norm, plus Gaussian noise, on the plan's lattice. Sensitivity: the clip, for a unit
+            Released: the sum over sampled units of a vector clipped to the mechanism's clip in the
+            2-norm, plus Gaussian noise, on the mechanism's lattice. Sensitivity: the clip, for a unit
             that is sampled; the pairs under add-remove and replace are those of PROOFS.md,
             Theorem 1. With Laplace noise the clip is in the 1-norm, by Theorem 3. Event:
             `NoisySums.event`. Public inputs: the arguments, which the check proves to be free
@@ -65,7 +74,7 @@ class Release:
         """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once.
 
         ``present`` tells which of the rows are real. A vector that is not finite is zero.
-        Where the plan has secrets, ``per_unit(arguments, rows, present, secret)`` gets the two
+        Where the mechanism has secrets, ``per_unit(arguments, rows, present, secret)`` gets the two
         words of 32 bits that are the unit's own in this step: fresh, and never released. The
         pairs stay those of Theorem 1, and of Theorem 3 (PROOFS.md, Theorem 1S).
         """
@@ -76,7 +85,7 @@ class Release:
 
         Privacy
             Released: one bit, true with a probability that follows the sum over units of a
-            number clipped to the plan's clip, and the shift. Sensitivity: the clip for a unit,
+            number clipped to the mechanism's clip, and the shift. Sensitivity: the clip for a unit,
             in the log odds; PROOFS.md, Theorems 4 (all units) and 5 (a batch of fixed size).
             Event: `BarkerTests.event` or `SampledBarkerTests.event`. Public inputs: the
             arguments and the shift, which the check proves to be free of rows.
@@ -90,38 +99,33 @@ class Release:
     def _tested(
         self, per_unit: Callable[..., jax.Array], arguments: Any, shift: jax.Array
     ) -> jax.Array:
-        def alone(arguments: Any, *unit: Any) -> jax.Array:
-            return per_unit(arguments[1], *unit)
-
         shift = jnp.asarray(shift, jnp.float32).reshape(())
-        return self._released(RatioLattice, alone, (shift, arguments))
+        return self._released(RatioLattice, per_unit, arguments, shift)
 
     def _released(
-        self, kind: type, per_unit: Callable[..., jax.Array], arguments: Any
+        self,
+        kind: type,
+        per_unit: Callable[..., jax.Array],
+        arguments: Any,
+        shift: jax.Array | None = None,
     ) -> jax.Array:
         batch, lattice = self._batch, self._lattice
-        own = batch.rows, batch.row_present, batch.secret
         if not isinstance(lattice, kind):
-            raise BoundaryError("The step asks for another kind of release than was planned.")
-        unit = jax.tree.map(_first, own)
+            raise BoundaryError("The step calls another kind of release than its mechanism makes.")
+        unit = jax.tree.map(_first, (batch.units, batch.secret))
         traced, shape = jax.make_jaxpr(per_unit, return_shape=True)(arguments, *unit)
         if shape.shape != lattice.unit_shape:
             raise BoundaryError(
-                f"The plan takes an array of shape {lattice.unit_shape} from a row, but this one's "
-                f"contribution has shape {shape.shape}."
+                f"The mechanism adds up arrays of shape {lattice.unit_shape}, but the contribution of a "
+                f"row has shape {shape.shape}."
             )
-        public = [*traced.consts, *jax.tree.leaves(arguments)]
-        private = jax.tree.leaves(own)
+        public = _Public(list(traced.consts), jax.tree.leaves(arguments), shift)
         released: jax.Array = release_p.bind(  # type: ignore[no-untyped-call]
-            *public,
-            *private,
-            batch.present,
-            batch.noise,
-            batch.clip,
-            batch.grid,
+            *jax.tree.leaves(public),
+            *jax.tree.leaves(batch),
             unit=traced.jaxpr,
-            consts=len(traced.consts),
-            public=len(public),
+            public=jax.tree.structure(public),
+            batch=jax.tree.structure(batch),
             lattice=lattice,
         )
         return released
@@ -153,11 +157,11 @@ def _over_rows(
     """What a unit contributes, if its rows contribute each by itself."""
     refuse_captured(per_row)
 
-    def per_unit(arguments: Any, rows: Any, row_present: Any, secret: Any) -> jax.Array:  # noqa: ARG001
-        if row_present is None:  # zeroed on the lattice if not finite
-            return per_row(arguments, rows).astype(jnp.float32)
-        values = jax.vmap(lambda row: clean(per_row(arguments, row)))(rows)
-        kept = row_present.reshape(-1, *[1] * (values.ndim - 1))
+    def per_unit(arguments: Any, unit: Units, secret: jax.Array | None) -> jax.Array:  # noqa: ARG001
+        if unit.row_present is None:  # zeroed on the lattice if not finite
+            return per_row(arguments, unit.fields).astype(jnp.float32)
+        values = jax.vmap(lambda row: clean(per_row(arguments, row)))(unit.fields)
+        kept = unit.row_present.reshape(-1, *[1] * (values.ndim - 1))
         return jnp.where(kept, values, 0).sum(axis=0)
 
     return per_unit
@@ -168,43 +172,49 @@ def _over_units(per_unit: PerUnit) -> Callable[..., jax.Array]:
     refuse_captured(per_unit)
     one = jnp.ones(1, jnp.bool_)
 
-    def of_unit(arguments: Any, rows: Any, row_present: Any, secret: Any) -> jax.Array:
-        if row_present is None:
-            rows, row_present = jax.tree.map(lambda leaf: leaf[None], rows), one
+    def of_unit(arguments: Any, unit: Units, secret: jax.Array | None) -> jax.Array:
+        fields, present = unit
+        if present is None:
+            fields, present = jax.tree.map(lambda leaf: leaf[None], fields), one
         own = () if secret is None else (secret,)
-        return per_unit(arguments, rows, row_present, *own).astype(jnp.float32)
+        return per_unit(arguments, fields, present, *own).astype(jnp.float32)
 
     return of_unit
 
 
-# A primitive, so that the check can find it; without a rule for grad, and with one for vmap
-# that only `run` may use, so that neither can turn one charged release into several.
+# A primitive, so that the check can find it; without rules for grad and vmap, so that neither can
+# turn one charged release into several.
 release_p = Primitive("tacit_release")
 
 
 def _release(
-    *operands: jax.Array, unit: Any, consts: int, public: int, lattice: Lattice | RatioLattice
+    *operands: jax.Array, unit: Any, public: Any, batch: Any, lattice: Lattice | RatioLattice
 ) -> jax.Array:
-    shared, private = operands[:public], operands[public:-4]
-    present, noise, clip, grid = operands[-4:]
-    run = partial(jax.core.eval_jaxpr, unit, shared[:consts], *shared[consts:])
+    shared: _Public = jax.tree.unflatten(public, operands[: public.num_leaves])
+    given: Batch = jax.tree.unflatten(batch, operands[public.num_leaves :])
+    private = jax.tree.leaves((given.units, given.secret))
 
     def contributions(*private: jax.Array) -> jax.Array:
-        return jnp.asarray(jax.vmap(lambda *leaves: run(*leaves)[0])(*private))
+        def of(*leaves: jax.Array) -> jax.Array:
+            (found,) = jax.core.eval_jaxpr(unit, shared.constants, *shared.arguments, *leaves)
+            return jnp.asarray(found)
 
-    if not isinstance(lattice, Lattice):
-        units = ratio_on_lattice(contributions(*private), clip, lattice)
-        return decide(units, present, noise, grid, shared[consts], lattice)
+        return jnp.asarray(jax.vmap(of)(*private))
+
+    if isinstance(lattice, RatioLattice):
+        assert shared.shift is not None
+        units = ratio_on_lattice(contributions(*private), given.clip, lattice)
+        return decide(units, given.present, given.noise, given.grid, shared.shift, lattice)
     place = on_lattice if lattice.order == 2 else on_lattice_by_sum
 
     def on_points(*private: jax.Array) -> jax.Array:
         values = contributions(*private)
-        return jax.vmap(lambda vector: place(vector, clip, lattice.points))(values)
+        return jax.vmap(lambda vector: place(vector, given.clip, lattice.points))(values)
 
-    if len(present) <= _PIECE:
-        return add_up(on_points(*private), present, noise, grid, lattice)
-    parts = _in_pieces(on_points, private, present, lattice)
-    return released(parts, noise, grid, lattice)
+    if len(given.present) <= _PIECE:
+        return add_up(on_points(*private), given.present, given.noise, given.grid, lattice)
+    parts = _in_pieces(on_points, private, given.present, lattice)
+    return released(parts, given.noise, given.grid, lattice)
 
 
 def _in_pieces(
@@ -247,27 +257,11 @@ release_p.def_impl(_release)  # type: ignore[no-untyped-call]
 release_p.def_abstract_eval(_abstract)  # type: ignore[no-untyped-call]
 mlir.register_lowering(release_p, mlir.lower_fun(_release, multiple_results=False))
 
-_stacking: ContextVar[bool] = ContextVar("stacking", default=False)
+
+def _refuse_vmap(*_: Any, **__: Any) -> Any:
+    raise BoundaryError(
+        "vmap over a release is refused: it would make several of one that is charged once."
+    )
 
 
-def _stacked(operands: Sequence[jax.Array], axes: Sequence[Any], **params: Any) -> Any:
-    """Only `run` itself may stack releases, each with the noise of its own charged gate."""
-    if not _stacking.get():
-        raise BoundaryError(
-            "vmap over a release would make several of one that is charged once. Run several "
-            "gates through tacit.privacy.gate.run instead."
-        )
-    return jax.vmap(partial(_release, **params), in_axes=tuple(axes))(*operands), 0
-
-
-batching.primitive_batchers[release_p] = _stacked
-
-
-@contextmanager
-def allow_stacking() -> Iterator[None]:
-    """Within this, several charged gates may run side by side; for `run` alone."""
-    token = _stacking.set(True)
-    try:
-        yield
-    finally:
-        _stacking.reset(token)
+batching.primitive_batchers[release_p] = _refuse_vmap

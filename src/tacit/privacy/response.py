@@ -51,7 +51,9 @@ def frequencies(released: ArrayLike, noise: float, num_categories: int) -> tuple
     chance = _validate.rate("noise", noise)
     categories = _validate.count("num_categories", num_categories, least=2)
     if chance == 1:
-        raise InvalidArgument("With noise=1 the released answers say nothing of the true ones.")
+        raise InvalidArgument(
+            "With noise=1 the released answers carry no information about the true ones."
+        )
     seen = _categories("released", released, categories)
     if not len(seen):
         raise InvalidArgument("released has no answers to count.")

@@ -7,11 +7,11 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit import _validate
-from tacit.data.people import MOST_ROWS, People
+from tacit.data.people import People
 from tacit.data.store import let_go, lies_on_disk, room
 from tacit.data.tables import read_column
 from tacit.errors import InvalidArgument
+from tacit.privacy.units import Units, checked_columns, grouped, length_of
 
 
 class Rows:
@@ -27,7 +27,7 @@ class Rows:
     unit: str
 
     def __init__(self, columns: Mapping[str, ArrayLike]) -> None:
-        self._hold(_columns(columns), None)
+        self._hold(checked_columns(columns), None)
 
     def _hold(
         self,
@@ -36,7 +36,7 @@ class Rows:
         silent: int = 0,
     ) -> None:
         self._fields, self._present, self._silent = fields, present, silent
-        self._device: tuple[dict[str, jax.Array], jax.Array | None] | None = None
+        self._device: Units | None = None
         self.unit = "row" if present is None else "person"
 
     @classmethod
@@ -61,7 +61,7 @@ class Rows:
         if cells.shape:
             raise InvalidArgument("person must name one person for each row; it has arrays.")
         codes = People().codes(cells)
-        return cls._grouped(_columns(columns), codes, most_rows, codes[:0])
+        return cls._grouped(checked_columns(columns), codes, most_rows, codes[:0])
 
     @classmethod
     def of_encoded(
@@ -101,26 +101,10 @@ class Rows:
         most_rows: int,
         left_out: NDArray[np.bytes_],
     ) -> "Rows":
-        most = _validate.count("most_rows", most_rows, most=MOST_ROWS)
-        if ids.shape != (_length(fields),):
-            raise InvalidArgument("person must name one person for each row.")
-        order = np.argsort(ids, kind="stable")
-        order = order[ids[order] != b""]
-        first = np.ones(len(order), np.bool_)
-        first[1:] = ids[order[1:]] != ids[order[:-1]]
-        owner = np.cumsum(first) - 1
-        place = np.arange(len(order)) - np.flatnonzero(first)[owner]
-        kept = place < most
-        order, where = order[kept], (owner[kept], place[kept])
-        try:
-            units, present = _spread(fields, order, where, (int(first.sum()), most))
-        except MemoryError:
-            raise InvalidArgument(
-                "There is no room in memory for most_rows rows of everybody; declare fewer."
-            ) from None
+        units = grouped(fields, ids, most_rows)
         rows = cls({name: values[:0] for name, values in fields.items()})
         silent = np.setdiff1d(left_out[left_out != b""], ids)
-        rows._hold(units, present, len(silent))
+        rows._hold(units.fields, units.row_present, len(silent))
         return rows
 
     @classmethod
@@ -136,7 +120,7 @@ class Rows:
     @property
     def _count(self) -> int:
         """How many units have a row. Private under add-remove: for the gate only."""
-        return _length(self._fields)
+        return length_of(self._fields)
 
     @property
     def _units(self) -> int:
@@ -146,12 +130,12 @@ class Rows:
         """
         return self._count + self._silent
 
-    def _host_fields(self) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_] | None]:
-        """Columns and which of a unit's rows are real, for the boundary only."""
-        return self._fields, self._present
+    def _host_fields(self) -> Units:
+        """All units, for the boundary only."""
+        return Units(self._fields, self._present)
 
-    def _device_fields(self) -> tuple[dict[str, jax.Array], jax.Array | None]:
-        """Columns and which of a unit's rows are real, for the gate only; never empty."""
+    def _device_fields(self) -> Units:
+        """All units on the device, for the gate only; never empty."""
 
         def padded(values: NDArray[np.generic]) -> jax.Array:
             some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
@@ -160,7 +144,7 @@ class Rows:
 
         if self._device is None:
             present = None if self._present is None else padded(self._present)
-            self._device = {name: padded(v) for name, v in self._fields.items()}, present
+            self._device = Units({name: padded(v) for name, v in self._fields.items()}, present)
         return self._device
 
     @property
@@ -173,7 +157,7 @@ class Rows:
         """How much memory one unit takes, which is public: shapes and types are."""
         return sum(value.nbytes for value in self.made_up_unit().values())
 
-    def _fetch(self, indices: NDArray[np.int32]) -> tuple[dict[str, Any], Any]:
+    def _fetch(self, indices: NDArray[np.int32]) -> Units:
         """The units at these places, a column at a time, for the gate only."""
 
         def of(values: NDArray[Any]) -> jax.Array:
@@ -185,7 +169,7 @@ class Rows:
             return array
 
         present = None if self._present is None else of(self._present)
-        return {name: of(values) for name, values in self._fields.items()}, present
+        return Units({name: of(values) for name, values in self._fields.items()}, present)
 
     def _chunks(self, size: int) -> Iterator[tuple[Any, dict[str, Any], Any]]:
         """Units in chunks of one size: who is there, columns, which rows are real. Gate only.
@@ -218,10 +202,9 @@ class Rows:
 
     def blank(self) -> "Rows":
         """One made-up unit of the same columns, for whoever needs shapes and must not hold rows."""
-        rows = Rows({name: value[None] for name, value in self.made_up_unit().items()})
-        present = self.made_up_presence()
-        if present is not None:
-            rows._hold(rows._fields, present[None])
+        fields, present = self.made_up_units()
+        rows = Rows(fields)
+        rows._hold(rows._fields, present)
         return rows
 
     def made_up_unit(self) -> dict[str, NDArray[np.generic]]:
@@ -232,61 +215,13 @@ class Rows:
         """Which rows of a made-up unit are real: none; or None if a unit is a row."""
         return None if self._present is None else np.zeros(self._present.shape[1:], np.bool_)
 
+    def made_up_units(self) -> Units:
+        """One made-up unit, with a leading axis for the units."""
+        present = self.made_up_presence()
+        unit = {name: value[None] for name, value in self.made_up_unit().items()}
+        return Units(unit, None if present is None else present[None])
+
     def made_up_row(self) -> dict[str, NDArray[np.generic]]:
         """A row of zeros with the columns' shapes and types, which are public."""
         skip = 1 if self._present is None else 2
         return {n: np.zeros(v.shape[skip:], dtype=v.dtype) for n, v in self._fields.items()}
-
-
-def _spread(
-    fields: dict[str, NDArray[np.generic]],
-    order: NDArray[np.intp],
-    where: tuple[NDArray[np.intp], NDArray[np.intp]],
-    size: tuple[int, int],
-) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
-    """Rows, each at its place among its person's, and which places have one."""
-    present = room(size, np.bool_)
-    present[where] = True
-    units = {}
-    for name, values in fields.items():
-        mapped = lies_on_disk(values)
-        units[name] = room((*size, *values.shape[1:]), values.dtype, mapped=mapped)
-        units[name][where] = values[order]
-    return units, present
-
-
-def _columns(columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
-    fields: dict[str, NDArray[np.generic]] = {}
-    for name, values in columns.items():
-        try:
-            array = np.asarray(values)
-        except ValueError:
-            raise InvalidArgument(f"Column {name!r} must have one shape for all rows.") from None
-        if array.ndim == 0 or array.dtype.kind not in "fiub":
-            raise InvalidArgument(f"Column {name!r} must be an array of numbers, a row each.")
-        fields[name] = _narrow(array)
-    if not fields or len({len(values) for values in fields.values()}) > 1:
-        raise InvalidArgument("Pass one or more columns with a value for each row.")
-    return fields
-
-
-def _narrow(array: NDArray[Any]) -> NDArray[np.generic]:
-    """Floats to float32, where what is too large becomes infinite; integers to the nearest int32.
-
-    Always a copy: what a caller does to the array afterwards changes nothing here.
-    """
-    narrow = room(array.shape, np.float32 if array.dtype.kind == "f" else np.int32)
-    if array.dtype.kind == "f":
-        with np.errstate(all="ignore"):  # no warning may tell of a cell
-            np.copyto(narrow, array, casting="same_kind")
-    elif array.dtype.itemsize < 4 or array.dtype == np.int32:
-        np.copyto(narrow, array)
-    else:
-        limits = np.iinfo(np.int32)
-        lowest = limits.min if array.dtype.kind == "i" else 0
-        np.clip(array, lowest, limits.max, out=narrow, casting="unsafe")
-    return narrow
-
-
-def _length(fields: Mapping[str, NDArray[np.generic]]) -> int:
-    return len(next(iter(fields.values())))

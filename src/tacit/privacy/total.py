@@ -33,7 +33,7 @@ def noisy_total(
 
 
 def exact_bound(reach: float) -> int:
-    """The batch bound of a plan whose sums, at most ``reach`` clips, are exact in float32."""
+    """The batch bound of a mechanism whose sums, at most ``reach`` clips, are exact in float32."""
     return math.ceil(reach * 2.0**30 / EXACT)
 
 
@@ -43,5 +43,5 @@ def whole_numbers_of(released: NDArray[np.float32], clip: float, points: int) ->
     whole = np.rint(np.asarray(released, np.float64) / grid).astype(np.int64)
     if np.abs(whole).max(initial=0) > EXACT:
         # Beyond 16 standard deviations of noise: it does not happen.
-        raise InvalidArgument("A release is beyond what whole numbers were planned for.")
+        raise InvalidArgument("A released number is larger than the plan allows for.")
     return whole

@@ -1,7 +1,7 @@
 """The contents of a report, independent of HTML or Markdown.
 
-All of it is from a posterior, which holds released and public values only, and from settings,
-which are public. There is no data here to say anything of.
+Everything is taken from a posterior, which holds released and public values only, and from settings, which
+are public. Reports read no data.
 """
 
 import json
@@ -28,25 +28,35 @@ if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
 
 LEVEL, HALF = 0.9, 0.5
-# More than these cannot be told apart, or would not be read.
+# More could not be told apart in a drawing, or would not be read in a table.
 _MOST_DRAWN, _MOST_LINES = 60, 200
-# Between the deltas that a statement writes out, so that the curve is smooth.
+# Deltas between those of a statement, for a smooth curve.
 _BETWEEN = tuple(10.0 ** (exponent + 0.5) for exponent in range(-12, -1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """A ledger's budget in parts, in epsilon; ``earlier`` is None if it is not known."""
+    """The parts of a ledger's budget, in epsilon; ``earlier`` is None if it is not known."""
 
     left: Budget
     run: float
     earlier: float | None
     total: Budget | None
 
+    @property
+    def parts(self) -> list[tuple[str, str, float]]:
+        """The parts that are known: style, name and size of each."""
+        found = [
+            ("earlier", "earlier runs", self.earlier),
+            ("run", "this run", self.run),
+            ("left", "left", self.left.epsilon),
+        ]
+        return [(kind, name, size) for kind, name, size in found if size is not None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The posterior, its statement and its settings, as sentences and tables."""
+    """A posterior, its statement and its settings, as sentences and tables."""
 
     posterior: "Posterior"
     settings: Mapping[str, Any]
@@ -54,18 +64,18 @@ class Contents:
 
     @property
     def statement(self) -> PrivacyStatement:
-        """What it cost."""
+        """The privacy statement."""
         return self.posterior.privacy
 
     @property
     def title(self) -> str:
-        """What was fitted, in a line."""
+        """What was fitted, in one line."""
         said = self.settings.get("title") or self.settings.get("formula")
         return str(said) if said else f"Posterior of {_listed(list(self.posterior.draws))}"
 
     @property
     def answer(self) -> str:
-        """What was asked, and at what price, in a sentence."""
+        """What was fitted, and its privacy cost, in one sentence."""
         formula, family = self.settings.get("formula"), self.settings.get("family")
         model = str(formula) if formula else f"A model with {_listed(list(self.posterior.draws))}"
         model = "This model" if formula and self.title == formula else model
@@ -80,13 +90,13 @@ class Contents:
 
     @cached_property
     def summary(self) -> Summary:
-        """The table, of as many lines as somebody would read."""
+        """The table of parameters, of limited length."""
         whole = self.posterior.summary(LEVEL)
         return replace(whole, lines=whole.lines[:_MOST_LINES])
 
     @cached_property
     def bars(self) -> list[Bar]:
-        """What the forest shows."""
+        """The bars of the forest plot."""
         means, found = self.posterior.mean(), self.posterior.quantiles(_tails(LEVEL, HALF))
         bars: list[Bar] = []
         for name, mean in means.items():
@@ -98,7 +108,7 @@ class Contents:
 
     @property
     def left_out(self) -> list[str]:
-        """What is not shown, and where it is."""
+        """What is not shown, and where to find it."""
         count = sum(math.prod(mean.shape) for mean in self.posterior.mean().values())
         notes = []
         if count > _MOST_DRAWN:
@@ -111,22 +121,30 @@ class Contents:
         return notes
 
     def interval(self, level: float) -> str:
-        """The name of an interval, with what it says about noise."""
+        """The name of an interval, with a note on the privacy noise."""
         return beside(f"{level:.0%} interval", self.posterior.intervals)
 
     @property
     def about_intervals(self) -> str:
-        """Whether intervals include the noise of privacy."""
+        """Whether intervals account for the privacy noise."""
         return ABOUT_INTERVALS[self.posterior.intervals]
 
     @property
     def course(self) -> list[str]:
-        """How the fit went: whether it converged, how a chain mixes, and what the method says."""
-        cost = self.statement.headline
-        notes = [note for note in self.summary.notes if note != cost]
+        """How the fit went: whether it converged, how a chain mixes, and notes of the method."""
         mixing = [self._mixing()] if self.posterior.chain else []
         first = [] if self.posterior.converged else [CONVERGED[self.posterior.converged]]
-        return [*first, *mixing, *notes]
+        return [*first, *mixing, *self.posterior.course]
+
+    @property
+    def expected(self) -> list[list[str]]:
+        """Half widths of intervals as they were forecast and as they came out, if there was a forecast."""
+        forecast = self.posterior.expected
+        return [
+            [line.name, f"{forecast[line.name] / 2:.2g}", f"{(line.upper - line.lower) / 2:.2g}"]
+            for line in self.posterior.summary(LEVEL).lines
+            if line.name in forecast
+        ]
 
     def _mixing(self) -> str:
         sizes = [line.effective for line in self.summary.lines if math.isfinite(line.effective)]
@@ -140,20 +158,20 @@ class Contents:
 
     @property
     def epsilon_words(self) -> str:
-        """What epsilon is, for somebody who knows odds."""
+        """What epsilon means, in terms of odds."""
         unit, spent = self.statement.unit, self.statement.epsilons[self.statement.adjacency]
         known = spent is not None and math.isfinite(spent)
-        factor = f", here {math.exp(min(spent or 0.0, 700.0)):.3g}," if known else ""
+        factor = f", here {math.exp(min(spent or 0.0, 700.0)):.3g}" if known else ""
         return (
             f"Epsilon and delta limit how much the result may depend on any one {unit}. "
-            "No outcome is more than exp(epsilon) times as likely because of it, but for outcomes of "
+            "No outcome is more than exp(epsilon) times as likely because of it, except for outcomes of "
             f"total probability delta. So whatever anyone believes about one {unit}, and whatever else "
-            f"they know, its odds move by about that factor{factor} at most."
+            f"they know, the odds change by at most about that factor{factor}."
         )
 
     @property
     def costs(self) -> list[tuple[str, str]]:
-        """Under each adjacency: the number, and what it means for a person."""
+        """The cost under each adjacency, and what it means for a person."""
         return [(self.statement.epsilon_line(a), self._meaning(a)) for a in ADJACENCIES]
 
     def _meaning(self, adjacency: Adjacency) -> str:
@@ -165,7 +183,7 @@ class Contents:
 
     @property
     def sites(self) -> list[Sequence[str]]:
-        """What a federated fit cost at each site."""
+        """The cost of a federated fit at each site."""
         return [
             (name, in_digits(one.delta), *(printed(one.epsilons[a]) for a in ADJACENCIES), one.unit)
             for name, one in self.posterior.sites.items()
@@ -173,13 +191,13 @@ class Contents:
 
     @property
     def facts(self) -> list[tuple[str, tuple[str, ...]]]:
-        """What belongs to the guarantee beside its numbers."""
+        """What the guarantee covers, assumes and leaves out."""
         said, before = self.statement, () if self.schema is None else self.schema.released
         found = [
             ("Unit of privacy", (UNITS.get(said.unit, f"One {said.unit}."),)),
-            ("Taken as public", said.public),
-            ("Rests on", said.assumptions),
-            ("Released before, at a cost of its own", tuple(map(str, before))),
+            ("Treated as public", said.public),
+            ("Assumes", said.assumptions),
+            ("Released before, at an additional cost", tuple(map(str, before))),
             ("Not protected", said.not_protected),
             ("Noise and sampling", (said.randomness,)),
         ]
@@ -187,7 +205,7 @@ class Contents:
 
     @cached_property
     def curves(self) -> dict[Adjacency, Curve]:
-        """Epsilon over delta, where it is known."""
+        """Curves of epsilon over delta, where they are known."""
         found = {}
         for adjacency in ADJACENCIES:
             written = self.statement.written_curves[adjacency]
@@ -200,7 +218,7 @@ class Contents:
 
     @property
     def marked(self) -> dict[Adjacency, tuple[float, float]]:
-        """The statement's points on the curves."""
+        """The points of the curves at the statement's delta."""
         return {
             a: (self.statement.delta, epsilon)
             for a in self.curves
@@ -209,7 +227,7 @@ class Contents:
 
     @property
     def spending(self) -> Spending | None:
-        """What the ledger had, if there was one: what it booked, not what would add up to it."""
+        """The parts of the ledger's budget, as it recorded them; None without a ledger."""
         said, total = self.statement, _total(self.settings.get("ledger_total"))
         before, left, run = said.budget_before, said.budget_left, said.epsilons[said.adjacency]
         if left is None or run is None:
@@ -222,34 +240,32 @@ class Contents:
 
     @property
     def budget_words(self) -> str:
-        """What is left, in words."""
+        """The remaining budget, in words."""
         if self.statement.event is None:
             return "The fit was made without privacy: no budget applies."
         spending = self.spending
         if spending is None:
             return (
-                "No durable ledger was charged. Nothing stops the same data from being used again, "
+                "No durable ledger was charged. Nothing prevents the same data from being used again, "
                 "and the costs of all uses add up."
             )
-        left, total = str(spending.left), ""
-        if spending.total is not None:
-            left = left.removesuffix(f" ({spending.left.adjacency})")
-            total = f" of {spending.total}"
+        left = str(spending.left) if spending.total is None else spending.left.amounts
+        total = "" if spending.total is None else f" of {spending.total}"
         return (
-            f"After this run the ledger of these data had {left} left{total}. Every further fit of "
-            "the same data is charged to it, and refused when it is used up."
+            f"After this run the ledger of these data had {left} left{total}. Every further fit to "
+            "the same data is charged to it, and refused once it is used up."
         )
 
     @property
     def schema_table(self) -> tuple[Sequence[str], list[Sequence[str]], tuple[str, ...]]:
-        """Header and lines of the schema, and what there is to say of it."""
+        """Header and lines of the schema, and notes on it."""
         assert self.schema is not None
         header, *lines = description.cells(dict(self.schema.items))
         return header, list(lines), self.schema.notes
 
     @property
     def repeat(self) -> list[tuple[str, str]]:
-        """Every setting that is known, and what the result was computed with."""
+        """All settings that are known, and the versions of the software."""
         said = [(name.replace("_", " "), spoken(value)) for name, value in self.settings.items()]
         versions = ", ".join(f"{name} {each}" for name, each in self.statement.versions.items())
         return [*said, ("computed with", versions)]

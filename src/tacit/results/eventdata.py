@@ -1,6 +1,7 @@
-"""Events as plain data, so that a saved statement can be verified later."""
+"""Events as plain data, so that a saved statement can be checked later."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -28,14 +29,14 @@ def to_data(event: DpEvent) -> dict[str, Any]:
     return {"kind": type(event).__name__, **fields}
 
 
-def from_data(data: Any) -> DpEvent:
+def from_data(data: Mapping[str, Any]) -> DpEvent:
     """The event that `to_data` wrote."""
     try:
         fields = {name: _restored(value) for name, value in data.items() if name != "kind"}
         return _KINDS[data["kind"]](**fields)
     except (AttributeError, KeyError, TypeError) as error:
         raise InvalidArgument(
-            f"This is not an event that this version of Tacit knows: {error!r}."
+            f"This version of Tacit does not know this event: {error!r}."
         ) from error
 
 

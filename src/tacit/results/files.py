@@ -1,4 +1,4 @@
-"""Posteriors as trees of labelled arrays that ArviZ reads, and as NetCDF files."""
+"""Posteriors as xarray trees, which ArviZ reads, and as NetCDF files."""
 
 import contextlib
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, TacitError
@@ -17,8 +18,6 @@ from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from tacit.results.posterior import Posterior
 
 _FORMAT = 1
@@ -26,10 +25,8 @@ _GAUSSIAN = "unconstrained_gaussian"
 _SITES, _SITE, _STATEMENT = "sites", "site", "privacy_statement"
 
 
-def to_datatree(posterior: "Posterior") -> "xr.DataTree":
+def to_datatree(posterior: "Posterior") -> xr.DataTree:
     """The tree described at `Posterior.to_datatree`."""
-    import xarray as xr
-
     draws = {name: value[None] for name, value in posterior.draws.items()}
     groups = {
         "/": xr.Dataset(attrs=_attributes(posterior)),
@@ -53,7 +50,7 @@ def to_datatree(posterior: "Posterior") -> "xr.DataTree":
 
 
 def save(posterior: "Posterior", path: str | os.PathLike[str]) -> None:
-    """Writes beside the target, then takes its place: nobody sees half a file."""
+    """Writes a file beside the target, and then moves it there: nobody sees half a file."""
     target, tree = Path(path), to_datatree(posterior)
     draft = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
     try:
@@ -70,8 +67,6 @@ def save(posterior: "Posterior", path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The fields of the posterior in a file."""
-    import xarray as xr
-
     source = Path(path)
     if not source.is_file():
         raise TacitError(f"There is no file at {source}.")
@@ -80,12 +75,12 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
             return _fields(tree.load())
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise TacitError(
-            f"{source} is not a posterior that Posterior.save wrote: {error}."
+            f"{source} is not a posterior written by Posterior.save: {error}."
         ) from error
 
 
 def _attributes(posterior: "Posterior") -> dict[str, Any]:
-    """Warnings come first, if there are any. Truth values are 0 or 1, as NetCDF has no other."""
+    """Attributes of the tree, warnings first. NetCDF has no Booleans, so they are 0 or 1."""
     warnings = posterior.warnings
     return {
         **({"warning": " ".join(warnings)} if warnings else {}),
@@ -99,21 +94,20 @@ def _attributes(posterior: "Posterior") -> dict[str, Any]:
 
 
 def _course(posterior: "Posterior") -> dict[str, Any]:
-    """How the fit went. Whether it converged is left out where nobody can tell."""
+    """How the fit went. Whether it converged is left out if that is not known."""
     known = {} if posterior.converged is None else {"converged": int(posterior.converged)}
     return {
         **known,
         "said": json.dumps(posterior.said),
         "intervals": str(posterior.intervals),
+        "expected": json.dumps(dict(posterior.expected)),
     }
 
 
 def _dataset(
     arrays: Mapping[str, NDArray[Any]], leading: Sequence[str], labels: Labels | None = None
-) -> "xr.Dataset":
-    """Arrays whose first axes are ``leading`` and whose others are named after them."""
-    import xarray as xr
-
+) -> xr.Dataset:
+    """A dataset of arrays whose first axes are ``leading``; other axes are named after the array."""
     variables, names = {}, _names(arrays, len(leading))
     for label, name in names.items():
         value = arrays[name]
@@ -126,12 +120,12 @@ def _dataset(
     for label, name in names.items():
         for axis, entries in enumerate((labels or {}).get(name, ())):
             coordinates[f"{label}_dim_{axis}"] = list(entries)
-    # Files keep neither the order of variables nor every name.
+    # Files do not keep the order of variables, nor every name.
     return xr.Dataset(variables, coordinates, attrs={"names": json.dumps(names)})
 
 
 def _names(arrays: Mapping[str, NDArray[Any]], leading: int) -> dict[str, str]:
-    """Names a tree can hold, each with the parameter's own: no slash, and none twice."""
+    """Names that a tree can hold, without slashes and repeats, and the parameter of each."""
     taken, names = {"chain", "draw", "step"}, dict[str, str]()
     for name, value in arrays.items():
         label = name.replace("/", "::").strip().strip(".") or "_"
@@ -143,7 +137,7 @@ def _names(arrays: Mapping[str, NDArray[Any]], leading: int) -> dict[str, str]:
 
 
 def _diagnostics(posterior: "Posterior") -> dict[str, NDArray[Any]]:
-    """Effective sizes and R-hat of each parameter, one above the other."""
+    """Effective sample sizes and R-hat of each parameter, stacked."""
     sizes, ratios = posterior.effective_sizes(), posterior.r_hats()
     return {name: np.stack([sizes[name], ratios[name]]) for name in sizes}
 
@@ -160,9 +154,9 @@ def _gaussian(posterior: "Posterior") -> dict[str, Any]:
     return {name: pair for name, pair in found.items() if pair[1] is not None}
 
 
-def _fields(tree: "xr.DataTree") -> dict[str, Any]:
+def _fields(tree: xr.DataTree) -> dict[str, Any]:
     if tree.attrs.get("tacit_format") != _FORMAT:
-        raise InvalidArgument("it has no mark of this version's format")
+        raise InvalidArgument("it does not have the format of this version")
     converged = tree.attrs.get("converged")
     gaussian = _children(tree).get(_GAUSSIAN)
     variables = {} if gaussian is None else {n: gaussian[n].values for n in gaussian.data_vars}
@@ -180,6 +174,7 @@ def _fields(tree: "xr.DataTree") -> dict[str, Any]:
         "converged": None if converged is None else bool(converged),
         "said": tuple(map(str, json.loads(tree.attrs.get("said", "[]")))),
         "intervals": Intervals(tree.attrs.get("intervals", Intervals.UNKNOWN)),
+        "expected": json.loads(tree.attrs.get("expected", "{}")),
         "chain": bool(tree.attrs["chain"]),
         "labels": _labels(tree),
         "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
@@ -187,14 +182,14 @@ def _fields(tree: "xr.DataTree") -> dict[str, Any]:
     }
 
 
-def _sites(tree: "xr.DataTree") -> dict[str, PrivacyStatement]:
+def _sites(tree: xr.DataTree) -> dict[str, PrivacyStatement]:
     """The statement of every site of a federated fit."""
     found = _children(tree)[_SITES]
     pairs = zip(found[_SITE].values, found[_STATEMENT].values, strict=True)
     return {str(name): PrivacyStatement.from_json(str(said)) for name, said in pairs}
 
 
-def _labels(tree: "xr.DataTree") -> dict[str, tuple[tuple[str, ...], ...]]:
+def _labels(tree: xr.DataTree) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Names of the entries of arrays, where the axes have such coordinates."""
     found = _children(tree)["posterior"]
     names: dict[str, str] = json.loads(found.attrs["names"])
@@ -205,11 +200,11 @@ def _labels(tree: "xr.DataTree") -> dict[str, tuple[tuple[str, ...], ...]]:
     }
 
 
-def _children(tree: "xr.DataTree") -> "dict[str, xr.Dataset]":
+def _children(tree: xr.DataTree) -> dict[str, xr.Dataset]:
     return {name: child.to_dataset() for name, child in tree.children.items()}
 
 
-def _arrays(tree: "xr.DataTree", group: str) -> dict[str, NDArray[Any]]:
+def _arrays(tree: xr.DataTree, group: str) -> dict[str, NDArray[Any]]:
     found = _children(tree)[group]
     names: dict[str, str] = json.loads(found.attrs["names"])
     return {name: found[label].values for label, name in names.items()}

@@ -1,11 +1,9 @@
-"""A report as Markdown: what the page says, with tables in place of drawings."""
+"""A report as Markdown, with tables in place of drawings."""
 
 from collections.abc import Iterable, Sequence
 
-from tacit._format import in_digits, printed
-from tacit.accounting import ADJACENCIES
+from tacit._format import in_digits
 from tacit.results.contents import Contents
-from tacit.results.statement import DECADES
 from tacit.results.wording import LEAST, SITES, plain
 
 
@@ -30,7 +28,14 @@ def _posterior(contents: Contents) -> list[str]:
     table = _table(("parameter", *summary.columns()[1:]), summary.cells(), numbers=True)
     notes = [*contents.left_out, *contents.course]
     about = f"**{plain(summary.spread)}.** {plain(contents.about_intervals)}"
-    return ["## Posterior", about, table, *map(plain, notes)]
+    return ["## Posterior", about, table, *map(plain, notes), *_expected(contents)]
+
+
+def _expected(contents: Contents) -> list[str]:
+    if not contents.expected:
+        return []
+    header = ("half width of the 90% interval", "forecast", "result")
+    return ["### What was expected", _table(header, contents.expected, numbers=True)]
 
 
 def _privacy(contents: Contents) -> list[str]:
@@ -51,15 +56,9 @@ def _privacy(contents: Contents) -> list[str]:
 def _curves(contents: Contents) -> list[str]:
     if not contents.curves:
         return []
-    found = {a: dict(zip(*curve, strict=True)) for a, curve in contents.curves.items()}
-    rows = [
-        [f"{delta:g}", *(printed(found.get(a, {}).get(delta)) for a in ADJACENCIES)]
-        for delta in DECADES
-    ]
-    header = ["delta", *(f"epsilon, {a}" for a in ADJACENCIES)]
     return [
-        "A run has no single epsilon: it keeps the promise of every line at once.",
-        _table(header, rows, numbers=True),
+        "A run has no single epsilon: the guarantee of every line holds at once.",
+        _table(*contents.statement.curve_table(), numbers=True),
     ]
 
 
@@ -71,12 +70,7 @@ def _budget(contents: Contents) -> list[str]:
     spending = contents.spending
     if spending is None:
         return ["## Budget left", plain(contents.budget_words)]
-    known = [
-        ("earlier runs", spending.earlier),
-        ("this run", spending.run),
-        ("left", spending.left.epsilon),
-    ]
-    rows = [(name, in_digits(size)) for name, size in known if size is not None]
+    rows = [(name, in_digits(size)) for _, name, size in spending.parts]
     return [
         "## Budget left",
         plain(contents.budget_words),
@@ -85,7 +79,7 @@ def _budget(contents: Contents) -> list[str]:
 
 
 def _repeat(contents: Contents) -> list[str]:
-    blocks = ["## To repeat it", _table(("setting", "value"), contents.repeat)]
+    blocks = ["## How to repeat it", _table(("setting", "value"), contents.repeat)]
     if contents.schema is not None:
         header, lines, notes = contents.schema_table
         blocks += ["### Schema", _table(header, lines), *map(plain, notes)]

@@ -1,73 +1,82 @@
-"""Pictures of public values. Needs the ``plots`` extra.
+"""Plots of posteriors and privacy curves. They need the ``plots`` extra.
 
-Densities and forests are ArviZ's, of whichever generation is installed; the rest is drawn here.
-A result that has no guarantee, or did not converge, says so on top of each; and intervals whether
-the noise is in them.
+Densities and forests are drawn by ArviZ, version 0 or 1; the rest is drawn here. A result without a
+guarantee, or that did not converge, has a warning above each plot. Captions say whether intervals include the
+privacy noise.
 """
 
 import math
-import os
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from tacit._format import printed
 from tacit.accounting import ADJACENCIES, Curve
 from tacit.errors import InvalidArgument, TacitError
+from tacit.results.figures import (
+    PathLike,
+    arviz_library,
+    caption,
+    is_first_generation,
+    pyplot,
+    saved,
+)
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import coordinates
 from tacit.results.wording import CONVERGED, beside
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from tacit.results.posterior import Posterior
 
 _LEVEL = 0.9
-# More than these cannot be told apart on a page.
+# More could not be told apart.
 _MOST_FOREST, _MOST_DIST, _MOST_LINES = 60, 24, 40
-_FORMATS = (".png", ".pdf", ".svg")
-
-PathLike = str | os.PathLike[str]
 
 
 def forest(
     posterior: "Posterior", names: Sequence[str] | None = None, path: PathLike | None = None
-) -> Any:
-    """Each coordinate's interval, half interval and middle, one below the other."""
-    with _saved(path) as keep:
+) -> "Figure":
+    """Plots intervals and medians; see `Posterior.plot_forest`."""
+    with saved(path) as keep:
         shown, note = _coordinates(posterior, names, _MOST_FOREST)
         size = (7.2, 1.4 + 0.32 * len(shown))
-        figure = _arviz_forest(_arviz(), shown, size)
-        _caption(figure, posterior.warnings, _interval_words(posterior) + note)
+        figure = _arviz_forest(arviz_library(), shown, size)
+        caption(figure, posterior.warnings, _interval_words(posterior) + note)
         return keep(figure)
 
 
 def dist(
     posterior: "Posterior", names: Sequence[str] | None = None, path: PathLike | None = None
-) -> Any:
-    """The density of each coordinate, with its interval."""
-    with _saved(path) as keep:
+) -> "Figure":
+    """Plots densities with intervals; see `Posterior.plot_dist`."""
+    with saved(path) as keep:
         shown, note = _coordinates(posterior, names, _MOST_DIST)
         columns = min(4, len(shown))
         rows = math.ceil(len(shown) / columns)
         size = (max(2.7 * columns, 4.5), 0.9 + 2.3 * rows)
-        figure = _arviz_dist(_arviz(), shown, size, (rows, columns))
-        _caption(figure, posterior.warnings, _interval_words(posterior) + note)
+        figure = _arviz_dist(arviz_library(), shown, size, (rows, columns))
+        caption(figure, posterior.warnings, _interval_words(posterior) + note)
         return keep(figure)
 
 
-def trace(posterior: "Posterior", path: PathLike | None = None) -> Any:
-    """Released values over the steps of the fit."""
+def trace(posterior: "Posterior", path: PathLike | None = None) -> "Figure":
+    """Plots released values over the steps of the fit; see `Posterior.plot_trace`."""
     if not posterior.trace:
-        raise TacitError("This posterior was not fitted step by step: there is no trace to draw.")
-    with _saved(path) as keep:
+        raise TacitError(
+            "This posterior was not fitted step by step, so there is no trace to plot."
+        )
+    with saved(path) as keep:
         shown = {name: value for name, value in posterior.trace.items() if name != "accepted"}
         size = (7.2, 1.0 + 1.9 * len(shown))
-        figure, axes = _pyplot().subplots(
+        figure, axes = pyplot().subplots(
             len(shown), figsize=size, sharex=True, squeeze=False, layout="constrained"
         )
         notes = [
@@ -75,19 +84,19 @@ def trace(posterior: "Posterior", path: PathLike | None = None) -> Any:
             for one, (name, value) in zip(axes[:, 0], shown.items(), strict=True)
         ]
         axes[-1, 0].set_xlabel("step")
-        _caption(figure, posterior.warnings, _course_words(posterior) + max(notes, key=len))
+        caption(figure, posterior.warnings, _course_words(posterior) + max(notes, key=len))
         return keep(figure)
 
 
-def privacy(statement: PrivacyStatement, path: PathLike | None = None) -> Any:
-    """Epsilon against delta under each adjacency, with what was asked for marked."""
+def privacy(statement: PrivacyStatement, path: PathLike | None = None) -> "Figure":
+    """Plots epsilon over delta; see `Posterior.plot_privacy`."""
     curves = {a: statement.curve(a) for a in ADJACENCIES}
     known = {a: curve for a, curve in curves.items() if curve is not None}
     if not known:
-        raise TacitError("There is no privacy curve to draw: the fit was made without privacy.")
-    with _saved(path) as keep:
+        raise TacitError("There is no privacy curve to plot: the fit was made without privacy.")
+    with saved(path) as keep:
         size = (7.2, 4.2)
-        figure, axes = _pyplot().subplots(figsize=size, layout="constrained")
+        figure, axes = pyplot().subplots(figsize=size, layout="constrained")
         _draw_curves(axes, {str(a): curve for a, curve in known.items()}, statement.delta)
         for adjacency in known:
             epsilon = statement.epsilons[adjacency]
@@ -96,21 +105,22 @@ def privacy(statement: PrivacyStatement, path: PathLike | None = None) -> Any:
                 words = f"  {printed(epsilon)}"
                 axes.annotate(words, (statement.delta, epsilon), va="bottom", fontsize=9)
         above = () if statement.warning is None else (statement.warning,)
-        _caption(figure, above, f"what the result cost one {statement.unit}")
+        caption(figure, above, f"what the result cost one {statement.unit}")
         return keep(figure)
 
 
 def privacy_curves(curves: Mapping[str, Curve], path: Path, *, title: str, delta: float) -> None:
-    """Epsilon against delta, a line for each curve, with a rule at the delta in question."""
-    with _saved(path) as keep:
-        figure, axes = _pyplot(headless=True).subplots(figsize=(7.2, 4.4), layout="constrained")
+    """Plots curves of epsilon over delta, with a line at one delta, into a file."""
+    with saved(path) as keep:
+        pyplot().switch_backend("Agg")  # a command needs no window
+        figure, axes = pyplot().subplots(figsize=(7.2, 4.4), layout="constrained")
         _draw_curves(axes, curves, delta)
         axes.set_title(title, fontsize=10, loc="left")
         keep(figure)
 
 
-def _draw_curves(axes: Any, curves: Mapping[str, Curve], delta: float) -> None:
-    colours = len(_pyplot().rcParams["axes.prop_cycle"])
+def _draw_curves(axes: "Axes", curves: Mapping[str, Curve], delta: float) -> None:
+    colours = len(pyplot().rcParams["axes.prop_cycle"])
     for place, (label, curve) in enumerate(curves.items()):
         points = [(d, e) for d, e in zip(*curve, strict=True) if math.isfinite(e) and e > 0]
         style = "-" if place < colours else "--"
@@ -122,8 +132,10 @@ def _draw_curves(axes: Any, curves: Mapping[str, Curve], delta: float) -> None:
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _arviz_forest(arviz: Any, shown: dict[str, NDArray[Any]], size: tuple[float, float]) -> Any:
-    if not _is_first_generation(arviz):
+def _arviz_forest(
+    arviz: ModuleType, shown: dict[str, NDArray[Any]], size: tuple[float, float]
+) -> "Figure":
+    if not is_first_generation(arviz):
         drawn = arviz.plot_forest(
             _tree(shown),
             combined=True,
@@ -133,7 +145,7 @@ def _arviz_forest(arviz: Any, shown: dict[str, NDArray[Any]], size: tuple[float,
             figure_kwargs={"figsize": size},
             backend="matplotlib",
         )
-        figure = drawn.viz["figure"].item()
+        figure: Figure = drawn.viz["figure"].item()
         figure.axes[0].xaxis.set_visible(False)  # the column of labels has no scale
         figure.axes[0].spines["bottom"].set_visible(False)
         return figure
@@ -146,13 +158,17 @@ def _arviz_forest(arviz: Any, shown: dict[str, NDArray[Any]], size: tuple[float,
     )
     axes[0].set_title("")
     axes[0].spines["top"].set_visible(False)
-    return axes[0].figure
+    below: Figure = axes[0].figure
+    return below
 
 
 def _arviz_dist(
-    arviz: Any, shown: dict[str, NDArray[Any]], size: tuple[float, float], grid: tuple[int, int]
-) -> Any:
-    if not _is_first_generation(arviz):
+    arviz: ModuleType,
+    shown: dict[str, NDArray[Any]],
+    size: tuple[float, float],
+    grid: tuple[int, int],
+) -> "Figure":
+    if not is_first_generation(arviz):
         drawn = arviz.plot_dist(
             _tree(shown),
             ci_kind="eti",
@@ -163,7 +179,8 @@ def _arviz_dist(
             visuals={"point_estimate_text": False},
             backend="matplotlib",
         )
-        return drawn.viz["figure"].item()
+        figure: Figure = drawn.viz["figure"].item()
+        return figure
     axes = arviz.plot_posterior(
         _tree(shown)["posterior"].to_dataset(),
         hdi_prob=_LEVEL,
@@ -173,14 +190,13 @@ def _arviz_dist(
         point_estimate=None,
         round_to=3,
     )
-    return np.ravel(axes)[0].figure
+    below: Figure = np.ravel(axes)[0].figure
+    return below
 
 
-def _tree(shown: dict[str, NDArray[Any]]) -> Any:
-    import xarray as xr
-
+def _tree(shown: dict[str, NDArray[Any]]) -> xr.DataTree:
     labels = {label.replace("/", "::"): draws for label, draws in shown.items()}
-    # A dollar sign would begin a formula.
+    # A dollar sign would begin a formula in matplotlib.
     variables = {
         label.replace("$", r"\$"): (("chain", "draw"), d[None]) for label, d in labels.items()
     }
@@ -190,21 +206,25 @@ def _tree(shown: dict[str, NDArray[Any]]) -> Any:
 def _coordinates(
     posterior: "Posterior", names: Sequence[str] | None, most: int
 ) -> tuple[dict[str, NDArray[Any]], str]:
-    """The coordinates to draw, by label, and a note if some are left out."""
+    """The draws of each coordinate to plot, by label, and a note if some are left out."""
     chosen = list(posterior.draws) if names is None else _listed(names)
     found: dict[str, NDArray[Any]] = {}
     for name in chosen:
         if name not in posterior.draws:
-            raise InvalidArgument(f"{name!r} is none of {', '.join(posterior.draws)}.")
+            raise InvalidArgument(
+                f"{name!r} is not a parameter; the parameters are {', '.join(posterior.draws)}."
+            )
         draws = posterior.draws[name]
         if not np.isfinite(draws).all():
-            raise TacitError(f"{name} has draws that are not finite; choose others by names=.")
+            raise TacitError(
+                f"{name} has draws that are not finite; choose other parameters with names=."
+            )
         columns = draws.reshape(len(draws), -1).T
         axes = posterior.labels.get(name)
         labels = [label for label, _ in coordinates(name, draws.shape[1:], axes)]
         found |= dict(zip(labels, columns, strict=True))
     if not found:
-        raise InvalidArgument("There is nothing to draw: these parameters have no coordinates.")
+        raise InvalidArgument("There is nothing to plot: these parameters have no coordinates.")
     note = f"; the first {most} of {len(found)} coordinates" if len(found) > most else ""
     return dict(list(found.items())[:most]), note
 
@@ -213,8 +233,8 @@ def _listed(names: Sequence[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def _lines(axes: Any, name: str, values: NDArray[Any]) -> str:
-    """A line for each coordinate; what cannot be told apart is thinned, which is noted."""
+def _lines(axes: "Axes", name: str, values: NDArray[Any]) -> str:
+    """Draws a line for each coordinate, or for some of many; returns a note in that case."""
     flat = values.reshape(len(values), -1)
     some = np.unique(np.linspace(0, flat.shape[1] - 1, min(_MOST_LINES, flat.shape[1])).astype(int))
     axes.plot(flat[:, some], linewidth=0.9, alpha=1.0 if len(some) <= 10 else 0.5)
@@ -225,80 +245,11 @@ def _lines(axes: Any, name: str, values: NDArray[Any]) -> str:
 
 
 def _course_words(posterior: "Posterior") -> str:
-    if posterior.converged is False:  # which is said above
+    if posterior.converged is False:  # the warning above says it
         return "the course of the fit"
     return f"the course of the fit. {CONVERGED[posterior.converged].removesuffix('.')}"
 
 
-def _caption(figure: Any, above: Sequence[str], words: str) -> None:
-    """What is shown, and above it, in red, why it is not to be released or relied on."""
-    figure.set_layout_engine("constrained")  # ArviZ leaves no room on top
-    if not above:
-        figure.suptitle(words, fontsize=10, x=0.01, ha="left")
-        return
-    lines = "\n".join([*above, words])
-    figure.suptitle(lines, fontsize=9, x=0.01, ha="left", color="#b3261e")
-
-
 def _interval_words(posterior: "Posterior") -> str:
-    kind = "highest-density" if _is_first_generation(_arviz()) else "equal-tailed"
+    kind = "highest-density" if is_first_generation(arviz_library()) else "equal-tailed"
     return beside(f"{_LEVEL:.0%} {kind} intervals", posterior.intervals)
-
-
-def _is_first_generation(arviz: Any) -> bool:
-    return str(arviz.__version__).startswith("0.")
-
-
-def _arviz() -> Any:
-    _pyplot()
-    with warnings.catch_warnings():
-        # Its first generation announces the second whenever it is imported.
-        warnings.simplefilter("ignore", FutureWarning)
-        try:
-            import arviz
-        except ImportError as error:
-            raise TacitError("This plot needs ArviZ: pip install 'tacit[plots]'.") from error
-    return arviz
-
-
-def _pyplot(*, headless: bool = False) -> Any:
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise TacitError("Plots need matplotlib: pip install 'tacit[plots]'.") from error
-    if headless:
-        mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
-@contextmanager
-def _saved(path: PathLike | None) -> Iterator[Any]:
-    """Hands on what writes a figure to ``path``, if there is one, and then closes it.
-
-    Without a path the figure stays open, for a notebook or a window to show.
-    """
-    before = set(_pyplot().get_fignums())
-
-    def keep(figure: Any) -> Any:
-        if path is not None:
-            _write(figure, Path(path))
-            _pyplot().close(figure)
-        return figure
-
-    try:
-        yield keep
-    except BaseException:
-        for opened in set(_pyplot().get_fignums()) - before:
-            _pyplot().close(opened)
-        raise
-
-
-def _write(figure: Any, path: Path) -> None:
-    if path.suffix.lower() not in _FORMATS:
-        raise InvalidArgument(f"Plots are written as {', '.join(_FORMATS)}; got {path.name!r}.")
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise TacitError(f"The plot could not be written to {path}: {error}.") from error

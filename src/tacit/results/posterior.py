@@ -2,31 +2,52 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import xarray as xr
+from attrs import field, frozen
 
 from tacit.data.schema import Schema
+from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference import mixing
 from tacit.inference.base import Intervals
 from tacit.models.base import AnyModel
-from tacit.results import files, html, plots, predictive, report
+from tacit.results import files, plots, predictive, report
+from tacit.results.draws import Array, NamedDraws, of_draws, of_steps, same_arrays
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels, Summary, summary_lines
+from tacit.results.templating import render
 from tacit.results.wording import CONVERGED
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from matplotlib.figure import Figure
 
-Array = NDArray[np.floating]
 _PathLike = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Posterior:
+class PlanOfFit(Protocol):
+    """What a plan tells about the posterior of its fit."""
+
+    @property
+    def model(self) -> AnyModel:
+        """The model."""
+
+    @property
+    def schema(self) -> Schema:
+        """The schema."""
+
+
+def _intervals(value: Intervals | str) -> Intervals:
+    return Intervals(value)
+
+
+def _converged(value: bool | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+@frozen(kw_only=True, repr=False, eq=False, slots=False)
+class Posterior(NamedDraws):
     """Draws from an approximate posterior, with a privacy statement.
 
     Everything in it was released under ``privacy`` or is public, so computing from it has no
@@ -48,32 +69,24 @@ class Posterior:
         said: Sentences on how the fit went, most important first.
         intervals: Whether intervals and standard deviations account for the privacy noise.
         sites: The statement of each site of a federated fit.
+        expected: Widths of 90% intervals by the plan's forecast, if it had one, by the names of the
+            summary.
     """
 
-    draws: Mapping[str, Array]
     unconstrained_mean: Array | None = None
     unconstrained_covariance: Array | None = None
-    trace: Mapping[str, Array] = field(default_factory=dict)
+    trace: Mapping[str, Array] = field(factory=dict, converter=of_steps)
     chain: bool = False
-    sample_stats: Mapping[str, Array] = field(default_factory=dict)
+    sample_stats: Mapping[str, Array] = field(factory=dict, converter=of_draws)
     privacy: PrivacyStatement
     model: AnyModel | None = None
     schema: Schema | None = None
-    labels: Labels = field(default_factory=dict)
-    converged: bool | None = None
+    labels: Labels = field(factory=dict)
+    converged: bool | None = field(default=None, converter=_converged)
     said: tuple[str, ...] = ()
-    intervals: Intervals = Intervals.UNKNOWN
-    sites: Mapping[str, PrivacyStatement] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "draws", _alike("draws", self.draws))
-        object.__setattr__(self, "trace", _alike("steps of the trace", self.trace))
-        object.__setattr__(self, "sample_stats", _alike("draws", self.sample_stats))
-        object.__setattr__(self, "intervals", Intervals(self.intervals))
-        if self.converged is not None:
-            object.__setattr__(self, "converged", bool(self.converged))
-        if not self.draws:
-            raise InvalidArgument("A posterior needs draws of at least one parameter.")
+    intervals: Intervals = field(default=Intervals.UNKNOWN, converter=_intervals)
+    sites: Mapping[str, PrivacyStatement] = field(factory=dict)
+    expected: Mapping[str, float] = field(factory=dict)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -81,68 +94,6 @@ class Posterior:
         private = self.privacy.warning
         failed = (CONVERGED[False],) if self.converged is False else ()
         return (*(() if private is None else (private,)), *failed)
-
-    @property
-    def num_draws(self) -> int:
-        """The number of draws."""
-        return len(next(iter(self.draws.values())))
-
-    def mean(self) -> dict[str, Array]:
-        """Posterior means.
-
-        Returns:
-            An array for each parameter.
-        """
-        with np.errstate(all="ignore"):  # draws may be infinite
-            return {n: np.mean(d, axis=0, dtype=np.float64) for n, d in self.draws.items()}
-
-    def sd(self) -> dict[str, Array]:
-        """Posterior standard deviations.
-
-        Returns:
-            An array for each parameter.
-        """
-        with np.errstate(all="ignore"):
-            return {n: np.std(d, axis=0, dtype=np.float64) for n, d in self.draws.items()}
-
-    def quantiles(self, probabilities: Sequence[float]) -> dict[str, Array]:
-        """Posterior quantiles.
-
-        Args:
-            probabilities: Probabilities between 0 and 1.
-
-        Returns:
-            An array [probabilities, *shape] for each parameter.
-
-        Raises:
-            InvalidArgument: If a probability is out of range.
-        """
-        levels = np.asarray(probabilities, np.float64)
-        if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
-            raise InvalidArgument("Pass a list of probabilities between 0 and 1.")
-        with np.errstate(all="ignore"):
-            return {
-                name: np.quantile(draws.astype(np.float64), levels, axis=0)
-                for name, draws in self.draws.items()
-            }
-
-    def interval(self, level: float = 0.9) -> dict[str, Array]:
-        """Equal-tailed credible intervals.
-
-        ``intervals`` says whether they account for the privacy noise.
-
-        Args:
-            level: The posterior probability of the interval, between 0 and 1.
-
-        Returns:
-            An array [2, *shape] for each parameter.
-
-        Raises:
-            InvalidArgument: If the level is out of range.
-        """
-        if not (0 < level < 1):
-            raise InvalidArgument(f"level must be between 0 and 1; got {level!r}.")
-        return self.quantiles([(1 - level) / 2, (1 + level) / 2])
 
     def summary(self, level: float = 0.9) -> Summary:
         """A table of all parameters, to print or to show in a notebook.
@@ -153,45 +104,31 @@ class Posterior:
         Returns:
             The summary.
         """
+        cost = (self.privacy.headline,) if self.privacy.is_private else ()
         return Summary(
             lines=summary_lines(
                 self.mean(), self.sd(), self.interval(level), *self._mixing, labels=self.labels
             ),
             level=level,
             warnings=self.warnings,
-            notes=self._notes(),
+            notes=(*self.course, *cost),
             chain=self.chain,
             intervals=self.intervals,
         )
-
-    def effective_sizes(self) -> dict[str, Array]:
-        """Effective sample sizes.
-
-        Returns:
-            An array for each parameter.
-        """
-        return mixing.effective_sizes(self.draws)
-
-    def r_hats(self) -> dict[str, Array]:
-        """Split R-hat of the chain.
-
-        Returns:
-            An array for each parameter; 1 means that the two halves of the chain agree.
-        """
-        return mixing.r_hats(self.draws)
 
     @property
     def _mixing(self) -> tuple[dict[str, Array], ...]:
         return (self.effective_sizes(), self.r_hats()) if self.chain else ()
 
-    def _notes(self) -> tuple[str, ...]:
-        cost = (self.privacy.headline,) if self.privacy.is_private else ()
+    @property
+    def course(self) -> tuple[str, ...]:
+        """Sentences on how the fit went, other than warnings."""
         # A file may be older than `said`.
         found = mixing.bad_mixing(self.draws) if self.chain else ()
         good = (CONVERGED[True],) if self.converged else ()
-        return (*good, *self.said, *(each for each in found if each not in self.said), *cost)
+        return (*good, *self.said, *(each for each in found if each not in self.said))
 
-    def to_datatree(self) -> "xr.DataTree":
+    def to_datatree(self) -> xr.DataTree:
         """Converts to an `xarray.DataTree` for ArviZ.
 
         The groups are ``posterior`` and ``fit`` (the trace); a chain also has ``sample_stats`` and
@@ -214,7 +151,7 @@ class Posterior:
         files.save(self, path)
 
     @classmethod
-    def load(cls, path: _PathLike, *, plan: Any = None) -> "Posterior":
+    def load(cls, path: _PathLike, *, plan: PlanOfFit | None = None) -> "Posterior":
         """Reads a posterior that `save` wrote.
 
         Args:
@@ -228,12 +165,7 @@ class Posterior:
             InvalidArgument: If the file cannot be read, or the plan is for another model.
         """
         fields = files.load(path)
-        if "sites" in fields:
-            from tacit.results.federated import FederatedPosterior  # which is one of these
-
-            made: type[Posterior] = FederatedPosterior
-        else:
-            made = cls
+        made = FederatedPosterior if "sites" in fields else cls
         if plan is None:
             return made(**fields)
         if tuple(fields["draws"]) != plan.model.names:
@@ -244,7 +176,7 @@ class Posterior:
         return made(**fields, model=plan.model, schema=plan.schema)
 
     def predict(
-        self, data: Any, *, kind: predictive.Kind = "mean", seed: int = 0
+        self, data: TableLike, *, kind: predictive.Kind = "mean", seed: int = 0
     ) -> Array | dict[str, Array]:
         """Predicts outcomes of new rows from the posterior.
 
@@ -270,7 +202,7 @@ class Posterior:
 
     def plot_forest(
         self, names: Sequence[str] | None = None, *, path: _PathLike | None = None
-    ) -> Any:
+    ) -> "Figure":
         """Plots means and intervals of the parameters.
 
         Args:
@@ -284,7 +216,7 @@ class Posterior:
 
     def plot_dist(
         self, names: Sequence[str] | None = None, *, path: _PathLike | None = None
-    ) -> Any:
+    ) -> "Figure":
         """Plots the marginal density of each parameter.
 
         Args:
@@ -296,7 +228,7 @@ class Posterior:
         """
         return plots.dist(self, names, path)
 
-    def plot_trace(self, *, path: _PathLike | None = None) -> Any:
+    def plot_trace(self, *, path: _PathLike | None = None) -> "Figure":
         """Plots the trace of the fit over its steps.
 
         Args:
@@ -307,7 +239,7 @@ class Posterior:
         """
         return plots.trace(self, path)
 
-    def plot_privacy(self, *, path: _PathLike | None = None) -> Any:
+    def plot_privacy(self, *, path: _PathLike | None = None) -> "Figure":
         """Plots epsilon over delta, under both adjacencies.
 
         Args:
@@ -335,12 +267,12 @@ class Posterior:
         """The same numbers and the same statement; the model does not count."""
         if not isinstance(other, Posterior):
             return NotImplemented
-        return self._plain() == other._plain() and _same(self._arrays(), other._arrays())
+        return self._plain() == other._plain() and same_arrays(self._arrays(), other._arrays())
 
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
     def _plain(self) -> tuple[Any, ...]:
-        return self.converged, self.said, self.intervals, self.privacy
+        return self.converged, self.said, self.intervals, self.privacy, dict(self.expected)
 
     def _arrays(self) -> dict[tuple[str, str], Array]:
         optional = {
@@ -360,25 +292,12 @@ class Posterior:
         return f"Posterior({failed}{self.privacy.headline}; {self.num_draws} draws of {shapes})"
 
     def _repr_html_(self) -> str:
-        statement = html.folded("Privacy statement", self.privacy._repr_html_())
-        return html.box(self.summary()._repr_html_(), statement)
+        return render("posterior.html", summary=self.summary(), statement=self.privacy)
 
 
-def _alike(what: str, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
-    """Float arrays that all have the same number of ``what``, at least one."""
-    arrays = {name: _float(value) for name, value in values.items()}
-    lengths = {array.shape[:1] for array in arrays.values()}
-    if len(lengths) > 1 or lengths & {(), (0,)}:
-        raise InvalidArgument(f"All arrays must have the same number of {what}, at least one.")
-    return arrays
+@frozen(kw_only=True, repr=False, eq=False, slots=False)
+class FederatedPosterior(Posterior):
+    """A `Posterior` of a federated fit, with the privacy statement of each site in ``sites``.
 
-
-def _float(value: ArrayLike) -> Array:
-    array = np.asarray(value)
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
-
-
-def _same(one: Mapping[Any, Array], other: Mapping[Any, Array]) -> bool:
-    return list(one) == list(other) and all(
-        np.array_equal(value, other[name], equal_nan=True) for name, value in one.items()
-    )
+    ``privacy`` is the weakest statement of all sites.
+    """

@@ -1,7 +1,7 @@
 """Predictions for new rows from the draws of a posterior."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -10,29 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
-from tacit.models.base import Predicts
+from tacit.models.base import Prediction, Predicts
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
 
 Kind = Literal["mean", "draws", "probit"]
-# Numbers a block of rows and draws may take of memory.
+_Arrays = dict[str, jax.Array]
+# The largest number of predictions, rows times draws, that are computed at once.
 _MOST = 2**24
 
 
 def predict(
-    posterior: "Posterior", data: Any, kind: Kind, seed: int
+    posterior: "Posterior", data: TableLike, kind: Kind, seed: int
 ) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """See `Posterior.predict`."""
     _validate.choice("kind", kind, ("mean", "draws", "probit"))
     seed = _validate.count("seed", seed, least=0)
-    model: Any = posterior.model
+    model: object = posterior.model
     schema = posterior.schema
     if not isinstance(model, Predicts) or schema is None:
         raise InvalidArgument(
-            "predict needs a posterior of a NumPyro or PyMC model, as tacit.fit returned it; one that was "
-            "loaded from a file gets it by Posterior.load(path, plan=plan)."
+            "predict needs a posterior of a NumPyro or PyMC model. A posterior from tacit.fit has its model; "
+            "for one from a file, use Posterior.load(path, plan=plan)."
         )
     columns, present = schema.encode_new(data, model.predictors)
     names = [name for name in model.columns if name not in columns]
@@ -40,25 +42,28 @@ def predict(
         n: np.broadcast_to(model.made_up[n], (len(present), *np.shape(model.made_up[n])))
         for n in names
     }
-    found = _blocks(posterior, {**columns, **made_up}, kind, seed)
+    found = _blocks(posterior, model, {**columns, **made_up}, kind, seed)
     whole = {name: _with_gaps(values, present, kind) for name, values in found.items()}
     return next(iter(whole.values())) if len(whole) == 1 else whole
 
 
 def _blocks(
-    posterior: "Posterior", columns: Mapping[str, Any], kind: Kind, seed: int
+    posterior: "Posterior",
+    model: Predicts,
+    columns: Mapping[str, NDArray[Any]],
+    kind: Kind,
+    seed: int,
 ) -> dict[str, NDArray[Any]]:
-    model: Any = posterior.model
     draws = {name: jnp.asarray(posterior.draws[name]) for name in model.places}
     keys = jax.random.split(jax.random.key(seed), posterior.num_draws)
     rows = len(next(iter(columns.values())))
 
     @jax.jit
-    def block(first: jax.Array, part: Any, draws: Any, constants: Any) -> Any:
+    def block(first: int, part: _Arrays, draws: _Arrays, constants: Any) -> _Arrays:
         count = len(next(iter(part.values())))
 
-        def one_row(i: jax.Array, row: Any) -> Any:
-            def one_draw(key: jax.Array, params: Any) -> Any:
+        def one_row(i: jax.Array, row: _Arrays) -> _Arrays:
+            def one_draw(key: jax.Array, params: _Arrays) -> Mapping[str, Prediction]:
                 return model.predict(jax.random.fold_in(key, first + i), params, row, constants)
 
             return _reduced(jax.vmap(one_draw)(keys, draws), kind)
@@ -73,34 +78,42 @@ def _blocks(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _reduced(found: Mapping[str, Any], kind: Kind) -> dict[str, jax.Array]:
-    """Over the draws, for one row."""
-    if kind == "draws":
-        for name, each in found.items():
-            if each.draw is None:
-                raise InvalidArgument(f'Draws of {name!r} are not known; use kind="mean".')
-        return {name: each.draw for name, each in found.items()}
-    if kind == "mean":
-        for name, each in found.items():
-            if each.mean is None:
-                raise InvalidArgument(f'The mean of {name!r} is not known; use kind="draws".')
-        return {name: each.mean.mean(axis=0) for name, each in found.items()}
-    reduced = {}
-    for name, each in found.items():
-        if each.logit is None:
-            raise InvalidArgument(
-                f'{name!r} is not a yes or no with a logit, which kind="probit" is for; use '
-                'kind="mean".'
-            )
-        # The mean of a logistic function under a normal, by a probit of matched slope
-        # (MacKay 1992).
-        centre, spread = each.logit.mean(axis=0), each.logit.var(axis=0)
-        reduced[name] = jax.nn.sigmoid(centre / jnp.sqrt(1 + math.pi * spread / 8))
-    return reduced
+def _reduced(found: Mapping[str, Prediction], kind: Kind) -> dict[str, jax.Array]:
+    """Predictions for one row, over the draws."""
+    return {name: _REDUCE[kind](name, each) for name, each in found.items()}
+
+
+def _draws(name: str, found: Prediction) -> jax.Array:
+    if found.draw is None:
+        raise InvalidArgument(f'Draws of {name!r} are not known; use kind="mean".')
+    return found.draw
+
+
+def _mean(name: str, found: Prediction) -> jax.Array:
+    if found.mean is None:
+        raise InvalidArgument(f'The mean of {name!r} is not known; use kind="draws".')
+    return found.mean.mean(axis=0)
+
+
+def _probit(name: str, found: Prediction) -> jax.Array:
+    """The mean of a logistic function under a normal, by a probit of matched slope (MacKay 1992)."""
+    if found.logit is None:
+        raise InvalidArgument(
+            f'kind="probit" is for binary outcomes with a logit, which {name!r} is not; use kind="mean".'
+        )
+    centre, spread = found.logit.mean(axis=0), found.logit.var(axis=0)
+    return jax.nn.sigmoid(centre / jnp.sqrt(1 + math.pi * spread / 8))
+
+
+_REDUCE: dict[Kind, Callable[[str, Prediction], jax.Array]] = {
+    "mean": _mean,
+    "draws": _draws,
+    "probit": _probit,
+}
 
 
 def _with_gaps(values: NDArray[Any], present: NDArray[np.bool_], kind: Kind) -> NDArray[Any]:
-    """Rows that cannot be predicted, because of a missing value, are NaN."""
+    """Predictions with NaN for rows that have a missing value."""
     if not present.all():
         values = values.astype(np.float32)
         values[~present] = np.nan

@@ -2,7 +2,7 @@
 
 Fields and their values are those of the registry that OpenDP keeps and NIST proposes to host
 (github.com/opendp/deployments-registry-data; Nanayakkara, Ghazi and Vadhan 2025,
-arXiv:2509.13509), as of its entries of 2026. What only the publisher knows is left empty.
+arXiv:2509.13509), as in its entries of 2026. Fields that only the publisher knows are left empty.
 """
 
 import json
@@ -24,7 +24,7 @@ _HEAD = """\
 # privacy statement. Fill in what is null, check the rest, and propose it at
 # github.com/opendp/deployments-registry-data.
 """
-# What to write where a statement knows nothing.
+# Hints for fields that the statement does not know.
 _HINTS = {
     "url_slug": "words of the name and the year, with hyphens",
     "name": "the name of what is published",
@@ -53,8 +53,8 @@ _ADJACENT = {
     "other.",
 }
 _CENTRAL = (
-    "Whoever runs the program holds the data and is trusted; what it prints and writes is released "
-    "under the guarantee."
+    "Whoever runs the program holds the data and is trusted; what the program prints and writes is "
+    "released under the guarantee."
 )
 _POST = (
     "The posterior, its summaries and predictions follow from what was released, and from public "
@@ -62,16 +62,16 @@ _POST = (
 )
 _SITES = (
     "Every site holds its own data and is trusted with them; what leaves a site is released under "
-    "the guarantee. The statement is that of the site that is promised the least."
+    "the guarantee. The statement is that of the site with the weakest guarantee."
 )
 
 
 def entry(
     statement: "PrivacyStatement", *, federated: bool = False, said: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The fields, nested as the registry nests them; None where the publisher must fill in.
+    """The fields of an entry, nested as in the registry; None where the publisher must fill in.
 
-    ``said`` are sentences about the posterior, beside what was done after the release.
+    ``said`` are sentences about the posterior, which are added to the field on post-processing.
     """
     return {
         "url_slug": None,
@@ -96,7 +96,7 @@ def text(
     said: Sequence[str] = (),
     warnings: Sequence[str] = (),
 ) -> str:
-    """The entry as YAML, with a hint at every field to fill in, and warnings first."""
+    """The entry as YAML, with warnings first and a hint at every field to fill in."""
     fields = entry(statement, federated=federated, said=said)
     warning = "".join(f"# {each}\n" for each in warnings)
     return f"{warning}{_HEAD}{''.join(_lines(fields, ''))}"
@@ -117,11 +117,11 @@ def _basic() -> dict[str, Any]:
 
 def _variant(statement: "PrivacyStatement") -> dict[str, Any]:
     name = "Pure DP" if statement.delta == 0 else "Approximate DP"
-    public = f"Taken as public: {', '.join(statement.public)}. " if statement.public else ""
+    public = f"Treated as public: {', '.join(statement.public)}. " if statement.public else ""
     return {
         "variant_name": name if statement.is_private else None,
         "data_domain": "Tables with the declared columns, each value within its public bounds and "
-        "levels; of any number of rows unless that number is named among what is public.",
+        "levels; of any number of rows, unless that number is listed as public.",
         "unprotected_quantities": f"{public}Not protected: {'; '.join(statement.not_protected)}.",
     }
 
@@ -176,7 +176,7 @@ def _implementation(statement: "PrivacyStatement") -> dict[str, Any]:
     versions = ", ".join(f"{name} {each}" for name, each in statement.versions.items())
     event = statement.event
     done = "no noise" if event is None else json.dumps(eventdata.to_data(event))
-    rests = f" Rests on: {'; '.join(statement.assumptions)}." if statement.assumptions else ""
+    rests = f" Assumes: {'; '.join(statement.assumptions)}." if statement.assumptions else ""
     return {
         "preprocessing_and_hyperparameter_tuning": None,
         "mechanisms": f"What was done to the data: {done}. Implemented with {versions}. "

@@ -29,10 +29,16 @@ def write_report(
 ) -> None:
     """Writes ``report.html``, ``report.md`` and ``registry.yaml`` into a folder.
 
-    ``settings`` are public facts to repeat the fit, shown in their order: any names, and values
-    that print well. Some are used further: ``title``, ``formula`` and ``family`` head the report;
-    ``ledger_total`` (a `Budget`, or a mapping of its fields) shows what earlier runs took. ``schema`` is for a
-    posterior from a file, which has none.
+    Args:
+        posterior: The posterior.
+        folder: The folder, which is created if necessary.
+        settings: Public facts for repeating the fit, shown in their order. Some have a further use:
+            ``title``, ``formula`` and ``family`` head the report; ``ledger_total`` (a `Budget`, or a mapping
+            of its fields) shows how much earlier runs used.
+        schema: The schema, for a posterior from a file, which has none.
+
+    Raises:
+        TacitError: If a file cannot be written.
     """
     contents = Contents(
         posterior=posterior, settings=dict(settings or {}), schema=schema or posterior.schema
@@ -59,7 +65,7 @@ def write_report(
 
 
 def _write(target: Path, text: str) -> None:
-    """Beside the target, then in its place: nobody sees half a file."""
+    """Writes a file beside the target, and then moves it there: nobody sees half a file."""
     draft = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
     try:
         draft.write_text(text, encoding="utf-8", newline="\n")

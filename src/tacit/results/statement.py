@@ -2,13 +2,11 @@
 
 import json
 import math
-import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cache, cached_property
-from importlib.metadata import version
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
+from attrs import asdict, field, frozen
 from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
@@ -16,28 +14,23 @@ from tacit._format import asked_for, in_digits, printed
 from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve
 from tacit.accounting.cost import costs
 from tacit.errors import InvalidArgument, UnsupportedEvent
-from tacit.results import eventdata, html, registry
+from tacit.results import eventdata, registry
+from tacit.results.templating import render
+from tacit.results.versions import library_versions
 
 NO_LEDGER = "no durable ledger"
 NOT_PROTECTED = ("running time", "whoever runs the program and holds the data is trusted")
 
-# Where the curve is written out; `PrivacyStatement.curve` has more points.
+# The deltas at which the curve is written out; `PrivacyStatement.curve` has more points.
 DECADES = tuple(10.0**exponent for exponent in range(-12, 0))
 _MEANT = {"add-remove": "a unit is in the data, or not", "replace": "a unit is one, or another"}
 
 
-def library_versions() -> dict[str, str]:
-    """What the result was computed with."""
-    return dict(_library_versions())
+def _delta(value: float) -> float:
+    return _validate.probability("delta", value)
 
 
-@cache
-def _library_versions() -> tuple[tuple[str, str], ...]:
-    names = ("tacit", "jax", "numpy", "dp-accounting")
-    return (*((name, version(name)) for name in names), ("python", platform.python_version()))
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False, slots=False)
 class PrivacyStatement:
     """The privacy guarantee of one result: what it covers, assumes and leaves out.
 
@@ -60,7 +53,7 @@ class PrivacyStatement:
     """
 
     event: DpEvent | None
-    delta: float
+    delta: float = field(converter=_delta)
     adjacency: Adjacency
     unit: str
     public: tuple[str, ...]
@@ -71,10 +64,9 @@ class PrivacyStatement:
     budget_before: Budget | None = None
     budget_left: Budget | None = None
     book: str = NO_LEDGER
-    versions: Mapping[str, str] = field(default_factory=library_versions, hash=False)
+    versions: Mapping[str, str] = field(factory=library_versions, hash=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", _validate.probability("delta", self.delta))
+    def __attrs_post_init__(self) -> None:
         _validate.choice("adjacency", self.adjacency, ADJACENCIES)
 
     @property
@@ -147,25 +139,14 @@ class PrivacyStatement:
             lines.append("without a seed, the same run would have:")
         lines += [self.epsilon_line(adjacency) for adjacency in ADJACENCIES]
         lines += [self.meaning] if self.meaning else []
-        lines += [f"{name}: {said}" if name else said for name, said in self._facts()]
+        lines += [f"{name}: {said}" if name else said for name, said in self.facts()]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"PrivacyStatement({self.headline})"
 
     def _repr_html_(self) -> str:
-        parts = [html.warning(self.warning)] if self.warning else []
-        if self.event is not None:
-            if self.seeded:
-                parts.append(html.paragraph("Without a seed, the same run would have:"))
-            epsilons = [(a, printed(self.epsilons[a]), _MEANT[a]) for a in ADJACENCIES]
-            parts.append(
-                html.table(("adjacency", f"epsilon at {in_digits(self.delta)}", ""), epsilons)
-            )
-            parts += [html.paragraph(self.meaning)] if self.meaning else []
-            parts.append(html.facts((name or "ledger", said) for name, said in self._facts()))
-            parts.append(html.folded("Epsilon at other deltas", self._curve_table()))
-        return html.box(*parts)
+        return render("statement.html", statement=self)
 
     def to_dict(self, *, curve: bool = True) -> dict[str, Any]:
         """The statement as plain data, for JSON or YAML.
@@ -251,7 +232,7 @@ class PrivacyStatement:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidArgument(
-                f"This is not a privacy statement that Tacit wrote: {error}."
+                f"This is not a privacy statement written by Tacit: {error}."
             ) from error
 
     def epsilon_line(self, adjacency: Adjacency) -> str:
@@ -266,16 +247,16 @@ class PrivacyStatement:
 
     @property
     def asked_for(self) -> str:
-        """Whether the budget's epsilon was spent, or less."""
+        """Whether the run spent the epsilon that was asked for, or less."""
         return asked_for(self.epsilons[self.adjacency], self.asked)
 
-    def _facts(self) -> list[tuple[str, str]]:
-        """What a reader should know beside the numbers; the last says what it is by itself."""
-        assumed = [("rests on", "; ".join(self.assumptions))] if self.assumptions else []
+    def facts(self) -> list[tuple[str, str]]:
+        """What a reader should know beside the numbers; a fact without a name is a sentence."""
+        assumed = [("assumes", "; ".join(self.assumptions))] if self.assumptions else []
         left = self.budget_left
         return [
             ("unit of privacy", f"one {self.unit}"),
-            ("taken as public", ", ".join(self.public)),
+            ("treated as public", ", ".join(self.public)),
             ("not protected", "; ".join(self.not_protected)),
             *assumed,
             ("noise and sampling", self.randomness),
@@ -288,17 +269,23 @@ class PrivacyStatement:
         """Epsilon at each of the deltas that renderings show, under each adjacency."""
         return {adjacency: self.curve(adjacency, DECADES) for adjacency in ADJACENCIES}
 
-    def _curve_table(self) -> str:
+    def epsilon_table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
+        """Header and rows of a table of epsilons under each adjacency."""
+        rows: list[Sequence[str]] = [(a, printed(self.epsilons[a]), _MEANT[a]) for a in ADJACENCIES]
+        return ("adjacency", f"epsilon at {in_digits(self.delta)}", ""), rows
+
+    def curve_table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
+        """Header and rows of a table of epsilons at several deltas."""
         found = {
             adjacency: dict(zip(*curve, strict=True))
             for adjacency, curve in self.written_curves.items()
             if curve is not None
         }
-        rows = [
+        rows: list[Sequence[str]] = [
             [f"{delta:g}", *(printed(found.get(a, {}).get(delta)) for a in ADJACENCIES)]
             for delta in DECADES
         ]
-        return html.table(("delta", *(f"epsilon, {a}" for a in ADJACENCIES)), rows)
+        return ("delta", *(f"epsilon, {a}" for a in ADJACENCIES)), rows
 
 
 def _points(curve: Curve | None) -> dict[str, list[float | None]] | None:

@@ -1,34 +1,31 @@
-"""A posterior as a table of its parameters."""
+"""The summary of a posterior: a table of its parameters."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from tacit.errors import TacitError
 from tacit.inference.base import Intervals
-from tacit.results import html
+from tacit.results.templating import render
 from tacit.results.wording import beside
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Labels = Mapping[str, Sequence[Sequence[str]]]
-"""Names of the entries of arrays, axis by axis."""
+"""Names of the entries of array parameters, axis by axis."""
 
-# A table of thousands of lines helps nobody; `Summary.to_pandas` has them all.
+# Nobody reads a table of thousands of lines; `Summary.to_pandas` has them all.
 _PRINTED = 100
-# Columns of the standard deviation and of the interval, and of the interval alone.
-_SPREAD, _ENDS = slice(2, 5), slice(3, 5)
+# Columns of the interval.
+_ENDS = slice(3, 5)
 
 
 class Line(NamedTuple):
-    """One number of the posterior: where it is, and the interval that holds most of it.
+    """Mean, standard deviation and interval of one number.
 
-    For a chain, also how many independent draws it is worth, and how far apart its halves are.
+    For a chain, also its effective sample size and R-hat.
     """
 
     name: str
@@ -44,9 +41,16 @@ class Line(NamedTuple):
 class Summary:
     """Mean, standard deviation and an equal-tailed interval of every parameter.
 
-    For a chain, effective sample sizes (``ess``) and R-hat too.
-    ``warnings`` stand before the table and ``notes`` after it. ``intervals`` is what the
-    intervals say about noise; it stands above them.
+    For a chain also the effective sample size (``ess``) and R-hat.
+
+    Attributes:
+        lines: A line for each number.
+        level: The posterior probability of the intervals.
+        warnings: Printed before the table.
+        notes: Printed after the table.
+        chain: Whether the draws are a Markov chain.
+        intervals: Whether intervals and standard deviations account for the privacy noise; printed above
+            them.
     """
 
     lines: tuple[Line, ...]
@@ -55,48 +59,43 @@ class Summary:
     notes: tuple[str, ...] = ()
     chain: bool = False
     intervals: Intervals = Intervals.UNKNOWN
+    spread_columns: ClassVar[slice] = slice(2, 5)
+    """The columns that `spread` is about."""
 
     def __str__(self) -> str:
-        cells = [self.header(), *self._shown()]
+        cells = [self.header(), *self.shown()]
         widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
         table = [
             "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
             for row in cells
         ]
-        # Above the columns it is about, and to the left of them if it is longer.
-        end = sum(widths[: _SPREAD.stop]) + 2 * (_SPREAD.stop - 1)
+        # Above the columns that it is about; if it is longer, it begins further left.
+        end = sum(widths[: self.spread_columns.stop]) + 2 * (self.spread_columns.stop - 1)
         above = self.spread.rjust(end).ljust(len(table[0]))
-        return "\n".join([*self.warnings, above, *table, *self._after()])
+        return "\n".join([*self.warnings, above, *table, *self.after()])
 
     def _repr_html_(self) -> str:
-        return html.box(
-            *map(html.warning, self.warnings),
-            html.table(self.header(), self._shown(), above=(self.spread, _SPREAD)),
-            *(html.paragraph(note) for note in self._after()),
-        )
+        return render("summary.html", summary=self)
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """A data frame with a row for each line.
+    def to_pandas(self) -> pd.DataFrame:
+        """Converts to a data frame with a row for each line.
 
-        Columns of intervals that leave out the noise have it in their names.
+        Returns:
+            The data frame. The names of interval columns say so if the noise is not included.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise TacitError("to_pandas needs pandas: pip install pandas.") from error
         header = self.columns()[1:]
         frame = pd.DataFrame([line[1 : len(header) + 1] for line in self.lines], columns=header)
         frame.index = pd.Index([line.name for line in self.lines], name="parameter", dtype=object)
         return frame
 
     def header(self) -> list[str]:
-        """The names of the columns; the first, of parameters, has none."""
+        """The names of the columns; that of the first, the parameters, is empty."""
         tail = (1 - self.level) / 2
         ends = [f"{100 * tail:.4g}%", f"{100 * (1 - tail):.4g}%"]
         return ["", "mean", "sd", *ends, *(["ess", "r_hat"] if self.chain else [])]
 
     def columns(self) -> list[str]:
-        """The same for columns that stand alone: ends that leave out the noise say so."""
+        """Column names for use without `spread`: ends of intervals without noise say so."""
         names = self.header()
         if self.intervals == Intervals.LEFT_OUT:
             names[_ENDS] = [beside(name, self.intervals) for name in names[_ENDS]]
@@ -104,17 +103,19 @@ class Summary:
 
     @property
     def spread(self) -> str:
-        """What stands above the standard deviations and intervals."""
+        """What is printed above the standard deviations and intervals."""
         return beside(f"sd and {100 * self.level:.4g}% interval", self.intervals)
 
     def cells(self) -> list[list[str]]:
         """Every line as text."""
         return [_cells(line)[: len(self.header())] for line in self.lines]
 
-    def _shown(self) -> list[list[str]]:
+    def shown(self) -> list[list[str]]:
+        """The lines that are printed, as text."""
         return self.cells()[:_PRINTED]
 
-    def _after(self) -> list[str]:
+    def after(self) -> list[str]:
+        """What is printed below the table."""
         more = len(self.lines) - _PRINTED
         hidden = [f"... and {more} more; to_pandas() has them all"] if more > 0 else []
         return [*hidden, *self.notes]
@@ -142,7 +143,7 @@ def summary_lines(
 def coordinates(
     name: str, shape: tuple[int, ...], axes: Sequence[Sequence[str]] | None = None
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Every coordinate of a parameter, with its label, by names of the axes' entries if given.
+    """The label and index of every coordinate of a parameter; ``axes`` names the entries.
 
     >>> [label for label, _ in coordinates("w", (2, 1))]
     ['w[0, 0]', 'w[1, 0]']
@@ -155,7 +156,7 @@ def coordinates(
 
 
 def _cells(line: Line) -> list[str]:
-    """Numbers to two significant digits of the standard deviation: more would be noise."""
+    """Numbers rounded to two significant digits of the standard deviation."""
     values = line[1:5]
     mixing = [f"{line.effective:.0f}", f"{line.r_hat:.2f}"]
     plain = 0 < line.sd < 1e6 and all(abs(value) < 1e6 for value in values)

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from tacit.data.columns import Category
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Steps
-from tacit.interfaces.auditing.watch import SumsOrTests, measured
+from tacit.interfaces.auditing.watch import Watched, measured
 from tacit.interfaces.plan import Plan
 from tacit.interfaces.rows import columns_of
+from tacit.models.base import Row
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
+from tacit.privacy.units import Units
 
 # Candidates within the bounds, how many columns are tried beyond them, and how far.
 _WITHIN, _COLUMNS, _BEYOND = 32, 24, (3.0, 10.0, 100.0, 1e4)
@@ -69,7 +70,7 @@ class MadeUp:
         return as_rows(chosen, self.most_rows)
 
     @property
-    def units(self) -> Any:
+    def units(self) -> Units:
         """All of them, in the form that a witness takes."""
         everyone = {n: np.concatenate([v, self.canaries[n]]) for n, v in self.others.items()}
         return as_units(everyone, self.most_rows)
@@ -84,26 +85,26 @@ def as_rows(columns: Columns, most_rows: int | None) -> Rows:
     return Rows.by_person(repeated, people, most_rows)
 
 
-def as_units(columns: Columns, most_rows: int | None) -> Any:
+def as_units(columns: Columns, most_rows: int | None) -> Units:
     """The same as arrays [units, rows, ...], and which rows are real: all."""
     copies = most_rows or 1
     fields = {
         name: jnp.asarray(np.repeat(np.asarray(values)[:, None], copies, axis=1))
         for name, values in columns.items()
     }
-    return fields, jnp.ones((_length(columns), copies), jnp.bool_)
+    return Units(fields, jnp.ones((_length(columns), copies), jnp.bool_))
 
 
-def choose(plan: Plan, steps: Steps | None, others: int, *, seed: int) -> MadeUp:
+def choose(plan: Plan, watched: Watched | None, others: int, *, seed: int) -> MadeUp:
     """Others, and the canary that says most of many that are tried in one run on the others."""
     assert plan.schema is not None
     names = columns_of(plan.model, plan.schema)
     beside = dict(plan.schema.made_up(others, names=names, seed=seed + 1))
-    tried, within = _candidates(plan, seed, beyond=steps is not None)
-    if steps is None:
+    tried, within = _candidates(plan, seed, beyond=watched is not None)
+    if watched is None:
         alike, strength_known = _by_density(plan, tried), False
     else:
-        alike, strength_known = _by_steps(plan, steps, tried, beside), True
+        alike, strength_known = _by_steps(plan, watched, tried, beside), True
     replace = plan.budget.adjacency == "replace"
     chosen, strength = _strongest(alike, within, replace=replace)
     if not strength > 0:
@@ -134,17 +135,17 @@ def _candidates(plan: Plan, seed: int, *, beyond: bool) -> tuple[Columns, int]:
     return {name: np.concatenate([each[name] for each in tried]) for name in names}, _WITHIN
 
 
-def _by_steps(plan: Plan, steps: Steps, tried: Columns, others: Columns) -> NDArray[np.float64]:
+def _by_steps(plan: Plan, watched: Watched, tried: Columns, others: Columns) -> NDArray[np.float64]:
     """Mean products of what candidates contribute, over the steps of one run on the others."""
-    release: SumsOrTests = plan.release  # type: ignore[assignment]
+    mechanism, steps = watched
     most_rows = plan.schema.most_rows if plan.schema else None
     units = as_units(tried, most_rows)
     count = _length(tried)
-    stacked = jax.tree.map(lambda leaf: leaf[None], (units, jnp.zeros((count, count))))
-    gate = Gate(as_rows(others, most_rows), release, Randomness(0))
-    step = measured(steps.step, release)
-    (_, _, sums), _ = run([gate], step, (steps.states, *stacked), steps.inputs)
-    found: NDArray[np.float64] = np.asarray(sums[0], np.float64) / release.num_steps
+    gate = Gate(as_rows(others, most_rows), mechanism, Randomness(0))
+    step = measured(steps.step, mechanism)
+    state = steps.state, units, jnp.zeros((count, count))
+    (_, _, sums), _ = run(gate, step, state, steps.inputs)
+    found: NDArray[np.float64] = np.asarray(sums, np.float64) / mechanism.num_steps
     return found
 
 
@@ -155,8 +156,8 @@ def _by_density(plan: Plan, tried: Columns) -> NDArray[np.float64]:
     places = jax.random.normal(jax.random.key(0), (_PLACES, model.dimension))
 
     @jax.jit
-    def density(rows: Any, present: Any, constants: Any) -> Any:
-        def at(place: jax.Array, fields: Any, there: Any) -> jax.Array:
+    def density(rows: Row, present: jax.Array, constants: Any) -> Any:
+        def at(place: jax.Array, fields: Row, there: jax.Array) -> jax.Array:
             return model.unit_density(place, fields, there, constants)
 
         over_units = jax.vmap(at, in_axes=(None, 0, 0))

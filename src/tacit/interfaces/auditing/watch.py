@@ -8,7 +8,7 @@ are public, too.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +16,30 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from numpy.typing import NDArray
 
-from tacit.privacy.gate import Step, has_secrets
-from tacit.privacy.plans import BarkerTests, NoisySums
+from tacit.inference.base import Steps
+from tacit.models.base import Row
+from tacit.privacy.decisions import BarkerTests
+from tacit.privacy.gate import has_secrets
+from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.program import Step
+from tacit.privacy.release import PerRow, PerUnit, Release
+from tacit.privacy.units import Units
 
+# Mechanisms of whose releases an observer can make use.
 SumsOrTests = NoisySums | BarkerTests
 # Secret bits that are tried for a unit, as the observer does not know its own.
 _TRIED = 8
 
 
+class Watched(NamedTuple):
+    """A plan whose every release an observer sees: what is charged, and the steps that are made."""
+
+    mechanism: SumsOrTests
+    steps: Steps
+
+
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """One release, and what each made-up unit contributes to it if it takes part, in clips.
 
     Where units have secret bits, on average over them: nobody knows those of a run.
@@ -39,24 +53,22 @@ class Seen:
 class _Witness:
     """Stands for a step's release: passes it on, and keeps what is seen of it."""
 
-    def __init__(self, release: Any, plan: SumsOrTests, units: Any) -> None:
-        self._release, self._plan, self._made_up = release, plan, units
-        self.seen: Seen
+    def __init__(self, release: Release, mechanism: SumsOrTests, units: Units) -> None:
+        self._release, self._mechanism, self._made_up = release, mechanism, units
+        self.seen: Observation
 
-    def noisy_sum(self, per_row: Callable[..., Any], arguments: Any) -> jax.Array:
+    def noisy_sum(self, per_row: PerRow, arguments: Any) -> jax.Array:
         return self._kept(self._release.noisy_sum(per_row, arguments), _rows(per_row), arguments)
 
-    def noisy_unit_sum(self, per_unit: Callable[..., Any], arguments: Any) -> jax.Array:
+    def noisy_unit_sum(self, per_unit: PerUnit, arguments: Any) -> jax.Array:
         released = self._release.noisy_unit_sum(per_unit, arguments)
-        return self._kept(released, per_unit, arguments, by_secrets=has_secrets(self._plan))
+        return self._kept(released, per_unit, arguments, by_secrets=has_secrets(self._mechanism))
 
-    def noisy_test(self, per_row: Callable[..., Any], arguments: Any, shift: Any) -> jax.Array:
+    def noisy_test(self, per_row: PerRow, arguments: Any, shift: jax.Array) -> jax.Array:
         bit = self._release.noisy_test(per_row, arguments, shift)
         return self._kept(bit, _rows(per_row), arguments, shift)
 
-    def noisy_unit_test(
-        self, per_unit: Callable[..., Any], arguments: Any, shift: Any
-    ) -> jax.Array:
+    def noisy_unit_test(self, per_unit: PerUnit, arguments: Any, shift: jax.Array) -> jax.Array:
         bit = self._release.noisy_unit_test(per_unit, arguments, shift)
         return self._kept(bit, per_unit, arguments, shift)
 
@@ -65,31 +77,31 @@ class _Witness:
         released: jax.Array,
         per_unit: Callable[..., Any],
         arguments: Any,
-        shift: Any = 0.0,
+        shift: jax.Array | float = 0.0,
         *,
         by_secrets: bool = False,
     ) -> jax.Array:
-        order = 1 if isinstance(self._plan, NoisySums) and self._plan.laplace else 2
+        order = 1 if isinstance(self._mechanism, NoisySums) and self._mechanism.laplace else 2
 
-        def each(rows: Any, present: Any, *own: jax.Array) -> jax.Array:
+        def each(rows: Row, present: jax.Array, *own: jax.Array) -> jax.Array:
             value = _finite(per_unit(arguments, rows, present, *own)).reshape(-1)
-            return value / jnp.maximum(jnp.linalg.norm(value, order), self._plan.clip)
+            return value / jnp.maximum(jnp.linalg.norm(value, order), self._mechanism.clip)
 
-        def expected(rows: Any, present: Any) -> jax.Array:
+        def expected(rows: Row, present: jax.Array) -> jax.Array:
             if not by_secrets:
                 return each(rows, present)
             tried = jax.random.bits(jax.random.key(0, impl="threefry2x32"), (_TRIED, 2))
             return jax.vmap(lambda own: each(rows, present, own))(tried).mean(axis=0)
 
         clipped = jnp.asarray(jax.vmap(expected)(*self._made_up))
-        self.seen = Seen(released, jnp.asarray(shift), clipped)
+        self.seen = Observation(released, jnp.asarray(shift), clipped)
         return released
 
 
-def _rows(per_row: Callable[..., Any]) -> Callable[..., Any]:
+def _rows(per_row: PerRow) -> PerUnit:
     """What a unit contributes, if its rows contribute each by itself."""
 
-    def per_unit(arguments: Any, rows: Any, present: jax.Array) -> jax.Array:
+    def per_unit(arguments: Any, rows: Row, present: jax.Array) -> jax.Array:
         values = jax.vmap(lambda row: _finite(per_row(arguments, row)))(rows)
         kept = present.reshape(-1, *[1] * (values.ndim - 1))
         return jnp.where(kept, values, 0).sum(axis=0)
@@ -103,7 +115,7 @@ def _finite(value: jax.Array) -> jax.Array:
 
 
 @lru_cache(maxsize=8)
-def watched(step: Step, plan: SumsOrTests, others: int) -> Step:
+def watched(step: Step, mechanism: SumsOrTests, others: int) -> Step:
     """A step that returns what its release says of each canary, instead of what it did.
 
     Its state has the made-up units beside it: so many others, then the canaries. What is said is
@@ -111,25 +123,25 @@ def watched(step: Step, plan: SumsOrTests, others: int) -> Step:
     `evidence` makes scores of it.
     """
 
-    def watching(state: Any, given: Any, release: Any) -> tuple[Any, Any]:
+    def watching(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
         own, units = state
-        witness = _Witness(release, plan, units)
+        witness = _Witness(release, mechanism, units)
         own, _ = step(own, given, witness)  # type: ignore[arg-type]
-        return (own, units), _said(plan, witness.seen, others)
+        return (own, units), _said(mechanism, witness.seen, others)
 
     return watching
 
 
 @lru_cache(maxsize=8)
-def measured(step: Step, plan: SumsOrTests) -> Step:
+def measured(step: Step, mechanism: SumsOrTests) -> Step:
     """A step that adds up how much alike the contributions of made-up units are.
 
     Its state has the units and the sums beside it.
     """
 
-    def measuring(state: Any, given: Any, release: Any) -> tuple[Any, Any]:
+    def measuring(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
         own, units, sums = state
-        witness = _Witness(release, plan, units)
+        witness = _Witness(release, mechanism, units)
         own, _ = step(own, given, witness)  # type: ignore[arg-type]
         found = witness.seen.units
         return (own, units, sums + found @ found.T), jnp.zeros(())
@@ -137,37 +149,39 @@ def measured(step: Step, plan: SumsOrTests) -> Step:
     return measuring
 
 
-def _said(plan: SumsOrTests, seen: Seen, others: int) -> jax.Array:
+def _said(mechanism: SumsOrTests, seen: Observation, others: int) -> jax.Array:
     rest, canaries = seen.units[:others], seen.units[others:]
-    if isinstance(plan, BarkerTests):
-        base = plan.clip * rest.sum() + seen.shift
-        with_each = base + plan.clip * canaries[:, 0]
-        return _log_chance(plan, seen.released, with_each) - _log_chance(plan, seen.released, base)
-    total = seen.released / plan.clip - plan.sampling_rate * rest.sum(axis=0)
-    if plan.laplace:
+    if isinstance(mechanism, BarkerTests):
+        base = mechanism.clip * rest.sum() + seen.shift
+        with_each = base + mechanism.clip * canaries[:, 0]
+        return _log_chance(mechanism, seen.released, with_each) - _log_chance(
+            mechanism, seen.released, base
+        )
+    total = seen.released / mechanism.clip - mechanism.sampling_rate * rest.sum(axis=0)
+    if mechanism.laplace:
         return (jnp.abs(total) - jnp.abs(total - canaries)).sum(axis=1)
     return canaries @ total - jnp.square(canaries).sum(axis=1) / 2
 
 
-def _log_chance(plan: BarkerTests, accepted: jax.Array, logit: jax.Array) -> jax.Array:
+def _log_chance(mechanism: BarkerTests, accepted: jax.Array, logit: jax.Array) -> jax.Array:
     """Of a decision, as it is charged."""
     signed = jnp.where(accepted, logit, -logit)
-    if plan.noise_variance is None:
+    if mechanism.noise_variance is None:
         return jax.nn.log_sigmoid(signed)
-    return log_ndtr(signed / plan.noise_variance**0.5)
+    return log_ndtr(signed / mechanism.noise_variance**0.5)
 
 
-def evidence(plan: SumsOrTests, said: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Scores [runs, canaries] of what was said [steps, runs, canaries]: log-likelihood ratios.
+def evidence(mechanism: SumsOrTests, said: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Scores of the canaries, by what was said [steps, canaries]: log-likelihood ratios.
 
     Of each canary being there against nobody in its place, over the whole run.
     """
     each = said.astype(np.float64)
-    if isinstance(plan, NoisySums):
-        scales, steps = zip(*plan.phases, strict=True)
-        noise = np.repeat(np.asarray(scales), steps)[:, None, None]
-        each /= noise if plan.laplace else noise**2
-        rate = plan.sampling_rate
+    if isinstance(mechanism, NoisySums):
+        scales, steps = zip(*mechanism.phases, strict=True)
+        noise = np.repeat(np.asarray(scales), steps)[:, None]
+        each /= noise if mechanism.laplace else noise**2
+        rate = mechanism.sampling_rate
         if rate < 1:
             each = np.logaddexp(np.log1p(-rate), np.log(rate) + each)
     total: NDArray[np.float64] = each.sum(axis=0)

@@ -1,1 +1,1 @@
-"""Languages that models are written in, one per file; `registry` lists them."""
+"""Front ends: ways to write a model, one per file. `registry` lists them."""

@@ -1,8 +1,8 @@
-"""What a language of models is to the rest of the house, and what the schema tells all of them."""
+"""The interface of a front end, and what the schema tells every front end."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -10,25 +10,27 @@ from tacit.data.columns import Category, Count, Kind
 from tacit.data.schema import Schema
 from tacit.models.base import AnyModel
 
+_Written = TypeVar("_Written")
 
-class FrontEnd(ABC):
+
+class FrontEnd(ABC, Generic[_Written]):
     """One way to write a model, and how it becomes what inference takes."""
 
     @abstractmethod
-    def takes(self, model: Any) -> bool:
+    def takes(self, model: object) -> bool:
         """Whether a model is written this way."""
 
     @abstractmethod
-    def adapt(self, model: Any, schema: Schema | None) -> AnyModel:
+    def adapt(self, model: _Written, schema: Schema | None) -> AnyModel:
         """The model in the form that inference takes."""
 
-    def own_schema(self, model: Any) -> Schema | None:  # noqa: ARG002
+    def own_schema(self, model: _Written) -> Schema | None:  # noqa: ARG002
         """The schema that a model was made with, if it has one."""
         return None
 
 
 def made_up(schema: Schema) -> Callable[[int, int], dict[str, Any]]:
-    """Made-up columns of so many rows, by a seed."""
+    """A function of a number of rows and a seed that makes up encoded columns."""
     return lambda count, seed: dict(schema.made_up(count, seed=seed))
 
 

@@ -1,7 +1,5 @@
 """Conjugate models: the schema tells them the bounds of their columns."""
 
-from typing import Any
-
 from tacit.data.columns import Category, Count, Number
 from tacit.data.schema import Schema
 from tacit.interfaces.front_ends.base import FrontEnd
@@ -9,17 +7,16 @@ from tacit.models.base import AnyModel
 from tacit.models.statistic import Conjugate, Limit
 
 
-class ByStatistics(FrontEnd):
+class ByStatistics(FrontEnd[Conjugate]):
     """One of `tacit.conjugate`."""
 
-    def takes(self, model: Any) -> bool:
+    def takes(self, model: object) -> bool:
         """Whether it is one."""
         return isinstance(model, Conjugate)
 
-    def adapt(self, model: Any, schema: Schema | None) -> AnyModel:
+    def adapt(self, model: Conjugate, schema: Schema | None) -> AnyModel:
         """Within the bounds of the schema, if there is one."""
-        adapted: Conjugate = model
-        return adapted if schema is None else adapted.within(_limits(schema))
+        return model if schema is None else model.within(_limits(schema))
 
 
 def _limits(schema: Schema) -> dict[str, Limit]:

@@ -1,7 +1,6 @@
 """Models written in NumPyro: functions of columns."""
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 
@@ -15,18 +14,18 @@ from tacit.models.verify import verified
 from tacit.privacy.captured import refuse_captured
 
 
-class ByNumPyro(FrontEnd):
-    """A NumPyro function, or a `tacit.NumPyro` with more to say about one."""
+class ByNumPyro(FrontEnd[object]):
+    """A NumPyro function, or a `tacit.models.NumPyro` with options for one."""
 
-    def takes(self, model: Any) -> bool:  # noqa: ARG002
-        """Anything: a function is known by what it does. So this comes last."""
+    def takes(self, model: object) -> bool:  # noqa: ARG002
+        """Always, because a function is recognised only by running it. So this front end comes last."""
         return True
 
-    def adapt(self, model: Any, schema: Schema | None) -> AnyModel:
-        """A row at a time, checked on made-up rows."""
+    def adapt(self, model: object, schema: Schema | None) -> AnyModel:
+        """The density of one row at a time, checked on made-up rows."""
         if isinstance(model, NumPyroModel):
             return model
-        described = model if isinstance(model, NumPyro) else NumPyro(model)
+        described = model if isinstance(model, NumPyro) else NumPyro(model)  # type: ignore[arg-type]  # checked below
         if isinstance(described.function, jax.stages.Wrapped):  # it would hide what it samples
             described = replace(described, function=described.function.__wrapped__)  # type: ignore[attr-defined]
         if not callable(described.function):

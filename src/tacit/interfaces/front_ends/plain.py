@@ -1,21 +1,18 @@
 """Models in plain JAX, which are what inference takes."""
 
-from typing import Any
-
 from tacit.data.schema import Schema
 from tacit.interfaces.front_ends.base import FrontEnd
 from tacit.models.base import AnyModel
 from tacit.models.model import Model
 
 
-class Plain(FrontEnd):
+class Plain(FrontEnd[Model]):
     """A `tacit.Model`."""
 
-    def takes(self, model: Any) -> bool:
+    def takes(self, model: object) -> bool:
         """Whether it is one."""
         return isinstance(model, Model)
 
-    def adapt(self, model: Any, schema: Schema | None) -> AnyModel:  # noqa: ARG002
+    def adapt(self, model: Model, schema: Schema | None) -> AnyModel:  # noqa: ARG002
         """As it is."""
-        adapted: Model = model
-        return adapted
+        return model

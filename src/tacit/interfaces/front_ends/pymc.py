@@ -1,7 +1,6 @@
-"""Models written in PyMC, which is not imported to tell them."""
+"""Models written in PyMC, which are recognised without importing PyMC."""
 
 import sys
-from typing import Any
 
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
@@ -10,17 +9,17 @@ from tacit.models.base import AnyModel
 from tacit.models.pymc import PyMC, PyMCModel, is_bambi
 
 
-class ByPyMC(FrontEnd):
-    """A model of PyMC, a `tacit.PyMC`, or one of Bambi, to say that it cannot be private."""
+class ByPyMC(FrontEnd[object]):
+    """A model of PyMC, a `tacit.models.PyMC`, or a Bambi model, which is refused."""
 
-    def takes(self, model: Any) -> bool:
+    def takes(self, model: object) -> bool:
         """Whether it is of PyMC, or of Bambi."""
         library = sys.modules.get("pymc")
         made_by_pymc = library is not None and isinstance(model, library.Model)
         return isinstance(model, PyMC | PyMCModel) or made_by_pymc or is_bambi(model)
 
-    def adapt(self, model: Any, schema: Schema | None) -> AnyModel:
-        """A row at a time, by its graph."""
+    def adapt(self, model: object, schema: Schema | None) -> AnyModel:
+        """The density of one row at a time, from the graph of the model."""
         if isinstance(model, PyMCModel):
             return model
         described = model if isinstance(model, PyMC) else PyMC(model)

@@ -1,4 +1,4 @@
-"""The languages that models may be written in. A new one is a file beside this one, and a line here."""
+"""The registry of front ends. To add one, write a file beside this one and add a line here."""
 
 from typing import Any
 
@@ -12,23 +12,29 @@ from tacit.interfaces.front_ends.plain import Plain
 from tacit.interfaces.front_ends.pymc import ByPyMC
 from tacit.models.base import AnyModel
 
-# The first that takes a model is asked; the last takes any.
-FRONT_ENDS: tuple[FrontEnd, ...] = (Plain(), ByStatistics(), ByPyMC(), ByFormula(), ByNumPyro())
+# The first front end that takes a model adapts it. The last one takes any model.
+FRONT_ENDS: tuple[FrontEnd[Any], ...] = (
+    Plain(),
+    ByStatistics(),
+    ByPyMC(),
+    ByFormula(),
+    ByNumPyro(),
+)
 
 
-def front_end_of(model: Any) -> FrontEnd:
-    """The language that a model is written in."""
+def front_end_of(model: object) -> FrontEnd[Any]:
+    """The front end of a model."""
     return next(each for each in FRONT_ENDS if each.takes(model))
 
 
-def as_model(model: Any, schema: Schema | None) -> AnyModel:
+def as_model(model: object, schema: Schema | None) -> AnyModel:
     """The model in the form that inference takes."""
     if schema is not None and not isinstance(schema, Schema):
         raise InvalidArgument("schema must be a tacit.Schema: the public facts about the columns.")
     return front_end_of(model).adapt(model, schema)
 
 
-def schema_of(model: Any, schema: Schema | None) -> Schema | None:
+def schema_of(model: object, schema: Schema | None) -> Schema | None:
     """The schema that was passed, or the one that a model was made with."""
     own = front_end_of(model).own_schema(model)
     if own is None:

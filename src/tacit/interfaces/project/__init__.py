@@ -1,11 +1,11 @@
-"""A project folder for a federated study, written from the templates beside this file."""
+"""Writes the project folder of a federated study, from the templates beside this file."""
 
 import csv
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import numpy as np
 
@@ -16,12 +16,21 @@ _APP = ("study.py", "schema.yaml", "server_app.py", "client_app.py")
 
 
 def write(folder: Path, sites: tuple[str, ...], run: str) -> None:
-    """The whole folder; refused if it exists."""
+    """Writes a project folder.
+
+    Args:
+        folder: The folder to create.
+        sites: Names of the sites.
+        run: Name of the first run.
+
+    Raises:
+        InvalidArgument: If the folder exists, or a name is not valid.
+    """
     if folder.exists():
-        raise InvalidArgument(f"{folder} exists; name a folder that does not.")
+        raise InvalidArgument(f"{folder} exists; choose a folder that does not.")
     if len(set(sites)) != len(sites) or not all(_plain(name) for name in (*sites, run)):
         raise InvalidArgument(
-            "Sites and runs have names of letters, digits, - and _, and each site one of its own."
+            "Names of sites and runs may have letters, digits, - and _; sites need different names."
         )
     names = f"[{', '.join(json.dumps(name) for name in sites)}]"
     values = {"package": _PACKAGE, "sites": names, "run": run, **_commands(sites)}
@@ -40,11 +49,12 @@ def write(folder: Path, sites: tuple[str, ...], run: str) -> None:
 
 
 def _plain(name: str) -> bool:
+    """Whether a name has only allowed characters."""
     return bool(name) and all(each.isalnum() or each in "-_" for each in name)
 
 
 def _commands(sites: tuple[str, ...]) -> dict[str, str]:
-    """Commands that start a node for each site on this machine."""
+    """Commands that start a node for each site on one machine."""
     nodes = [
         "flower-supernode --insecure --superlink 127.0.0.1:8000 --host 127.0.0.1 "
         f"--port {9094 + i} --node-config \"site='$PWD/sites/{name}/site.toml'\" > {name}.log 2>&1 &\n"
@@ -54,14 +64,15 @@ def _commands(sites: tuple[str, ...]) -> dict[str, str]:
     return {"nodes": "\n".join(nodes)}
 
 
-def _write(path: Path, template: str, values: dict[str, Any]) -> None:
+def _write(path: Path, template: str, values: Mapping[str, str]) -> None:
+    """Writes one file from its template."""
     text = files(__package__).joinpath(f"{template}.txt").read_text("utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(Template(text).substitute(values), "utf-8")
 
 
 def _write_data(path: Path, number: int) -> None:
-    """Made-up rows, so that the project runs as it is."""
+    """Writes made-up rows, so that the project can be tried out."""
     rng = np.random.default_rng(number)
     age, dose = rng.integers(18, 100, _ROWS), rng.uniform(0, 50, _ROWS).round(1)
     logit = -0.5 + (age - 59) / 41 - (dose - 25) / 25

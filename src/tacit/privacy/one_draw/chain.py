@@ -81,37 +81,39 @@ class ChainDraws:
 
 
 def check_chain(
-    plan: ChainDraws, rows: Rows, prior: Prior, density: Density, constants: Any
+    mechanism: ChainDraws, rows: Rows, prior: Prior, density: Density, constants: Any
 ) -> None:
     """Raises what `draw_by_chain` would raise, by a unit of zeros."""
-    check_density(rows, density, plan.dimension, constants)
-    check_prior(prior, plan.dimension, constants)
+    check_density(rows, density, mechanism.dimension, constants)
+    check_prior(prior, mechanism.dimension, constants)
 
 
 def draw_by_chain(
-    plan: ChainDraws,
+    mechanism: ChainDraws,
     rows: Rows,
     bits: Randomness,
     prior: Prior,
     density: Density,
     constants: Any,
 ) -> NDArray[np.float64]:
-    """Draws from the posterior of a prior and a unit's density, on the plan's lattice.
+    """Draws from the posterior of a prior and a unit's density, on the mechanism's lattice.
 
     Privacy
-        Released: the end of a chain for each draw, rounded to multiples of the plan's resolution.
+        Released: the end of a chain for each draw, rounded to multiples of the mechanism's resolution.
         Event: `ChainDraws.event`, *if* the ends have the posterior's distribution, which is
         assumed. A unit's log-likelihood is clamped to what `BoundedLikelihood` or
         `LipschitzLikelihood` say; that it is as `LogConcave` says is assumed too. Public
-        inputs: the plan, the constants, and the prior and the density, checked to be plain.
+        inputs: the mechanism, the constants, and the prior and the density, checked to be plain.
     """
-    words = bits.words(plan.num_draws).view(np.uint32).reshape(-1, 2)
+    words = bits.words(mechanism.num_draws).view(np.uint32).reshape(-1, 2)
     keys = jax.random.wrap_key_data(jnp.asarray(words))
-    run = _compiled(prior, density, plan.claim, plan.dimension)
-    given = _units(rows), plan.power * BELOW, constants
-    ends = np.asarray(run(keys, given, plan.warm_up, plan.warm_up + plan.length), np.float64)
+    run = _compiled(prior, density, mechanism.claim, mechanism.dimension)
+    given = _units(rows), mechanism.power * BELOW, constants
+    ends = np.asarray(
+        run(keys, given, mechanism.warm_up, mechanism.warm_up + mechanism.length), np.float64
+    )
     ends = np.nan_to_num(ends, nan=0.0, posinf=0.0, neginf=0.0)
-    rounded: NDArray[np.float64] = np.rint(ends / plan.resolution) * plan.resolution
+    rounded: NDArray[np.float64] = np.rint(ends / mechanism.resolution) * mechanism.resolution
     return rounded
 
 

@@ -32,6 +32,7 @@ _STEPS: Final = 2**20
 _CHUNK: Final = 2**10
 _MOST_POINTS: Final = 2**18
 Floats = NDArray[np.float64]
+GridClaim = BoundedLikelihood | LipschitzLikelihood
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class GridDraws:
     log-likelihood counts with a ``power``, and is bounded as ``claim`` says.
     """
 
-    claim: BoundedLikelihood | LipschitzLikelihood
+    claim: GridClaim
     low: tuple[float, ...]
     high: tuple[float, ...]
     points: tuple[int, ...]
@@ -94,28 +95,28 @@ class GridDraws:
 
 
 def check_grid(
-    plan: GridDraws, rows: Rows, prior: Floats, density: Density, constants: Any
+    mechanism: GridDraws, rows: Rows, prior: Floats, density: Density, constants: Any
 ) -> None:
     """Raises what `draw_from_grid` would raise, by a unit of zeros."""
-    if rows.unit != "row" and isinstance(plan.claim, LipschitzLikelihood):
+    if rows.unit != "row" and isinstance(mechanism.claim, LipschitzLikelihood):
         raise InvalidArgument(
-            "A Lipschitz bound speaks of replacing one record by another; people have several. "
-            "State a BoundedLikelihood instead."
+            "A Lipschitz bound is about replacing one record by another, and a person has several "
+            "records; use BoundedLikelihood instead."
         )
-    if np.shape(prior) != (len(plan.places),) or not np.isfinite(prior).any():
-        raise InvalidArgument("The prior is not finite anywhere on the grid; move its ends.")
-    check_density(rows, density, len(plan.points), constants)
+    if np.shape(prior) != (len(mechanism.places),) or not np.isfinite(prior).any():
+        raise InvalidArgument("The prior is not finite anywhere on the grid; change low and high.")
+    check_density(rows, density, len(mechanism.points), constants)
 
 
 def draw_from_grid(
-    plan: GridDraws,
+    mechanism: GridDraws,
     rows: Rows,
     bits: Randomness,
     prior: Floats,
     density: Density,
     constants: Any,
 ) -> Floats:
-    """Points of the plan's grid, drawn from the posterior with the plan's power.
+    """Points of the mechanism's grid, drawn from the posterior with the mechanism's power.
 
     ``prior`` has the log prior of every point; a point without a finite one is left out.
 
@@ -127,21 +128,21 @@ def draw_from_grid(
         the prior, the constants and the density, checked to be a plain function of one unit.
     """
     kept = np.flatnonzero(np.isfinite(prior))
-    places = plan.places[kept]
-    totals, reference = _summed(rows, plan.claim, density, places, constants)
+    places = mechanism.places[kept]
+    totals, reference = _summed(rows, mechanism.claim, density, places, constants)
     terms = [
         (prior[kept], np.ones(len(kept), np.int64)),
-        (np.full(len(kept), plan.span / _STEPS * BELOW), totals),
+        (np.full(len(kept), mechanism.span / _STEPS * BELOW), totals),
     ]
-    if isinstance(plan.claim, LipschitzLikelihood):
+    if isinstance(mechanism.claim, LipschitzLikelihood):
         everyone = rows._units
-        terms.append((plan.power * reference, np.full(len(kept), everyone)))
-    drawn: Floats = places[choose(bits, terms, plan.num_draws)]
+        terms.append((mechanism.power * reference, np.full(len(kept), everyone)))
+    drawn: Floats = places[choose(bits, terms, mechanism.num_draws)]
     return drawn
 
 
 def _summed(
-    rows: Rows, claim: Any, density: Density, places: Floats, constants: Any
+    rows: Rows, claim: GridClaim, density: Density, places: Floats, constants: Any
 ) -> tuple[NDArray[np.int64], Floats]:
     """Each point's sum of scores over units, and the score of a unit of zeros."""
     vectors = jnp.asarray(places, jnp.float32)
@@ -157,7 +158,7 @@ def _summed(
     return totals, reference
 
 
-def on_steps(values: jax.Array, reference: jax.Array, claim: Any) -> jax.Array:
+def on_steps(values: jax.Array, reference: jax.Array, claim: GridClaim) -> jax.Array:
     """A unit's scores as whole numbers, clamped to a span of so many steps; or all zero.
 
     Within what is below its best by the span; or within half a span of a row of zeros. [draw-unit]
@@ -176,7 +177,7 @@ def on_steps(values: jax.Array, reference: jax.Array, claim: Any) -> jax.Array:
 
 
 @lru_cache(maxsize=32)
-def _compiled(density: Density, claim: Any) -> Callable[..., jax.Array]:
+def _compiled(density: Density, claim: GridClaim) -> Callable[..., jax.Array]:
     """Sums over a chunk of units, one unit after the other. [draw-sum]
 
     Were units computed side by side, rounding could depend on who else is there.

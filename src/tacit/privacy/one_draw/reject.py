@@ -94,40 +94,42 @@ class LogisticDraws:
         return [f"{draws(self.num_draws)} by exact rejection, looking at all {many}.", say]
 
 
-def check_rejection(plan: LogisticDraws, rows: Rows) -> None:
+def check_rejection(mechanism: LogisticDraws, rows: Rows) -> None:
     """Raises what `draw_by_rejection` would raise, by a row of zeros."""
-    check_rows_per_unit(rows, plan.rows_per_unit)
-    check_column(rows, plan.features, (plan.dimension,))
-    check_column(rows, plan.outcome, ())
+    check_rows_per_unit(rows, mechanism.rows_per_unit)
+    check_column(rows, mechanism.features, (mechanism.dimension,))
+    check_column(rows, mechanism.outcome, ())
 
 
-def draw_by_rejection(plan: LogisticDraws, rows: Rows, bits: Randomness) -> Floats:
-    """Coefficients drawn from the posterior of logistic regression, on the plan's lattice.
+def draw_by_rejection(mechanism: LogisticDraws, rows: Rows, bits: Randomness) -> Floats:
+    """Coefficients drawn from the posterior of logistic regression, on the mechanism's lattice.
 
     Privacy
-        Released: exact draws, rounded to multiples of the plan's resolution. Sensitivity: a
+        Released: exact draws, rounded to multiples of the mechanism's resolution. Sensitivity: a
         row's log-likelihood is concave and its gradient no longer than the radius; the
         posterior is strongly log-concave with the prior's precision. Event:
-        `LogisticDraws.event`; PROOFS.md, Theorem 9. Public inputs: the plan.
+        `LogisticDraws.event`; PROOFS.md, Theorem 9. Public inputs: the mechanism.
     """
-    target = _Target(_signed_rows(rows, plan), plan)
-    return np.stack([_one(target, bits) for _ in range(plan.num_draws)])
+    target = _Target(_signed_rows(rows, mechanism), mechanism)
+    return np.stack([_one(target, bits) for _ in range(mechanism.num_draws)])
 
 
-def _signed_rows(rows: Rows, plan: LogisticDraws) -> Floats:
+def _signed_rows(rows: Rows, mechanism: LogisticDraws) -> Floats:
     """Each row's features, shortened, with the sign of its outcome; zero if not finite.
 
     [reject-rows]
     """
-    parts = [np.zeros((0, plan.dimension))]
+    parts = [np.zeros((0, mechanism.dimension))]
     for here, fields, present in rows._chunks(2**14):
         real = here if present is None else present & here[:, None]
-        features = fields[plan.features].astype(np.float64).reshape(*real.shape, plan.dimension)
-        outcome = fields[plan.outcome].astype(np.float64).reshape(real.shape)
+        features = (
+            fields[mechanism.features].astype(np.float64).reshape(*real.shape, mechanism.dimension)
+        )
+        outcome = fields[mechanism.outcome].astype(np.float64).reshape(real.shape)
         usable = real & np.isfinite(features).all(axis=-1) & np.isfinite(outcome)
         kept = features[usable]
         length = np.linalg.norm(kept, axis=1, keepdims=True)
-        kept *= plan.radius * BELOW / np.maximum(length, plan.radius * BELOW)
+        kept *= mechanism.radius * BELOW / np.maximum(length, mechanism.radius * BELOW)
         parts.append(kept * np.where(outcome[usable] > 0.5, 1.0, -1.0)[:, None])
     return np.concatenate(parts)
 
@@ -135,22 +137,22 @@ def _signed_rows(rows: Rows, plan: LogisticDraws) -> Floats:
 class _Target:
     """The log posterior, and a distribution above it, for one data set."""
 
-    def __init__(self, rows: Floats, plan: LogisticDraws) -> None:
-        self.rows, self.plan = rows, plan
+    def __init__(self, rows: Floats, mechanism: LogisticDraws) -> None:
+        self.rows, self.mechanism = rows, mechanism
         place = self._mode()
         shape = self._shape(place)
         curvature = self._curvature(place)
-        lengths = plan.power * len(rows) * plan.radius**2 + plan.precision
-        error = 2.0**-48 * (len(rows) + plan.dimension + 16) * lengths
-        error *= 1 + plan.radius * float(np.linalg.norm(place))
-        self.envelope: Envelope = NormalEnvelope.above(shape, plan.precision)
+        lengths = mechanism.power * len(rows) * mechanism.radius**2 + mechanism.precision
+        error = 2.0**-48 * (len(rows) + mechanism.dimension + 16) * lengths
+        error *= 1 + mechanism.radius * float(np.linalg.norm(place))
+        self.envelope: Envelope = NormalEnvelope.above(shape, mechanism.precision)
         radial = RadialEnvelope.above(shape, curvature, error, rows)
         if radial is not None and radial.log_volume < self.envelope.log_volume:
             self.envelope = radial
 
     def _mode(self) -> Floats:
         """About where the log posterior is highest; it need not be right."""
-        start = np.zeros(self.plan.dimension)
+        start = np.zeros(self.mechanism.dimension)
         place: Floats = np.asarray(minimize(self._falling, start, jac=True, method="L-BFGS-B").x)
         for _ in range(3):
             place = place - np.linalg.solve(self._curvature(place), self._falling(place)[1])
@@ -158,57 +160,62 @@ class _Target:
 
     def _falling(self, theta: Floats) -> tuple[float, Floats]:
         """Minus the log posterior, and its gradient."""
-        logits, plan = self.rows @ theta, self.plan
-        value = plan.power * np.logaddexp(0, -logits).sum() + plan.precision * theta @ theta / 2
-        slope = -plan.power * (expit(-logits) @ self.rows) + plan.precision * theta
+        logits, mechanism = self.rows @ theta, self.mechanism
+        value = (
+            mechanism.power * np.logaddexp(0, -logits).sum()
+            + mechanism.precision * theta @ theta / 2
+        )
+        slope = -mechanism.power * (expit(-logits) @ self.rows) + mechanism.precision * theta
         return float(value), slope
 
     def _curvature(self, theta: Floats) -> Floats:
         chance = expit(self.rows @ theta)
         weighted = self.rows * (chance * (1 - chance))[:, None]
-        of_rows: Floats = self.plan.power * (self.rows.T @ weighted)
-        return of_rows + self.plan.precision * np.eye(self.plan.dimension)
+        of_rows: Floats = self.mechanism.power * (self.rows.T @ weighted)
+        return of_rows + self.mechanism.precision * np.eye(self.mechanism.dimension)
 
     def _shape(self, place: Floats) -> Shape:
         """Height and slope at a place, with bounds on what rounding did to them. [reject-shape]"""
-        plan, count = self.plan, len(self.rows)
+        mechanism, count = self.mechanism, len(self.rows)
         value, slope = self._falling(place)
         length = float(np.linalg.norm(place)) + 1
-        pull = plan.power * count * plan.radius * length * max(plan.radius, 1)
-        rounding = 2.0**-48 * (count + plan.dimension + 16)
-        slope_error = rounding * (pull + plan.precision * length)
+        pull = mechanism.power * count * mechanism.radius * length * max(mechanism.radius, 1)
+        rounding = 2.0**-48 * (count + mechanism.dimension + 16)
+        slope_error = rounding * (pull + mechanism.precision * length)
         height_error = rounding * (abs(value) + pull + 1)
         return Shape(place, -value, height_error, -slope, slope_error)
 
     def log_ratios(self, proposals: Proposals) -> tuple[Floats, Floats]:
         """Log acceptance probabilities, and bounds on their errors. [reject-float]"""
-        plan, (theta, tilts, sizes) = self.plan, proposals
+        mechanism, (theta, tilts, sizes) = self.mechanism, proposals
         loss = _sums(np.logaddexp(0, -(theta @ self.rows.T)))
-        ratio = -plan.power * loss - plan.precision * np.sum(theta * theta, axis=1) / 2
+        ratio = -mechanism.power * loss - mechanism.precision * np.sum(theta * theta, axis=1) / 2
         ratio += tilts - self.envelope.ceiling
-        pull = plan.power * len(self.rows) * plan.radius * sizes
-        parts = plan.power * loss + pull + plan.precision * sizes**2 + tilts
-        steps = 2 * math.isqrt(len(self.rows)) + 4 * plan.dimension + 64
-        return ratio, 2.0**-50 * steps * (parts + abs(self.envelope.ceiling) + plan.dimension + 1)
+        pull = mechanism.power * len(self.rows) * mechanism.radius * sizes
+        parts = mechanism.power * loss + pull + mechanism.precision * sizes**2 + tilts
+        steps = 2 * math.isqrt(len(self.rows)) + 4 * mechanism.dimension + 64
+        return ratio, 2.0**-50 * steps * (
+            parts + abs(self.envelope.ceiling) + mechanism.dimension + 1
+        )
 
     def accepts(self, bits: Bits, i: int) -> bool:
         """The decision in high precision."""
-        plan = self.plan
+        mechanism = self.mechanism
         with PRECISION, mpmath.workprec(BITS):
             theta, ratio = self.envelope.exact(bits, i)
             ratio -= mpmath.mpf(self.envelope.ceiling)
-            ratio -= plan.precision * mpmath.fsum(each * each for each in theta) / 2
+            ratio -= mechanism.precision * mpmath.fsum(each * each for each in theta) / 2
             for row in self.rows.tolist():
                 logit = mpmath.fsum(x * each for x, each in zip(row, theta, strict=True))
-                ratio -= plan.power * mpmath.log1p(mpmath.exp(-logit))
+                ratio -= mechanism.power * mpmath.log1p(mpmath.exp(-logit))
             return bool(mpmath.log(bits.decisions.exact(i)) < ratio)
 
     def rounded(self, proposals: Proposals, bits: Bits, i: int) -> Floats:
         """A proposal on the public lattice. [reject-round]"""
-        unit = self.plan.resolution
+        unit = self.mechanism.resolution
         value = proposals.vectors[i] / unit
         whole = np.rint(value)
-        doubt = 2.0**-49 * (2 * self.plan.dimension + 16) * proposals.sizes[i] / unit
+        doubt = 2.0**-49 * (2 * self.mechanism.dimension + 16) * proposals.sizes[i] / unit
         if (~(np.abs(value - whole) < 0.5 - doubt)).any():
             with PRECISION, mpmath.workprec(BITS):
                 exact = [
@@ -231,7 +238,7 @@ def _one(target: _Target, bits: Randomness) -> Floats:
     """The first proposal that is accepted. [reject-loop]"""
     count = min(_BATCH, _ROOM // (len(target.rows) + 1) + 1)
     while True:
-        batch = Bits.drawn(bits, count, target.plan.dimension)
+        batch = Bits.drawn(bits, count, target.mechanism.dimension)
         proposals = target.envelope.proposals(batch)
         ratio, doubt = target.log_ratios(proposals)
         ahead = ratio - np.log(batch.decisions.values)

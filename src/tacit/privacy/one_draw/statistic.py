@@ -4,8 +4,7 @@ The sum and the number of rows are all that the posterior needs, so the grid may
 whatever the number of rows, and the bound on one unit follows from the model.
 """
 
-from dataclasses import dataclass
-
+import attrs
 import numpy as np
 from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
@@ -28,7 +27,12 @@ from tacit.privacy.rows import Rows
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+def _fixed(table: Floats) -> Floats:
+    """The same numbers in memory that nobody can write to: they are charged for as they are."""
+    return np.ndarray(table.shape, np.float64, table.astype(np.float64).tobytes())
+
+
+@attrs.frozen(kw_only=True, eq=False, slots=False)
 class StatisticDraws:
     """Draws where rows count by the sum of one column only: exponential families. All public.
 
@@ -42,15 +46,15 @@ class StatisticDraws:
     low: float
     high: float
     steps: int
-    places: Floats
-    prior: Floats
-    at_low: Floats
-    at_high: Floats
+    places: Floats = attrs.field(converter=_fixed)
+    prior: Floats = attrs.field(converter=_fixed)
+    at_low: Floats = attrs.field(converter=_fixed)
+    at_high: Floats = attrs.field(converter=_fixed)
     power: float
     rows_per_unit: int = 1
     num_draws: int = 1
 
-    def __post_init__(self) -> None:
+    def __attrs_post_init__(self) -> None:
         _validate.rate("power", self.power)
         _validate.count("num_draws", self.num_draws)
         _validate.count("rows_per_unit", self.rows_per_unit)
@@ -63,8 +67,6 @@ class StatisticDraws:
                     "The prior and the log-likelihoods of the lowest and the highest value must be "
                     "finite at every point; choose ends inside the parameter's support."
                 )
-        for name in ("places", "prior", "at_low", "at_high"):
-            object.__setattr__(self, name, _fixed(vars(self)[name]))
 
     @property
     def bound(self) -> float:
@@ -90,46 +92,46 @@ class StatisticDraws:
         return [f"{draws(self.num_draws)} from {where}.", say(self.power, unit, span)]
 
 
-def _fixed(table: Floats) -> Floats:
-    """The same numbers in memory that nobody can write to: they are charged for as they are."""
-    return np.ndarray(table.shape, np.float64, table.astype(np.float64).tobytes())
-
-
-def check_statistic(plan: StatisticDraws, rows: Rows) -> None:
+def check_statistic(mechanism: StatisticDraws, rows: Rows) -> None:
     """Raises what `draw_by_statistic` would raise, by a row of zeros."""
-    check_rows_per_unit(rows, plan.rows_per_unit)
-    check_column(rows, plan.column, ())  # a longer entry would count more than once
+    check_rows_per_unit(rows, mechanism.rows_per_unit)
+    check_column(rows, mechanism.column, ())  # a longer entry would count more than once
 
 
-def draw_by_statistic(plan: StatisticDraws, rows: Rows, bits: Randomness) -> Floats:
+def draw_by_statistic(mechanism: StatisticDraws, rows: Rows, bits: Randomness) -> Floats:
     """Points drawn from the posterior that the sum of a column gives.
 
     Privacy
         Released: points, each with probability proportional to exp(prior + power x (sum over
         rows of the log-likelihood at the row's value)). Sensitivity: a row's log-likelihood
-        is a mixture of two public tables, neither of which spans more than the plan's bound
-        says. Event: `StatisticDraws.event`; PROOFS.md, Theorem 8. Public inputs: the plan.
+        is a mixture of two public tables, neither of which spans more than the mechanism's bound
+        says. Event: `StatisticDraws.event`; PROOFS.md, Theorem 8. Public inputs: the mechanism.
     """
-    number, total = _statistic(rows, plan)
-    factor = plan.power * BELOW
-    low, high = plan.at_low - plan.at_low.max(), plan.at_high - plan.at_high.max()
-    ones = np.ones(len(plan.places), np.int64)
+    number, total = _statistic(rows, mechanism)
+    factor = mechanism.power * BELOW
+    low, high = (
+        mechanism.at_low - mechanism.at_low.max(),
+        mechanism.at_high - mechanism.at_high.max(),
+    )
+    ones = np.ones(len(mechanism.places), np.int64)
     terms: list[Term] = [
-        (plan.prior, ones),
+        (mechanism.prior, ones),
         (factor * low, number * ones),
-        (factor * (high - low) / plan.steps, total * ones),
+        (factor * (high - low) / mechanism.steps, total * ones),
     ]
-    drawn: Floats = plan.places[choose(bits, terms, plan.num_draws)]
+    drawn: Floats = mechanism.places[choose(bits, terms, mechanism.num_draws)]
     return drawn
 
 
-def _statistic(rows: Rows, plan: StatisticDraws) -> tuple[int, int]:
+def _statistic(rows: Rows, mechanism: StatisticDraws) -> tuple[int, int]:
     """How many rows have a value, and the sum of their steps. [draw-statistic]"""
     number = total = 0
     for here, fields, present in rows._chunks(2**14):
-        values = fields[plan.column].astype(np.float64)
+        values = fields[mechanism.column].astype(np.float64)
         real = np.isfinite(values) & (here if present is None else present & here[:, None])
-        share = (np.clip(values, plan.low, plan.high) - plan.low) / (plan.high - plan.low)
-        steps = np.clip(np.rint(np.where(real, share, 0.0) * plan.steps), 0, plan.steps)
+        share = (np.clip(values, mechanism.low, mechanism.high) - mechanism.low) / (
+            mechanism.high - mechanism.low
+        )
+        steps = np.clip(np.rint(np.where(real, share, 0.0) * mechanism.steps), 0, mechanism.steps)
         number, total = number + int(real.sum()), total + int(steps.astype(np.int64).sum())
     return number, total

@@ -1,0 +1,49 @@
+"""Columns of pandas data frames."""
+
+from collections.abc import Hashable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pandas as pd
+
+from tacit.data.arrays import from_numpy, objects, refusal, texts
+from tacit.data.cells import Cells
+
+
+@runtime_checkable
+class _Masked(Protocol):
+    """A type of pandas that is a NumPy type with missing values; its class is not public."""
+
+    numpy_dtype: np.dtype[Any]
+
+
+def header(data: object) -> list[Hashable] | None:
+    """The names of a data frame's columns, or None for anything else."""
+    return list(data.columns) if isinstance(data, pd.DataFrame) else None
+
+
+def cells(name: str, column: object) -> Cells | None:
+    """The cells of a series or an index, or None for anything else."""
+    if isinstance(column, pd.Index):
+        column = column.to_series()
+    return _of_series(name, column) if isinstance(column, pd.Series) else None
+
+
+def _of_series(name: str, column: Any) -> Cells:
+    dtype = column.dtype
+    if isinstance(dtype, pd.ArrowDtype):
+        from tacit.data import arrow  # needs pyarrow, which is there: this column is of it
+
+        return arrow.of_array(name, column.array.__arrow_array__())
+    if isinstance(dtype, pd.CategoricalDtype):
+        _of_series(name, dtype.categories.to_series())  # refuses types that are refused elsewhere
+        labels, *_ = objects([*dtype.categories, None])  # the code -1 means missing
+        return Cells(labels[column.array.codes])
+    if isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype | pd.DatetimeTZDtype):
+        raise refusal(name, dtype)
+    if isinstance(dtype, pd.StringDtype):
+        return texts(column.to_numpy(dtype=object, na_value=None))
+    if not isinstance(dtype, np.dtype) and isinstance(dtype, _Masked):
+        values = column.to_numpy(dtype=dtype.numpy_dtype, na_value=0)
+        return Cells(values, ~column.isna().to_numpy())
+    return from_numpy(name, column.to_numpy())

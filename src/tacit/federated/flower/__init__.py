@@ -1,0 +1,17 @@
+"""Sites over a network, by Flower (the extra ``federated``).
+
+Flower starts a process for every message, and may lose messages and nodes. A site's memory is therefore on
+its own disk (`tacit.federated.deploy`). The server repeats a task that was not answered, and the site's
+journal gives the same reply. A site that does not answer, or answers with an error or an invalid reply, is
+left out of the round; its next task tells it so. The server's memory is on its disk too
+(`tacit.federated.folds`).
+
+The code of a ClientApp comes with the run. A site that wants to keep it away from rows runs a guard
+(`tacit.federated.guard`). The server learns only the kind of an error at a site, and a sentence
+(`tacit.federated.told`).
+"""
+
+from tacit.federated.flower.client import client_app
+from tacit.federated.flower.server import server_app
+
+__all__ = ["client_app", "server_app"]

@@ -1,0 +1,162 @@
+"""A transport over Flower's grid: finds sites among nodes, and repeats messages until they answer."""
+
+import logging
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from tacit import _validate
+from tacit.federated.masks import Offer
+from tacit.federated.messages import Fields, sound_offer, sound_reply, task_fields
+from tacit.federated.transport import Reply, Task
+
+_LOG = logging.getLogger(__name__)
+# The name of the record that holds the fields of a message.
+RECORD = "tacit"
+_KIND = "query"
+
+
+class FlowerTransport:
+    """Carries tasks over a Flower grid; see `tacit.federated.transport` for its guarantees.
+
+    Every node is asked for the name of its site. The first node with a name keeps it. Another node
+    that claims it is refused; if two claim it at once, both are.
+
+    Args:
+        grid: The grid of the ServerApp.
+        sites: Names of the sites.
+        masked: Whether replies are masked.
+        timeout: Seconds after which a message that was not answered is sent again.
+        patience: Seconds after which the round continues without the site.
+        nodes: Node numbers of sites, by name, if they are known.
+        roaming: Whether a site may return with another node number, as nodes without keys do.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        sites: tuple[str, ...],
+        *,
+        masked: bool = False,
+        timeout: float = 600.0,
+        patience: float = 3600.0,
+        nodes: Mapping[str, int] | None = None,
+        roaming: bool = False,
+    ) -> None:
+        self.sites = sites
+        self.refused: dict[str, str] = {}
+        self._grid, self._masked = grid, masked
+        self._timeout = _validate.positive("timeout", timeout)
+        self._patience = _validate.positive("patience", patience)
+        self._nodes: dict[str, int] = {}  # the present node of each site
+        self._bound, self._roaming = dict(nodes or {}), roaming  # the node that may be each site
+
+    def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
+        """The replies of the sites that answered in time."""
+        # A restarted server asks for new masks, so that no key is used twice.
+        attempt = 1 + secrets.randbelow(2**31)
+        offers = self._offers(tasks, attempt) if self._masked else ()
+        if offers is None:
+            return {}
+        fields = {name: task_fields(task, attempt, offers) for name, task in tasks.items()}
+        said = {name: sound_reply(name, each) for name, each in self._delivered(fields).items()}
+        return {name: reply for name, reply in said.items() if reply is not None}
+
+    def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer] | None:
+        """The keys of all sites of a round, or None if one is missing; then no task is sent."""
+        asked = {
+            name: {"kind": "offer", "run": task.run, "round": task.round, "attempt": attempt}
+            for name, task in tasks.items()
+        }
+        found = {name: sound_offer(name, each) for name, each in self._delivered(asked).items()}
+        offers = [offer for offer in found.values() if offer is not None]
+        return offers if len(offers) == len(tasks) else None
+
+    def _delivered(self, fields: Mapping[str, Fields]) -> dict[str, Fields]:
+        """The answers of sites, each asked until it answers or patience ends.
+
+        One that answers with an error is asked again in the next round.
+        """
+        end, found = time.monotonic() + self._patience, dict[str, Fields]()
+        missing = dict(fields)
+        while missing and (left := end - time.monotonic()) > 0:
+            self._locate(missing, min(self._timeout, left))
+            asked = {
+                self._nodes[name]: each for name, each in missing.items() if name in self._nodes
+            }
+            names = {node: name for name, node in self._nodes.items()}
+            for node, reply in self._sent(asked, min(self._timeout, left)).items():
+                found[names[node]] = reply
+            missing = {name: each for name, each in missing.items() if name not in found}
+            if missing:
+                _LOG.info("No answer yet from %s.", ", ".join(missing))
+            for name in missing:  # it may return as another node
+                self._nodes.pop(name, None)
+        return {name: reply for name, reply in found.items() if not self._is_refusal(name, reply)}
+
+    def _is_refusal(self, name: str, reply: Fields) -> bool:
+        self.refused.pop(name, None)
+        if "error" in reply:
+            self.refused[name] = str(reply["error"])
+            _LOG.warning("%s refuses: %s", name, reply["error"])
+        return "error" in reply
+
+    def _locate(self, wanted: Mapping[str, Fields], timeout: float) -> None:
+        """Asks nodes of unknown sites for their names."""
+        if set(wanted) <= set(self._nodes):
+            return
+        known = set(self._nodes.values())
+        strange = [node for node in self._grid.get_node_ids() if node not in known]
+        hello: Fields = {"kind": "hello"}
+        claims: dict[str, list[int]] = {}
+        for node, reply in self._sent(dict.fromkeys(strange, hello), timeout).items():
+            if "error" in reply:
+                _LOG.warning("A node refuses: %s", reply["error"])
+            elif reply.get("site") in self.sites:
+                claims.setdefault(str(reply["site"]), []).append(node)
+        for name, claimants in claims.items():
+            self._admit(name, claimants)
+        if not set(wanted) <= set(self._nodes):
+            time.sleep(1)
+
+    def _admit(self, name: str, claimants: Sequence[int]) -> None:
+        """Assigns a name to its known node, or to the only node that claims it."""
+        bound, free = self._bound.get(name), name not in self._nodes
+        if bound in claimants and free:
+            claimants = [each for each in claimants if each != bound]
+            self._nodes[name] = int(bound or 0)
+        elif len(claimants) == 1 and free and (bound is None or self._roaming):
+            self._nodes[name] = self._bound[name] = claimants[0]
+            claimants = ()
+        if name in self._nodes and free:
+            _LOG.info("%s is node %d.", name, self._nodes[name])
+        for node in claimants:
+            _LOG.warning(
+                "Node %d claims to be %s, which is another node, or is claimed by several; it is "
+                "refused.",
+                node,
+                name,
+            )
+
+    def _sent(self, fields: Mapping[int, Fields], timeout: float) -> dict[int, Fields]:
+        """Sends fields to nodes and returns their answers; nodes that failed or were late are missing."""
+        messages = [
+            Message(
+                RecordDict({RECORD: ConfigRecord(each)}), node, _KIND, ttl=max(timeout * 2, 60.0)
+            )
+            for node, each in fields.items()
+        ]
+        if not messages:
+            return {}
+        found: dict[int, Fields] = {}
+        for reply in self._grid.send_and_receive(messages, timeout=timeout):
+            if reply.has_content() and RECORD in reply.content.config_records:
+                found[reply.metadata.src_node_id] = dict(reply.content.config_records[RECORD])
+            elif reply.has_content():
+                _LOG.warning("A node sent an invalid answer.")
+            else:
+                _LOG.warning("A node failed: %s", reply.error.reason)
+        return found

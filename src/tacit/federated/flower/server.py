@@ -1,0 +1,130 @@
+"""The ServerApp: the server's end of a Flower run."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from tacit.errors import InvalidArgument
+from tacit.federated.deploy import Study
+from tacit.federated.flower.grid import FlowerTransport
+from tacit.federated.folds import FoldsFile
+from tacit.federated.server import conduct
+from tacit.models.natural import Vector
+
+_LOG = logging.getLogger(__name__)
+
+
+def serve(
+    grid: Grid,
+    study: Study,
+    *,
+    timeout: float,
+    patience: float,
+    state: Path | None = None,
+    nodes: Mapping[str, int] | None = None,
+    roaming: bool = False,
+) -> tuple[Vector, Vector]:
+    """Runs a study to its end.
+
+    A server that died continues from its file ``state``. Without the file, sites repeat their answers and
+    the server gets back to where it was. If the server adds noise of its own it cannot, and the study
+    needs a new run.
+
+    Args:
+        grid: The grid of the ServerApp.
+        study: The study.
+        timeout: See `FlowerTransport`.
+        patience: See `FlowerTransport`.
+        state: File in which the server keeps what it received.
+        nodes: See `FlowerTransport`.
+        roaming: See `FlowerTransport`.
+
+    Returns:
+        Natural parameters of the posterior, and those after every update.
+    """
+    server = study.server()
+    transport = FlowerTransport(
+        grid,
+        study.sites,
+        masked=study.masked,
+        timeout=timeout,
+        patience=patience,
+        nodes=nodes,
+        roaming=roaming,
+    )
+    folds = None if state is None else FoldsFile(state, f"{study.run}: {study.about}")
+    if folds is not None:
+        folds.resume(server)
+    rounds = study.method.rounds(len(study.sites))
+    trace = conduct(server, transport, rounds, _tell, None if folds is None else folds.keep)
+    for name, used in server.used.items():
+        if used < rounds.num_rounds:
+            _LOG.warning("Of %d answers of %s, %d were used.", rounds.num_rounds, name, used)
+    return server.posterior, trace
+
+
+def nodes_of(text: str) -> dict[str, int]:
+    """Node numbers of sites, from text such as ``north=123 south=456``."""
+    pairs = [pair.partition("=") for pair in text.replace(",", " ").split()]
+    if not all(name and number.isdecimal() for name, _, number in pairs):
+        raise InvalidArgument(
+            "nodes must have a node number for each site, as in north=123 south=456."
+        )
+    return {name: int(number) for name, _, number in pairs}
+
+
+def _beside(result: Path, run: str) -> str:
+    """The default path of the state of a run."""
+    plain = "".join(each if each.isalnum() or each in "-_" else "_" for each in run)
+    return f"{result}.{plain}.state"
+
+
+def _tell(number: int) -> None:
+    """Logs progress."""
+    _LOG.info("Round %d is done.", number)
+
+
+def _aloud() -> None:
+    """Sends progress to the log that ``flwr run --stream`` shows."""
+    logger = logging.getLogger("tacit")
+    logger.setLevel(logging.INFO)
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
+
+
+def server_app(study: Study) -> ServerApp:
+    """The ServerApp of a study.
+
+    The run configuration has ``result``, the file of the posterior; ``state``, the file in which the
+    server keeps what it received, by default beside the result; and ``timeout``, ``patience``, ``nodes`` and
+    ``roaming`` as in `FlowerTransport`.
+
+    Args:
+        study: The study.
+
+    Returns:
+        The app.
+    """
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator, unused-ignore]
+    def main(grid: Grid, context: Context) -> None:
+        _aloud()
+        settings = context.run_config
+        result = Path(str(settings.get("result", "posterior.nc")))
+        posterior, trace = serve(
+            grid,
+            study,
+            timeout=float(settings.get("timeout", 600.0)),
+            patience=float(settings.get("patience", 3600.0)),
+            state=Path(str(settings.get("state") or _beside(result, study.run))),
+            nodes=nodes_of(str(settings.get("nodes", ""))),
+            roaming=bool(settings.get("roaming", False)),
+        )
+        if study.finish is not None:
+            study.finish(posterior, trace, result)
+
+    return app

@@ -1,0 +1,136 @@
+"""The interface of privacy schemes, and what they share.
+
+A scheme is a set of public settings. From them, a budget and the number of answers, `prepare` makes what
+one site does in a run (`Prepared`), with noise calibrated for all answers together. Every site does this
+for itself.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from dp_accounting.dp_event import DpEvent
+from numpy.typing import NDArray
+
+from tacit.accounting import PLD, Budget
+from tacit.errors import BudgetError
+from tacit.federated.client import Work
+from tacit.federated.schemes.trust import ONLY_THE_SITE, SEVERAL_SITES
+from tacit.federated.server import Aggregate
+from tacit.federated.target import Target
+from tacit.privacy.noise import Randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSetting:
+    """What a site knows about a run, from its own settings. Nothing of it comes by message.
+
+    Args:
+        target: What sites fit together.
+        budget: The budget of the site, or None for a run without privacy.
+        answers: The number of answers that are charged.
+        sites: The number of sites that take part.
+        together: The number of sites that answer in one round.
+        damping: The factor that the server multiplies changes by.
+    """
+
+    target: Target
+    budget: Budget | None
+    answers: int
+    sites: int
+    together: int
+    damping: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What a site does in a run, and the event of all its answers together."""
+
+    work: Work
+    event: DpEvent | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregation:
+    """Settings of the server that a scheme needs; see `tacit.federated.server.Server`.
+
+    ``mark`` identifies a server that adds noise; see `tacit.federated.transport.Task`.
+    """
+
+    whole: bool = False
+    tracked: bool = True
+    aggregate: Aggregate | None = None
+    mark: bytes = b""
+    grid: float | None = None
+
+
+class Scheme(Protocol):
+    """How sites protect their data.
+
+    ``protects`` is ``"rows"`` (each unit of the rows) or ``"data set"`` (everything that a site
+    holds). ``trust`` has sentences that say who is trusted.
+    """
+
+    @property
+    def protects(self) -> str:
+        """The unit of privacy."""
+        ...
+
+    @property
+    def trust(self) -> tuple[str, ...]:
+        """Who is trusted, in sentences for the statement."""
+        ...
+
+    @property
+    def each_message_private(self) -> bool:
+        """Whether every message has enough noise by itself, so that any schedule is possible."""
+        ...
+
+    @property
+    def own_factors(self) -> bool:
+        """Whether sites keep hidden noise in factors of their own."""
+        ...
+
+    @property
+    def split(self) -> bool:
+        """Whether only the sum of all sites' messages has enough noise."""
+        ...
+
+    def prepare(self, setting: RunSetting) -> Prepared:
+        """What a site does, with noise calibrated to its budget."""
+        ...
+
+    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:
+        """What the server does."""
+        ...
+
+
+class EachMessagePrivate:
+    """What schemes share that protect rows and make every message private by itself."""
+
+    protects: ClassVar[str] = "rows"
+    trust: ClassVar[tuple[str, ...]] = (ONLY_THE_SITE, SEVERAL_SITES)
+    each_message_private: ClassVar[bool] = True
+    own_factors: ClassVar[bool] = False
+    split: ClassVar[bool] = False
+
+    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:  # noqa: ARG002
+        """The sum of the changes."""
+        return Aggregation()
+
+
+def covered(event: DpEvent, budget: Budget | None) -> DpEvent:
+    """The event, if the budget covers it; otherwise raises `BudgetError`."""
+    if budget is not None:
+        spent = PLD().epsilon(event, budget.delta, budget.adjacency)
+        if not (spent <= budget.epsilon):
+            raise BudgetError(
+                f"The given noise_multiplier costs more than {budget}; leave it out to have it "
+                "calibrated."
+            )
+    return event
+
+
+def no_inputs(_: int, steps: int) -> NDArray[np.float32]:
+    """Inputs of steps that take none."""
+    return np.zeros(steps, np.float32)

@@ -1,0 +1,1 @@
+"""Forecasts: fits to made-up tables, before any data are read."""

@@ -1,0 +1,231 @@
+"""What a forecast says: a line for each parameter and budget, and sentences."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from tacit.accounting import Budget
+from tacit.interfaces.forecasting.runs import LEVEL
+from tacit.interfaces.forecasting.tables import MOST_UNITS
+from tacit.interfaces.tables import text_table
+
+PLURAL = {"row": "rows", "person": "people"}
+# An interval that is so large a part of the prior's tells little.
+_LITTLE = 0.8
+# What part of fits must converge.
+_CONVERGED = 0.5
+
+
+class Line(NamedTuple):
+    """What to expect of one parameter at one budget. Widths are those of 90% intervals.
+
+    Attributes:
+        parameter: The name, as in a summary.
+        epsilon: The budget's epsilon.
+        width: The expected width.
+        error: The expected error of the posterior mean (root mean square).
+        without_privacy: The width without privacy.
+        prior: The width by the prior alone, without any data.
+        coverage: The share of intervals that held the truth.
+        detectable: The smallest effect that 80% of fits tell from zero.
+        chance: The share of fits that tell the effect asked for from zero, if one was.
+    """
+
+    parameter: str
+    epsilon: float
+    width: float
+    error: float
+    without_privacy: float
+    prior: float
+    coverage: float
+    detectable: float
+    chance: float | None
+
+    @property
+    def little(self) -> bool:
+        """Whether the interval is nearly as wide as the prior's."""
+        return self.width > _LITTLE * self.prior
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Forecast:
+    """What fits of made-up tables found. Print it for a table and a sentence for each budget.
+
+    Attributes:
+        size: The number of units that was declared.
+        unit: The unit of privacy, ``"row"`` or ``"person"``.
+        budgets: The budgets.
+        method: The settings of the method at each budget.
+        assumptions: What was assumed of the data, in sentences.
+        lines: One line for each parameter and budget.
+        seconds: The time of one fit at each budget, without compiling.
+        converged: The share of fits that converged at each budget.
+        repeats: The number of tables.
+        focus: The parameter that sentences are about.
+        effect: The effect of interest, or None.
+    """
+
+    size: int
+    unit: str
+    budgets: tuple[Budget, ...]
+    method: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    lines: tuple[Line, ...]
+    seconds: tuple[float, ...]
+    converged: tuple[float, ...]
+    repeats: int
+    focus: str
+    effect: float | None
+
+    def at(self, budget: int) -> tuple[Line, ...]:
+        """The lines of one budget, by its place in ``budgets``."""
+        each = len(self.lines) // len(self.budgets)
+        return self.lines[budget * each : (budget + 1) * each]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What to take from it: about one parameter, at every budget."""
+        lines = [
+            next(x for x in self.at(i) if x.parameter == self.focus)
+            for i in range(len(self.budgets))
+        ]
+        return tuple(map(self._sentence, lines)) + self._floor(lines[0])
+
+    def _sentence(self, line: Line) -> str:
+        people = f"about {self.size:,} {PLURAL[self.unit]}"
+        start = f"With {people} and epsilon {line.epsilon:g}"
+        if line.little:
+            return f"{start}, the data would tell almost nothing about {line.parameter} that the prior does not."
+        return f"{start}, expect {line.parameter} to within ±{_short(line.width / 2)}."
+
+    def _floor(self, line: Line) -> tuple[str, ...]:
+        prior = f"the prior alone says ±{_short(line.prior / 2)}"
+        if not np.isfinite(line.without_privacy):
+            return (f"By comparison, {prior}.",)
+        return (f"Without privacy it would be ±{_short(line.without_privacy / 2)}; {prior}.",)
+
+    def warnings(self, budget: int = 0) -> tuple[str, ...]:
+        """Reasons not to spend a budget: nothing would be learnt, or a chain would not mix.
+
+        Args:
+            budget: The place of the budget in ``budgets``.
+
+        Returns:
+            Sentences; none if the budget is worth spending.
+        """
+        lines, said = self.at(budget), []
+        epsilon = self.budgets[budget].epsilon
+        where = f"with about {self.size:,} {PLURAL[self.unit]} and epsilon {epsilon:g}"
+        if all(line.little for line in lines):
+            said.append(
+                f"The forecast is hopeless: {where}, intervals would be nearly as wide as the prior's. "
+                "Use a larger budget, more data, fewer parameters or a stronger prior."
+            )
+        if self.converged[budget] < _CONVERGED:
+            said.append(
+                f"The forecast is hopeless: {where}, {1 - self.converged[budget]:.0%} of fits to made-up "
+                "tables did not converge. Use other settings or another method."
+            )
+        return tuple(said)
+
+    def __str__(self) -> str:
+        tables = *_laid_out(self.widths()), "", *_laid_out(self.fits())
+        return "\n".join([*tables, "", *self.sentences, "", *self.assumptions, self.about])
+
+    def widths(self) -> list[list[str]]:
+        """Half widths of intervals: a row for each parameter, a column for each budget."""
+        header = [
+            "half width of the 90% interval",
+            "prior",
+            *(f"epsilon {b.epsilon:g}" for b in self.budgets),
+        ]
+        rows = [[*header, "no privacy"]]
+        for same in zip(*map(self.at, range(len(self.budgets))), strict=True):
+            first = same[0]
+            widths = [first.prior, *(line.width for line in same), first.without_privacy]
+            rows.append([first.parameter, *(_short(width / 2) for width in widths)])
+        return rows
+
+    def fits(self) -> list[list[str]]:
+        """How the fits went: a row for each budget."""
+        header = ["epsilon", "intervals that held the truth", f"{self.focus} found from", "seconds"]
+        asked = [] if self.effect is None else [f"{self.focus} of {self.effect:g} found in"]
+        rows = [[*header[:-1], *asked, header[-1]]]
+        for i, budget in enumerate(self.budgets):
+            line = next(each for each in self.at(i) if each.parameter == self.focus)
+            held = np.mean([each.coverage for each in self.at(i)])
+            chance = [] if line.chance is None else [f"{line.chance:.0%}"]
+            rows.append(
+                [
+                    f"{budget.epsilon:g}",
+                    f"{held:.0%}",
+                    f"±{_short(line.detectable)}",
+                    *chance,
+                    _short(self.seconds[i]),
+                ]
+            )
+        return rows
+
+    @property
+    def about(self) -> str:
+        """Where the numbers are from."""
+        fewer = f" of {MOST_UNITS:,} {PLURAL[self.unit]}" if self.size > MOST_UNITS else ""
+        return f"From fits to {self.repeats} made-up tables{fewer}. No data has been read and nothing charged."
+
+    def to_dict(self) -> dict[str, Any]:
+        """The forecast as plain values, for JSON."""
+        return {
+            "size": self.size,
+            "unit": self.unit,
+            "tables": self.repeats,
+            "level": LEVEL,
+            "assumptions": list(self.assumptions),
+            "sentences": list(self.sentences),
+            "budgets": [
+                {
+                    "epsilon": budget.epsilon,
+                    "delta": budget.delta,
+                    "adjacency": budget.adjacency,
+                    "method": self.method[i],
+                    "seconds": self.seconds[i],
+                    "converged": self.converged[i],
+                    "warnings": list(self.warnings(i)),
+                    "parameters": [_plain(line) for line in self.at(i)],
+                }
+                for i, budget in enumerate(self.budgets)
+            ],
+        }
+
+    def to_json(self) -> str:
+        """The forecast as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A data frame with a row for each parameter and budget."""
+        return pd.DataFrame(self.lines).set_index(["parameter", "epsilon"])
+
+
+def _laid_out(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: names to the left, numbers to the right."""
+    header, *cells = rows
+    return text_table(cells, "l" + "r" * (len(header) - 1), header).splitlines()
+
+
+def _plain(line: Line) -> dict[str, Any]:
+    """A line for JSON, which has no NaN."""
+    return {
+        name: None if isinstance(value, float) and not np.isfinite(value) else value
+        for name, value in line._asdict().items()
+        if name != "epsilon"
+    }
+
+
+def _short(number: float) -> str:
+    """Two digits: a forecast knows no more."""
+    if not np.isfinite(number):
+        return "-"
+    return f"{float(f'{number:.2g}'):g}"

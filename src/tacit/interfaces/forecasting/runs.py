@@ -1,0 +1,117 @@
+"""Fits of made-up tables, by the very mechanism that a plan would execute."""
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.accounting import Budget
+from tacit.inference.base import Method, MethodResult
+from tacit.inference.exact import laplace
+from tacit.interfaces.forecasting.tables import Floats, Tables
+from tacit.privacy.noise import Randomness
+from tacit.privacy.opening import open_gate
+from tacit.privacy.rows import Rows
+
+LEVEL = 0.9
+_ENDS = ((1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2)
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Fits of several tables: posterior means and ends of 90% intervals, [fits, entries].
+
+    ``converged`` and ``seconds`` have an entry for each fit.
+    """
+
+    mean: Floats
+    low: Floats
+    high: Floats
+    converged: NDArray[np.bool_]
+    seconds: Floats
+
+    @property
+    def width(self) -> Floats:
+        """The median width of an interval."""
+        return np.asarray(np.median(self.high - self.low, axis=0))
+
+    def error(self, truth: Floats) -> Floats:
+        """The root mean square error of the posterior mean."""
+        return np.asarray(np.sqrt(np.mean((self.mean - truth) ** 2, axis=0)))
+
+    def covered(self, truth: Floats) -> NDArray[np.bool_]:
+        """Which intervals hold the truth."""
+        return (self.low <= truth) & (truth <= self.high)
+
+    def chance(self, truth: Floats, effect: float) -> Floats:
+        """How often an interval would exclude zero, on the right side, if all effects were this one.
+
+        Errors and widths are taken to be those of the effects that were simulated.
+        """
+        moved = effect - truth
+        told = self.low + moved > 0 if effect > 0 else self.high + moved < 0
+        return np.asarray(np.mean(told, axis=0))
+
+    def detectable(self, truth: Floats, share: float) -> Floats:
+        """The smallest positive effect that such a share of intervals would tell from zero."""
+        return np.asarray(np.maximum(np.quantile(truth - self.low, share, axis=0), 0.0))
+
+
+def private_fits(tables: Tables, rows: Sequence[Rows], budget: Budget, method: Method) -> Fits:
+    """Fits every table within a budget, one after the other over one compiled program.
+
+    Args:
+        tables: What made the tables.
+        rows: The tables.
+        budget: The budget of each fit.
+        method: The method with its settings.
+
+    Returns:
+        What the fits found.
+    """
+    seed = tables.seed  # of the noise: nothing here has to stay private
+    model, mechanism = tables.fitted, method.calibrated(tables.fitted, budget)
+
+    def fitted(i: int) -> tuple[MethodResult, float]:
+        began = time.perf_counter()
+        gate = open_gate(rows[i], mechanism, Randomness(seed + i))
+        return method.run(model, gate, jax.random.key(seed + i)), time.perf_counter() - began
+
+    first = fitted(0)  # which compiles
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found, seconds = zip(first, *pool.map(fitted, range(1, len(rows))), strict=True)
+    return _together(tables, found, seconds)
+
+
+def exact_width(tables: Tables, rows: Sequence[Rows]) -> Floats:
+    """The median width of an interval without privacy: of the exact mode and the curvature there.
+
+    Args:
+        tables: What made the tables.
+        rows: The tables.
+
+    Returns:
+        The width for each entry; NaN if no mode was found in any table.
+    """
+    found = [laplace(tables.fitted, each, 0) for each in rows]
+    modes = [each for each in found if each.converged]
+    if not modes:
+        return np.full(len(tables.labels), np.nan)
+    return _together(tables, modes, []).width
+
+
+def _together(tables: Tables, found: Sequence[MethodResult], seconds: Sequence[float]) -> Fits:
+    draws = [tables.flat(each.draws) for each in found]
+    ends = np.array([np.quantile(each, _ENDS, axis=0) for each in draws])
+    return Fits(
+        mean=np.array([each.mean(axis=0) for each in draws]),
+        low=ends[:, 0],
+        high=ends[:, 1],
+        converged=np.array([each.converged is not False for each in found]),
+        seconds=np.asarray(seconds),
+    )

@@ -1,0 +1,221 @@
+"""Made-up tables: columns by a scenario, parameters from the prior, outcomes from the model."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.data.schema import Schema
+from tacit.errors import InvalidArgument
+from tacit.inference.whitened import prior_draws
+from tacit.interfaces.forecasting.scenario import Scenario
+from tacit.interfaces.rows import columns_of
+from tacit.models.base import AnyModel, Predicts
+from tacit.models.program import INTERCEPT
+from tacit.models.simulated import SimulatedModel, with_outcomes
+from tacit.privacy.captured import refuse_captured
+from tacit.privacy.rows import Rows
+from tacit.results.summary import coordinates
+
+Floats = NDArray[np.float64]
+# Larger tables are made up with this many units. More of them would not change what is learnt of a
+# forecast, but take long.
+MOST_UNITS = 1_000_000
+# To find an intercept: units, and how often the range that it is in is halved.
+_FEW, _HALVINGS = 2000, 12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tables:
+    """Made-up tables of one size, and the parameters that made them. No data is read.
+
+    Attributes:
+        model: The model.
+        schema: The schema.
+        scenario: What is expected of the data.
+        size: The number of units in each table.
+        seed: Seed of all random numbers.
+    """
+
+    model: AnyModel
+    schema: Schema
+    size: int
+    scenario: Scenario
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _validate.count("size", self.size)
+        _validate.count("seed", self.seed, least=0)
+        if not isinstance(self.scenario, Scenario):
+            raise InvalidArgument("scenario must be a tacit.Scenario(...).")
+        refuse_captured(*self.model.searched)  # or a forecast could tell of data for nothing
+        if not self.model.simulates:
+            raise InvalidArgument(
+                "A forecast draws outcomes from the model, and this model cannot draw them; give a "
+                "tacit.Model simulate=."
+            )
+        self.scenario.refuse_misfit(self.schema, columns_of(self.model, self.schema))
+
+    @cached_property
+    def fitted(self) -> SimulatedModel:
+        """The model to fit to the tables."""
+        return SimulatedModel(self.model)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of all parameters, entry by entry."""
+        return tuple(label for label, _, _ in self._places)
+
+    @cached_property
+    def _places(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        shapes = jax.eval_shape(self.model.constrain, jnp.zeros(self.model.dimension))
+        labels = self.model.labels
+        return [
+            (label, name, where)
+            for name in self.model.names
+            for label, where in coordinates(name, shapes[name].shape, labels.get(name))
+        ]
+
+    def flat(self, values: Any) -> Floats:
+        """Draws of parameters as an array, [draws, entries]."""
+        arrays = {name: np.asarray(values[name], np.float64) for name in self.model.names}
+        return np.concatenate([each.reshape(len(each), -1) for each in arrays.values()], axis=1)
+
+    @cached_property
+    def prior(self) -> Floats:
+        """Draws from the prior, [draws, entries]."""
+        return self.flat(self._constrained(self._vectors))
+
+    def truth(self, count: int) -> tuple[NDArray[np.float32], Floats]:
+        """True parameters of some tables: unconstrained vectors, and the same entry by entry."""
+        rng = np.random.default_rng([self.seed, 1])
+        chosen = self._vectors[rng.choice(len(self._vectors), count, replace=False)]
+        middle = np.median(self._vectors, axis=0)
+        vectors = middle + self.scenario.spread * (chosen - middle)
+        if self.scenario.effects:
+            vectors = np.stack([self._with(vector, self.scenario.effects) for vector in vectors])
+        if self.scenario.outcome is not None:
+            vectors = np.stack([self._with_outcome(vector) for vector in vectors])
+        return vectors.astype(np.float32), self.flat(self._constrained(vectors))
+
+    @cached_property
+    def _vectors(self) -> Floats:
+        draws = prior_draws(self.model)
+        return np.asarray(draws[np.isfinite(draws).all(axis=1)], np.float64)
+
+    def _constrained(self, vectors: Floats) -> Any:
+        many = jax.jit(jax.vmap(lambda v: self.model.constrain(v, self.model.constants)))
+        return many(jnp.asarray(vectors, jnp.float32))
+
+    def _with(self, vector: Floats, effects: Mapping[str, float]) -> Floats:
+        """The vector with some effects in place of its own."""
+        known = {label: (name, where) for label, name, where in self._places}
+        drawn = self.model.constrain(jnp.asarray(vector, jnp.float32), self.model.constants)
+        latent = self.model.places if isinstance(self.model, Predicts) else self.model.names
+        values = {name: np.array(drawn[name]) for name in latent}
+        for label, effect in effects.items():
+            if label not in known or known[label][0] not in values:
+                raise InvalidArgument(
+                    f"The scenario has an effect of {label!r}, which is not a parameter that can be set; "
+                    f"the parameters are {', '.join(self.labels)}."
+                )
+            name, where = known[label]
+            values[name][where] = effect
+        return np.asarray(self.model.start(values))
+
+    def _with_outcome(self, vector: Floats) -> Floats:
+        """The vector with an intercept that gives outcomes the mean that is expected."""
+        if INTERCEPT not in self.labels:
+            raise InvalidArgument(
+                "outcome of a scenario sets the intercept of a formula, and this model has none; "
+                "pass effects instead."
+            )
+        low, high = np.quantile(self.prior[:, self.labels.index(INTERCEPT)], [0.001, 0.999])
+        ends = [self._with(vector, {INTERCEPT: float(end)}) for end in (low, high)]
+        few = dataclasses.replace(self, size=_FEW)
+
+        def mean(share: float) -> float:
+            rows = few.drawn(0, (ends[0] + share * (ends[1] - ends[0])).astype(np.float32))
+            return float(np.mean(next(iter(rows.values()))))
+
+        wanted, below, above = float(self.scenario.outcome or 0), 0.0, 1.0
+        for _ in range(_HALVINGS):
+            middle = (below + above) / 2
+            below, above = (middle, above) if mean(middle) < wanted else (below, middle)
+        return np.asarray(ends[0] + below * (ends[1] - ends[0]))
+
+    @property
+    def rows_each(self) -> int:
+        """The number of rows of each unit."""
+        return self.scenario.rows_per_person or self.schema.most_rows or 1
+
+    def rows(self, index: int, vector: NDArray[np.float32]) -> Rows:
+        """One table, as rows of the model that is fitted to it.
+
+        Args:
+            index: The number of the table. Tables of other numbers have other columns.
+            vector: The true parameters, unconstrained.
+
+        Returns:
+            The rows, with outcomes drawn from the model.
+        """
+        table = with_outcomes(self._columns(index), self.drawn(index, vector))
+        if self.schema.most_rows is None:
+            return Rows(table)
+        person = np.repeat(np.arange(self._made), self.rows_each)
+        return Rows.by_person(table, person, self.schema.most_rows)
+
+    @property
+    def _made(self) -> int:
+        return min(self.size, MOST_UNITS)
+
+    def _columns(self, index: int) -> dict[str, NDArray[Any]]:
+        """Encoded columns of a table. The outcome's are there, and not used."""
+        names = [n for n in columns_of(self.model, self.schema) if n != self.schema.person]
+        rng = np.random.default_rng([self.seed, 2, index])
+        raw = self.scenario.table(self.schema, names, self._made * self.rows_each, rng)
+        return self.schema.encode_new(raw, names)[0]
+
+    def drawn(self, index: int, vector: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+        """The outcomes of a table, row by row.
+
+        Args:
+            index: The number of the table.
+            vector: The true parameters, unconstrained.
+
+        Returns:
+            The outcomes by the names that the model has for them.
+        """
+        count, each = self._made, self.rows_each
+        columns = self._columns(index)
+        units = {n: v.reshape(count, each, *v.shape[1:]) for n, v in columns.items()}
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), index), count)
+        together = self.schema.most_rows is not None
+        drawn = _outcomes(self.model, together)(vector, keys, units, self.model.constants)
+        return {n: np.asarray(v).reshape(count * each, *v.shape[2:]) for n, v in drawn.items()}
+
+
+@lru_cache(maxsize=8)
+def _outcomes(model: AnyModel, by_person: bool) -> Callable[..., Any]:
+    """Draws the outcomes of all units: the same program again for tables of one size."""
+
+    def of_unit(key: jax.Array, vector: jax.Array, rows: Any, constants: Any) -> Any:
+        if by_person:
+            present = jnp.ones(len(jax.tree.leaves(rows)[0]), jnp.bool_)
+            return model.unit_outcomes(key, vector, rows, present, constants)
+        row = jax.tree.map(lambda leaf: leaf[0], rows)
+        drawn = model.row_outcomes(key, vector, row, constants)
+        return jax.tree.map(lambda leaf: leaf[None], drawn)
+
+    @jax.jit
+    def of_all(vector: jax.Array, keys: jax.Array, units: Any, constants: Any) -> Any:
+        return jax.vmap(lambda key, rows: of_unit(key, vector, rows, constants))(keys, units)
+
+    return of_all

@@ -1,0 +1,50 @@
+"""Inference methods and their parts: guides, proposals, samplers and claims.
+
+`Scoring` and `Variational` fit most models, and `tacit.fit` chooses between them by default. See
+docs/methods.md for what each method releases and which models it takes.
+
+The names here that are not methods are arguments of methods:
+
+- guides of `Variational`: `MeanField`, `FullRank`, `LowRank`;
+- proposals of `Barker`: `GaussianWalk`, `BoundedWalk`; `coarsened_size` computes its tempering;
+- samplers of `OneSample`: `GridSampler`, `ChainSampler`, `ConjugateSampler`, `LogisticRejection`;
+- claims about a likelihood, for the samplers: `BoundedLikelihood`, `LipschitzLikelihood`,
+  `LogConcave`.
+"""
+
+from tacit.inference.barker import Barker
+from tacit.inference.guides import FullRank, LowRank, MeanField
+from tacit.inference.known_forms import ConjugateSampler, LogisticRejection
+from tacit.inference.langevin import Langevin
+from tacit.inference.one_sample import OneSample
+from tacit.inference.proposals import BoundedWalk, GaussianWalk
+from tacit.inference.published_langevin import PublishedLangevin
+from tacit.inference.samplers import ChainSampler, GridSampler
+from tacit.inference.scoring import Scoring
+from tacit.inference.statistics import Statistics
+from tacit.inference.tempering import coarsened_size
+from tacit.inference.variational import Variational
+from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
+
+__all__ = [
+    "Barker",
+    "BoundedLikelihood",
+    "BoundedWalk",
+    "ChainSampler",
+    "ConjugateSampler",
+    "FullRank",
+    "GaussianWalk",
+    "GridSampler",
+    "Langevin",
+    "LipschitzLikelihood",
+    "LogConcave",
+    "LogisticRejection",
+    "LowRank",
+    "MeanField",
+    "OneSample",
+    "PublishedLangevin",
+    "Scoring",
+    "Statistics",
+    "Variational",
+    "coarsened_size",
+]

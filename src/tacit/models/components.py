@@ -1,0 +1,225 @@
+"""Variables and calls of a formula as columns of a design matrix, from public facts only.
+
+Numbers are standardised to [-1, 1] by their bounds, categories are coded by their declared levels,
+and bases of splines and polynomials span the bounds.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from formulae.terms.call_resolver import LazyCall
+from jax.typing import ArrayLike
+
+from tacit.errors import InvalidArgument
+from tacit.models.bases import polynomial, spline
+from tacit.models.expressions import (
+    Columns,
+    Expression,
+    Facts,
+    KnownColumns,
+    expression,
+    facts_of,
+    own,
+)
+from tacit.models.formula import Node, callee_of, name_of, text_of, value_of
+
+_FROM_DATA = {"scale", "center", "standardize"}
+_BASES = {"bs": spline, "poly": polynomial}
+
+
+class Block(NamedTuple):
+    """Columns [rows, size] of a design matrix.
+
+    Attributes:
+        read: Computes them from the columns of the table.
+        labels: A label for each column; empty if there is only one, which needs none.
+        meaning: What a coefficient means, in a few words.
+        unit: How many units of the table's column one unit of the standardised column is.
+        centre: About the mean of a column, if all levels were equally frequent.
+        standard: Whether it is standardised by a declared centre and spread, not by bounds.
+    """
+
+    read: Callable[[Columns], jax.Array]
+    labels: tuple[str, ...]
+    meaning: str
+    unit: float = 1.0
+    centre: float = 0.0
+    standard: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """A variable or call of a term; a category has a block for each of two codings."""
+
+    name: str
+    columns: frozenset[str]
+    block: Block
+    full: Block | None = None  # for a category: a column for every level
+
+    @property
+    def is_category(self) -> bool:
+        """Whether its coding depends on the rest of the formula."""
+        return self.full is not None
+
+
+def component(node: Node, known: KnownColumns) -> Component:
+    """The columns of the design matrix that a variable or call stands for."""
+    name = name_of(node)
+    if name is not None:
+        return _variable(str(name), known)
+    if not isinstance(node, LazyCall):
+        raise InvalidArgument(
+            f"{text_of(node)!r} is not a term; name columns, or put a calculation into I(...)."
+        )
+    if node.callee in {"C", "T", "S"}:
+        return _category(node, known)
+    if node.callee in _FROM_DATA:
+        raise InvalidArgument(
+            f"{text_of(node)!r} would use a mean of the data; numbers are already standardised by their "
+            "bounds, so name the column itself."
+        )
+    if node.callee in _BASES:
+        inner = expression(node.args[0], known) if node.args else None
+        if inner is None or inner.low >= inner.high:
+            raise InvalidArgument(
+                f"{text_of(node)!r} needs a column that varies as its first argument."
+            )
+        read, size, meaning = _BASES[node.callee](node, inner)
+        labels = tuple(str(i) for i in range(1, size + 1))
+        centre = 1 / (size + 1) if node.callee == "bs" else 0.0
+        return Component(text_of(node), inner.columns, Block(read, labels, meaning, 1.0, centre))
+    return _calculation(node, expression(node, known))
+
+
+def _variable(name: str, known: KnownColumns) -> Component:
+    facts = facts_of(name, known)
+    if facts.kind == "category":
+        return _coded(name, facts, "treatment", None)
+    if facts.kind == "binary":
+        meaning = f"{facts.levels[1]} against {facts.levels[0]}"
+        block = Block(_single(own(name, facts)), (), meaning, centre=0.5)
+        return Component(name, frozenset([name]), block)
+    found = Expression(own(name, facts), facts.low, facts.high, frozenset([name]))
+    if facts.standard is not None:
+        centre, spread = facts.standard
+        meaning = f"per {spread:.4g}, from {centre:.4g}"
+        read = _single(lambda c: (found.read(c) - centre) / spread)
+        return Component(name, found.columns, Block(read, (), meaning, spread, 0.0, True))
+    return _calculation(None, found, name)
+
+
+def _single(read: Callable[[Columns], jax.Array]) -> Callable[[Columns], jax.Array]:
+    return lambda columns: read(columns)[:, None]
+
+
+def _calculation(node: Node, found: Expression, name: str | None = None) -> Component:
+    if not found.columns or found.low >= found.high:
+        raise InvalidArgument(f"{text_of(node)!r} is the same for all rows; leave it out.")
+    middle, half = (found.low + found.high) / 2, (found.high - found.low) / 2
+    meaning = f"per {half:.4g}, half of {found.low:.4g} to {found.high:.4g}"
+    block = Block(_single(lambda c: (found.read(c) - middle) / half), (), meaning, half)
+    return Component(text_of(node) if name is None else name, found.columns, block)
+
+
+def _category(node: Node, known: KnownColumns) -> Component:
+    """C(x), C(x, Sum), C(x, Treatment("level")), T(x, "level") or S(x, "level")."""
+    name = name_of(node.args[0]) if node.args else None
+    facts = None if name is None else facts_of(name, known)
+    if facts is None or facts.kind not in {"category", "binary"}:
+        raise InvalidArgument(
+            f"{text_of(node)!r} must be of a column that is declared as a category."
+        )
+    assert name is not None
+    coding, chosen = ("sum" if node.callee == "S" else "treatment"), None
+    further = [*node.args[1:], *node.kwargs.values()]
+    if node.callee == "C" and len(further) == 1 and not {*node.kwargs} - {"contrast"}:
+        coding, chosen = _contrast(node, further[0])
+    elif node.callee != "C" and len(further) == 1 and not {*node.kwargs} - {"ref", "omit"}:
+        chosen = str(value_of(further[0]))
+    elif further:
+        raise _unknown_coding(node)
+    if chosen is not None and chosen not in facts.levels:
+        raise InvalidArgument(
+            f"{text_of(node)!r} names a level that {name!r} does not have; its levels are "
+            f"{', '.join(facts.levels)}."
+        )
+    return _coded(name, facts, coding, chosen)
+
+
+def _contrast(node: Node, how: Node) -> tuple[str, str | None]:
+    kind = callee_of(how) or name_of(how)
+    values = [*how.args, *how.kwargs.values()] if isinstance(how, LazyCall) else []
+    if kind not in {"Treatment", "Sum"} or len(values) > 1:
+        raise _unknown_coding(node)
+    chosen = str(value_of(values[0])) if values else None
+    return ("sum" if kind == "Sum" else "treatment"), chosen
+
+
+def _unknown_coding(node: Node) -> InvalidArgument:
+    return InvalidArgument(
+        f'{text_of(node)!r} is not a known coding; write C(x), C(x, Treatment("level")) or '
+        "C(x, Sum); the levels are those of the schema."
+    )
+
+
+def _coded(name: str, facts: Facts, coding: str, chosen: str | None) -> Component:
+    """A coded category: treatment coding compares with one level, sum coding with the mean."""
+    levels, count = facts.levels, len(facts.levels)
+    if count < 2:
+        raise InvalidArgument(f"{name!r} has a single level; leave it out.")
+    default = levels[-1] if coding == "sum" else levels[0]
+    at = levels.index(default if chosen is None else chosen)
+    rest = tuple(level for level in levels if level != levels[at])
+    against = "the mean of levels" if coding == "sum" else levels[at]
+    read = _without(name, count, at, minus=coding == "sum")
+    centre = 0.0 if coding == "sum" else 1 / count
+    reduced = Block(read, rest, f"each level against {against}", centre=centre)
+    full = Block(
+        lambda columns: _indicators(columns[name], count), levels, "each level", centre=1 / count
+    )
+    return Component(name, frozenset([name]), reduced, full)
+
+
+# Computed as the model runs: an array from outside could be mistaken for captured rows.
+def _indicators(codes: ArrayLike, count: int) -> jax.Array:
+    """Indicators of the level of each row: [rows, levels]."""
+    return (jnp.asarray(codes)[:, None] == jnp.arange(count)).astype(jnp.float32)
+
+
+def _without(name: str, count: int, at: int, minus: bool) -> Callable[[Columns], jax.Array]:
+    """Indicators of all levels but one, which is subtracted from the others if ``minus``."""
+
+    def read(columns: Columns) -> jax.Array:
+        every = _indicators(columns[name], count)
+        rest = jnp.concatenate([every[:, :at], every[:, at + 1 :]], axis=1)
+        return rest - every[:, at : at + 1] if minus else rest
+
+    return read
+
+
+def product_of(blocks: Sequence[Block]) -> Block:
+    """All products of one column of each block."""
+    if len(blocks) == 1:
+        return blocks[0]
+
+    def read(columns: Columns) -> jax.Array:
+        def times(first: jax.Array, second: jax.Array) -> jax.Array:
+            return (first[:, :, None] * second[:, None, :]).reshape(first.shape[0], -1)
+
+        return reduce(times, (block.read(columns) for block in blocks))
+
+    labels = product(*(block.labels for block in blocks if block.labels))
+    return Block(
+        read,
+        tuple(", ".join(each) for each in labels if each),
+        "product: " + "; ".join(block.meaning for block in blocks),
+        math.prod(block.unit for block in blocks),
+        math.prod(block.centre for block in blocks),
+        any(block.standard for block in blocks),
+    )

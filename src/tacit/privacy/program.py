@@ -1,0 +1,199 @@
+"""A step as a program: traced on shapes, walked, and compiled.
+
+What runs is the very trace that was walked. Rows are arguments of the program and never part of it.
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+from jax.extend.core import Literal as Constant
+
+from tacit.errors import BoundaryError
+from tacit.privacy.bound import Lattice, RatioLattice
+from tacit.privacy.captured import refuse_captured
+from tacit.privacy.check import captured, check_trace, constants, equations
+from tacit.privacy.fetch import scan, take
+from tacit.privacy.release import Batch, Release, refuse_inseparable, release_p
+from tacit.privacy.settings import refused_traces
+from tacit.privacy.units import Units
+
+Step = Callable[[Any, Any, Release], tuple[Any, Any]]
+# Where the units of a step come from: all of them, some that the program takes from memory, or
+# some that were fetched on the host.
+Source = Literal["everyone", "memory", "host"]
+# Where in memory a function of a trace is.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+class StepInputs(NamedTuple):
+    """What a block of steps gets, with a leading axis for the steps.
+
+    ``whom`` are the places of a step's units, or the units themselves if the host fetched them, or
+    None if a step looks at everyone. ``present`` says which of the places hold a unit.
+    """
+
+    whom: Any
+    present: Any
+    secret: Any
+    noise: Any
+    given: Any
+
+
+class Everyone(NamedTuple):
+    """What is the same in all steps: the units in memory, who of them is real, clip and grid.
+
+    ``units`` is None where the host fetches them, and ``present`` where steps look at batches.
+    """
+
+    units: Any
+    present: Any
+    clip: Any
+    grid: Any
+
+
+class _Kind(NamedTuple):
+    """What a trace depends on of an array. Quickly made, as every run asks for it."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    weak: bool
+
+    @classmethod
+    def of(cls, leaf: Any) -> "_Kind":
+        if isinstance(leaf, np.ndarray):
+            return cls(leaf.shape, leaf.dtype, False)
+        if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
+            leaf = jax.typeof(leaf)
+        return cls(leaf.shape, leaf.dtype, bool(leaf.weak_type))
+
+    def traceable(self) -> jax.ShapeDtypeStruct:
+        """As JAX takes it, which has no wide numbers unless they are switched on."""
+        plain = isinstance(self.dtype, np.dtype)
+        dtype = jax.dtypes.canonicalize_dtype(self.dtype) if plain else self.dtype
+        return jax.ShapeDtypeStruct(self.shape, dtype, weak_type=self.weak)  # type: ignore[no-untyped-call]
+
+
+def first_of(tree: Any) -> Any:
+    """The shapes and types of what one step gets, of inputs of several."""
+
+    def first(leaf: Any) -> jax.ShapeDtypeStruct:
+        kind = _Kind.of(leaf)
+        return kind._replace(shape=kind.shape[1:]).traceable()
+
+    return jax.tree.map(first, tree)
+
+
+def checked_form(
+    step: Step, lattice: Lattice | RatioLattice, state: Any, given: Any, batch: Batch
+) -> tuple[Any, ...]:
+    """Proves on shapes that a step keeps the rules of `check`, and returns what it does.
+
+    That is a function of the shapes alone, so once is enough for arguments of the same shapes.
+    """
+    leaves, tree = jax.tree.flatten((state, given, batch))
+    return _checked_form(step, lattice, tree, tuple(map(_Kind.of, leaves)))
+
+
+@lru_cache(maxsize=32)
+def _checked_form(
+    step: Step, lattice: Lattice | RatioLattice, tree: Any, leaves: tuple[_Kind, ...]
+) -> tuple[Any, ...]:
+    shapes = jax.tree.unflatten(tree, [kind.traceable() for kind in leaves])
+    traced, _ = _traced(step, lattice, *shapes)
+    with refused_traces():  # before anything is charged
+        refuse_inseparable(equations(traced.jaxpr))
+    return _form(traced)
+
+
+@lru_cache(maxsize=32)
+def compiled(
+    step: Step, lattice: Lattice | RatioLattice, form: tuple[Any, ...], source: Source
+) -> Callable[[Everyone, Any, StepInputs], tuple[Any, Any]]:
+    """A block of steps as one program: of what all steps share, the state, and the steps' inputs.
+
+    The same object again for the same arguments, so that fits which are alike compile once.
+    """
+
+    def advance(fixed: Everyone, state: Any, units: Units, inputs: StepInputs) -> Any:
+        batch = Batch(units, inputs.secret, inputs.present, inputs.noise, fixed.clip, fixed.grid)
+        traced, out = _traced(step, lattice, state, inputs.given, batch)
+        if _form(traced) != form:
+            raise BoundaryError("What the step does or returns depends on the width of the batch.")
+        leaves = jax.core.eval_jaxpr(
+            traced.jaxpr, traced.consts, *jax.tree.leaves((state, inputs.given, batch))
+        )
+        return jax.tree.unflatten(jax.tree.structure(out), leaves)
+
+    def block(fixed: Everyone, state: Any, inputs: StepInputs) -> tuple[Any, Any]:
+        if source == "everyone":
+
+            def with_all(state: Any, inputs: StepInputs) -> Any:
+                return advance(fixed, state, fixed.units, inputs._replace(present=fixed.present))
+
+            return jax.lax.scan(with_all, state, inputs)
+
+        def bring(whom: Any) -> Any:
+            return whom if source == "host" else take(fixed.units, whom)
+
+        def with_batch(state: Any, units: Units, inputs: StepInputs) -> Any:
+            return advance(fixed, state, units, inputs)
+
+        return scan(with_batch, bring, state, inputs)
+
+    return jax.jit(block)
+
+
+def _traced(
+    step: Step, lattice: Lattice | RatioLattice, state: Any, given: Any, batch: Batch
+) -> tuple[ClosedJaxpr, Any]:
+    """The trace of a step, searched, walked, and compared with another for arrays from outside."""
+    refuse_captured(step)  # whenever its code is about to run
+    first, out = _walked(step, lattice, state, given, batch)
+    # JAX keeps traces of its own functions, with the arrays they made; another setting that
+    # is part of their key makes it trace them anew.
+    with jax.default_matmul_precision("highest"):
+        second, _ = _walked(step, lattice, state, given, batch)
+    if captured(first, second):
+        raise BoundaryError(
+            "The step uses an array from outside itself, which could hold rows and would be "
+            "compiled into the program. Pass it through the state, the inputs or the model's "
+            "public constants."
+        )
+    return first, out
+
+
+def _walked(
+    step: Step, lattice: Lattice | RatioLattice, state: Any, given: Any, batch: Batch
+) -> tuple[ClosedJaxpr, Any]:
+    """The trace of a step on these very arguments, after the walk over it."""
+
+    def whole(state: Any, given: Any, batch: Batch) -> Any:
+        return step(state, given, Release(batch, lattice))
+
+    with refused_traces():
+        traced, out = jax.make_jaxpr(whole, return_shape=True)(state, given, batch)
+    check_trace(traced, len(jax.tree.leaves((state, given))), batch, release_p, lattice)
+    return traced, out
+
+
+def _form(traced: ClosedJaxpr) -> tuple[Any, ...]:
+    """What a step does but for the width of its batch, which only a release may notice.
+
+    A step could count its batch's places while it is traced; they would be numbers in the trace.
+    """
+    jaxpr = traced.jaxpr
+    number = {var: i for i, var in enumerate([*jaxpr.constvars, *jaxpr.invars])}
+    done = []
+    for equation in jaxpr.eqns:
+        given = [str(a) if isinstance(a, Constant) else number[a] for a in equation.invars]
+        number.update({var: len(number) + i for i, var in enumerate(equation.outvars)})
+        kinds = [str(var.aval) for var in equation.outvars]
+        done.append((equation.primitive.name, given, kinds, equation.params))
+    made = tuple(np.asarray(each).tobytes() for each in constants(traced))
+    returned = tuple((aval.shape, str(aval.dtype)) for aval in traced.out_avals)
+    return _ADDRESS.sub("", str(done)), made, returned

@@ -1,0 +1,60 @@
+"""HTML from the templates in ``templates/``, which escape every value."""
+
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from tacit._format import in_digits, printed
+from tacit.results.wording import clean
+
+
+def render(name: str, **values: object) -> str:
+    """Renders a template.
+
+    Args:
+        name: The file of the template.
+        **values: What the template shows.
+
+    Returns:
+        The HTML.
+    """
+    return _environment().get_template(name).render(values)
+
+
+@cache
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("tacit.results"),
+        autoescape=True,
+        finalize=_cleaned,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "percent": _percent,
+        "indented": _indented,
+        "epsilon": printed,
+        "digits": in_digits,
+    }
+    return found
+
+
+def _cleaned(value: object) -> object:
+    """Text without control characters; what is HTML already stays as it is."""
+    return value if isinstance(value, Markup) else clean(value)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3f}%"
+
+
+def _indented(text: str) -> Markup:
+    """Lines of code, which keep their indentation."""
+    return Markup("\n").join(map(_indented_line, text.splitlines()))
+
+
+def _indented_line(line: str) -> Markup:
+    text = line.lstrip(" ")
+    return Markup(" ") * (len(line) - len(text)) + escape(clean(text))

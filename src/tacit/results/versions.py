@@ -1,0 +1,16 @@
+"""Versions of the software that a result was computed with."""
+
+import platform
+from functools import cache
+from importlib.metadata import version
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Tacit, the libraries that results depend on, and Python."""
+    return dict(_library_versions())
+
+
+@cache
+def _library_versions() -> tuple[tuple[str, str], ...]:
+    names = ("tacit", "jax", "numpy", "dp-accounting")
+    return (*((name, version(name)) for name in names), ("python", platform.python_version()))

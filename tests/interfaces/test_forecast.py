@@ -1,0 +1,299 @@
+"""Forecasts: they read no data, and come true on tables drawn as they assume."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+import tacit
+from tacit.errors import BoundaryError, ForecastWarning, InvalidArgument
+from tacit.inference.methods import default_method
+from tacit.interfaces.cli import main
+from tacit.interfaces.forecasting.tables import Tables
+from tacit.interfaces.front_ends.registry import as_model
+
+SCHEMA = tacit.Schema({"x": tacit.Number(-1, 1), "z": tacit.Binary(), "y": tacit.Binary()})
+FORMULA = "y ~ x + z"
+BUDGETS = [tacit.Budget(each, 1e-5) for each in (0.1, 3.0)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tacit.glm(FORMULA, schema=SCHEMA)
+
+
+SIZE = 1500
+TRUTH = {"Intercept": -0.5, "x": 1.0, "z": 0.5}
+
+
+@pytest.fixture(scope="module")
+def forecast(model):
+    scenario = tacit.Scenario(effects=TRUTH)
+    return tacit.forecast(
+        model, size=SIZE, budgets=BUDGETS, scenario=scenario, effect=1.0, repeats=6
+    )
+
+
+def tables(model, size=1500, **scenario):
+    adapted = as_model(model, SCHEMA)
+    return Tables(model=adapted, schema=SCHEMA, scenario=tacit.Scenario(**scenario), size=size)
+
+
+def test_more_budget_narrows_intervals_down_to_those_without_privacy(forecast):
+    little, much = forecast.at(0), forecast.at(1)
+    for small, large in zip(little, much, strict=True):
+        assert small.prior > small.width > large.width > 0.9 * large.without_privacy
+        assert small.detectable > large.detectable
+        assert small.chance <= large.chance
+
+
+def test_a_fit_to_a_table_that_is_as_assumed_has_the_forecast_width(model, forecast):
+    rng = np.random.default_rng(5)
+    x, z = rng.uniform(-1, 1, SIZE), rng.integers(0, 2, SIZE)
+    logit = TRUTH["Intercept"] + TRUTH["x"] * x + TRUTH["z"] * z
+    y = (rng.random(SIZE) < 1 / (1 + np.exp(-logit))).astype(int)
+    method = default_method(as_model(model, SCHEMA), SIZE, BUDGETS[1])
+    plan = tacit.plan(model, budget=BUDGETS[1], method=method)
+    found = tacit.fit(plan, {"x": x, "z": z, "y": y}, seed=1).summary()
+    for line, said in zip(found.lines, forecast.at(1), strict=True):
+        assert line.name == said.parameter
+        assert 0.6 < (line.upper - line.lower) / said.width < 1.6
+
+
+def test_what_is_said_follows_from_the_numbers(forecast):
+    line = next(each for each in forecast.at(1) if each.parameter == "x")
+    assert forecast.focus == "x"
+    assert any(
+        f"within ±{float(f'{line.width / 2:.2g}'):g}." in each for each in forecast.sentences
+    )
+    plain = json.loads(forecast.to_json())
+    assert plain["budgets"][1]["parameters"][1]["width"] == line.width
+    assert forecast.to_pandas().loc[("x", 3.0), "width"] == line.width
+    text = str(forecast)
+    assert "No data has been read and nothing charged." in text
+    assert "held the truth" in text
+
+
+def test_a_hopeless_budget_is_called_so_and_a_good_one_is_not(model, forecast):
+    hopeless = tacit.forecast(model, size=60, budgets=BUDGETS[0], repeats=3)
+    assert "hopeless" in hopeless.warnings()[0]
+    assert "almost nothing" in hopeless.sentences[0]
+    assert forecast.warnings(1) == ()
+
+
+def test_columns_and_effects_are_as_the_scenario_says(model):
+    made = tables(
+        model,
+        size=20_000,
+        columns={"x": {"mean": 0.3, "sd": 0.1}, "z": 0.2},
+        correlations={"x": {"z": 0.8}},
+        effects={"x": 1.5},
+        outcome=0.1,
+    )
+    vectors, truth = made.truth(3)
+    assert truth[:, made.labels.index("x")] == pytest.approx(1.5, abs=1e-4)
+    rows = made.rows(0, vectors[0])
+    fields = {name: np.asarray(values) for name, values in rows._fields.items()}
+    x, z = SCHEMA["x"], fields["z"]
+    numbers = fields["x"].astype(float)
+    assert numbers.mean() == pytest.approx(0.3, abs=0.01)
+    assert numbers.std() == pytest.approx(0.1, abs=0.01)
+    assert z.mean() == pytest.approx(0.2, abs=0.01)
+    assert np.corrcoef(numbers, z)[0, 1] > 0.4
+    assert fields["drawn y"].mean() == pytest.approx(0.1, abs=0.02)
+    assert x.high == 1
+
+
+def test_without_a_scenario_columns_are_uniform_and_levels_equally_frequent():
+    schema = tacit.Schema(
+        {"n": tacit.Count(3), "c": tacit.Category(["a", "b"], other="o"), "y": tacit.Number(0, 9)}
+    )
+    table = tacit.Scenario().table(schema, ["n", "c", "y"], 30_000, np.random.default_rng(0))
+    assert {*table["c"]} == {"a", "b", "o"}
+    assert np.mean(table["c"] == "o") == pytest.approx(1 / 3, abs=0.02)
+    assert np.quantile(table["y"], [0.25, 0.75]) == pytest.approx([2.25, 6.75], abs=0.2)
+    assert {*table["n"]} == {0, 1, 2, 3}
+
+
+BAD = {
+    "not a column": ({"columns": {"w": 0.5}}, "not a column of the model"),
+    "not a chance": ({"columns": {"z": 1.5}}, "probability of yes"),
+    "not a distribution": ({"columns": {"x": {"mean": 1}}}, "mean and sd"),
+    "not a parameter": ({"effects": {"w": 1.0}}, "not a parameter"),
+    "not a correlation": ({"correlations": {"x": {"z": 2.0}}}, "between -1 and 1"),
+    "no people": ({"rows_per_person": 2}, "person column"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_scenario_that_does_not_fit_is_refused(model, case):
+    scenario, message = BAD[case]
+    with pytest.raises(InvalidArgument, match=message):
+        tacit.forecast(
+            model, size=100, budgets=BUDGETS[1], scenario=tacit.Scenario(**scenario), repeats=2
+        )
+
+
+WRONG = {
+    "a number instead of a budget": ({"budgets": 1.0}, "tacit.Budget"),
+    "no budget": ({"budgets": []}, "tacit.Budget"),
+    "the class of a method": ({"method": tacit.Scoring}, "must be settings"),
+    "a mapping instead of a scenario": ({"scenario": {"spread": 1}}, "tacit.Scenario"),
+    "no size": ({"size": 0}, "size must be"),
+    "one table": ({"repeats": 1}, "repeats must be"),
+    "too many tables": ({"repeats": 10**6}, "repeats must be"),
+    "no effect": ({"effect": 0.0}, "effect must not be zero"),
+    "another parameter": ({"focus": "w"}, "focus must be one of"),
+    "a single draw": ({"method": tacit.Statistics()}, "no forecast"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments_are_refused_in_a_sentence(model, case):
+    changes, message = WRONG[case]
+    with pytest.raises(InvalidArgument, match=message):
+        tacit.forecast(model, **({"size": 100, "budgets": BUDGETS[1]} | changes))
+
+
+def test_a_model_that_cannot_draw_outcomes_is_refused():
+    mute = tacit.Model(
+        parameters={"m": tacit.models.Parameter()},
+        log_prior=lambda p: -0.5 * p["m"] ** 2,
+        log_likelihood=lambda p, row: -0.5 * (row["x"] - p["m"]) ** 2,
+    )
+    with pytest.raises(InvalidArgument, match="cannot draw"):
+        tacit.forecast(mute, SCHEMA, size=100, budgets=BUDGETS[1])
+
+
+def test_data_that_a_model_holds_are_refused():
+    held = np.linspace(0, 1, 100)
+    model = tacit.Model(
+        parameters={"m": tacit.models.Parameter()},
+        log_prior=lambda p: -0.5 * p["m"] ** 2,
+        log_likelihood=lambda p, row: -0.5 * (row["x"] - p["m"]) ** 2,
+        simulate=lambda _key, _p, row: {"x": row["x"] * 0 + held.mean()},
+    )
+    with pytest.raises(BoundaryError):
+        tacit.forecast(model, SCHEMA, size=100, budgets=BUDGETS[1])
+    with pytest.raises(BoundaryError):
+        tacit.tune(model, SCHEMA, size=100, budget=BUDGETS[1])
+
+
+def test_methods_that_read_columns_of_their_own_have_no_forecast():
+    plan = tacit.plan(
+        tacit.conjugate.Bernoulli("y"),
+        SCHEMA,
+        budget=BUDGETS[1],
+        method=tacit.Statistics(),
+        size=99,
+    )
+    assert plan.forecast is None
+    assert "Declared size: about 99 rows." in str(plan)
+
+
+def test_the_statement_names_the_declared_size_as_public(model):
+    plan = tacit.plan(
+        model, budget=tacit.Budget(5, 1e-5), method=tacit.Scoring(num_steps=20), size=40
+    )
+    table = {"x": np.zeros(40), "z": np.zeros(40, int), "y": np.zeros(40, int)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ForecastWarning)
+        found = tacit.fit(plan, table, seed=1)
+    assert any("declared size" in each for each in found.privacy.public)
+    assert set(found.expected) == {"Intercept", "x", "z"}
+
+
+def test_a_plan_with_a_size_has_settings_for_it_and_a_forecast(model):
+    small, large, unknown = (
+        tacit.plan(model, budget=BUDGETS[0], size=size) for size in (60, 5_000_000, None)
+    )
+    assert small.method.num_steps < unknown.method.num_steps
+    assert large.method.sampling_rate < unknown.method.sampling_rate / 10
+    assert unknown.forecast is None
+    assert "because no size was declared" in str(unknown)
+    assert "Declared size: about 60 rows." in str(small)
+    assert "hopeless" in small.warnings[0]
+
+
+def test_a_fit_warns_before_anything_is_charged(model, tmp_path):
+    plan = tacit.plan(model, budget=BUDGETS[0], size=60)
+    ledger = tacit.Ledger.new(tmp_path / "ledger.db", total=BUDGETS[0], unit="row")
+    table = {"x": np.zeros(60), "z": np.zeros(60, int), "y": np.zeros(60, int)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ForecastWarning)
+        with pytest.raises(ForecastWarning, match="hopeless"):
+            tacit.fit(plan, table, ledger=ledger)
+    assert ledger.left == BUDGETS[0]
+
+
+def test_rates_fall_with_the_size_and_steps_with_the_noise(model):
+    adapted = as_model(model, SCHEMA)
+    budget = tacit.Budget(1, 1e-5)
+    chosen = [default_method(adapted, size, budget) for size in (200, 20_000, 10**6, 10**7)]
+    rates = [each.sampling_rate for each in chosen]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == rates[1] == tacit.Scoring().sampling_rate
+    looks = [
+        rate * each.num_steps * 10**i
+        for i, (rate, each) in zip((6, 7), zip(rates[2:], chosen[2:], strict=True), strict=True)
+    ]
+    assert looks[1] < 3 * looks[0]
+    assert chosen[0].num_steps < chosen[1].num_steps == tacit.Scoring().num_steps
+    assert all(
+        each.batch_bound > 2 * each.sampling_rate * n
+        for each, n in zip(chosen, (200, 20_000, 10**6, 10**7), strict=True)
+    )
+
+
+def test_tune_finds_the_best_of_what_it_tries(model):
+    good, bad = tacit.Scoring(num_steps=250), tacit.Scoring(num_steps=6)
+    found = tacit.tune(model, size=800, budget=BUDGETS[1], methods=[bad, good], repeats=3)
+    assert found.method == good
+    assert [each.error for each in found.trials] == sorted(each.error for each in found.trials)
+    assert "num_steps=6" in str(found)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    SCHEMA.to_yaml(tmp_path / "schema.yaml")
+    rows = "\n".join(f"{x},{z},{y}" for x, z, y in [(0.5, 1, 1), (-0.5, 0, 0)] * 20)
+    (tmp_path / "data.csv").write_text(f"x,z,y\n{rows}\n")
+    (tmp_path / "scenario.yaml").write_text("columns:\n  z: 0.3\neffects: {x: 1}\n")
+    return tmp_path
+
+
+def test_the_command_writes_a_page_and_json(folder, capsys):
+    page = folder / "page.html"
+    command = ["forecast", str(folder / "schema.yaml"), "--formula", FORMULA, "--size", "400"]
+    command += ["--epsilon", "1,5", "--delta", "1e-5", "--repeats", "2", "--json"]
+    command += ["--scenario", str(folder / "scenario.yaml"), "--out", str(page)]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["epsilon"] for each in found["budgets"]] == [1, 5]
+    assert "True values: x = 1." in found["assumptions"]
+    html = page.read_text()
+    assert "<script" not in html
+    assert "No data was read" in html
+    assert html.count("<polyline") == 3
+
+
+def test_the_command_line_asks_before_it_spends_on_nothing(folder, capsys):
+    command = ["fit", str(folder / "data.csv"), "--schema", str(folder / "schema.yaml")]
+    command += ["--formula", FORMULA, "--epsilon", "0.1", "--delta", "1e-5", "--size", "40"]
+    command += ["--no-ledger", "--out", str(folder / "run"), "--seed", "1"]
+    assert main(command) == 2
+    told = capsys.readouterr()
+    assert "Declared size: about 40 rows." in told.out
+    assert "hopeless" in told.err
+    assert "--yes" in told.err
+    assert not (folder / "run").exists()
+    assert main([*command, "--yes"]) == 0
+    assert "What was expected" in (folder / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("text", ["0.3,x", "", "nan"])
+def test_budgets_that_are_no_numbers_are_refused(folder, capsys, text):
+    command = ["forecast", str(folder / "schema.yaml"), "--formula", FORMULA, "--size", "400"]
+    assert main([*command, "--epsilon", text, "--delta", "1e-5"]) == 2
+    assert "psilon" in capsys.readouterr().err
