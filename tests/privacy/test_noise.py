@@ -67,10 +67,18 @@ def test_doubtful_draws_are_decided_exactly(monkeypatch):
     assert np.array_equal(geometric_gaps(Randomness(5), 0.013, 300), gaps)
 
 
-def test_exact_decision_at_a_boundary():
+TAILS = {
+    "normal": (rounded_normals, mpmath.ncdf),
+    "laplace": (rounded_laplaces, lambda x: mpmath.exp(x) / 2),
+}
+
+
+@pytest.mark.parametrize("kind", TAILS)
+def test_exact_decision_at_a_boundary(kind):
     """A draw an ulp from a boundary: double precision cannot tell, the exact path must."""
+    rounded, tail = TAILS[kind]
     with mpmath.workprec(400):
-        at = mpmath.ncdf(mpmath.mpf("-2.5") / 3)  # 3 z = 2.5 exactly
+        at = tail(mpmath.mpf("-2.5") / 3)  # 3 z = 2.5 exactly
         above, below = (int(mpmath.floor(at * 2**64)) + step for step in (-2, 2))
 
     class Fixed(Randomness):
@@ -81,8 +89,8 @@ def test_exact_decision_at_a_boundary():
         def words(self, count):
             return self._given.pop() if self._given else np.full(count, 2**63, dtype=np.uint64)
 
-    assert rounded_normals(Fixed(above), 3.0, 1)[0] == 3
-    assert rounded_normals(Fixed(below), 3.0, 1)[0] == 2
+    assert rounded(Fixed(above), 3.0, 1)[0] == 3
+    assert rounded(Fixed(below), 3.0, 1)[0] == 2
 
 
 def test_inclusion_is_bernoulli_and_independent():

@@ -12,7 +12,7 @@ from tacit.inference.base import Method, refuse_no_method
 from tacit.inference.methods import default_method
 from tacit.inference.one_sample import OneSample
 from tacit.inference.statistics import Statistics
-from tacit.interfaces.forecasting.result import Forecast, Line
+from tacit.interfaces.forecasting.result import Forecast, ForecastLine
 from tacit.interfaces.forecasting.runs import LEVEL, exact_width, private_fits
 from tacit.interfaces.forecasting.scenario import Scenario
 from tacit.interfaces.forecasting.tables import Tables
@@ -132,7 +132,7 @@ def forecast_of(
         }
         chance = [None] * len(prior) if effect is None else found.chance(truth, effect).tolist()
         lines += [
-            Line(
+            ForecastLine(
                 parameter=label,
                 epsilon=budget.epsilon,
                 chance=chance[j],

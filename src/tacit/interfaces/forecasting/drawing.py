@@ -20,7 +20,7 @@ class Series(NamedTuple):
     floor: float
 
 
-class Curve(NamedTuple):
+class DrawnCurve(NamedTuple):
     """A series in the picture's coordinates."""
 
     name: str
@@ -73,10 +73,10 @@ class Picture:
         return self.bottom - (self.bottom - self.top) * (math.log10(width) - low) / (high - low)
 
     @property
-    def curves(self) -> list[Curve]:
+    def curves(self) -> list[DrawnCurve]:
         """A line for each series, and where it would be without privacy."""
         return [
-            Curve(
+            DrawnCurve(
                 each.name,
                 COLOURS[i % len(COLOURS)],
                 tuple(

@@ -20,7 +20,7 @@ _LITTLE = 0.8
 _CONVERGED = 0.5
 
 
-class Line(NamedTuple):
+class ForecastLine(NamedTuple):
     """What to expect of one parameter at one budget. Widths are those of 90% intervals.
 
     Attributes:
@@ -74,14 +74,14 @@ class Forecast:
     budgets: tuple[Budget, ...]
     method: tuple[str, ...]
     assumptions: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ForecastLine, ...]
     seconds: tuple[float, ...]
     converged: tuple[float, ...]
     repeats: int
     focus: str
     effect: float | None
 
-    def at(self, budget: int) -> tuple[Line, ...]:
+    def at(self, budget: int) -> tuple[ForecastLine, ...]:
         """The lines of one budget, by its place in ``budgets``."""
         each = len(self.lines) // len(self.budgets)
         return self.lines[budget * each : (budget + 1) * each]
@@ -95,14 +95,14 @@ class Forecast:
         ]
         return tuple(map(self._sentence, lines)) + self._floor(lines[0])
 
-    def _sentence(self, line: Line) -> str:
+    def _sentence(self, line: ForecastLine) -> str:
         people = f"about {self.size:,} {PLURAL[self.unit]}"
         start = f"With {people} and epsilon {line.epsilon:g}"
         if line.little:
             return f"{start}, the data would tell almost nothing about {line.parameter} that the prior does not."
         return f"{start}, expect {line.parameter} to within ±{_short(line.width / 2)}."
 
-    def _floor(self, line: Line) -> tuple[str, ...]:
+    def _floor(self, line: ForecastLine) -> tuple[str, ...]:
         prior = f"the prior alone says ±{_short(line.prior / 2)}"
         if not np.isfinite(line.without_privacy):
             return (f"By comparison, {prior}.",)
@@ -215,7 +215,7 @@ def _laid_out(rows: Sequence[Sequence[str]]) -> list[str]:
     return text_table(cells, "l" + "r" * (len(header) - 1), header).splitlines()
 
 
-def _plain(line: Line) -> dict[str, Any]:
+def _plain(line: ForecastLine) -> dict[str, Any]:
     """A line for JSON, which has no NaN."""
     return {
         name: None if isinstance(value, float) and not np.isfinite(value) else value

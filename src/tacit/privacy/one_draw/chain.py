@@ -12,17 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 from numpyro.infer.hmc import hmc
 
 from tacit import _validate
-from tacit.accounting import events
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import (
     BELOW,
     BoundedLikelihood,
     Claim,
+    ClaimedDraws,
     LipschitzLikelihood,
     LogConcave,
     draws,
@@ -40,36 +39,23 @@ Prior = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainDraws:
+class ChainDraws(ClaimedDraws):
     """The ends of chains that aim at a posterior. All public.
 
     Each draw has a chain of its own, of ``warm_up`` steps that tune it and ``length`` more. It
     is rounded to multiples of ``resolution``.
     """
 
-    claim: Claim
     dimension: int
-    power: float
     warm_up: int
     length: int
     resolution: float
-    num_draws: int = 1
 
     def __post_init__(self) -> None:
-        _validate.rate("power", self.power)
+        super().__post_init__()
         _validate.positive("resolution", self.resolution)
-        for name in ("dimension", "warm_up", "length", "num_draws"):
+        for name in ("dimension", "warm_up", "length"):
             _validate.count(name, vars(self)[name])
-
-    @property
-    def event(self) -> DpEvent:
-        """The event to account for, if the draws were exact."""
-        return events.repeat(self.claim.event(self.power), self.num_draws)
-
-    @property
-    def num_steps(self) -> int:
-        """A release for each draw."""
-        return self.num_draws
 
     def explain(self, unit: str, many: str) -> list[str]:
         """Lines for people."""

@@ -99,6 +99,29 @@ class LogConcave:
 Claim = BoundedLikelihood | LipschitzLikelihood | LogConcave
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClaimedDraws:
+    """Draws with the likelihood raised to a power, each as private as a claim says. All public."""
+
+    claim: Claim
+    power: float
+    num_draws: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.rate("power", self.power)
+        _validate.count("num_draws", self.num_draws)
+
+    @property
+    def event(self) -> DpEvent:
+        """The event to account for, if the draws are exact."""
+        return events.repeat(self.claim.event(self.power), self.num_draws)
+
+    @property
+    def num_steps(self) -> int:
+        """A release for each draw."""
+        return self.num_draws
+
+
 def check_rows_per_unit(rows: Rows, stated: int) -> None:
     """A unit may have as many rows as were charged for, and no more. Shapes are public."""
     present = rows.made_up_presence()

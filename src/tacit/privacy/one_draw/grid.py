@@ -14,15 +14,19 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 
-from tacit import _validate
-from tacit.accounting import events
 from tacit.errors import InvalidArgument
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.choice import choose
-from tacit.privacy.one_draw.claims import BELOW, BoundedLikelihood, LipschitzLikelihood, draws, say
+from tacit.privacy.one_draw.claims import (
+    BELOW,
+    BoundedLikelihood,
+    ClaimedDraws,
+    LipschitzLikelihood,
+    draws,
+    say,
+)
 from tacit.privacy.one_draw.density import Density, at_places, check_density
 from tacit.privacy.rows import Rows
 
@@ -36,7 +40,7 @@ GridClaim = BoundedLikelihood | LipschitzLikelihood
 
 
 @dataclass(frozen=True, kw_only=True)
-class GridDraws:
+class GridDraws(ClaimedDraws):
     """Draws from a posterior restricted to a public grid. All public.
 
     Each axis of the grid has its ``points``, from ``low`` to ``high``. A unit's
@@ -47,12 +51,9 @@ class GridDraws:
     low: tuple[float, ...]
     high: tuple[float, ...]
     points: tuple[int, ...]
-    power: float
-    num_draws: int = 1
 
     def __post_init__(self) -> None:
-        _validate.rate("power", self.power)
-        _validate.count("num_draws", self.num_draws)
+        super().__post_init__()
         axes = list(zip(self.low, self.high, self.points, strict=True))
         if not axes or not all(low < high and points > 1 for low, high, points in axes):
             raise InvalidArgument(
@@ -63,16 +64,6 @@ class GridDraws:
                 f"A grid of {' x '.join(map(str, self.points))} points is more than {_MOST_POINTS}; "
                 "take fewer points, or another sampler."
             )
-
-    @property
-    def event(self) -> DpEvent:
-        """The event to account for."""
-        return events.repeat(self.claim.event(self.power), self.num_draws)
-
-    @property
-    def num_steps(self) -> int:
-        """A release for each draw."""
-        return self.num_draws
 
     @property
     def places(self) -> Floats:
