@@ -2,8 +2,12 @@
 
 Format and lint, types, layers, tests with doctests. Arguments go to pytest:
 ``python scripts/check.py -m slow`` runs the long tests instead of the usual ones.
+
+Most tests compile many small programs and run each of them briefly, so they compile with less
+optimisation. Tests of the boundary compile as users do.
 """
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -12,26 +16,32 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = Path(sysconfig.get_path("scripts"))
+BOUNDARY = ("tests/privacy", "tests/faults")
+COMPILE_QUICKLY = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1"
 
 
 def main() -> int:
     """Runs all checks, the quick ones first, and goes on after a failure."""
+    # In the order of collection: `tests/conftest.py` puts first what waits longest.
+    pytest = ["pytest", "--numprocesses=auto", "--dist=loadfile", "--no-loadscope-reorder"]
+    pytest += sys.argv[1:]
     checks = {
         "format": ["ruff", "format", "--check", "--quiet", "."],
         "lint": ["ruff", "check", "--quiet", "."],
         "types": ["mypy"],
         "layers": ["lint-imports", "--no-logo"],
-        # In the order of collection: `tests/conftest.py` puts first what waits longest.
-        "tests": [
-            *("pytest", "--numprocesses=auto", "--dist=loadfile", "--no-loadscope-reorder"),
-            *sys.argv[1:],
-        ],
+        "tests of the boundary": [*pytest, *BOUNDARY],
+        "tests": [*pytest, *(f"--ignore={each}" for each in BOUNDARY)],
     }
+    flags = {"tests": f"{os.environ.get('XLA_FLAGS', '')} {COMPILE_QUICKLY}".strip()}
     failed = []
     for name, (tool, *arguments) in checks.items():
         print(f"== {name}", flush=True)
         start = time.monotonic()
-        if subprocess.run([TOOLS / tool, *arguments], cwd=ROOT, check=False).returncode:
+        command, env = [TOOLS / tool, *arguments], dict(os.environ)
+        if name in flags:
+            env["XLA_FLAGS"] = flags[name]
+        if subprocess.run(command, cwd=ROOT, env=env, check=False).returncode:
             failed.append(name)
         print(f"== {name}: {time.monotonic() - start:.0f} s", flush=True)
     print(f"Failed: {', '.join(failed)}." if failed else "All checks passed.")

@@ -1,7 +1,14 @@
 """What all tests share."""
 
+import hashlib
+import os
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tacit.accounting import journal
+from tacit.privacy import noise
 
 # No test depends on how fast it runs.
 settings.register_profile(
@@ -16,3 +23,38 @@ FIRST = ("test_deployment.py",)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take longest by the clock come first, so that no worker is left with one at the end."""
     items.sort(key=lambda item: item.path.name not in FIRST)
+
+
+class Keys:
+    """Keys of unseeded randomness that follow from the name of a test, so that it ends alike in every run."""
+
+    def __init__(self) -> None:
+        self.name, self.drawn = "", 0
+
+    def begin(self, name: str) -> None:
+        """Starts anew, for a test or a module."""
+        self.name, self.drawn = name, 0
+
+    def urandom(self, size: int) -> bytes:
+        """Takes the place of `os.urandom`."""
+        self.drawn += 1
+        return hashlib.sha512(f"{self.name}:{self.drawn}".encode()).digest()[:size]
+
+
+KEYS = Keys()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _keys_of_a_module(request):
+    """Fixtures of a module have keys of their own."""
+    KEYS.begin(request.node.nodeid)
+    with pytest.MonkeyPatch.context() as patch:
+        system = SimpleNamespace(urandom=KEYS.urandom, getpid=os.getpid)
+        for module in (journal, noise):
+            patch.setattr(module, "os", system)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _keys_of_a_test(_keys_of_a_module, request):
+    KEYS.begin(request.node.nodeid)

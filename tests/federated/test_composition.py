@@ -76,6 +76,7 @@ def measured_mu(scheme, statistic, sites, runs):
     return mu, np.sqrt(2 / runs + mu**2 / (4 * runs))
 
 
+@pytest.mark.slow
 def test_noise_that_is_corrected_later_does_not_protect():
     sites, noise = 16, 2.0
     claimed = np.sqrt(ROUNDS) / noise

@@ -47,8 +47,7 @@ def model(age, dose, sick=None):
 
 
 def test_sites_together_find_what_one_would():
-    method = Variational(sampling_rate=0.5, num_steps=3000, guide=FullRank())
-    central = fit_without_privacy(model, TABLE, schema=SCHEMA, method=method)
+    central = fit_without_privacy(model, TABLE, schema=SCHEMA)
     apart = Partitioned(scheme=WithoutPrivacy(), num_rounds=10, guide=FullRank())
     post = fit_federated(model, SITES, schema=SCHEMA, method=apart)
     assert post.mean()["b"] == pytest.approx(central.mean()["b"], abs=0.05)

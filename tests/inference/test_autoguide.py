@@ -41,7 +41,7 @@ def fitted(guide, steps=3000):
     [
         autoguide.AutoMultivariateNormal,
         lambda model: autoguide.AutoLowRankMultivariateNormal(model, rank=2),
-        autoguide.AutoIAFNormal,
+        pytest.param(autoguide.AutoIAFNormal, marks=pytest.mark.slow),
     ],
 )
 def test_finds_the_posterior_with_its_correlation(guide):

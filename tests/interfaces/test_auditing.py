@@ -318,6 +318,7 @@ def documented():
     return [shlex.split(line)[1:] for line in lines if line.startswith("tacit ")]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_docs_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     example, own, *demos = documented()
