@@ -82,7 +82,9 @@ class Scoring:
         rate = rate_for(self.sampling_rate, size)
         noise = calibrate.noise_multiplier(budget, sampling_rate=1.0, num_steps=1)
         told = size * math.sqrt(SHARES[1][0]) / (noise * model.dimension)
-        steps = min(max(round(_STEPS_PER_TOLD * told), _FEWEST_STEPS), self.num_steps)
+        wanted = min(max(_STEPS_PER_TOLD * told, _FEWEST_STEPS), self.num_steps)
+        # Halves of the usual number: blocks of steps are then alike, and compile once.
+        steps = round(self.num_steps / 2 ** round(math.log2(self.num_steps / wanted)))
         return replace(
             self,
             sampling_rate=rate,

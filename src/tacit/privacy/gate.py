@@ -214,8 +214,7 @@ class _Draws:
         grid = clip / np.float32(mechanism.lattice.points)  # a power of two
         self.everyone = Everyone(units, present, clip, grid)
         slots = min(_MOST_SLOTS, _MOST_BYTES // rows.unit_bytes) if on_host else _MOST_SLOTS
-        most = max(1, min(every, slots // self._capacity))
-        self.steps = -(-every // -(-every // most))  # blocks that are alike, so as to compile few
+        self.steps = _even_part(every, max(1, min(every, slots // self._capacity)))
 
     def block(self, start: int, steps: int, given: Any) -> StepInputs:
         """Inputs of some steps, with draws that are used for nothing else."""
@@ -233,6 +232,16 @@ class _Draws:
         if isinstance(mechanism, NoisySums) and gate._secret is not None:
             secret = mechanism.secret(gate._secret, steps, width)
         return StepInputs(whom, present, secret, noise, given)
+
+
+def _even_part(every: int, most: int) -> int:
+    """How many of a number of steps run at once: parts that are alike, or nearly, compile once or twice.
+
+    >>> _even_part(250, 40), _even_part(251, 40)
+    (25, 36)
+    """
+    whole = next(part for part in range(most, 0, -1) if every % part == 0)
+    return whole if 2 * whole > most else -(-every // -(-every // most))
 
 
 def _batches(gate: Gate, steps: int, capacity: int) -> Batches:

@@ -1,5 +1,6 @@
 """HTML from the templates in ``templates/``, which escape every value."""
 
+import re
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -51,10 +52,10 @@ def _percent(share: float) -> str:
 
 
 def _indented(text: str) -> Markup:
-    """Lines of code, which keep their indentation."""
+    """Lines of code or of a text table, which keep their spaces."""
     return Markup("\n").join(map(_indented_line, text.splitlines()))
 
 
 def _indented_line(line: str) -> Markup:
-    text = line.lstrip(" ")
-    return Markup(" ") * (len(line) - len(text)) + escape(clean(text))
+    parts = re.split("( +)", line)  # words, and the spaces between them
+    return Markup("").join(part if part.isspace() else escape(clean(part)) for part in parts)

@@ -152,7 +152,12 @@ class Forecast:
 
     def fits(self) -> list[list[str]]:
         """How the fits went: a row for each budget."""
-        header = ["epsilon", "intervals that held the truth", f"{self.focus} found from", "seconds"]
+        header = [
+            "epsilon",
+            "intervals that held the truth",
+            f"smallest {self.focus} found",
+            "seconds",
+        ]
         asked = [] if self.effect is None else [f"{self.focus} of {self.effect:g} found in"]
         rows = [[*header[:-1], *asked, header[-1]]]
         for i, budget in enumerate(self.budgets):
