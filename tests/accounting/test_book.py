@@ -183,7 +183,7 @@ def test_a_crash_before_the_mark_loses_nothing(path):
     assert done.returncode == 7
     assert json.loads(mark_of(path).read_text())["links"] == 2
     assert len(Ledger(path).charges) == 1
-    assert json.loads(mark_of(path).read_text())["links"] == 3
+    assert json.loads(mark_of(path).read_text())["links"] == 4  # the charge, and whose it was
 
 
 @pytest.mark.parametrize(

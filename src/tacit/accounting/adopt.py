@@ -1,12 +1,19 @@
 """Accepting a ledger as it is: one from the first version, or one without its mark file."""
 
 import os
-from pathlib import Path
 
 import sqlalchemy as sa
 
 from tacit.accounting import chain, journal
-from tacit.accounting.book import BOOK, CHARGES, refuse_changed, write_charge, write_terms
+from tacit.accounting.address import Address, where_of
+from tacit.accounting.book import (
+    BOOK,
+    CHARGES,
+    create_tables,
+    refuse_changed,
+    write_charge,
+    write_terms,
+)
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.store import engine_of, is_there, telling
 from tacit.errors import LedgerError
@@ -27,7 +34,11 @@ def adopt(path: str | os.PathLike[str]) -> Ledger:
     Raises:
         LedgerError: If there is no ledger at the path, it has a mark file, or it was changed.
     """
-    file = Path(path)
+    file = where_of(path)
+    if isinstance(file, Address):
+        raise LedgerError(
+            f"{file} needs no adopting: who opens it first writes a mark of their own."
+        )
     if not is_there(file):
         raise LedgerError(f"There is no file at {file}; a missing ledger cannot be adopted.")
     mark = chain.Mark(file)
@@ -55,6 +66,7 @@ def _rewrite(connection: sa.Connection, *, answers: bool) -> None:
     charges = connection.execute(sa.select(CHARGES).order_by(CHARGES.c.id)).mappings().all()
     for table in (BOOK, CHARGES):
         table.drop(connection)
+    create_tables(connection)
     write_terms(connection, dict(terms))
     for line in charges:
         write_charge(connection, dict(line))

@@ -6,11 +6,17 @@ ledger whose last lines are missing, such as an older copy, still has a valid ch
 the ledger records the number of links and the hash of the last one. The mark is written before the
 transaction ends and moved into place afterwards: after a crash it may be behind the ledger, but it is never
 ahead. This detects mistakes; it does not stop somebody who rewrites both files on purpose.
+
+A ledger on a server has no file beside it. Everybody who uses it keeps a mark of their own instead, in a
+folder of their own machine or in one that all share (``TACIT_MARKS``). The first use creates the mark. An
+older copy of the database is then noticed by whoever has seen a later line of it.
 """
 
 import hashlib
 import json
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +26,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tacit.accounting.address import Address, Where
 from tacit.accounting.store import sync_folder
 from tacit.errors import LedgerError
 
@@ -27,7 +34,7 @@ META = sa.MetaData()
 LINKS = sa.Table(
     "chain",
     META,
-    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("kind", sa.String, nullable=False),
     sa.Column("digest", sa.LargeBinary, nullable=False),
     sa.Column("hash", sa.LargeBinary, nullable=False),
@@ -48,7 +55,6 @@ class Head:
 
 def begin(connection: sa.Connection) -> None:
     """Writes the first link, which is random, so that no two ledgers are alike."""
-    META.create_all(connection)
     link(connection, "start", (os.urandom(32),))
 
 
@@ -66,7 +72,7 @@ def head(connection: sa.Connection) -> Head:
     return Head(0, b"") if found is None else Head(found.id, found.hash)
 
 
-def refuse_broken(connection: sa.Connection, path: Path) -> None:
+def refuse_broken(connection: sa.Connection, path: Where) -> None:
     """Raises if a link does not follow from the one before it."""
     before = Head(0, b"")
     for row in connection.execute(sa.select(LINKS).order_by(LINKS.c.id)):
@@ -76,7 +82,7 @@ def refuse_broken(connection: sa.Connection, path: Path) -> None:
 
 
 def refuse_changed(
-    connection: sa.Connection, path: Path, kind: str, lines: Iterable[Sequence[Any]]
+    connection: sa.Connection, path: Where, kind: str, lines: Iterable[Sequence[Any]]
 ) -> None:
     """Raises if the lines of a kind are not those that were added to the chain."""
     held = sa.select(LINKS.c.digest).where(LINKS.c.kind == kind).order_by(LINKS.c.id)
@@ -88,8 +94,8 @@ class Mark:
     """The file beside a ledger that records how many links the ledger had."""
 
     def __init__(self, book: Path) -> None:
-        self._book = book.resolve()
-        self.path = self._book.with_name(f"{self._book.name}.mark")
+        self.book: Where = book.resolve()
+        self.path = book.resolve().with_name(f"{book.resolve().name}.mark")
 
     def read(self) -> Head | None:
         """The content of the file, or None if there is no file."""
@@ -109,18 +115,28 @@ class Mark:
         """The content of the mark; raises if the ledger lacks links that the mark records."""
         said = self.read()
         if said is None:
-            raise LedgerError(
-                f"{self._book} has no mark file beside it ({self.path.name}), so nothing shows that it is "
-                f"complete; restore the mark file, or, if you know that the ledger is the newest copy, "
-                f"accept it with: tacit ledger adopt {self._book}."
-            )
+            return self._unmarked()
         held = sa.select(LINKS.c.hash).where(LINKS.c.id == said.links)
         if connection.execute(held).scalar() != said.hash:
             raise LedgerError(
-                f"{self._book} is older than its mark, or another ledger: charges are missing in it; "
-                "restore its newest copy."
+                f"{self.book} is older than its mark, or another ledger: charges are missing in it; "
+                f"restore its newest copy{self._hint}."
             )
         return said
+
+    _hint = ""
+
+    def _unmarked(self) -> Head:
+        """What holds without a mark."""
+        raise LedgerError(
+            f"{self.book} has no mark file beside it ({self.path.name}), so nothing shows that it is "
+            f"complete; restore the mark file, or, if you know that the ledger is the newest copy, "
+            f"accept it with: tacit ledger adopt {self.book}."
+        )
+
+    def _mode(self) -> int:
+        """Who may read and write the mark: whoever may read and write the ledger."""
+        return Path(str(self.book)).stat().st_mode & 0o777
 
     @contextmanager
     def advancing(self) -> Iterator[Callable[[Head], None]]:
@@ -146,7 +162,7 @@ class Mark:
             file = Path(name)
             try:
                 _put(handle, f"{text}\n")
-                file.chmod(self._book.stat().st_mode & 0o777)
+                file.chmod(self._mode())
             except BaseException:
                 file.unlink()
                 raise
@@ -163,6 +179,40 @@ class Mark:
             sync_folder(self.path.parent)
         else:
             file.unlink()
+
+
+class OwnMark(Mark):
+    """What the user of a ledger on a server remembers of it."""
+
+    def __init__(self, book: Address) -> None:
+        self.book = book
+        shared = book.database
+        name = re.sub(r"[^\w.-]+", "_", shared.partition("://")[2]).strip("_")[:100]
+        digest = hashlib.sha256(shared.encode()).hexdigest()[:12]
+        self.path = _folder_of_marks() / f"{name}-{digest}.mark"
+        self._hint = f" (the mark is {self.path})"
+
+    def _unmarked(self) -> Head:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise LedgerError(
+                f"{self.path.parent}, the folder for marks of ledgers, cannot be created: "
+                f"{error.strerror}. Name another in the environment variable TACIT_MARKS."
+            ) from None
+        return Head(0, b"")
+
+    def _mode(self) -> int:
+        return self.path.parent.stat().st_mode & 0o666
+
+
+def _folder_of_marks() -> Path:
+    """Where marks of ledgers on servers are kept: the same in every working folder."""
+    if said := os.environ.get("TACIT_MARKS"):
+        return Path(said).absolute()
+    usual = Path("~/AppData/Local" if sys.platform == "win32" else "~/.local/state")
+    home = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_STATE_HOME")
+    return (Path(home) if home else usual.expanduser()) / "tacit" / "marks"
 
 
 def _put(handle: int, text: str) -> None:

@@ -9,15 +9,15 @@ covers everything that has left the site.
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import sqlalchemy as sa
 
 from tacit.accounting import chain
+from tacit.accounting.address import Address, Where
 from tacit.accounting.budget import Budget
 from tacit.accounting.ledger import Ledger
-from tacit.errors import BudgetError, Refused
+from tacit.errors import BudgetError, InvalidArgument, Refused
 
 if TYPE_CHECKING:  # it takes a second to load
     from dp_accounting.dp_event import DpEvent
@@ -139,6 +139,11 @@ class LedgerJournal:
     """A journal in the file of a ledger, in the same transactions."""
 
     def __init__(self, ledger: Ledger) -> None:
+        if isinstance(ledger.path, Address):
+            raise InvalidArgument(
+                "A federated site keeps its ledger in a file, which holds keys of noise that nobody else "
+                f"may read; {ledger.path} is a database for several people."
+            )
         self.ledger = ledger
         with ledger.transaction() as connection:
             _META.create_all(connection)
@@ -219,7 +224,7 @@ def link_all(connection: sa.Connection) -> None:
         chain.link(connection, "answer", line)
 
 
-def refuse_changed(connection: sa.Connection, path: Path) -> None:
+def refuse_changed(connection: sa.Connection, path: Where) -> None:
     """Raises if a question was changed after it was recorded."""
     lines = connection.execute(sa.select(*_LASTING).order_by(_ANSWERS.c.id)).all()
     chain.refuse_changed(connection, path, "answer", lines)

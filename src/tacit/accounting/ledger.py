@@ -5,11 +5,10 @@ A run is charged in full, in one transaction, before its first read. Nothing is 
 Only `Ledger.new` creates a ledger; a missing one is never recreated.
 """
 
+import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
@@ -18,26 +17,31 @@ from attrs import asdict
 from tacit import _validate, accounting
 from tacit.accounting import chain
 from tacit.accounting.book import (
-    BOOK,
     Charge,
-    make,
+    Raise,
     read_charges,
+    read_raises,
+    read_terms,
     refuse_changed,
     refuse_strange,
     spent_so_far,
+    total_of,
     write_charge,
-    write_terms,
 )
 from tacit.accounting.budget import Budget
-from tacit.accounting.filter import RULES, PrivacyFilter, Rule
-from tacit.accounting.store import engine_of, is_there, telling
-from tacit.errors import BudgetError, InvalidArgument, LedgerError, Overspent
+from tacit.accounting.filter import RULES, PrivacyFilter, Rule, Spent
+from tacit.accounting.places import place_at
+from tacit.accounting.stamps import folder_here, now, user
+from tacit.accounting.store import TryAgain
+from tacit.errors import BudgetError, InvalidArgument, Overspent
 
 if TYPE_CHECKING:  # it takes a second to load, and showing a ledger does not need it
     from dp_accounting.dp_event import DpEvent
 
 # Units of privacy: a row, all rows of a person, or everything that one site holds.
 UNITS = ("row", "person", "data set")
+# How often a transaction is tried that others undo. Each time, one of them has gone through.
+_TRIES = 20
 
 
 class Receipt(NamedTuple):
@@ -48,26 +52,27 @@ class Receipt(NamedTuple):
 
 
 class Ledger:
-    """The privacy ledger of one data set: an SQLite file that several processes may share.
+    """The privacy ledger of one data set: an SQLite file, or a database on a PostgreSQL server.
 
-    Create a ledger once with `Ledger.new`, which fixes its total, unit, adjacency and rule.
-    ``Ledger(path)`` opens it from then on.
+    Several processes may share it. Create a ledger once with `Ledger.new`, which fixes its total, unit,
+    adjacency and rule. ``Ledger(path)`` opens it from then on.
 
     Args:
-        path: The file of the ledger.
+        path: The file of the ledger, or the address of its database as text, such as
+            ``"postgresql://anna@db.example.org/registry"``.
         total: If passed, must equal the total that the ledger was created with.
         unit: If passed, must equal the ledger's unit.
         rule: If passed, must equal the ledger's rule.
 
     Attributes:
-        path: The file.
+        path: The file, or the address without its password.
         total: The total budget of all charges.
         unit: The unit of privacy: ``"row"``, ``"person"`` or ``"data set"``.
         rule: How charges compose, ``"sum"`` or ``"renyi"``.
+        noted: The run and the folder that charges are recorded with; see `for_run`.
 
     Raises:
-        LedgerError: If the file is missing, older than the mark file beside it, changed, or cannot
-            be read.
+        LedgerError: If the ledger is missing, older than its mark file, changed, or cannot be read.
         InvalidArgument: If an argument differs from what the ledger was created with.
     """
 
@@ -79,20 +84,11 @@ class Ledger:
         unit: str | None = None,
         rule: Rule | None = None,
     ) -> None:
-        self.path = Path(path)
-        there = is_there(self.path)
-        self._file = self.path.resolve()  # now: the working folder may change
-        self._mark = chain.Mark(self._file)
-        self._engine = engine_of(self._file)
-        if not there:
-            raise self._missing()
+        self.place = place_at(path)
+        self.path = self.place.where
+        self.noted = {"run": "", "folder": ""}
         with self.transaction() as connection:
             self.refuse_changed(connection)
-            book = connection.execute(sa.select(BOOK)).mappings().one()
-        self.total = Budget(book["epsilon"], book["delta"], book["adjacency"])
-        self.unit: str = book["unit"]
-        self.rule: Rule = book["rule"]
-        self._filter = PrivacyFilter(self.total, self.rule, book["order"])
         self._refuse_other({"total": total, "unit": unit, "rule": rule})
 
     @classmethod
@@ -103,26 +99,29 @@ class Ledger:
         *,
         unit: str = "row",
         rule: Rule = "sum",
+        analysts: Sequence[str] = (),
     ) -> "Ledger":
         """Creates a ledger. Its terms cannot be changed later.
 
-        The file is readable by its owner only, because at a federated site it also holds keys of
-        noise.
+        A file is readable by its owner only, because at a federated site it also holds keys of
+        noise. In a database, whoever creates the ledger is its steward.
 
         Args:
-            path: A new file. A mark file is created beside it.
+            path: A new file, beside which a mark file is created; or the address of a database that
+                has no ledger.
             total: The total budget of all charges. Its adjacency applies to all of them.
             unit: The unit of privacy: ``"row"``, ``"person"`` or ``"data set"`` (everything that a
                 federated site holds).
             rule: How charges compose: ``"sum"`` adds epsilons and deltas; ``"renyi"`` adds Rényi
                 divergences of one order, which is tighter for many small charges and needs a
                 positive delta.
+            analysts: In a database, the PostgreSQL roles whose members may charge and read.
 
         Returns:
             The new ledger.
 
         Raises:
-            LedgerError: If there is, or was, a ledger at this path, or the file cannot be written.
+            LedgerError: If there is, or was, a ledger at this path, or it cannot be written.
             InvalidArgument: If an argument is wrong.
         """
         if not isinstance(total, Budget):
@@ -132,34 +131,32 @@ class Ledger:
         if rule == "renyi" and total.delta == 0:
             raise InvalidArgument('A pure budget adds up by sums; use rule="sum".')
         terms = {
-            "id": 1,
             "unit": unit,
             "rule": rule,
             **asdict(total),
             "order": accounting.renyi_filter.order_for(total) if rule == "renyi" else 0.0,
         }
-        file = Path(path)
-        make(file)
-        try:
-            mark = chain.Mark(file)
-            with telling(file), mark.advancing() as advance, engine_of(file).begin() as connection:
-                write_terms(connection, terms)
-                advance(chain.head(connection))
-        except BaseException:
-            file.unlink()
-            raise
-        return cls(file)
+        place_at(path).create(terms, analysts)
+        return cls(path)
 
-    def _missing(self) -> LedgerError:
-        if self._mark.read() is None:
-            return LedgerError(
-                f"There is no ledger at {self.path}; create one with tacit.Ledger.new(path, total=...) "
-                "or: tacit ledger new."
-            )
-        return LedgerError(
-            f"The ledger {self.path} is gone: the mark file beside it shows that there was one. Restore "
-            "its newest copy; the remaining budget cannot be known without it."
-        )
+    def for_run(self, run: str, folder: str | os.PathLike[str] | None = None) -> "Ledger":
+        """The same ledger, whose next charges are recorded as those of a run.
+
+        Args:
+            run: A name for the run.
+            folder: Where its results will be.
+
+        Returns:
+            The ledger for this run.
+        """
+        mine = copy.copy(self)
+        mine.noted = {"run": run, "folder": "" if folder is None else folder_here(folder)}
+        return mine
+
+    @property
+    def own_charges(self) -> list[Charge]:
+        """The charges of the run of `for_run`, oldest first."""
+        return [each for each in self.charges if self.noted.items() <= asdict(each).items()]
 
     def _refuse_other(self, said: Mapping[str, Any]) -> None:
         for name, each in said.items():
@@ -184,7 +181,7 @@ class Ledger:
         Raises:
             Overspent: If the ledger has too little left. Nothing is charged.
             BudgetError: If the budget does not cover the event or has another adjacency.
-            LedgerError: If the file cannot be used.
+            LedgerError: If the ledger cannot be used.
         """
         return self.charge_all([(event, budget)], label)[0]
 
@@ -204,6 +201,14 @@ class Ledger:
             Overspent: If the ledger has too little left for all of them. Nothing is charged.
         """
         lines = [self.line(event, budget, label) for event, budget in runs]
+        for _ in range(_TRIES - 1):
+            try:
+                return self._charged(lines)
+            except TryAgain:  # undone because of others, so that nothing was charged
+                continue
+        return self._charged(lines)
+
+    def _charged(self, lines: Sequence[Mapping[str, Any]]) -> list[Receipt]:
         receipts = []
         with self.transaction() as connection:
             self.refuse_changed(connection)
@@ -223,17 +228,22 @@ class Ledger:
         Raises:
             LedgerError: If the ledger does not match its mark file.
         """
-        mark = self._mark
-        with (
-            telling(self.path),
-            mark.advancing() as advance,
-            self._engine.begin() as connection,  # BEGIN IMMEDIATE: nobody else may write
-        ):
+        mark = self.place.mark
+        with mark.advancing() as advance, self.place.begin() as connection:
             refuse_strange(connection, mark, self.path)
             said = mark.refuse_older(connection)
+            self._read_terms(connection)
             yield connection
-            if (now := chain.head(connection)).links > said.links:
-                advance(now)
+            if (end := chain.head(connection)).links > said.links:
+                advance(end)
+
+    def _read_terms(self, connection: sa.Connection) -> None:
+        """Reads the terms, as another process may have raised the total."""
+        terms = read_terms(connection)
+        self.total = total_of(terms)
+        self.unit: str = terms["unit"]
+        self.rule: Rule = terms["rule"]
+        self._filter = PrivacyFilter(self.total, self.rule, terms["order"])
 
     def refuse_changed(self, connection: sa.Connection) -> None:
         """Raises if an earlier line of the ledger was changed. Called before every charge."""
@@ -248,7 +258,7 @@ class Ledger:
                 f"The run asks for {budget}, and {self._filter.left(spent)} is left of "
                 f"{self.total}. Nothing was released and nothing charged. Ask for less, or stop here."
             )
-        write_charge(connection, line)
+        write_charge(connection, line, {"analyst": user(), **self.noted})
 
     def refuse_adjacency(self, budget: Budget) -> None:
         """Raises if a budget has another adjacency than the ledger."""
@@ -263,7 +273,7 @@ class Ledger:
         self.refuse_adjacency(budget)
         charged = accounting.cost.cost(event, budget)
         return {
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "time": now(),
             "label": label,
             "epsilon": charged.epsilon,
             "delta": charged.delta,
@@ -286,9 +296,42 @@ class Ledger:
         with self.transaction() as connection:
             return read_charges(connection)
 
-    def __reduce__(self) -> tuple[type["Ledger"], tuple[str]]:
-        """A copy, also in another process, opens the same file."""
-        return type(self), (str(self._file),)
+    @property
+    def raises(self) -> list[Raise]:
+        """All changes of the total, oldest first."""
+        with self.transaction() as connection:
+            return read_raises(connection)
+
+    @property
+    def history(self) -> list[Budget]:
+        """What was left of today's total after each charge, oldest first."""
+        with self.transaction() as connection:
+            spent = spent_so_far(connection)
+        each = range(1, len(spent.epsilon) + 1)
+        return [self._filter.left(Spent(*(part[:i] for part in spent))) for i in each]
+
+    def __copy__(self) -> "Ledger":
+        mine = object.__new__(type(self))
+        vars(mine).update(vars(self))
+        return mine
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> "Ledger":
+        """The same ledger: there are no two of one budget."""
+        return copy.copy(self)
+
+    def __reduce__(self) -> tuple[Callable[..., "Ledger"], tuple[Any, ...]]:
+        """A copy in another process opens the same ledger.
+
+        A password is not part of it: there, the driver must find it by itself (``PGPASSWORD``,
+        ``~/.pgpass``).
+        """
+        return _opened, (type(self), self.place.reopened, self.noted)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, total={self.total}, unit={self.unit!r})"
+
+
+def _opened(kind: type[Ledger], path: str, noted: Mapping[str, str]) -> Ledger:
+    found = kind(path)
+    found.noted = dict(noted)
+    return found

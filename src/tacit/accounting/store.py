@@ -27,6 +27,10 @@ _SAID = {
 }
 
 
+class TryAgain(LedgerError):
+    """A transaction that was undone because of another one. It may be repeated."""
+
+
 def engine_of(path: Path) -> sa.Engine:
     """Opens a file, which must exist, so that a transaction is on disk completely or not at all.
 

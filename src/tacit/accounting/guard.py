@@ -1,0 +1,120 @@
+"""What the PostgreSQL server itself enforces for a ledger: roles, order and the total.
+
+The owner of the schema is the steward. Analysts may read everything and append charges. Whatever a client
+does, nobody can change or remove a line, charges come in serialisable transactions, each is signed with the
+name of the login and the server's clock, each has its link in the chain, and under the rule ``"sum"`` they
+never exceed the total. Whether a charge covers what its run does is Tacit's to check, in the client.
+"""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from tacit.accounting.server import SCHEMA
+
+# The total that holds now: the last line of the raises, or of the book.
+_TOTAL = (
+    "SELECT epsilon, delta FROM (SELECT 0 AS id, epsilon, delta FROM book UNION ALL "
+    "SELECT id, epsilon, delta FROM raises) AS totals ORDER BY id DESC LIMIT 1"
+)
+_NOW = """to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS') || '+00:00'"""
+# No value of a user is part of these texts.
+_RULES = {
+    "append_only": "RAISE EXCEPTION 'the ledger is append-only';",
+    "admit_charge": f"""
+        IF current_setting('transaction_isolation') <> 'serializable' THEN
+            RAISE EXCEPTION 'charges need a serializable transaction';
+        END IF;
+        NEW.time := {_NOW};
+        {_TOTAL} INTO total;
+        SELECT coalesce(sum(epsilon), 0) AS epsilon, coalesce(sum(delta), 0) AS delta
+            FROM charges INTO spent;
+        IF (SELECT rule FROM book) = 'sum' AND (
+            spent.epsilon + NEW.epsilon > total.epsilon * (1 + 1e-9)
+            OR spent.delta + NEW.delta > total.delta * (1 + 1e-9)
+        ) THEN
+            RAISE EXCEPTION 'too little is left of the total';
+        END IF;
+        RETURN NEW;""",  # noqa: S608
+    "sign_entry": "NEW.analyst := session_user; RETURN NEW;",
+    "admit_raise": f"""
+        NEW.time := {_NOW};
+        NEW.steward := session_user;
+        {_TOTAL} INTO total;
+        IF NEW.epsilon < total.epsilon OR NEW.delta < total.delta THEN
+            RAISE EXCEPTION 'a total can only be raised';
+        END IF;
+        RETURN NEW;""",
+    "follow_chain": r"""
+        SELECT coalesce(max(id), 0) AS id FROM chain INTO last;
+        SELECT hash FROM chain WHERE id = last.id INTO before;
+        IF NEW.id <> last.id + 1 OR NEW.hash IS DISTINCT FROM sha256(
+            coalesce(before.hash, ''::bytea) || '\x00'::bytea || convert_to(NEW.kind, 'UTF8')
+            || '\x00'::bytea || NEW.digest
+        ) THEN
+            RAISE EXCEPTION 'a link must follow from the one before it';
+        END IF;
+        IF NEW.kind NOT IN ('charge', 'entry')
+            AND NOT has_table_privilege(session_user, 'raises', 'INSERT') THEN
+            RAISE EXCEPTION 'only the steward may add such a link';
+        END IF;
+        RETURN NEW;""",
+    "need_link": """
+        IF (SELECT count(*) FROM charges) <> (SELECT count(*) FROM chain WHERE kind = 'charge')
+            OR NOT EXISTS (SELECT FROM entries WHERE id = NEW.id) THEN
+            RAISE EXCEPTION 'a charge needs its entry and its link';
+        END IF;
+        RETURN NULL;""",
+}
+_TABLES = ("book", "charges", "entries", "raises", "chain")
+_TRIGGERS = {
+    "admit_charge": "BEFORE INSERT ON charges",
+    "sign_entry": "BEFORE INSERT ON entries",
+    "admit_raise": "BEFORE INSERT ON raises",
+    "follow_chain": "BEFORE INSERT ON chain",
+    "need_link": "AFTER INSERT ON charges DEFERRABLE INITIALLY DEFERRED",
+}
+_GRANTS = (
+    "USAGE ON SCHEMA {schema}",
+    "SELECT ON ALL TABLES IN SCHEMA {schema}",
+    "INSERT ON {schema}.charges, {schema}.entries, {schema}.chain",
+    "UPDATE ON {schema}.turn",  # it has no columns: this only allows to lock it
+)
+
+
+def open_schema(connection: sa.Connection) -> None:
+    """Creates the schema, which belongs to whoever creates it: the steward."""
+    for statement in (
+        f"CREATE SCHEMA {SCHEMA}",
+        f"REVOKE ALL ON SCHEMA {SCHEMA} FROM PUBLIC",
+        f"CREATE TABLE {SCHEMA}.turn ()",
+    ):
+        connection.exec_driver_sql(statement)
+
+
+def enforce(connection: sa.Connection) -> None:
+    """Creates the triggers, once the tables are there."""
+    for name, body in _RULES.items():
+        connection.exec_driver_sql(
+            f"CREATE FUNCTION {SCHEMA}.{name}() RETURNS trigger LANGUAGE plpgsql "
+            f"SET search_path = {SCHEMA}, pg_temp AS "
+            f"$rule$ DECLARE total record; spent record; last record; before record; BEGIN {body} END $rule$"
+        )
+    for name, when in _TRIGGERS.items():
+        kind = "CONSTRAINT TRIGGER" if "DEFERRABLE" in when else "TRIGGER"
+        connection.exec_driver_sql(
+            f"CREATE {kind} {name} {when} FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.{name}()"
+        )
+    for table in _TABLES:
+        connection.exec_driver_sql(
+            f"CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+            f"FOR EACH STATEMENT EXECUTE FUNCTION {SCHEMA}.append_only()"
+        )
+
+
+def admit(connection: sa.Connection, roles: Sequence[str]) -> None:
+    """Lets roles, which must exist, charge and read."""
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    for role in roles:
+        for grant in _GRANTS:
+            connection.exec_driver_sql(f"GRANT {grant.format(schema=SCHEMA)} TO {quote(role)}")
