@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from importlib.util import find_spec
+from pathlib import Path
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -18,12 +18,14 @@ SETTINGS = {
     "max_connections": "60",
     "logging_collector": "off",
     "shared_buffers": "16MB",
+    # Processes are killed in tests, and not machines: what was written is with the system.
+    "fsync": "off",
 }
 PASSWORD = "s3cret/of@tests"  # noqa: S105
 
 
 class Server:
-    """A running server. ``url`` makes addresses of its databases."""
+    """A server on this machine."""
 
     def __init__(self, binaries, folder, port, owner):
         self.binaries, self.folder, self.port, self.owner = binaries, folder, port, owner
@@ -42,13 +44,19 @@ class Server:
                 cwd=self.folder.parent,
                 **as_user(self.owner),
             )
+        self.settle()
+
+    def settle(self):
+        """Waits until the server answers."""
+        import psycopg
+
         for _ in range(600):
             if self.process.poll() is not None:
                 break
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.1)
+            try:
+                return self.run("SELECT 1")
+            except psycopg.OperationalError:
+                time.sleep(0.05)
         raise RuntimeError((self.folder.parent / "log").read_text())
 
     def stop(self, how=signal.SIGINT):
@@ -56,8 +64,17 @@ class Server:
         self.process.send_signal(how)
         self.process.wait(timeout=120)
 
-    def url(self, database, user="steward", password="steward-word", scheme="postgresql"):  # noqa: S107
-        return f"{scheme}://{user}:{password}@127.0.0.1:{self.port}/{database}"
+    def run(self, *statements, database="postgres"):
+        """Runs statements as the server's administrator."""
+        import psycopg
+
+        with psycopg.connect(admin(self, database), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def url(self, database, user="steward", password=None):
+        """The address of a database; the password is that of `ROLES`."""
+        return f"postgresql://{user}:{password or f'{user}-word'}@127.0.0.1:{self.port}/{database}"
 
 
 def binaries():
@@ -117,8 +134,6 @@ def free_port():
 @contextmanager
 def running():
     """A server with the roles of a team; None if this machine has no PostgreSQL."""
-    import psycopg
-
     owner = unprivileged()
     with tempfile.TemporaryDirectory(prefix="tacit-postgres-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -129,9 +144,7 @@ def running():
         server = Server(programs, folder / "data", free_port(), owner)
         try:
             server.start()
-            with psycopg.connect(admin(server), autocommit=True) as connection:
-                for statement in ROLES:
-                    connection.execute(statement)
+            server.run(*ROLES)
             yield server
         finally:
             if server.process is not None and server.process.poll() is None:

@@ -3,6 +3,7 @@ from . import calibrate as calibrate
 from . import convert as convert
 from . import cost as cost
 from . import events as events
+from . import past as past
 from . import raising as raising
 from . import renyi_filter as renyi_filter
 from .accountants import PLD as PLD

@@ -117,6 +117,7 @@ class Raise:
 
 def create_tables(connection: sa.Connection) -> None:
     """Creates the tables that are missing."""
+    connection.info.pop("tables", None)
     _META.create_all(connection)
     chain.META.create_all(connection)
     if connection.dialect.name == "sqlite":
@@ -157,9 +158,14 @@ def _append(connection: sa.Connection, kind: str, line: Mapping[str, Any]) -> in
     return number
 
 
+def read_first_terms(connection: sa.Connection) -> dict[str, Any]:
+    """The terms that a ledger was created with."""
+    return dict(connection.execute(sa.select(BOOK)).mappings().one())
+
+
 def read_terms(connection: sa.Connection) -> dict[str, Any]:
     """The terms of a ledger, with the total that holds now."""
-    terms = dict(connection.execute(sa.select(BOOK)).mappings().one())
+    terms = read_first_terms(connection)
     for each in read_raises(connection):
         terms |= {"epsilon": each.epsilon, "delta": each.delta}
     return terms
@@ -207,7 +213,7 @@ def refuse_changed(connection: sa.Connection, path: Where) -> None:
 
 def refuse_strange(connection: sa.Connection, mark: chain.Mark, path: Where) -> None:
     """Raises if the file is not a ledger of this version."""
-    tables = set(sa.inspect(connection).get_table_names())
+    tables = _tables(connection)
     if {"book", "charges", "chain"} <= tables:
         return
     if mark.read() is not None:
@@ -247,4 +253,12 @@ def refuse_lost(mark: chain.Mark, path: Where) -> None:
 
 
 def _has(connection: sa.Connection, table: sa.Table) -> bool:
-    return sa.inspect(connection).has_table(table.name)
+    return table.name in _tables(connection)
+
+
+def _tables(connection: sa.Connection) -> set[str]:
+    """The tables that are there, which are looked up once in a transaction."""
+    if "tables" not in connection.info:
+        connection.info["tables"] = set(sa.inspect(connection).get_table_names())
+    found: set[str] = connection.info["tables"]
+    return found

@@ -18,9 +18,7 @@ from tacit import _validate, accounting
 from tacit.accounting import chain
 from tacit.accounting.book import (
     Charge,
-    Raise,
     read_charges,
-    read_raises,
     read_terms,
     refuse_changed,
     refuse_strange,
@@ -29,7 +27,7 @@ from tacit.accounting.book import (
     write_charge,
 )
 from tacit.accounting.budget import Budget
-from tacit.accounting.filter import RULES, PrivacyFilter, Rule, Spent
+from tacit.accounting.filter import RULES, PrivacyFilter, Rule
 from tacit.accounting.places import place_at
 from tacit.accounting.stamps import folder_here, now, user
 from tacit.accounting.store import TryAgain
@@ -295,20 +293,6 @@ class Ledger:
         """All charges, oldest first."""
         with self.transaction() as connection:
             return read_charges(connection)
-
-    @property
-    def raises(self) -> list[Raise]:
-        """All changes of the total, oldest first."""
-        with self.transaction() as connection:
-            return read_raises(connection)
-
-    @property
-    def history(self) -> list[Budget]:
-        """What was left of today's total after each charge, oldest first."""
-        with self.transaction() as connection:
-            spent = spent_so_far(connection)
-        each = range(1, len(spent.epsilon) + 1)
-        return [self._filter.left(Spent(*(part[:i] for part in spent))) for i in each]
 
     def __copy__(self) -> "Ledger":
         mine = object.__new__(type(self))

@@ -51,7 +51,8 @@ def fit(
     delta: Delta,
     out: Annotated[Path, typer.Option(help="Output folder; must be new or empty.")] = Path("run"),
     ledger: Annotated[
-        Path | None, typer.Option(help="Ledger of the data; see tacit ledger new.")
+        str | None,
+        typer.Option(help="Ledger of the data, a file or a database; see tacit ledger new."),
     ] = None,
     no_ledger: Annotated[
         bool,
@@ -79,7 +80,7 @@ def fit(
     ] = False,
 ) -> None:
     """Fit a regression to a table within a privacy budget and write a report."""
-    book = _book(ledger, no_ledger=no_ledger or dry_run)
+    book = _book(ledger, out, no_ledger=no_ledger or dry_run)
     relation = adjacency or (book.total.adjacency if book else "add-remove")
     budget = tacit.Budget(epsilon, delta, relation)  # type: ignore[arg-type]  # it checks
     asked = interfaces.requests.requested(
@@ -111,7 +112,7 @@ def telling_interruptions() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _book(path: Path | None, *, no_ledger: bool) -> "tacit.Ledger | None":
+def _book(path: str | None, out: Path, *, no_ledger: bool) -> "tacit.Ledger | None":
     """Opens the ledger, or raises if neither it nor --no-ledger was passed."""
     if path is None:
         if no_ledger:
@@ -120,7 +121,7 @@ def _book(path: Path | None, *, no_ledger: bool) -> "tacit.Ledger | None":
             "Pass the ledger of the data with --ledger, or --no-ledger to run without one. To create a "
             "ledger, run: tacit ledger new ledger.db --epsilon 3 --delta 1e-5."
         )
-    return tacit.Ledger(path)
+    return tacit.Ledger(path).for_run(out.absolute().name, out)
 
 
 def _print_plan(asked: "Request", plan: "tacit.Plan", book: "tacit.Ledger | None") -> None:
@@ -156,7 +157,7 @@ def _fitted(
     """Fits and saves the posterior; removes the folder if nothing was charged."""
     named = {"ledger": book.path.name, "ledger_total": asdict(book.total)} if book else {}
     folder.make(asked, data=data.name, **named)
-    before = None if book is None else len(book.charges)
+    before = None if book is None else len(book.own_charges)
     try:
         with warnings.catch_warnings():  # they were printed before
             warnings.simplefilter("ignore", ForecastWarning)
@@ -168,7 +169,7 @@ def _fitted(
                 progress=not quiet and sys.stderr.isatty(),
             )
     except BaseException as error:  # an interruption, too
-        if book is None or isinstance(error, LedgerError) or len(book.charges) == before:
+        if book is None or isinstance(error, LedgerError) or len(book.own_charges) == before:
             folder.discard()
         elif isinstance(error, TacitError):  # which otherwise means that nothing was charged
             raise Unsaved(f"The fit was charged and then failed: {error}") from None

@@ -8,8 +8,7 @@ import typer
 from attrs import asdict
 
 import tacit
-from tacit import accounting
-from tacit._format import in_digits, printed
+from tacit import accounting, interfaces, results
 from tacit.interfaces.options import AdjacencyName, AsJson
 from tacit.interfaces.tables import text_table
 
@@ -19,7 +18,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-File = Annotated[Path, typer.Argument(help="File of the ledger.")]
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER",
+        help="File of the ledger, or its database as postgresql://user@host/database.",
+    ),
+]
 
 
 @app.command()
@@ -33,11 +38,18 @@ def new(
         str,
         typer.Option(help="How the costs of fits compose: sum, or renyi for many small fits."),
     ] = "sum",
+    analyst: Annotated[
+        list[str] | None,
+        typer.Option(help="In a database: role whose members may charge and read; repeatable."),
+    ] = None,
 ) -> None:
-    """Create a ledger. Its settings cannot be changed later."""
+    """Create a ledger. Its settings cannot be changed later.
+
+    In a database, whoever creates the ledger is its steward, and no one else can raise its total.
+    """
     total = tacit.Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]  # it checks
-    ledger = tacit.Ledger.new(file, total, unit=unit, rule=rule)  # type: ignore[arg-type]  # the same
-    typer.echo(f"Created {file}: {ledger.total} in total for every {ledger.unit}.")
+    ledger = tacit.Ledger.new(file, total, unit=unit, rule=rule, analysts=analyst or ())  # type: ignore[arg-type]  # the same
+    typer.echo(f"Created {ledger.path}: {ledger.total} in total for every {ledger.unit}.")
 
 
 @app.command()
@@ -45,6 +57,32 @@ def show(file: File, as_json: AsJson = False) -> None:
     """Show all charges and the remaining budget."""
     ledger = tacit.Ledger(file)
     typer.echo(_as_json(ledger) if as_json else _as_text(ledger))
+
+
+@app.command("raise")
+def raise_(
+    file: File,
+    epsilon: Annotated[float, typer.Option(help="New total of all fits: epsilon.")],
+    delta: Annotated[float, typer.Option(help="New total of all fits: delta.")],
+) -> None:
+    """Raise the total of a ledger in a database. Only its steward may do this.
+
+    The new total is then the promise to the people in the data, for earlier fits as well.
+    """
+    ledger = tacit.Ledger(file)
+    before = ledger.total
+    accounting.raising.raise_total(ledger, tacit.Budget(epsilon, delta, before.adjacency))
+    typer.echo(f"Raised {ledger.path} from {before} to {ledger.total}. Left: {ledger.left}.")
+
+
+@app.command()
+def page(
+    file: File,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("ledger.html"),
+) -> None:
+    """Write a page for the steward: what is left, who spent what, and the budget over time."""
+    results.ledger_page.write_page(tacit.Ledger(file), out)
+    typer.echo(f"Wrote {out}.")
 
 
 @app.command()
@@ -63,18 +101,15 @@ def _as_json(ledger: "tacit.Ledger") -> str:
         "rule": ledger.rule,
         "left": asdict(ledger.left),
         "charges": [asdict(charge) for charge in ledger.charges],
+        "raises": [asdict(each) for each in accounting.past.past_of(ledger).raises],
     }
     return json.dumps(found, indent=2)
 
 
 def _as_text(ledger: "tacit.Ledger") -> str:
     rule = "epsilons and deltas add up" if ledger.rule == "sum" else "Rényi divergences add up"
-    charges = [
-        [each.time[:19], each.label, printed(each.epsilon), in_digits(each.delta)]
-        for each in ledger.charges
-    ]
-    header = ["when", "what", "epsilon", "delta"]
-    table = text_table(charges, "llrr", header) if charges else "No charges yet."
+    header, sides, charges = interfaces.ledger_tables.charges_table(ledger.charges)
+    table = text_table(charges, sides, header) if charges else "No charges yet."
     return (
         f"{ledger.path}: {ledger.total} in total for every {ledger.unit}; {rule}.\n"
         f"{table}\nLeft: {ledger.left}."

@@ -82,7 +82,7 @@ def scale(
     column: Annotated[list[str], typer.Option(help="Column to scale; repeatable.")],
     epsilon: Epsilon,
     delta: Delta,
-    ledger: Annotated[Path, typer.Option(help="Ledger of the data.")],
+    ledger: Annotated[str, typer.Option(help="Ledger of the data, a file or a database.")],
     out: Annotated[Path, typer.Option(help="Schema file to write, with scales.")],
     by: Annotated[str, typer.Option(help="quantiles or moments.")] = "quantiles",
 ) -> None:

@@ -1,1 +1,2 @@
+from . import ledger_page as ledger_page
 from . import plots as plots

@@ -57,14 +57,14 @@ def write_report(
     try:
         target.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            _write(target / name, text)
+            write_text(target / name, text)
     except OSError as error:
         raise TacitError(
             f"The report could not be written to {target}: {error.strerror or error}."
         ) from error
 
 
-def _write(target: Path, text: str) -> None:
+def write_text(target: Path, text: str) -> None:
     """Writes a file beside the target, and then moves it there: nobody sees half a file."""
     draft = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
     try:

@@ -1,0 +1,32 @@
+"""The charges of a ledger as a table of text."""
+
+from collections.abc import Sequence
+
+from tacit._format import in_digits, printed
+from tacit.accounting.book import Charge
+from tacit.results.wording import clean
+
+
+def charges_table(charges: Sequence[Charge]) -> tuple[list[str], str, list[list[str]]]:
+    """The titles, the sides and the rows of a table of charges.
+
+    Columns that are empty for all charges, such as those of earlier versions, are left out. Labels are
+    written by others, so that control characters are taken out of them.
+
+    Args:
+        charges: The charges.
+
+    Returns:
+        The arguments ``header``, ``sides`` and ``rows`` of a text table.
+    """
+    columns = [
+        ("when", "l", [each.time[:19] for each in charges]),
+        ("who", "l", [clean(each.analyst) for each in charges]),
+        ("run", "l", [clean(each.run) for each in charges]),
+        ("what", "l", [clean(each.label) for each in charges]),
+        ("epsilon", "r", [printed(each.epsilon) for each in charges]),
+        ("delta", "r", [in_digits(each.delta) for each in charges]),
+    ]
+    used = [column for column in columns if any(column[2]) or column[0] == "what"]
+    titles, sides, cells = zip(*used, strict=True)
+    return list(titles), "".join(sides), [list(row) for row in zip(*cells, strict=True)]
