@@ -617,7 +617,7 @@ def test_a_fit_on_the_command_line_names_its_run_and_hides_the_password(
     assert main(["ledger", "new", address, "--epsilon", "3", "--delta", "1e-5"]) == 0
     (tmp_path / "t.csv").write_text("y,x\n" + "\n".join(f"{i % 2},{i % 7}" for i in range(400)))
     (tmp_path / "s.yaml").write_text(
-        "columns:\n  y: {kind: binary}\n  x: {kind: number, bounds: [0, 7]}\n"
+        "columns:\n  y: {kind: binary}\n  x: {kind: number, low: 0, high: 7}\n"
     )
     fit = ["fit", "t.csv", "--schema", "s.yaml", "--formula", "y ~ x", "--epsilon", "1"]
     fit += ["--delta", "1e-6", "--ledger", address, "--out", "runs/first", "--set", "num_steps=20"]

@@ -3,6 +3,7 @@
 import sqlalchemy as sa
 from attrs import frozen
 
+from tacit._format import less
 from tacit.accounting.book import (
     Charge,
     Raise,
@@ -63,5 +64,5 @@ def _read(connection: sa.Connection) -> Past:
         left=held.left(costs),
         charges=read_charges(connection),
         raises=read_raises(connection),
-        spent=[total.epsilon - held.left(some).epsilon for some in each],
+        spent=[less(total.epsilon, held.left(some).epsilon) for some in each],
     )

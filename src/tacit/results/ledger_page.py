@@ -109,13 +109,14 @@ def page_of(ledger: Ledger) -> str:
     """
     past, made = past_of(ledger), now()
     people = spenders(past.charges)
-    parts = _parts(people, past.left.epsilon) if ledger.rule == "sum" else []
+    parts = _parts(past)
     return render(
         "ledger.html",
         ledger=ledger,
         past=past,
         made=_minute(made),
-        charges=[_row(each) for each in reversed(past.charges)],
+        minute=_minute,
+        nobody=_NOBODY,
         people=[_spender(each) for each in people],
         raises=[_raised(each) for each in past.raises],
         parts=parts,
@@ -168,20 +169,14 @@ def steps_of(past: Past, made: str) -> Steps:
     )
 
 
-def _parts(people: Sequence[Spender], left: float) -> list[Share]:
-    kinds = ("run", "earlier")
-    named = [(kinds[i % 2], each.name, each.epsilon) for i, each in enumerate(people)]
-    return shares([*named, ("left", "left", left)])
-
-
-def _row(each: Charge) -> list[str]:
-    cost = [printed(each.epsilon), in_digits(each.delta)]
-    return [_minute(each.time), each.analyst or _NOBODY, each.label, *cost, each.run, each.folder]
+def _parts(past: Past) -> list[Share]:
+    spent = past.spent[-1] if past.spent else 0.0
+    return shares([("run", "spent", spent), ("left", "left", past.left.epsilon)])
 
 
 def _spender(each: Spender) -> list[str]:
     cost = [printed(each.epsilon), in_digits(each.delta)]
-    return [each.name, str(each.runs), *cost, _minute(each.last)]
+    return [each.name, str(each.runs), *cost, each.last[:10]]
 
 
 def _raised(each: Raise) -> list[str]:
