@@ -31,7 +31,7 @@ class Overspent(BudgetError):
 
 
 class LedgerError(TacitError):
-    """A ledger's file cannot be used: missing, locked, full, read-only, changed or outdated."""
+    """A ledger cannot be used: missing, locked, full, read-only, out of reach, changed or outdated."""
 
 
 class Unsaved(TacitError):

@@ -21,10 +21,10 @@ from tacit.results.templating import render
 _NOBODY = "not recorded"
 # Steps between marks of a time axis, the finest first, and how their times are written.
 _STEPS = (
-    *((step, "%H:%M:%S") for step in ("s", "5s", "15s")),
-    *((step, "%H:%M") for step in ("min", "5min", "15min", "h")),
+    *((step, "%H:%M:%S") for step in ("1s", "5s", "15s")),
+    *((step, "%H:%M") for step in ("1min", "5min", "15min", "1h")),
     *((step, "%m-%d %H:%M") for step in ("3h", "6h", "12h")),
-    *((step, "%Y-%m-%d") for step in ("D", "2D", "7D", "14D")),
+    *((step, "%Y-%m-%d") for step in ("1D", "2D", "7D", "14D")),
     *((step, "%Y-%m") for step in ("MS", "3MS", "6MS")),
     *((step, "%Y") for step in ("YS", "2YS", "5YS", "10YS", "20YS")),
 )
@@ -73,7 +73,10 @@ class Steps(NamedTuple):
     def time_ticks(self) -> list[tuple[float, str]]:
         """Round times: the position of each, from 0 to 1, and its text."""
         for step, form in _STEPS:
-            start = self.first.normalize() if step.endswith("S") else self.first.ceil(step)
+            calendar = step.endswith("S")
+            if not calendar and (self.last - self.first) / pd.Timedelta(step) > _MOST_MARKS + 1:
+                continue
+            start = self.first.normalize() if calendar else self.first.ceil(step)
             marks = pd.date_range(start, self.last, freq=step)
             marks = marks[marks >= self.first]
             if len(marks) <= _MOST_MARKS:
