@@ -154,7 +154,10 @@ def _code(error: sa.exc.DBAPIError) -> str:
     """PostgreSQL's code of an error; the driver's own errors have none."""
     import psycopg
 
-    return (error.orig.diag.sqlstate or "") if isinstance(error.orig, psycopg.Error) else ""
+    if not isinstance(error.orig, psycopg.Error):
+        return ""
+    code: str | None = error.orig.diag.sqlstate
+    return code or ""
 
 
 def _first(error: sa.exc.DBAPIError) -> str:

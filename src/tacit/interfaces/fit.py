@@ -92,7 +92,7 @@ def fit(
             charged.
         BudgetError: If the budget cannot be met, does not suit the ledger, or exceeds what the
             ledger has left. Nothing is charged.
-        LedgerError: If the ledger's file cannot be used.
+        LedgerError: If the ledger cannot be used.
         BoundaryError: If the model or method would take rows past the gate.
     """
     if isinstance(model, Plan):
