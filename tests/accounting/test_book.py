@@ -13,7 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from tacit.accounting import Budget, chain, events, store
+from tacit.accounting import ledger as ledger_module
 from tacit.accounting.adopt import adopt
+from tacit.accounting.book import write_charge
 from tacit.accounting.journal import Answer, LedgerJournal, Terms, fresh_key
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, LedgerError
@@ -214,6 +216,8 @@ FREE = ("DROP TRIGGER charges_no_update", "DROP TRIGGER charges_no_delete")
         (*FREE, "DELETE FROM charges WHERE id = 2"),
         (*FREE, "DELETE FROM charges WHERE id = 1"),
         ("DROP TRIGGER book_no_update", "UPDATE book SET epsilon = 99"),
+        ("DROP TRIGGER entries_no_update", "UPDATE entries SET analyst = 'other' WHERE id = 2"),
+        ("INSERT INTO raises VALUES (1, 't', 's', 99.0, 0.0)",),
         ("DROP TRIGGER chain_no_update", "UPDATE chain SET digest = x'00' WHERE id = 2"),
     ],
 )
@@ -226,9 +230,26 @@ def test_lines_that_were_changed_by_hand_are_noticed(path, attack):
 
 def test_a_book_that_lacks_its_last_lines_is_noticed(path):
     spend(path, 2)
-    cut = ("DELETE FROM charges WHERE id = 2", "DELETE FROM chain WHERE id = 4")
-    by_hand(path, *FREE, "DROP TRIGGER chain_no_delete", *cut)
+    cut = ("DELETE FROM charges WHERE id = 2", "DELETE FROM entries WHERE id = 2")
+    free = ("DROP TRIGGER chain_no_delete", "DROP TRIGGER entries_no_delete")
+    by_hand(path, *FREE, *free, *cut, "DELETE FROM chain WHERE id > 4")
     with pytest.raises(LedgerError, match="older than its mark"):
+        Ledger(path)
+
+
+def test_a_book_from_before_entries_is_read_and_goes_on(path, monkeypatch):
+    """Earlier versions did not record whose a charge was."""
+    by_hand(path, "DROP TABLE entries", "DROP TABLE raises")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            ledger_module, "write_charge", lambda where, line, _: write_charge(where, line)
+        )
+        spend(path)
+    assert [each.analyst for each in Ledger(path).charges] == [""]
+    Ledger(path).for_run("second").charge(EVENT, ONE)
+    assert [each.run for each in Ledger(path).charges] == ["", "second"]
+    by_hand(path, "DROP TABLE entries")
+    with pytest.raises(LedgerError, match="changed by another program"):
         Ledger(path)
 
 
