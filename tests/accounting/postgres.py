@@ -1,11 +1,11 @@
 """A PostgreSQL server for tests: on 127.0.0.1, at a free port, stopped by its own id."""
 
 import os
-import pwd
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -91,14 +91,18 @@ def as_user(name):
     """Options that run a program as another user: PostgreSQL does not run as root."""
     if name is None:
         return {}
+    import pwd
+
     found = pwd.getpwnam(name)
     return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
 
 
 def unprivileged():
     """A user for the server, or None for the present one."""
-    if os.getuid() != 0:
+    if sys.platform == "win32" or os.getuid() != 0:
         return None
+    import pwd
+
     names = {each.pw_name for each in pwd.getpwall()}
     return "postgres" if "postgres" in names else "nobody"
 

@@ -128,6 +128,15 @@ def test_an_entry_names_run_folder_analyst_and_the_servers_time(server, team, tm
     assert anna.own_charges == [first]
 
 
+def test_text_that_a_database_cannot_hold_is_replaced_or_refused(server, team):
+    anna = opened(server, team, "anna").for_run("a\0b", "runs/\udcff")
+    anna.charge(EVENT, ONE)
+    assert anna.own_charges[0].run == "a?b"
+    with pytest.raises(LedgerError, match="does not accept such a line"):
+        anna.charge(EVENT, ONE, label="a\0b")
+    assert len(anna.charges) == 1
+
+
 def test_a_name_cannot_be_chosen(server, team, monkeypatch):
     monkeypatch.setattr("tacit.accounting.ledger.user", lambda: "bert")
     opened(server, team, "anna").charge(EVENT, ONE)

@@ -546,17 +546,19 @@ _OF_BOOKS = [
     ),
     fault(
         "a book whose lines can be changed",
-        "tacit.accounting.book:write_terms",
+        "tacit.accounting.book:create_tables",
         "for trigger in _APPEND_ONLY",
         "for trigger in ()",
         LEDGER + "lines_cannot_be_changed_or_taken_back",
     ),
     fault(
         "a book that takes negative charges",
-        "tacit.accounting.book:write_terms",
-        "_META.create_all(connection)",
-        "free = sa.MetaData(); [table.to_metadata(free) for table in _META.sorted_tables]; "
+        "tacit.accounting.book:create_tables",
+        "    _META.create_all(connection)",
+        "    free = sa.MetaData(); [table.to_metadata(free) for table in _META.sorted_tables]; "
         "[c.constraints.clear() for t in free.sorted_tables for c in t.columns]; "
+        "[t.constraints.discard(c) for t in free.sorted_tables for c in list(t.constraints) "
+        "if isinstance(c, sa.CheckConstraint)]; "
         "free.create_all(connection)",
         BOOK + "lines_that_no_run_could_have_are_refused_by_the_file_itself",
     ),
@@ -577,8 +579,8 @@ _OF_BOOKS = [
     ),
     fault(
         "a lost book is opened anew",
-        "tacit.accounting.book:make",
-        "chain.Mark(file).read() is not None",
+        "tacit.accounting.book:refuse_lost",
+        "mark.read() is not None",
         "False",
         BOOK + "a_book_that_is_gone_is_not_opened_anew",
     ),

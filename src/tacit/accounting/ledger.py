@@ -29,7 +29,7 @@ from tacit.accounting.book import (
 from tacit.accounting.budget import Budget
 from tacit.accounting.filter import RULES, PrivacyFilter, Rule
 from tacit.accounting.places import place_at
-from tacit.accounting.stamps import folder_here, now, user
+from tacit.accounting.stamps import folder_here, now, readable, user
 from tacit.accounting.store import TryAgain
 from tacit.errors import BudgetError, InvalidArgument, Overspent
 
@@ -148,7 +148,8 @@ class Ledger:
             The ledger for this run.
         """
         mine = copy.copy(self)
-        mine.noted = {"run": run, "folder": "" if folder is None else folder_here(folder)}
+        place = "" if folder is None else folder_here(folder)
+        mine.noted = {"run": readable(run), "folder": place}
         return mine
 
     @property

@@ -136,7 +136,8 @@ def _said(error: sa.exc.DBAPIError, code: str) -> str:
         return "is being written by others; try again"
     if code == "P0001":  # a rule of the ledger's own
         return f"refuses the line: {_first(error)}"
-    if code.startswith("23"):
+    # Text with a zero byte is refused by the driver, which has no code for it.
+    if code.startswith("23") or isinstance(error, sa.exc.DataError):
         return "does not accept such a line"
     if not code or code.startswith(("08", "57P")):
         return _UNSURE

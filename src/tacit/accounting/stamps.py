@@ -22,4 +22,13 @@ def user() -> str:
 
 def folder_here(folder: str | os.PathLike[str]) -> str:
     """A folder, with the name of this machine."""
-    return f"{platform.node()}:{Path(folder).absolute()}"
+    return readable(f"{platform.node()}:{Path(folder).absolute()}")
+
+
+def readable(text: str) -> str:
+    r"""Text that every database can hold: names of files may have bytes that are no letters.
+
+    >>> readable("runs/\udcff\0")
+    'runs/??'
+    """
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")
