@@ -91,7 +91,7 @@ def read_charges(connection: sa.Connection) -> list[Charge]:
 def spent_so_far(connection: sa.Connection) -> Spent:
     """The costs of all charges so far."""
     columns = (CHARGES.c.epsilon, CHARGES.c.delta, CHARGES.c.divergence)
-    rows = connection.execute(sa.select(*columns)).all()
+    rows = connection.execute(sa.select(*columns).order_by(CHARGES.c.id)).all()
     return Spent(*(tuple(row[i] for row in rows) for i in range(len(columns))))
 
 

@@ -1,4 +1,5 @@
 from . import demo as demo
 from . import forecast_files as forecast_files
+from . import kept_runs as kept_runs
 from . import predictions as predictions
 from . import requests as requests
