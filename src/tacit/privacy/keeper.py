@@ -1,16 +1,13 @@
 """What a gate hands to an unfinished run, and takes from it to go on: states, outputs, streams."""
 
 import io
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import TacitError
 from tacit.privacy.noise import Randomness
 from tacit.privacy.unfinished import Standing, Unfinished, digest_of
 
@@ -60,19 +57,17 @@ class Keeper:
             return Position(0, start, [])
         for stream, drawn in zip(streams, held.drawn, strict=True):
             stream.skip_to(drawn)
-        kinds, arrays = _unpacked(held.arrays)
-        leaves = [_restored(*each) for each in zip(kinds, arrays, strict=False)]
-        state = jax.tree.unflatten(jax.tree.structure(start), leaves)
-        outputs = jax.tree.unflatten(jax.tree.structure(returned), arrays[len(kinds) :])
+        tree, arrays = jax.tree.structure(start), _unpacked(held.arrays)
+        state = jax.tree.unflatten(tree, map(jax.device_put, arrays[: tree.num_leaves]))
+        outputs = jax.tree.unflatten(jax.tree.structure(returned), arrays[tree.num_leaves :])
         return Position(held.steps, state, [outputs])
 
     def keep(self, position: Position, streams: Sequence[Randomness], *, last: bool) -> None:
         """Stores a position if it is time to, or if it is the last."""
         if not (last or self._run.due):
             return
-        leaves = jax.tree.leaves(position.state)
-        outputs = jax.tree.leaves(joined(position.outputs))
-        arrays = _packed([_kind(leaf) for leaf in leaves], [*map(_plain, leaves), *outputs])
+        leaves = jax.tree.leaves((position.state, joined(position.outputs)))
+        arrays = _packed([np.asarray(leaf) for leaf in leaves])
         drawn = tuple(stream.drawn for stream in streams)
         held = Standing(self._question, position.steps, drawn, arrays)
         self._run.store(self._gate, held, last=last)
@@ -96,47 +91,19 @@ def _parts(value: Any) -> list[bytes]:
 def _part(leaf: Any) -> bytes:
     if not isinstance(leaf, np.ndarray | np.generic | jax.Array | float | int):
         return repr(leaf).encode()
-    array = _plain(leaf)
+    array = np.asarray(leaf)
     return f"{array.shape} {array.dtype} ".encode() + array.tobytes()
 
 
-def _kind(leaf: Any) -> str:
-    """What an array is beside its numbers: weakly typed, a random key, or neither."""
-    if not isinstance(leaf, jax.Array):
-        return ""
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return str(jax.random.key_impl(leaf))
-    return "weak" if leaf.weak_type else ""
-
-
-def _plain(leaf: Any) -> NDArray[Any]:
-    keyed = _kind(leaf) not in ("", "weak")
-    return np.asarray(jax.random.key_data(leaf) if keyed else leaf)
-
-
-def _restored(kind: str, array: NDArray[Any]) -> Any:
-    if kind == "":
-        return jax.device_put(array)
-    if kind == "weak":
-        weak = {"f": float, "i": int, "b": bool}[array.dtype.kind]
-        return jax.lax.convert_element_type(array, weak)
-    return jax.random.wrap_key_data(jnp.asarray(array), impl=kind)
-
-
-def _packed(kinds: list[str], arrays: Sequence[NDArray[Any]]) -> bytes:
+def _packed(arrays: Sequence[NDArray[Any]]) -> bytes:
     file = io.BytesIO()
-    file.write(json.dumps(kinds).encode() + b"\n")
     for values in arrays:
         np.save(file, values, allow_pickle=False)
     return file.getvalue()
 
 
-def _unpacked(held: bytes) -> tuple[list[str], list[NDArray[Any]]]:
+def _unpacked(held: bytes) -> list[NDArray[Any]]:
     file, arrays = io.BytesIO(held), []
-    try:
-        kinds: list[str] = json.loads(file.readline())
-        while file.tell() < len(held):
-            arrays.append(np.load(file, allow_pickle=False))
-    except (ValueError, EOFError, OSError) as error:
-        raise TacitError("The stored state of the run is damaged.") from error
-    return kinds, arrays
+    while file.tell() < len(held):
+        arrays.append(np.load(file, allow_pickle=False))
+    return arrays

@@ -10,8 +10,6 @@ import hmac
 import json
 import os
 import secrets
-import stat
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -24,14 +22,19 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tacit.accounting.store import sync_folder
 from tacit.data.store import reserve
-from tacit.errors import InvalidArgument, TacitError, Unsaved
+from tacit.errors import InvalidArgument, TacitError
 from tacit.privacy.noise import Randomness
+from tacit.privacy.private_files import (
+    DRAFT,
+    locked,
+    make_private,
+    overwrite,
+    remove,
+    write_whole,
+)
 from tacit.privacy.rows import Rows
 
-if sys.platform != "win32":
-    import fcntl
-
-_FOLDER, _KEYS, _STATE, _DRAFT = "unfinished", "keys", "state", "draft-"
+_FOLDER, _KEYS, _STATE, _LOCK = "unfinished", "keys", "state", "lock"
 # Seconds between two writes: at least so many, and so many times what a write takes.
 _SECONDS, _TIMES = 2.0, 100.0
 _NONCE: Final = 12
@@ -106,18 +109,14 @@ class Unfinished:
         }
         place = folder / _FOLDER
         try:
-            _make_private(place)
-            with tempfile.TemporaryFile(dir=place) as file:
-                reserve(file, room)
-            _write(place / _KEYS, json.dumps(held, indent=1).encode())
-            for each in (folder, folder.absolute().parent):
-                sync_folder(each)
+            make_private(place)
+            return cls(folder, held, _begun(folder, json.dumps(held, indent=1).encode(), room))
         except OSError as error:
-            _remove(place)
+            with suppress(OSError):
+                remove(place)
             raise InvalidArgument(
                 f"The run cannot be kept in {folder}: {error.strerror}. Nothing was charged."
             ) from None
-        return cls(folder, held, _locked(place / _KEYS))
 
     @classmethod
     def open(cls, folder: Path) -> "Unfinished":
@@ -125,10 +124,10 @@ class Unfinished:
         place = folder / _FOLDER
         if not is_unfinished(folder):
             raise InvalidArgument(f"{folder} holds no unfinished run.")
-        lock = _locked(place / _KEYS)
+        lock = locked(place / _LOCK)
         try:
             held = json.loads((place / _KEYS).read_bytes())
-            for each in place.glob(f"{_DRAFT}*"):
+            for each in place.glob(f"{DRAFT}*"):
                 each.unlink()
             return cls(folder, held, lock)
         except (OSError, ValueError, KeyError, TypeError):
@@ -183,12 +182,11 @@ class Unfinished:
         begun = time.monotonic()
         self._standings[gate] = standing
         try:
-            _write(self.folder / _FOLDER / _STATE, self._sealed())
+            write_whole(self.folder / _FOLDER / _STATE, self._sealed())
         except OSError as error:
             if last:
-                raise Unsaved(
-                    f"The run was charged, and what it found cannot be written to {self.folder} "
-                    f"({error.strerror}). Nothing is lost: make room, and go on with the run."
+                raise TacitError(
+                    f"What the run found cannot be written to {self.folder} ({error.strerror})."
                 ) from None
         now = time.monotonic()
         self._next = now + max(_SECONDS, _TIMES * (now - begun))
@@ -228,9 +226,33 @@ class Unfinished:
 
     def destroy(self) -> None:
         """Overwrites and removes the keys, and then all else, once the result is on disk."""
-        _overwrite(self.folder / _FOLDER / _KEYS)
+        overwrite(self.folder / _FOLDER / _KEYS)
         self.close()
         destroy(self.folder)
+
+
+def _begun(folder: Path, keys: bytes, room: int) -> int:
+    """Writes the keys of a new run where there is room for it; the handle of its lock."""
+    place = folder / _FOLDER
+    lock = locked(place / _LOCK)
+    try:
+        for each in {*place.iterdir()} - {place / _LOCK, place / _KEYS}:  # of one that never began
+            each.unlink()
+        with tempfile.TemporaryFile(dir=place) as file:
+            reserve(file, room)
+        _refuse_begun(folder)
+        write_whole(place / _KEYS, keys)
+        for each in (folder, folder.absolute().parent):
+            sync_folder(each)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _refuse_begun(folder: Path) -> None:
+    if is_unfinished(folder):
+        raise InvalidArgument(f"Another process has just begun a run in {folder}.")
 
 
 def is_unfinished(folder: Path) -> bool:
@@ -253,15 +275,8 @@ def notes_of(folder: Path) -> tuple[str, Mapping[str, str]]:
 
 def destroy(folder: Path) -> None:
     """Overwrites and removes the keys of a run, if there are any, and what was stored."""
-    _overwrite(folder / _FOLDER / _KEYS)
-    _remove(folder / _FOLDER)
-
-
-def _overwrite(path: Path) -> None:
-    with suppress(FileNotFoundError), path.open("r+b") as keys:
-        keys.write(bytes(os.fstat(keys.fileno()).st_size))
-        keys.flush()
-        os.fsync(keys.fileno())
+    overwrite(folder / _FOLDER / _KEYS)
+    remove(folder / _FOLDER)
 
 
 def digest_of(*parts: bytes) -> str:
@@ -270,55 +285,6 @@ def digest_of(*parts: bytes) -> str:
     for each in parts:
         found.update(len(each).to_bytes(8, "big") + each)
     return found.hexdigest()
-
-
-def _remove(place: Path) -> None:
-    """Removes a folder with our own files in it, if there is one."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for each in sorted(place.iterdir()):
-            each.unlink()
-        place.rmdir()
-        sync_folder(place.parent)
-
-
-def _make_private(place: Path) -> None:
-    """Makes a folder that only its owner may look into; anything begun and never written is removed."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    _remove(place)
-    place.mkdir(mode=0o700)
-    if sys.platform != "win32" and stat.S_IMODE(place.stat().st_mode) & 0o077:
-        place.rmdir()
-        raise PermissionError(1, "its file system cannot keep files from others")
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Writes a file for its owner, beside it and then in its place, on disk before this returns."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_DRAFT)  # of mode 0600
-    draft = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def _locked(path: Path) -> int:
-    """A handle of a file that one process at a time may have; the system lets go of it."""
-    handle = os.open(path, os.O_RDWR)
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise InvalidArgument(
-                f"Another process is at work on the run in {path.parent.parent}; wait for it to end."
-            ) from None
-    return handle
 
 
 def _damaged(path: Path) -> TacitError:
