@@ -300,7 +300,7 @@ def test_other_rows_are_refused(tmp_path, change):
 
 def test_people_are_compared_with_all_their_rows(tmp_path):
     def people(who, left_out=()):
-        codes, gone = (np.array(each, "S1") for each in (who, left_out))
+        codes, gone = (np.array(list(each), "S1") for each in (who, left_out))
         return Rows.of_encoded({"x": np.zeros(3, np.float32)}, codes, 2, gone)
 
     Unfinished.begin(tmp_path, Randomness(), people("aab"), BOUND, {}, 1000).close()

@@ -190,7 +190,7 @@ class Rows:
             present = None if self._present is None else part(self._present)
             yield here, {name: part(values) for name, values in self._fields.items()}, present
 
-    def _digest(self, key: bytes) -> bytes:
+    def _keyed_digest(self, key: bytes) -> bytes:
         """A keyed digest of all units, in their order, for the boundary only. [kept-rows]"""
         found = hmac.new(key, f"{self.shapes} {self._count} {self._silent}".encode(), "sha256")
         held = self._fields if self._present is None else {**self._fields, "": self._present}

@@ -103,7 +103,7 @@ class Unfinished:
             "seeded": randomness.seeded,
             "seal": seal.hex(),
             "mac": mac.hex(),
-            "rows": rows._digest(mac).hex(),
+            "rows": rows._keyed_digest(mac).hex(),
             "bound": dict(bound),
             "notes": dict(notes),
         }
@@ -152,7 +152,7 @@ class Unfinished:
         for name in {**before, **bound}:
             if before.get(name) != bound.get(name):
                 raise self._other(name)
-        if not hmac.compare_digest(rows._digest(mac).hex(), self._held["rows"]):
+        if not hmac.compare_digest(rows._keyed_digest(mac).hex(), self._held["rows"]):
             raise self._other("other data")
 
     def _other(self, what: str) -> InvalidArgument:
