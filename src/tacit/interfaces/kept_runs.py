@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -194,18 +195,24 @@ def _notes(data: Any, ledger: Ledger | None) -> dict[str, str]:
 def _bound(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[str, str]:
     """What a run is bound to, beside its rows and steps, by what is said if it differs."""
     method = without_addresses(repr(plan.method))
-    texts = [*traced_densities(plan.model, plan.blank), repr(plan.model.names)]
     machine = platform.python_version(), platform.machine(), jax.default_backend()
     versions = [f"{name} {version(name)}" for name in _LIBRARIES]
     return {
         "another version of Tacit or of a library": ", ".join([*versions, *machine]),
-        "another model": digest_of(*(without_addresses(text).encode() for text in texts)),
         "another schema": digest_of(repr(plan.schema).encode()),
+        "another model": _model_digest(plan),
         "another method": digest_of(method.encode(), repr(plan.mechanism).encode()),
         "another budget": repr(plan.budget),
         "another seed, or none": repr(seed),
         "a ledger, or without one": str(ledger is not None),
     }
+
+
+@lru_cache(maxsize=32)
+def _model_digest(plan: Plan) -> str:
+    """A digest of a plan's model; traced once for all runs of the plan."""
+    texts = [*traced_densities(plan.model, plan.blank), repr(plan.model.names)]
+    return digest_of(*(without_addresses(text).encode() for text in texts))
 
 
 def _room(plan: Plan) -> int:

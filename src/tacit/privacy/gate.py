@@ -218,9 +218,12 @@ def _begun(gate: Gate, step: Step, form: tuple[Any, ...], state: Any, given: Any
     mechanism = _of_steps(gate)
     text, made, returned = form
     gate._keeper.ask(repr(mechanism), text, *made, repr(returned), state, given)
-    batch, example = _made_up(gate, mechanism), first_of(given)
-    _, out = outcome(step, mechanism.lattice, state, example, batch)
-    return gate._keeper.position(state, out, gate._streams)
+
+    def outputs() -> Any:
+        batch = _made_up(gate, mechanism)
+        return outcome(step, mechanism.lattice, state, first_of(given), batch)[1]
+
+    return gate._keeper.position(state, outputs, gate._streams)
 
 
 def _keep(gate: Gate, position: Position) -> None:

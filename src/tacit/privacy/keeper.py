@@ -1,7 +1,7 @@
 """What a gate hands to an unfinished run, and takes from it to go on: states, outputs, streams."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -41,12 +41,14 @@ class Keeper:
         if self._run.standing(self._gate, self._question) is None:
             self._run.store(self._gate, Standing(self._question, 0, (), b""), last=True)
 
-    def position(self, start: Any, returned: Any, streams: Sequence[Randomness]) -> Position:
+    def position(
+        self, start: Any, returned: Callable[[], Any], streams: Sequence[Randomness]
+    ) -> Position:
         """Where to go on, with streams that are as far as they were.
 
         Args:
             start: The state before the first step.
-            returned: The shapes of what a step returns beside its state.
+            returned: Gives the shapes of what a step returns beside its state.
             streams: The streams that the gate draws from.
 
         Returns:
@@ -57,9 +59,9 @@ class Keeper:
             return Position(0, start, [])
         for stream, drawn in zip(streams, held.drawn, strict=True):
             stream.skip_to(drawn)
-        tree, arrays = jax.tree.structure(start), _unpacked(held.arrays)
-        state = jax.tree.unflatten(tree, map(jax.device_put, arrays[: tree.num_leaves]))
-        outputs = jax.tree.unflatten(jax.tree.structure(returned), arrays[tree.num_leaves :])
+        arrays, inner = _unpacked(held.arrays), len(jax.tree.leaves(start))
+        state = jax.tree.unflatten(jax.tree.structure(start), map(jax.device_put, arrays[:inner]))
+        outputs = jax.tree.unflatten(jax.tree.structure(returned()), arrays[inner:])
         return Position(held.steps, state, [outputs])
 
     def keep(self, position: Position, streams: Sequence[Randomness], *, last: bool) -> None:

@@ -31,7 +31,6 @@ def remove(place: Path) -> None:
         for each in sorted(place.iterdir()):
             each.unlink()
         place.rmdir()
-        sync_folder(place.parent)
 
 
 def make_private(place: Path) -> None:
