@@ -218,7 +218,7 @@ def test_what_was_begun_otherwise_is_refused(begun, monkeypatch, changes, said):
     folder, ledger = begun
     before = {path.name: path.read_bytes() for path in (folder / "run" / "unfinished").iterdir()}
     monkeypatch.setattr(
-        "tacit.privacy.unfinished.Randomness.from_key", lambda *_: pytest.fail("keys")
+        "tacit.privacy.unfinished.Randomness.from_key", lambda *_, **__: pytest.fail("keys")
     )
     with pytest.raises(InvalidArgument, match=said):
         tabled(folder, **({"ledger": ledger} | changes))

@@ -199,6 +199,7 @@ def _bound(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[str, str
     versions = [f"{name} {version(name)}" for name in _LIBRARIES]
     return {
         "another version of Tacit or of a library": ", ".join([*versions, *machine]),
+        "other XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         "another schema": digest_of(repr(plan.schema).encode()),
         "another model": _model_digest(plan),
         "another method": digest_of(method.encode(), repr(plan.mechanism).encode()),
