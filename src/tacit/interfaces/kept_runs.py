@@ -186,10 +186,15 @@ def _notes(data: Any, ledger: Ledger | None) -> dict[str, str]:
     """Where the data and the ledger are, for whoever goes on."""
     notes = {}
     if isinstance(data, str | os.PathLike):
-        notes["data"] = str(Path(data).absolute())
+        notes["data"] = _from_anywhere(os.fspath(data))
     if ledger is not None:
-        notes["ledger"] = str(ledger.path.absolute())
+        notes["ledger"] = _from_anywhere(str(ledger.path))
     return notes
+
+
+def _from_anywhere(where: str) -> str:
+    """A path that holds in every folder; an address is one already."""
+    return where if "://" in where else str(Path(where).absolute())
 
 
 def _bound(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[str, str]:
