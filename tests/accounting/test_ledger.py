@@ -34,6 +34,19 @@ def test_sums_add_up_to_the_total_and_no_further(tmp_path):
     assert [charge.label for charge in ledger.charges] == ["run of 1"] * 3
 
 
+@pytest.mark.parametrize("rule", ["sum", "renyi"])
+def test_a_receipt_is_found_again_by_its_label(tmp_path, rule):
+    """As the charge was answered, whatever was charged later."""
+    ledger = Ledger.new(tmp_path / "r.db", total=Budget(3, 1e-5), rule=rule)
+    small = Budget(0.5, 1e-7)
+    event, other = run_of(small), run_of(Budget(0.4, 1e-7))
+    given = [ledger.charge(event, small, f"run {i}") for i in range(3)]
+    assert [Ledger(tmp_path / "r.db").receipt(event, f"run {i}") for i in range(3)] == given
+    assert ledger.receipt(event, "run 3") is None
+    assert ledger.receipt(other, "run 1") is None
+    assert len(ledger.charges) == 3
+
+
 def test_delta_runs_out_too(tmp_path):
     ledger = Ledger.new(tmp_path / "r.db", total=Budget(10, 1e-6))
     spend(ledger, 0.1, 9e-7)

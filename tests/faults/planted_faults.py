@@ -13,6 +13,8 @@ GATE = "privacy/test_gate.py::test_"
 SECRETS = "privacy/test_secrets.py::test_"
 SCORES = "inference/test_scoring.py::test_"
 SEEN = "test_audit_secrets.py::test_"
+KEPT = "privacy/test_unfinished.py::test_"
+RESUMED = "interfaces/test_resume.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
 _OF_NOISE = [
@@ -827,6 +829,60 @@ _OF_SCORES = [
     ),
 ]
 
+_OF_KEPT_RUNS = [
+    fault(
+        "a run that goes on with its first words again",
+        "tacit.privacy.keeper:Keeper.position",
+        "stream.skip_to(drawn)",
+        "stream.skip_to(0)",
+        KEPT + "a_gate_goes_on_bit_for_bit[sampled-True]",
+        KEPT + "no_word_is_drawn_twice_by_a_run_that_goes_on",
+    ),
+    fault(
+        "a stream that goes on a word too early",
+        "tacit.privacy.noise:Randomness.skip_to",
+        "self._stream.update(bytes(rest))",
+        "self._stream.update(bytes(0))",
+        KEPT + "a_stream_goes_on_where_it_was[7]",
+    ),
+    fault(
+        "a run that goes on with other rows",
+        "tacit.privacy.unfinished:Unfinished.refuse_other",
+        "if not hmac.compare_digest(",
+        "if False and not hmac.compare_digest(",
+        KEPT + "other_rows_are_refused[a value]",
+        RESUMED + "what_was_begun_otherwise_is_refused[changes0-other data]",
+    ),
+    fault(
+        "a run that goes on with another question",
+        "tacit.privacy.unfinished:Unfinished.standing",
+        "found.question != question",
+        "False",
+        KEPT + "another_question_is_refused",
+    ),
+    fault(
+        "keys that are removed, and not overwritten",
+        "tacit.privacy.private_files:overwrite",
+        "bytes(os.fstat(keys.fileno()).st_size)",
+        'b""',
+        KEPT + "a_finished_run_destroys_its_keys",
+    ),
+    fault(
+        "a run that returns what it could not store",
+        "tacit.privacy.unfinished:Unfinished.store",
+        "if last:",
+        "if False:",
+        KEPT + "a_disk_that_is_full_for_a_while_costs_nothing",
+    ),
+    fault(
+        "a run that goes on and is charged again",
+        "tacit.interfaces.kept_runs:KeptRun.charged",
+        "receipt = self._receipt()",
+        "receipt = None; self._run._standings.clear()",
+        RESUMED + "a_killed_fit_goes_on_bit_for_bit_for_one_charge[after the charge]",
+    ),
+]
+
 FAULTS = [
     *_OF_NOISE,
     *_OF_SAMPLING,
@@ -839,6 +895,7 @@ FAULTS = [
     *_OF_DRAWS,
     *_OF_EDGES,
     *_OF_SCORES,
+    *_OF_KEPT_RUNS,
 ]
 # Run always: one of each kind, and no longer than a few seconds.
 QUICK = {
@@ -853,4 +910,5 @@ QUICK = {
     "numerical error of the composition not charged",
     "a ledger that does not wait for the disk",
     "a book that takes negative charges",
+    "a stream that goes on a word too early",
 }

@@ -26,8 +26,8 @@ SOURCE = Path(tacit.__file__).parent
 # What holds rows, tells how many there are, or protects them.
 FORBIDDEN = {
     "_batch", "_chunks", "_count", "_device", "_device_fields", "_fetch", "_fields", "_hold",
-    "_host_fields", "_looked_at", "_noise", "_charged", "_present", "_private", "_sampling", "_secret", "_silent",
-    "_units", "_use", "_use_up",
+    "_host_fields", "_keeper", "_keyed_digest", "_looked_at", "_noise", "_charged", "_present", "_private", "_sampling", "_secret", "_silent",
+    "_streams", "_units", "_use", "_use_up",
 }  # fmt: skip
 SECRET = 7.25
 

@@ -32,6 +32,10 @@ class Spent(NamedTuple):
     delta: tuple[float, ...]
     divergence: tuple[float, ...]
 
+    def first(self, runs: int) -> "Spent":
+        """What the first few of them cost."""
+        return Spent(*(costs[:runs] for costs in self))
+
 
 @dataclass(frozen=True)
 class PrivacyFilter:

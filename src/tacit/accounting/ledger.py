@@ -217,6 +217,25 @@ class Ledger:
                 receipts.append(Receipt(before, self._left(connection)))
         return receipts
 
+    def receipt(self, event: "DpEvent", label: str) -> Receipt | None:
+        """The receipt of the charge with this event and label, or None if there is no such charge.
+
+        Args:
+            event: What the run does to the data.
+            label: A label that no other charge has.
+
+        Returns:
+            The receipt that the charge was answered with.
+        """
+        with self.transaction() as connection:
+            self.refuse_changed(connection)
+            charges, spent = read_charges(connection), spent_so_far(connection)
+        for i, charge in enumerate(charges):
+            if (charge.event, charge.label) == (repr(event), label):
+                before, after = (spent.first(count) for count in (i, i + 1))
+                return Receipt(self._filter.left(before), self._filter.left(after))
+        return None
+
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
         """A transaction: all that is written inside it is saved at its end, or nothing is.

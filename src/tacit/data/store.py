@@ -79,7 +79,7 @@ def room(shape: tuple[int, ...], dtype: DTypeLike, *, mapped: bool = False) -> N
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if mapped and size > _IN_MEMORY:
         with _complaints(), tempfile.TemporaryFile(prefix="tacit-") as file:
-            _reserve(file, size)
+            reserve(file, size)
             mapped_room: NDArray[Any] = np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
             return mapped_room.reshape(shape)
     memory = np.zeros(size + _PAGE, np.uint8)
@@ -106,7 +106,7 @@ def _map_of(values: object) -> mmap.mmap | None:
     return values if isinstance(values, mmap.mmap) else None
 
 
-def _reserve(file: IO[bytes], size: int) -> None:
+def reserve(file: IO[bytes], size: int) -> None:
     """Sets the size of a file. A full disk raises an error here, not when a page is written."""
     if sys.platform not in ("win32", "darwin"):
         os.posix_fallocate(file.fileno(), 0, size)

@@ -14,28 +14,39 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.federated.target import ConjugateTarget, Target
+from tacit.models.base import AnyModel
 from tacit.privacy.rows import Rows
 
-# Addresses of objects, which differ between processes.
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 def described(settings: object, target: Target, rows: Rows) -> str:
     """A digest of settings, by their ``repr``, and of a target for rows of these types."""
     unit, present = _unit(rows)
-    model, vector = target.model, jnp.zeros(target.model.dimension)
-    traced = [
-        _traced(model.prior_density, vector, model.constants),
-        _traced(model.unit_density, vector, unit, present, model.constants),
-    ]
+    model, traced = target.model, traced_densities(target.model, rows)
     if isinstance(target, ConjugateTarget):
         eta = jnp.asarray(target.prior)
         traced.append(_traced(target.likelihood, eta, unit, present, target.constants))
     texts = (repr(settings), repr(target.family), ", ".join(model.names), *traced)
     held = hashlib.sha256(np.asarray(target.prior, np.float64).tobytes())
     for each in texts:
-        held.update(_ADDRESS.sub("", each).encode() + b"\0")
+        held.update(without_addresses(each).encode() + b"\0")
     return held.hexdigest()
+
+
+def traced_densities(model: AnyModel, rows: Rows) -> list[str]:
+    """The traces of a model's prior and likelihood, for rows of these types."""
+    unit, present = _unit(rows)
+    vector = jnp.zeros(model.dimension)
+    return [
+        _traced(model.prior_density, vector, model.constants),
+        _traced(model.unit_density, vector, unit, present, model.constants),
+    ]
+
+
+def without_addresses(text: str) -> str:
+    """A text without the addresses of objects, which differ between processes."""
+    return _ADDRESS.sub("", text)
 
 
 def _unit(rows: Rows) -> tuple[dict[str, Any], Any]:

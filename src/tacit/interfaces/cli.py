@@ -20,6 +20,11 @@ COMMANDS = (
         f"{_HERE}.fit_cli",
     ),
     LazyCommand(
+        "resume",
+        "Go on with a fit that was interrupted, without another charge.",
+        f"{_HERE}.resume_cli",
+    ),
+    LazyCommand(
         "predict",
         "Predict the outcome of new rows: its mean, or the probability of each level.",
         f"{_HERE}.fit_cli",

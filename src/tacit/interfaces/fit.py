@@ -5,8 +5,10 @@ gate, run, and wrap the result. The ledger is charged in full before anything th
 computed from rows.
 """
 
+import os
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -17,16 +19,17 @@ from tacit import _validate
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.data.schema import Schema
-from tacit.errors import BudgetError, ForecastWarning, Interrupted, InvalidArgument
+from tacit.errors import ForecastWarning, Interrupted, InvalidArgument
 from tacit.inference.base import Intervals, Method, MethodResult
 from tacit.inference.exact import laplace
 from tacit.inference.methods import default_method
 from tacit.inference.nuts import nuts
 from tacit.interfaces.front_ends.registry import as_model, schema_of
+from tacit.interfaces.kept_runs import KeptRun, kept_run
 from tacit.interfaces.plan import Plan, planned
 from tacit.interfaces.plan import plan as make_plan
 from tacit.interfaces.progress import progress_bar
-from tacit.interfaces.refusals import refuse_early, refuse_model
+from tacit.interfaces.refusals import refuse_early, refuse_ledger, refuse_model
 from tacit.interfaces.rows import rows_of
 from tacit.models.base import AnyModel
 from tacit.privacy.gate import Gate
@@ -61,6 +64,7 @@ def fit(
     ledger: Ledger | None = None,
     seed: int | None = None,
     progress: bool = False,
+    run: str | os.PathLike[str] | None = None,
 ) -> Posterior:
     """Fits a model to data within a privacy budget.
 
@@ -83,6 +87,9 @@ def fit(
             nothing limits how often the data are used, and the privacy statement says so.
         seed: Makes the fit reproducible. The result is then not private, and its statement says so.
         progress: Whether to show a progress bar on standard error.
+        run: A folder that keeps the fit until it is finished, and then its posterior. If the process
+            ends before, the same call goes on with the fit and is not charged again; see
+            docs/resume.md.
 
     Returns:
         The posterior, with its privacy statement in ``privacy``.
@@ -94,6 +101,7 @@ def fit(
             ledger has left. Nothing is charged.
         LedgerError: If the ledger cannot be used.
         BoundaryError: If the model or method would take rows past the gate.
+        Unsaved: If the posterior cannot be written to ``run``. The same call goes on with the fit.
     """
     if isinstance(model, Plan):
         if any(each is not None for each in (schema, budget, method, size)):
@@ -106,7 +114,10 @@ def fit(
     for sentence in plan.warnings:
         warnings.warn(sentence, ForecastWarning, stacklevel=2)
     rows = _rows(plan.model, plan.schema, data)
-    return _fit([plan], [rows], ledger, [seed], progress)[0]
+    if run is None:
+        return _fit([plan], [rows], ledger, [seed], progress)[0]
+    with kept_run(Path(run), plan, rows, data, ledger, seed) as kept:
+        return kept.finished(_fit([plan], [rows], ledger, [seed], progress, kept)[0])
 
 
 def _planned(
@@ -237,20 +248,24 @@ def _fit(
     ledger: Ledger | None,
     seeds: Sequence[int | None],
     progress: bool,
+    kept: KeptRun | None = None,
 ) -> list[Posterior]:
-    """Charges everything, then runs one fit after the other."""
+    """Charges everything, then runs one fit after the other; or the one that is kept."""
     for seed in seeds:
         if seed is not None:
             _validate.count("seed", seed, least=0)
-    sources = [Randomness(seed) for seed in seeds]
+    sources = [Randomness(seed) for seed in seeds] if kept is None else [kept.randomness()]
+    keeper = None if kept is None else kept.keeper()
     each = zip(rows, plans, sources, strict=True)
-    gates = [open_gate(some, plan.mechanism, source) for some, plan, source in each]
+    gates = [open_gate(some, plan.mechanism, source, keeper) for some, plan, source in each]
     if ledger is not None:
         refuse_ledger(ledger, [plan.budget for plan in plans], rows)
     for gate in gates:  # how many units there are is public only if the ledger takes it to be
         gate.refuse_misfit()
     receipts: Sequence[Receipt | None] = [None] * len(plans)
-    if ledger is not None:
+    if kept is not None:
+        receipts = [kept.charged()]
+    elif ledger is not None:
         runs = [(p.mechanism.event, p.budget) for p in plans]
         receipts = ledger.charge_all(runs, label=type(plans[0].method).__name__)
     statements = [_statement(*each) for each in zip(plans, gates, receipts, strict=True)]
@@ -261,23 +276,8 @@ def _fit(
         spent = "\n\n".join(str(statement) for statement in statements)
         raise Interrupted(
             "Interrupted. The run counts as spent: its ledger, if any, was charged in full before it "
-            f"started, and charges are not refunded.\n{spent}"
+            f"started, and charges are not refunded.{'' if kept is None else kept.hint}\n{spent}"
         ) from error
-
-
-def refuse_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]) -> None:
-    """Raises if the ledger protects something else than these runs do."""
-    if not isinstance(ledger, Ledger):
-        raise InvalidArgument(
-            "ledger must be a tacit.Ledger(path); tacit.Ledger.new(path, total=...) creates one."
-        )
-    for each in rows:
-        if each.unit != ledger.unit:
-            raise BudgetError(
-                f"The ledger protects a {ledger.unit}, but the unit of these rows is a {each.unit}."
-            )
-    for budget in budgets:
-        ledger.refuse_adjacency(budget)
 
 
 def _run(

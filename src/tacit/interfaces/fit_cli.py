@@ -1,7 +1,6 @@
 """The commands ``tacit fit``, ``tacit predict`` and ``tacit report``."""
 
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +15,6 @@ from tacit import interfaces
 from tacit.errors import (
     ForecastWarning,
     InvalidArgument,
-    LedgerError,
-    TacitError,
     Unsaved,
     place_of,
     reason_of,
@@ -95,10 +92,15 @@ def fit(
         _ask(plan, yes=yes, quiet=quiet)
         folder = interfaces.requests.Folder(out)
         found = _fitted(asked, plan, data, book, folder, quiet=quiet)
-        _reported(folder, found)
+        reported(folder, found)
     if not quiet:
-        left = "" if found.privacy.budget_left is None else f"Left: {found.privacy.budget_left}.\n"
-        typer.echo(f"{found.summary()}\n\n{left}Report: {out / 'report.html'}")
+        print_found(folder, found)
+
+
+def print_found(folder: "Folder", found: "tacit.Posterior") -> None:
+    """Prints the summary, what is left of the budget, and where the report is."""
+    left = "" if found.privacy.budget_left is None else f"Left: {found.privacy.budget_left}.\n"
+    typer.echo(f"{found.summary()}\n\n{left}Report: {folder.path / 'report.html'}")
 
 
 @contextmanager
@@ -157,49 +159,37 @@ def _fitted(
     """Fits and saves the posterior; removes the folder if nothing was charged."""
     named = {"ledger": book.path.name, "ledger_total": asdict(book.total)} if book else {}
     folder.make(asked, data=data.name, **named)
-    before = None if book is None else len(book.own_charges)
     try:
-        with warnings.catch_warnings():  # they were printed before
-            warnings.simplefilter("ignore", ForecastWarning)
-            found = tacit.fit(
-                plan,
-                str(data),
-                ledger=book,
-                seed=asked.seed,
-                progress=not quiet and sys.stderr.isatty(),
-            )
-    except BaseException as error:  # an interruption, too
-        if book is None or isinstance(error, LedgerError) or len(book.own_charges) == before:
+        return fit_in(folder, asked, plan, data, book, quiet=quiet)
+    except BaseException:  # an interruption, too
+        if not folder.unfinished:
             folder.discard()
-        elif isinstance(error, TacitError):  # which otherwise means that nothing was charged
-            raise Unsaved(f"The fit was charged and then failed: {error}") from None
         raise
-    _saved(folder, found)
-    return found
 
 
-def _saved(folder: "Folder", found: "tacit.Posterior") -> None:
-    """Saves the posterior, in another folder if necessary: it was charged and must not be lost."""
-    try:
-        folder.save(found)
-    except Exception as error:  # noqa: BLE001 (whatever it is, the posterior comes first)
-        typer.echo(found.summary())
-        reason = reason_of(error.__cause__) or place_of(error)
-        where = Path(tempfile.mkdtemp(prefix="tacit-")) / folder.posterior_path.name
-        try:
-            found.save(where)
-        except Exception:  # noqa: BLE001
-            raise Unsaved(
-                f"The fit was charged, but neither {folder.path} nor {where.parent} can be written "
-                f"({reason}). The summary printed above is all that is left of it."
-            ) from None
-        raise Unsaved(
-            f"The fit was charged, but {folder.path} cannot be written ({reason}). The posterior is saved "
-            f"as {where}; move it into {folder.path} and run tacit report {folder.path}."
-        ) from None
+def fit_in(
+    folder: "Folder",
+    asked: "Request",
+    plan: "tacit.Plan",
+    data: Path,
+    book: "tacit.Ledger | None",
+    *,
+    quiet: bool,
+) -> "tacit.Posterior":
+    """Fits in a folder, from the start or from where the run there was."""
+    with warnings.catch_warnings():  # they were printed before
+        warnings.simplefilter("ignore", ForecastWarning)
+        return tacit.fit(
+            plan,
+            str(data),
+            ledger=book,
+            seed=asked.seed,
+            progress=not quiet and sys.stderr.isatty(),
+            run=folder.path,
+        )
 
 
-def _reported(folder: "Folder", found: "tacit.Posterior") -> None:
+def reported(folder: "Folder", found: "tacit.Posterior") -> None:
     """Writes the report; the posterior is saved even if that fails."""
     try:
         folder.write_report(found)

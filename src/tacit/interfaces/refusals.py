@@ -1,13 +1,15 @@
 """Errors that are raised before anything is charged: model and method are tried on a made-up row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.errors import InvalidArgument
+from tacit.accounting import Budget
+from tacit.accounting.ledger import Ledger
+from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.base import Method
 from tacit.models.base import AnyModel
 from tacit.models.model import Model
@@ -41,6 +43,21 @@ def refuse_model(model: AnyModel, rows: Rows) -> None:
             "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
             "parameters' supports."
         )
+
+
+def refuse_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]) -> None:
+    """Raises if the ledger protects something else than these runs do."""
+    if not isinstance(ledger, Ledger):
+        raise InvalidArgument(
+            "ledger must be a tacit.Ledger(path); tacit.Ledger.new(path, total=...) creates one."
+        )
+    for each in rows:
+        if each.unit != ledger.unit:
+            raise BudgetError(
+                f"The ledger protects a {ledger.unit}, but the unit of these rows is a {each.unit}."
+            )
+    for budget in budgets:
+        ledger.refuse_adjacency(budget)
 
 
 def _refuse_bad_functions(model: Model, rows: Rows, start: jax.Array) -> None:

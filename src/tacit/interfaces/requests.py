@@ -20,14 +20,16 @@ from tacit.inference.methods import CHOICES, COMMANDS, DEFAULT, default_method, 
 from tacit.interfaces.forecasting.scenario import Scenario
 from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.glm import glm
+from tacit.interfaces.kept_runs import POSTERIOR, SETTINGS
 from tacit.interfaces.plan import Plan, plan
 from tacit.models.base import AnyModel
 from tacit.models.glm import GLM
+from tacit.privacy.unfinished import is_unfinished, notes_of
 from tacit.results import files
 from tacit.results.posterior import Posterior
 from tacit.results.report import write_report
 
-_SETTINGS, _SCHEMA, _POSTERIOR = "settings.yaml", "schema.yaml", "posterior.nc"
+_SCHEMA = "schema.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,26 +167,27 @@ class Folder:
             request.schema.to_yaml(self.path / _SCHEMA)
             made = {"made": datetime.now(UTC).isoformat(timespec="seconds")}
             text = yaml.safe_dump(request.facts() | more | made, sort_keys=False)
-            (self.path / _SETTINGS).write_text(text, encoding="utf-8")
+            (self.path / SETTINGS).write_text(text, encoding="utf-8")
         except OSError as error:
             raise InvalidArgument(f"{self.path} cannot be written: {error.strerror}.") from None
 
     def discard(self) -> None:
         """Removes what `make` created, if a run never began."""
         with suppress(OSError):
-            for name in (_SETTINGS, _SCHEMA):
+            for name in (SETTINGS, _SCHEMA):
                 (self.path / name).unlink(missing_ok=True)
             if self._made:
                 self.path.rmdir()
 
     @property
-    def posterior_path(self) -> Path:
-        """Where the posterior is."""
-        return self.path / _POSTERIOR
+    def unfinished(self) -> bool:
+        """Whether a run was begun here that is not finished."""
+        return is_unfinished(self.path)
 
-    def save(self, posterior: Posterior) -> None:
-        """Writes the posterior."""
-        posterior.save(self.posterior_path)
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """Where the data and the ledger of an unfinished run are."""
+        return notes_of(self.path)[1]
 
     def write_report(self, posterior: Posterior) -> None:
         """Writes the report of a posterior, with the request."""
@@ -194,12 +197,12 @@ class Folder:
     def facts(self) -> Mapping[str, Any]:
         """The request as it was written."""
         try:
-            found = yaml.safe_load((self.path / _SETTINGS).read_text(encoding="utf-8"))
+            found = yaml.safe_load((self.path / SETTINGS).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
             found = None
         if not isinstance(found, dict) or not {"formula", "family", "budget"} <= set(found):
             raise InvalidArgument(
-                f"{self.path} is not a run that tacit fit wrote: it has no readable {_SETTINGS}."
+                f"{self.path} is not a run that tacit fit wrote: it has no readable {SETTINGS}."
             )
         return found
 
@@ -220,7 +223,7 @@ class Folder:
             )
         except (KeyError, TypeError, AttributeError):
             raise InvalidArgument(
-                f"{self.path / _SETTINGS} is damaged: it is not as tacit fit wrote it."
+                f"{self.path / SETTINGS} is damaged: it is not as tacit fit wrote it."
             ) from None
 
     def shown(self) -> dict[str, Any]:
@@ -232,7 +235,7 @@ class Folder:
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""
         request = self.request()
-        loaded = files.load(self.posterior_path)
+        loaded = files.load(self.path / POSTERIOR)
         if with_model:
             loaded["model"] = request.model
         return Posterior(**loaded, schema=request.schema)

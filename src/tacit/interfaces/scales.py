@@ -14,7 +14,7 @@ from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference.scales import By, ScaleRelease
-from tacit.interfaces.fit import refuse_ledger
+from tacit.interfaces.refusals import refuse_ledger
 from tacit.interfaces.rows import encoded_rows
 from tacit.privacy.gate import Gate
 

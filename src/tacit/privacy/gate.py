@@ -18,6 +18,7 @@ import numpy as np
 
 from tacit.errors import BoundaryError
 from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
+from tacit.privacy.keeper import Keeper, Position, joined
 from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages, StepMechanism
 from tacit.privacy.noise import Randomness
 from tacit.privacy.program import (
@@ -28,6 +29,7 @@ from tacit.privacy.program import (
     checked_form,
     compiled,
     first_of,
+    outcome,
 )
 from tacit.privacy.release import Batch
 from tacit.privacy.rows import Rows
@@ -37,6 +39,8 @@ from tacit.privacy.settings import quiet
 # Places in the batches of one block, for each of which sampling needs some thirty bytes; and
 # bytes of a block's units, where they are fetched on the host.
 _MOST_SLOTS, _MOST_BYTES = 2**21, 2**25
+# Units that steps on everyone look at in the time that a place in a batch takes.
+_LOOKS = 2**7
 # Of what fields of a mechanism are made, which nobody can change once it is charged.
 _PLAIN = {int, float, str, bool, type(None), np.float64, np.float32, np.int64, np.int32}
 
@@ -54,7 +58,11 @@ class Gate:
     _parts: ClassVar[frozenset[type]] = frozenset()
 
     def __init__(
-        self, rows: Rows, mechanism: Mechanism, randomness: Randomness | None = None
+        self,
+        rows: Rows,
+        mechanism: Mechanism,
+        randomness: Randomness | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         # Another's could say one thing and do another, or one thing now and another later.
         if type(mechanism) not in self._mechanisms or not self._is_fixed(mechanism):
@@ -62,7 +70,7 @@ class Gate:
                 "A gate takes the mechanisms of tacit.privacy, of plain numbers, and no others."
             )
         self._randomness = chosen = randomness or Randomness()
-        self._charged = mechanism
+        self._charged, self._keeper = mechanism, keeper
         # Taken once and never given back, by whichever thread or copy of the gate comes first.
         self._private, self._use = rows, Lock()
         self._sampling, self._noise = chosen.child("sampling"), chosen.child("noise")
@@ -102,6 +110,12 @@ class Gate:
         """Units that batches are drawn from; those without a row too, if their number is public."""
         return self._private._units if self.public_count else self._private._count
 
+    @property
+    def _streams(self) -> list[Randomness]:
+        """All that steps draw from."""
+        secret = [] if self._secret is None else [self._secret]
+        return [self._sampling, self._noise, *secret]
+
     def _of_fixed_size(self) -> list[SampledBarkerTests]:
         """The mechanisms whose batches have a fixed size, for which the number of units is public."""
         mechanism = self.mechanism
@@ -114,8 +128,14 @@ class Gate:
             raise BoundaryError("This gate has a single mechanism.")
         self._use_up()
         source = self._randomness
+        keeper = self._keeper
         return [
-            Gate(self._private, mechanism, source.child(f"stage {i}"))
+            Gate(
+                self._private,
+                mechanism,
+                source.child(f"stage {i}"),
+                None if keeper is None else keeper.stage(i),
+            )
             for i, mechanism in enumerate(self.mechanism.mechanisms)
         ]
 
@@ -175,21 +195,41 @@ def run(
     form = _checked(step, state, first_of(given), gate)
     drawn = _Draws(gate, every)
     program = compiled(step, mechanism.lattice, form, drawn.source)
-    outputs = []
-    for first in range(0, mechanism.num_steps, every):
+    done, state, outputs = _begun(gate, step, form, state, given)
+    for first in range(done - done % every, mechanism.num_steps, every):
         end = min(first + every, mechanism.num_steps)
         given = given if first == 0 else inputs(first, end - first)
-        for start in range(first, end, drawn.steps):
+        for start in range(max(first, done), end, drawn.steps):
             steps = min(drawn.steps, end - start)
             here = slice(start - first, start - first + steps)
             some = jax.tree.map(lambda leaf, here=here: leaf[here], given)
             state, out = program(drawn.everyone, state, drawn.block(start, steps, some))
             outputs.append(jax.tree.map(np.asarray, out))
+            _keep(gate, Position(start + steps, state, outputs))
         if progress is not None:
             progress(end)
-    if len(outputs) == 1:
-        return state, outputs[0]
-    return state, jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
+    return state, joined(outputs)
+
+
+def _begun(gate: Gate, step: Step, form: tuple[Any, ...], state: Any, given: Any) -> Position:
+    """Where the steps begin: where they were, if the gate is that of a run that goes on. [kept-run]"""
+    if gate._keeper is None:
+        return Position(0, state, [])
+    mechanism = _of_steps(gate)
+    text, made, returned = form
+    gate._keeper.ask(repr(mechanism), text, *made, repr(returned), state, given)
+
+    def outputs() -> Any:
+        batch = _made_up(gate, mechanism)
+        return outcome(step, mechanism.lattice, state, first_of(given), batch)[1]
+
+    return gate._keeper.position(state, outputs, gate._streams)
+
+
+def _keep(gate: Gate, position: Position) -> None:
+    if gate._keeper is not None:
+        last = position.steps == gate.mechanism.num_steps
+        gate._keeper.keep(position, gate._streams, last=last)
 
 
 class _Draws:
@@ -207,7 +247,9 @@ class _Draws:
         present = None
         if mechanism.everyone:
             present = np.arange(units.length) < rows._count
-            self._capacity = len(present) if has_secrets(mechanism) else 1
+            # Without secret words, what bounds a block is its time: nothing is stored within one.
+            places = len(present) if has_secrets(mechanism) else len(present) // _LOOKS
+            self._capacity = max(1, places)
         else:
             self._capacity = mechanism.capacity(gate._looked_at)
         clip = np.float32(mechanism.clip)
@@ -292,7 +334,12 @@ def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
 
 def _checked(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
     mechanism = _of_steps(gate)
-    batch = Batch(
+    return checked_form(step, mechanism.lattice, state, example, _made_up(gate, mechanism))
+
+
+def _made_up(gate: Gate, mechanism: StepMechanism) -> Batch:
+    """A batch of one made-up unit."""
+    return Batch(
         units=gate._private.made_up_units(),
         secret=np.zeros((1, 2), np.uint32) if has_secrets(mechanism) else None,
         present=np.zeros(1, np.bool_),
@@ -300,4 +347,3 @@ def _checked(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...
         clip=np.float32(1),
         grid=np.float32(1),
     )
-    return checked_form(step, mechanism.lattice, state, example, batch)

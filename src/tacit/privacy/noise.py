@@ -50,7 +50,7 @@ class Randomness:
             label = f"tacit:{seed}".encode()
             _key = os.urandom(32) if seed is None else hashlib.sha256(label).digest()
         self._key, self._children, self._process = _key, 0, os.getpid()
-        self._stream = Cipher(algorithms.AES256(_key), modes.CTR(bytes(16))).encryptor()
+        self.skip_to(0)
 
     @classmethod
     def from_key(cls, key: bytes, *, seeded: bool = False) -> "Randomness":
@@ -74,9 +74,18 @@ class Randomness:
         child.seeded = self.seeded
         return child
 
+    def skip_to(self, drawn: int) -> None:
+        """Goes on as a stream of the same key does that has ``drawn`` words behind it."""
+        block, rest = divmod(8 * drawn, 16)  # of AES, which the counter counts
+        counter = modes.CTR(block.to_bytes(16, "big"))
+        self._stream = Cipher(algorithms.AES256(self._key), counter).encryptor()
+        self._stream.update(bytes(rest))
+        self.drawn = drawn  # words so far
+
     def words(self, count: int) -> Words:
         """Uniform 64-bit words."""
         self._refuse_forked()
+        self.drawn += count
         if count <= _PIECE:
             return np.frombuffer(self._stream.update(_ZEROS[: 8 * count]), dtype=np.uint64)
         words = np.empty(count, np.uint64)  # and no more memory than that, however many they are

@@ -3,6 +3,7 @@
 from tacit.errors import BoundaryError
 from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
 from tacit.privacy.gate import Gate
+from tacit.privacy.keeper import Keeper
 from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.chain import ChainDraws
@@ -25,13 +26,19 @@ _GATES: dict[type, type[Gate]] = {
 }
 
 
-def open_gate(rows: Rows, mechanism: Mechanism, randomness: Randomness | None = None) -> Gate:
+def open_gate(
+    rows: Rows,
+    mechanism: Mechanism,
+    randomness: Randomness | None = None,
+    keeper: Keeper | None = None,
+) -> Gate:
     """The gate for a mechanism.
 
     Args:
         rows: The private rows.
         mechanism: What will be done, and is charged.
         randomness: What protects the rows; by default keyed by the operating system.
+        keeper: What stores how far the gate is, if the run is kept on disk.
 
     Returns:
         The gate, which is good for one run.
@@ -43,4 +50,4 @@ def open_gate(rows: Rows, mechanism: Mechanism, randomness: Randomness | None = 
         raise BoundaryError(
             "A gate takes the mechanisms of tacit.privacy, of plain numbers, and no others."
         )
-    return _GATES[type(mechanism)](rows, mechanism, randomness)
+    return _GATES[type(mechanism)](rows, mechanism, randomness, keeper)

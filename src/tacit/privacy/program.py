@@ -99,6 +99,17 @@ def checked_form(
     return _checked_form(step, lattice, tree, tuple(map(_Kind.of, leaves)))
 
 
+def outcome(
+    step: Step, lattice: Lattice | RatioLattice, state: Any, given: Any, batch: Batch
+) -> Any:
+    """The shapes of what a checked step returns: its state and its outputs."""
+
+    def whole(state: Any, given: Any, batch: Batch) -> Any:
+        return step(state, given, Release(batch, lattice))
+
+    return jax.eval_shape(whole, state, given, batch)
+
+
 @lru_cache(maxsize=32)
 def _checked_form(
     step: Step, lattice: Lattice | RatioLattice, tree: Any, leaves: tuple[_Kind, ...]

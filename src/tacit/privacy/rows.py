@@ -1,7 +1,8 @@
 """The private data: units of privacy, each a row or all rows of a person."""
 
+import hmac
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -12,6 +13,9 @@ from tacit.data.store import let_go, lies_on_disk, room
 from tacit.data.tables import read_column
 from tacit.errors import InvalidArgument
 from tacit.privacy.units import Units, checked_columns, grouped, length_of
+
+# Bytes that are digested at a time, which is what a map's pages may take in memory.
+_PIECE: Final = 2**25
 
 
 class Rows:
@@ -185,6 +189,17 @@ class Rows:
             here = np.arange(start, start + size) < self._count
             present = None if self._present is None else part(self._present)
             yield here, {name: part(values) for name, values in self._fields.items()}, present
+
+    def _keyed_digest(self, key: bytes) -> bytes:
+        """A keyed digest of all units, in their order, for the boundary only. [kept-rows]"""
+        found = hmac.new(key, f"{self.shapes} {self._count} {self._silent}".encode(), "sha256")
+        held = self._fields if self._present is None else {**self._fields, "": self._present}
+        for values in held.values():
+            size = max(1, _PIECE // max(1, values[:1].nbytes))
+            for start in range(0, len(values), size):
+                found.update(np.ascontiguousarray(values[start : start + size]).data)
+                let_go(values)
+        return found.digest()
 
     def __repr__(self) -> str:
         return f"Rows({', '.join(self._fields)}; one unit is a {self.unit})"

@@ -49,6 +49,9 @@ class DrawGate(Gate):
         self.check_draw(*given)
         _, draw = _DRAWN[type(self.mechanism)]
         self._use_up()
+        if self._keeper is not None:  # a run that goes on draws anew, and the same  [kept-run]
+            public = [each for each in given if not callable(each)]
+            self._keeper.ask(type(self.mechanism).__name__, vars(self.mechanism), public)
         return draw(self.mechanism, self._private, self._noise, *given)
 
 

@@ -1,0 +1,232 @@
+"""Fits that are kept in a folder until they are finished, and go on there after an interruption.
+
+The charge of such a fit carries the random name of its run, so that it is found again and paid once.
+"""
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tacit import _validate
+from tacit.accounting.ledger import Ledger, Receipt
+from tacit.accounting.store import sync_folder
+from tacit.errors import InvalidArgument, LedgerError, TacitError, Unsaved, place_of, reason_of
+from tacit.federated.describe import traced_densities, without_addresses
+from tacit.interfaces.plan import Plan
+from tacit.interfaces.refusals import refuse_ledger
+from tacit.privacy.keeper import Keeper
+from tacit.privacy.mechanisms import NoisySums, Stages
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
+from tacit.privacy.unfinished import Unfinished, destroy, digest_of, is_unfinished, notes_of
+from tacit.results.posterior import Posterior
+
+POSTERIOR, SETTINGS = "posterior.nc", "settings.yaml"
+# Libraries whose versions decide on the last bits of a step or of its noise.
+_LIBRARIES = ("tacit", "jax", "jaxlib", "numpy", "scipy", "mpmath", "cryptography", "numpyro")
+# Bytes for the posterior and a report.
+_ROOM = 2**22
+
+
+class KeptRun:
+    """A fit that is kept in a folder."""
+
+    def __init__(self, run: Unfinished, plan: Plan, ledger: Ledger | None, *, new: bool) -> None:
+        self._run, self._plan, self._ledger = run, plan, ledger
+        self._new, self.is_charged = new, False
+
+    def randomness(self) -> Randomness:
+        """What protects the rows: the same again when the run goes on."""
+        return self._run.randomness()
+
+    def keeper(self) -> Keeper:
+        """What keeps the gate."""
+        return Keeper(self._run)
+
+    def charged(self) -> Receipt | None:
+        """Charges the run, or finds the charge that was made for it."""
+        receipt = self._receipt()
+        if receipt is None and self._ledger is not None:
+            if self._run.started:
+                raise LedgerError(
+                    f"{self._ledger.path} has no charge for the run in {self._run.folder}, which was begun "
+                    "under one; restore the newest copy of the ledger."
+                )
+            event, budget = self._plan.mechanism.event, self._plan.budget
+            receipt = self._ledger.charge(event, budget, label_of(self._plan, self._run.name))
+        self.is_charged = True
+        return receipt
+
+    def _receipt(self) -> Receipt | None:
+        if self._ledger is None:
+            return None
+        label = label_of(self._plan, self._run.name)
+        return self._ledger.receipt(self._plan.mechanism.event, label)
+
+    @property
+    def hint(self) -> str:
+        """How to go on."""
+        folder = self._run.folder
+        if (folder / SETTINGS).exists():  # which the command line has written
+            return f" To go on without another charge, run: tacit resume {folder}."
+        call = f"call tacit.fit with the same arguments and run={str(folder)!r}"
+        return f" To go on without another charge, {call}."
+
+    def finished(self, posterior: Posterior) -> Posterior:
+        """Saves the posterior, and then destroys the keys."""
+        target = self._run.folder / POSTERIOR
+        try:
+            posterior.save(target)
+            with target.open("rb") as file:
+                os.fsync(file.fileno())
+            sync_folder(target.parent)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the run is kept)
+            reason = reason_of(error.__cause__) or reason_of(error) or place_of(error)
+            raise Unsaved(
+                f"The fit was charged, but its posterior cannot be written to {target} ({reason}). "
+                f"Nothing is lost.{self.hint}"
+            ) from None
+        self._run.destroy()
+        return posterior
+
+    def give_up(self) -> None:
+        """Removes a new run that was not charged; where that is not known, it is kept."""
+        if not self._new or self.is_charged:
+            return
+        try:
+            charged = self._receipt() is not None
+        except TacitError:
+            return
+        if not charged:
+            self._run.destroy()
+
+
+@contextmanager
+def kept_run(
+    folder: Path, plan: Plan, rows: Rows, data: Any, ledger: Ledger | None, seed: int | None
+) -> Iterator[KeptRun]:
+    """A run in a folder: a new one, or the one that was begun there.
+
+    Args:
+        folder: The folder.
+        plan: What is fitted, and how.
+        rows: The private rows.
+        data: The data as they were passed; of a file, the path is noted.
+        ledger: The ledger.
+        seed: The seed, or None.
+
+    Yields:
+        The run.
+
+    Raises:
+        InvalidArgument: If the folder cannot be used, has a finished run, or has one that was begun
+            otherwise.
+        Unsaved: If the fit fails after it was charged.
+    """
+    if seed is not None:
+        _validate.count("seed", seed, least=0)
+    if ledger is not None:
+        refuse_ledger(ledger, [plan.budget], [rows])
+    if is_finished(folder):
+        raise InvalidArgument(
+            f"The run in {folder} is finished: {folder / POSTERIOR} has its posterior, for "
+            "tacit.Posterior.load. Pass another folder to fit again."
+        )
+    bound, new = _bound(plan, ledger, seed), not is_unfinished(folder)
+    if new:
+        notes = _notes(data, ledger)
+        run = Unfinished.begin(folder, Randomness(seed), rows, bound, notes, _room(plan))
+    else:
+        run = Unfinished.open(folder)
+    kept = KeptRun(run, plan, ledger, new=new)
+    try:
+        if not new:
+            run.refuse_other(rows, bound)
+        yield kept
+    except BaseException as error:
+        kept.give_up()
+        if isinstance(error, TacitError) and not isinstance(error, Unsaved) and kept.is_charged:
+            raise Unsaved(f"The fit was charged and then failed: {error}{kept.hint}") from None
+        raise
+    finally:
+        run.close()
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a folder has a finished run. What is left of its keys is removed."""
+    if is_unfinished(folder) or not (folder / POSTERIOR).exists():
+        return False
+    destroy(folder)
+    return True
+
+
+def label_of(plan: Plan, name: str) -> str:
+    """The label of the charge of a run, which no other charge has."""
+    return f"{type(plan.method).__name__}, run {name}"
+
+
+def refuse_uncharged(folder: Path, plan: Plan, ledger: Ledger | None) -> None:
+    """Raises if a run that was begun under a ledger was not charged to it."""
+    name, _ = notes_of(folder)
+    if ledger is not None and not ledger.receipt(plan.mechanism.event, label_of(plan, name)):
+        raise InvalidArgument(
+            f"{ledger.path} has no charge for the run in {folder}: it ended before it was charged, or this "
+            "is not its ledger. If nothing was charged, remove the folder and fit again."
+        )
+
+
+def _notes(data: Any, ledger: Ledger | None) -> dict[str, str]:
+    """Where the data and the ledger are, for whoever goes on."""
+    notes = {}
+    if isinstance(data, str | os.PathLike):
+        notes["data"] = _from_anywhere(os.fspath(data))
+    if ledger is not None:
+        notes["ledger"] = _from_anywhere(str(ledger.path))
+    return notes
+
+
+def _from_anywhere(where: str) -> str:
+    """A path that holds in every folder; an address is one already."""
+    return where if "://" in where else str(Path(where).absolute())
+
+
+def _bound(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[str, str]:
+    """What a run is bound to, beside its rows and steps, by what is said if it differs."""
+    method = without_addresses(repr(plan.method))
+    machine = platform.python_version(), platform.machine(), jax.default_backend()
+    versions = [f"{name} {version(name)}" for name in _LIBRARIES]
+    return {
+        "another version of Tacit or of a library": ", ".join([*versions, *machine]),
+        "other XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+        "another schema": digest_of(repr(plan.schema).encode()),
+        "another model": _model_digest(plan),
+        "another method": digest_of(method.encode(), repr(plan.mechanism).encode()),
+        "another budget": repr(plan.budget),
+        "another seed, or none": repr(seed),
+        "a ledger, or without one": str(ledger is not None),
+    }
+
+
+@lru_cache(maxsize=32)
+def _model_digest(plan: Plan) -> str:
+    """A digest of a plan's model; traced once for all runs of the plan."""
+    texts = [*traced_densities(plan.model, plan.blank), repr(plan.model.names)]
+    return digest_of(*(without_addresses(text).encode() for text in texts))
+
+
+def _room(plan: Plan) -> int:
+    """About how many bytes the run will need on disk: its releases and places, twice, and a report."""
+    mechanism = plan.mechanism
+    several = mechanism.mechanisms if isinstance(mechanism, Stages) else (mechanism,)
+    numbers = 0
+    for each in several:
+        released = each.dimension if isinstance(each, NoisySums) else 0
+        numbers += each.num_steps * (released + plan.model.dimension + 16)
+    return 2 * 4 * numbers + _ROOM

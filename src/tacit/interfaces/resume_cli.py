@@ -1,0 +1,64 @@
+"""The command ``tacit resume``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import tacit
+from tacit import interfaces
+from tacit.errors import InvalidArgument
+from tacit.interfaces.fit_cli import Run, fit_in, print_found, reported, telling_interruptions
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def resume(
+    folder: Run,
+    data: Annotated[
+        Path | None, typer.Option(help="The data, if they were moved; must be the same rows.")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="The ledger, if it was moved; must have the charge.")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print no progress bar and no summary.")
+    ] = False,
+) -> None:
+    """Go on with a fit that was interrupted, without another charge.
+
+    The posterior is the one that the fit would have had without the interruption. Data, schema,
+    settings and versions of the software must be the same; otherwise the command refuses to go on.
+    """
+    run = interfaces.requests.Folder(folder)
+    asked = run.request()
+    if interfaces.kept_runs.is_finished(folder):
+        typer.echo(
+            f"The run in {folder} is finished, and its keys are destroyed. To write its report again, "
+            f"run: tacit report {folder}."
+        )
+        return
+    if not run.unfinished:
+        raise InvalidArgument(
+            f"{folder} holds no unfinished run. If nothing was charged, remove the folder and fit again."
+        )
+    held = data if data is not None else Path(run.notes["data"])
+    book = _ledger(ledger, run.notes.get("ledger"))
+    asked.schema.refuse(held, asked.columns)
+    with telling_interruptions():
+        plan = asked.plan()
+        interfaces.kept_runs.refuse_uncharged(folder, plan, book)
+        found = fit_in(run, asked, plan, held, book, quiet=quiet)
+        reported(run, found)
+    if not quiet:
+        print_found(run, found)
+
+
+def _ledger(moved: Path | None, noted: str | None) -> "tacit.Ledger | None":
+    """The ledger of the run, if it has one."""
+    if noted is None:
+        if moved is not None:
+            raise InvalidArgument("The run was begun without a ledger; leave --ledger out.")
+        return None
+    return tacit.Ledger(moved or noted)

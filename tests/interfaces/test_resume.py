@@ -1,0 +1,455 @@
+"""Fits that are kept in a folder: killed anywhere they go on, to the same posterior and for one charge."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tacit
+from tacit.accounting import ledger as ledgers
+from tacit.errors import InvalidArgument, LedgerError, Unsaved
+from tacit.inference.samplers import GridSampler
+from tacit.interfaces import fit as fits
+from tacit.interfaces import kept_runs
+from tacit.interfaces.cli import main
+from tacit.models.model import Model, Parameter
+from tacit.privacy import unfinished
+from tacit.privacy.noise import Randomness
+from tacit.privacy.one_draw.claims import BoundedLikelihood
+
+BUDGET = tacit.Budget(1, 1e-6)
+Y = np.random.default_rng(1).normal(0.5, 1, 300)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Every block is stored."""
+    monkeypatch.setattr(unfinished, "_SECONDS", 0.0)
+    monkeypatch.setattr(unfinished, "_TIMES", 0.0)
+
+
+def log_likelihood(p, row):
+    return -0.5 * (row["y"] - p["m"]) ** 2
+
+
+MODEL = Model(
+    parameters={"m": Parameter()},
+    log_prior=lambda p: -0.5 * p["m"] ** 2,
+    log_likelihood=log_likelihood,
+)
+ROWS = tacit.Rows({"y": Y})
+SHORT = tacit.Variational(num_steps=600, sampling_rate=0.2)
+LONG = tacit.Barker(num_steps=300, start=SHORT)
+METHODS = {
+    "variational": SHORT,
+    "a start and a chain": LONG,
+    "langevin": tacit.Langevin(num_steps=600, size=300, sampling_rate=0.2),
+    "one draw": tacit.OneSample(
+        sampler=GridSampler(low={"m": -2.0}, high={"m": 2.0}, points=50),
+        claim=BoundedLikelihood(bound=20.0),
+    ),
+}
+
+
+def fitted(method=SHORT, **more):
+    return tacit.fit(MODEL, ROWS, budget=BUDGET, method=method, **more)
+
+
+def after(monkeypatch, holder, name, number=1):
+    """Kills a fit when a function has been called so many times."""
+    usual, done = getattr(holder, name), []
+
+    def counted(*arguments, **more):
+        found = usual(*arguments, **more)
+        done.append(arguments)
+        if len(done) == number:
+            raise Killed
+        return found
+
+    monkeypatch.setattr(holder, name, counted)
+
+
+def killed(folder, holder, name, number=1, **more):
+    """A fit that is killed, in the folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        after(patch, holder, name, number)
+        patch.setattr(kept_runs.KeptRun, "give_up", lambda _: None)  # nobody cleans up after a kill
+        with pytest.raises(Killed):
+            fitted(run=folder, **more)
+
+
+def key_of(folder):
+    return bytes.fromhex(json.loads((folder / "unfinished" / "keys").read_text())["key"])
+
+
+def uninterrupted(monkeypatch, key, **more):
+    """A fit by the same key, without a folder."""
+    monkeypatch.setattr(fits, "Randomness", lambda _: Randomness.from_key(key))
+    return fitted(**more)
+
+
+def new_ledger(folder, name="l.db"):
+    return tacit.Ledger.new(folder / name, total=tacit.Budget(3, 1e-5))
+
+
+POINTS = {
+    "before the charge": (kept_runs.KeptRun, "randomness", 1),
+    "after the charge": (ledgers.Ledger, "charge", 1),
+    "at the first step": (unfinished, "write_whole", 2),
+    "in the middle": (unfinished, "write_whole", 3),
+    "after the last step": (unfinished, "write_whole", 5),
+    "when the posterior is saved": (tacit.Posterior, "save", 1),
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_fit_goes_on_bit_for_bit_for_one_charge(tmp_path, monkeypatch, point):
+    """Without a seed: the key is the system's."""
+    ledger, run = new_ledger(tmp_path), tmp_path / "run"
+    killed(run, *POINTS[point], ledger=ledger)
+    charged = len(ledger.charges)
+    assert charged == (point != "before the charge")
+    key = key_of(run)
+    found = fitted(run=run, ledger=ledger)
+    assert len(ledger.charges) == 1
+    assert found == uninterrupted(monkeypatch, key, ledger=new_ledger(tmp_path, "other.db"))
+    assert found.privacy.is_private
+    assert [path.name for path in run.iterdir()] == ["posterior.nc"]
+    assert tacit.Posterior.load(run / "posterior.nc") == found
+
+
+def test_a_receipt_is_that_of_its_charge(tmp_path):
+    """Whatever was charged before and after."""
+    ledger = new_ledger(tmp_path)
+    fitted(ledger=ledger)
+    killed(tmp_path / "run", ledgers.Ledger, "charge", ledger=ledger)
+    fitted(ledger=ledger)
+    found = fitted(run=tmp_path / "run", ledger=ledger)
+    assert found.privacy.budget_before.epsilon == pytest.approx(2)
+    assert found.privacy.budget_left.epsilon == pytest.approx(1)
+    assert len(ledger.charges) == 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_goes_on_bit_for_bit(tmp_path, method):
+    """Of stages, the ones before are complete; a draw without steps is drawn anew, and is the same."""
+    settings = {"method": METHODS[method], "seed": 4}
+    whole = fitted(**settings)
+    run = tmp_path / "run"
+    writes = 2 if method == "one draw" else 7 if method == "a start and a chain" else 3
+    killed(run, unfinished, "write_whole", writes, **settings)
+    assert fitted(run=run, **settings) == whole
+
+
+def test_a_fit_that_is_kept_is_the_fit(tmp_path):
+    assert fitted(seed=2, run=tmp_path / "run") == fitted(seed=2)
+    with pytest.raises(InvalidArgument, match="is finished"):
+        fitted(seed=2, run=tmp_path / "run")
+
+
+def test_a_fit_that_ended_in_its_cleaning_is_finished(tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        after(patch, unfinished, "overwrite")
+        with pytest.raises(Killed):
+            fitted(run=tmp_path / "run")
+    with pytest.raises(InvalidArgument, match="is finished"):
+        fitted(run=tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["posterior.nc"]
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A fit with a schema and a ledger that was killed in the middle."""
+    folder = tmp_path_factory.mktemp("begun")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unfinished, "_SECONDS", 0.0)
+        patch.setattr(unfinished, "_TIMES", 0.0)
+        ledger = new_ledger(folder)
+        after(patch, unfinished, "write_whole", 3)
+        with pytest.raises(Killed):
+            tabled(folder, ledger=ledger)
+    return folder, ledger
+
+
+def tabled(folder, *, data=None, high=5.0, prior=1.0, steps=600, **more):
+    def model(y):
+        import numpyro
+        import numpyro.distributions as dist
+
+        m = numpyro.sample("m", dist.Normal(0, prior))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(m, 1), obs=y)
+
+    return tacit.fit(
+        model,
+        {"y": Y} if data is None else data,
+        schema=tacit.Schema({"y": tacit.Number(-5.0, high)}),
+        budget=more.pop("budget", BUDGET),
+        method=tacit.Variational(num_steps=steps, sampling_rate=0.2),
+        run=folder / "run",
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"data": {"y": Y + 0.01}}, "other data"),
+        ({"data": {"y": Y[:-1]}}, "other data"),
+        ({"high": 5.5}, "another schema"),
+        ({"prior": 1.5}, "another model"),
+        ({"steps": 601}, "another method"),
+        ({"budget": tacit.Budget(1.1, 1e-6)}, "another"),
+        ({"seed": 3}, "another seed"),
+        ({"ledger": None}, "without one"),
+    ],
+)
+def test_what_was_begun_otherwise_is_refused(begun, monkeypatch, changes, said):
+    """Without a charge, and without a word being drawn."""
+    folder, ledger = begun
+    before = {path.name: path.read_bytes() for path in (folder / "run" / "unfinished").iterdir()}
+    monkeypatch.setattr(
+        "tacit.privacy.unfinished.Randomness.from_key", lambda *_, **__: pytest.fail("keys")
+    )
+    with pytest.raises(InvalidArgument, match=said):
+        tabled(folder, **({"ledger": ledger} | changes))
+    assert len(ledger.charges) == 1
+    held = {path.name: path.read_bytes() for path in (folder / "run" / "unfinished").iterdir()}
+    assert held == before
+
+
+def test_another_version_is_refused(begun, monkeypatch):
+    folder, ledger = begun
+    monkeypatch.setattr(kept_runs, "version", lambda name: "0.0" if name == "jaxlib" else "1.0")
+    with pytest.raises(InvalidArgument, match="another version of Tacit or of a library"):
+        tabled(folder, ledger=ledger)
+
+
+def test_a_ledger_without_the_charge_is_refused(begun):
+    """A run that has read rows is never charged later."""
+    folder, _ = begun
+    with pytest.raises(LedgerError, match="no charge for the run"):
+        tabled(folder, ledger=new_ledger(folder, "empty.db"))
+
+
+def full_disk(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_folder_without_room_is_refused_before_the_charge(tmp_path, monkeypatch):
+    ledger = new_ledger(tmp_path)
+    monkeypatch.setattr(unfinished, "reserve", full_disk)
+    with pytest.raises(InvalidArgument, match="No space left"):
+        fitted(run=tmp_path / "run", ledger=ledger)
+    assert ledger.charges == []
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_charge(tmp_path):
+    ledger = new_ledger(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidArgument, match="cannot be kept in"):
+        fitted(run=tmp_path / "file" / "run", ledger=ledger)
+    assert ledger.charges == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of one megabyte, where the system lets us have one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["/usr/bin/env", "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["/usr/bin/env", "umount", str(place)], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs tmpfs")
+def test_a_small_disk_is_refused_before_the_charge(tmp_path, small_disk):
+    ledger = new_ledger(tmp_path)
+    with pytest.raises(InvalidArgument, match="No space left"):
+        fitted(run=small_disk / "run", ledger=ledger)
+    assert ledger.charges == []
+    assert list((small_disk / "run").iterdir()) == []
+
+
+def test_a_posterior_that_cannot_be_saved_is_not_lost(tmp_path, monkeypatch):
+    ledger, run = new_ledger(tmp_path), tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tacit.Posterior, "save", full_disk)
+        with pytest.raises(Unsaved, match=r"No space left.*call tacit.fit with the same arguments"):
+            fitted(run=run, ledger=ledger)
+    key = key_of(run)
+    found = fitted(run=run, ledger=ledger)
+    assert len(ledger.charges) == 1
+    assert found == uninterrupted(monkeypatch, key, ledger=new_ledger(tmp_path, "other.db"))
+
+
+def test_a_fit_that_is_refused_leaves_nothing(tmp_path):
+    """The ledger has too little left, and the keys of the run are destroyed."""
+    ledger = tacit.Ledger.new(tmp_path / "l.db", total=tacit.Budget(0.5, 1e-5))
+    with pytest.raises(tacit.errors.Overspent):
+        fitted(run=tmp_path / "run", ledger=ledger)
+    assert list((tmp_path / "run").iterdir()) == []
+    assert ledger.charges == []
+
+
+def test_a_fit_that_fails_after_the_charge_says_how_to_go_on(tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise tacit.errors.BoundaryError("No.")
+
+    ledger = new_ledger(tmp_path)
+    monkeypatch.setattr("tacit.interfaces.fit._run", fails)
+    with pytest.raises(Unsaved, match=r"was charged and then failed: No. To go on without another"):
+        fitted(run=tmp_path / "run", ledger=ledger)
+
+
+# The command line, in processes of its own.
+
+FIT = [
+    *("fit", "visits.csv", "--schema", "visits.yaml", "--epsilon", "1", "--delta", "1e-6"),
+    *("--formula", "readmitted ~ age", "--set", "num_steps=1000", "--seed", "5", "--quiet"),
+]
+# Kills itself when the state was written so many times, or in the middle of that write.
+DYING = """
+import os, signal, sys
+from tacit.interfaces.cli import main
+from tacit.privacy import private_files, unfinished
+
+number, where, left = int(sys.argv[1]), sys.argv[2], [int(sys.argv[1])]
+unfinished._SECONDS = unfinished._TIMES = 0.0
+write, sync = unfinished.write_whole, os.fsync
+
+def end():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def counted(path, content):
+    left[0] -= path.name == "state"
+    if left[0] == 0 and where == "within":
+        private_files.os.fsync = lambda handle: end()  # the draft is there, and not in its place
+    write(path, content)
+    if left[0] == 0:
+        end()
+
+unfinished.write_whole = counted
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory):
+    """The example's files, and an undisturbed run."""
+    folder = tmp_path_factory.mktemp("visits")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["example"]) == 0
+        for name in ("l.db", "whole.db"):
+            assert main(f"ledger new {name} --epsilon 3 --delta 1e-5 --unit person".split()) == 0
+        assert main([*FIT, "--ledger", "whole.db", "--out", "whole"]) == 0
+    return folder
+
+
+def call(capsys, *arguments):
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.processes
+def test_a_command_that_is_killed_again_and_again_goes_on(visits, monkeypatch, capsys):
+    """By SIGKILL: in the middle of a write, then after the next one, which another process makes."""
+    monkeypatch.chdir(visits)
+    command = [*FIT, "--ledger", "l.db", "--out", "run"]
+    for point, arguments in ((("3", "within"), command), (("1", "after"), ["resume", "run"])):
+        program = [sys.executable, "-c", DYING, *point, *arguments]
+        done = subprocess.run(program, capture_output=True, text=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    held = {path.name for path in Path("run", "unfinished").iterdir()}
+    assert {"keys", "state", "lock"} <= held
+    assert len(tacit.Ledger("l.db").charges) == 1
+    code, out, err = call(capsys, "resume", "run")
+    assert code == 0
+    assert "Report: run/report.html" in out
+    assert len(tacit.Ledger("l.db").charges) == 1
+    assert tacit.Posterior.load("run/posterior.nc") == tacit.Posterior.load("whole/posterior.nc")
+    assert {path.name for path in Path("run").iterdir()} == {
+        path.name for path in Path("whole").iterdir()
+    }
+    code, out, err = call(capsys, "resume", "run")
+    assert (code, err) == (0, "")
+    assert "finished, and its keys are destroyed" in out
+
+
+def interrupted(monkeypatch, number):
+    """Ctrl-C at the time of a write."""
+    write, done = unfinished.write_whole, []
+
+    def counted(path, content):
+        done.append(path)
+        if len(done) == number:
+            raise KeyboardInterrupt
+        write(path, content)
+
+    monkeypatch.setattr(unfinished, "write_whole", counted)
+
+
+def test_an_interrupted_command_says_how_to_go_on_and_does(visits, monkeypatch, capsys):
+    monkeypatch.chdir(visits)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupted(patch, 4)
+        code, _, err = call(capsys, *FIT, "--no-ledger", "--out", "stopped")
+    assert code == 130
+    assert "tacit resume stopped" in err
+    lines = Path("visits.csv").read_text().splitlines()
+    Path("moved.csv").write_text("\n".join([*lines, ""]))
+    Path("other.csv").write_text("\n".join([*lines[:-1], ""]))
+    code, _, err = call(capsys, "resume", "stopped", "--data", "other.csv")
+    assert code == 2
+    assert "begun with other data" in err
+    assert err.count("\n") == 1
+    code, _, err = call(capsys, "resume", "stopped", "--ledger", "whole.db")
+    assert code == 2
+    assert "without a ledger" in err
+    shutil.copytree("stopped", "edited")
+    bounds = Path("edited", "schema.yaml")
+    bounds.write_text(bounds.read_text().replace("100", "101"))
+    code, _, err = call(capsys, "resume", "edited")
+    assert code == 2
+    assert "begun with another schema" in err
+    code, _, err = call(capsys, "resume", "stopped", "--data", "moved.csv", "--quiet")
+    assert code == 0
+    found, whole = (tacit.Posterior.load(f"{run}/posterior.nc") for run in ("stopped", "whole"))
+    assert all(np.array_equal(found.draws[name], whole.draws[name]) for name in whole.draws)
+
+
+def test_a_command_that_was_killed_before_its_charge_is_not_charged_later(
+    visits, monkeypatch, capsys
+):
+    monkeypatch.chdir(visits)
+    tacit.Ledger.new("l5.db", total=tacit.Budget(3, 1e-5), unit="person")
+    with pytest.MonkeyPatch.context() as patch:
+        after(patch, kept_runs.KeptRun, "randomness")
+        patch.setattr(kept_runs.KeptRun, "give_up", lambda _: None)
+        with pytest.raises(Killed):
+            main([*FIT, "--ledger", "l5.db", "--out", "early"])
+    code, _, err = call(capsys, "resume", "early")
+    assert code == 2
+    assert "remove the folder and fit again" in err
+    assert tacit.Ledger("l5.db").charges == []
+
+
+def test_what_is_no_run_cannot_go_on(visits, monkeypatch, capsys):
+    monkeypatch.chdir(visits)
+    for folder, said in (("nowhere", "not a run"), (".", "not a run")):
+        code, _, err = call(capsys, "resume", folder)
+        assert code == 2
+        assert said in err
