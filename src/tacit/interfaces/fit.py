@@ -29,6 +29,7 @@ from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.refusals import refuse_early, refuse_model
 from tacit.interfaces.rows import rows_of
 from tacit.models.base import AnyModel
+from tacit.models.reading import reading_of
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.opening import open_gate
@@ -286,7 +287,9 @@ def _run(
     """One fit that was charged."""
     with progress_bar(gate.mechanism.num_steps, shown=progress) as tell:
         found = plan.method.run(plan.model, gate, _model_key(source), tell)
-    result = _posterior(plan.model, plan.schema, found, statement)
+    result = evolve(
+        _posterior(plan.model, plan.schema, found, statement), fitted_by=plan.method_lines()
+    )
     if plan.forecast is None:
         return result
     return evolve(result, expected={each.parameter: each.width for each in plan.forecast.lines})
@@ -311,6 +314,7 @@ def _posterior(
         model=model,
         schema=schema,
         labels=model.labels,
+        reading=reading_of(model),
         converged=found.converged,
         said=found.said,
         intervals=Intervals.NO_NOISE if statement.event is None else found.intervals,

@@ -85,7 +85,8 @@ def _facts(kind: Kind) -> Facts:
     if isinstance(kind, Binary):
         both = ("0", "1") if kind.yes is None else (str(kind.no), str(kind.yes))
         return Facts(kind.kind, 0.0, 1.0, levels=both)
-    facts = Facts(kind.kind, float(kind.low), float(kind.high), shape=kind.shape)
+    bounds = float(kind.low), float(kind.high)
+    facts = Facts(kind.kind, *bounds, shape=kind.shape, measure=kind.measured_in)
     if not isinstance(kind, Number):
         return facts
     return facts._replace(scale=kind.scale, standard=None if kind.scaled else kind.scale)

@@ -127,8 +127,7 @@ class Plan:
     def __str__(self) -> str:
         many = PLURAL[self.unit]
         lines = [
-            self.method.describe(self.model),
-            *self.mechanism.explain(self.unit, many),
+            *self.method_lines(),
             *self._about_size(),
             *self._on_made_up_rows(),
             "",
@@ -147,6 +146,11 @@ class Plan:
                 lines += ["", f"Estimated time, by a trial on made-up rows: about {known}."]
             lines += ["", str(self.schema)]
         return "\n".join(lines)
+
+    def method_lines(self) -> tuple[str, ...]:
+        """The method and its steps, in sentences."""
+        steps = self.mechanism.explain(self.unit, PLURAL[self.unit])
+        return (self.method.describe(self.model), *steps)
 
     def key_lines(self) -> list[str]:
         """What to know before the fit: method, size, cost, and what the forecast says."""

@@ -21,6 +21,18 @@ _NAMED: dict[str, tuple[Any, str]] = {
     "normal": (dist.Normal, "location, scale"),
     "studentt": (dist.StudentT, "degrees of freedom, location, scale"),
 }
+# Names of distributions in words, where they are not those of their class.
+_WORDS = {
+    "Cauchy": "Cauchy",
+    "Exponential": "exponential",
+    "Gamma": "gamma",
+    "HalfCauchy": "half-Cauchy",
+    "HalfNormal": "half-normal",
+    "Laplace": "Laplace",
+    "LogNormal": "log-normal",
+    "Normal": "normal",
+    "StudentT": "Student's t",
+}
 _POSITIVE = (constraints.positive, constraints.nonnegative)
 
 
@@ -91,3 +103,17 @@ def described(prior: dist.Distribution) -> str:
     except (AttributeError, TypeError):
         numbers = ["..."]
     return f"{type(prior).__name__}({', '.join(numbers)})"
+
+
+def in_words(prior: dist.Distribution) -> tuple[str, float | None, float | None]:
+    """The name of a prior, and the ends of its central 95%, if they are known.
+
+    >>> in_words(dist.Normal(0, 1))
+    ('normal', -1.96, 1.96)
+    """
+    name = _WORDS.get(type(prior).__name__, type(prior).__name__)
+    try:
+        ends = [float(f"{float(prior.icdf(tail)):.5g}") for tail in (0.025, 0.975)]
+    except (NotImplementedError, TypeError, AttributeError):
+        return name, None, None
+    return name, *ends

@@ -2,7 +2,8 @@
 
 from tacit._format import in_digits
 from tacit.results import drawings
-from tacit.results.contents import HALF, LEVEL, Contents
+from tacit.results.contents import Contents
+from tacit.results.forest import HALF, LEVEL
 from tacit.results.templating import render
 from tacit.results.wording import LEAST, SITES
 
