@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from attrs import asdict
 
 from tacit import _validate, accounting
+from tacit._html import render
 from tacit.accounting import chain
 from tacit.accounting.book import (
     BOOK,
@@ -289,6 +290,9 @@ class Ledger:
     def __reduce__(self) -> tuple[type["Ledger"], tuple[str]]:
         """A copy, also in another process, opens the same file."""
         return type(self), (str(self._file),)
+
+    def _repr_html_(self) -> str:
+        return render("ledger.html", ledger=self)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, total={self.total}, unit={self.unit!r})"

@@ -2,3 +2,4 @@ from . import demo as demo
 from . import forecast_files as forecast_files
 from . import predictions as predictions
 from . import requests as requests
+from . import runs as runs

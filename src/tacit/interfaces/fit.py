@@ -62,6 +62,7 @@ def fit(
     ledger: Ledger | None = None,
     seed: int | None = None,
     progress: bool = False,
+    label: str | None = None,
 ) -> Posterior:
     """Fits a model to data within a privacy budget.
 
@@ -84,6 +85,8 @@ def fit(
             nothing limits how often the data are used, and the privacy statement says so.
         seed: Makes the fit reproducible. The result is then not private, and its statement says so.
         progress: Whether to show a progress bar on standard error.
+        label: A public note for the ledger's entry, such as a purpose or an approval number. The
+            entry names the model and the method in any case.
 
     Returns:
         The posterior, with its privacy statement in ``privacy``.
@@ -107,7 +110,7 @@ def fit(
     for sentence in plan.warnings:
         warnings.warn(sentence, ForecastWarning, stacklevel=2)
     rows = _rows(plan.model, plan.schema, data)
-    return _fit([plan], [rows], ledger, [seed], progress)[0]
+    return _fit([plan], [rows], ledger, [seed], progress, label)[0]
 
 
 def _planned(
@@ -238,6 +241,7 @@ def _fit(
     ledger: Ledger | None,
     seeds: Sequence[int | None],
     progress: bool,
+    note: str | None = None,
 ) -> list[Posterior]:
     """Charges everything, then runs one fit after the other."""
     for seed in seeds:
@@ -253,7 +257,7 @@ def _fit(
     receipts: Sequence[Receipt | None] = [None] * len(plans)
     if ledger is not None:
         runs = [(p.mechanism.event, p.budget) for p in plans]
-        receipts = ledger.charge_all(runs, label=type(plans[0].method).__name__)
+        receipts = ledger.charge_all(runs, label=plans[0].label(note))
     statements = [_statement(*each) for each in zip(plans, gates, receipts, strict=True)]
     runs_of = zip(plans, gates, sources, statements, strict=True)
     try:

@@ -5,6 +5,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,6 +75,14 @@ def fit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan without reading rows or charging.")
     ] = False,
+    note: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--note",
+            help="Public note for the report and the ledger, as name=text: purpose, analyst, "
+            "approval, title; repeatable.",
+        ),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print no progress bar and no summary.")
     ] = False,
@@ -85,6 +94,7 @@ def fit(
     asked = interfaces.requests.requested(
         formula, schema, budget, family, method, set_ or [], seed, size, scenario
     )
+    asked = replace(asked, notes=interfaces.runs.notes_of(note or []))
     asked.schema.refuse(data, asked.columns)
     with telling_interruptions():
         plan = asked.plan()
@@ -166,6 +176,7 @@ def _fitted(
                 ledger=book,
                 seed=asked.seed,
                 progress=not quiet and sys.stderr.isatty(),
+                label=_label(asked, folder),
             )
     except BaseException as error:  # an interruption, too
         if book is None or isinstance(error, LedgerError) or len(book.charges) == before:
@@ -175,6 +186,12 @@ def _fitted(
         raise
     _saved(folder, found)
     return found
+
+
+def _label(asked: "Request", folder: "Folder") -> str:
+    """What the ledger's entry says beside the model and the method."""
+    noted = [f"{name}: {text}" for name, text in asked.notes]
+    return "; ".join([f"in {folder.path}", *noted])
 
 
 def _saved(folder: "Folder", found: "tacit.Posterior") -> None:
@@ -212,13 +229,23 @@ def _reported(folder: "Folder", found: "tacit.Posterior") -> None:
 
 
 @app.command()
-def report(folder: Run) -> None:
+def report(
+    run: Annotated[
+        Path, typer.Argument(help="A folder written by tacit fit, or the file of a posterior.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder. [default: that of the run or file]")
+    ] = None,
+    unit: Annotated[
+        list[str] | None,
+        typer.Option("--unit", help="Unit of a column's coefficient, as age=10; repeatable."),
+    ] = None,
+) -> None:
     """Write the report of a run again, as HTML, Markdown and a registry entry."""
-    run = interfaces.requests.Folder(folder)
-    posterior = run.posterior(with_model=False)
+    units = interfaces.runs.units_of(unit or [])
+    posterior, page = interfaces.runs.report(run, out, units)
     _warn(posterior)
-    run.write_report(posterior)
-    typer.echo(f"Report: {folder / 'report.html'}")
+    typer.echo(f"Report: {page}")
 
 
 def _warn(posterior: "tacit.Posterior") -> None:

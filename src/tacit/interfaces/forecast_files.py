@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tacit._html import render
 from tacit.errors import InvalidArgument
 from tacit.interfaces.forecasting.drawing import COLOURS, Picture, Series
 from tacit.interfaces.forecasting.result import PLURAL, Forecast
 from tacit.models.glm import GLM
 from tacit.results.figures import pyplot, saved
-from tacit.results.templating import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

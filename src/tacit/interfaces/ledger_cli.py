@@ -9,7 +9,7 @@ from attrs import asdict
 
 import tacit
 from tacit import accounting
-from tacit._format import in_digits, printed
+from tacit._format import clean, in_digits, printed
 from tacit.interfaces.options import AdjacencyName, AsJson
 from tacit.interfaces.tables import text_table
 
@@ -70,11 +70,11 @@ def _as_json(ledger: "tacit.Ledger") -> str:
 def _as_text(ledger: "tacit.Ledger") -> str:
     rule = "epsilons and deltas add up" if ledger.rule == "sum" else "Rényi divergences add up"
     charges = [
-        [each.time[:19], each.label, printed(each.epsilon), in_digits(each.delta)]
+        [each.time[:19], printed(each.epsilon), in_digits(each.delta), clean(each.label)]
         for each in ledger.charges
     ]
-    header = ["when", "what", "epsilon", "delta"]
-    table = text_table(charges, "llrr", header) if charges else "No charges yet."
+    header = ["when", "epsilon", "delta", "what"]
+    table = text_table(charges, "lrrl", header) if charges else "No charges yet."
     return (
         f"{ledger.path}: {ledger.total} in total for every {ledger.unit}; {rule}.\n"
         f"{table}\nLeft: {ledger.left}."

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from attrs import asdict
+from attrs import asdict, evolve
 
 from tacit import _validate
 from tacit.accounting import Budget
@@ -23,7 +23,6 @@ from tacit.interfaces.glm import glm
 from tacit.interfaces.plan import Plan, plan
 from tacit.models.base import AnyModel
 from tacit.models.glm import GLM
-from tacit.results import files
 from tacit.results.posterior import Posterior
 from tacit.results.report import write_report
 
@@ -42,6 +41,7 @@ class Request:
         method: The name of the method on the command line.
         settings: Settings of the method, by name.
         seed: A seed, if the fit should be reproducible.
+        notes: Public notes for the report and the ledger, by name.
     """
 
     formula: str
@@ -53,6 +53,7 @@ class Request:
     seed: int | None = None
     size: int | None = None
     scenario: Scenario | None = None
+    notes: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         _validate.choice("method", self.method, CHOICES)
@@ -130,6 +131,7 @@ class Request:
             "seed": self.seed,
             "size": self.size,
             "scenario": None if self.scenario is None else self.scenario.facts(),
+            "notes": dict(self.notes) or None,
         }
 
 
@@ -217,6 +219,7 @@ class Folder:
                 seed=facts["seed"],
                 size=facts.get("size"),
                 scenario=None if facts.get("scenario") is None else Scenario(**facts["scenario"]),
+                notes=tuple((facts.get("notes") or {}).items()),
             )
         except (KeyError, TypeError, AttributeError):
             raise InvalidArgument(
@@ -227,15 +230,17 @@ class Folder:
         """The request as a report shows it."""
         facts = {name: value for name, value in self.facts.items() if value is not None}
         facts.pop("settings")
+        notes = dict(facts.pop("notes", {}))
+        title = {"title": notes.pop("title")} if "title" in notes else {}
+        facts |= title | ({"notes": notes} if notes else {})
         return {**facts, "method": repr(self.request().chosen_method)}
 
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""
         request = self.request()
-        loaded = files.load(self.posterior_path)
-        if with_model:
-            loaded["model"] = request.model
-        return Posterior(**loaded, schema=request.schema)
+        found = Posterior.load(self.posterior_path)
+        model = request.model if with_model else None
+        return evolve(found, schema=request.schema, model=model)
 
 
 def requested(

@@ -156,7 +156,7 @@ def _calculation(node: Node, found: Expression) -> Component:
 
 
 def _span(inner: Expression) -> str:
-    return f"{inner.low:.4g} to {inner.high:.4g}"
+    return f"{inner.low:.6g} to {inner.high:.6g}"
 
 
 def _category(node: Node, known: KnownColumns) -> Component:

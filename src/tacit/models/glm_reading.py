@@ -33,6 +33,15 @@ _SCALES = {
     "cloglog": _Scale("the complementary log-log of the probability that {event}"),
     "softmax": _Scale("the log-odds of each level of {outcome} against {first}", "odds ratio"),
 }
+# What regressions are called, by family and link.
+_CALLED = {
+    ("bernoulli", "logit"): "logistic regression",
+    ("binomial", "logit"): "logistic regression",
+    ("categorical", "softmax"): "multinomial logistic regression",
+    ("gaussian", "identity"): "linear regression",
+    ("negativebinomial", "log"): "negative binomial regression",
+    ("poisson", "log"): "Poisson regression",
+}
 _RATES = ("poisson", "negativebinomial")
 
 
@@ -53,7 +62,7 @@ def reading_of_glm(formula: str, program: Program, priors: Mapping[str, Any]) ->
         formula=formula,
         question=_question(program),
         outcome=outcome.name,
-        distribution=f"{program.family.name} distribution with link {program.link}",
+        kind=_kind(program.family.name, program.link),
         scale=scale.words,
         ratio=scale.ratio,
         reference=_reference(program.terms),
@@ -127,9 +136,15 @@ def _scale(program: Program) -> _Scale:
     return _Scale(words, ratio)
 
 
+def _kind(family: str, link: str) -> str:
+    return _CALLED.get((family, link), f"{family} regression with link {link}")
+
+
 def _measured(outcome: Outcome) -> str:
     measure = outcome.facts.measure
-    return outcome.name if measure is None else f"{outcome.name} ({measure})"
+    if measure in (None, outcome.name):
+        return outcome.name
+    return f"{outcome.name} in {measure}"
 
 
 def _event(outcome: Outcome) -> str:
@@ -146,7 +161,9 @@ def _question(program: Program) -> str:
     """What the formula asks, as a question."""
     outcome, names = program.outcome, _predictors(program)
     levels = outcome.facts.levels
-    named = "" if levels in ((), ("0", "1")) or len(levels) > 2 else f" ({' or '.join(levels[::-1])})"
+    named = (
+        "" if levels in ((), ("0", "1")) or len(levels) > 2 else f" ({' or '.join(levels[::-1])})"
+    )
     if outcome.trials is not None:
         named = f" ({outcome.described})"
     if not names:
@@ -175,5 +192,3 @@ def _listed(names: Sequence[str]) -> str:
     if len(names) > _MOST_NAMES:
         shown.append(f"{len(names) - _MOST_NAMES} more")
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-
-

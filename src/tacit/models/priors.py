@@ -113,7 +113,7 @@ def in_words(prior: dist.Distribution) -> tuple[str, float | None, float | None]
     """
     name = _WORDS.get(type(prior).__name__, type(prior).__name__)
     try:
-        ends = [float(f"{float(prior.icdf(tail)):.5g}") for tail in (0.025, 0.975)]
+        low, high = (float(f"{float(prior.icdf(tail)):.5g}") for tail in (0.025, 0.975))
     except (NotImplementedError, TypeError, AttributeError):
         return name, None, None
-    return name, *ends
+    return name, low, high

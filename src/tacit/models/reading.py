@@ -11,6 +11,7 @@ from attrs import asdict, field, frozen
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
+from tacit.models.base import AnyModel, Predicts
 
 Role = Literal["intercept", "coefficient", "effect", "spread"]
 Units = Mapping[str, float]
@@ -122,7 +123,7 @@ class Reading:
         formula: The formula.
         question: What was asked, as a question.
         outcome: The name of the outcome.
-        distribution: The family and the link, in words.
+        kind: What the model is called, such as ``"logistic regression"``.
         scale: What coefficients are changes of, such as ``"the log-odds that ill is yes"``.
         ratio: What the exponential of a coefficient is called, or None if it means nothing.
         reference: Where the intercept is: the value or level of each column.
@@ -133,7 +134,7 @@ class Reading:
     formula: str
     question: str
     outcome: str
-    distribution: str
+    kind: str
     scale: str
     ratio: str | None = None
     reference: tuple[tuple[str, str], ...] = ()
@@ -204,3 +205,16 @@ class Readable(Protocol):
 def reading_of(model: object) -> Reading | None:
     """How to read the parameters of a model, if it says so."""
     return model.reading if isinstance(model, Readable) else None
+
+
+def called(model: AnyModel) -> str:
+    """What was fitted, in one line: the formula, or outcomes, columns and parameters by name."""
+    reading = reading_of(model)
+    if reading is not None:
+        return f"{reading.formula} ({reading.kind})"
+    names = f"model with {', '.join(model.names)}"
+    if not isinstance(model, Predicts):
+        return names if model.columns is None else f"{', '.join(model.columns)}; {names}"
+    outcomes = [name for name in model.columns if name not in model.predictors]
+    given = f" given {', '.join(model.predictors)}" if model.predictors else ""
+    return f"{', '.join(outcomes)}{given}; {names}"

@@ -60,7 +60,7 @@ class Contents(CostContents):
             family = self.settings.get("family")
             what = f"The model {formula} ({family})" if family else f"The model {formula}"
         if reading is not None:
-            what = f"A regression ({reading.distribution})"
+            what = f"A {reading.kind}"
         if not self.statement.is_private:
             return f"{what} was fitted without protecting anyone: the result must not be released."
         return (
@@ -90,7 +90,7 @@ class Contents(CostContents):
         if reading is None:
             return []
         steps = dict.fromkeys(s for each in reading.parameters.values() for s in each.steps)
-        scaled = ", ".join(f"{s.name} by {s.own:.4g} ({s.why})" for s in steps)
+        scaled = ", ".join(f"{s.name} by {s.own:.6g} ({s.why})" for s in steps)
         note = f"For the fit, numbers were divided by a public scale: {scaled}."
         told = [f"{note} Everything here is converted back."] if scaled else []
         return [*reading_notes(reading), *told]
@@ -127,7 +127,7 @@ class Contents(CostContents):
     @property
     def method(self) -> list[str]:
         """The method and its random numbers, in words."""
-        return [*self.posterior.fitted_by, random_numbers(self.statement)]
+        return [" ".join([*self.posterior.fitted_by[:2], random_numbers(self.statement)])]
 
     @property
     def technical(self) -> tuple[str, list[str]]:
@@ -135,7 +135,15 @@ class Contents(CostContents):
         method = self.settings.get("method")
         said = [] if method is None else [f"Method: {spoken(method)}"]
         noise = f"Noise and sampling: {self.statement.randomness}"
-        return "Method and random numbers in technical terms", [*said, noise]
+        steps = self.posterior.fitted_by[2:]
+        return "Method and random numbers in technical terms", [*said, *steps, noise]
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """The lines of the table; the first cell is the name and what one unit is."""
+        lines = self.summary.lines
+        cells = self.summary.cells()
+        return [[(a.name, a.unit), *row[1:]] for a, row in zip(lines, cells, strict=True)]
 
     @property
     def expected(self) -> list[list[str]]:
@@ -185,7 +193,9 @@ class Contents(CostContents):
     @property
     def repeat(self) -> list[tuple[str, str]]:
         """All settings that are known, and the versions of the software."""
-        formula = {} if self.posterior.reading is None else {"formula": self.posterior.reading.formula}
+        formula = (
+            {} if self.posterior.reading is None else {"formula": self.posterior.reading.formula}
+        )
         known = {**formula, **self.settings}
         said = [
             (name.replace("_", " "), spoken(value))

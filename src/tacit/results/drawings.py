@@ -114,9 +114,10 @@ def panels(bars: Sequence[Bar]) -> list[Panel]:
     roles = [role for role in TITLES if any(bar.role == role for bar in drawn)]
     found = []
     for role in roles:
-        for group in _alike([bar for bar in drawn if bar.role == role]):
+        for place, group in enumerate(_alike([bar for bar in drawn if bar.role == role])):
             title = TITLES[role] if len(roles) > 1 else ""
-            found.append(Panel(group, scale(group), title))
+            smaller = ", smaller numbers" if title and place else ""
+            found.append(Panel(group, scale(group), title + smaller))
     return found
 
 

@@ -60,17 +60,15 @@ def bars_of(
 ) -> list[Bar]:
     """The bars of the first numbers of a posterior, at most ``most``."""
     found = list(labelled_draws(posterior, names, units).items())[:most]
+    return [_bar(label, role, values) for label, (role, values) in found]
+
+
+def _bar(label: str, role: str, values: NDArray[Any]) -> Bar:
     tails = [(1 - LEVEL) / 2, (1 - HALF) / 2, (1 + HALF) / 2, (1 + LEVEL) / 2]
     with np.errstate(all="ignore"):  # draws may be infinite
-        return [
-            Bar(
-                label,
-                float(np.mean(values, dtype=np.float64)),
-                *map(float, np.quantile(values.astype(np.float64), tails)),
-                role,
-            )
-            for label, (role, values) in found
-        ]
+        mean = float(np.mean(values, dtype=np.float64))
+        low, half_low, half_high, high = np.quantile(values.astype(np.float64), tails).tolist()
+    return Bar(label, mean, low, half_low, half_high, high, role)
 
 
 def _listed(names: Sequence[str]) -> list[str]:

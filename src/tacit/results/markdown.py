@@ -28,7 +28,7 @@ def _top(contents: Contents) -> list[str]:
 def _posterior(contents: Contents) -> list[str]:
     summary = contents.summary
     table = _table(("parameter", *summary.columns()[1:]), summary.cells(), numbers=True)
-    notes = [*contents.reading, *contents.left_out, *contents.course, *contents.method]
+    notes = [*contents.reading, *contents.left_out, *contents.method, *contents.course]
     about = f"**{plain(summary.spread)}.** {plain(contents.about_intervals)}"
     technical = _items((contents.technical,))
     return ["## Posterior", about, table, *map(plain, notes), technical, *_expected(contents)]

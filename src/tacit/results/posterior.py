@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import xarray as xr
 from attrs import field, frozen
 
+from tacit._html import render
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
@@ -18,7 +19,6 @@ from tacit.results import files, plots, predictive, report
 from tacit.results.draws import Array, NamedDraws, of_draws, of_steps, same_arrays
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels, Summary, summary_lines
-from tacit.results.templating import render
 from tacit.results.units import about_bounds, checked, in_units, meanings, notes
 from tacit.results.wording import CONVERGED, trust
 

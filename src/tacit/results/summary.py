@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tacit._html import render
 from tacit.inference.base import Intervals
-from tacit.results.templating import render
 from tacit.results.wording import beside
 
 Labels = Mapping[str, Sequence[Sequence[str]]]
@@ -189,14 +189,17 @@ def summary_lines(
     def columns(name: str) -> tuple[NDArray[np.floating], ...]:
         return (mean[name], sd[name], *interval[name], *(each[name] for each in mixing))
 
-    known = meanings or {}
     return tuple(
-        Line(label, *(float(v[where]) for v in columns(name)))._replace(
-            **dict(zip(("unit", "is_ratio", "prior"), known.get(name, ()), strict=False))
-        )
+        _line(label, [float(v[where]) for v in columns(name)], (meanings or {}).get(name))
         for name in mean
         for label, where in coordinates(name, mean[name].shape, (labels or {}).get(name))
     )
+
+
+def _line(label: str, values: Sequence[float], about: tuple[str, bool, str] | None) -> Line:
+    mean, sd, lower, upper, *mixing = values
+    effective, r_hat = mixing or (math.nan, math.nan)
+    return Line(label, mean, sd, lower, upper, effective, r_hat, *(about or ("", False, "")))
 
 
 def coordinates(

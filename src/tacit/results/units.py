@@ -98,14 +98,16 @@ def about_bounds(posterior: "Posterior") -> tuple[str, ...]:
     start, found = reading.parameters[spread].start, float(np.mean(posterior.draws[spread]))
     range_ = f"the declared bounds of {reading.outcome}, {low:.4g} to {high:.4g}"
     if found < _SMALL * (high - low):
-        return (
+        text = (
             f"{spread} is {found:.3g}, a small part of {range_}. Bounds that are much wider than the "
-            "outcomes cost precision: declare tighter ones if they are known without these data.",
+            "outcomes cost precision: declare tighter ones if they are known without these data."
         )
+        return (text,)
     if start is not None and abs(found / start - 1) < _CLOSE and not posterior.converged:
-        return (
+        text = (
             f"{spread} is {found:.3g}, about where the fit began ({start:.3g}, by {range_}), so it may "
             "never have moved. Declare tighter bounds if they are known without these data, or use "
-            "tacit.Scoring().",
+            "tacit.Scoring()."
         )
+        return (text,)
     return ()

@@ -2,18 +2,16 @@
 
 import html
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tacit._format import clean
 from tacit.accounting import ADJACENCIES, Adjacency
 from tacit.inference.base import Intervals
 
 if TYPE_CHECKING:
     from tacit.results.statement import PrivacyStatement
 
-# Marks that change the direction of text: a name with one could rearrange the numbers after it.
-_REVERSING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 # Special characters of Markdown, anywhere and at the start of a line.
 _MARKS = re.compile(r"([\\`*_\[\]|~$])")
 _STARTS = re.compile(r"^(\d*)([-+#=:.)])(?=[\s#=:+-]|$)")
@@ -101,15 +99,6 @@ def beside(name: str, intervals: Intervals) -> str:
     return f"{name} ({_BESIDE[intervals]})"
 
 
-def clean(value: object) -> str:
-    r"""One line of text without control characters, which neither pages nor files can hold.
-
-    >>> clean("a\n b\x00")
-    'a b�'
-    """
-    return "".join(map(_harmless, " ".join(str(value).split())))
-
-
 def plain(value: object) -> str:
     r"""Text for Markdown, in which special characters and tags are escaped.
 
@@ -126,8 +115,3 @@ def spoken(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return ", ".join(map(spoken, value))
     return "none" if value is None else str(value)
-
-
-def _harmless(letter: str) -> str:
-    odd = letter in _REVERSING or unicodedata.category(letter) in ("Cc", "Cs")
-    return "\ufffd" if odd else letter
