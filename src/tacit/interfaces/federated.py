@@ -185,6 +185,10 @@ def posterior_of(
         reading=reading_of(target.model),
         sites=statements,
         said=(_UNCHECKED,),
+        fitted_by=(
+            f"Partitioned variational inference over {len(statements)} sites.",
+            f"{method.num_rounds} rounds.",
+        ),
         intervals=(
             Intervals.NO_NOISE if isinstance(method.scheme, WithoutPrivacy) else Intervals.LEFT_OUT
         ),

@@ -57,11 +57,12 @@ def glm(
         >>> print(tacit.glm("readmitted ~ age + ward", family="bernoulli", schema=schema))
         readmitted ~ age + ward
         Family bernoulli, link logit; outcome: readmitted is 1.
+        Reference: age 58, ward A.
         <BLANKLINE>
-        parameter  what it is                                                            prior
-        Intercept  numbers at the middle of their bounds, categories at their reference  Normal(0, 2.5)
-        age        per 40, half of 18 to 98                                              Normal(0, 2.5)
-        ward       each level against A                                                  Normal(0, 2.5)
+        parameter  what it is                prior
+        Intercept  at the reference          Normal(0, 2.5)
+        age        per 40, half of 18 to 98  Normal(0, 2.5)
+        ward       against A                 Normal(0, 2.5)
     """
     if not isinstance(schema, Schema):
         raise InvalidArgument("glm needs schema=, a tacit.Schema: the facts about the columns.")

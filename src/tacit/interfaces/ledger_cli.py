@@ -1,6 +1,7 @@
 """The commands of ``tacit ledger``: create the ledger of a data set, and show it."""
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,9 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+# Letters in a line of what a charge was for.
+_LINE = 72
 
 File = Annotated[Path, typer.Argument(help="File of the ledger.")]
 
@@ -67,10 +71,15 @@ def _as_json(ledger: "tacit.Ledger") -> str:
     return json.dumps(found, indent=2)
 
 
+def _wrapped(label: str) -> str:
+    """A label in lines that fit beside the numbers."""
+    return textwrap.fill(clean(label), _LINE, break_long_words=False)
+
+
 def _as_text(ledger: "tacit.Ledger") -> str:
     rule = "epsilons and deltas add up" if ledger.rule == "sum" else "Rényi divergences add up"
     charges = [
-        [each.time[:19], printed(each.epsilon), in_digits(each.delta), clean(each.label)]
+        [each.time[:19], printed(each.epsilon), in_digits(each.delta), _wrapped(each.label)]
         for each in ledger.charges
     ]
     header = ["when", "epsilon", "delta", "what"]

@@ -28,6 +28,9 @@ _NOISE = {
     Intervals.NO_NOISE: "No noise was added.",
     Intervals.UNKNOWN: "Random noise was added before anything left.",
 }
+_STEPS = (
+    "The saved file also has the noisy numbers of each step. They are counted in the same cost."
+)
 _GROUPS = (
     "The result may teach something about people in general, and so about somebody who is not in the "
     "data at all. No protection of data prevents that."
@@ -85,8 +88,11 @@ def _leaves(contents: Contents) -> list[str]:
     reading = posterior.reading
     kind = "" if reading is None else f" They are the results of a {reading.kind}."
     return [
-        f"{what} the data as a whole, each with an interval.{kind} No row of the data leaves, and "
-        "nothing else that was computed from rows.",
+        (
+            f"{what} the data as a whole, each with an interval.{kind} No row of the data leaves, and "
+            "nothing else that was computed from rows."
+        ),
+        *([_STEPS] if posterior.trace else []),
         _NOISE[posterior.intervals],
         random_numbers(contents.statement),
         contents.summary.trust,
@@ -101,9 +107,11 @@ def _person(contents: Contents) -> list[str]:
     return [
         UNITS.get(said.unit, f"One {said.unit}."),
         str(said.meaning),
-        f"In other words: whatever somebody believes about one {said.unit}, and whatever else they "
-        f"know, seeing the result changes the odds by a factor of at most about {factor:.3g} (except with "
-        f"a probability of about {in_digits(said.delta)}).",
+        (
+            f"In other words: whatever somebody believes about one {said.unit}, and whatever else they "
+            f"know, seeing the result changes the odds by a factor of at most about {factor:.3g} (except with "
+            f"a probability of about {in_digits(said.delta)})."
+        ),
         *_sites(contents),
     ]
 
@@ -113,8 +121,10 @@ def _sites(contents: Contents) -> list[str]:
         return []
     names = ", ".join(str(site[0]) for site in contents.sites)
     return [
-        f"The data stayed at {len(contents.sites)} sites ({names}). What is said here is about the site "
-        "with the weakest protection; the others protect at least as much."
+        (
+            f"The data stayed at {len(contents.sites)} sites ({names}). What is said here is about the site "
+            "with the weakest protection; the others protect at least as much."
+        )
     ]
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
 
 # More could not be told apart.
-_MOST_FOREST, _MOST_DIST, _MOST_LINES, _MOST_NAMED = 60, 24, 40, 10
+_MOST_FOREST, _MOST_DIST, _MOST_LINES, _MOST_NAMED = 60, 24, 40, 20
 
 
 def forest(
@@ -227,7 +227,9 @@ def _lines(axes: "Axes", name: str, values: NDArray[Any], labels: Sequence[str])
     flat = values.reshape(len(values), -1)
     count = flat.shape[1]
     some = np.unique(np.linspace(0, count - 1, min(_MOST_LINES, count)).astype(int))
-    lines = axes.plot(flat[:, some], linewidth=0.9, alpha=1.0 if len(some) <= 10 else 0.5)
+    lines = axes.plot(flat[:, some], linewidth=0.9, alpha=1.0 if len(some) <= 10 else 0.7)
+    for place, line in enumerate(lines):  # ten colours, then the same ones with dashes
+        line.set_linestyle(("-", "--", ":", "-.")[place // 10 % 4])
     axes.set_ylabel(_plain(name))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
