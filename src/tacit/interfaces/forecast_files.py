@@ -22,7 +22,7 @@ def picture_of(forecast: Forecast) -> Picture:
     order = sorted(range(len(forecast.budgets)), key=lambda i: forecast.budgets[i].epsilon)
     series = [
         Series(
-            same[0].parameter,
+            forecast.label(same[0]),
             tuple(line.width / 2 for line in same),
             same[0].without_privacy / 2,
         )

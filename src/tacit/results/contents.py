@@ -148,16 +148,13 @@ class Contents(CostContents):
     @property
     def expected(self) -> list[list[str]]:
         """Half widths of intervals as they were forecast and as they came out, if there was a forecast."""
-        forecast, own = self.posterior.expected, self.posterior.interval(LEVEL)
+        forecast, usual = self.posterior.expected, self.posterior.summary(LEVEL).lines
         found = []
-        widths = [width for low, high in own.values() for width in (high - low).ravel()]
-        for line, width in zip(self._whole.lines, widths, strict=True):
-            if line.name in forecast:  # which is of the model's own number, in its own unit
-                shown = (line.upper - line.lower) / 2
-                factor = shown / (width / 2) if width else 1.0
-                found.append(
-                    [line.label, f"{factor * forecast[line.name] / 2:.2g}", f"{shown:.2g}"]
-                )
+        for line, other in zip(self._whole.lines, usual, strict=True):
+            if line.name in forecast:  # which is in the usual units
+                shown, width = line.upper - line.lower, other.upper - other.lower
+                said = forecast[line.name] * (shown / width if width else 1.0)
+                found.append([line.label, f"{said / 2:.2g}", f"{shown / 2:.2g}"])
         return found
 
     def _mixing(self) -> str:

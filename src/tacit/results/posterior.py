@@ -71,8 +71,8 @@ class Posterior(NamedDraws):
         said: Sentences on how the fit went, most important first.
         intervals: Whether intervals and standard deviations account for the privacy noise.
         sites: The statement of each site of a federated fit.
-        expected: Widths of 90% intervals of the model's own parameters by the plan's forecast, if it
-            had one, by the names of the summary.
+        expected: Widths of 90% intervals by the plan's forecast, if it had one, by the names and in
+            the units of the summary.
         reading: How to read the parameters in the units of the table, for a model by formula.
         fitted_by: Sentences on the method and its steps.
     """
