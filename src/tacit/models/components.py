@@ -109,7 +109,7 @@ def component(node: Node, known: KnownColumns) -> Component:
         labels = tuple(str(i) for i in range(1, size + 1))
         centre = 1 / (size + 1) if node.callee == "bs" else 0.0
         at = f"{inner.low:.4g}" if node.callee == "bs" else f"the mean over {_span(inner)}"
-        block = Block(read, labels, meaning, (), centre, ((text_of(node), at),), False)
+        block = Block(read, labels, meaning, (), centre, ((text_of(node.args[0]), at),), False)
         return Component(text_of(node), inner.columns, block)
     return _calculation(node, expression(node, known))
 

@@ -99,7 +99,7 @@ def _meanings(program: Program, priors: Mapping[str, Any], *, ratio: bool) -> di
         words = _SPREADS.get(str(program.family.extra), _SHAPE)
         start = program.family.extra_start(program.scales)
         found[program.extra] = Meaning(
-            "spread", words, prior=_prior(priors[program.extra]), start=start
+            "spread", prior=_prior(priors[program.extra]), start=start, note=words
         )
     return found
 
@@ -108,14 +108,16 @@ def _of_term(term: Term, prior: Prior, *, ratio: bool) -> Meaning:
     block = term.block
     if term.is_level:
         return Meaning("intercept", block.text, block.steps, prior)
-    return Meaning("coefficient", block.text, block.steps, prior, ratio and block.alone)
+    if not block.alone:
+        return Meaning("coefficient", "part of a curve", block.steps, prior, note=block.text)
+    return Meaning("coefficient", block.text, block.steps, prior, ratio)
 
 
 def _grouped(group: Group, priors: Mapping[str, Any], *, ratio: bool) -> dict[str, Meaning]:
     """Effects of groups, which people's are not reported of, and their standard deviation."""
     of, sd = group.varying, f"{group.name}_sd"
     between = "; ".join(filter(None, (_BETWEEN, of.text)))
-    found = {sd: Meaning("spread", between, of.steps, _prior(priors[sd]))}
+    found = {sd: Meaning("spread", "", of.steps, _prior(priors[sd]), note=between)}
     if group.person is None:
         around = Prior(f"Normal(0, {sd})")
         text = "; ".join(filter(None, ("against the mean of groups", of.text)))

@@ -77,6 +77,7 @@ class Meaning:
     Attributes:
         role: What kind of parameter it is.
         text: What it is, apart from its steps, such as ``"against A"``.
+        note: What it is, if that is too long to stand beside its name.
         steps: The steps of the numbers that it is a coefficient of.
         prior: Its prior, in the model's own steps.
         ratio: Whether its exponential is a ratio, such as an odds ratio.
@@ -89,20 +90,17 @@ class Meaning:
     prior: Prior | None = None
     ratio: bool = False
     start: float | None = None
+    note: str = ""
 
     def factor(self, units: Units) -> float:
         """What the model's own number is multiplied by to be shown."""
         return math.prod(step.size(units) / step.own for step in self.steps)
 
     def words(self, units: Units) -> str:
-        """What one unit of it is, in words, such as ``"per 10 years, against A"``.
-
-        What a standard deviation is, is too long to stand beside its name.
-        """
+        """What one unit of it is, in words, such as ``"per 10 years, against A"``."""
         named = len(self.steps) > 1
         per = " x ".join(step.words(units, named=named) for step in self.steps)
-        text = "" if self.role == "spread" else self.text
-        return ", ".join(each for each in (f"per {per}" if per else "", text) if each)
+        return ", ".join(each for each in (f"per {per}" if per else "", self.text) if each)
 
     def prior_words(self, units: Units) -> str:
         """The prior in words, on the scale that is shown."""

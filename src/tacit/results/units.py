@@ -70,8 +70,7 @@ def notes(reading: Reading | None) -> tuple[str, ...]:
     if reading.reference:
         at = ", ".join(f"{name} {value}" for name, value in reading.reference)
         found.append(f"Reference: {at}.")
-    spreads = {n: m.text for n, m in reading.parameters.items() if m.role == "spread"}
-    found += [f"{name}: {text}." for name, text in spreads.items()]
+    found += [f"{name}: {each.note}." for name, each in reading.parameters.items() if each.note]
     kinds: dict[str, list[str]] = {}
     for name, each in reading.parameters.items():
         if each.prior is not None and each.prior.name:

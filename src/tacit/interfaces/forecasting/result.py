@@ -154,7 +154,7 @@ class Forecast:
             rows.append([self.label(first), *(_short(width / 2) for width in widths)])
         return rows
 
-    def label(self, line: Line) -> str:
+    def label(self, line: ForecastLine) -> str:
         """The name of a parameter, with what one unit is."""
         unit = self.units.get(line.parameter)
         return line.parameter if unit is None else f"{line.parameter}, {unit}"
