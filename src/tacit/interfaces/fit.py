@@ -291,12 +291,10 @@ def _run(
     """One fit that was charged."""
     with progress_bar(gate.mechanism.num_steps, shown=progress) as tell:
         found = plan.method.run(plan.model, gate, _model_key(source), tell)
-    result = evolve(
-        _posterior(plan.model, plan.schema, found, statement), fitted_by=plan.method_lines()
-    )
-    if plan.forecast is None:
-        return result
-    return evolve(result, expected={each.parameter: each.width for each in plan.forecast.lines})
+    result = _posterior(plan.model, plan.schema, found, statement)
+    lines = () if plan.forecast is None else plan.forecast.lines
+    expected = {each.parameter: each.width for each in lines}
+    return evolve(result, expected=expected, fitted_by=plan.method_lines())
 
 
 def _model_key(source: Randomness) -> jax.Array:

@@ -76,8 +76,8 @@ def meaning_of(program: Program, name: str) -> str:
     for group in program.groups:
         if name == f"{group.name}_sd":
             return "; ".join(filter(None, (_BETWEEN, group.varying.meaning)))
-    if name == program.extra:
-        return _SPREADS.get(str(program.family.extra), _SHAPE)
+    if name in (further := _further(program)):
+        return further[name][0]
     if name == INTERCEPT:
         return "at the reference"
     return next(term.block.meaning for term in program.terms if term.name == name)
@@ -95,13 +95,17 @@ def _meanings(program: Program, priors: Mapping[str, Any], *, ratio: bool) -> di
         found[term.name] = _of_term(term, _prior(priors[term.name]), ratio=ratio)
     for group in program.groups:
         found |= _grouped(group, priors, ratio=ratio)
-    if program.extra is not None:
-        words = _SPREADS.get(str(program.family.extra), _SHAPE)
-        start = program.family.extra_start(program.scales)
-        found[program.extra] = Meaning(
-            "spread", prior=_prior(priors[program.extra]), start=start, note=words
-        )
+    for name, (words, start) in _further(program).items():
+        found[name] = Meaning("spread", prior=_prior(priors[name]), start=start, note=words)
     return found
+
+
+def _further(program: Program) -> dict[str, tuple[str, float]]:
+    """The family's parameters beside the coefficients: what each is, and where a fit begins."""
+    if program.extra is None:
+        return {}
+    words = _SPREADS.get(str(program.family.extra), _SHAPE)
+    return {program.extra: (words, program.family.extra_start(program.scales))}
 
 
 def _of_term(term: Term, prior: Prior, *, ratio: bool) -> Meaning:

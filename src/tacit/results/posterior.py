@@ -18,9 +18,9 @@ from tacit.models.reading import Reading, Units
 from tacit.results import files, plots, predictive, report
 from tacit.results.draws import Array, NamedDraws, of_draws, of_steps, same_arrays
 from tacit.results.statement import PrivacyStatement
-from tacit.results.summary import Labels, Summary, summary_lines
-from tacit.results.units import about_bounds, checked, in_units, meanings, notes
-from tacit.results.wording import CONVERGED, trust
+from tacit.results.summary import Labels, Summary
+from tacit.results.units import about_bounds, checked, in_units, summarised
+from tacit.results.wording import CONVERGED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,23 +120,7 @@ class Posterior(NamedDraws):
             InvalidArgument: If the level is out of range, or units names something else than a
                 number of the formula.
         """
-        asked = checked(self.reading, units)
-        shown = in_units(self.draws, self.reading, asked)
-        cost = (self.privacy.headline,) if self.privacy.is_private else ()
-        return Summary(
-            lines=summary_lines(
-                *(shown.mean(), shown.sd(), shown.interval(level), *self._mixing),
-                labels=self.labels,
-                meanings=meanings(self.reading, asked),
-            ),
-            level=level,
-            warnings=self.warnings,
-            trust=trust(level, self.intervals, self.converged),
-            notes=(*notes(self.reading), *self.course, *cost),
-            chain=self.chain,
-            intervals=self.intervals,
-            ratio=None if self.reading is None else self.reading.ratio,
-        )
+        return summarised(self, level, units)
 
     def in_units(self, units: Units | None = None) -> NamedDraws:
         """Draws of all parameters in the units of the table, as `summary` shows them.
@@ -148,10 +132,6 @@ class Posterior(NamedDraws):
             The draws, with their statistics.
         """
         return in_units(self.draws, self.reading, checked(self.reading, units))
-
-    @property
-    def _mixing(self) -> tuple[dict[str, Array], ...]:
-        return (self.effective_sizes(), self.r_hats()) if self.chain else ()
 
     @property
     def course(self) -> tuple[str, ...]:

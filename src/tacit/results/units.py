@@ -8,6 +8,8 @@ import numpy as np
 from tacit.errors import InvalidArgument
 from tacit.models.reading import Reading, Units
 from tacit.results.draws import Array, NamedDraws
+from tacit.results.summary import Summary, summary_lines
+from tacit.results.wording import trust
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -15,6 +17,29 @@ if TYPE_CHECKING:
 # A standard deviation that is a smaller part of the outcome's range needs tighter bounds; one that
 # is so close to where the fit began may not have moved.
 _SMALL, _CLOSE = 1 / 40, 0.15
+
+
+def summarised(posterior: "Posterior", level: float, units: Units | None) -> Summary:
+    """See `Posterior.summary`."""
+    reading = posterior.reading
+    asked = checked(reading, units)
+    shown = in_units(posterior.draws, reading, asked)
+    mixing = (posterior.effective_sizes(), posterior.r_hats()) if posterior.chain else ()
+    cost = (posterior.privacy.headline,) if posterior.privacy.is_private else ()
+    return Summary(
+        lines=summary_lines(
+            *(shown.mean(), shown.sd(), shown.interval(level), *mixing),
+            labels=posterior.labels,
+            meanings=meanings(reading, asked),
+        ),
+        level=level,
+        warnings=posterior.warnings,
+        trust=trust(level, posterior.intervals, posterior.converged),
+        notes=(*notes(reading), *posterior.course, *cost),
+        chain=posterior.chain,
+        intervals=posterior.intervals,
+        ratio=None if reading is None else reading.ratio,
+    )
 
 
 def checked(reading: Reading | None, units: Units | None) -> Units:
