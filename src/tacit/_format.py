@@ -1,7 +1,11 @@
-"""How privacy costs are rounded and printed."""
+"""How privacy costs are rounded and printed, and text made harmless."""
 
 import math
+import unicodedata
 from decimal import Decimal
+
+# Marks that change the direction of text: a name with one could rearrange the numbers after it.
+_REVERSING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def printed(epsilon: float | None) -> str:
@@ -57,3 +61,17 @@ def less(number: float, *others: float) -> float:
     (0.0, False)
     """
     return float(Decimal(repr(number)) - sum(Decimal(repr(each)) for each in others))
+
+
+def clean(value: object) -> str:
+    r"""One line of text without control characters, which neither pages nor files can hold.
+
+    >>> clean("a\n b\x00")
+    'a b�'
+    """
+    return "".join(map(_harmless, " ".join(str(value).split())))
+
+
+def _harmless(letter: str) -> str:
+    odd = letter in _REVERSING or unicodedata.category(letter) in ("Cc", "Cs")
+    return "\ufffd" if odd else letter

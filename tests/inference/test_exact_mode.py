@@ -135,7 +135,8 @@ def test_correlated_columns_by_formula_come_out_as_least_squares_has_them():
     squares, rest, *_ = np.linalg.lstsq(design, data["rings"])
     sigma = np.sqrt(rest[0] / 3996)
     sds = sigma * np.sqrt(np.diag(np.linalg.inv(design.T @ design)))
-    found, sd = formula.per_unit(post.mean()), formula.per_unit(post.sd())
+    shown = post.in_units()
+    found, sd = shown.mean(), shown.sd()
     for place, name in enumerate(("length", "whole", "shell"), start=1):
         assert abs(found[name] - squares[place]) < 0.25 * sds[place]  # the prior is weak
         assert sd[name] == pytest.approx(sds[place], rel=0.1)

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,11 +15,14 @@ import yaml
 import tacit
 from tacit.inference.base import Intervals
 from tacit.interfaces.cli import main
+from tacit.results.posterior import FederatedPosterior
 
 FIT = [
     *("fit", "visits.csv", "--schema", "visits.yaml", "--epsilon", "1", "--delta", "1e-6"),
     *("--formula", "readmitted ~ age + ward", "--set", "num_steps=200"),
 ]
+
+NOTES = ["--note", "purpose=Who comes back?", "--note", "approval=2026-117"]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +34,7 @@ def folder(tmp_path_factory):
         assert main(["example"]) == 0
         ledger = "ledger new l.db --epsilon 3 --delta 1e-5 --unit person"
         assert main(ledger.split()) == 0
-        assert main([*FIT, "--ledger", "l.db", "--out", "run"]) == 0
+        assert main([*FIT, *NOTES, "--ledger", "l.db", "--out", "run"]) == 0
     return folder
 
 
@@ -71,7 +75,70 @@ def test_the_ledger_shows_it(capsys):
     assert book["total"]["epsilon"] == 3
     assert book["charges"][0]["epsilon"] == 1
     assert book["left"]["epsilon"] == 2
-    assert "Left: epsilon 2" in call(capsys, "ledger", "show", "l.db")[1]
+    shown = call(capsys, "ledger", "show", "l.db")[1]
+    assert "Left: epsilon 2" in shown
+    label = book["charges"][0]["label"]
+    for said in (
+        *("readmitted ~ age + ward (logistic regression), by private Fisher scoring; in run",),
+        *("purpose: Who comes back?", "approval: 2026-117"),
+    ):
+        assert said in label
+    assert " ".join(label.split()) in " ".join(shown.split())
+
+
+def test_the_report_of_a_fresh_ledger_has_no_earlier_runs(folder):
+    page = (folder / "run" / "report.html").read_text()
+    parts = re.findall(r"</svg>(earlier runs|this run|left): ([^<]*)<", page)
+    assert parts == [("earlier runs", "0"), ("this run", "1"), ("left", "2")]
+
+
+def test_notes_are_kept_and_shown(folder):
+    asked = yaml.safe_load((folder / "run" / "settings.yaml").read_text())
+    assert asked["notes"] == {"purpose": "Who comes back?", "approval": "2026-117"}
+    for name in ("report.html", "report.md"):
+        text = (folder / "run" / name).read_text()
+        assert "Who comes back?" in text
+        assert "2026-117" in text
+
+
+def test_a_run_is_explained_in_plain_words(capsys, folder):
+    code, out, err = call(capsys, "explain", "run")
+    assert (code, err) == (0, "")
+    flat = " ".join(out.split())
+    for said in (
+        *("How does readmitted depend on age and ward?", "purpose: Who comes back?"),
+        *("WHAT LEAVES", "No row of the data leaves", "WHAT IT MEANS FOR ONE PERSON"),
+        *("One person, with all their rows.", "guess right at most", "WHAT IS ASSUMED"),
+        *("WHAT IS PUBLIC, AND SO NOT PROTECTED", "bounds and levels of the schema"),
+        *("running time", "epsilon 1 at delta 1e-06", "had epsilon 2"),
+    ):
+        assert said in flat, said
+    assert max(map(len, out.splitlines())) <= 80
+    for word in ("posterior", "AES", "unconstrained", "clip"):
+        assert word not in out
+    alone = " ".join(call(capsys, "explain", "run/posterior.nc")[1].split())
+    assert "How does readmitted depend on age and ward?" in alone
+    assert "had epsilon 2" in alone
+
+
+def test_a_report_in_other_units_goes_where_it_is_asked_for(capsys, folder):
+    code, out, _ = call(capsys, "report", "run", "--out", "other", "--unit", "age=5")
+    assert (code, out) == (0, "Report: other/report.html\n")
+    assert "per 5 years" in (folder / "other" / "report.html").read_text()
+    assert "per 10 years" in (folder / "run" / "report.html").read_text()
+
+
+def test_a_federated_result_has_a_report_and_an_explanation(capsys, folder):
+    found = tacit.Posterior.load(folder / "run" / "posterior.nc")
+    sites = {"north": found.privacy, "south": found.privacy}
+    FederatedPosterior(
+        draws=found.draws, privacy=found.privacy, labels=found.labels, sites=sites
+    ).save(folder / "together.nc")
+    assert call(capsys, "report", "together.nc", "--out", "together")[0] == 0
+    page = (folder / "together" / "report.html").read_text()
+    assert "north" in page
+    assert "weakest guarantee" in page
+    assert "2 sites (north, south)" in " ".join(call(capsys, "explain", "together.nc")[1].split())
 
 
 def test_a_ledger_is_opened_once(capsys):
@@ -84,7 +151,7 @@ def test_a_dry_run_spends_nothing_and_writes_nothing(capsys, folder):
     before = sorted(path.name for path in folder.iterdir())
     code, out, err = call(capsys, *FIT, "--ledger", "l.db", "--out", "dry", "--dry-run")
     assert (code, err) == (0, "")
-    for words in ("per 41, half of 18 to 100", "epsilon 1 at delta 1e-06", "nothing charged"):
+    for words in ("per 41 years, half of 18 to 100", "epsilon 1 at delta 1e-06", "nothing charged"):
         assert words in out
     assert "has epsilon 2, delta 9e-06 (add-remove) left" in out
     assert sorted(path.name for path in folder.iterdir()) == before
@@ -131,6 +198,18 @@ def test_a_row_without_a_value_has_no_prediction(capsys, folder):
         ("predict run visits.yaml", "visits.yaml"),
         ("predict run header_only.csv", "no column"),
         ("report nowhere", "not a run"),
+        ("report visits.csv", "not a posterior"),
+        ("report run --unit age", "column=number"),
+        ("report run --unit age=ten", "column=number"),
+        ("report run --unit ward=2 --out other", "not a number here"),
+        ("explain nowhere", "not a run"),
+        (
+            (
+                "fit visits.csv --schema visits.yaml --epsilon 1 --delta 1e-6 --no-ledger "
+                "--formula readmitted~age --note purpose"
+            ),
+            "name=text",
+        ),
         ("schema check visits.csv", "'columns'"),
         ("schema check visits.yaml new_patients.csv", "no column"),
         ("schema draft nowhere.csv", "nowhere.csv"),
@@ -218,6 +297,7 @@ INTERRUPTIBLE = """
 import contextlib, signal, sys
 from tacit.interfaces import fit
 from tacit.interfaces.cli import main
+from tacit.results.posterior import FederatedPosterior
 
 @contextlib.contextmanager
 def told(steps, shown):

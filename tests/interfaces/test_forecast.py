@@ -61,6 +61,19 @@ def test_a_fit_to_a_table_that_is_as_assumed_has_the_forecast_width(model, forec
         assert 0.6 < (line.upper - line.lower) / said.width < 1.6
 
 
+def test_effects_are_in_the_units_of_a_summary():
+    """A column ten times as wide has a tenth of the coefficient, for the same model."""
+    wide = SCHEMA.with_columns({"x": tacit.Number(-10, 10)})
+    named = SCHEMA.with_columns({"x": tacit.Number(-10, 10, measured_in="metres")})
+    for schema, step, unit in ((wide, 1, "per 1"), (named, 1, "per 1 metres")):
+        adapted = as_model(tacit.glm("y ~ x + z", schema=schema), schema)
+        scenario = tacit.Scenario(effects={"x": 0.1 * step})
+        made = Tables(model=adapted, schema=schema, scenario=scenario, size=100)
+        assert made.truth(2)[1][:, made.labels.index("x")] == pytest.approx([1, 1])
+        assert made.factors[made.labels.index("x")] == pytest.approx(step / 10)
+        assert made.units["x"] == unit
+
+
 def test_what_is_said_follows_from_the_numbers(forecast):
     line = next(each for each in forecast.at(1) if each.parameter == "x")
     assert forecast.focus == "x"

@@ -158,11 +158,14 @@ def test_formulas_go_by_released_scales():
     scaled = SCHEMA.with_columns({"age": tacit.Number(0, 120, centre=50, spread=10)})
     model = tacit.glm("ill ~ age", schema=scaled)
     assert "per 10, from 50" in str(model)
-    assert "numbers at their centre, or the middle" in str(model)
-    assert "their centre" not in str(tacit.glm("ill ~ age", schema=SCHEMA))
+    assert "Reference: age 50." in str(model)
+    low, high = SCHEMA["age"].low, SCHEMA["age"].high
+    by_bounds = tacit.glm("ill ~ age", schema=SCHEMA)
+    assert f"Reference: age {(low + high) / 2:g}." in str(by_bounds)
     slope = 1.5
     likely = 1 / (1 + np.exp(-slope * (TABLE["age"] - 50) / 10))
     table = {"age": TABLE["age"], "ill": RNG.uniform(size=ROWS) < likely}
     quick = tacit.Variational(num_steps=300)
     post = tacit.fit(model, table, budget=tacit.Budget(20, 1e-6), method=quick)
     assert post.mean()["age"] == pytest.approx(slope, abs=0.15)
+    assert post.in_units().mean()["age"] == pytest.approx(slope / 10, abs=0.015)

@@ -58,7 +58,7 @@ def test_gaussian_parameters_and_predictions_are_in_the_outcomes_unit():
     assert abs(mean["age"] - 80) < 10
     assert abs(mean["Intercept"] - 450) < 12
     assert abs(np.log(mean["sigma"] / 60)) < 0.15
-    assert model.per_unit(mean)["age"] == pytest.approx(mean["age"] / 30)
+    assert post.in_units().mean()["age"] == pytest.approx(mean["age"] / 30)
     assert np.abs(post.predict(DATA) - (450 + 80 * linear())).mean() < 12
 
 

@@ -116,7 +116,7 @@ def test_a_report_has_three_files_and_says_the_same_in_both_texts(tmp_path):
     assert "y ~ x" in found.page
     assert Reader(found.page).headings == [
         *(
-            "y ~ x",
+            f"Posterior of Intercept, C(ward)[{EVIL}] and u",
             "Posterior",
             "What it costs a person in the data",
             "Budget left",
@@ -234,7 +234,7 @@ def test_a_chain_shows_how_it_mixes(tmp_path):
 
 @pytest.mark.parametrize(
     ("converged", "words"),
-    [(True, "The fit converged."), (False, "DID NOT CONVERGE"), (None, "cannot tell")],
+    [(True, "and the fit converged."), (False, "DID NOT CONVERGE"), (None, "cannot tell")],
 )
 def test_it_says_whether_the_fit_converged(tmp_path, converged, words):
     fitted = posterior(trace={"mean": np.ones((80, 2))}, converged=converged, said=("So it went.",))

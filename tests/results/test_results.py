@@ -98,7 +98,8 @@ def test_intervals_hold_what_they_say():
 
 def test_summary_is_an_aligned_table():
     text = str(posterior().summary())
-    above, *table = text.splitlines()[:11]
+    trust, above, *table = text.splitlines()[:12]
+    assert "intervals" in trust
     assert "sd and 90% interval (" in above
     assert len({len(line) for line in table}) == 1
     assert table[0].split() == ["mean", "sd", "5%", "95%"]
@@ -121,7 +122,7 @@ def test_summary_says_what_the_method_said():
 def test_what_intervals_include_stands_above_them(intervals, names):
     draws = {name: np.random.default_rng(0).normal(size=(200, n)) for name, n in names.items()}
     post = posterior(draws, intervals=intervals, chain=True)
-    above, header = str(post.summary()).splitlines()[:2]
+    above, header = str(post.summary()).splitlines()[1:3]
     words = "not known whether" if intervals == Intervals.UNKNOWN else str(intervals)
     assert words in above
     if len(above.strip()) <= header.index("95%") + 3:
@@ -500,7 +501,7 @@ def test_plots_that_cannot_be_made(tmp_path, monkeypatch):
         posterior(privacy=NOT_PRIVATE["without noise"][0]).plot_privacy()
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(TacitError, match=r"tacit\[plots\]"):
-        post.plot_forest()
+        post.plot_dist()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(TacitError, match=r"tacit\[plots\]"):
         post.plot_trace()

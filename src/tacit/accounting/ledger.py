@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from attrs import asdict
 
 from tacit import _validate, accounting
+from tacit._html import render
 from tacit.accounting import chain
 from tacit.accounting.book import (
     Charge,
@@ -217,12 +218,12 @@ class Ledger:
                 receipts.append(Receipt(before, self._left(connection)))
         return receipts
 
-    def receipt(self, event: "DpEvent", label: str) -> Receipt | None:
+    def receipt(self, event: "DpEvent", ending: str) -> Receipt | None:
         """The receipt of the charge with this event and label, or None if there is no such charge.
 
         Args:
             event: What the run does to the data.
-            label: A label that no other charge has.
+            ending: How the label of the charge ends, and that of no other charge.
 
         Returns:
             The receipt that the charge was answered with.
@@ -231,7 +232,7 @@ class Ledger:
             self.refuse_changed(connection)
             charges, spent = read_charges(connection), spent_so_far(connection)
         for i, charge in enumerate(charges):
-            if (charge.event, charge.label) == (repr(event), label):
+            if charge.event == repr(event) and charge.label.endswith(ending):
                 before, after = (spent.first(count) for count in (i, i + 1))
                 return Receipt(self._filter.left(before), self._filter.left(after))
         return None
@@ -330,6 +331,9 @@ class Ledger:
         ``~/.pgpass``).
         """
         return _opened, (type(self), self.place.reopened, self.noted)
+
+    def _repr_html_(self) -> str:
+        return render("ledger.html", ledger=self)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, total={self.total}, unit={self.unit!r})"

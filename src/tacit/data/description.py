@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from attrs import NOTHING, asdict, fields
 
-from tacit.data.columns import KINDS, Kind
+from tacit.data.columns import KINDS, Category, Kind
 from tacit.data.encoded import DROP
 from tacit.data.paths import path_of
 from tacit.errors import InvalidArgument, reason_of
@@ -47,12 +47,13 @@ def write(path: str | Path, columns: Mapping[str, Kind], more: Mapping[str, Any]
     Path(path).write_text(text, encoding="utf-8")
 
 
-def cells(columns: Mapping[str, Kind]) -> list[tuple[str, ...]]:
-    """A table of the columns, with a header."""
+def cells(columns: Mapping[str, Kind], *, whole: bool = False) -> list[tuple[str, ...]]:
+    """A table of the columns, with a header; if ``whole``, with all levels of categories."""
     lines: list[tuple[str, ...]] = [("column", "kind", "public facts", "if missing")]
     for name, kind in columns.items():
         missing = "row left out" if kind.missing == DROP else f"{_plain(kind.missing)}"
-        lines.append((name, kind.kind, kind.describe(), missing))
+        facts = kind.listed() if whole and isinstance(kind, Category) else kind.describe()
+        lines.append((name, kind.kind, facts, missing))
     return lines
 
 

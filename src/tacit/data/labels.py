@@ -143,6 +143,15 @@ class Category:
         levels = "1 level" if number == 1 else f"{number} levels"
         return levels if self.other is None else f"{levels} and {self.other}"
 
+    def listed(self) -> str:
+        """All levels, in their order.
+
+        >>> Category(["A", "B"], other="other").listed()
+        'A, B; anything else is other'
+        """
+        levels = ", ".join(map(str, self.levels))
+        return levels if self.other is None else f"{levels}; anything else is {self.other}"
+
 
 def _without_unknowns(codes: NDArray[np.int32], unknown: int | None, missing: int | None) -> Column:
     """Applies the rules for unknown and missing labels; None leaves the row out."""

@@ -27,6 +27,7 @@ from tacit.federated.transport import InProcess
 from tacit.inference.guides import Guide, MeanField
 from tacit.models.base import AnyModel
 from tacit.models.natural import Vector
+from tacit.models.reading import called
 from tacit.models.statistic import Conjugate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
@@ -167,7 +168,7 @@ def site_of(
         answers=method.num_rounds + method.spare_answers,
         event=ready.event,
         budget=budget,
-        label=f"run {run}",
+        label=f"federated run {run}: {called(target.model)}",
         about=about,
     )
     journal: Journal | None = None if ledger is None else LedgerJournal(ledger)

@@ -19,7 +19,7 @@ DEFAULT = "default"
 class Entry:
     """A method: the class, the module it is in, and what leaves by it, as the docs say.
 
-    ``command`` is its name on the command line; methods whose settings cannot be typed have none.
+    ``called`` is its name for people who know no Python. ``command`` is its name on the command line; methods whose settings cannot be typed have none.
     A ``usual`` one is taken if nothing is asked for, for models that its module's ``suits`` takes.
     """
 
@@ -28,6 +28,7 @@ class Entry:
     leaves: str
     command: str | None = None
     usual: bool = False
+    called: str = ""
 
     @property
     def kind(self) -> Any:
@@ -41,19 +42,25 @@ class Entry:
 
 # The first usual one that suits a model is its default.
 METHODS = (
-    Entry("Scoring", "tacit.inference.scoring", "noisy sums of bounded scores and their curvature", "scoring", usual=True),
-    Entry("Variational", "tacit.inference.variational", "noisy sums of clipped gradients", "variational", usual=True),
-    Entry("Barker", "tacit.inference.barker", "one accept/reject decision per step", "barker"),
-    Entry("Langevin", "tacit.inference.langevin", "noisy sums of clipped gradients", "langevin"),
-    Entry("Statistics", "tacit.inference.statistics", "one noisy sum of sufficient statistics"),
-    Entry("OneSample", "tacit.inference.one_sample", "one posterior draw"),
-    Entry("PublishedLangevin", "tacit.inference.published_langevin", "as Langevin"),
+    Entry("Scoring", "tacit.inference.scoring", "noisy sums of bounded scores and their curvature", "scoring", usual=True, called="private Fisher scoring"),
+    Entry("Variational", "tacit.inference.variational", "noisy sums of clipped gradients", "variational", usual=True, called="variational inference"),
+    Entry("Barker", "tacit.inference.barker", "one accept/reject decision per step", "barker", called="a chain of Barker tests"),
+    Entry("Langevin", "tacit.inference.langevin", "noisy sums of clipped gradients", "langevin", called="Langevin dynamics"),
+    Entry("Statistics", "tacit.inference.statistics", "one noisy sum of sufficient statistics", called="noisy sums"),
+    Entry("OneSample", "tacit.inference.one_sample", "one posterior draw", called="private draws of the posterior"),
+    Entry("PublishedLangevin", "tacit.inference.published_langevin", "as Langevin", called="Langevin dynamics as published"),
 )  # fmt: skip
 
 COMMANDS = {each.command: each for each in METHODS if each.command is not None}
 # As the command line's help says them.
 CHOICES = (DEFAULT, *COMMANDS)
 LISTED = f"{', '.join(CHOICES[:-1])} or {CHOICES[-1]}"
+
+
+def called(method: "Method") -> str:
+    """The name of a method for people; that of its class if it is not listed."""
+    kind = type(method).__name__
+    return next((each.called for each in METHODS if each.name == kind and each.called), kind)
 
 
 def default_method(

@@ -4,3 +4,4 @@ from . import kept_runs as kept_runs
 from . import ledger_tables as ledger_tables
 from . import predictions as predictions
 from . import requests as requests
+from . import runs as runs

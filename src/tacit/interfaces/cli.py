@@ -35,6 +35,11 @@ COMMANDS = (
         f"{_HERE}.fit_cli",
     ),
     LazyCommand(
+        "explain",
+        "Say in plain words what a run asked, what leaves, and what that means for one person.",
+        f"{_HERE}.explain_cli",
+    ),
+    LazyCommand(
         "forecast",
         "Forecast the intervals that a fit will have, before any data are read.",
         f"{_HERE}.forecast_cli",

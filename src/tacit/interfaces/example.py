@@ -18,8 +18,8 @@ VISITS, PATIENTS = 20_000, 6_000
 WARDS = ("medical", "surgical", "geriatric", "palliative")
 SCHEMA = Schema(
     {
-        "age": Number(18, 100),
-        "dose": Number(0, 50),
+        "age": Number(18, 100, measured_in="years"),
+        "dose": Number(0, 50, measured_in="mg"),
         "ward": Category(["medical", "surgical", "geriatric"], other="other"),
         "readmitted": Binary(),
     },

@@ -20,6 +20,7 @@ from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.rows import rows_of
 from tacit.models.gaussians import DiagonalGaussian, FullGaussian
 from tacit.models.natural import Vector
+from tacit.models.reading import reading_of
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import FederatedPosterior
 from tacit.results.statement import NO_LEDGER, PrivacyStatement
@@ -180,8 +181,14 @@ def posterior_of(
         privacy=max(statements.values(), key=_cost),
         model=target.model,
         schema=schema,
+        labels=target.model.labels,
+        reading=reading_of(target.model),
         sites=statements,
         said=(_UNCHECKED,),
+        fitted_by=(
+            f"Partitioned variational inference over {len(statements)} sites.",
+            f"{method.num_rounds} rounds.",
+        ),
         intervals=(
             Intervals.NO_NOISE if isinstance(method.scheme, WithoutPrivacy) else Intervals.LEFT_OUT
         ),

@@ -32,6 +32,7 @@ from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.refusals import refuse_early, refuse_ledger, refuse_model
 from tacit.interfaces.rows import rows_of
 from tacit.models.base import AnyModel
+from tacit.models.reading import reading_of
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.opening import open_gate
@@ -65,6 +66,7 @@ def fit(
     seed: int | None = None,
     progress: bool = False,
     run: str | os.PathLike[str] | None = None,
+    label: str | None = None,
 ) -> Posterior:
     """Fits a model to data within a privacy budget.
 
@@ -90,6 +92,8 @@ def fit(
         run: A folder that keeps the fit until it is finished, and then its posterior. If the process
             ends before, the same call goes on with the fit and is not charged again; see
             docs/resume.md.
+        label: A public note for the ledger's entry, such as a purpose or an approval number. The
+            entry names the model and the method in any case.
 
     Returns:
         The posterior, with its privacy statement in ``privacy``.
@@ -115,8 +119,8 @@ def fit(
         warnings.warn(sentence, ForecastWarning, stacklevel=2)
     rows = _rows(plan.model, plan.schema, data)
     if run is None:
-        return _fit([plan], [rows], ledger, [seed], progress)[0]
-    with kept_run(Path(run), plan, rows, data, ledger, seed) as kept:
+        return _fit([plan], [rows], ledger, [seed], progress, note=label)[0]
+    with kept_run(Path(run), plan, rows, data, ledger, seed, label) as kept:
         return kept.finished(_fit([plan], [rows], ledger, [seed], progress, kept)[0])
 
 
@@ -249,6 +253,7 @@ def _fit(
     seeds: Sequence[int | None],
     progress: bool,
     kept: KeptRun | None = None,
+    note: str | None = None,
 ) -> list[Posterior]:
     """Charges everything, then runs one fit after the other; or the one that is kept."""
     for seed in seeds:
@@ -267,7 +272,7 @@ def _fit(
         receipts = [kept.charged()]
     elif ledger is not None:
         runs = [(p.mechanism.event, p.budget) for p in plans]
-        receipts = ledger.charge_all(runs, label=type(plans[0].method).__name__)
+        receipts = ledger.charge_all(runs, label=plans[0].label(note))
     statements = [_statement(*each) for each in zip(plans, gates, receipts, strict=True)]
     runs_of = zip(plans, gates, sources, statements, strict=True)
     try:
@@ -287,9 +292,9 @@ def _run(
     with progress_bar(gate.mechanism.num_steps, shown=progress) as tell:
         found = plan.method.run(plan.model, gate, _model_key(source), tell)
     result = _posterior(plan.model, plan.schema, found, statement)
-    if plan.forecast is None:
-        return result
-    return evolve(result, expected={each.parameter: each.width for each in plan.forecast.lines})
+    lines = () if plan.forecast is None else plan.forecast.lines
+    expected = {each.parameter: each.width for each in lines}
+    return evolve(result, expected=expected, fitted_by=plan.method_lines())
 
 
 def _model_key(source: Randomness) -> jax.Array:
@@ -311,6 +316,7 @@ def _posterior(
         model=model,
         schema=schema,
         labels=model.labels,
+        reading=reading_of(model),
         converged=found.converged,
         said=found.said,
         intervals=Intervals.NO_NOISE if statement.event is None else found.intervals,

@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,6 +73,14 @@ def fit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan without reading rows or charging.")
     ] = False,
+    note: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--note",
+            help="Public note for the report and the ledger, as name=text: purpose, analyst, "
+            "approval, title; repeatable.",
+        ),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print no progress bar and no summary.")
     ] = False,
@@ -83,6 +92,7 @@ def fit(
     asked = interfaces.requests.requested(
         formula, schema, budget, family, method, set_ or [], seed, size, scenario
     )
+    asked = replace(asked, notes=interfaces.runs.notes_of(note or []))
     asked.schema.refuse(data, asked.columns)
     with telling_interruptions():
         plan = asked.plan()
@@ -186,7 +196,14 @@ def fit_in(
             seed=asked.seed,
             progress=not quiet and sys.stderr.isatty(),
             run=folder.path,
+            label=_label(asked, folder),
         )
+
+
+def _label(asked: "Request", folder: "Folder") -> str:
+    """What the ledger's entry says beside the model and the method."""
+    noted = [f"{name}: {text}" for name, text in asked.notes]
+    return "; ".join([f"in {folder.path}", *noted])
 
 
 def reported(folder: "Folder", found: "tacit.Posterior") -> None:
@@ -203,13 +220,23 @@ def reported(folder: "Folder", found: "tacit.Posterior") -> None:
 
 
 @app.command()
-def report(folder: Run) -> None:
+def report(
+    run: Annotated[
+        Path, typer.Argument(help="A folder written by tacit fit, or the file of a posterior.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder. [default: that of the run or file]")
+    ] = None,
+    unit: Annotated[
+        list[str] | None,
+        typer.Option("--unit", help="Unit of a column's coefficient, as age=10; repeatable."),
+    ] = None,
+) -> None:
     """Write the report of a run again, as HTML, Markdown and a registry entry."""
-    run = interfaces.requests.Folder(folder)
-    posterior = run.posterior(with_model=False)
+    units = interfaces.runs.units_of(unit or [])
+    posterior, page = interfaces.runs.report(run, out, units)
     _warn(posterior)
-    run.write_report(posterior)
-    typer.echo(f"Report: {folder / 'report.html'}")
+    typer.echo(f"Report: {page}")
 
 
 def _warn(posterior: "tacit.Posterior") -> None:

@@ -120,17 +120,19 @@ def forecast_of(
     ]
     floor = exact_width(tables, rows)
     prior = np.subtract(*np.quantile(tables.prior, [1 - (1 - LEVEL) / 2, (1 - LEVEL) / 2], axis=0))
-    lines = []
+    lines, shown = [], tables.factors
     for budget, found in zip(budgets, fits, strict=True):
         columns = {
-            "width": found.width,
-            "error": found.error(truth),
-            "without_privacy": floor,
-            "prior": prior,
+            "width": shown * found.width,
+            "error": shown * found.error(truth),
+            "without_privacy": shown * floor,
+            "prior": shown * prior,
             "coverage": found.covered(truth).mean(axis=0),
-            "detectable": found.detectable(truth, _FOUND),
+            "detectable": shown * found.detectable(truth, _FOUND),
         }
-        chance = [None] * len(prior) if effect is None else found.chance(truth, effect).tolist()
+        chance = [None] * len(prior)
+        if effect is not None:
+            chance = found.chance(truth, effect / shown).tolist()
         lines += [
             ForecastLine(
                 parameter=label,
@@ -152,6 +154,7 @@ def forecast_of(
         repeats=repeats,
         focus=focus,
         effect=effect,
+        units=tables.units,
     )
 
 

@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tacit._html import render
 from tacit.errors import InvalidArgument
 from tacit.interfaces.forecasting.drawing import COLOURS, Picture, Series
 from tacit.interfaces.forecasting.result import PLURAL, Forecast
 from tacit.models.glm import GLM
 from tacit.results.figures import pyplot, saved
-from tacit.results.templating import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ def picture_of(forecast: Forecast) -> Picture:
     order = sorted(range(len(forecast.budgets)), key=lambda i: forecast.budgets[i].epsilon)
     series = [
         Series(
-            same[0].parameter,
+            forecast.label(same[0]),
             tuple(line.width / 2 for line in same),
             same[0].without_privacy / 2,
         )

@@ -57,11 +57,12 @@ def glm(
         >>> print(tacit.glm("readmitted ~ age + ward", family="bernoulli", schema=schema))
         readmitted ~ age + ward
         Family bernoulli, link logit; outcome: readmitted is 1.
+        Reference: age 58, ward A.
         <BLANKLINE>
-        parameter  what it is                                                            prior
-        Intercept  numbers at the middle of their bounds, categories at their reference  Normal(0, 2.5)
-        age        per 40, half of 18 to 98                                              Normal(0, 2.5)
-        ward       each level against A                                                  Normal(0, 2.5)
+        parameter  what it is                prior
+        Intercept  at the reference          Normal(0, 2.5)
+        age        per 40, half of 18 to 98  Normal(0, 2.5)
+        ward       against A                 Normal(0, 2.5)
     """
     if not isinstance(schema, Schema):
         raise InvalidArgument("glm needs schema=, a tacit.Schema: the facts about the columns.")
@@ -85,7 +86,8 @@ def _facts(kind: Kind) -> Facts:
     if isinstance(kind, Binary):
         both = ("0", "1") if kind.yes is None else (str(kind.no), str(kind.yes))
         return Facts(kind.kind, 0.0, 1.0, levels=both)
-    facts = Facts(kind.kind, float(kind.low), float(kind.high), shape=kind.shape)
+    bounds = float(kind.low), float(kind.high)
+    facts = Facts(kind.kind, *bounds, shape=kind.shape, measure=kind.measured_in)
     if not isinstance(kind, Number):
         return facts
     return facts._replace(scale=kind.scale, standard=None if kind.scaled else kind.scale)

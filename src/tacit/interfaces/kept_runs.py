@@ -38,8 +38,10 @@ _ROOM = 2**22
 class KeptRun:
     """A fit that is kept in a folder."""
 
-    def __init__(self, run: Unfinished, plan: Plan, ledger: Ledger | None, *, new: bool) -> None:
-        self._run, self._plan, self._ledger = run, plan, ledger
+    def __init__(
+        self, run: Unfinished, plan: Plan, ledger: Ledger | None, note: str | None, *, new: bool
+    ) -> None:
+        self._run, self._plan, self._ledger, self._note = run, plan, ledger, note
         self._new, self.is_charged = new, False
 
     def randomness(self) -> Randomness:
@@ -60,15 +62,15 @@ class KeptRun:
                     "under one; restore the newest copy of the ledger."
                 )
             event, budget = self._plan.mechanism.event, self._plan.budget
-            receipt = self._ledger.charge(event, budget, label_of(self._plan, self._run.name))
+            label = f"{self._plan.label(self._note)}, {ending_of(self._run.name)}"
+            receipt = self._ledger.charge(event, budget, label)
         self.is_charged = True
         return receipt
 
     def _receipt(self) -> Receipt | None:
         if self._ledger is None:
             return None
-        label = label_of(self._plan, self._run.name)
-        return self._ledger.receipt(self._plan.mechanism.event, label)
+        return self._ledger.receipt(self._plan.mechanism.event, ending_of(self._run.name))
 
     @property
     def hint(self) -> str:
@@ -110,7 +112,13 @@ class KeptRun:
 
 @contextmanager
 def kept_run(
-    folder: Path, plan: Plan, rows: Rows, data: Any, ledger: Ledger | None, seed: int | None
+    folder: Path,
+    plan: Plan,
+    rows: Rows,
+    data: Any,
+    ledger: Ledger | None,
+    seed: int | None,
+    note: str | None = None,
 ) -> Iterator[KeptRun]:
     """A run in a folder: a new one, or the one that was begun there.
 
@@ -121,6 +129,7 @@ def kept_run(
         data: The data as they were passed; of a file, the path is noted.
         ledger: The ledger.
         seed: The seed, or None.
+        note: What the label of the charge says beside the model and the method.
 
     Yields:
         The run.
@@ -145,7 +154,7 @@ def kept_run(
         run = Unfinished.begin(folder, Randomness(seed), rows, bound, notes, _room(plan))
     else:
         run = Unfinished.open(folder)
-    kept = KeptRun(run, plan, ledger, new=new)
+    kept = KeptRun(run, plan, ledger, note, new=new)
     try:
         if not new:
             run.refuse_other(rows, bound)
@@ -167,15 +176,15 @@ def is_finished(folder: Path) -> bool:
     return True
 
 
-def label_of(plan: Plan, name: str) -> str:
-    """The label of the charge of a run, which no other charge has."""
-    return f"{type(plan.method).__name__}, run {name}"
+def ending_of(name: str) -> str:
+    """How the label of the charge of a run ends, and that of no other charge."""
+    return f"run {name}"
 
 
 def refuse_uncharged(folder: Path, plan: Plan, ledger: Ledger | None) -> None:
     """Raises if a run that was begun under a ledger was not charged to it."""
     name, _ = notes_of(folder)
-    if ledger is not None and not ledger.receipt(plan.mechanism.event, label_of(plan, name)):
+    if ledger is not None and not ledger.receipt(plan.mechanism.event, ending_of(name)):
         raise InvalidArgument(
             f"{ledger.path} has no charge for the run in {folder}: it ended before it was charged, or this "
             "is not its ledger. If nothing was charged, remove the folder and fit again."

@@ -1,10 +1,13 @@
 """The charges of a ledger as a table of text."""
 
+import textwrap
 from collections.abc import Sequence
 
-from tacit._format import in_digits, printed
+from tacit._format import clean, in_digits, printed
 from tacit.accounting.book import Charge
-from tacit.results.wording import clean
+
+# Letters in a line of what a charge was for.
+_LINE = 72
 
 
 def charges_table(charges: Sequence[Charge]) -> tuple[list[str], str, list[list[str]]]:
@@ -23,10 +26,15 @@ def charges_table(charges: Sequence[Charge]) -> tuple[list[str], str, list[list[
         ("when", "l", [each.time[:19] for each in charges]),
         ("who", "l", [clean(each.analyst) for each in charges]),
         ("run", "l", [clean(each.run) for each in charges]),
-        ("what", "l", [clean(each.label) for each in charges]),
+        ("what", "l", [_wrapped(each.label) for each in charges]),
         ("epsilon", "r", [printed(each.epsilon) for each in charges]),
         ("delta", "r", [in_digits(each.delta) for each in charges]),
     ]
     used = [column for column in columns if any(column[2]) or column[0] == "what"]
     titles, sides, cells = zip(*used, strict=True)
     return list(titles), "".join(sides), [list(row) for row in zip(*cells, strict=True)]
+
+
+def _wrapped(label: str) -> str:
+    """A label in lines that fit beside the numbers."""
+    return textwrap.fill(clean(label), _LINE, break_long_words=False)

@@ -6,13 +6,14 @@ from functools import cached_property
 import numpy as np
 
 from tacit import _validate
-from tacit._format import asked_for, in_digits, printed
+from tacit._format import asked_for, clean, in_digits, printed
+from tacit._html import render
 from tacit.accounting import Adjacency, Budget
 from tacit.accounting.cost import cost, costs
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Foretelling, Method, refuse_no_method
-from tacit.inference.methods import default_method
+from tacit.inference.methods import called, default_method
 from tacit.inference.sizes import USUAL_SIZE
 from tacit.interfaces.forecast import can_forecast, forecast_of
 from tacit.interfaces.forecasting.result import PLURAL, Forecast
@@ -23,6 +24,7 @@ from tacit.interfaces.probe import gradient_lengths
 from tacit.interfaces.refusals import refuse_early
 from tacit.interfaces.rows import blank_rows
 from tacit.interfaces.stopwatch import Speed, speed_of
+from tacit.models import reading
 from tacit.models.base import AnyModel
 from tacit.privacy.mechanisms import Mechanism, NoisySums
 from tacit.privacy.rows import Rows
@@ -125,16 +127,8 @@ class Plan:
         return f"Plan({cost}, {self.mechanism.num_steps} steps; print it for details)"
 
     def __str__(self) -> str:
-        many = PLURAL[self.unit]
-        lines = [
-            self.method.describe(self.model),
-            *self.mechanism.explain(self.unit, many),
-            *self._about_size(),
-            *self._on_made_up_rows(),
-            "",
-            *self._cost(),
-            f"Unit of privacy: one {self.unit}. No data has been read and nothing charged.",
-        ]
+        many, lines = PLURAL[self.unit], self.sentences()
+        lines.insert(-len(self._cost()) - 1, "")
         if self.forecast is not None:
             lines += ["", str(self.forecast), *self.forecast.warnings()]
         if self.schema is not None:
@@ -147,6 +141,29 @@ class Plan:
                 lines += ["", f"Estimated time, by a trial on made-up rows: about {known}."]
             lines += ["", str(self.schema)]
         return "\n".join(lines)
+
+    def sentences(self) -> list[str]:
+        """What the fit does, what it costs, and what is protected."""
+        return [
+            *self.method_lines(),
+            *self._about_size(),
+            *self._on_made_up_rows(),
+            *self._cost(),
+            f"Unit of privacy: one {self.unit}. No data has been read and nothing charged.",
+        ]
+
+    def _repr_html_(self) -> str:
+        return render("plan.html", plan=self)
+
+    def method_lines(self) -> tuple[str, ...]:
+        """The method and its steps, in sentences."""
+        steps = self.mechanism.explain(self.unit, PLURAL[self.unit])
+        return (self.method.describe(self.model), *steps)
+
+    def label(self, note: str | None = None) -> str:
+        """What a ledger's entry says of the fit: the model, the method, and a note."""
+        said = f"{reading.called(self.model)}, by {called(self.method)}"
+        return said if note is None else f"{said}; {clean(note)}"
 
     def key_lines(self) -> list[str]:
         """What to know before the fit: method, size, cost, and what the forecast says."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from attrs import asdict
+from attrs import asdict, evolve
 
 from tacit import _validate
 from tacit.accounting import Budget
@@ -20,12 +20,11 @@ from tacit.inference.methods import CHOICES, COMMANDS, DEFAULT, default_method, 
 from tacit.interfaces.forecasting.scenario import Scenario
 from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.glm import glm
-from tacit.interfaces.kept_runs import POSTERIOR, SETTINGS
+from tacit.interfaces.kept_runs import SETTINGS
 from tacit.interfaces.plan import Plan, plan
 from tacit.models.base import AnyModel
 from tacit.models.glm import GLM
 from tacit.privacy.unfinished import is_unfinished, notes_of
-from tacit.results import files
 from tacit.results.posterior import Posterior
 from tacit.results.report import write_report
 
@@ -44,6 +43,7 @@ class Request:
         method: The name of the method on the command line.
         settings: Settings of the method, by name.
         seed: A seed, if the fit should be reproducible.
+        notes: Public notes for the report and the ledger, by name.
     """
 
     formula: str
@@ -55,6 +55,7 @@ class Request:
     seed: int | None = None
     size: int | None = None
     scenario: Scenario | None = None
+    notes: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         _validate.choice("method", self.method, CHOICES)
@@ -132,6 +133,7 @@ class Request:
             "seed": self.seed,
             "size": self.size,
             "scenario": None if self.scenario is None else self.scenario.facts(),
+            "notes": dict(self.notes) or None,
         }
 
 
@@ -220,6 +222,7 @@ class Folder:
                 seed=facts["seed"],
                 size=facts.get("size"),
                 scenario=None if facts.get("scenario") is None else Scenario(**facts["scenario"]),
+                notes=tuple((facts.get("notes") or {}).items()),
             )
         except (KeyError, TypeError, AttributeError):
             raise InvalidArgument(
@@ -230,15 +233,17 @@ class Folder:
         """The request as a report shows it."""
         facts = {name: value for name, value in self.facts.items() if value is not None}
         facts.pop("settings")
+        notes = dict(facts.pop("notes", {}))
+        title = {"title": notes.pop("title")} if "title" in notes else {}
+        facts |= title | ({"notes": notes} if notes else {})
         return {**facts, "method": repr(self.request().chosen_method)}
 
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""
         request = self.request()
-        loaded = files.load(self.path / POSTERIOR)
-        if with_model:
-            loaded["model"] = request.model
-        return Posterior(**loaded, schema=request.schema)
+        found = Posterior.load(self.path / POSTERIOR)
+        model = request.model if with_model else None
+        return evolve(found, schema=request.schema, model=model)
 
 
 def requested(

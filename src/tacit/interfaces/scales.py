@@ -60,7 +60,7 @@ def private_scales(
     spent = cost(plan.event, budget)
     if ledger is not None:
         refuse_ledger(ledger, [budget], [rows])
-        ledger.charge(plan.event, budget, label=f"scales by {by}")
+        ledger.charge(plan.event, budget, label=f"scales of {', '.join(chosen)}, by {by}")
     found = what.run(Gate(rows, plan))
     kinds = {
         name: _standard(_bounded(name, schema[name]), centre, spread)

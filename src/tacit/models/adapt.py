@@ -63,6 +63,7 @@ def from_numpyro(described: NumPyro, made_up: MadeUp, person: str | None = None)
         nodes=described.nodes,
         made_up={name: value[0] for name, value in made_up(1, 0).items()},
         labels=described.labels,
+        reading=described.reading,
     )
     for effects in (row_effects, person_effects):
         if effects:

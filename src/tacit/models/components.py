@@ -28,6 +28,7 @@ from tacit.models.expressions import (
     own,
 )
 from tacit.models.formula import Node, callee_of, name_of, text_of, value_of
+from tacit.models.reading import Step, round_step
 
 _FROM_DATA = {"scale", "center", "standardize"}
 _BASES = {"bs": spline, "poly": polynomial}
@@ -39,18 +40,32 @@ class Block(NamedTuple):
     Attributes:
         read: Computes them from the columns of the table.
         labels: A label for each column; empty if there is only one, which needs none.
-        meaning: What a coefficient means, in a few words.
-        unit: How many units of the table's column one unit of the standardised column is.
+        text: What a coefficient means apart from its steps, in a few words.
+        steps: The steps of the numbers that a coefficient is about.
         centre: About the mean of a column, if all levels were equally frequent.
-        standard: Whether it is standardised by a declared centre and spread, not by bounds.
+        reference: Where all columns are zero: a value or a level, by the name of the variable.
+        alone: Whether a coefficient means something without the others, unlike that of a spline.
     """
 
     read: Callable[[Columns], jax.Array]
     labels: tuple[str, ...]
-    meaning: str
-    unit: float = 1.0
+    text: str
+    steps: tuple[Step, ...] = ()
     centre: float = 0.0
-    standard: bool = False
+    reference: tuple[tuple[str, str], ...] = ()
+    alone: bool = True
+
+    @property
+    def unit(self) -> float:
+        """How many units of the table's columns one unit of the standardised column is."""
+        return math.prod(step.own for step in self.steps)
+
+    @property
+    def meaning(self) -> str:
+        """What the model's own coefficient means, in a few words."""
+        own = {step.name: step.own for step in self.steps}
+        per = [f"per {step.words(own, named=False)}, {step.why}" for step in self.steps]
+        return "; ".join([*per, *([self.text] if self.text else [])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +108,9 @@ def component(node: Node, known: KnownColumns) -> Component:
         read, size, meaning = _BASES[node.callee](node, inner)
         labels = tuple(str(i) for i in range(1, size + 1))
         centre = 1 / (size + 1) if node.callee == "bs" else 0.0
-        return Component(text_of(node), inner.columns, Block(read, labels, meaning, 1.0, centre))
+        at = f"{inner.low:.4g}" if node.callee == "bs" else f"the mean over {_span(inner)}"
+        block = Block(read, labels, meaning, (), centre, ((text_of(node.args[0]), at),), False)
+        return Component(text_of(node), inner.columns, block)
     return _calculation(node, expression(node, known))
 
 
@@ -102,29 +119,44 @@ def _variable(name: str, known: KnownColumns) -> Component:
     if facts.kind == "category":
         return _coded(name, facts, "treatment", None)
     if facts.kind == "binary":
-        meaning = f"{facts.levels[1]} against {facts.levels[0]}"
-        block = Block(_single(own(name, facts)), (), meaning, centre=0.5)
+        meaning, at = f"{facts.levels[1]} against {facts.levels[0]}", (name, facts.levels[0])
+        block = Block(_single(own(name, facts)), (), meaning, centre=0.5, reference=(at,))
         return Component(name, frozenset([name]), block)
     found = Expression(own(name, facts), facts.low, facts.high, frozenset([name]))
     if facts.standard is not None:
         centre, spread = facts.standard
-        meaning = f"per {spread:.4g}, from {centre:.4g}"
-        read = _single(lambda c: (found.read(c) - centre) / spread)
-        return Component(name, found.columns, Block(read, (), meaning, spread, 0.0, True))
-    return _calculation(None, found, name)
+        return _number(name, found, centre, spread, f"from {centre:.4g}", facts.measure)
+    return _bounded(name, found, facts.measure)
+
+
+def _bounded(name: str, found: Expression, measure: str | None = None) -> Component:
+    """A number, standardised by its bounds."""
+    middle, half = (found.low + found.high) / 2, (found.high - found.low) / 2
+    return _number(name, found, middle, half, f"half of {_span(found)}", measure)
+
+
+def _number(
+    name: str, found: Expression, middle: float, own: float, why: str, measure: str | None
+) -> Component:
+    """A number, standardised; its coefficient is shown per round step of a declared unit."""
+    step = Step(name, own, 1.0 if measure is None else round_step(own), measure, why)
+    at = f"{middle:.6g}" if measure is None else f"{middle:.6g} {measure}"
+    read = _single(lambda c: (found.read(c) - middle) / own)
+    return Component(name, found.columns, Block(read, (), "", (step,), reference=((name, at),)))
 
 
 def _single(read: Callable[[Columns], jax.Array]) -> Callable[[Columns], jax.Array]:
     return lambda columns: read(columns)[:, None]
 
 
-def _calculation(node: Node, found: Expression, name: str | None = None) -> Component:
+def _calculation(node: Node, found: Expression) -> Component:
     if not found.columns or found.low >= found.high:
         raise InvalidArgument(f"{text_of(node)!r} is the same for all rows; leave it out.")
-    middle, half = (found.low + found.high) / 2, (found.high - found.low) / 2
-    meaning = f"per {half:.4g}, half of {found.low:.4g} to {found.high:.4g}"
-    block = Block(_single(lambda c: (found.read(c) - middle) / half), (), meaning, half)
-    return Component(text_of(node) if name is None else name, found.columns, block)
+    return _bounded(text_of(node), found)
+
+
+def _span(inner: Expression) -> str:
+    return f"{inner.low:.6g} to {inner.high:.6g}"
 
 
 def _category(node: Node, known: KnownColumns) -> Component:
@@ -179,7 +211,7 @@ def _coded(name: str, facts: Facts, coding: str, chosen: str | None) -> Componen
     against = "the mean of levels" if coding == "sum" else levels[at]
     read = _without(name, count, at, minus=coding == "sum")
     centre = 0.0 if coding == "sum" else 1 / count
-    reduced = Block(read, rest, f"each level against {against}", centre=centre)
+    reduced = Block(read, rest, f"against {against}", centre=centre, reference=((name, against),))
     full = Block(
         lambda columns: _indicators(columns[name], count), levels, "each level", centre=1 / count
     )
@@ -218,8 +250,9 @@ def product_of(blocks: Sequence[Block]) -> Block:
     return Block(
         read,
         tuple(", ".join(each) for each in labels if each),
-        "product: " + "; ".join(block.meaning for block in blocks),
-        math.prod(block.unit for block in blocks),
+        "; ".join(block.text for block in blocks if block.text),
+        tuple(step for block in blocks for step in block.steps),
         math.prod(block.centre for block in blocks),
-        any(block.standard for block in blocks),
+        tuple(each for block in blocks for each in block.reference),
+        all(block.alone for block in blocks),
     )

@@ -104,7 +104,7 @@ def _built(components: tuple[Component, ...], codings: list[dict[str, bool]]) ->
 
 def group_of(part: Grouped, known: KnownColumns, person: str | None, others: bool) -> Group:
     """Effects of groups; ``others`` says whether the same groups have their own intercepts."""
-    varying = Block(lambda c: jnp.ones((len(next(iter(c.values()))), 1)), (), "intercept")
+    varying = Block(lambda c: jnp.ones((len(next(iter(c.values()))), 1)), (), "")
     columns: frozenset[str] = frozenset()
     what = "1"
     if part.varying:

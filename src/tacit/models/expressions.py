@@ -32,6 +32,7 @@ class Facts(NamedTuple):
         standard: A centre and a spread to standardise by, instead of the bounds.
         levels: Levels of a category.
         shape: Shape of the value in one row.
+        measure: The unit of measurement, if one is declared.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Facts(NamedTuple):
     standard: tuple[float, float] | None = None
     levels: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
+    measure: str | None = None
 
     @property
     def middle(self) -> float:

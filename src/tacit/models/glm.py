@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from numpyro import distributions as dist
 
 from tacit import _validate
@@ -14,10 +12,12 @@ from tacit.models.design import Group, Term, group_of, terms_of
 from tacit.models.expressions import Expression, KnownColumns, expression
 from tacit.models.families import FAMILIES, Family
 from tacit.models.formula import FormulaParts, Node, callee_of, parts_of, text_of
+from tacit.models.glm_reading import meaning_of, reading_of_glm
 from tacit.models.numpyro import NumPyro
 from tacit.models.outcomes import outcome_of
 from tacit.models.priors import completed, described
 from tacit.models.program import INTERCEPT, Program
+from tacit.models.reading import Reading
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,38 +43,27 @@ class GLM:
     def described(self) -> NumPyro:
         """The NumPyro model."""
         person = next((each.person for each in self.program.groups if each.person), None)
-        return NumPyro(self.program, person_plate=person, labels=self.program.labels)
+        program = self.program
+        return NumPyro(program, person_plate=person, labels=program.labels, reading=self.reading)
 
-    def per_unit(self, values: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.floating]]:
-        """Converts coefficients to the units of their columns.
-
-        The intercept is not changed: it refers to the middle of all bounds, or to the declared
-        centres.
-
-        Args:
-            values: Parameters by name, such as `Posterior.mean`, `Posterior.sd` or
-                `Posterior.draws` returns.
-
-        Returns:
-            The same parameters, each coefficient per one unit of its column.
-        """
-        units = {term.name: term.block.unit for term in self.program.terms}
-        units |= {each.name: each.varying.unit for each in self.program.groups}
-        units |= {f"{each.name}_sd": each.varying.unit for each in self.program.groups}
-        return {name: np.asarray(value) / units.get(name, 1.0) for name, value in values.items()}
+    @property
+    def reading(self) -> Reading:
+        """How to read the parameters: their units, reference levels and priors."""
+        return reading_of_glm(self.formula, self.program, self.priors)
 
     def __repr__(self) -> str:
         return f"GLM({self.formula!r}, family={self.family!r}, link={self.link!r})"
 
     def __str__(self) -> str:
-        program = self.program
+        program, at = self.program, ", ".join(" ".join(each) for each in self.reading.reference)
         lines = [
             f"{self.formula}",
             f"Family {self.family}, link {self.link}; outcome: {program.outcome.described}.",
+            *([f"Reference: {at}."] if at else []),
             "",
         ]
         rows = [("parameter", "what it is", "prior")]
-        rows += [(n, program.meaning(n), described(p)) for n, p in self.priors.items()]
+        rows += [(n, meaning_of(program, n), described(p)) for n, p in self.priors.items()]
         rows += [
             (each.name, "effect of each group", f"Normal(0, {each.name}_sd)")
             for each in program.groups

@@ -29,6 +29,7 @@ from tacit.models.base import (
 from tacit.models.effects import integrated
 from tacit.models.numpyro_outcomes import drawn_outcomes, outcome_sites, predictions
 from tacit.models.numpyro_runs import NumPyroRuns, named_keys, split
+from tacit.models.reading import Reading
 from tacit.models.sites import Latent, Message
 
 
@@ -46,6 +47,7 @@ class NumPyro:
         nodes: The number of quadrature nodes per dimension.
         labels: Names for the entries of array parameters: for each parameter a list of names for
             every axis.
+        reading: How to read the parameters, for summaries and reports; see `tacit.models.reading`.
     """
 
     function: Callable[..., Any]
@@ -56,6 +58,7 @@ class NumPyro:
     integrate: Sequence[str] = ()
     nodes: int | None = None
     labels: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable

@@ -11,6 +11,7 @@ from numpyro.distributions import Distribution, biject_to
 
 from tacit.errors import InvalidArgument
 from tacit.models.base import Discrete, Held
+from tacit.models.reading import Reading
 
 Shape = tuple[int, ...]
 Limits = tuple[int, int] | None
@@ -62,6 +63,7 @@ class PlacedModel:
         predictors: Columns that a prediction for a new row needs.
         made_up: One made-up row, public.
         labels: Names for the entries of array parameters, axis by axis.
+        reading: How to read the parameters, if the model says so.
     """
 
     columns: tuple[str, ...]
@@ -71,6 +73,7 @@ class PlacedModel:
     predictors: tuple[str, ...] = ()
     made_up: Mapping[str, Any]
     labels: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    reading: Reading | None = None
 
     @property
     def dimension(self) -> int:

@@ -1,10 +1,12 @@
 """Priors of the parameters of a formula: checks of those that a user gives."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
+from scipy import stats
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
@@ -20,6 +22,18 @@ _NAMED: dict[str, tuple[Any, str]] = {
     "lognormal": (dist.LogNormal, "location, scale"),
     "normal": (dist.Normal, "location, scale"),
     "studentt": (dist.StudentT, "degrees of freedom, location, scale"),
+}
+# The name of a prior in words, and the same distribution in SciPy, by the name of its class.
+_WORDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "Cauchy": ("Cauchy", lambda p: stats.cauchy(p.loc, p.scale)),
+    "Exponential": ("exponential", lambda p: stats.expon(scale=1 / p.rate)),
+    "Gamma": ("gamma", lambda p: stats.gamma(p.concentration, scale=1 / p.rate)),
+    "HalfCauchy": ("half-Cauchy", lambda p: stats.halfcauchy(scale=p.scale)),
+    "HalfNormal": ("half-normal", lambda p: stats.halfnorm(scale=p.scale)),
+    "Laplace": ("Laplace", lambda p: stats.laplace(p.loc, p.scale)),
+    "LogNormal": ("log-normal", lambda p: stats.lognorm(p.scale, scale=math.exp(p.loc))),
+    "Normal": ("normal", lambda p: stats.norm(p.loc, p.scale)),
+    "StudentT": ("Student's t", lambda p: stats.t(p.df, p.loc, p.scale)),
 }
 _POSITIVE = (constraints.positive, constraints.nonnegative)
 
@@ -91,3 +105,17 @@ def described(prior: dist.Distribution) -> str:
     except (AttributeError, TypeError):
         numbers = ["..."]
     return f"{type(prior).__name__}({', '.join(numbers)})"
+
+
+def in_words(prior: dist.Distribution) -> tuple[str, float | None, float | None]:
+    """The name of a prior, and the ends of its central 95%, if they are known.
+
+    >>> in_words(dist.Normal(0, 1))
+    ('normal', -1.96, 1.96)
+    """
+    kind = type(prior).__name__
+    if kind not in _WORDS:
+        return kind, None, None
+    name, known = _WORDS[kind]
+    low, high = (float(f"{end:.5g}") for end in known(prior).ppf([0.025, 0.975]))
+    return name, low, high

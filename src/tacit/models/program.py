@@ -81,21 +81,6 @@ class Program:
             found[f"{group.name}_sd"] = (*within, *levels)
         return {name: axes for name, axes in found.items() if axes}
 
-    def meaning(self, name: str) -> str:
-        """What a parameter means, in a few words."""
-        if name == INTERCEPT:
-            by_centre = any(term.block.standard for term in self.terms)
-            centre = "their centre, or " if by_centre else ""
-            return f"numbers at {centre}the middle of their bounds, categories at their reference"
-        if name.endswith("_sd") and name.removesuffix("_sd") in {g.name for g in self.groups}:
-            group = next(g for g in self.groups if f"{g.name}_sd" == name)
-            return f"standard deviation between groups; {group.varying.meaning}"
-        if name == self.extra:
-            return {"sigma": "standard deviation of the outcome given its mean"}.get(
-                str(self.family.extra), "shape: the larger, the less spread out"
-            )
-        return next(term.block.meaning for term in self.terms if term.name == name)
-
     def __call__(self, **columns: Any) -> None:
         """Runs the model's NumPyro statements."""
         extra = None

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from tacit.models.base import AnyModel, Discrete, Labels, Outcomes, Parameters, PyTree, Row
+from tacit.models.reading import Reading, reading_of
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class WrappedModel:
     def labels(self) -> Labels:
         """As for the model."""
         return self.model.labels
+
+    @property
+    def reading(self) -> Reading | None:
+        """As for the model."""
+        return reading_of(self.model)
 
     @property
     def searched(self) -> tuple[Any, ...]:

@@ -7,79 +7,60 @@ are public. Reports read no data.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from tacit._format import in_digits, less, printed
-from tacit.accounting import ADJACENCIES, Adjacency, Budget, Curve
 from tacit.data import description
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
+from tacit.models.reading import Units
 from tacit.results import eventdata
+from tacit.results.costs import CostContents
 from tacit.results.drawings import Bar
-from tacit.results.statement import PrivacyStatement
-from tacit.results.summary import Summary, coordinates
-from tacit.results.wording import ABOUT_INTERVALS, COMPARED, CONVERGED, UNITS, beside, spoken
+from tacit.results.forest import LEVEL, bars_of
+from tacit.results.summary import Summary
+from tacit.results.units import notes as reading_notes
+from tacit.results.wording import ABOUT_INTERVALS, UNITS, beside, random_numbers, spoken
 
-if TYPE_CHECKING:
-    from tacit.results.posterior import Posterior
-
-LEVEL, HALF = 0.9, 0.5
 # More could not be told apart in a drawing, or would not be read in a table.
 _MOST_DRAWN, _MOST_LINES = 60, 200
-# Deltas between those of a statement, for a smooth curve.
-_BETWEEN = tuple(10.0 ** (exponent + 0.5) for exponent in range(-12, -1))
+# Settings that are shown elsewhere than in the list of settings.
+_ELSEWHERE = ("title", "notes", "method")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spending:
-    """The parts of a ledger's budget, in epsilon; ``earlier`` is None if it is not known."""
-
-    left: Budget
-    run: float
-    earlier: float | None
-    total: Budget | None
-
-    @property
-    def parts(self) -> list[tuple[str, str, float]]:
-        """The parts that are known: style, name and size of each."""
-        found = [
-            ("earlier", "earlier runs", self.earlier),
-            ("run", "this run", self.run),
-            ("left", "left", self.left.epsilon),
-        ]
-        return [(kind, name, size) for kind, name, size in found if size is not None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contents:
+class Contents(CostContents):
     """A posterior, its statement and its settings, as sentences and tables."""
 
-    posterior: "Posterior"
-    settings: Mapping[str, Any]
     schema: Schema | None
-
-    @property
-    def statement(self) -> PrivacyStatement:
-        """The privacy statement."""
-        return self.posterior.privacy
+    units: Units = field(default_factory=dict)
 
     @property
     def title(self) -> str:
-        """What was fitted, in one line."""
-        said = self.settings.get("title") or self.settings.get("formula")
+        """The question that was asked, or else what was fitted, in one line."""
+        reading = self.posterior.reading
+        said = self.settings.get("title") or (None if reading is None else reading.question)
         return str(said) if said else f"Posterior of {_listed(list(self.posterior.draws))}"
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """Who asked, why, and by which approval, as far as it was noted."""
+        said = self.settings.get("notes") or {}
+        if not isinstance(said, Mapping):
+            raise InvalidArgument("The setting notes must map names to text.")
+        return [(str(name).replace("_", " "), spoken(text)) for name, text in said.items()]
 
     @property
     def answer(self) -> str:
         """What was fitted, and its privacy cost, in one sentence."""
-        formula, family = self.settings.get("formula"), self.settings.get("family")
-        model = str(formula) if formula else f"A model with {_listed(list(self.posterior.draws))}"
-        model = "This model" if formula and self.title == formula else model
-        what = f"{model} ({family})" if family else model
+        reading, formula = self.posterior.reading, self.settings.get("formula")
+        what = f"A model with {_listed(list(self.posterior.draws))}"
+        if formula:
+            family = self.settings.get("family")
+            what = f"The model {formula} ({family})" if family else f"The model {formula}"
+        if reading is not None:
+            what = f"A {reading.kind}"
         if not self.statement.is_private:
             return f"{what} was fitted without protecting anyone: the result must not be released."
         return (
@@ -91,20 +72,28 @@ class Contents:
     @cached_property
     def summary(self) -> Summary:
         """The table of parameters, of limited length."""
-        whole = self.posterior.summary(LEVEL)
-        return replace(whole, lines=whole.lines[:_MOST_LINES])
+        return replace(self._whole, lines=self._whole.lines[:_MOST_LINES])
+
+    @cached_property
+    def _whole(self) -> Summary:
+        return self.posterior.summary(LEVEL, units=self.units)
 
     @cached_property
     def bars(self) -> list[Bar]:
         """The bars of the forest plot."""
-        means, found = self.posterior.mean(), self.posterior.quantiles(_tails(LEVEL, HALF))
-        bars: list[Bar] = []
-        for name, mean in means.items():
-            for label, where in coordinates(name, mean.shape, self.posterior.labels.get(name)):
-                if len(bars) == _MOST_DRAWN:
-                    return bars
-                bars.append(Bar(label, float(mean[where]), *_at(found[name], where)))
-        return bars
+        return bars_of(self.posterior, _MOST_DRAWN, units=self.units)
+
+    @property
+    def reading(self) -> list[str]:
+        """How to read the numbers, and that scaling them for the fit makes no difference."""
+        reading = self.posterior.reading
+        if reading is None:
+            return []
+        steps = dict.fromkeys(s for each in reading.parameters.values() for s in each.steps)
+        scaled = ", ".join(f"{s.name} by {s.own:.6g} ({s.why})" for s in steps)
+        note = f"For the fit, numbers were divided by a public scale: {scaled}."
+        told = [f"{note} Everything here is converted back."] if scaled else []
+        return [*reading_notes(reading), *told]
 
     @property
     def left_out(self) -> list[str]:
@@ -131,20 +120,42 @@ class Contents:
 
     @property
     def course(self) -> list[str]:
-        """How the fit went: whether it converged, how a chain mixes, and notes of the method."""
+        """How the fit went: how a chain mixes, and notes of the method."""
         mixing = [self._mixing()] if self.posterior.chain else []
-        first = [] if self.posterior.converged else [CONVERGED[self.posterior.converged]]
-        return [*first, *mixing, *self.posterior.course]
+        return [*mixing, *self.posterior.course]
+
+    @property
+    def method(self) -> list[str]:
+        """The method and its random numbers, in words."""
+        return [" ".join([*self.posterior.fitted_by[:2], random_numbers(self.statement)])]
+
+    @property
+    def technical(self) -> tuple[str, list[str]]:
+        """The method and its random numbers, as experts write them, with a title."""
+        method = self.settings.get("method")
+        said = [] if method is None else [f"Method: {spoken(method)}"]
+        noise = f"Noise and sampling: {self.statement.randomness}"
+        steps = self.posterior.fitted_by[2:]
+        return "Method and random numbers in technical terms", [*said, *steps, noise]
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """The lines of the table; the first cell is the name and what one unit is."""
+        lines = self.summary.lines
+        cells = self.summary.cells()
+        return [[(a.name, a.unit), *row[1:]] for a, row in zip(lines, cells, strict=True)]
 
     @property
     def expected(self) -> list[list[str]]:
         """Half widths of intervals as they were forecast and as they came out, if there was a forecast."""
-        forecast = self.posterior.expected
-        return [
-            [line.name, f"{forecast[line.name] / 2:.2g}", f"{(line.upper - line.lower) / 2:.2g}"]
-            for line in self.posterior.summary(LEVEL).lines
-            if line.name in forecast
-        ]
+        forecast, usual = self.posterior.expected, self.posterior.summary(LEVEL).lines
+        found = []
+        for line, other in zip(self._whole.lines, usual, strict=True):
+            if line.name in forecast:  # which is in the usual units
+                shown, width = line.upper - line.lower, other.upper - other.lower
+                said = forecast[line.name] * (shown / width if width else 1.0)
+                found.append([line.label, f"{said / 2:.2g}", f"{shown / 2:.2g}"])
+        return found
 
     def _mixing(self) -> str:
         sizes = [line.effective for line in self.summary.lines if math.isfinite(line.effective)]
@@ -157,39 +168,6 @@ class Contents:
         )
 
     @property
-    def epsilon_words(self) -> str:
-        """What epsilon means, in terms of odds."""
-        unit, spent = self.statement.unit, self.statement.epsilons[self.statement.adjacency]
-        known = spent is not None and math.isfinite(spent)
-        factor = f", here {math.exp(min(spent or 0.0, 700.0)):.3g}" if known else ""
-        return (
-            f"Epsilon and delta limit how much the result may depend on any one {unit}. "
-            "No outcome is more than exp(epsilon) times as likely because of it, except for outcomes of "
-            f"total probability delta. So whatever anyone believes about one {unit}, and whatever else "
-            f"they know, the odds change by at most about that factor{factor}."
-        )
-
-    @property
-    def costs(self) -> list[tuple[str, str]]:
-        """The cost under each adjacency, and what it means for a person."""
-        return [(self.statement.epsilon_line(a), self._meaning(a)) for a in ADJACENCIES]
-
-    def _meaning(self, adjacency: Adjacency) -> str:
-        epsilon, delta = self.statement.epsilons[adjacency], self.statement.delta
-        compared = f"Compares {COMPARED[adjacency].format(unit=self.statement.unit)}."
-        if epsilon is None or math.isinf(epsilon):
-            return f"{compared} No limit is known."
-        return f"{compared} {Budget(epsilon, delta, adjacency).explain()}"
-
-    @property
-    def sites(self) -> list[Sequence[str]]:
-        """The cost of a federated fit at each site."""
-        return [
-            (name, in_digits(one.delta), *(printed(one.epsilons[a]) for a in ADJACENCIES), one.unit)
-            for name, one in self.posterior.sites.items()
-        ]
-
-    @property
     def facts(self) -> list[tuple[str, tuple[str, ...]]]:
         """What the guarantee covers, assumes and leaves out."""
         said, before = self.statement, () if self.schema is None else self.schema.released
@@ -199,74 +177,28 @@ class Contents:
             ("Assumes", said.assumptions),
             ("Released before, at an additional cost", tuple(map(str, before))),
             ("Not protected", said.not_protected),
-            ("Noise and sampling", (said.randomness,)),
         ]
         return [(name, each) for name, each in found if each]
-
-    @cached_property
-    def curves(self) -> dict[Adjacency, Curve]:
-        """Curves of epsilon over delta, where they are known."""
-        found = {}
-        for adjacency in ADJACENCIES:
-            written = self.statement.written_curves[adjacency]
-            between = self.statement.curve(adjacency, _BETWEEN)
-            if written is not None and between is not None:
-                points = sorted([*zip(*written, strict=True), *zip(*between, strict=True)])
-                if any(math.isfinite(epsilon) for _, epsilon in points):
-                    found[adjacency] = Curve(*map(tuple, zip(*points, strict=True)))
-        return found
-
-    @property
-    def marked(self) -> dict[Adjacency, tuple[float, float]]:
-        """The points of the curves at the statement's delta."""
-        return {
-            a: (self.statement.delta, epsilon)
-            for a in self.curves
-            if (epsilon := self.statement.epsilons[a]) is not None and math.isfinite(epsilon)
-        }
-
-    @property
-    def spending(self) -> Spending | None:
-        """The parts of the ledger's budget, as it recorded them; None without a ledger."""
-        said, total = self.statement, _total(self.settings.get("ledger_total"))
-        before, left, run = said.budget_before, said.budget_left, said.epsilons[said.adjacency]
-        if left is None or run is None:
-            return None
-        if before is None:
-            return Spending(left=left, run=run, earlier=None, total=total)
-        run = less(before.epsilon, left.epsilon)
-        earlier = None if total is None else less(total.epsilon, before.epsilon)
-        return Spending(left=left, run=run, earlier=earlier, total=total)
-
-    @property
-    def budget_words(self) -> str:
-        """The remaining budget, in words."""
-        if self.statement.event is None:
-            return "The fit was made without privacy: no budget applies."
-        spending = self.spending
-        if spending is None:
-            return (
-                "No durable ledger was charged. Nothing prevents the same data from being used again, "
-                "and the costs of all uses add up."
-            )
-        left = str(spending.left) if spending.total is None else spending.left.amounts
-        total = "" if spending.total is None else f" of {spending.total}"
-        return (
-            f"After this run the ledger of these data had {left} left{total}. Every further fit to "
-            "the same data is charged to it, and refused once it is used up."
-        )
 
     @property
     def schema_table(self) -> tuple[Sequence[str], list[Sequence[str]], tuple[str, ...]]:
         """Header and lines of the schema, and notes on it."""
         assert self.schema is not None
-        header, *lines = description.cells(dict(self.schema.items))
+        header, *lines = description.cells(dict(self.schema.items), whole=True)
         return header, list(lines), self.schema.notes
 
     @property
     def repeat(self) -> list[tuple[str, str]]:
         """All settings that are known, and the versions of the software."""
-        said = [(name.replace("_", " "), spoken(value)) for name, value in self.settings.items()]
+        formula = (
+            {} if self.posterior.reading is None else {"formula": self.posterior.reading.formula}
+        )
+        known = {**formula, **self.settings}
+        said = [
+            (name.replace("_", " "), spoken(value))
+            for name, value in known.items()
+            if name not in _ELSEWHERE
+        ]
         versions = ", ".join(f"{name} {each}" for name, each in self.statement.versions.items())
         return [*said, ("computed with", versions)]
 
@@ -277,28 +209,7 @@ class Contents:
         return "null" if event is None else json.dumps(eventdata.to_data(event), indent=2)
 
 
-def _tails(*levels: float) -> list[float]:
-    below = [(1 - level) / 2 for level in levels]
-    return [*below, *(1 - tail for tail in reversed(below))]
-
-
-def _at(found: np.ndarray[Any, Any], where: tuple[int, ...]) -> list[float]:
-    return [float(quantile[where]) for quantile in found]
-
-
 def _listed(names: Sequence[str]) -> str:
     shown = list(names[:3]) if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
     shown = list(names) if len(names) == 4 else shown
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-
-
-def _total(said: Any) -> Budget | None:
-    if said is None or isinstance(said, Budget):
-        return said
-    try:
-        return Budget(**said)
-    except TypeError:
-        raise InvalidArgument(
-            "The setting ledger_total must be a Budget, or a mapping of epsilon, delta and "
-            f"adjacency; got {type(said).__name__}."
-        ) from None

@@ -18,8 +18,19 @@ _MOST_ROWS = 30
 _SHORT = 11
 
 
+# Kinds of parameters in the order of their panels. Those without a kind come first.
+TITLES = {
+    "": "",
+    "coefficient": "Coefficients",
+    "effect": "Groups",
+    "intercept": "Intercept",
+    "spread": "Standard deviations and shapes",
+}
+_ABOUT_ZERO = ("coefficient", "effect")
+
+
 class Bar(NamedTuple):
-    """One number of the posterior: a mean and two intervals."""
+    """One number of the posterior: a mean and two intervals, and what kind of parameter it is."""
 
     name: str
     mean: float
@@ -27,6 +38,12 @@ class Bar(NamedTuple):
     half_lower: float
     half_upper: float
     upper: float
+    role: str = ""
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The mean and the ends of the intervals."""
+        return self[1:6]
 
     def read_out(self, interval: str) -> str:
         """The bar in words, for screen readers."""
@@ -70,10 +87,11 @@ class Axis(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A part of a forest: numbers of similar size, on one axis."""
+    """A part of a forest: numbers of one kind and of similar size, on one axis."""
 
     bars: Sequence[Bar]
     axis: Axis
+    title: str = ""
 
     @property
     def is_tall(self) -> bool:
@@ -87,28 +105,43 @@ class Panel(NamedTuple):
 
 
 def panels(bars: Sequence[Bar]) -> list[Panel]:
-    """Panels of numbers of similar size, the largest first. Numbers that are not finite are left out."""
-    drawn = [bar for bar in bars if all(map(math.isfinite, bar[1:]))]
+    """Panels of numbers of one kind and of similar size, coefficients first, the largest first.
+
+    Intercepts and standard deviations have axes of their own, so that they do not squeeze the
+    coefficients. Numbers that are not finite are left out.
+    """
+    drawn = [bar for bar in bars if all(map(math.isfinite, bar.numbers))]
+    roles = [role for role in TITLES if any(bar.role == role for bar in drawn)]
+    found = []
+    for role in roles:
+        for place, group in enumerate(_alike([bar for bar in drawn if bar.role == role])):
+            title = TITLES[role] if len(roles) > 1 else ""
+            smaller = ", smaller numbers" if title and place else ""
+            found.append(Panel(group, scale(group), title + smaller))
+    return found
+
+
+def _alike(bars: Sequence[Bar]) -> list[list[Bar]]:
+    """Groups of bars of similar size, the largest first, each in the order that they came in."""
     groups: list[list[Bar]] = []
-    for bar in sorted(drawn, key=_reach):
+    for bar in sorted(bars, key=_reach):
         if groups and _reach(bar) <= _ALIKE * max(_reach(groups[-1][0]), _NOTHING):
             groups[-1].append(bar)
         else:
             groups.append([bar])
     order = {id(bar): place for place, bar in enumerate(bars)}
-    ordered = (sorted(group, key=lambda bar: order[id(bar)]) for group in reversed(groups))
-    return [Panel(group, scale(group)) for group in ordered]
+    return [sorted(group, key=lambda bar: order[id(bar)]) for group in reversed(groups)]
 
 
 def scale(bars: Sequence[Bar]) -> Axis:
-    """An axis that contains all intervals, and zero if it is near."""
+    """An axis that contains all intervals, and zero if it is near or the bars are effects."""
     unit = _power(max(map(_reach, bars)))
     low = min(bar.lower / unit for bar in bars)
     high = max(bar.upper / unit for bar in bars)
-    span = high - low
-    if 0 < low <= span:
+    near = math.inf if bars[0].role in _ABOUT_ZERO else high - low
+    if 0 < low <= near:
         low = 0.0
-    if 0 < -high <= span:
+    if 0 < -high <= near:
         high = 0.0
     if low == high:
         low, high = low - (abs(low) or 1.0), high + (abs(high) or 1.0)
@@ -190,7 +223,7 @@ def shares(parts: Sequence[tuple[str, str, float]]) -> list[Share]:
 
 
 def _reach(bar: Bar) -> float:
-    return max(abs(value) for value in bar[1:])
+    return max(abs(value) for value in bar.numbers)
 
 
 def _power(size: float) -> float:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.base import Intervals
+from tacit.models.reading import Reading
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels
 
@@ -81,7 +82,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _attributes(posterior: "Posterior") -> dict[str, Any]:
     """Attributes of the tree, warnings first. NetCDF has no Booleans, so they are 0 or 1."""
-    warnings = posterior.warnings
+    warnings, reading = posterior.warnings, posterior.reading
     return {
         **({"warning": " ".join(warnings)} if warnings else {}),
         "inference_library": "tacit",
@@ -90,6 +91,8 @@ def _attributes(posterior: "Posterior") -> dict[str, Any]:
         "privacy_statement": posterior.privacy.to_json(),
         **_course(posterior),
         "chain": int(posterior.chain),
+        "fitted_by": json.dumps(posterior.fitted_by),
+        **({} if reading is None else {"reading": json.dumps(reading.to_dict())}),
     }
 
 
@@ -177,9 +180,16 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
         "expected": json.loads(tree.attrs.get("expected", "{}")),
         "chain": bool(tree.attrs["chain"]),
         "labels": _labels(tree),
+        "fitted_by": tuple(map(str, json.loads(tree.attrs.get("fitted_by", "[]")))),
+        "reading": _reading(tree),
         "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
         **({"sites": _sites(tree)} if _SITES in tree.children else {}),
     }
+
+
+def _reading(tree: xr.DataTree) -> Reading | None:
+    said = tree.attrs.get("reading")
+    return None if said is None else Reading.from_dict(json.loads(said))
 
 
 def _sites(tree: xr.DataTree) -> dict[str, PrivacyStatement]:

@@ -9,6 +9,7 @@ import pandas as pd
 
 import tacit
 from tacit._format import in_digits, printed
+from tacit._html import render
 from tacit.accounting.book import Charge, Raise
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.past import Past, past_of
@@ -16,7 +17,6 @@ from tacit.accounting.stamps import now
 from tacit.errors import TacitError
 from tacit.results.drawings import Axis, Share, shares
 from tacit.results.report import write_text
-from tacit.results.templating import render
 
 _NOBODY = "not recorded"
 # Steps between marks of a time axis, the finest first, and how their times are written.
@@ -114,7 +114,7 @@ def page_of(ledger: Ledger) -> str:
     people = spenders(past.charges)
     parts = _parts(past)
     return render(
-        "ledger.html",
+        "ledger_page.html",
         ledger=ledger,
         past=past,
         made=_minute(made),

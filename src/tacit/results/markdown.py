@@ -18,17 +18,20 @@ def _top(contents: Contents) -> list[str]:
     warnings = contents.posterior.warnings
     return [
         f"# {plain(contents.title)}",
-        plain(contents.answer),
         *(f"> **{plain(warning)}**" for warning in warnings),
+        plain(contents.summary.trust),
+        plain(contents.answer),
+        _items((name, [said]) for name, said in contents.notes),
     ]
 
 
 def _posterior(contents: Contents) -> list[str]:
     summary = contents.summary
     table = _table(("parameter", *summary.columns()[1:]), summary.cells(), numbers=True)
-    notes = [*contents.left_out, *contents.course]
+    notes = [*contents.reading, *contents.left_out, *contents.method, *contents.course]
     about = f"**{plain(summary.spread)}.** {plain(contents.about_intervals)}"
-    return ["## Posterior", about, table, *map(plain, notes), *_expected(contents)]
+    technical = _items((contents.technical,))
+    return ["## Posterior", about, table, *map(plain, notes), technical, *_expected(contents)]
 
 
 def _expected(contents: Contents) -> list[str]:

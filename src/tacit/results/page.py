@@ -1,9 +1,10 @@
 """A report as one self-contained HTML page."""
 
 from tacit._format import in_digits
+from tacit._html import render
 from tacit.results import drawings
-from tacit.results.contents import HALF, LEVEL, Contents
-from tacit.results.templating import render
+from tacit.results.contents import Contents
+from tacit.results.forest import HALF, LEVEL
 from tacit.results.wording import LEAST, SITES
 
 

@@ -1,6 +1,6 @@
 """Plots of posteriors and privacy curves. They need the ``plots`` extra.
 
-Densities and forests are drawn by ArviZ, version 0 or 1; the rest is drawn here. A result without a
+Densities are drawn by ArviZ, version 0 or 1; the rest is drawn here. A result without a
 guarantee, or that did not converge, has a warning above each plot. Captions say whether intervals include the
 privacy noise.
 """
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tacit._format import printed
 from tacit.accounting import ADJACENCIES, Curve
 from tacit.errors import InvalidArgument, TacitError
+from tacit.results import drawings
 from tacit.results.figures import (
     PathLike,
     arviz_library,
@@ -26,6 +27,7 @@ from tacit.results.figures import (
     pyplot,
     saved,
 )
+from tacit.results.forest import HALF, LEVEL, bars_of, labelled_draws
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import coordinates
 from tacit.results.wording import CONVERGED, beside
@@ -36,21 +38,49 @@ if TYPE_CHECKING:
 
     from tacit.results.posterior import Posterior
 
-_LEVEL = 0.9
 # More could not be told apart.
-_MOST_FOREST, _MOST_DIST, _MOST_LINES = 60, 24, 40
+_MOST_FOREST, _MOST_DIST, _MOST_LINES, _MOST_NAMED = 60, 24, 40, 20
 
 
 def forest(
     posterior: "Posterior", names: Sequence[str] | None = None, path: PathLike | None = None
 ) -> "Figure":
-    """Plots intervals and medians; see `Posterior.plot_forest`."""
+    """Plots intervals and means; see `Posterior.plot_forest`."""
     with saved(path) as keep:
-        shown, note = _coordinates(posterior, names, _MOST_FOREST)
-        size = (7.2, 1.4 + 0.32 * len(shown))
-        figure = _arviz_forest(arviz_library(), shown, size)
-        caption(figure, posterior.warnings, _interval_words(posterior) + note)
+        _, note = _coordinates(posterior, names, _MOST_FOREST)
+        panels = drawings.panels(bars_of(posterior, _MOST_FOREST, names))
+        rows = [len(panel.bars) + 1 for panel in panels]
+        figure, axes = pyplot().subplots(
+            len(panels),
+            figsize=(7.2, 0.9 + 0.3 * sum(rows)),
+            squeeze=False,
+            layout="constrained",
+            height_ratios=rows,
+        )
+        for one, panel in zip(axes[:, 0], panels, strict=True):
+            _draw_panel(one, panel)
+        words = f"mean, {HALF:.0%} and {LEVEL:.0%} intervals"
+        caption(figure, posterior.warnings, beside(words, posterior.intervals) + note)
         return keep(figure)
+
+
+def _draw_panel(axes: "Axes", panel: drawings.Panel) -> None:
+    """Draws the bars of a panel from the top, with a line at zero if it is on the axis."""
+    colour = "#0b5cad"
+    for place, bar in enumerate(panel.bars):
+        axes.hlines(place, bar.lower, bar.upper, color=colour, linewidth=1.5)
+        axes.hlines(place, bar.half_lower, bar.half_upper, color=colour, linewidth=4.5)
+        axes.plot(bar.mean, place, "o", markersize=6, markerfacecolor="white", color=colour)
+    low, high = (end * panel.axis.unit for end in (panel.axis.low, panel.axis.high))
+    if low <= 0 <= high:
+        axes.axvline(0, color="0.4", linewidth=1, zorder=0)
+    axes.set(xlim=(low, high), ylim=(len(panel.bars) - 0.4, -0.6))
+    axes.set_yticks(range(len(panel.bars)), [_plain(bar.name) for bar in panel.bars], fontsize=9)
+    axes.set_title(panel.title, fontsize=9, loc="left", fontweight="bold")
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.grid(axis="x", color="0.92", linewidth=0.6)
 
 
 def dist(
@@ -75,12 +105,13 @@ def trace(posterior: "Posterior", path: PathLike | None = None) -> "Figure":
         )
     with saved(path) as keep:
         shown = {name: value for name, value in posterior.trace.items() if name != "accepted"}
-        size = (7.2, 1.0 + 1.9 * len(shown))
+        labels = _trace_labels(posterior)
+        size = (7.2, 1.0 + 2.2 * len(shown))
         figure, axes = pyplot().subplots(
             len(shown), figsize=size, sharex=True, squeeze=False, layout="constrained"
         )
         notes = [
-            _lines(one, name, value)
+            _lines(one, name, value, labels)
             for one, (name, value) in zip(axes[:, 0], shown.items(), strict=True)
         ]
         axes[-1, 0].set_xlabel("step")
@@ -132,36 +163,6 @@ def _draw_curves(axes: "Axes", curves: Mapping[str, Curve], delta: float) -> Non
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _arviz_forest(
-    arviz: ModuleType, shown: dict[str, NDArray[Any]], size: tuple[float, float]
-) -> "Figure":
-    if not is_first_generation(arviz):
-        drawn = arviz.plot_forest(
-            _tree(shown),
-            combined=True,
-            ci_kind="eti",
-            ci_probs=(0.5, _LEVEL),
-            point_estimate="median",
-            figure_kwargs={"figsize": size},
-            backend="matplotlib",
-        )
-        figure: Figure = drawn.viz["figure"].item()
-        figure.axes[0].xaxis.set_visible(False)  # the column of labels has no scale
-        figure.axes[0].spines["bottom"].set_visible(False)
-        return figure
-    axes = arviz.plot_forest(
-        _tree(shown)["posterior"].to_dataset(),
-        combined=True,
-        hdi_prob=_LEVEL,
-        figsize=size,
-        textsize=10,
-    )
-    axes[0].set_title("")
-    axes[0].spines["top"].set_visible(False)
-    below: Figure = axes[0].figure
-    return below
-
-
 def _arviz_dist(
     arviz: ModuleType,
     shown: dict[str, NDArray[Any]],
@@ -172,7 +173,7 @@ def _arviz_dist(
         drawn = arviz.plot_dist(
             _tree(shown),
             ci_kind="eti",
-            ci_prob=_LEVEL,
+            ci_prob=LEVEL,
             point_estimate="median",
             col_wrap=grid[1],
             figure_kwargs={"figsize": size},
@@ -183,7 +184,7 @@ def _arviz_dist(
         return figure
     axes = arviz.plot_posterior(
         _tree(shown)["posterior"].to_dataset(),
-        hdi_prob=_LEVEL,
+        hdi_prob=LEVEL,
         figsize=size,
         grid=grid,
         textsize=9,
@@ -196,10 +197,7 @@ def _arviz_dist(
 
 def _tree(shown: dict[str, NDArray[Any]]) -> xr.DataTree:
     labels = {label.replace("/", "::"): draws for label, draws in shown.items()}
-    # A dollar sign would begin a formula in matplotlib.
-    variables = {
-        label.replace("$", r"\$"): (("chain", "draw"), d[None]) for label, d in labels.items()
-    }
+    variables = {_plain(label): (("chain", "draw"), d[None]) for label, d in labels.items()}
     return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
 
 
@@ -207,41 +205,58 @@ def _coordinates(
     posterior: "Posterior", names: Sequence[str] | None, most: int
 ) -> tuple[dict[str, NDArray[Any]], str]:
     """The draws of each coordinate to plot, by label, and a note if some are left out."""
-    chosen = list(posterior.draws) if names is None else _listed(names)
-    found: dict[str, NDArray[Any]] = {}
-    for name in chosen:
-        if name not in posterior.draws:
-            raise InvalidArgument(
-                f"{name!r} is not a parameter; the parameters are {', '.join(posterior.draws)}."
-            )
-        draws = posterior.draws[name]
+    found = {label: draws for label, (_, draws) in labelled_draws(posterior, names).items()}
+    for label, draws in found.items():
         if not np.isfinite(draws).all():
             raise TacitError(
-                f"{name} has draws that are not finite; choose other parameters with names=."
+                f"{label} has draws that are not finite; choose other parameters with names=."
             )
-        columns = draws.reshape(len(draws), -1).T
-        axes = posterior.labels.get(name)
-        labels = [label for label, _ in coordinates(name, draws.shape[1:], axes)]
-        found |= dict(zip(labels, columns, strict=True))
     if not found:
         raise InvalidArgument("There is nothing to plot: these parameters have no coordinates.")
     note = f"; the first {most} of {len(found)} coordinates" if len(found) > most else ""
     return dict(list(found.items())[:most]), note
 
 
-def _listed(names: Sequence[str]) -> list[str]:
-    return [names] if isinstance(names, str) else list(names)
+def _plain(text: str) -> str:
+    """Text in which a dollar sign does not begin a formula of matplotlib."""
+    return text.replace("$", r"\$")
 
 
-def _lines(axes: "Axes", name: str, values: NDArray[Any]) -> str:
+def _lines(axes: "Axes", name: str, values: NDArray[Any], labels: Sequence[str]) -> str:
     """Draws a line for each coordinate, or for some of many; returns a note in that case."""
     flat = values.reshape(len(values), -1)
-    some = np.unique(np.linspace(0, flat.shape[1] - 1, min(_MOST_LINES, flat.shape[1])).astype(int))
-    axes.plot(flat[:, some], linewidth=0.9, alpha=1.0 if len(some) <= 10 else 0.5)
-    axes.set_ylabel(name.replace("$", r"\$"))
+    count = flat.shape[1]
+    some = np.unique(np.linspace(0, count - 1, min(_MOST_LINES, count)).astype(int))
+    lines = axes.plot(flat[:, some], linewidth=0.9, alpha=1.0 if len(some) <= 10 else 0.7)
+    for place, line in enumerate(lines):  # ten colours, then the same ones with dashes
+        line.set_linestyle(("-", "--", ":", "-.")[place // 10 % 4])
+    axes.set_ylabel(_plain(name))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
-    return f"; at most {_MOST_LINES} coordinates each" if len(some) < flat.shape[1] else ""
+    if count > 1:
+        named = labels if len(labels) == count else [f"{name}[{i}]" for i in range(count)]
+        shown = [_plain(named[i]) for i in some][:_MOST_NAMED]
+        more = f" and {count - len(shown)} more" if count > len(shown) else None
+        axes.legend(
+            lines[: len(shown)],
+            shown,
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+            frameon=False,
+            fontsize=8,
+            title=more,
+            title_fontsize=8,
+        )
+    return f"; at most {_MOST_LINES} coordinates each" if len(some) < count else ""
+
+
+def _trace_labels(posterior: "Posterior") -> list[str]:
+    """Names of the unconstrained numbers, which are those of the parameters in their order."""
+    found: list[str] = []
+    for name, draws in posterior.draws.items():
+        axes = posterior.labels.get(name)
+        found += [label for label, _ in coordinates(name, draws.shape[1:], axes)]
+    return found
 
 
 def _course_words(posterior: "Posterior") -> str:
@@ -252,4 +267,4 @@ def _course_words(posterior: "Posterior") -> str:
 
 def _interval_words(posterior: "Posterior") -> str:
     kind = "highest-density" if is_first_generation(arviz_library()) else "equal-tailed"
-    return beside(f"{_LEVEL:.0%} {kind} intervals", posterior.intervals)
+    return beside(f"{LEVEL:.0%} {kind} intervals", posterior.intervals)

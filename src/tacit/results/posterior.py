@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import xarray as xr
 from attrs import field, frozen
 
+from tacit._html import render
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference import mixing
 from tacit.inference.base import Intervals
 from tacit.models.base import AnyModel
+from tacit.models.reading import Reading, Units
 from tacit.results import files, plots, predictive, report
 from tacit.results.draws import Array, NamedDraws, of_draws, of_steps, same_arrays
 from tacit.results.statement import PrivacyStatement
-from tacit.results.summary import Labels, Summary, summary_lines
-from tacit.results.templating import render
+from tacit.results.summary import Labels, Summary
+from tacit.results.units import about_bounds, checked, in_units, summarised
 from tacit.results.wording import CONVERGED
 
 if TYPE_CHECKING:
@@ -69,8 +71,10 @@ class Posterior(NamedDraws):
         said: Sentences on how the fit went, most important first.
         intervals: Whether intervals and standard deviations account for the privacy noise.
         sites: The statement of each site of a federated fit.
-        expected: Widths of 90% intervals by the plan's forecast, if it had one, by the names of the
-            summary.
+        expected: Widths of 90% intervals by the plan's forecast, if it had one, by the names and in
+            the units of the summary.
+        reading: How to read the parameters in the units of the table, for a model by formula.
+        fitted_by: Sentences on the method and its steps.
     """
 
     unconstrained_mean: Array | None = None
@@ -87,6 +91,8 @@ class Posterior(NamedDraws):
     intervals: Intervals = field(default=Intervals.UNKNOWN, converter=_intervals)
     sites: Mapping[str, PrivacyStatement] = field(factory=dict)
     expected: Mapping[str, float] = field(factory=dict)
+    reading: Reading | None = None
+    fitted_by: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -95,38 +101,45 @@ class Posterior(NamedDraws):
         failed = (CONVERGED[False],) if self.converged is False else ()
         return (*(() if private is None else (private,)), *failed)
 
-    def summary(self, level: float = 0.9) -> Summary:
+    def summary(self, level: float = 0.9, *, units: Units | None = None) -> Summary:
         """A table of all parameters, to print or to show in a notebook.
+
+        Coefficients of a model by formula are in the units of the table: for one unit of a column,
+        or for a round number of the unit of measurement that the schema declares. Odds ratios and
+        rate ratios are beside them. ``draws``, `mean` and `interval` have the model's own
+        parameters, for which a unit is half of a column's declared range; see `in_units`.
 
         Args:
             level: The posterior probability of the intervals.
+            units: Other units for some columns, by name: ``{"age": 10}`` for ten years.
 
         Returns:
             The summary.
-        """
-        cost = (self.privacy.headline,) if self.privacy.is_private else ()
-        return Summary(
-            lines=summary_lines(
-                self.mean(), self.sd(), self.interval(level), *self._mixing, labels=self.labels
-            ),
-            level=level,
-            warnings=self.warnings,
-            notes=(*self.course, *cost),
-            chain=self.chain,
-            intervals=self.intervals,
-        )
 
-    @property
-    def _mixing(self) -> tuple[dict[str, Array], ...]:
-        return (self.effective_sizes(), self.r_hats()) if self.chain else ()
+        Raises:
+            InvalidArgument: If the level is out of range, or units names something else than a
+                number of the formula.
+        """
+        return summarised(self, level, units)
+
+    def in_units(self, units: Units | None = None) -> NamedDraws:
+        """Draws of all parameters in the units of the table, as `summary` shows them.
+
+        Args:
+            units: Other units for some columns, as for `summary`.
+
+        Returns:
+            The draws, with their statistics.
+        """
+        return in_units(self.draws, self.reading, checked(self.reading, units))
 
     @property
     def course(self) -> tuple[str, ...]:
         """Sentences on how the fit went, other than warnings."""
         # A file may be older than `said`.
         found = mixing.bad_mixing(self.draws) if self.chain else ()
-        good = (CONVERGED[True],) if self.converged else ()
-        return (*good, *self.said, *(each for each in found if each not in self.said))
+        more = (each for each in found if each not in self.said)
+        return (*self.said, *more, *about_bounds(self))
 
     def to_datatree(self) -> xr.DataTree:
         """Converts to an `xarray.DataTree` for ArviZ.
@@ -250,7 +263,13 @@ class Posterior(NamedDraws):
         """
         return plots.privacy(self.privacy, path)
 
-    def report(self, folder: _PathLike, *, settings: Mapping[str, Any] | None = None) -> None:
+    def report(
+        self,
+        folder: _PathLike,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        units: Units | None = None,
+    ) -> None:
         """Writes a report: ``report.html``, ``report.md`` and ``registry.yaml``.
 
         The HTML page is self-contained: it loads nothing from the network and runs no script. See
@@ -260,8 +279,9 @@ class Posterior(NamedDraws):
             folder: The folder to write to.
             settings: Public facts to show, such as ``formula``, ``method`` or ``data``. Some have a
                 further use; see `tacit.results.report.write_report`.
+            units: Other units for some columns, as for `summary`.
         """
-        report.write_report(self, folder, settings=settings)
+        report.write_report(self, folder, settings=settings, units=units)
 
     def __eq__(self, other: object) -> bool:
         """The same numbers and the same statement; the model does not count."""
@@ -272,7 +292,8 @@ class Posterior(NamedDraws):
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
     def _plain(self) -> tuple[Any, ...]:
-        return self.converged, self.said, self.intervals, self.privacy, dict(self.expected)
+        course = self.converged, self.said, self.intervals, dict(self.expected), self.fitted_by
+        return *course, self.privacy, self.reading
 
     def _arrays(self) -> dict[tuple[str, str], Array]:
         optional = {

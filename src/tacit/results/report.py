@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.data.schema import Schema
 from tacit.errors import TacitError
+from tacit.models.reading import Units
 from tacit.results import markdown, registry
 from tacit.results.contents import Contents
 from tacit.results.page import page
@@ -26,6 +27,7 @@ def write_report(
     *,
     settings: Mapping[str, Any] | None = None,
     schema: Schema | None = None,
+    units: Units | None = None,
 ) -> None:
     """Writes ``report.html``, ``report.md`` and ``registry.yaml`` into a folder.
 
@@ -33,15 +35,21 @@ def write_report(
         posterior: The posterior.
         folder: The folder, which is created if necessary.
         settings: Public facts for repeating the fit, shown in their order. Some have a further use:
-            ``title``, ``formula`` and ``family`` head the report; ``ledger_total`` (a `Budget`, or a mapping
-            of its fields) shows how much earlier runs used.
+            ``title`` heads the report, instead of a question made from the formula; ``notes`` (a mapping
+            of names to text, such as purpose, analyst and approval) follows it; ``ledger_total`` (a
+            `Budget`, or a mapping of its fields) shows how much earlier runs used.
         schema: The schema, for a posterior from a file, which has none.
+        units: Other units for some columns, as for `Posterior.summary`.
 
     Raises:
+        InvalidArgument: If a setting or a unit is wrong.
         TacitError: If a file cannot be written.
     """
     contents = Contents(
-        posterior=posterior, settings=dict(settings or {}), schema=schema or posterior.schema
+        posterior=posterior,
+        settings=dict(settings or {}),
+        schema=schema or posterior.schema,
+        units=units or {},
     )
     texts = {
         HTML: page(contents),

@@ -11,11 +11,11 @@ from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
 from tacit._format import asked_for, in_digits, printed
+from tacit._html import render
 from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve
 from tacit.accounting.cost import costs
 from tacit.errors import InvalidArgument, UnsupportedEvent
 from tacit.results import eventdata, registry
-from tacit.results.templating import render
 from tacit.results.versions import library_versions
 
 NO_LEDGER = "no durable ledger"

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tacit._html import render
 from tacit.inference.base import Intervals
-from tacit.results.templating import render
 from tacit.results.wording import beside
 
 Labels = Mapping[str, Sequence[Sequence[str]]]
@@ -25,7 +25,8 @@ _ENDS = slice(3, 5)
 class Line(NamedTuple):
     """Mean, standard deviation and interval of one number.
 
-    For a chain, also its effective sample size and R-hat.
+    For a chain, also its effective sample size and R-hat. If the model says how to read it: what
+    one unit is, whether its exponential is a ratio, and the prior's central 95%.
     """
 
     name: str
@@ -35,6 +36,23 @@ class Line(NamedTuple):
     upper: float
     effective: float = math.nan
     r_hat: float = math.nan
+    unit: str = ""
+    is_ratio: bool = False
+    prior: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name, with what one unit is."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+    @property
+    def ratio(self) -> tuple[float, float, float]:
+        """The exponential of the mean and of the ends of the interval; NaN if it is no ratio."""
+        if not self.is_ratio:
+            return math.nan, math.nan, math.nan
+        with np.errstate(over="ignore"):
+            found = np.exp([self.mean, self.lower, self.upper])
+        return float(found[0]), float(found[1]), float(found[2])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +65,22 @@ class Summary:
         lines: A line for each number.
         level: The posterior probability of the intervals.
         warnings: Printed before the table.
+        trust: What intervals include, and whether the fit converged, in one sentence.
         notes: Printed after the table.
         chain: Whether the draws are a Markov chain.
         intervals: Whether intervals and standard deviations account for the privacy noise; printed above
             them.
+        ratio: The name of the ratio that the exponential of a coefficient is, or None.
     """
 
     lines: tuple[Line, ...]
     level: float
     warnings: tuple[str, ...] = ()
+    trust: str = ""
     notes: tuple[str, ...] = ()
     chain: bool = False
     intervals: Intervals = Intervals.UNKNOWN
+    ratio: str | None = None
     spread_columns: ClassVar[slice] = slice(2, 5)
     """The columns that `spread` is about."""
 
@@ -72,7 +94,7 @@ class Summary:
         # Above the columns that it is about; if it is longer, it begins further left.
         end = sum(widths[: self.spread_columns.stop]) + 2 * (self.spread_columns.stop - 1)
         above = self.spread.rjust(end).ljust(len(table[0]))
-        return "\n".join([*self.warnings, above, *table, *self.after()])
+        return "\n".join([*self.before(), above, *table, *self.after()])
 
     def _repr_html_(self) -> str:
         return render("summary.html", summary=self)
@@ -83,23 +105,44 @@ class Summary:
         Returns:
             The data frame. The names of interval columns say so if the noise is not included.
         """
-        header = self.columns()[1:]
+        header = self._columns()[1:]
         frame = pd.DataFrame([line[1 : len(header) + 1] for line in self.lines], columns=header)
         frame.index = pd.Index([line.name for line in self.lines], name="parameter", dtype=object)
+        if self.ratio is not None:
+            names = [self.ratio, *(f"{self.ratio} {end}" for end in header[2:4])]
+            ratios = np.array([line.ratio for line in self.lines])
+            frame[names] = ratios
+        if any(line.unit for line in self.lines):
+            frame["unit"] = [line.unit for line in self.lines]
         return frame
 
     def header(self) -> list[str]:
         """The names of the columns; that of the first, the parameters, is empty."""
+        return [*self._header(), *self._more()]
+
+    def columns(self) -> list[str]:
+        """Column names for use without `spread`: ends of intervals without noise say so."""
+        return [*self._columns(), *self._more()]
+
+    def _header(self) -> list[str]:
         tail = (1 - self.level) / 2
         ends = [f"{100 * tail:.4g}%", f"{100 * (1 - tail):.4g}%"]
         return ["", "mean", "sd", *ends, *(["ess", "r_hat"] if self.chain else [])]
 
-    def columns(self) -> list[str]:
-        """Column names for use without `spread`: ends of intervals without noise say so."""
-        names = self.header()
+    def _columns(self) -> list[str]:
+        names = self._header()
         if self.intervals == Intervals.LEFT_OUT:
             names[_ENDS] = [beside(name, self.intervals) for name in names[_ENDS]]
         return names
+
+    def _more(self) -> list[str]:
+        """Columns of text after the numbers."""
+        ratio = [] if self.ratio is None else [self.ratio]
+        return [*ratio, *(["95% of the prior"] if self._has_priors else [])]
+
+    @property
+    def _has_priors(self) -> bool:
+        return any(line.prior for line in self.lines)
 
     @property
     def spread(self) -> str:
@@ -108,11 +151,20 @@ class Summary:
 
     def cells(self) -> list[list[str]]:
         """Every line as text."""
-        return [_cells(line)[: len(self.header())] for line in self.lines]
+        return [self._cells(line) for line in self.lines]
+
+    def _cells(self, line: Line) -> list[str]:
+        ratio = [] if self.ratio is None else [_ratio(line)]
+        prior = [line.prior] if self._has_priors else []
+        return [line.label, *_numbers(line)[: len(self._header()) - 1], *ratio, *prior]
 
     def shown(self) -> list[list[str]]:
         """The lines that are printed, as text."""
         return self.cells()[:_PRINTED]
+
+    def before(self) -> list[str]:
+        """What is printed above the table."""
+        return [*self.warnings, *([self.trust] if self.trust else [])]
 
     def after(self) -> list[str]:
         """What is printed below the table."""
@@ -127,17 +179,27 @@ def summary_lines(
     interval: Mapping[str, NDArray[np.floating]],
     *mixing: Mapping[str, NDArray[np.floating]],
     labels: Labels | None = None,
+    meanings: Mapping[str, tuple[str, bool, str]] | None = None,
 ) -> tuple[Line, ...]:
-    """A line for every coordinate of every parameter."""
+    """A line for every coordinate of every parameter.
+
+    ``meanings`` has the unit of a parameter, whether it is a ratio, and the prior, by its name.
+    """
 
     def columns(name: str) -> tuple[NDArray[np.floating], ...]:
         return (mean[name], sd[name], *interval[name], *(each[name] for each in mixing))
 
     return tuple(
-        Line(label, *(float(v[where]) for v in columns(name)))
+        _line(label, [float(v[where]) for v in columns(name)], (meanings or {}).get(name))
         for name in mean
         for label, where in coordinates(name, mean[name].shape, (labels or {}).get(name))
     )
+
+
+def _line(label: str, values: Sequence[float], about: tuple[str, bool, str] | None) -> Line:
+    mean, sd, lower, upper, *mixing = values
+    effective, r_hat = mixing or (math.nan, math.nan)
+    return Line(label, mean, sd, lower, upper, effective, r_hat, *(about or ("", False, "")))
 
 
 def coordinates(
@@ -155,12 +217,20 @@ def coordinates(
         yield f"{name}[{', '.join(map(str, entries))}]" if shape else name, where
 
 
-def _cells(line: Line) -> list[str]:
+def _numbers(line: Line) -> list[str]:
     """Numbers rounded to two significant digits of the standard deviation."""
     values = line[1:5]
     mixing = [f"{line.effective:.0f}", f"{line.r_hat:.2f}"]
     plain = 0 < line.sd < 1e6 and all(abs(value) < 1e6 for value in values)
     decimals = 1 - math.floor(math.log10(line.sd)) if plain else math.inf
     if decimals > 6:
-        return [line.name, *(f"{value:.4g}" for value in values), *mixing]
-    return [line.name, *(f"{value:.{max(int(decimals), 0)}f}" for value in values), *mixing]
+        return [*(f"{value:.4g}" for value in values), *mixing]
+    return [*(f"{value:.{max(int(decimals), 0)}f}" for value in values), *mixing]
+
+
+def _ratio(line: Line) -> str:
+    """A ratio and its interval, to three digits."""
+    if not line.is_ratio:
+        return ""
+    middle, low, high = (f"{value:.3g}" for value in line.ratio)
+    return f"{middle} ({low} to {high})"

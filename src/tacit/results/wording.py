@@ -2,14 +2,16 @@
 
 import html
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from tacit._format import clean
 from tacit.accounting import ADJACENCIES, Adjacency
 from tacit.inference.base import Intervals
 
-# Marks that change the direction of text: a name with one could rearrange the numbers after it.
-_REVERSING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+if TYPE_CHECKING:
+    from tacit.results.statement import PrivacyStatement
+
 # Special characters of Markdown, anywhere and at the start of a line.
 _MARKS = re.compile(r"([\\`*_\[\]|~$])")
 _STARTS = re.compile(r"^(\d*)([-+#=:.)])(?=[\s#=:+-]|$)")
@@ -51,6 +53,43 @@ CONVERGED = {
 }
 
 
+_TRUST = {
+    True: "the fit converged",
+    False: "the fit did not converge, so these numbers may be far from the posterior",
+    None: "the method cannot tell whether the fit converged",
+}
+_CONTAIN = {
+    Intervals.INCLUDED: "intervals include the noise that protects people",
+    Intervals.LEFT_OUT: (
+        "intervals do not include the noise that protects people, so they are too narrow"
+    ),
+    Intervals.SAMPLED: "intervals are those of the draws, to which no noise was added",
+    Intervals.NO_NOISE: "intervals are those of a fit without noise",
+    Intervals.UNKNOWN: "intervals may or may not include the noise that protects people",
+}
+
+
+def trust(level: float, intervals: Intervals, converged: bool | None) -> str:
+    """What intervals include, and whether the fit can be trusted, in one sentence.
+
+    >>> trust(0.9, Intervals.INCLUDED, True)
+    'The 90% intervals include the noise that protects people, and the fit converged.'
+    """
+    return f"The {100 * level:.4g}% {_CONTAIN[intervals]}, and {_TRUST[converged]}."
+
+
+def random_numbers(statement: "PrivacyStatement") -> str:
+    """Where the random numbers of a run came from, in words."""
+    if statement.event is None:
+        return "No noise was added."
+    if statement.seeded:
+        return "Random numbers came from a seed. Whoever knows it can repeat them and remove the noise."
+    return (
+        "Random numbers came from the operating system of the computer that ran the fit. Nobody can "
+        "predict or repeat them."
+    )
+
+
 def beside(name: str, intervals: Intervals) -> str:
     """The name of an interval, with a note on the privacy noise.
 
@@ -58,15 +97,6 @@ def beside(name: str, intervals: Intervals) -> str:
     '90% interval (noise not included)'
     """
     return f"{name} ({_BESIDE[intervals]})"
-
-
-def clean(value: object) -> str:
-    r"""One line of text without control characters, which neither pages nor files can hold.
-
-    >>> clean("a\n b\x00")
-    'a b�'
-    """
-    return "".join(map(_harmless, " ".join(str(value).split())))
 
 
 def plain(value: object) -> str:
@@ -85,8 +115,3 @@ def spoken(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return ", ".join(map(spoken, value))
     return "none" if value is None else str(value)
-
-
-def _harmless(letter: str) -> str:
-    odd = letter in _REVERSING or unicodedata.category(letter) in ("Cc", "Cs")
-    return "\ufffd" if odd else letter

@@ -1,8 +1,8 @@
 """What a forecast says: a line for each parameter and budget, and sentences."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +67,7 @@ class Forecast:
         repeats: The number of tables.
         focus: The parameter that sentences are about.
         effect: The effect of interest, or None.
+        units: What one unit of a parameter is, as a summary says it, by its name.
     """
 
     size: int
@@ -80,6 +81,7 @@ class Forecast:
     repeats: int
     focus: str
     effect: float | None
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, budget: int) -> tuple[ForecastLine, ...]:
         """The lines of one budget, by its place in ``budgets``."""
@@ -100,7 +102,9 @@ class Forecast:
         start = f"With {people} and epsilon {line.epsilon:g}"
         if line.little:
             return f"{start}, the data would tell almost nothing about {line.parameter} that the prior does not."
-        return f"{start}, expect {line.parameter} to within ±{_short(line.width / 2)}."
+        unit = self.units.get(line.parameter)
+        what = line.parameter if unit is None else f"{line.parameter} ({unit})"
+        return f"{start}, expect {what} to within ±{_short(line.width / 2)}."
 
     def _floor(self, line: ForecastLine) -> tuple[str, ...]:
         prior = f"the prior alone says ±{_short(line.prior / 2)}"
@@ -147,8 +151,13 @@ class Forecast:
         for same in zip(*map(self.at, range(len(self.budgets))), strict=True):
             first = same[0]
             widths = [first.prior, *(line.width for line in same), first.without_privacy]
-            rows.append([first.parameter, *(_short(width / 2) for width in widths)])
+            rows.append([self.label(first), *(_short(width / 2) for width in widths)])
         return rows
+
+    def label(self, line: ForecastLine) -> str:
+        """The name of a parameter, with what one unit is."""
+        unit = self.units.get(line.parameter)
+        return line.parameter if unit is None else f"{line.parameter}, {unit}"
 
     def fits(self) -> list[list[str]]:
         """How the fits went: a row for each budget."""

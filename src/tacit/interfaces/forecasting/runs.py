@@ -48,13 +48,13 @@ class Fits:
         """Which intervals hold the truth."""
         return (self.low <= truth) & (truth <= self.high)
 
-    def chance(self, truth: Floats, effect: float) -> Floats:
-        """How often an interval would exclude zero, on the right side, if all effects were this one.
+    def chance(self, truth: Floats, effects: Floats) -> Floats:
+        """How often an interval would exclude zero, on the right side, if these were the effects.
 
         Errors and widths are taken to be those of the effects that were simulated.
         """
-        moved = effect - truth
-        told = self.low + moved > 0 if effect > 0 else self.high + moved < 0
+        moved = effects - truth
+        told = np.where(effects > 0, self.low + moved > 0, self.high + moved < 0)
         return np.asarray(np.mean(told, axis=0))
 
     def detectable(self, truth: Floats, share: float) -> Floats:

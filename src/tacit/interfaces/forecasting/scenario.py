@@ -37,8 +37,9 @@ class Scenario:
             those of the normal variables behind the columns, so they are only roughly those of
             columns with few values. Other pairs are independent. Correlated predictors are harder
             to tell apart, so strong correlations matter.
-        effects: True values of parameters, by the names that a summary has: ``{"age": 1.0}``,
-            ``{"ward[B]": 0.5}``. The others are drawn from the prior.
+        effects: True values of parameters, by the names and in the units that a summary has:
+            ``{"age": 0.3}`` per year or per ten years, as it says, ``{"ward[B]": 0.5}``. The others
+            are drawn from the prior.
         outcome: The expected mean of the outcome, or the probability of yes. The intercept of a
             formula is set by it.
         spread: Draws from the prior are moved towards its mean: 1 leaves them, 0 puts them there.
@@ -47,7 +48,7 @@ class Scenario:
             largest number that the schema allows.
 
     Examples:
-        >>> Scenario(columns={"age": {"mean": 60, "sd": 12}}, effects={"age": 1.0}).spread
+        >>> Scenario(columns={"age": {"mean": 60, "sd": 12}}, effects={"age": 0.3}).spread
         1.0
     """
 

@@ -19,6 +19,7 @@ from tacit.interfaces.forecasting.scenario import Scenario
 from tacit.interfaces.rows import columns_of
 from tacit.models.base import AnyModel, Predicts
 from tacit.models.program import INTERCEPT
+from tacit.models.reading import Meaning, reading_of
 from tacit.models.simulated import SimulatedModel, with_outcomes
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.rows import Rows
@@ -83,6 +84,24 @@ class Tables:
             for label, where in coordinates(name, shapes[name].shape, labels.get(name))
         ]
 
+    @cached_property
+    def units(self) -> dict[str, str]:
+        """What one unit of a parameter is, as a summary says it, where the model says so."""
+        found = {label: each.words({}) for label, each in self._meanings.items()}
+        return {label: words for label, words in found.items() if words}
+
+    @cached_property
+    def factors(self) -> Floats:
+        """What the model's own parameters are multiplied by to be in the units of a summary."""
+        known = {label: each.factor({}) for label, each in self._meanings.items()}
+        return np.array([known.get(label, 1.0) for label in self.labels])
+
+    @property
+    def _meanings(self) -> dict[str, Meaning]:
+        reading = reading_of(self.model)
+        known = {} if reading is None else reading.parameters
+        return {label: known[name] for label, name, _ in self._places if name in known}
+
     def flat(self, values: Any) -> Floats:
         """Draws of parameters as an array, [draws, entries]."""
         arrays = {name: np.asarray(values[name], np.float64) for name in self.model.names}
@@ -127,7 +146,7 @@ class Tables:
                     f"the parameters are {', '.join(self.labels)}."
                 )
             name, where = known[label]
-            values[name][where] = effect
+            values[name][where] = effect / self.factors[self.labels.index(label)]
         return np.asarray(self.model.start(values))
 
     def _with_outcome(self, vector: Floats) -> Floats:

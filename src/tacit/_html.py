@@ -6,8 +6,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tacit._format import in_digits, printed
-from tacit.results.wording import clean
+from tacit._format import clean, in_digits, printed
 
 
 def render(name: str, **values: object) -> str:
@@ -26,7 +25,7 @@ def render(name: str, **values: object) -> str:
 @cache
 def _environment() -> Environment:
     found = Environment(
-        loader=PackageLoader("tacit.results"),
+        loader=PackageLoader("tacit"),
         autoescape=True,
         finalize=_cleaned,
         undefined=StrictUndefined,
