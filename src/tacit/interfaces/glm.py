@@ -81,7 +81,8 @@ def _facts(kind: Kind) -> Facts:
     """What is public about a column, in the form that models take."""
     if isinstance(kind, Category):
         named = [*kind.levels, *([] if kind.other is None else [kind.other])]
-        return Facts(kind.kind, levels=tuple(str(text_of(each)) for each in named))
+        levels = tuple(str(text_of(each)) for each in named)
+        return Facts(kind.kind, levels=levels, other=None if kind.other is None else levels[-1])
     if isinstance(kind, Binary):
         both = ("0", "1") if kind.yes is None else (str(kind.no), str(kind.yes))
         return Facts(kind.kind, 0.0, 1.0, levels=both)
