@@ -29,9 +29,12 @@ def glm(
     Args:
         formula: The formula, such as ``"readmitted ~ age + C(ward)"``.
         family: ``"bernoulli"``, ``"binomial"``, ``"gaussian"``, ``"poisson"``,
-            ``"negativebinomial"``, ``"gamma"`` or ``"categorical"``. By default chosen by the kind
-            of the outcome: Bernoulli for `Binary`, Gaussian for `Number`, Poisson for `Count`,
-            categorical for `Category`, and binomial for ``p(successes, trials)``.
+            ``"negativebinomial"``, ``"zero_inflated_poisson"``,
+            ``"zero_inflated_negativebinomial"``, ``"gamma"``, ``"beta"``, ``"weibull"``,
+            ``"categorical"`` or ``"ordinal"``. By default chosen by the kind of the outcome:
+            Bernoulli for `Binary`, Gaussian for `Number`, Poisson for `Count`, categorical for
+            `Category`, binomial for ``p(successes, trials)`` and Weibull for
+            ``censored(time, event)``.
         schema: The public facts about the columns.
         link: The link function; by default the first link of the family.
         priors: Priors to replace, by parameter name. Each is a tuple such as ``("normal", 0, 1)``

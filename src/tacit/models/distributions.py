@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
-from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 # Beyond these, on the log scale, a time or a cumulative hazard makes no difference.
@@ -82,11 +81,11 @@ class CensoredWeibull(Distribution):  # type: ignore[misc]
         limit: When the row's follow-up ended, or would have; or a time at which it had not.
         bounds: The shortest and the longest time.
         drop_out: The rate of drop-out; None if all limits are known.
-        open: Whether follow-up had not ended at the limit.
+        unended: Whether follow-up had not ended at the limit.
     """
 
     support = constraints.real
-    pytree_data_fields = ("log_scale", "alpha", "limit", "bounds", "drop_out", "open")
+    pytree_data_fields = ("log_scale", "alpha", "limit", "bounds", "drop_out", "unended")
 
     def __init__(
         self,
@@ -95,10 +94,10 @@ class CensoredWeibull(Distribution):  # type: ignore[misc]
         limit: Any,
         bounds: tuple[float, float],
         drop_out: Any = None,
-        open: Any = False,  # noqa: A002
+        unended: Any = False,
     ) -> None:
         self.log_scale, self.alpha, self.limit = log_scale, alpha, limit
-        self.bounds, self.drop_out, self.open = bounds, drop_out, open
+        self.bounds, self.drop_out, self.unended = bounds, drop_out, unended
         super().__init__(jnp.broadcast_shapes(jnp.shape(log_scale), jnp.shape(alpha)), ())
 
     @property
@@ -121,7 +120,7 @@ class CensoredWeibull(Distribution):  # type: ignore[misc]
         limit = self.limit
         if self.drop_out is not None:
             later = jnp.minimum(limit - jnp.log(second) / self.drop_out, high)
-            limit = jnp.where(self.open, later, limit)
+            limit = jnp.where(self.unended, later, limit)
         event = self._event(first)
         return jnp.where(event <= limit, jnp.clip(event, low, high), -jnp.clip(limit, low, high))
 
@@ -134,4 +133,5 @@ class CensoredWeibull(Distribution):  # type: ignore[misc]
         if self.drop_out is None:
             return found
         left = ~happened & (time < self.bounds[1])  # and not just at the end of the study
-        return found + jnp.where(left, jnp.log(self.drop_out), 0.0) - self.drop_out * time
+        rate = jnp.asarray(self.drop_out)
+        return found + jnp.where(left, jnp.log(rate), 0.0) - rate * time

@@ -220,7 +220,7 @@ def _censored(time: Outcome, node: Node, known: KnownColumns) -> Outcome:
         columns=time.columns | {event},
         read=lambda c: jnp.where(c[event] == 1, time.read(c), -time.read(c)),
         limit=time.read,
-        open=lambda c: c[event] == 1,
+        unended=lambda c: c[event] == 1,
         described=f"{time.described}, censored unless {event} is {known[event].levels[1]}",
     )
     if len(node.args) == 2:
@@ -229,5 +229,5 @@ def _censored(time: Outcome, node: Node, known: KnownColumns) -> Outcome:
     return found._replace(
         columns=found.columns | end.columns,
         limit=lambda c: jnp.maximum(end.read(c), shortest(time.facts)),
-        open=None,
+        unended=None,
     )

@@ -12,8 +12,8 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from tacit.models.design import Group, Term
-from tacit.models.expressions import Columns, Expression
 from tacit.models.distributions import Ordered
+from tacit.models.expressions import Columns, Expression
 from tacit.models.families.base import Family, Further, Outcome, PredictorScales
 from tacit.models.families.levels import CUTPOINT
 from tacit.models.rescaled import Rescaled
@@ -39,7 +39,7 @@ class Program:
 
     # All of these follow from the formula and the schema.
     declared_public: ClassVar[tuple[str, ...]] = (
-        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "labels", "takes",
+        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "further", "labels", "takes",
     )  # fmt: skip
 
     @cached_property
@@ -51,9 +51,7 @@ class Program:
     def further(self) -> dict[str, Further]:
         """The family's further parameters, by names that differ from those of all terms."""
         return {
-            self._free(each.name): each
-            for each in self.family.further
-            if each.needed(self.outcome)
+            self._free(each.name): each for each in self.family.further if each.needed(self.outcome)
         }
 
     @property

@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
         levels: Levels of a categorical outcome that have their own coefficients.
         cutpoints: Names of the cutpoints between the levels of an ordinal outcome.
         limit: Computes when the follow-up of a row's time ended; None if it was not limited.
-        open: Computes whether follow-up had not ended then, but would later; None if it is known
+        unended: Computes whether follow-up had not ended then, but would later; None if it is known
             for all rows.
         described: The outcome in words.
     """
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
     levels: tuple[str, ...] = ()
     cutpoints: tuple[str, ...] = ()
     limit: Callable[[Columns], jax.Array] | None = None
-    open: Callable[[Columns], jax.Array] | None = None
+    unended: Callable[[Columns], jax.Array] | None = None
     described: str = ""
 
 

@@ -17,16 +17,12 @@ CUTPOINT = "cutpoint"
 _LEAST_GAP = 1e-6
 
 
-def _categorical(
-    _: Outcome, __: str, eta: jax.Array, ___: Mapping[str, Any], ____: Columns
-) -> Any:
+def _categorical(_: Outcome, __: str, eta: jax.Array, ___: Mapping[str, Any], ____: Columns) -> Any:
     reference = jnp.zeros((*eta.shape[:-1], 1), eta.dtype)
     return dist.Categorical(logits=jnp.concatenate([reference, eta], axis=-1))
 
 
-def _ordinal(
-    _: Outcome, link: str, eta: jax.Array, further: Mapping[str, Any], __: Columns
-) -> Any:
+def _ordinal(_: Outcome, link: str, eta: jax.Array, further: Mapping[str, Any], __: Columns) -> Any:
     """The probability of a level or a lower one is F(cutpoint - eta), F by the link."""
     at = further[CUTPOINT] - eta[..., None]
     below, above = at[..., :-1], jnp.maximum(at[..., 1:], at[..., :-1] + _LEAST_GAP)

@@ -61,9 +61,7 @@ def _gamma_fault(facts: Facts) -> str | None:
     )
 
 
-def _beta(
-    outcome: Outcome, _: str, eta: jax.Array, further: Mapping[str, Any], __: Columns
-) -> Any:
+def _beta(outcome: Outcome, _: str, eta: jax.Array, further: Mapping[str, Any], __: Columns) -> Any:
     mean = jnp.clip(jax.nn.sigmoid(eta), _LEAST_MEAN, 1 - _LEAST_MEAN)
     kappa = further["kappa"]
     return Moved(dist.Beta(mean * kappa, (1 - mean) * kappa), *inside(outcome.facts))

@@ -34,7 +34,7 @@ def _weibull(
         jnp.inf if outcome.limit is None else outcome.limit(columns),
         (shortest(facts), facts.high),
         further.get(DROP_OUT.name),
-        False if outcome.open is None else outcome.open(columns),
+        False if outcome.unended is None else outcome.unended(columns),
     )
 
 
@@ -51,7 +51,7 @@ DROP_OUT = Further(
     meaning="rate at which follow-up ends before the longest time",
     prior=lambda scales: dist.LogNormal(-scales.middle, 1.5),
     start=lambda scales: math.exp(-scales.middle),
-    needed=lambda outcome: outcome.open is not None,
+    needed=lambda outcome: outcome.unended is not None,
 )
 WEIBULL = Family(
     name="weibull",
