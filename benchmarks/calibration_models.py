@@ -233,9 +233,10 @@ def by_formula(left, family, columns, priors, draw_prior, draw_outcome):
         terms = truth["u"] * u + truth["v"] * v
         return truth, {"u": u, "v": v, **draw_outcome(rng, terms, truth)}
 
-    # Drop-out is not scored: where nobody drops out, its rate has no logarithm.
-    signs = {"alpha": "-alpha", "kappa": "-kappa"}
-    names = [signs.get(name, name) for name in model.program.order if name != "drop_out"]
+    # Drop-out is not scored where follow-up does not end at a constant rate.
+    scored = {"u", "v", *draw_prior(np.random.default_rng(0))}
+    signs = {name: f"-{name}" for name in ("alpha", "kappa", "drop_out")}
+    names = [signs.get(name, name) for name in model.program.order if name in scored]
     return Case(model, schema, draw, plain(*names))
 
 
@@ -304,7 +305,7 @@ def beta():
     )
 
 
-def weibull(left, limit):
+def weibull(left, limit, **known):
     """Times of at most 10, with the end of follow-up drawn by ``limit``."""
 
     def outcome(rng, terms, truth):
@@ -318,7 +319,11 @@ def weibull(left, limit):
         "weibull",
         {"time": tacit.Number(0, 10), "event": tacit.Binary(), "end": tacit.Number(0, 10)},
         {"Intercept": ("normal", 1.5, 0.5), "alpha": ("lognormal", 0.3, 0.4)},
-        lambda rng: {"Intercept": rng.normal(1.5, 0.5), "alpha": np.exp(rng.normal(0.3, 0.4))},
+        lambda rng: {
+            "Intercept": rng.normal(1.5, 0.5),
+            "alpha": np.exp(rng.normal(0.3, 0.4)),
+            **known,
+        },
         outcome,
     )
 
@@ -362,7 +367,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "zero-inflated-nb": lambda: zero_inflated(varied=True),
     "gamma": gamma,
     "beta": beta,
-    "weibull": lambda: weibull("censored(time, event)", drop_out),
+    "weibull": lambda: weibull("censored(time, event)", drop_out, drop_out=0.25),
     "weibull-entry": lambda: weibull("censored(time, event)", spread_entry),
     "weibull-late": lambda: weibull("censored(time, event)", late_entry),
     "weibull-end": lambda: weibull("censored(time, event)", study_ends),

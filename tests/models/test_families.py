@@ -242,7 +242,7 @@ def test_predictions_of_the_other_families_are_means(exact):
 
 def test_the_time_of_a_censored_row_counts_as_survival():
     value, shape = np.array([0.3, -0.3, 7.0, -7.0]), 1.7
-    fn = CensoredWeibull(np.full(4, 0.5), shape, np.inf, (1e-3, 10.0))
+    fn = CensoredWeibull(np.full(4, 0.5), shape, (1e-3, 10.0))
     weibull = stats.weibull_min(shape, scale=np.exp(0.5))
     expected = [*map(weibull.logpdf, [0.3]), *map(weibull.logsf, [0.3])]
     expected += [weibull.logpdf(7.0), weibull.logsf(7.0)]
@@ -289,7 +289,7 @@ def test_cutpoints_are_draws_in_order():
 @pytest.mark.parametrize("case", CASES)
 def test_drawn_outcomes_have_scores_of_mean_zero(case):
     """At any parameters, and whatever the outcomes of the rows themselves are."""
-    left, _, _, (columns, _, _), _ = CASES[case]
+    _, _, _, (columns, _, _), _ = CASES[case]
     model = as_model(model_of(case), SCHEMA)
     assert model.simulates
     table = {name: values[:1500] for name, values in {**SHARED, **columns}.items()}
@@ -307,8 +307,6 @@ def test_drawn_outcomes_have_scores_of_mean_zero(case):
         return jax.vmap(one)(keys, rows)
 
     found = np.concatenate([scores(jax.random.split(jax.random.key(i), 1500)) for i in range(8)])
-    if left == "censored(time, died)":  # drop-out keeps the rows' own ends of follow-up
-        found = found[:, [i for i in range(model.dimension) if i != model.places["drop_out"].start]]
     errors = found.std(axis=0) / np.sqrt(len(found))
     assert (np.abs(found.mean(axis=0)) < 6 * errors).all()
 
@@ -320,8 +318,7 @@ def test_what_a_study_sees_is_drawn_like_what_it_saw():
     time = 2.5 * rng.weibull(1.3, size)
     seen, event = np.minimum(time, end), time <= end
     own = np.where(event, seen, -seen)
-    ends = {"limit": end}, {"limit": seen, "drop_out": 0.25, "unended": event}
-    for given in ends:
+    for given in ({"limit": end}, {"drop_out": 0.25}):
         fn = CensoredWeibull(np.full(size, np.log(2.5)), 1.3, bounds=(1e-3, high), **given)
         again = np.asarray(drawn(fn, jax.random.key(1)))
         # Not independent of each other, which only makes the two more alike.

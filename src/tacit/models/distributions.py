@@ -71,33 +71,31 @@ class CensoredWeibull(Distribution):  # type: ignore[misc]
     times of events, for predictions. `observed` draws what a study would see: it stops at the
     end of follow-up.
 
-    Where a row had its event, its follow-up might have ended at any later time. When, is drawn by a
-    rate of drop-out, which is a parameter: follow-up that ended before the longest time tells of it.
-    It tells nothing of the event, and the event nothing of it.
+    Follow-up ends at a known limit; or, if there is a rate of drop-out, at any time by this rate and
+    at the longest time at the latest. The rate is a parameter, of which the follow-up of rows tells.
+    Given the rows, it and the parameters of the event are independent.
 
     Args:
         log_scale: Logarithm of the time by which an event has happened with probability 1 - 1/e.
         alpha: The shape: above 1, the hazard rises with time.
-        limit: When the row's follow-up ended, or would have; or a time at which it had not.
         bounds: The shortest and the longest time.
-        drop_out: The rate of drop-out; None if all limits are known.
-        unended: Whether follow-up had not ended at the limit.
+        limit: When the row's follow-up ended, or would have.
+        drop_out: The rate of drop-out; None if limits are known.
     """
 
     support = constraints.real
-    pytree_data_fields = ("log_scale", "alpha", "limit", "bounds", "drop_out", "unended")
+    pytree_data_fields = ("log_scale", "alpha", "bounds", "limit", "drop_out")
 
     def __init__(
         self,
         log_scale: Any,
         alpha: Any,
-        limit: Any,
         bounds: tuple[float, float],
+        limit: Any = jnp.inf,
         drop_out: Any = None,
-        unended: Any = False,
     ) -> None:
-        self.log_scale, self.alpha, self.limit = log_scale, alpha, limit
-        self.bounds, self.drop_out, self.unended = bounds, drop_out, unended
+        self.log_scale, self.alpha = log_scale, alpha
+        self.bounds, self.limit, self.drop_out = bounds, limit, drop_out
         super().__init__(jnp.broadcast_shapes(jnp.shape(log_scale), jnp.shape(alpha)), ())
 
     @property
@@ -119,8 +117,7 @@ class CensoredWeibull(Distribution):  # type: ignore[misc]
         low, high = self.bounds
         limit = self.limit
         if self.drop_out is not None:
-            later = jnp.minimum(limit - jnp.log(second) / self.drop_out, high)
-            limit = jnp.where(self.unended, later, limit)
+            limit = jnp.minimum(-jnp.log(second) / self.drop_out, high)
         event = self._event(first)
         return jnp.where(event <= limit, jnp.clip(event, low, high), -jnp.clip(limit, low, high))
 

@@ -219,8 +219,7 @@ def _censored(time: Outcome, node: Node, known: KnownColumns) -> Outcome:
     found = time._replace(
         columns=time.columns | {event},
         read=lambda c: jnp.where(c[event] == 1, time.read(c), -time.read(c)),
-        limit=time.read,
-        unended=lambda c: c[event] == 1,
+        drops_out=True,
         described=f"{time.described}, censored unless {event} is {known[event].levels[1]}",
     )
     if len(node.args) == 2:
@@ -229,5 +228,5 @@ def _censored(time: Outcome, node: Node, known: KnownColumns) -> Outcome:
     return found._replace(
         columns=found.columns | end.columns,
         limit=lambda c: jnp.maximum(end.read(c), shortest(time.facts)),
-        unended=None,
+        drops_out=False,
     )

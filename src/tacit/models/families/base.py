@@ -31,9 +31,8 @@ class Outcome(NamedTuple):
         most_trials: The highest number of trials.
         levels: Levels of a categorical outcome that have their own coefficients.
         cutpoints: Names of the cutpoints between the levels of an ordinal outcome.
-        limit: Computes when the follow-up of a row's time ended; None if it was not limited.
-        unended: Computes whether follow-up had not ended then, but would later; None if it is known
-            for all rows.
+        limit: Computes when a row's follow-up ended or would have; None if that is not known.
+        drops_out: Whether follow-up may end at times that are not known for all rows.
         described: The outcome in words.
     """
 
@@ -46,7 +45,7 @@ class Outcome(NamedTuple):
     levels: tuple[str, ...] = ()
     cutpoints: tuple[str, ...] = ()
     limit: Callable[[Columns], jax.Array] | None = None
-    unended: Callable[[Columns], jax.Array] | None = None
+    drops_out: bool = False
     described: str = ""
 
 

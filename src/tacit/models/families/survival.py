@@ -31,10 +31,9 @@ def _weibull(
     return CensoredWeibull(
         jnp.clip(eta, centre - _LOG_ROOM, centre + _LOG_ROOM),
         further["alpha"],
-        jnp.inf if outcome.limit is None else outcome.limit(columns),
         (shortest(facts), facts.high),
+        jnp.inf if outcome.limit is None else outcome.limit(columns),
         further.get(DROP_OUT.name),
-        False if outcome.unended is None else outcome.unended(columns),
     )
 
 
@@ -51,7 +50,7 @@ DROP_OUT = Further(
     meaning="rate at which follow-up ends before the longest time",
     prior=lambda scales: dist.LogNormal(-scales.middle, 1.5),
     start=lambda scales: math.exp(-scales.middle),
-    needed=lambda outcome: outcome.unended is not None,
+    needed=lambda outcome: outcome.drops_out,
 )
 WEIBULL = Family(
     name="weibull",
