@@ -286,7 +286,7 @@ def test_cutpoints_are_draws_in_order():
     assert abs(np.exp(log_density).sum() * (18 / 399) * (16 / 399) - 1) < 0.02
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["ordinal", "beta", "censored", "censored at known times"])
 def test_drawn_outcomes_have_scores_of_mean_zero(case):
     """At any parameters, and whatever the outcomes of the rows themselves are."""
     _, _, _, (columns, _, _), _ = CASES[case]
