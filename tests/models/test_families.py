@@ -400,3 +400,11 @@ def test_a_private_fit_of_censored_times_holds_the_truth():
     for name, value in truth.items():
         assert abs(lines[name].mean - value) < 4 * lines[name].sd
         assert lines[name].sd < 0.2
+
+
+def test_a_forecast_does_not_take_the_mean_of_censored_times():
+    budget = tacit.Budget(1, 1e-5)
+    for left in ("censored(time, died)", "censored(time, died, 9)"):
+        model = tacit.glm(f"{left} ~ x", schema=SCHEMA)
+        with pytest.raises(InvalidArgument, match="censored times do not show"):
+            tacit.forecast(model, size=100, budgets=budget, scenario=tacit.Scenario(outcome=3))

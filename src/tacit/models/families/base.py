@@ -48,6 +48,11 @@ class Outcome(NamedTuple):
     drops_out: bool = False
     described: str = ""
 
+    @property
+    def ends(self) -> bool:
+        """Whether follow-up may end before the event."""
+        return self.drops_out or self.limit is not None
+
 
 class PredictorScales(NamedTuple):
     """Public scales of a linear predictor.
