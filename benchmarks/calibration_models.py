@@ -217,6 +217,137 @@ def mixture():
     )
 
 
+def by_formula(left, family, columns, priors, draw_prior, draw_outcome):
+    """A family of `tacit.glm` with two predictors, and priors under which tables are not extreme.
+
+    ``draw_prior`` draws parameters beside the two coefficients; ``draw_outcome`` columns of the
+    outcome, by the sum of the coefficients' terms and the other parameters.
+    """
+    schema = tacit.Schema({"u": tacit.Number(-1, 1), "v": tacit.Number(-1, 1), **columns})
+    priors = {"u": ("normal", 0, 0.7), "v": ("normal", 0, 0.7), **priors}
+    model = tacit.glm(f"{left} ~ u + v", family=family, schema=schema, priors=priors)
+
+    def draw(rng, size):
+        truth = {"u": rng.normal(0, 0.7), "v": rng.normal(0, 0.7), **draw_prior(rng)}
+        u, v = rng.uniform(-1, 1, (2, size))
+        terms = truth["u"] * u + truth["v"] * v
+        return truth, {"u": u, "v": v, **draw_outcome(rng, terms, truth)}
+
+    # Drop-out is not scored where follow-up does not end at a constant rate.
+    scored = {"u", "v", *draw_prior(np.random.default_rng(0))}
+    signs = {name: f"-{name}" for name in ("alpha", "kappa", "drop_out")}
+    names = [signs.get(name, name) for name in model.program.order if name in scored]
+    return Case(model, schema, draw, plain(*names))
+
+
+def ordinal():
+    levels = ["poor", "fair", "good", "best"]
+
+    def outcome(rng, terms, truth):
+        latent = terms + rng.logistic(size=len(terms))
+        return {"y": np.array(levels)[np.searchsorted(truth["cutpoint"], latent)]}
+
+    return by_formula(
+        "y",
+        "ordinal",
+        {"y": tacit.Category(levels)},
+        {"cutpoint": ("normal", 0, 1.5)},
+        lambda rng: {"cutpoint": np.sort(rng.normal(0, 1.5, 3))},
+        outcome,
+    )
+
+
+def zero_inflated(*, varied):
+    priors = {"Intercept": ("normal", 1, 0.5), "zero_inflation": ("beta", 2, 3)}
+    priors |= {"alpha": ("lognormal", 1, 0.5)} if varied else {}
+
+    def prior(rng):
+        found = {"Intercept": rng.normal(1, 0.5), "zero_inflation": rng.beta(2, 3)}
+        return found | ({"alpha": np.exp(rng.normal(1, 0.5))} if varied else {})
+
+    def outcome(rng, terms, truth):
+        rate = np.exp(truth["Intercept"] + terms)
+        if varied:
+            rate = rate * rng.gamma(truth["alpha"], 1 / truth["alpha"], len(rate))
+        return {"y": rng.poisson(rate) * (rng.random(len(rate)) >= truth["zero_inflation"])}
+
+    family = "zero_inflated_negativebinomial" if varied else "zero_inflated_poisson"
+    return by_formula("y", family, {"y": tacit.Count(200)}, priors, prior, outcome)
+
+
+def gamma():
+    def outcome(rng, terms, truth):
+        mean = np.exp(truth["Intercept"] + terms)
+        return {"y": rng.gamma(truth["alpha"], mean / truth["alpha"])}
+
+    return by_formula(
+        "y",
+        "gamma",
+        {"y": tacit.Number(0.01, 100)},
+        {"Intercept": ("normal", 0, 0.7), "alpha": ("lognormal", 0.5, 0.7)},
+        lambda rng: {"Intercept": rng.normal(0, 0.7), "alpha": np.exp(rng.normal(0.5, 0.7))},
+        outcome,
+    )
+
+
+def beta():
+    def outcome(rng, terms, truth):
+        mean = 1 / (1 + np.exp(-truth["Intercept"] - terms))
+        return {"y": rng.beta(truth["kappa"] * mean, truth["kappa"] * (1 - mean))}
+
+    return by_formula(
+        "y",
+        "beta",
+        {"y": tacit.Number(0, 1)},
+        {"Intercept": ("normal", 0, 0.7), "kappa": ("lognormal", 2, 0.7)},
+        lambda rng: {"Intercept": rng.normal(0, 0.7), "kappa": np.exp(rng.normal(2, 0.7))},
+        outcome,
+    )
+
+
+def weibull(left, limit, **known):
+    """Times of at most 10, with the end of follow-up drawn by ``limit``."""
+
+    def outcome(rng, terms, truth):
+        scale = np.exp(truth["Intercept"] + terms)
+        time = scale * rng.weibull(truth["alpha"], len(terms))
+        end = np.minimum(limit(rng, len(terms)), 10.0)
+        return {"time": np.minimum(time, end), "event": (time <= end).astype(int), "end": end}
+
+    return by_formula(
+        left,
+        "weibull",
+        {"time": tacit.Number(0, 10), "event": tacit.Binary(), "end": tacit.Number(0, 10)},
+        {"Intercept": ("normal", 1.5, 0.5), "alpha": ("lognormal", 0.3, 0.4)},
+        lambda rng: {
+            "Intercept": rng.normal(1.5, 0.5),
+            "alpha": np.exp(rng.normal(0.3, 0.4)),
+            **known,
+        },
+        outcome,
+    )
+
+
+def study_ends(_, size):
+    """Everybody is followed until the end."""
+    return np.full(size, 10.0)
+
+
+def spread_entry(rng, size):
+    """People enter at any time, and the study ends for all at once."""
+    return rng.uniform(0, 10, size)
+
+
+def late_entry(rng, size):
+    """The same, but all have entered by half of the time."""
+    return rng.uniform(5, 10, size)
+
+
+def drop_out(rng, size):
+    """People leave at a constant rate."""
+    return rng.exponential(4.0, size)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "logistic-3": lambda: logistic(3, 1.0, 1.0, 4.0),
     "logistic-10": lambda: logistic(10, 1.0, 1.0, 4.0),
@@ -231,4 +362,14 @@ CASES: dict[str, Callable[[], Case]] = {
     "hierarchical-noncentred": lambda: hierarchical(centred=False),
     "person": person,
     "mixture": mixture,
+    "ordinal": ordinal,
+    "zero-inflated": lambda: zero_inflated(varied=False),
+    "zero-inflated-nb": lambda: zero_inflated(varied=True),
+    "gamma": gamma,
+    "beta": beta,
+    "weibull": lambda: weibull("censored(time, event)", drop_out, drop_out=0.25),
+    "weibull-entry": lambda: weibull("censored(time, event)", spread_entry),
+    "weibull-late": lambda: weibull("censored(time, event)", late_entry),
+    "weibull-end": lambda: weibull("censored(time, event)", study_ends),
+    "weibull-known": lambda: weibull("censored(time, event, end)", drop_out),
 }

@@ -29,9 +29,12 @@ def glm(
     Args:
         formula: The formula, such as ``"readmitted ~ age + C(ward)"``.
         family: ``"bernoulli"``, ``"binomial"``, ``"gaussian"``, ``"poisson"``,
-            ``"negativebinomial"``, ``"gamma"`` or ``"categorical"``. By default chosen by the kind
-            of the outcome: Bernoulli for `Binary`, Gaussian for `Number`, Poisson for `Count`,
-            categorical for `Category`, and binomial for ``p(successes, trials)``.
+            ``"negativebinomial"``, ``"zero_inflated_poisson"``,
+            ``"zero_inflated_negativebinomial"``, ``"gamma"``, ``"beta"``, ``"weibull"``,
+            ``"categorical"`` or ``"ordinal"``. By default chosen by the kind of the outcome:
+            Bernoulli for `Binary`, Gaussian for `Number`, Poisson for `Count`, categorical for
+            `Category`, binomial for ``p(successes, trials)`` and Weibull for
+            ``censored(time, event)``.
         schema: The public facts about the columns.
         link: The link function; by default the first link of the family.
         priors: Priors to replace, by parameter name. Each is a tuple such as ``("normal", 0, 1)``
@@ -82,7 +85,8 @@ def _facts(kind: Kind) -> Facts:
     """What is public about a column, in the form that models take."""
     if isinstance(kind, Category):
         named = [*kind.levels, *([] if kind.other is None else [kind.other])]
-        return Facts(kind.kind, levels=tuple(str(text_of(each)) for each in named))
+        levels = tuple(str(text_of(each)) for each in named)
+        return Facts(kind.kind, levels=levels, other=None if kind.other is None else levels[-1])
     if isinstance(kind, Binary):
         both = ("0", "1") if kind.yes is None else (str(kind.no), str(kind.yes))
         return Facts(kind.kind, 0.0, 1.0, levels=both)

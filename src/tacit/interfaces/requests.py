@@ -20,7 +20,7 @@ from tacit.inference.methods import CHOICES, COMMANDS, DEFAULT, default_method, 
 from tacit.interfaces.forecasting.scenario import Scenario
 from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.glm import glm
-from tacit.interfaces.kept_runs import SETTINGS
+from tacit.interfaces.kept_runs import POSTERIOR, SETTINGS
 from tacit.interfaces.plan import Plan, plan
 from tacit.models.base import AnyModel
 from tacit.models.glm import GLM

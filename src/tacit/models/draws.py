@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 
+from tacit.models.distributions import CensoredWeibull, Moved
 from tacit.models.effects import bare
 
 # Distributions whose density is not that of what they draw, or that draw nothing random.
@@ -191,8 +192,19 @@ def _zero_inflated(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array
     return jnp.where(_uniform(_words(second, 1, shape)[0]) < fn.gate, 0, value)
 
 
+def _moved(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jnp.asarray(fn.moved(drawn(fn.base.expand(shape), key)))
+
+
+def _censored(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    first, second = _words(key, 2, shape)
+    return jnp.asarray(fn.observed(_uniform(first), _uniform(second)))
+
+
 # For these classes only: a subclass may draw in another way.
 _FAST: dict[type, Callable[[Any, jax.Array, tuple[int, ...]], jax.Array]] = {
+    CensoredWeibull: _censored,
+    Moved: _moved,
     dist.Beta: _beta,
     dist.Gamma: _gamma,
     dist.GammaPoisson: _negative_binomial,

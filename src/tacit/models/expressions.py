@@ -31,6 +31,7 @@ class Facts(NamedTuple):
             divided by.
         standard: A centre and a spread to standardise by, instead of the bounds.
         levels: Levels of a category.
+        other: The last level, if it stands for all values that are not declared.
         shape: Shape of the value in one row.
         measure: The unit of measurement, if one is declared.
     """
@@ -41,6 +42,7 @@ class Facts(NamedTuple):
     scale: tuple[float, float] | None = None
     standard: tuple[float, float] | None = None
     levels: tuple[str, ...] = ()
+    other: str | None = None
     shape: tuple[int, ...] = ()
     measure: str | None = None
 

@@ -10,7 +10,8 @@ from tacit import _validate
 from tacit.errors import InvalidArgument
 from tacit.models.design import Group, Term, group_of, terms_of
 from tacit.models.expressions import Expression, KnownColumns, expression
-from tacit.models.families import FAMILIES, Family
+from tacit.models.families.base import Family
+from tacit.models.families.registry import FAMILIES
 from tacit.models.formula import FormulaParts, Node, callee_of, parts_of, text_of
 from tacit.models.glm_reading import meaning_of, reading_of_glm
 from tacit.models.numpyro import NumPyro
@@ -99,7 +100,13 @@ def built(
     """
     chosen = FAMILIES[_validate.choice("family", family, FAMILIES)]
     link = _validate.choice(f"link of the {family} family", link or chosen.link, chosen.links)
-    draft = _program(parts_of(formula), chosen, link, known, person)
+    parts = parts_of(formula)
+    if chosen.cut and not parts.intercept:
+        raise InvalidArgument(
+            f"The {family} family has cutpoints in the place of an intercept; leave out 0 + or - 1 "
+            f"in {formula!r}."
+        )
+    draft = _program(parts, chosen, link, known, person)
     _refuse(formula, draft)
     complete = completed(_default_priors(draft), priors)
     program = replace(draft, priors=complete)
@@ -119,7 +126,7 @@ def _program(
         family=family,
         link=link,
         outcome=outcome,
-        intercept=parts.intercept,
+        intercept=parts.intercept and not family.cut,
         terms=terms_of(common, parts.intercept, known),
         groups=tuple(
             group_of(each, known, person, _text_of_all(each.groups) in with_intercept)
@@ -161,7 +168,7 @@ def _refuse(formula: str, program: Program) -> None:
                 f"The formula {formula!r} has {min(used)!r} on both sides of ~; an outcome "
                 "cannot explain itself."
             )
-    if not (program.intercept or terms or program.groups):
+    if not (program.intercept or program.cutpoint or terms or program.groups):
         raise InvalidArgument(f"The formula {formula!r} has nothing to estimate.")
 
 
@@ -169,14 +176,14 @@ def _default_priors(program: Program) -> dict[str, Any]:
     """Priors of all parameters, on the public scale of the outcome."""
     family, scales = program.family, program.scales
     width = family.links[program.link] * scales.spread
-    apart = scales.spread / 2 if family.extra == "sigma" else 1.0
     found: dict[str, Any] = {}
     if program.intercept:
         found[INTERCEPT] = dist.Normal(scales.middle, width)
+    if program.cutpoint is not None:
+        found[program.cutpoint] = dist.Normal(scales.middle, width)
     for term in program.terms:
         found[term.name] = dist.Normal(scales.middle if term.is_level else 0.0, width)
     for group in program.groups:
-        found[f"{group.name}_sd"] = dist.HalfNormal(apart)
-    if program.extra is not None:
-        found[program.extra] = family.extra_prior(scales)
+        found[f"{group.name}_sd"] = dist.HalfNormal(scales.between)
+    found |= {name: each.prior(scales) for name, each in program.further.items()}
     return found

@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 from numpyro.distributions import Distribution
 
 from tacit.models.design import Group, Term
-from tacit.models.families import Outcome
+from tacit.models.families.base import Outcome
 from tacit.models.priors import described, in_words
 from tacit.models.program import INTERCEPT, Program
 from tacit.models.reading import Meaning, Prior, Reading
 
-_SPREADS = {"sigma": "standard deviation of the outcome given its mean"}
-_SHAPE = "shape: the larger, the less spread out"
 # Names of columns that a question lists.
 _MOST_NAMES = 6
 
@@ -33,16 +31,34 @@ _SCALES = {
     "cloglog": _Scale("the complementary log-log of the probability that {event}"),
     "softmax": _Scale("the log-odds of each level of {outcome} against {first}", "odds ratio"),
 }
+# Where a family's coefficients are changes of something else than its link says.
+_OF_FAMILY = {
+    ("beta", "logit"): _Scale("the log-odds of the mean of {outcome}", "ratio of odds"),
+    ("ordinal", "logit"): _Scale("the log-odds of a higher level of {outcome}", "odds ratio"),
+    ("ordinal", "probit"): _Scale("the probit of the probability of a higher level of {outcome}"),
+    ("weibull", "log"): _Scale("the logarithm of {outcome}", "ratio of times"),
+}
 # What regressions are called, by family and link.
 _CALLED = {
     ("bernoulli", "logit"): "logistic regression",
     ("binomial", "logit"): "logistic regression",
     ("categorical", "softmax"): "multinomial logistic regression",
+    ("beta", "logit"): "beta regression",
+    ("gamma", "log"): "gamma regression",
     ("gaussian", "identity"): "linear regression",
     ("negativebinomial", "log"): "negative binomial regression",
+    ("ordinal", "logit"): "ordinal logistic regression",
     ("poisson", "log"): "Poisson regression",
+    ("weibull", "log"): "Weibull regression",
+    ("zero_inflated_negativebinomial", "log"): "zero-inflated negative binomial regression",
+    ("zero_inflated_poisson", "log"): "zero-inflated Poisson regression",
 }
-_RATES = ("poisson", "negativebinomial")
+_RATES = (
+    "poisson",
+    "negativebinomial",
+    "zero_inflated_poisson",
+    "zero_inflated_negativebinomial",
+)
 
 
 def reading_of_glm(formula: str, program: Program, priors: Mapping[str, Any]) -> Reading:
@@ -80,10 +96,13 @@ def meaning_of(program: Program, name: str) -> str:
         return further[name][0]
     if name == INTERCEPT:
         return "at the reference"
+    if name == program.cutpoint:
+        return _CUTPOINTS
     return next(term.block.meaning for term in program.terms if term.name == name)
 
 
 _BETWEEN = "standard deviation between groups"
+_CUTPOINTS = "between levels, in order; at the reference"
 
 
 def _meanings(program: Program, priors: Mapping[str, Any], *, ratio: bool) -> dict[str, Meaning]:
@@ -91,6 +110,9 @@ def _meanings(program: Program, priors: Mapping[str, Any], *, ratio: bool) -> di
     if INTERCEPT in found:
         words = "at the reference" if _reference(program.terms) else ""
         found[INTERCEPT] = Meaning("intercept", words, prior=_prior(priors[INTERCEPT]))
+    if program.cutpoint is not None:
+        prior = _prior(priors[program.cutpoint])
+        found[program.cutpoint] = Meaning("intercept", _CUTPOINTS, prior=prior)
     for term in program.terms:
         found[term.name] = _of_term(term, _prior(priors[term.name]), ratio=ratio)
     for group in program.groups:
@@ -102,10 +124,9 @@ def _meanings(program: Program, priors: Mapping[str, Any], *, ratio: bool) -> di
 
 def _further(program: Program) -> dict[str, tuple[str, float]]:
     """The family's parameters beside the coefficients: what each is, and where a fit begins."""
-    if program.extra is None:
-        return {}
-    words = _SPREADS.get(str(program.family.extra), _SHAPE)
-    return {program.extra: (words, program.family.extra_start(program.scales))}
+    return {
+        name: (each.meaning, each.start(program.scales)) for name, each in program.further.items()
+    }
 
 
 def _of_term(term: Term, prior: Prior, *, ratio: bool) -> Meaning:
@@ -135,7 +156,8 @@ def _prior(prior: Distribution) -> Prior:
 
 def _scale(program: Program) -> _Scale:
     outcome, family = program.outcome, program.family.name
-    scale = _SCALES.get(program.link, _Scale("the linear predictor of {outcome}"))
+    by_link = _SCALES.get(program.link, _Scale("the linear predictor of {outcome}"))
+    scale = _OF_FAMILY.get((family, program.link), by_link)
     ratio = "rate ratio" if family in _RATES and program.link == "log" else scale.ratio
     first = outcome.facts.levels[0] if outcome.facts.levels else ""
     words = scale.words.format(outcome=_measured(outcome), event=_event(outcome), first=first)

@@ -13,6 +13,7 @@ from tacit.errors import InvalidArgument
 from tacit.models.formula import unlike
 
 _NAMED: dict[str, tuple[Any, str]] = {
+    "beta": (dist.Beta, "first shape, second shape"),
     "cauchy": (dist.Cauchy, "location, scale"),
     "exponential": (dist.Exponential, "rate"),
     "gamma": (dist.Gamma, "shape, rate"),
@@ -36,6 +37,12 @@ _WORDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "StudentT": ("Student's t", lambda p: stats.t(p.df, p.loc, p.scale)),
 }
 _POSITIVE = (constraints.positive, constraints.nonnegative)
+# Where a prior may lie, in words, and supports that do.
+_PLACES = (
+    ("the positive numbers", _POSITIVE),
+    ("the numbers between 0 and 1", (constraints.unit_interval,)),
+    ("all real numbers", (constraints.real,)),
+)
 
 
 def completed(defaults: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -46,23 +53,25 @@ def completed(defaults: Mapping[str, Any], given: Mapping[str, Any] | None) -> d
     for name, prior in (given or {}).items():
         if name not in defaults:
             raise unlike("priors names", name, defaults)
-        positive = any(defaults[name].support is each for each in _POSITIVE)
-        found[name] = _checked(name, prior, positive)
+        found[name] = _checked(name, prior, defaults[name])
     return found
 
 
-def _checked(name: str, prior: Any, positive: bool) -> Any:
+def _checked(name: str, prior: Any, default: Any) -> Any:
     made = _made(name, prior) if isinstance(prior, tuple | list) else prior
     if not isinstance(made, dist.Distribution) or made.batch_shape or made.event_shape:
         raise InvalidArgument(
             f'The prior of {name!r} must be a tuple such as ("normal", 0, 1), or a NumPyro '
             "distribution over a single number."
         )
-    allowed = _POSITIVE if positive else (constraints.real,)
-    if not any(made.support is each for each in allowed):
-        where = "the positive numbers" if positive else "all real numbers"
+    where, allowed = next(each for each in _PLACES if _among(default.support, each[1]))
+    if not _among(made.support, allowed):
         raise InvalidArgument(f"The prior of {name!r} must be a distribution over {where}.")
     return _plain(made)
+
+
+def _among(support: Any, supports: tuple[Any, ...]) -> bool:
+    return any(support is each for each in supports)
 
 
 def _plain(prior: Any) -> Any:

@@ -9,10 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpyro
 from numpyro import distributions as dist
+from numpyro.distributions import constraints
 
 from tacit.models.design import Group, Term
+from tacit.models.distributions import Ordered
 from tacit.models.expressions import Columns, Expression
-from tacit.models.families import Family, Outcome, PredictorScales
+from tacit.models.families.base import Family, Further, Outcome, PredictorScales
+from tacit.models.families.levels import CUTPOINT
 from tacit.models.rescaled import Rescaled
 
 INTERCEPT = "Intercept"
@@ -36,7 +39,7 @@ class Program:
 
     # All of these follow from the formula and the schema.
     declared_public: ClassVar[tuple[str, ...]] = (
-        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "labels", "takes",
+        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "further", "labels", "takes",
     )  # fmt: skip
 
     @cached_property
@@ -44,11 +47,21 @@ class Program:
         """Public scales of the linear predictor."""
         return self.family.scales(self.outcome)
 
+    @cached_property
+    def further(self) -> dict[str, Further]:
+        """The family's further parameters, by names that differ from those of all terms."""
+        return {
+            self._free(each.name): each for each in self.family.further if each.needed(self.outcome)
+        }
+
     @property
-    def extra(self) -> str | None:
-        """The name of the family's further parameter, which differs from those of all terms."""
+    def cutpoint(self) -> str | None:
+        """The name of the cutpoints, if the family has them."""
+        return self._free(CUTPOINT) if self.family.cut else None
+
+    def _free(self, name: str) -> str:
+        """A name that is not that of a term or of the outcome."""
         taken = {self.outcome.name, *(term.name for term in self.terms)}
-        name = self.family.extra
         return f"{self.outcome.name}_{name}" if name in taken else name
 
     @cached_property
@@ -72,6 +85,8 @@ class Program:
         """Labels of the entries of array parameters, axis by axis."""
         levels = (self.outcome.levels,) if self.outcome.levels else ()
         found: dict[str, tuple[tuple[str, ...], ...]] = {INTERCEPT: levels}
+        if self.cutpoint is not None:
+            found[self.cutpoint] = (self.outcome.cutpoints,)
         for term in self.terms:
             found[term.name] = (*((term.block.labels,) if term.shape else ()), *levels)
         for group in self.groups:
@@ -83,10 +98,7 @@ class Program:
 
     def __call__(self, **columns: Any) -> None:
         """Runs the model's NumPyro statements."""
-        extra = None
-        if self.extra is not None:
-            start = self.family.extra_start(self.scales)
-            extra = numpyro.sample(self.extra, Rescaled(self.priors[self.extra], 0.0, start, _PACE))
+        further = {each.name: self._further(name) for name, each in self.further.items()}
         count = len(next(iter(columns.values())))
         several = bool(self.outcome.levels)
         eta: Any = jnp.zeros((count, len(self.outcome.levels)) if several else count)
@@ -101,14 +113,26 @@ class Program:
             # The fit is in terms of the intercept at the middle of all columns, where it hardly
             # depends on the coefficients. It is reported at the reference.
             eta = eta + self._sample(INTERCEPT, (), centre)
+        if self.cutpoint is not None:
+            cuts = Ordered(self.priors[self.cutpoint], len(self.outcome.cutpoints))
+            further[CUTPOINT] = numpyro.sample(
+                self.cutpoint, Rescaled(cuts, -centre, self.scales.unit)
+            )
         for group in self.groups:
             eta = eta + self._grouped(group, columns, count)
         for offset in self.offsets:
             value = offset.read(columns)
             eta = eta + (value[:, None] if several else value)
-        fn = self.family.distribution(self.outcome, self.link, eta, extra, columns)
+        fn = self.family.distribution(self.outcome, self.link, eta, further, columns)
         with numpyro.plate(_ROWS, count):
             numpyro.sample(self.outcome.name, fn, obs=self.outcome.read(columns))
+
+    def _further(self, name: str) -> Any:
+        """A parameter beside the coefficients."""
+        start = self.further[name].start(self.scales)
+        prior = self.priors[name]
+        pace = 1.0 if prior.support is constraints.unit_interval else _PACE
+        return numpyro.sample(name, Rescaled(prior, 0.0, start, pace))
 
     def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A shape of coefficients, with an axis for the levels of the outcome."""

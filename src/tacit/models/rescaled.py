@@ -2,8 +2,9 @@
 
 A fit takes steps of about the same length in every coordinate. A parameter in dollars, or an effect
 that is small because all effects of its group are, is therefore fitted in its own unit:
-value = centre + unit x number, or unit x exp(pace x number) for a positive parameter. The prior is
-not changed.
+value = centre + unit x number, or unit x exp(pace x number) for a positive parameter. Numbers in
+order have the centre and unit in common. A share between 0 and 1 has only a pace. The prior is not
+changed.
 """
 
 from typing import Any
@@ -56,7 +57,7 @@ biject_to.register(InUnits, _in_units)
 
 
 class Rescaled(Distribution):  # type: ignore[misc]
-    """A distribution over real or positive numbers, fitted from a centre and in a unit."""
+    """A distribution over real, ordered or positive numbers or shares, fitted from a centre and in a unit."""
 
     pytree_data_fields = ("base", "centre", "unit")
     pytree_aux_fields = ("pace",)
@@ -71,8 +72,10 @@ class Rescaled(Distribution):  # type: ignore[misc]
     def support(self) -> InUnits:
         """The support, in units."""
         # Positive numbers stay above zero: only their unit changes.
-        real = self.base.support is constraints.real
-        return InUnits(self.base.support, self.centre if real else 0.0, self.unit, self.pace)
+        support = self.base.support
+        moves = support is constraints.real or support is constraints.ordered_vector
+        unit = 1.0 if support is constraints.unit_interval else self.unit
+        return InUnits(support, self.centre if moves else 0.0, unit, self.pace)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws from the distribution."""

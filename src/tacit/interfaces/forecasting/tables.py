@@ -18,7 +18,7 @@ from tacit.inference.whitened import prior_draws
 from tacit.interfaces.forecasting.scenario import Scenario
 from tacit.interfaces.rows import columns_of
 from tacit.models.base import AnyModel, Predicts
-from tacit.models.program import INTERCEPT
+from tacit.models.program import INTERCEPT, Program
 from tacit.models.reading import Meaning, reading_of
 from tacit.models.simulated import SimulatedModel, with_outcomes
 from tacit.privacy.captured import refuse_captured
@@ -155,6 +155,11 @@ class Tables:
             raise InvalidArgument(
                 "outcome of a scenario sets the intercept of a formula, and this model has none; "
                 "pass effects instead."
+            )
+        if any(isinstance(f, Program) and f.outcome.ends for f in self.model.searched):
+            raise InvalidArgument(
+                "outcome of a scenario is a mean, which censored times do not show; pass an effect of "
+                f"{INTERCEPT} instead, the logarithm of the time by which 63% had the event."
             )
         low, high = np.quantile(self.prior[:, self.labels.index(INTERCEPT)], [0.001, 0.999])
         ends = [self._with(vector, {INTERCEPT: float(end)}) for end in (low, high)]

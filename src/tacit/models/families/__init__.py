@@ -1,0 +1,1 @@
+"""Families: distributions of a row's outcome given the linear predictor."""
