@@ -60,7 +60,7 @@ class Barker(BarkerSettings):
     ``ratio_bound``; if the bound is passed instead, the chain is as long as the budget allows.
 
     Args:
-        num_steps: Number of steps; by default 1500 after a start by `Scoring`, and 5000 for a walk.
+        num_steps: Number of steps; by default 2000 after a start by `Scoring`, and 5000 for a walk.
         ratio_bound: Bound that one unit's log-likelihood ratio is clipped to.
         noise_variance: Use the published test with Gaussian noise of this variance and a correction
             (Heikkilä et al. 2019).

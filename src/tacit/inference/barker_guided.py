@@ -22,7 +22,7 @@ from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.program import Step
 from tacit.privacy.release import Release
 
-GUIDED_STEPS = 1500
+GUIDED_STEPS = 2000
 # Half of the proposals are accepted at best, so that three steps are worth one draw.
 _STEPS_PER_DRAW = 3
 # Fewer accepted proposals than this share say that the approximation was far off.

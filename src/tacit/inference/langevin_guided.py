@@ -153,7 +153,7 @@ def _step_of(model: AnyModel) -> Step:
     """The step of a chain: the same object again, so that it compiles once."""
 
     def gradient(density: Any, theta: jax.Array, reference: Any) -> jax.Array:
-        return slope_beyond(density, reference, theta) @ reference.root
+        return jnp.asarray(slope_beyond(density, reference, theta) @ reference.root)
 
     def step(state: Any, noise: jax.Array, release: Release) -> tuple[Any, Any]:
         z, reference, numbers, constants = state

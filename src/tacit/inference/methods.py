@@ -45,6 +45,7 @@ METHODS = (
     Entry("Variational", "tacit.inference.variational", "noisy sums of clipped gradients", "variational", usual=True),
     Entry("Barker", "tacit.inference.barker", "one accept/reject decision per step", "barker"),
     Entry("Langevin", "tacit.inference.langevin", "noisy sums of clipped gradients", "langevin"),
+    Entry("Hamiltonian", "tacit.inference.hamiltonian", "noisy sums of clipped gradients and log ratios", "hamiltonian"),
     Entry("Statistics", "tacit.inference.statistics", "one noisy sum of sufficient statistics"),
     Entry("OneSample", "tacit.inference.one_sample", "one posterior draw"),
     Entry("PublishedLangevin", "tacit.inference.published_langevin", "as Langevin"),

@@ -184,7 +184,7 @@ def slope_beyond(density: Density, reference: Reference, theta: jax.Array) -> ja
 
     def of(away: jax.Array) -> jax.Array:
         there, bent = jax.jvp(slope, (reference.place,), (away,))
-        return slope(reference.place + away) - there - bent
+        return jnp.asarray(slope(reference.place + away) - there - bent)
 
     away = theta - reference.place
     both = jax.vmap(of)(jnp.stack([away, reference.shift + reference.turn @ away]))
@@ -205,7 +205,9 @@ def remainder(density: Density, place: jax.Array, away: jax.Array) -> jax.Array:
     return jnp.asarray(along(jnp.ones(())) - value - first - 0.5 * second)
 
 
-def prior_beyond(model: AnyModel, reference: Reference, theta: jax.Array, constants: Any) -> Any:
+def prior_beyond(
+    model: AnyModel, reference: Reference, theta: jax.Array, constants: Any
+) -> jax.Array:
     """The log prior less the normal one that the approximation takes it for."""
     whitened_at = reference.to_prior @ (theta - reference.prior_mean)
-    return model.prior_density(theta, constants) + 0.5 * whitened_at @ whitened_at
+    return jnp.asarray(model.prior_density(theta, constants) + 0.5 * whitened_at @ whitened_at)
