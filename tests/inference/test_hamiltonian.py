@@ -10,7 +10,9 @@ from scipy.special import erfc
 from tacit import Budget, Hamiltonian, Model, Rows, fit
 from tacit.accounting import PLD, events
 from tacit.errors import InvalidArgument
+from tacit.inference.hamiltonian_steps import _contribution
 from tacit.inference.mixing import effective_sizes
+from tacit.inference.reference import like_reference
 from tacit.models import Parameter
 
 SIZE = 150
@@ -31,15 +33,15 @@ def normal_mean():
 # So much noise that a log ratio is off by about one, over a usual distance.
 NOISY = {
     "penalty": (
-        Hamiltonian(num_steps=30_000, num_leapfrog=0, step_size=0.12, ratio_clip=5.0),
-        Budget(9000, 1e-3),
+        Hamiltonian(num_steps=12_000, num_leapfrog=0, step_size=0.12, ratio_clip=5.0),
+        Budget(4000, 1e-3),
     ),
     "hamiltonian": (
         Hamiltonian(
-            num_steps=8000, num_leapfrog=3, step_size=0.05, gradient_clip=5.0, ratio_clip=5.0,
+            num_steps=5000, num_leapfrog=3, step_size=0.05, gradient_clip=5.0, ratio_clip=5.0,
             gradient_share=0.5,
         ),
-        Budget(9000, 1e-3),
+        Budget(6000, 1e-3),
     ),
 }  # fmt: skip
 
@@ -77,6 +79,34 @@ def test_the_cost_is_the_published_one(leapfrog):
     assert delta == pytest.approx(budget.delta, rel=2e-3)
     assert PLD().epsilon(releases.event, budget.delta, "replace") <= budget.epsilon
     assert releases.num_steps == 500 * (leapfrog + 1)
+
+
+def test_gradients_and_ratios_have_their_shares():
+    """Of one over squared noise, which adds up: all gradients of all trajectories have what was asked."""
+    method = Hamiltonian(
+        num_steps=60, num_leapfrog=3, step_size=0.1, gradient_clip=1.0, ratio_clip=1.0,
+        gradient_share=0.4,
+    )  # fmt: skip
+    releases = method.calibrated(normal_mean(), Budget(1, 1e-6))
+    (first, _), (last, _) = releases.phases[:2]
+    whole = 60 * (3 / first**2 + 1 / last**2)
+    assert 60 * 4 / first**2 == pytest.approx(0.4 * whole, rel=1e-9)
+
+
+@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.6, 0.8)])
+def test_no_unit_is_longer_than_one(weights):
+    """Before the gate bounds it: what a chain hears of a unit is not cut once more."""
+    model, clip, length = normal_mean(), 0.3, 0.05
+    per_unit = _contribution(model, guided=False, gradients=True)
+    longest = 0.0
+    for value in (-1e6, -2.0, 0.3, 5.0, 1e6):
+        given = (
+            jnp.array([0.5]), jnp.array([0.1]), weights[0] / clip, weights[1] / length, clip, length,
+            like_reference(model), model.constants,
+        )  # fmt: skip
+        found = per_unit(given, {"y": jnp.array([value])}, jnp.ones(1, bool))
+        longest = max(longest, float(jnp.linalg.norm(found)))
+    assert 1 - 1e-5 < longest <= 1 + 1e-5
 
 
 def test_alternating_noise_costs_the_same_in_any_order():
