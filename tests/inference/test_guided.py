@@ -39,7 +39,8 @@ def test_a_remainder_is_what_an_expansion_to_second_order_leaves():
 
 def test_the_slope_beyond_the_approximation_is_the_gradient_of_what_is_beyond():
     rng = np.random.default_rng(1)
-    x, place, theta, shift = (jnp.asarray(v, jnp.float32) for v in 2 * rng.normal(size=(4, 3)))
+    x, theta, shift = (jnp.asarray(v, jnp.float32) for v in rng.normal(size=(3, 3)))
+    x, theta, place = 2 * x / jnp.linalg.norm(x), theta / 2, jnp.zeros(3)
     blank = like_reference(Model(
         parameters={"w": Parameter((3,))},
         log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
