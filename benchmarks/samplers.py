@@ -14,6 +14,7 @@ its refusal. Draws of the default method are independent.
 
 import argparse
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import calibration_models
@@ -57,27 +58,45 @@ def flat(draws):
     return np.concatenate([np.reshape(v, (len(v), -1)) for v in draws.values()], axis=1)
 
 
+@dataclass
+class Table:
+    """Private rows with the truth, or None where it is not known, and the exact posterior's draws."""
+
+    model: object
+    rows: tacit.Rows
+    truth: np.ndarray | None
+    exact: np.ndarray
+
+
+def made(tables):
+    """Tables with their exact posteriors."""
+    found, known = [], {}
+    for model, schema, table, truth in tables:
+        adapted = known.setdefault(id(model), tacit.plan(model, schema, budget=BUDGET).model)
+        rows = rows_of(adapted, schema, table)
+        exact = tacit.fit_without_privacy(adapted, rows)
+        found.append(Table(adapted, rows, truth, flat(exact.draws)))
+    return found
+
+
 def cell(name, tables, size):
     """What one method makes of some tables."""
     draws, r_hats, errors, exact_errors, held, seconds = [], [], [], [], [], []
-    for i, (model, schema, table, truth) in enumerate(tables):
-        adapted = tacit.plan(model, schema, budget=BUDGET).model
-        method = sized(METHODS[name](), adapted, size, BUDGET)
-        rows = rows_of(adapted, schema, table)
+    for i, each in enumerate(tables):
         began = time.perf_counter()
         try:
-            post = tacit.fit(adapted, rows, budget=BUDGET, method=method, size=None, seed=i)
+            method = sized(METHODS[name](), each.model, size, BUDGET)
+            post = tacit.fit(each.model, each.rows, budget=BUDGET, method=method, seed=i)
         except tacit.TacitError as error:
             return str(error).split(";")[0]
         seconds.append(time.perf_counter() - began)
-        exact = flat(tacit.fit_without_privacy(adapted, rows).draws)
-        found = flat(post.draws)
-        aim = exact.mean(axis=0) if truth is None else truth
-        unit = exact.std(axis=0) if truth is None else np.ones(len(aim))
+        found, exact = flat(post.draws), each.exact
+        aim = exact.mean(axis=0) if each.truth is None else each.truth
+        unit = exact.std(axis=0) if each.truth is None else np.ones(len(aim))
         low, high = np.quantile(found, [0.05, 0.95], axis=0)
         held.append((low <= aim) & (aim <= high))
         errors.append((found.mean(axis=0) - aim) / unit)
-        exact_errors.append(unit / unit if truth is None else exact.mean(axis=0) - aim)
+        exact_errors.append(unit / unit if each.truth is None else exact.mean(axis=0) - aim)
         if post.chain:
             draws.append(min(np.min(v) for v in post.effective_sizes().values()))
             r_hats.append(max(np.max(v) for v in post.r_hats().values()))
@@ -101,8 +120,9 @@ def main(given=None):
         if chosen.data is not None:
             cases.append(("Adult", 48_842, lambda c=count: adult(c, chosen.data, chosen.repeats)))
         for table, size, tables in cases:
+            known = made(tables())
             for name in chosen.methods:
-                found = cell(name, tables(), size)
+                found = cell(name, known, size)
                 row = found if isinstance(found, list) else [f"refused: {found}"] + [""] * 5
                 lines.append([table, f"{size:,}", str(count), name, *row])
                 print(f"| {' | '.join(lines[-1])} |", flush=True)

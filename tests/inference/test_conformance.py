@@ -36,12 +36,12 @@ METHODS = {
     "hamiltonian": (tacit.Hamiltonian(num_steps=60, start=BRIEF), ADD_REMOVE),
     "hamiltonian, plain": (
         tacit.Hamiltonian(
-            num_steps=40, num_leapfrog=2, step_size=0.1, gradient_clip=1.0, ratio_clip=1.0
+            num_steps=40, num_leapfrog=2, step_size=0.1, gradient_clip=0.01, ratio_clip=0.01
         ),
         REPLACE,
     ),
     "penalty": (
-        tacit.Hamiltonian(num_steps=60, num_leapfrog=0, step_size=0.1, ratio_clip=1.0),
+        tacit.Hamiltonian(num_steps=60, num_leapfrog=0, step_size=0.1, ratio_clip=0.01),
         ADD_REMOVE,
     ),
     "langevin, published": (
