@@ -48,7 +48,7 @@ def simulated(count, size, repeats):
 def adult(count, folder, repeats):
     """The same table again; its truth is not known."""
     formula, schema, table = real_tables.adult(folder, 48_842)
-    glm = tacit.glm(SHORT if count == 5 else formula, schema)
+    glm = tacit.glm(SHORT if count == 5 else formula, schema=schema)
     for _ in range(repeats):
         yield glm, schema, table, None
 
