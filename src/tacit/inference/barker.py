@@ -89,9 +89,9 @@ class Barker(BarkerSettings):
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         refuse_captured(*model.searched)
-        guide = self.guide(model)
-        if guide is not None:
-            gate = guide.check(model, gate)
+        fitted = self.first_fit(model)
+        if fitted is not None:
+            gate = fitted.check(model, gate)
             self._refuse_what_cannot_end(gate.mechanism.num_steps, _GUIDED_BURN_IN)
             check_guided(model, gate)
             return
@@ -134,10 +134,10 @@ class Barker(BarkerSettings):
         self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
     ) -> MethodResult:
         """The chain's draws."""
-        guide = self.guide(model)
-        if guide is not None:
+        fitted = self.first_fit(model)
+        if fitted is not None:
             kept = self._kept(gate.mechanism.mechanisms[1].num_steps, _GUIDED_BURN_IN)
-            return run_guided(guide, model, gate, key, progress, kept)
+            return run_guided(fitted, model, gate, key, progress, kept)
         start, gate, progress = self._start(model, gate, key, progress)
         steps = self._steps_from(start, model, gate.mechanism, key)
         _, (chain, accepted) = run(gate, *steps, progress=progress)
@@ -145,7 +145,7 @@ class Barker(BarkerSettings):
 
     def steps(self, model: AnyModel, mechanism: Tests, key: jax.Array) -> Steps | None:
         """The chain as steps; None where another fit comes first."""
-        if isinstance(self.start, Variational) or self.guide(model) is not None:
+        if isinstance(self.start, Variational) or self.first_fit(model) is not None:
             return None
         start = jnp.asarray(self.public_start(model))
         return self._steps_from(start, model, mechanism, key)
@@ -206,8 +206,8 @@ class Barker(BarkerSettings):
 
     def describe(self, model: AnyModel) -> str:
         """A line for people."""
-        guide = self.guide(model)
-        if guide is not None:
+        fitted = self.first_fit(model)
+        if fitted is not None:
             return describe_guided(model, self.num_steps or GUIDED_STEPS)
         kind = "all rows" if self.batch_size is None else "random batches"
         return (

@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit.inference.base import Intervals, MethodResult, Progress, parameters
 from tacit.inference.mixing import bad_mixing
-from tacit.inference.reference import Guide, beyond, like_reference
+from tacit.inference.reference import FirstFit, beyond, like_reference
 from tacit.models.base import AnyModel, Row
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.program import Step
@@ -45,7 +45,7 @@ def describe_guided(model: AnyModel, steps: int) -> str:
 
 
 def run_guided(
-    guide: Guide,
+    fitted: FirstFit,
     model: AnyModel,
     gate: Gate,
     key: jax.Array,
@@ -54,7 +54,7 @@ def run_guided(
 ) -> MethodResult:
     """The approximation, and the chain's draws."""
     steps = gate.mechanism.mechanisms[1].num_steps
-    found = guide.run(model, gate, key, progress, steps + 1)
+    found = fitted.run(model, gate, key, progress, steps + 1)
     vectors = np.asarray(found.vectors, np.float32)
     state = _state(model, jnp.asarray(vectors[0]), found.reference)
     _, (chain, accepted) = run(

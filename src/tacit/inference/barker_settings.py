@@ -13,7 +13,7 @@ from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.barker_guided import GUIDED_STEPS
 from tacit.inference.mixing import LEAST_EFFECTIVE
 from tacit.inference.proposals import BoundedWalk, GaussianWalk, Proposal
-from tacit.inference.reference import USUAL_SHARE, Guide, share_of
+from tacit.inference.reference import USUAL_SHARE, FirstFit, share_of
 from tacit.inference.scoring import Scoring, suits
 from tacit.inference.tempering import tempering
 from tacit.inference.variational import Variational
@@ -92,7 +92,7 @@ class BarkerSettings:
         """The method for a declared size."""
         return self if self.size is not None else replace(self, size=size)
 
-    def guide(self, model: AnyModel) -> Guide | None:
+    def first_fit(self, model: AnyModel) -> FirstFit | None:
         """The fit whose draws are the proposals; None for a walk."""
         walk = self.proposal, self.lipschitz, self.ratio_bound, self.noise_variance
         plain = *walk, self.batch_size, self.tempered_size
@@ -101,10 +101,10 @@ class BarkerSettings:
                 raise InvalidArgument(
                     "A start by Scoring makes its own proposals and bound; leave out settings of the walk."
                 )
-            return Guide(self.start, self.start_share or USUAL_SHARE)
+            return FirstFit(self.start, self.start_share or USUAL_SHARE)
         if self.start is not None or any(each is not None for each in plain) or not suits(model):
             return None
-        return Guide(Scoring(), self.start_share or USUAL_SHARE, self.size)
+        return FirstFit(Scoring(), self.start_share or USUAL_SHARE, self.size)
 
     def public_start(self, model: AnyModel) -> Any:
         """Where a walk begins, by values that were given."""
@@ -112,10 +112,10 @@ class BarkerSettings:
 
     def calibrated(self, model: AnyModel, budget: Budget) -> Mechanism:
         """The tests that fit a budget, after a start that has its share of it."""
-        guide = self.guide(model)
-        if guide is not None:
-            fitted: Mechanism = guide.calibrated(model, budget)
-            return Stages((fitted, self._tests(budget, (fitted.event,), GUIDED_STEPS)))
+        fitted = self.first_fit(model)
+        if fitted is not None:
+            first: Mechanism = fitted.calibrated(model, budget)
+            return Stages((first, self._tests(budget, (first.event,), GUIDED_STEPS)))
         if not isinstance(self.start, Variational):
             return self._tests(budget, ())
         first = self.start.calibrated(model, share_of(budget, self.start_share or _START_SHARE))
@@ -192,11 +192,11 @@ class BarkerSettings:
 
     def without_noise(self, model: AnyModel) -> Mechanism:
         """Without privacy: the same chain, with ratios hardly clipped."""
-        guide = self.guide(model)
-        usual = _STEPS if guide is None else GUIDED_STEPS
+        fitted = self.first_fit(model)
+        usual = _STEPS if fitted is None else GUIDED_STEPS
         tests = self._plan(_HARDLY, self.num_steps or usual, private=False)
-        if guide is not None:
-            return Stages((guide.scoring.without_noise(model), tests))
+        if fitted is not None:
+            return Stages((fitted.scoring.without_noise(model), tests))
         if not isinstance(self.start, Variational):
             return tests
         return Stages((self.start.without_noise(model), tests))

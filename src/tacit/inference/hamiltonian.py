@@ -23,7 +23,7 @@ from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals, MethodResult, Progress, Steps, parameters, seed_of
 from tacit.inference.hamiltonian_steps import Bounds, evaluations, state_of, step_of
 from tacit.inference.mixing import bad_mixing
-from tacit.inference.reference import USUAL_SHARE, Approximated, Guide, Reference
+from tacit.inference.reference import USUAL_SHARE, Approximated, FirstFit, Reference
 from tacit.inference.scoring import Scoring, suits
 from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
@@ -103,15 +103,15 @@ class Hamiltonian:
         """The method for a declared size."""
         return self if self.size is not None else replace(self, size=size)
 
-    def guide(self, model: AnyModel) -> Guide | None:
+    def first_fit(self, model: AnyModel) -> FirstFit | None:
         """The fit that comes first; None for a plain chain."""
         if isinstance(self.start, Scoring):
-            return Guide(self.start, self.start_share)
+            return FirstFit(self.start, self.start_share)
         plain = self.gradient_clip, self.ratio_clip, self.start
         if any(each is not None for each in plain):
             return None
         if suits(model):
-            return Guide(Scoring(), self.start_share, self.size)
+            return FirstFit(Scoring(), self.start_share, self.size)
         raise InvalidArgument(
             "Hamiltonian starts from private Fisher scoring, which cannot fit this model; pass "
             "step_size=, gradient_clip= and ratio_clip= for a plain chain."
@@ -123,20 +123,20 @@ class Hamiltonian:
 
     def calibrated(self, model: AnyModel, budget: Budget) -> Mechanism:
         """The releases that fit a budget, after a start that has its share of it."""
-        guide = self.guide(model)
-        if guide is None:
+        fitted = self.first_fit(model)
+        if fitted is None:
             self._refuse_incomplete()
             return self._releases(model, self._scale(budget, (), 1.0))
-        first = guide.calibrated(model, budget)
-        left = math.sqrt(1 - guide.share**2)
+        first = fitted.calibrated(model, budget)
+        left = math.sqrt(1 - fitted.share**2)
         return Stages((first, self._releases(model, self._scale(budget, (first.event,), left))))
 
     def without_noise(self, model: AnyModel) -> Mechanism:
         """The same without privacy."""
-        guide, releases = self.guide(model), self._releases(model, 0.0)
-        if guide is None:
+        fitted, releases = self.first_fit(model), self._releases(model, 0.0)
+        if fitted is None:
             return releases
-        return Stages((guide.scoring.without_noise(model), releases))
+        return Stages((fitted.scoring.without_noise(model), releases))
 
     def _scale(self, budget: Budget, before: tuple[Any, ...], left: float) -> float:
         """The least noise, as a multiple of what the shares ask for."""
@@ -187,7 +187,7 @@ class Hamiltonian:
     def bounds(self, model: AnyModel, releases: NoisySums) -> tuple[Bounds, Any]:
         """Clips and noise of a chain, and the weights of gradient and ratio in a trajectory's last release."""
         noise = [scale for scale, _ in releases.phases[:2]]
-        guided, size = self.guide(model) is not None, model.dimension
+        guided, size = self.first_fit(model) is not None, model.dimension
         if not noise[-1]:
             usual, weights, ratio = (_HARDLY, _HARDLY), (math.sqrt(0.5), math.sqrt(0.5)), 0.0
         elif self.num_leapfrog == 0:
@@ -205,11 +205,11 @@ class Hamiltonian:
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         refuse_captured(*model.searched)
-        guide = self.guide(model)
-        if guide is not None:
-            gate = guide.check(model, gate)
+        fitted = self.first_fit(model)
+        if fitted is not None:
+            gate = fitted.check(model, gate)
         start = self._place(model)
-        if not range(self.num_steps)[self._kept(guide is not None)]:
+        if not range(self.num_steps)[self._kept(fitted is not None)]:
             raise InvalidArgument("burn_in and thin leave no draw; keep more, or take more steps.")
         steps = self._steps(model, gate.mechanism, jax.random.key(0), None, start)
         example = jax.tree.map(lambda leaf: leaf[0], steps.inputs(0, 1))
@@ -225,7 +225,7 @@ class Hamiltonian:
 
     def steps(self, model: AnyModel, mechanism: NoisySums, key: jax.Array) -> Steps | None:
         """The chain as steps; None where another fit comes first."""
-        if self.guide(model) is not None:
+        if self.first_fit(model) is not None:
             return None
         return self._steps(model, mechanism, key, None, self._place(model))
 
@@ -238,7 +238,7 @@ class Hamiltonian:
         start: Any,
     ) -> Steps:
         bounds, weights = self.bounds(model, releases)
-        seed, guided = seed_of(key), self.guide(model) is not None
+        seed, guided = seed_of(key), self.first_fit(model) is not None
         usual = _QUARTER / max(self.num_leapfrog, 1)
         length = usual if self.step_size is None else self.step_size
 
@@ -253,10 +253,10 @@ class Hamiltonian:
         self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
     ) -> MethodResult:
         """The chain's draws."""
-        guide, found, reference = self.guide(model), None, None
+        fitted, found, reference = self.first_fit(model), None, None
         start = self._place(model)
-        if guide is not None:
-            found = guide.run(model, gate, key, progress)
+        if fitted is not None:
+            found = fitted.run(model, gate, key, progress)
             gate, progress, reference = found.gate, found.progress, found.reference
             start = np.zeros(model.dimension, np.float32)
         steps = self._steps(model, gate.mechanism, key, reference, start)
@@ -285,7 +285,7 @@ class Hamiltonian:
         """A line for people."""
         kind = "Hamiltonian Monte Carlo" if self.num_leapfrog else "Markov chain of penalty tests"
         line = f"{kind} on all rows, for {model.dimension} unconstrained numbers."
-        if self.guide(model) is None:
+        if self.first_fit(model) is None:
             return line
         chance = 2 * float(ndtr(-_RATIO_NOISE / 2))
         worth = self.num_steps * chance / (2 - chance)

@@ -18,7 +18,7 @@ from tacit.inference.base import MethodResult, Progress, Steps
 from tacit.inference.langevin_chain import USUAL_STEPS, LangevinChain, each_of
 from tacit.inference.langevin_guided import GuidedLangevin
 from tacit.inference.mixing import LEAST_EFFECTIVE
-from tacit.inference.reference import USUAL_SHARE, Guide
+from tacit.inference.reference import USUAL_SHARE, FirstFit
 from tacit.inference.scoring import Scoring, suits
 from tacit.inference.sizes import rate_for
 from tacit.models.base import AnyModel
@@ -90,7 +90,7 @@ class Langevin(LangevinChain):
         if self.hot or any(each is not None for each in plain) or not suits(model):
             return None
         return GuidedLangevin(
-            guide=Guide(Scoring(), USUAL_SHARE, self.size),
+            first_fit=FirstFit(Scoring(), USUAL_SHARE, self.size),
             sampling_rate=self.sampling_rate,
             num_steps=self.num_steps,
             batch_bound=self._batch_bound,

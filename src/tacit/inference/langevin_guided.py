@@ -27,7 +27,7 @@ from tacit.inference.base import (
 )
 from tacit.inference.mixing import bad_mixing
 from tacit.inference.reference import (
-    Guide,
+    FirstFit,
     Reference,
     like_reference,
     prior_beyond,
@@ -53,7 +53,7 @@ _HARDLY = 64.0
 class GuidedLangevin:
     """A chain in the coordinates of a private approximation."""
 
-    guide: Guide
+    first_fit: FirstFit
     sampling_rate: float
     num_steps: int
     batch_bound: int
@@ -66,9 +66,9 @@ class GuidedLangevin:
 
     def calibrated(self, model: AnyModel, budget: Budget) -> Stages:
         """The approximation with its share of the budget, and sums of gradients with the rest."""
-        first = self.guide.calibrated(model, budget)
+        first = self.first_fit.calibrated(model, budget)
         rate, steps = self.sampling_rate, self.num_steps
-        left = calibrate.usual_mu(budget) * math.sqrt(1 - self.guide.share**2)
+        left = calibrate.usual_mu(budget) * math.sqrt(1 - self.first_fit.share**2)
         guess = 1 / math.sqrt(math.log1p((left / rate) ** 2 / steps))
 
         def event(noise: float) -> Any:
@@ -79,7 +79,7 @@ class GuidedLangevin:
 
     def without_noise(self, model: AnyModel) -> Stages:
         """The same without privacy."""
-        return Stages((self.guide.scoring.without_noise(model), self._sums(model, 0.0)))
+        return Stages((self.first_fit.scoring.without_noise(model), self._sums(model, 0.0)))
 
     def _sums(self, model: AnyModel, noise: float) -> NoisySums:
         shrink = 1 - math.exp(-self._length)
@@ -96,7 +96,7 @@ class GuidedLangevin:
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         refuse_captured(*model.searched)
-        second = self.guide.check(model, gate)
+        second = self.first_fit.check(model, gate)
         start = _state(model, like_reference(model), np.zeros(3, np.float32))
         check(_step_of(model), start, jnp.zeros(model.dimension), second)
 
@@ -104,7 +104,7 @@ class GuidedLangevin:
         self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None
     ) -> MethodResult:
         """The approximation, and the chain's draws."""
-        found, seed = self.guide.run(model, gate, key, progress), seed_of(key)
+        found, seed = self.first_fit.run(model, gate, key, progress), seed_of(key)
 
         def inputs(first: int, steps: int) -> Any:
             return normals(seed, first, steps, (model.dimension,))

@@ -84,7 +84,7 @@ def share_of(budget: Budget, share: float) -> Budget:
 
 
 @dataclass(frozen=True)
-class Guide:
+class FirstFit:
     """The first of two stages: a fit by `Scoring`, with its share of the budget.
 
     ``size`` is a declared number of units, for which settings are chosen.
