@@ -11,7 +11,8 @@ intervals'; "error" the root mean square of posterior mean less truth. Beside it
 that of the exact posterior mean (`fit_without_privacy`: the mode, or NUTS where the posterior is
 far from normal, on fewer tables) and to an ideal: the exact mode moved by noise
 as it would be if the curvature were known and all the budget went into one gradient, clipped at
-the square root of the dimension without harm. Epsilon "none" is the same method without noise.
+the square root of the dimension without harm. Epsilon "none" is the same method without noise. ``--method`` takes another method of the command line's menu instead
+of the default.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from calibration_models import CASES
 
 import tacit
 from tacit.accounting import calibrate
+from tacit.inference.methods import COMMANDS
 from tacit.interfaces.fit import fit_many
 from tacit.interfaces.rows import rows_of
 
@@ -125,12 +127,13 @@ def gain(case, model, post):
 _SLOPES = {}
 
 
-def fitted(tables, name, size, epsilon, seed):
-    """One posterior for each table, by what a plan chooses, and seconds for each."""
+def fitted(tables, name, size, epsilon, seed, asked=None):
+    """One posterior for each table, by what a plan chooses or was asked for, and seconds for each."""
     case, model = tables.case, tables.model
     began = time.perf_counter()
     budget = tacit.Budget(1.0 if epsilon is None else epsilon, DELTA)
-    method = tacit.plan(case.model, case.schema, budget=budget).method
+    method = None if asked is None else COMMANDS[asked].kind()
+    method = tacit.plan(case.model, case.schema, budget=budget, method=method).method
     seeds = [seed_of("noise", name, size, epsilon, i, seed) for i in range(len(tables.rows))]
     if epsilon is None:
         posts = [
@@ -159,8 +162,8 @@ def ideal(tables, epsilon):
     return np.sqrt((squares + noise**2 * tables.model.dimension * tables.gains).mean())
 
 
-def cell(tables, name, size, epsilon, seed):
-    posts, seconds = fitted(tables, name, size, epsilon, seed)
+def cell(tables, name, size, epsilon, seed, asked=None):
+    posts, seconds = fitted(tables, name, size, epsilon, seed, asked)
     scores = np.array([scored(tables.case, post) for post in posts])  # [fits, draws, numbers]
     truth, known = tables.truth, len(tables.exact)
     ends = np.quantile(scores, [0.05, 0.25, 0.75, 0.95], axis=1)
@@ -204,7 +207,12 @@ def markdown(lines, chosen):
     about = f"{today}, tacit {tacit.__version__}, seed {chosen.seed}, delta {DELTA:g}."
     rows = [HEADER, ["---"] * len(HEADER), *map(words, lines)]
     return "\n".join(
-        [f"Default settings, {about}", "", *(f"| {' | '.join(r)} |" for r in rows), ""]
+        [
+            f"{chosen.method or 'Default method'}, default settings, {about}",
+            "",
+            *(f"| {' | '.join(r)} |" for r in rows),
+            "",
+        ]
     )
 
 
@@ -219,6 +227,7 @@ def arguments(given=None):
     parser.add_argument("--epsilons", nargs="+", type=epsilon_of, default=EPSILONS)
     parser.add_argument("--repeats", type=int, default=200, help="tables in each cell")
     parser.add_argument("--references", type=int, default=24, help="tables with a run of NUTS")
+    parser.add_argument("--method", choices=COMMANDS, help="by default what a plan chooses")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a few small cells")
     parser.add_argument("--markdown", type=Path, help="a file to write the table to")
@@ -237,7 +246,7 @@ def main(given=None):
         for size in chosen.sizes:
             tables = made(name, size, chosen.repeats, chosen.references, chosen.seed)
             for epsilon in chosen.epsilons:
-                lines.append(cell(tables, name, size, epsilon, chosen.seed))
+                lines.append(cell(tables, name, size, epsilon, chosen.seed, chosen.method))
                 print(" ".join(f"{each:>12}" for each in words(lines[-1])), flush=True)
                 if chosen.markdown:
                     chosen.markdown.write_text(markdown(lines, chosen))

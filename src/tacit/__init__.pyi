@@ -12,6 +12,7 @@ from .data.schema import Schema as Schema
 from .errors import BudgetError as BudgetError
 from .errors import TacitError as TacitError
 from .inference.barker import Barker as Barker
+from .inference.hamiltonian import Hamiltonian as Hamiltonian
 from .inference.langevin import Langevin as Langevin
 from .inference.one_sample import OneSample as OneSample
 from .inference.scoring import Scoring as Scoring

@@ -14,6 +14,7 @@ The names here that are not methods are arguments of methods:
 
 from tacit.inference.barker import Barker
 from tacit.inference.guides import FullRank, LowRank, MeanField
+from tacit.inference.hamiltonian import Hamiltonian
 from tacit.inference.known_forms import ConjugateSampler, LogisticRejection
 from tacit.inference.langevin import Langevin
 from tacit.inference.one_sample import OneSample
@@ -35,6 +36,7 @@ __all__ = [
     "FullRank",
     "GaussianWalk",
     "GridSampler",
+    "Hamiltonian",
     "Langevin",
     "LipschitzLikelihood",
     "LogConcave",

@@ -12,6 +12,8 @@ ONE_DRAW = "privacy/test_one_draw.py::test_"
 GATE = "privacy/test_gate.py::test_"
 SECRETS = "privacy/test_secrets.py::test_"
 SCORES = "inference/test_scoring.py::test_"
+CHAINS = "inference/test_hamiltonian.py::test_"
+GUIDED = "inference/test_guided.py::test_"
 SEEN = "test_audit_secrets.py::test_"
 KEPT = "privacy/test_unfinished.py::test_"
 RESUMED = "interfaces/test_resume.py::test_"
@@ -883,6 +885,58 @@ _OF_KEPT_RUNS = [
     ),
 ]
 
+_OF_CHAINS = [
+    fault(
+        "rounds of a schedule counted once",
+        "tacit.privacy.mechanisms:NoisySums._counted",
+        "total[scale] = total.get(scale, 0) + steps",
+        "total[scale] = steps",
+        CHAINS + "alternating_noise_costs_the_same_in_any_order",
+    ),
+    fault(
+        "only the gradients of a trajectory are charged",
+        "tacit.inference.hamiltonian:Hamiltonian._phases",
+        "last = 1 / math.hypot(1 / gradient, 1 / ratio) if scale else 0.0",
+        "last = gradient",
+        CHAINS + "the_cost_is_the_published_one[4]",
+    ),
+    fault(
+        "the last gradient of a trajectory is not charged",
+        "tacit.inference.hamiltonian:Hamiltonian._multipliers",
+        "self.num_steps * self._every / self.gradient_share",
+        "self.num_steps * self.num_leapfrog / self.gradient_share / 1.3",
+        CHAINS + "gradients_and_ratios_have_their_shares",
+    ),
+    fault(
+        "a log ratio without a bound",
+        "tacit.inference.hamiltonian_steps:_contribution",
+        "last = to_ratio * jnp.clip(ratio, -length, length)",
+        "last = to_ratio * ratio",
+        CHAINS + "no_unit_is_longer_than_one",
+    ),
+    fault(
+        "a gradient without a bound",
+        "tacit.inference.hamiltonian_steps:_contribution",
+        "jnp.minimum(1.0, clip / norm)",
+        "1.0",
+        CHAINS + "no_unit_is_longer_than_one",
+    ),
+    fault(
+        "no penalty for the noise of a log ratio",
+        "tacit.inference.hamiltonian_steps:step_of",
+        "penalty = 0.5 * (bounds.noise * length) ** 2",
+        "penalty = 0.0 * length",
+        CHAINS + "noise_in_the_test_does_not_change_the_posterior[penalty]",
+    ),
+    fault(
+        "remainders that noise hides count in full",
+        "tacit.inference.reference:slope_beyond",
+        "both[0] - both[1] @ reference.turn",
+        "both[0]",
+        GUIDED + "the_slope_beyond_the_approximation_is_the_gradient_of_what_is_beyond",
+    ),
+]
+
 FAULTS = [
     *_OF_NOISE,
     *_OF_SAMPLING,
@@ -896,6 +950,7 @@ FAULTS = [
     *_OF_EDGES,
     *_OF_SCORES,
     *_OF_KEPT_RUNS,
+    *_OF_CHAINS,
 ]
 # Run always: one of each kind, and no longer than a few seconds.
 QUICK = {
@@ -911,4 +966,5 @@ QUICK = {
     "a ledger that does not wait for the disk",
     "a book that takes negative charges",
     "a stream that goes on a word too early",
+    "rounds of a schedule counted once",
 }

@@ -13,6 +13,7 @@ from tacit.accounting import PLD
 from tacit.errors import BudgetError
 from tacit.inference.base import Intervals, Method
 from tacit.interfaces.fit import fit_many
+from tacit.methods import GaussianWalk
 
 SIZE = 400
 RNG = np.random.default_rng(0)
@@ -24,19 +25,33 @@ INTERVAL = {"low": {"probability": 0.01}, "high": {"probability": 0.99}}
 
 ADD_REMOVE, REPLACE = Budget(1, 1e-6), Budget(1, 1e-6, "replace")
 QUICK = tacit.Variational(num_steps=60)
+BRIEF = tacit.Scoring(num_steps=60)
 METHODS = {
     "scoring": (tacit.Scoring(num_steps=60), ADD_REMOVE),
     "scoring, replace": (tacit.Scoring(num_steps=60), REPLACE),
     "variational": (QUICK, ADD_REMOVE),
     "variational, joint": (tacit.Variational(num_steps=60, gradient="joint"), REPLACE),
-    "langevin": (tacit.Langevin(num_steps=60, size=SIZE), ADD_REMOVE),
+    "langevin": (tacit.Langevin(num_steps=60), ADD_REMOVE),
+    "langevin, plain": (tacit.Langevin(num_steps=60, size=SIZE, clip=1.0), ADD_REMOVE),
+    "hamiltonian": (tacit.Hamiltonian(num_steps=60, start=BRIEF), ADD_REMOVE),
+    "hamiltonian, plain": (
+        tacit.Hamiltonian(
+            num_steps=40, num_leapfrog=2, step_size=0.1, gradient_clip=0.01, ratio_clip=0.01
+        ),
+        REPLACE,
+    ),
+    "penalty": (
+        tacit.Hamiltonian(num_steps=60, num_leapfrog=0, step_size=0.1, ratio_clip=0.01),
+        ADD_REMOVE,
+    ),
     "langevin, published": (
         tacit.methods.PublishedLangevin(
             num_steps=2000, sampling_rate=0.05, step_size=1e-5, clip=1.0
         ),
         Budget(1, 1e-3),
     ),
-    "barker": (tacit.Barker(num_steps=100), ADD_REMOVE),
+    "barker": (tacit.Barker(num_steps=100, start=BRIEF), ADD_REMOVE),
+    "barker, walk": (tacit.Barker(num_steps=100, proposal=GaussianWalk()), ADD_REMOVE),
     "barker, by bound": (tacit.Barker(ratio_bound=0.03), ADD_REMOVE),
     "barker, published": (tacit.Barker(num_steps=100, noise_variance=2.0), ADD_REMOVE),
     "barker, batches": (
@@ -60,7 +75,7 @@ METHODS = {
     "statistics, naive": (tacit.Statistics(noise_aware=False, num_draws=50), ADD_REMOVE),
 }
 # Settings of these may cost less than the budget: they were made for something else.
-CHEAP = {"langevin", "langevin, published"}
+CHEAP = {"langevin, plain", "langevin, published"}
 
 
 @pytest.fixture(params=METHODS, ids=str)
@@ -147,8 +162,18 @@ def test_what_it_returns_is_public_and_complete(case, tmp_path):
 INTERVALS = {
     "scoring": Intervals.INCLUDED,
     "variational": Intervals.LEFT_OUT,
-    "langevin": Intervals.SAMPLED,
-    "barker": Intervals.SAMPLED,
+    "langevin": Intervals.INCLUDED,
+    "langevin, plain": Intervals.SAMPLED,
+    "langevin, published": Intervals.SAMPLED,
+    "barker": Intervals.INCLUDED,
+    "barker, walk": Intervals.SAMPLED,
+    "barker, by bound": Intervals.SAMPLED,
+    "barker, published": Intervals.SAMPLED,
+    "barker, batches": Intervals.SAMPLED,
+    "barker, from a fit": Intervals.SAMPLED,
+    "hamiltonian": Intervals.INCLUDED,
+    "hamiltonian, plain": Intervals.SAMPLED,
+    "penalty": Intervals.SAMPLED,
     "one sample": Intervals.SAMPLED,
     "statistics": Intervals.INCLUDED,
     "statistics, naive": Intervals.LEFT_OUT,

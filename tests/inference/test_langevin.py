@@ -131,7 +131,6 @@ def test_steps_that_would_be_too_hot_are_refused():
         ({"thin": 0}, "thin"),
         ({"step_size": -1.0}, "step_size"),
         ({"num_steps": 10, "burn_in": 0.99}, "leave no draw"),
-        ({"step_size": None}, "pass size="),
         ({"tempered_size": 10}, "tempered_size needs size="),
         ({"size": 100, "tempered_size": 101}, "at most size"),
         ({"size": 0}, "size"),
@@ -141,6 +140,11 @@ def test_steps_that_would_be_too_hot_are_refused():
 def test_settings_that_cannot_work_are_refused(settings, words):
     with pytest.raises(InvalidArgument, match=words):
         Langevin(**{"step_size": 1e-3} | settings)
+
+
+def test_a_plain_chain_needs_a_step_or_a_size():
+    with pytest.raises(InvalidArgument, match="pass size="):
+        fit(linear(), ROWS, budget=BUDGET, method=Langevin(clip=1.0))
 
 
 def test_a_chain_is_repeatable_charged_and_says_so(tmp_path):

@@ -23,7 +23,11 @@ FIT = [
 # The second method's own noise is more than the budget asks for.
 METHODS = {
     "scoring": ["--set", "num_steps=40"],
-    "langevin": ["--method", "langevin", *"--set num_steps=40 --set size=1000".split()],
+    "langevin": [
+        "--method",
+        "langevin",
+        *"--set num_steps=40 --set size=1000 --set clip=1.4".split(),
+    ],
 }
 
 

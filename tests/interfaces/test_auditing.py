@@ -52,7 +52,15 @@ def planned(kind, adjacency="add-remove", schema=SCHEMA):
         "langevin": tacit.Langevin(
             num_steps=12, sampling_rate=0.5, step_size=0.5, hot=True, burn_in=0.0
         ),
-        "barker": tacit.Barker(num_steps=12, burn_in=0.0),
+        "barker": tacit.Barker(num_steps=12, burn_in=0.0, proposal=tacit.methods.GaussianWalk()),
+        "hamiltonian": tacit.Hamiltonian(
+            num_steps=4,
+            num_leapfrog=2,
+            step_size=0.3,
+            gradient_clip=1.0,
+            ratio_clip=1.0,
+            burn_in=0.0,
+        ),
         "noisy barker": tacit.Barker(num_steps=12, burn_in=0.0, noise_variance=2.0),
     }[kind]
     return tacit.plan(MODEL, schema, budget=budget, method=method)
@@ -61,7 +69,7 @@ def planned(kind, adjacency="add-remove", schema=SCHEMA):
 # One of each kind of release at all times; the others take as long again.
 ALL = ["variational", "barker", "gaussian"] + [
     pytest.param(kind, marks=pytest.mark.slow)
-    for kind in ("scoring", "joint", "langevin", "noisy barker", "laplace")
+    for kind in ("scoring", "joint", "langevin", "noisy barker", "hamiltonian", "laplace")
 ]
 
 

@@ -165,7 +165,7 @@ FAULTS = [
     faulty("setting out of range", "num_steps", "--set", "num_steps=0"),
     faulty("setting twice", "twice", "--set", "num_steps=3", "--set", "num_steps=4"),
     faulty("setting of text", "not a number", "--set", "num_steps=many"),
-    faulty("setting that must be there", "size", method="langevin"),
+    faulty("setting that must be there", "size", "--set", "clip=1.0", method="langevin"),
     faulty("more steps than floats count", "num_steps", "--set", "num_steps=1e400"),
     faulty("more steps than matter", "num_steps must be at most", "--set", f"num_steps={10**18}"),
     faulty("as many, by another method", "at most", *BARKER, "--set", f"num_steps={10**300}"),

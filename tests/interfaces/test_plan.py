@@ -239,6 +239,6 @@ def test_a_plain_model_takes_a_schema_too():
 
 
 def test_the_trial_of_a_chain_that_keeps_few_draws_takes_no_notice_of_that():
-    method = tacit.Langevin(size=4000, burn_in=0.99)
+    method = tacit.Langevin(size=4000, burn_in=0.99, clip=2.0)
     plan = tacit.plan(model, SCHEMA, budget=BUDGET, method=method)
     assert plan.seconds(10**4) > 0

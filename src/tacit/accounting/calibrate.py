@@ -50,7 +50,7 @@ def noise_multiplier(
     rate = _validate.rate("sampling_rate", sampling_rate)
     steps = _validate.count("num_steps", num_steps)
     # A first guess from the central limit theorem: mu = q sqrt(T (exp(1/s^2) - 1)).
-    mu = _guess_mu(budget) / (2 if budget.adjacency == "replace" else 1)
+    mu = usual_mu(budget) / (2 if budget.adjacency == "replace" else 1)
     guess = 1 / math.sqrt(max(math.log1p((mu / rate) ** 2 / steps), 1e-30))
     return calibrate(
         lambda scale: events.sampled_gaussian(scale, rate, steps), budget, accountant, guess
@@ -255,7 +255,7 @@ def _require_epsilon(budget: Budget) -> None:
         raise BudgetError("An epsilon of 0 allows no use of the data; pass a positive epsilon.")
 
 
-def _guess_mu(budget: Budget) -> float:
+def usual_mu(budget: Budget) -> float:
     """About the mu of Gaussian differential privacy that fits the budget."""
     spread = math.sqrt(2 * max(-math.log(max(budget.delta, 1e-300)), 0.1))
     return math.sqrt(2 * budget.epsilon + spread**2) - spread + 1e-300

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from dp_accounting import dp_event
@@ -138,6 +139,7 @@ def finite_divergence(p: Array, q: Array, orders: Array) -> Array:
     return np.asarray(np.maximum(logsumexp(logs, axis=1), 0) / (orders - 1))
 
 
+@lru_cache(maxsize=2**14)  # composed with other parts, the same pair comes again and again
 def log_moment(rate: float, scale: float, order: float, direction: str) -> float:
     """The logarithm of E_Q[(P/Q)^order] for a Poisson-sampled Gaussian; `scale` is noise std over clip.
 

@@ -37,7 +37,7 @@ from tacit.privacy.mechanisms import NoisySums
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-_DRAWS = 1000
+USUAL_DRAWS = 1000
 # How far curvature may be from the metric, before it is seen: on the diagonal, and off it (over
 # the root of twice the dimension); and the least that is left in any direction.
 _DIAGONAL, _BESIDE, _LEAST = 0.5, 0.6, 0.03
@@ -69,15 +69,22 @@ class Result(NamedTuple):
     draws: Matrix
     converged: bool
     said: tuple[str, ...]
+    evidence: "Evidence"
 
 
 class Evidence(NamedTuple):
-    """The likelihood of each draw's curvature: exp(pull (w - place) - (w - place) P (w - place) / 2)."""
+    """The likelihood of each draw's curvature: exp(pull (w - place) - (w - place) P (w - place) / 2).
+
+    ``information`` is what one unit would tell without clip and noise, as far as is known, and
+    ``units`` how many there are.
+    """
 
     place: Vector
     precision: Matrix  # [draws, size, size]
     pull: Matrix  # [draws, size]
     dispersed: float  # how much more outcomes vary than the model says
+    information: Matrix
+    units: float
 
 
 class Late(NamedTuple):
@@ -99,16 +106,21 @@ class Late(NamedTuple):
 
 
 def posterior_of(
-    model: AnyModel, mechanism: NoisySums, seen: StepRecord, outcomes: int, rng: np.random.Generator
+    model: AnyModel,
+    mechanism: NoisySums,
+    seen: StepRecord,
+    outcomes: int,
+    rng: np.random.Generator,
+    count: int = USUAL_DRAWS,
 ) -> Result:
-    """Draws of the posterior, in whitened coordinates, and how the fit went."""
+    """So many draws of the posterior, in whitened coordinates, and how the fit went."""
     late = _late(model.dimension, mechanism, seen)
-    evidence = _evidence(late, seen, mechanism.sampling_rate, outcomes, rng)
+    evidence = _evidence(late, seen, mechanism.sampling_rate, outcomes, rng, count)
     draws = _drawn(model, evidence, rng)
     places = np.asarray(seen.place, np.float64)[-late.steps :]
     converged, how = _judged(late, places, draws)
     said = how, *_misfit(evidence.dispersed), *_little(model, whitened(model), draws)
-    return Result(draws, converged, said)
+    return Result(draws, converged, said, evidence)
 
 
 def _late(size: int, mechanism: NoisySums, seen: StepRecord) -> Late:
@@ -143,20 +155,25 @@ def _late(size: int, mechanism: NoisySums, seen: StepRecord) -> Late:
 
 
 def _evidence(
-    late: Late, seen: StepRecord, rate: float, outcomes: int, rng: np.random.Generator
+    late: Late,
+    seen: StepRecord,
+    rate: float,
+    outcomes: int,
+    rng: np.random.Generator,
+    count: int,
 ) -> Evidence:
     """For each draw its own curvature, and the likelihood that goes with it."""
     size = len(late.place)
     chances = np.exp(np.asarray(seen.chances[-1], np.float64))
     between = LEVELS[1] - LEVELS[0]
-    levels = rng.choice(LEVELS, size=_DRAWS, p=chances / chances.sum())
-    levels = levels + between * rng.uniform(-0.5, 0.5, size=_DRAWS)
+    levels = rng.choice(LEVELS, size=count, p=chances / chances.sum())
+    levels = levels + between * rng.uniform(-0.5, 0.5, size=count)
     looser, wider = late.clips**2 / size
     traces = size * clipped_share(levels - late.level, late.informative, wider)
     trace = float(traces.mean())
     share, of_slope = (math.sqrt(SHARES[1][i]) for i in (1, 2))
     entry = wider * late.noise * size**2 / (share * late.units * trace)
-    shapes = _shapes(late, trace, entry, rng)
+    shapes = _shapes(late, trace, entry, rng, count)
     known = late.noise * slope_noise(late.clips[0]) / (of_slope * late.units * trace)
     ratio = float(slope_ratio(late.slope / trace, known, looser, wider))
     slope = late.units * ratio * shapes * (traces / size)[:, None, None]
@@ -169,7 +186,8 @@ def _evidence(
     gain = np.linalg.solve(variance, slope).transpose(0, 2, 1)
     precision = gain @ slope
     precision = (precision + precision.transpose(0, 2, 1)) / 2
-    return Evidence(late.place, precision, gain @ late.score, dispersed)
+    full = (np.exp(levels - late.level)[:, None, None] * shapes).mean(axis=0)
+    return Evidence(late.place, precision, gain @ late.score, dispersed, full, late.units)
 
 
 def _dispersed(late: Late, expected: float) -> float:
@@ -178,7 +196,7 @@ def _dispersed(late: Late, expected: float) -> float:
     return float(dispersion(expected, late.own, noise))
 
 
-def _shapes(late: Late, trace: float, entry: float, rng: np.random.Generator) -> Matrix:
+def _shapes(late: Late, trace: float, entry: float, rng: np.random.Generator, count: int) -> Matrix:
     """Curvatures of trace ``size`` in the metric, as far as the noise of one entry lets it be seen."""
     size = len(late.place)
     inverse = np.linalg.inv(late.root)
@@ -190,10 +208,10 @@ def _shapes(late: Late, trace: float, entry: float, rng: np.random.Generator) ->
     trust, trust_beside = (each**2 / (each**2 + entry**2) for each in (diagonal, beside))
     centre = trust_beside * found
     np.fill_diagonal(centre, 1 + trust * (np.diag(found) - 1))
-    off = np.triu(rng.normal(size=(_DRAWS, size, size)), 1) * beside * math.sqrt(1 - trust_beside)
+    off = np.triu(rng.normal(size=(count, size, size)), 1) * beside * math.sqrt(1 - trust_beside)
     off = off + off.transpose(0, 2, 1)
     which = np.arange(size)
-    off[:, which, which] = rng.normal(size=(_DRAWS, size)) * diagonal * math.sqrt(1 - trust)
+    off[:, which, which] = rng.normal(size=(count, size)) * diagonal * math.sqrt(1 - trust)
     values, vectors = np.linalg.eigh(centre + off)
     shapes = (vectors * np.maximum(values, _LEAST)[:, None, :]) @ vectors.transpose(0, 2, 1)
     return np.asarray(late.root @ shapes @ late.root.T)

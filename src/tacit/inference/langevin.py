@@ -1,233 +1,42 @@
-"""Differentially private stochastic-gradient Langevin dynamics (DP-SGLD).
+"""Langevin dynamics at the temperature of the posterior.
 
-A step moves along the noisy gradient of the log posterior, and adds noise so that the chain
-settles into the posterior: variance 2h for a step of size h. The noise of the release is
-part of it. Where the Langevin noise alone is more than privacy needs, the release carries
-all of it and costs less; where privacy needs more, the chain is hotter than the posterior,
-which is refused unless asked for.
+By default a private approximation guides the chain (`tacit.inference.langevin_guided`).
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.base import (
-    Intervals,
-    MethodResult,
-    Progress,
-    Steps,
-    noisy_gradient,
-    normals,
-    parameters,
-    seed_of,
-)
-from tacit.inference.mixing import bad_mixing
-from tacit.inference.tempering import tempering
+from tacit.inference.base import MethodResult, Progress, Steps
+from tacit.inference.langevin_chain import USUAL_STEPS, LangevinChain, each_of
+from tacit.inference.langevin_guided import GuidedLangevin
+from tacit.inference.mixing import LEAST_EFFECTIVE
+from tacit.inference.reference import USUAL_SHARE, FirstFit
+from tacit.inference.scoring import Scoring, suits
+from tacit.inference.sizes import rate_for
 from tacit.models.base import AnyModel
-from tacit.privacy.captured import refuse_captured
-from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.mechanisms import NoisySums
-from tacit.privacy.program import Step
-from tacit.privacy.release import Release
+from tacit.privacy.gate import Gate
+from tacit.privacy.mechanisms import Mechanism, NoisySums
 
-# Step sizes of a schedule are held for so many steps at least: each has a price of its own.
-_PHASES = 20
 # By which share the default step may make variances too large.
 _EXCESS = 0.1
-_HOT = "The budget asks for more noise than the chain needs: the draws spread wider than the posterior."
-
-
-@dataclass(frozen=True, kw_only=True)
-class LangevinChain(ABC):
-    """Settings of a Langevin chain, shared by both forms. All of them are public.
-
-    Args:
-        sampling_rate: Probability that a unit is sampled in a step.
-        num_steps: Number of steps.
-        clip: Bound on the norm of one unit's gradient; by default sqrt(dimension).
-        step_size: Step size on the unconstrained scale, or a function of the step, which is held
-            constant over twentieths of the run.
-        size: A public number of units; it need not be exact. Do not count it from private data.
-        tempered_size: Scale the log-likelihood by ``tempered_size / size``.
-        burn_in: The share of the steps that is discarded at the start.
-        thin: Keep every ``thin``-th of the remaining draws.
-        batch_bound: A public bound on the number of units in a batch, beyond which sums could wrap
-            around. By default several times the expected batch.
-    """
-
-    sampling_rate: float = 0.05
-    num_steps: int = 5000
-    clip: float | None = None
-    step_size: float | Callable[[int], float] | None
-    size: int | None = None
-    tempered_size: float | None = None
-    burn_in: float = 0.5
-    thin: int = 1
-    batch_bound: int | None = None
-
-    by_gradients: ClassVar[bool] = True
-    assumptions: ClassVar[tuple[str, ...]] = ()
-    # Variance of the chain's own noise, over the step size.
-    noise_per_step: ClassVar[float]
-
-    def __post_init__(self) -> None:
-        _validate.integer("num_steps", self.num_steps)
-        _validate.rate("sampling_rate", self.sampling_rate)
-        _validate.count("thin", self.thin)
-        if not (0 <= self.burn_in < 1):
-            raise InvalidArgument(f"burn_in must be at least 0 and below 1; got {self.burn_in}.")
-        if self.step_size is not None and not callable(self.step_size):
-            _validate.positive("step_size", self.step_size)
-        if self.kept < 1:
-            raise InvalidArgument("burn_in and thin leave no draw; keep more, or take more steps.")
-        _ = self.tempering  # refuses sizes that make no sense
-
-    @property
-    def kept(self) -> int:
-        """How many draws there will be."""
-        return len(range(math.ceil(self.burn_in * self.num_steps), self.num_steps, self.thin))
-
-    @property
-    def tempering(self) -> float:
-        """What the log-likelihood is multiplied by."""
-        return tempering(self.size, self.tempered_size)
-
-    @abstractmethod
-    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
-        """What the gate will do, with the noise that a budget asks for."""
-
-    def without_noise(self, model: AnyModel) -> NoisySums:
-        """Without privacy: all noise is added outside the release."""
-        return self._plan(model, [(0.0, self.num_steps)])
-
-    def _plan(self, model: AnyModel, phases: Iterable[tuple[float, int]]) -> NoisySums:
-        runs = groupby(phases, key=itemgetter(0))
-        merged = tuple((noise, sum(steps for _, steps in same)) for noise, same in runs)
-        return NoisySums(
-            sampling_rate=self.sampling_rate,
-            num_steps=self.num_steps,
-            clip=self._clip(model),
-            noise_multiplier=merged,
-            dimension=model.dimension,
-            batch_bound=self._batch_bound,
-        )
-
-    @property
-    def _batch_bound(self) -> int:
-        """As declared, or several times what a declared size, which may be a guess, amounts to."""
-        if self.batch_bound is not None:
-            return self.batch_bound
-        return max(2**17, math.ceil(4 * (self.size or 0) * self.sampling_rate))
-
-    def _clip(self, model: AnyModel) -> float:
-        return model.dimension**0.5 if self.clip is None else self.clip
-
-    @property
-    def _scale(self) -> float:
-        """From a released sum to the gradient of the log posterior."""
-        return self.tempering / self.sampling_rate
-
-    def _carried(self, size: float, clip: float) -> float:
-        """The multiplier whose noise, once scaled by a step, is the chain's own."""
-        return math.sqrt(self.noise_per_step / size) / (self._scale * clip)
-
-    def _held(self) -> list[tuple[float, int]]:
-        """Step sizes as they were given, and how many steps each is held for."""
-        if not callable(self.step_size):
-            assert self.step_size is not None
-            return [(self.step_size, self.num_steps)]
-        length = -(-self.num_steps // _PHASES)
-        starts = [step // length * length for step in range(self.num_steps)]
-        sizes = [_validate.positive("step_size", self.step_size(start)) for start in starts]
-        return [(size, len(list(same))) for size, same in groupby(sizes)]
-
-    def _sizes(self, release: NoisySums) -> NDArray[np.float64]:  # noqa: ARG002
-        """The size of each step."""
-        return _each(self._held())
-
-    def sizes(self, release: NoisySums) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """For each step its size, and the noise to add to what the release carries."""
-        size = self._sizes(release)
-        noise_std = _each(release.phases) * release.clip * self._scale
-        missing = self.noise_per_step * size - (size * noise_std) ** 2
-        return size.astype(np.float32), np.sqrt(np.maximum(missing, 0)).astype(np.float32)
-
-    def check(self, model: AnyModel, gate: Gate) -> None:
-        """Raises what `run` would raise of the model, without reading a row."""
-        refuse_captured(*model.searched, (self.step_size,))
-        number = np.float32(0)
-        given = jnp.zeros(model.dimension), number, number
-        check(_step(self._scale, model), _start(model), given, gate)
-
-    def steps(self, model: AnyModel, mechanism: NoisySums, key: jax.Array) -> Steps:
-        """The chain as steps."""
-        sizes, missing = self.sizes(mechanism)
-        seed = seed_of(key)
-
-        def inputs(first: int, steps: int) -> Any:
-            part = slice(first, first + steps)
-            return normals(seed, first, steps, (model.dimension,)), sizes[part], missing[part]
-
-        return Steps(_step(self._scale, model), _start(model), inputs)
-
-    def run(
-        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
-    ) -> MethodResult:
-        """The chain's draws."""
-        _, trace = run(gate, *self.steps(model, gate.mechanism, key), progress=progress)
-        return self._found(model, gate.mechanism, trace)
-
-    def _found(self, model: AnyModel, mechanism: NoisySums, chain: Any) -> MethodResult:
-        kept = chain[math.ceil(self.burn_in * self.num_steps) :: self.thin]
-        draws = parameters(model, jnp.asarray(kept))
-        mixing = bad_mixing(draws)
-        return MethodResult(
-            draws=draws,
-            trace={"theta": chain},
-            chain=True,
-            converged=False if mixing else None,
-            said=(*mixing, *self._temperature(mechanism)),
-            intervals=Intervals.SAMPLED,
-        )
-
-    def _temperature(self, mechanism: NoisySums) -> tuple[str, ...]:
-        """Whether the release has more noise than the chain needs."""
-        size, noise_std = (
-            self._sizes(mechanism),
-            _each(mechanism.phases) * mechanism.clip * self._scale,
-        )
-        if np.all(size * noise_std**2 <= self.noise_per_step * (1 + 1e-6)):
-            return ()
-        return (_HOT,)
-
-    def trial(self, num_steps: int) -> "LangevinChain":
-        """The same method with so few steps, all of them kept."""
-        return replace(self, num_steps=num_steps, burn_in=0.0)
-
-    def describe(self, model: AnyModel) -> str:
-        """A line for people."""
-        line = f"Langevin chain, {self.kept} draws, for {model.dimension} unconstrained numbers."
-        if self.tempered_size is None:
-            return line
-        return f"{line} Tempered: {self.size:,} units count as {self.tempered_size:,g}."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Langevin(LangevinChain):
     """Private Langevin dynamics at the temperature of the posterior. All settings are public.
+
+    By default most of the budget goes to a `Scoring` fit. The chain moves in coordinates in which that
+    approximation is standard normal, and follows what the likelihood says beyond it. If one of
+    ``step_size``, ``clip`` and ``tempered_size`` is passed, or the model is one that `Scoring` cannot
+    fit, the chain is a plain one; the rest of this text is about it.
 
     The noise of the release is part of the chain's own noise, so privacy does not change the
     target, but it limits how far the chain can move: without tempering, all step sizes add up to
@@ -256,7 +65,8 @@ class Langevin(LangevinChain):
             constant over twentieths of the run.
         size: A public number of units; it need not be exact. Do not count it from private data.
         tempered_size: Scale the log-likelihood by ``tempered_size / size``.
-        burn_in: The share of the steps that is discarded at the start.
+        burn_in: The share of the steps that is discarded at the start; by default half of a plain
+            chain, and .05 after a start by `Scoring`.
         thin: Keep every ``thin``-th of the remaining draws.
         batch_bound: A public bound on the number of units in a batch, beyond which sums could wrap
             around. By default several times the expected batch.
@@ -269,16 +79,35 @@ class Langevin(LangevinChain):
 
     noise_per_step: ClassVar[float] = 2.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def for_size(self, model: AnyModel, size: int, budget: Budget) -> "Langevin":  # noqa: ARG002
+        """The method for a declared size: of many units, a step looks at a smaller part."""
+        rate = rate_for(self.sampling_rate, size)
+        return self if self.size is not None else replace(self, size=size, sampling_rate=rate)
+
+    def guided(self, model: AnyModel) -> GuidedLangevin | None:
+        """The chain by a private approximation; None for a plain one."""
+        plain = self.step_size, self.clip, self.tempered_size
+        if self.hot or any(each is not None for each in plain) or not suits(model):
+            return None
+        return GuidedLangevin(
+            first_fit=FirstFit(Scoring(), USUAL_SHARE, self.size),
+            sampling_rate=self.sampling_rate,
+            num_steps=self.num_steps,
+            batch_bound=self._batch_bound,
+            burn_in=self.burn_in,
+            thin=self.thin,
+        )
+
+    def calibrated(self, model: AnyModel, budget: Budget) -> Mechanism:
+        """The release, with the noise of the chain or of the budget, whichever is more."""
+        guided = self.guided(model)
+        if guided is not None:
+            return guided.calibrated(model, budget)
         if self.step_size is None and self.size is None:
             raise InvalidArgument(
                 "The default step size depends on the number of units; pass size=, a public guess at "
                 "it, or step_size=."
             )
-
-    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
-        """The release, with the noise of the chain or of the budget, whichever is more."""
         least = calibrate.noise_multiplier(
             budget, sampling_rate=self.sampling_rate, num_steps=self.num_steps
         )
@@ -301,42 +130,61 @@ class Langevin(LangevinChain):
         most, rate = self.tempering * self.size * clip**2, self.sampling_rate
         sampled = 1 + self.tempering * (1 - rate) / rate
         accurate = min(2 * _EXCESS * dimension / sampled, 1.0) / most
-        fast = math.ceil(self.burn_in * self.num_steps) // 2
+        fast = math.ceil(self.discarded * self.num_steps) // 2
         phases = [(1 / most, fast), (accurate, self.num_steps - fast)]
         return [(size, steps) for size, steps in phases if steps]
 
     def _sizes(self, release: NoisySums) -> NDArray[np.float64]:
         if self.step_size is not None:
             return super()._sizes(release)
-        bounds = _each(self._bounds(release.clip, release.dimension))
-        noise_std = _each(release.phases) * release.clip * self._scale
+        bounds = each_of(self._bounds(release.clip, release.dimension))
+        noise_std = each_of(release.phases) * release.clip * self._scale
         # The same again, unless the budget asked for more noise, and so for smaller steps.
         return np.minimum(bounds, self.noise_per_step / np.maximum(noise_std, 1e-30) ** 2)
 
+    def without_noise(self, model: AnyModel) -> Mechanism:
+        """Without privacy: all noise is added outside the release."""
+        guided = self.guided(model)
+        return super().without_noise(model) if guided is None else guided.without_noise(model)
 
-def _each(phases: Iterable[tuple[float, int]]) -> NDArray[np.float64]:
-    """The number that holds at each step."""
-    numbers, counts = zip(*phases, strict=True)
-    return np.repeat(np.asarray(numbers, np.float64), counts)
+    def check(self, model: AnyModel, gate: Gate) -> None:
+        """Raises what `run` would raise of the model, without reading a row."""
+        guided = self.guided(model)
+        if guided is not None:
+            guided.check(model, gate)
+            return
+        self._refuse_hopeless(gate.mechanism)
+        super().check(model, gate)
 
+    def _refuse_hopeless(self, mechanism: NoisySums) -> None:
+        """Raises if a chain by settings that nobody chose will not mix, as far as a size tells."""
+        chosen = self.step_size, self.clip, self.tempered_size
+        if any(each is not None for each in chosen) or self.num_steps != USUAL_STEPS:
+            return
+        assert self.size is not None
+        # With usual gradients, a unit tells one about each number.
+        worth = self.kept * math.tanh(float(self._sizes(mechanism)[-1]) * self.size / 2)
+        if worth < LEAST_EFFECTIVE:
+            raise InvalidArgument(
+                f"A plain Langevin chain would be worth about {worth:.0f} independent draws at this "
+                f"budget and size, and {LEAST_EFFECTIVE:.0f} are needed. Give the model a way to draw "
+                "its outcomes, use tacit.Variational(), or choose num_steps or step_size yourself."
+            )
 
-def _start(model: AnyModel) -> Any:
-    return jnp.zeros(model.dimension), jax.tree.map(jnp.asarray, model.constants)
+    def steps(self, model: AnyModel, mechanism: NoisySums, key: jax.Array) -> Steps | None:
+        """The chain as steps; None where another fit comes first."""
+        return None if self.guided(model) is not None else super().steps(model, mechanism, key)
 
+    def run(
+        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+    ) -> MethodResult:
+        """The chain's draws."""
+        guided = self.guided(model)
+        if guided is not None:
+            return guided.run(model, gate, key, progress)
+        return super().run(model, gate, key, progress)
 
-@lru_cache(maxsize=32)
-def _step(scale: float, model: AnyModel) -> Step:
-    """The step of a chain: the same object again, so that it compiles once."""
-
-    def gradient(density: Callable[..., Any], theta: jax.Array) -> Any:
-        return jax.grad(density)(theta)
-
-    def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
-        theta, constants = state
-        noise, size, missing = given
-        total = scale * noisy_gradient(release, model, gradient, (theta, constants))
-        prior = jax.grad(model.prior_density)(theta, constants)
-        theta = theta + size * (total + prior) + missing * noise
-        return (theta, constants), theta
-
-    return step
+    def describe(self, model: AnyModel) -> str:
+        """A line for people."""
+        guided = self.guided(model)
+        return super().describe(model) if guided is None else guided.describe(model)

@@ -9,6 +9,8 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 Arrays = Mapping[str, NDArray[np.floating]]
 # Beyond these a chain is said to mix badly.
 _MOST_R_HAT, _LEAST_SIZE = 1.1, 50.0
+# A chain that is expected to be worth less is refused, unless somebody asked for it.
+LEAST_EFFECTIVE = 100.0
 _FEWEST = 4  # draws, or nothing can be said
 
 

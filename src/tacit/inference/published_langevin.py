@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from tacit.accounting import PLD, Budget
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.inference.langevin import LangevinChain
+from tacit.inference.langevin_chain import LangevinChain
 from tacit.models.base import AnyModel
 from tacit.privacy.mechanisms import NoisySums
 

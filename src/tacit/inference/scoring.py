@@ -20,7 +20,7 @@ from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals, MethodResult, Progress, Steps, parameters, seed_of
-from tacit.inference.evidence import StepRecord, posterior_of
+from tacit.inference.evidence import USUAL_DRAWS, Result, posterior_of
 from tacit.inference.scores import SHARES, final_noise, noise_of, width
 from tacit.inference.scoring_steps import USUAL_LEVEL, start_of, step_of
 from tacit.inference.sizes import rate_for, room_for
@@ -162,9 +162,22 @@ class Scoring:
         self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
     ) -> MethodResult:
         """The posterior."""
+        return _found(model, *self.fitted(model, gate, key, progress))
+
+    def fitted(
+        self,
+        model: AnyModel,
+        gate: Gate,
+        key: jax.Array,
+        progress: Progress | None = None,
+        draws: int = USUAL_DRAWS,
+    ) -> tuple[Result, Any]:
+        """The posterior in whitened coordinates, with so many draws; and where the steps were."""
         steps = self.steps(model, gate.mechanism, key)
         _, trace = run(gate, *steps, progress=progress)
-        return _found(self, model, gate.mechanism, trace, key)
+        rng = np.random.default_rng(seed_of(key))
+        found = posterior_of(model, gate.mechanism, trace, self.num_outcomes, rng, draws)
+        return found, trace.place
 
     def trial(self, num_steps: int) -> "Scoring":
         """The same method with so few steps, all of them kept."""
@@ -212,17 +225,12 @@ def _size(mechanism: NoisySums) -> int:
     return next(size for size in range(1, MOST_NUMBERS + 1) if width(size) == mechanism.dimension)
 
 
-def _found(
-    method: Scoring, model: AnyModel, mechanism: NoisySums, seen: StepRecord, key: jax.Array
-) -> MethodResult:
+def _found(model: AnyModel, result: Result, places: Any) -> MethodResult:
     space = whitened(model)
-    result = posterior_of(
-        model, mechanism, seen, method.num_outcomes, np.random.default_rng(seed_of(key))
-    )
     vectors = space.mean + result.draws @ space.scale.T
     return MethodResult(
         draws=parameters(model, jnp.asarray(vectors, jnp.float32)),
-        trace={"mean": space.mean + np.asarray(seen.place, np.float64) @ space.scale.T},
+        trace={"mean": space.mean + np.asarray(places, np.float64) @ space.scale.T},
         converged=result.converged,
         said=result.said,
         intervals=Intervals.INCLUDED,

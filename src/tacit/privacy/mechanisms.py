@@ -90,8 +90,8 @@ class StepMechanism(Mechanism, Protocol):
 class NoisySums:
     """Steps that each release one noisy clipped sum. All public.
 
-    ``noise_multiplier`` is noise std over clip, or a schedule of (multiplier, steps) pairs;
-    zero is without privacy, and the event says so.
+    ``noise_multiplier`` is noise std over clip, or a schedule of (multiplier, steps) pairs, which is
+    gone through ``rounds`` times; zero is without privacy, and the event says so.
     ``batch_bound`` is a declared bound on the units in a batch; it sets the lattice, never
     the guarantee, and a batch beyond it may wrap around.
     With ``laplace``, the clip is in the 1-norm, noise is Laplace and its multiplier is scale
@@ -109,6 +109,7 @@ class NoisySums:
     batch_bound: int = 2**17
     laplace: bool = False
     secrets: bool = False
+    rounds: int = 1
 
     def __post_init__(self) -> None:
         _validate.rate("sampling_rate", self.sampling_rate)
@@ -118,6 +119,7 @@ class NoisySums:
         _validate.positive("clip", self.clip)
         _validate.count("dimension", self.dimension)
         _validate.count("batch_bound", self.batch_bound)
+        _validate.count("rounds", self.rounds)
         for scale, steps in self.phases:
             _validate.non_negative("noise_multiplier", scale)
             _validate.count("the steps of a phase", steps)
@@ -129,7 +131,7 @@ class NoisySums:
     def phases(self) -> tuple[tuple[float, int], ...]:
         """The noise schedule: multipliers and the number of steps each holds for."""
         if isinstance(self.noise_multiplier, tuple):
-            return self.noise_multiplier
+            return self.noise_multiplier * self.rounds
         return ((self.noise_multiplier, self.num_steps),)
 
     @property
@@ -139,9 +141,17 @@ class NoisySums:
             return NonPrivateDpEvent()
         if self.laplace:
             return events.compose(
-                *(events.repeat(events.laplace(scale), steps) for scale, steps in self.phases)
+                *(events.repeat(events.laplace(scale), steps) for scale, steps in self._counted)
             )
-        return events.sampled_gaussian(list(self.phases), self.sampling_rate)
+        return events.sampled_gaussian(list(self._counted), self.sampling_rate)
+
+    @property
+    def _counted(self) -> tuple[tuple[float, int], ...]:
+        """How many steps each multiplier holds for in all: what composes does not mind the order."""
+        total = dict[float, int]()
+        for scale, steps in self.phases:
+            total[scale] = total.get(scale, 0) + steps
+        return tuple(total.items())
 
     @property
     def noise_std(self) -> float:
@@ -208,12 +218,13 @@ class NoisySums:
         if isinstance(self.noise_multiplier, tuple):  # as many phases
             ends = [steps * i // len(self.phases) for i in range(len(self.phases) + 1)]
             noise = tuple((1.0, end - start) for start, end in pairwise(ends) if end > start)
-        short = replace(self, num_steps=steps, sampling_rate=rate, noise_multiplier=noise)
+        short = replace(self, num_steps=steps, sampling_rate=rate, noise_multiplier=noise, rounds=1)
         return short, round(batch / rate)
 
     def explain(self, unit: str, many: str) -> list[str]:
         """Lines for people."""
-        noise = ", then ".join(f"{scale:.4g}" for scale, _ in self.phases)
+        by_turns = " or " if len(self._counted) < len(self.phases) else ", then "
+        noise = by_turns.join(f"{scale:.4g}" for scale, _ in self._counted)
         share = f"a random {self.sampling_rate:.3g} of the {many}"
         return [
             f"{self.num_steps} steps, each on {f'all {many}' if self.everyone else share}.",

@@ -1,0 +1,213 @@
+"""The private approximation that a chain starts from, and what the likelihood says beyond it.
+
+`tacit.inference.scoring` releases a noisy score and curvature, and its posterior knows that noise.
+A chain need not pay for them again. Around a public place the log-likelihood of a unit is its value
+and slope and curvature there, and a remainder that is of third order: tiny, where a posterior is
+narrow. Chains ask the gate for sums of remainders alone. So a unit counts by a bound that is far
+below what its likelihood would need, and hundreds of decisions cost little.
+
+The noise of the score does not go away by this. Let r be a noisy score at the place whose mean is F D, where
+D = theta - place and F is the information, and let the evidence of r have precision P. The score of the rows is tilted from
+the law that it has at the place, by exp(s D - K(D)), and r is s and noise. So, to first order in the
+remainder R(D) = D F D / 2 - K(D), the log-likelihood of r is that of the normal approximation plus
+R(D) - R(u), u = D - F^-1 P (D - best), where ``best`` is what the evidence points to. Without noise P
+is F, u is a constant, and R counts in full. Where noise hides the score, u is near D, and R counts
+for nothing, as it should: then nothing is known of the rows but what is the same for all.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.accounting import Budget
+from tacit.inference.base import Progress
+from tacit.inference.evidence import USUAL_DRAWS, Result
+from tacit.inference.scoring import Scoring
+from tacit.inference.whitened import Whitened, whitened
+from tacit.models.base import AnyModel
+from tacit.privacy.gate import Gate
+from tacit.privacy.mechanisms import NoisySums
+
+Matrix = NDArray[np.float64]
+Density = Callable[[jax.Array], jax.Array]
+# Of the budget, what the approximation gets if nothing else is asked for.
+USUAL_SHARE = 0.95
+# Variance of one unit's log-likelihood over the approximation beyond which remainders count little.
+_WIDE = 0.1
+
+
+class Reference(NamedTuple):
+    """A normal approximation of the posterior, in the unconstrained space. All of it is public.
+
+    A chain is at ``centre + root @ z``, where z is standard normal if the approximation is right.
+    The likelihood is expanded at ``place``. ``turn`` and ``shift`` give u = shift + turn D.
+    ``prior_mean`` and ``to_prior`` give coordinates in which the prior is taken to be standard normal.
+    ``weight`` is near one where the approximation is narrow beside what one unit tells, and near zero
+    where an expansion says nothing.
+    """
+
+    centre: Any
+    root: Any
+    place: Any
+    turn: Any
+    shift: Any
+    prior_mean: Any
+    to_prior: Any
+    weight: Any
+
+    def at(self, z: jax.Array) -> jax.Array:
+        """The unconstrained vector."""
+        return jnp.asarray(self.centre + self.root @ z)
+
+
+class Approximated(NamedTuple):
+    """What a first stage gave: draws of its posterior, the normal approximation, and how it went.
+
+    ``gate`` and ``progress`` are those of the second stage.
+    """
+
+    vectors: Matrix
+    reference: Reference
+    result: Result
+    gate: Gate
+    progress: Progress | None
+
+
+def share_of(budget: Budget, share: float) -> Budget:
+    """A share of a budget."""
+    return Budget(share * budget.epsilon, share * budget.delta, budget.adjacency)
+
+
+@dataclass(frozen=True)
+class FirstFit:
+    """The first of two stages: a fit by `Scoring`, with its share of the budget.
+
+    ``size`` is a declared number of units, for which settings are chosen.
+    """
+
+    scoring: Scoring
+    share: float
+    size: int | None = None
+
+    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
+        """What the first stage will do within its share of a budget."""
+        part = share_of(budget, self.share)
+        if self.size is None:
+            return self.scoring.calibrated(model, part)
+        return self.scoring.for_size(model, self.size, part).calibrated(model, part)
+
+    def _as_charged(self, mechanism: NoisySums) -> Scoring:
+        return replace(
+            self.scoring,
+            sampling_rate=mechanism.sampling_rate,
+            num_steps=mechanism.num_steps,
+            batch_bound=mechanism.batch_bound,
+        )
+
+    def check(self, model: AnyModel, gate: Gate) -> Gate:
+        """Raises what the first stage would raise of the model; returns the gate of the second."""
+        first, second = gate.stages()
+        self._as_charged(first.mechanism).check(model, first)
+        return second
+
+    def run(
+        self,
+        model: AnyModel,
+        gate: Gate,
+        key: jax.Array,
+        progress: Progress | None,
+        draws: int = USUAL_DRAWS,
+    ) -> "Approximated":
+        """Runs the first stage; what it gives has the gate of the second."""
+        first, second = gate.stages()
+        scoring = self._as_charged(first.mechanism)
+        result, _ = scoring.fitted(model, first, jax.random.fold_in(key, 1), progress, draws)
+        space, done = whitened(model), first.mechanism.num_steps
+        later = None if progress is None else lambda steps: progress(done + steps)
+        vectors = space.mean + result.draws @ space.scale.T
+        return Approximated(vectors, _reference(space, result), result, second, later)
+
+
+def _reference(space: Whitened, result: Result) -> Reference:
+    size, evidence = len(space.mean), result.evidence
+    covariance = np.atleast_2d(np.cov(result.draws.T)) + 1e-9 * np.eye(size)
+    mean, precision = result.draws.mean(axis=0), np.linalg.inv(covariance)
+    information = evidence.units * evidence.information
+    told = _between(precision - np.eye(size), information)
+    pull = precision @ (mean - evidence.place) + evidence.place
+    inverse = np.linalg.inv(space.scale)
+    made = (
+        space.mean + space.scale @ mean,
+        space.scale @ np.linalg.cholesky(covariance),
+        space.mean + space.scale @ evidence.place,
+        space.scale @ (np.eye(size) - np.linalg.solve(information, told)) @ inverse,
+        space.scale @ np.linalg.solve(information, pull),
+        space.mean,
+        inverse,
+        1 / (1 + (np.trace(evidence.information @ covariance) / _WIDE) ** 2),
+    )
+    return Reference(*(np.asarray(each, np.float32) for each in made))
+
+
+def _between(matrix: Matrix, most: Matrix) -> Matrix:
+    """The matrix, made to lie between nothing and ``most``."""
+    root = np.linalg.cholesky(most)
+    half = np.linalg.solve(root, matrix)
+    values, vectors = np.linalg.eigh(np.linalg.solve(root, half.T))
+    inside = (vectors * np.clip(values, 0.0, 1.0)) @ vectors.T
+    return np.asarray(root @ inside @ root.T)
+
+
+def like_reference(model: AnyModel) -> Reference:
+    """A reference of the right shapes, for checks."""
+    size = model.dimension
+    vector, matrix = np.zeros(size, np.float32), np.eye(size, dtype=np.float32)
+    return Reference(vector, matrix, vector, matrix, vector, vector, matrix, np.float32(1))
+
+
+def beyond(density: Density, reference: Reference, theta: jax.Array) -> jax.Array:
+    """What a unit's log-likelihood adds to the normal approximation at ``theta``."""
+    away = theta - reference.place
+    hidden = reference.shift + reference.turn @ away
+    both = jax.vmap(lambda off: remainder(density, reference.place, off))(jnp.stack([away, hidden]))
+    return jnp.asarray(reference.weight * (both[0] - both[1]))
+
+
+def slope_beyond(density: Density, reference: Reference, theta: jax.Array) -> jax.Array:
+    """The gradient of `beyond`, without derivatives of third order."""
+    slope = jax.grad(density)
+
+    def of(away: jax.Array) -> jax.Array:
+        there, bent = jax.jvp(slope, (reference.place,), (away,))
+        return jnp.asarray(slope(reference.place + away) - there - bent)
+
+    away = theta - reference.place
+    both = jax.vmap(of)(jnp.stack([away, reference.shift + reference.turn @ away]))
+    return jnp.asarray(reference.weight * (both[0] - both[1] @ reference.turn))
+
+
+def remainder(density: Density, place: jax.Array, away: jax.Array) -> jax.Array:
+    """The log-likelihood less its expansion to second order."""
+
+    def along(part: jax.Array) -> jax.Array:
+        return density(place + part * away)
+
+    def slope(part: jax.Array) -> tuple[jax.Array, jax.Array]:
+        value, change = jax.jvp(along, (part,), (jnp.ones(()),))
+        return change, value
+
+    (first, value), (second, _) = jax.jvp(slope, (jnp.zeros(()),), (jnp.ones(()),))
+    return jnp.asarray(along(jnp.ones(())) - value - first - 0.5 * second)
+
+
+def prior_beyond(
+    model: AnyModel, reference: Reference, theta: jax.Array, constants: Any
+) -> jax.Array:
+    """The log prior less the normal one that the approximation takes it for."""
+    whitened_at = reference.to_prior @ (theta - reference.prior_mean)
+    return jnp.asarray(model.prior_density(theta, constants) + 0.5 * whitened_at @ whitened_at)
