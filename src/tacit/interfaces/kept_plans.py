@@ -4,7 +4,9 @@ A plan holds public facts only, and users may keep one themselves. A NumPyro fun
 can change between two calls without looking different, so plans of those are not kept.
 """
 
+from collections.abc import Hashable
 from functools import lru_cache
+from typing import Any, cast
 
 from tacit.accounting import Budget
 from tacit.data.schema import Schema
@@ -28,9 +30,8 @@ def plan_again(
     Returns:
         The plan.
     """
-    arguments = (schema, budget, method, size)
-    if front_end_of(model).lasting and all(map(_hashable, arguments)):
-        return _kept(_Same(model), *arguments)
+    if front_end_of(model).lasting and all(map(_hashable, (schema, budget, method, size))):
+        return _kept(_Same(model), schema, budget, cast(Hashable, method), size)
     return plan(model, schema, budget=budget, method=method, size=size)
 
 
@@ -49,7 +50,7 @@ class _Same:
 
 @lru_cache(maxsize=16)
 def _kept(
-    same: _Same, schema: Schema, budget: Budget, method: Method | None, size: int | None
+    same: _Same, schema: Schema, budget: Budget, method: Any, size: int | None
 ) -> Plan:
     return plan(same.model, schema, budget=budget, method=method, size=size)
 

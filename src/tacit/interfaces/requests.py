@@ -233,9 +233,10 @@ class Folder:
         """The posterior, with the model that predictions need if asked for."""
         request = self.request()
         loaded = files.load(self.posterior_path)
+        loaded["schema"] = request.schema
         if with_model:
             loaded["model"] = request.model
-        return Posterior(**loaded, schema=request.schema)
+        return Posterior(**loaded)
 
 
 def requested(

@@ -18,6 +18,7 @@ from tacit.models.numpyro import NumPyro
 from tacit.models.outcomes import outcome_of
 from tacit.models.priors import completed, described
 from tacit.models.program import INTERCEPT, Program
+from tacit.models.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,9 +114,23 @@ def built(
     draft = _program(parts_of(formula), chosen, link, known, person)
     _refuse(formula, draft)
     complete = completed(_default_priors(draft), priors)
-    program = replace(draft, priors=complete)
+    recipe = Recipe(formula=formula, family=family, link=link, person=person, known=dict(known))
+    program = replace(draft, priors=complete, recipe=recipe)
     return GLM(
         formula=formula, family=family, link=link, schema=schema, priors=complete, program=program
+    )
+
+
+def from_recipe(recipe: Recipe, schema: object) -> GLM:
+    """The model that was made from a recipe, with the default priors."""
+    return built(
+        recipe.formula,
+        family=recipe.family,
+        link=recipe.link,
+        priors=None,
+        known=recipe.known,
+        person=recipe.person,
+        schema=schema,
     )
 
 

@@ -13,6 +13,7 @@ from numpyro import distributions as dist
 from tacit.models.design import Group, Term
 from tacit.models.expressions import Columns, Expression
 from tacit.models.families import Family, Outcome, PredictorScales
+from tacit.models.recipe import Recipe
 from tacit.models.rescaled import Rescaled
 
 INTERCEPT = "Intercept"
@@ -33,10 +34,11 @@ class Program:
     groups: tuple[Group, ...]
     offsets: tuple[Expression, ...]
     priors: Mapping[str, Any]
+    recipe: Recipe | None = None
 
     # All of these follow from the formula and the schema.
     declared_public: ClassVar[tuple[str, ...]] = (
-        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "labels", "takes",
+        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "labels", "takes", "recipe",
     )  # fmt: skip
 
     @cached_property

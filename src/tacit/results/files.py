@@ -12,8 +12,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.base import Intervals
+from tacit.models.recipe import Recipe
+from tacit.results.rebuilt import recipe_of
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels
 
@@ -90,7 +93,15 @@ def _attributes(posterior: "Posterior") -> dict[str, Any]:
         "privacy_statement": posterior.privacy.to_json(),
         **_course(posterior),
         "chain": int(posterior.chain),
+        **_model(posterior),
     }
+
+
+def _model(posterior: "Posterior") -> dict[str, str]:
+    """The schema, and the formula of a model by formula, which are public."""
+    recipe = posterior.recipe or recipe_of(posterior.model)
+    schema = {} if posterior.schema is None else {"schema": posterior.schema.to_text()}
+    return schema if recipe is None else {**schema, "recipe": recipe.to_json()}
 
 
 def _course(posterior: "Posterior") -> dict[str, Any]:
@@ -177,6 +188,8 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
         "expected": json.loads(tree.attrs.get("expected", "{}")),
         "chain": bool(tree.attrs["chain"]),
         "labels": _labels(tree),
+        "schema": Schema.from_text(tree.attrs["schema"]) if "schema" in tree.attrs else None,
+        "recipe": Recipe.from_json(tree.attrs["recipe"]) if "recipe" in tree.attrs else None,
         "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
         **({"sites": _sites(tree)} if _SITES in tree.children else {}),
     }

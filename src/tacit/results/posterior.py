@@ -13,7 +13,8 @@ from tacit.errors import InvalidArgument
 from tacit.inference import mixing
 from tacit.inference.base import Intervals
 from tacit.models.base import AnyModel
-from tacit.results import files, plots, predictive, report
+from tacit.models.recipe import Recipe
+from tacit.results import arviz_tree, files, plots, predictive, report
 from tacit.results.draws import Array, NamedDraws, of_draws, of_steps, same_arrays
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels, Summary, summary_lines
@@ -69,6 +70,7 @@ class Posterior(NamedDraws):
         said: Sentences on how the fit went, most important first.
         intervals: Whether intervals and standard deviations account for the privacy noise.
         sites: The statement of each site of a federated fit.
+        recipe: What a model by formula was made from, if the posterior comes from a file.
         expected: Widths of 90% intervals by the plan's forecast, if it had one, by the names of the
             summary.
     """
@@ -87,6 +89,7 @@ class Posterior(NamedDraws):
     intervals: Intervals = field(default=Intervals.UNKNOWN, converter=_intervals)
     sites: Mapping[str, PrivacyStatement] = field(factory=dict)
     expected: Mapping[str, float] = field(factory=dict)
+    recipe: Recipe | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -128,22 +131,34 @@ class Posterior(NamedDraws):
         good = (CONVERGED[True],) if self.converged else ()
         return (*good, *self.said, *(each for each in found if each not in self.said))
 
-    def to_datatree(self) -> xr.DataTree:
-        """Converts to an `xarray.DataTree` for ArviZ.
+    def to_datatree(self, public: TableLike | None = None, *, seed: int = 0) -> xr.DataTree:
+        """Converts to an `xarray.DataTree`, which ArviZ takes as it is.
 
         The groups are ``posterior`` and ``fit`` (the trace); a chain also has ``sample_stats`` and
-        ``diagnostics`` (effective sizes and R-hat). There is no ``observed_data``. ArviZ 1 takes
-        the tree as it is; for ArviZ 0.23 pass it through ``az.from_datatree``.
+        ``diagnostics`` (effective sizes and R-hat). ``constant_data`` has the public constants of a
+        NumPyro or PyMC model. There is no ``observed_data``. If the installed ArviZ is older than
+        version 1, which has no trees, the groups of the tree are datasets. See docs/arviz.md.
+
+        Args:
+            public: Rows that whoever gets the tree may see, such as made-up ones, with the columns
+                that the outcome depends on. Draws of their outcomes become the group
+                ``posterior_predictive``, and their encoded columns part of ``constant_data``.
+            seed: Seed of these draws.
 
         Returns:
             The tree.
+
+        Raises:
+            InvalidArgument: If ``public`` is passed and the posterior has no model, or a column is
+                missing.
         """
-        return files.to_datatree(self)
+        return arviz_tree.tree_for_arviz(self, public, seed)
 
     def save(self, path: _PathLike) -> None:
         """Writes a NetCDF file, which `load` and ``arviz.from_netcdf`` read.
 
-        The model is not saved. The file appears only when it is complete.
+        The schema and the formula of a model by formula are saved, so that `predict` works after
+        `load`. A NumPyro or PyMC model is not saved. The file appears only when it is complete.
 
         Args:
             path: The file.
@@ -156,7 +171,8 @@ class Posterior(NamedDraws):
 
         Args:
             path: The file.
-            plan: The plan of the fit. It provides the model and schema that `predict` needs.
+            plan: The plan of the fit. It provides the model that `predict` needs; a model by
+                formula is made again from the file without it.
 
         Returns:
             The posterior.
@@ -173,7 +189,7 @@ class Posterior(NamedDraws):
                 f"The file has {', '.join(fields['draws'])}, but the plan's model has "
                 f"{', '.join(plan.model.names)}; pass the plan that was fitted."
             )
-        return made(**fields, model=plan.model, schema=plan.schema)
+        return made(**fields | {"model": plan.model, "schema": plan.schema})
 
     def predict(
         self, data: TableLike, *, kind: predictive.Kind = "mean", seed: int = 0
