@@ -75,7 +75,10 @@ def test_answers_that_will_not_do_are_asked_for_again(tmp_path):
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
-        (["number", "18", "100", "old", "40", "years"], Number(18, 100, missing=40, measured_in="years")),
+        (
+            ["number", "18", "100", "old", "40", "years"],
+            Number(18, 100, missing=40, measured_in="years"),
+        ),
         (["count", "", "30", "31x", "0", ""], Count(30, missing=0)),
         (["binary", "Y", "N", "perhaps", "1"], Binary(yes="Y", no="N", missing=1)),
         (["binary", "Y", "", "Y", "N", ""], Binary(yes="Y", no="N")),

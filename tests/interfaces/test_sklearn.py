@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import tacit
-from tacit.errors import BudgetError, InvalidArgument
+from tacit.errors import BudgetError, ForecastWarning, InvalidArgument
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone
@@ -380,6 +380,19 @@ def test_a_search_that_may_spend_is_stopped_by_the_ledger(tmp_path):
     assert len(book.charges) == 3
     assert sum(each.epsilon for each in book.charges) <= 3.5
     assert np.isnan(search.cv_results_["mean_test_score"]).any()
+
+
+def test_a_budget_that_is_too_small_is_told_before_the_charge(tmp_path):
+    x, y, _ = data(60)
+    book = ledger(tmp_path)
+    model = tacit.PrivateBayesClassifier(
+        epsilon=0.05, bounds=(-4, 4), classes=[0, 1], ledger=book, size=60, **RAW
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ForecastWarning)
+        with pytest.raises(ForecastWarning, match="hopeless"):
+            model.fit(x, y)
+    assert not book.charges
 
 
 def test_it_says_whether_it_converged_and_what_intervals_include():

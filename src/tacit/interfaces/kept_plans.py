@@ -49,9 +49,7 @@ class _Same:
 
 
 @lru_cache(maxsize=16)
-def _kept(
-    same: _Same, schema: Schema, budget: Budget, method: Any, size: int | None
-) -> Plan:
+def _kept(same: _Same, schema: Schema, budget: Budget, method: Any, size: int | None) -> Plan:
     return plan(same.model, schema, budget=budget, method=method, size=size)
 
 

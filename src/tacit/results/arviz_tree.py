@@ -57,7 +57,9 @@ def _as_dataset(found: Any) -> Any:
 
 def tree_for_arviz(posterior: "Posterior", public: TableLike | None, seed: int) -> xr.DataTree:
     """The tree described at `Posterior.to_datatree`."""
-    groups = {path: node.to_dataset() for path, node in files.to_datatree(posterior).subtree_with_keys}
+    groups = {
+        path: node.to_dataset() for path, node in files.to_datatree(posterior).subtree_with_keys
+    }
     constants = _constants(posterior)
     if public is not None:
         predicted, columns = _predicted(posterior, public, seed)
