@@ -4,17 +4,16 @@ import csv
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.data.columns import Category
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals
 from tacit.results.posterior import Posterior
-from tacit.results.predictive import predictions
+from tacit.results.predictive import needed, predictions
 from tacit.results.wording import beside
 
 
@@ -31,19 +30,21 @@ def write_predictions(
     Rows with a missing value get NA. With ``interval``, the ends of an interval are added; their
     column names say so if the interval does not account for the privacy noise.
     """
-    found = predictions(posterior, data, "mean", 0)
-    if len(found) > 1:
+    found = posterior.predict(data)
+    if isinstance(found, dict):
         raise InvalidArgument(
             f"The model has several outcomes ({', '.join(found)}); predict with Posterior.predict in "
             "Python."
         )
-    [(outcome, mean)] = found.items()
+    mean = np.asarray(found)
+    if mean.ndim > 1 and not levels:
+        levels = _levels(posterior, data, mean.shape[1])
     if interval and mean.ndim > 1:
         raise InvalidArgument(
             "An interval needs a numeric outcome. This outcome has levels, and its predictions are "
             "probabilities; leave --interval out."
         )
-    columns = {"mean": mean} if mean.ndim == 1 else _by_level(posterior, outcome, levels, mean)
+    columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
     if interval:
         draws = np.asarray(posterior.predict(data, kind="draws"))
         names = [_named(name, posterior.intervals) for name in ("5%", "95%")]
@@ -59,18 +60,14 @@ def write_predictions(
         raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
 
 
-def _by_level(
-    posterior: Posterior, outcome: str, levels: Sequence[str], mean: NDArray[Any]
-) -> dict[str, NDArray[Any]]:
-    """Probabilities by the names of the levels; of a model in a file, those of the schema's column."""
-    schema = posterior.schema
-    if not levels and schema is not None and outcome in schema.names:
-        kind = schema[outcome]
-        if isinstance(kind, Category):
-            levels = [str(each) for each in (*kind.levels, *filter(None, [kind.other]))]
-    if len(levels) != mean.shape[1]:
-        levels = [str(place) for place in range(mean.shape[1])]
-    return dict(zip(levels, mean.T, strict=True))
+def _levels(posterior: Posterior, data: TableLike, count: int) -> list[str]:
+    """Names of the levels of a model in a file: those of the schema's column, or numbers."""
+    (outcome,) = predictions(posterior, data, "mean", 0)
+    _, schema = needed(posterior)
+    kind = schema[outcome] if outcome in schema.names else None
+    if isinstance(kind, Category) and kind.size == count:
+        return [str(each) for each in (*kind.levels, *filter(None, [kind.other]))]
+    return [str(place) for place in range(count)]
 
 
 def _named(name: str, intervals: Intervals) -> str:
