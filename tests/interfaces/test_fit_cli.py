@@ -68,6 +68,20 @@ def test_a_run_is_all_that_was_asked(folder):
     assert list(post.draws) == ["Intercept", "age", "ward"]
 
 
+def test_clipping_is_told_before_the_charge(capsys, folder):
+    before = (folder / "l.db").read_bytes()
+    code, _, err = call(
+        capsys,
+        *(*FIT[:-2], "--method", "variational", "--set", "num_steps=5", "--set", "clip=0.01"),
+        *("--ledger", "l.db", "--out", "clipped"),
+    )
+    assert code == 2
+    assert "Most rows are clipped" in err
+    assert "pass --yes" in err
+    assert not (folder / "clipped").exists()
+    assert (folder / "l.db").read_bytes() == before
+
+
 def test_the_ledger_shows_it(capsys):
     code, out, _ = call(capsys, "ledger", "show", "l.db", "--json")
     book = json.loads(out)

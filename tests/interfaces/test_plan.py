@@ -1,5 +1,7 @@
 """A plan says what will be done and what it costs, and touches no data."""
 
+import warnings
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -9,7 +11,7 @@ import polars as pl
 import pytest
 
 import tacit
-from tacit.errors import InvalidArgument
+from tacit.errors import ForecastWarning, InvalidArgument
 
 RNG = np.random.default_rng(0)
 WARDS = ["A", "B", "C"]
@@ -105,6 +107,19 @@ def test_warns_of_columns_that_will_be_clipped():
     )
 
 
+def test_clipping_is_told_before_the_charge_without_a_declared_size(tmp_path):
+    wide = tacit.Schema(COLUMNS | {"age": tacit.Number(18, 100)})
+    book = tacit.Ledger.new(tmp_path / "book.db", total=tacit.Budget(3, 1e-5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ForecastWarning)
+        with pytest.raises(ForecastWarning, match="Most rows are clipped"):
+            tacit.fit(model, TABLE, schema=wide, budget=BUDGET, method=QUICK, ledger=book)
+    assert not book.charges
+    # The default method's clip has no bias, and narrow columns are not clipped.
+    assert tacit.plan(model, wide, budget=BUDGET).warnings == ()
+    assert tacit.plan(model, SCHEMA, budget=BUDGET, method=QUICK).warnings == ()
+
+
 def test_every_kind_of_table_gives_the_same_fit():
     plan = tacit.plan(model, SCHEMA, budget=BUDGET, method=QUICK)
     tables = (TABLE, pd.DataFrame(TABLE), pl.DataFrame(TABLE))
@@ -156,7 +171,7 @@ def test_a_loaded_posterior_predicts_with_its_plan(fitted, tmp_path):
     new = {"age": [50.0], "ward": ["B"]}
     loaded = tacit.Posterior.load(tmp_path / "post.nc", plan=plan)
     assert loaded.predict(new) == pytest.approx(fitted.predict(new), abs=1e-6)
-    with pytest.raises(InvalidArgument, match="plan=plan"):
+    with pytest.raises(InvalidArgument, match="pass its plan"):
         tacit.Posterior.load(tmp_path / "post.nc").predict(new)
 
 

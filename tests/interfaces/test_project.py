@@ -1,6 +1,8 @@
 """`tacit federated new` and `identity`: what they write is what sites and servers read."""
 
+import re
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from tacit.federated.server import conduct
 from tacit.federated.transport import InProcess
 from tacit.interfaces.cli import main
 from tacit.results.posterior import Posterior
+
+DOCS = Path(__file__).parents[2] / "docs/federated.md"
 
 
 def test_a_new_project_fits_as_it_is(tmp_path, capsys):
@@ -42,6 +46,16 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
     assert np.all(np.abs(slopes.mean(axis=0) - [1, -1]) < 4 * slopes.std(axis=0))
     for site in sites:
         assert len(Ledger(site.ledger).charges) == 1
+
+
+def test_files_are_where_the_docs_say(tmp_path):
+    folder = tmp_path / "study"
+    assert main(["federated", "new", str(folder), "--site", "north"]) == 0
+    pages = [each.read_text("utf-8") for each in (DOCS, folder / "README.md")]
+    for page in pages:
+        named = set(re.findall(r"`(app/[\w/]+\.\w+)`", page))
+        assert named == {"app/study_app/study.py", "app/study_app/schema.yaml"}
+        assert all((folder / each).is_file() for each in named)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../up", 'a"'])

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import tacit
-from tacit.errors import BudgetError, InvalidArgument
+from tacit.errors import BudgetError, ForecastWarning, InvalidArgument
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone
@@ -342,18 +342,26 @@ def test_searches_and_cross_validation_do_not_spend_unless_told_to(tmp_path):
     x, y, _ = data(60)
     book = ledger(tmp_path)
     model = tacit.PrivateBayesClassifier(**{**FREE, "ledger": book}, classes=[0, 1])
-    with pytest.raises(BudgetError, match=r"clone.*epsilon 1 at delta 1e-06.*clones="):
-        clone(model).fit(x, y)
     search = GridSearchCV(model, {"prior_scale": [1, 2]}, cv=2)
-    with pytest.raises(ValueError, match="clone"):
-        search.fit(x, y)
-    with pytest.raises(ValueError, match="clone"):
-        cross_val_score(model, x, y, cv=2)
+    before = FunctionTransformer(lambda _: pytest.fail("the step before was fitted"))
+    # scikit-learn would wrap an error of `fit` into a ValueError that blames the model's settings.
+    for attempt in (
+        lambda: clone(model),
+        lambda: search.fit(x, y),
+        lambda: cross_val_score(model, x, y, cv=2),
+        lambda: cross_val_score(make_pipeline(before, model), x, y, cv=2),
+    ):
+        with pytest.raises(BudgetError, match=r"^Searches.*epsilon 1 at delta 1e-06.*clones="):
+            attempt()
+    late = clone(model.set_params(clones="charge")).set_params(clones="refuse")
+    with pytest.raises(BudgetError, match="Searches"):
+        late.fit(x, y)
+    model.set_params(clones="refuse")
     assert not book.charges
     # A pipeline fits the estimator itself, once.
     make_pipeline(FunctionTransformer(), model).fit(x, y)
     assert len(book.charges) == 1
-    free = clone(model).set_params(ledger="no ledger", clones="charge")
+    free = clone(model.set_params(ledger="no ledger", clones="charge"))
     with pytest.raises(BudgetError, match=r"need a tacit\.Ledger"):
         free.fit(x, y)
 
@@ -372,6 +380,19 @@ def test_a_search_that_may_spend_is_stopped_by_the_ledger(tmp_path):
     assert len(book.charges) == 3
     assert sum(each.epsilon for each in book.charges) <= 3.5
     assert np.isnan(search.cv_results_["mean_test_score"]).any()
+
+
+def test_a_budget_that_is_too_small_is_told_before_the_charge(tmp_path):
+    x, y, _ = data(60)
+    book = ledger(tmp_path)
+    model = tacit.PrivateBayesClassifier(
+        epsilon=0.05, bounds=(-4, 4), classes=[0, 1], ledger=book, size=60, **RAW
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ForecastWarning)
+        with pytest.raises(ForecastWarning, match="hopeless"):
+            model.fit(x, y)
+    assert not book.charges
 
 
 def test_it_says_whether_it_converged_and_what_intervals_include():

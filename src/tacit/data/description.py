@@ -20,7 +20,17 @@ _KEYS = ("columns", "person", "most_rows", "released")
 def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
     """Reads the columns of a schema file, and its declarations of persons and releases."""
     path = path_of(path, "A schema", (".yaml", ".yml"))
-    content = _load(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = reason_of(error) or "it is not text in UTF-8"
+        raise InvalidArgument(f"The schema {path} cannot be read: {reason}.") from None
+    return parsed(text, path)
+
+
+def parsed(text: str, path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
+    """The same from text, which errors say to be at ``path``."""
+    content = _load(text, path)
     if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
         raise InvalidArgument(
             f"{path} must be a mapping with a key 'columns' that maps names to kinds, as in "
@@ -36,15 +46,15 @@ def read(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
     return columns, more
 
 
-def write(path: str | Path, columns: Mapping[str, Kind], more: Mapping[str, Any]) -> None:
-    """Writes a file that `read` reads, without the settings that have their default value."""
+def text_of(columns: Mapping[str, Kind], more: Mapping[str, Any]) -> str:
+    """Text that `parsed` reads, without the settings that have their default value."""
     content: dict[str, Any] = {name: _declaration(kind) for name, kind in columns.items()}
     content = {"columns": content, **more}
     style: dict[str, Any] = {"sort_keys": False, "default_flow_style": None}
     text = yaml.safe_dump(content, allow_unicode=True, **style)
     if not text.replace("\n", "").isprintable():  # unusual line breaks must be written as escapes
-        text = yaml.safe_dump(content, **style)
-    Path(path).write_text(text, encoding="utf-8")
+        return str(yaml.safe_dump(content, **style))
+    return str(text)
 
 
 def cells(columns: Mapping[str, Kind], *, whole: bool = False) -> list[tuple[str, ...]]:
@@ -68,12 +78,7 @@ def table(columns: Mapping[str, Kind]) -> str:
     return "\n".join(line.rstrip() for line in padded)
 
 
-def _load(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = reason_of(error) or "it is not text in UTF-8"
-        raise InvalidArgument(f"The schema {path} cannot be read: {reason}.") from None
+def _load(text: str, path: str | Path) -> Any:
     try:
         _refuse_repeats(path, yaml.compose(text, Loader=yaml.SafeLoader))
         return yaml.safe_load(text)

@@ -68,7 +68,7 @@ def draft(path: str | Path, ask: Ask) -> Schema:
     Args:
         path: The file.
         ask: Takes a question and returns the answer; an empty answer stands for the default. An invalid
-            answer is asked for again.
+            answer is asked for again; other answers about the column are kept.
 
     Returns:
         The schema.
@@ -88,7 +88,7 @@ def draft(path: str | Path, ask: Ask) -> Schema:
             )
             person = {"person": name, "most_rows": int(most)}
         elif kind != "skip":
-            columns[name] = _again(ask, partial(_MAKERS[kind], name))
+            columns[name] = _MAKERS[kind](name, ask)
     if not columns:
         raise InvalidArgument("All columns were skipped; a schema needs at least one.")
     return Schema(columns, **person)
@@ -165,32 +165,65 @@ def _measure(ask: Ask, name: str) -> str | None:
     return ask(f"{name}: unit of measurement? [none]").strip() or None
 
 
+def _part(ask: Ask, answer: Callable[[Ask], _T], make: Callable[[_T], Kind]) -> _T:
+    """An answer with which the column can be made. If not, only this answer is asked for again."""
+
+    def checked(ask: Ask) -> _T:
+        found = answer(ask)
+        make(found)
+        return found
+
+    return _again(ask, checked)
+
+
 def _as_number(name: str, ask: Ask) -> Kind:
-    low = _number(ask, f"{name}: lowest possible value, from knowledge of the field?")
-    high = _number(ask, f"{name}: highest possible value?")
-    return Number(low, high, missing=_missing(ask, name), measured_in=_measure(ask, name))
+    def ends(ask: Ask) -> tuple[float, float]:
+        low = _number(ask, f"{name}: lowest possible value, from knowledge of the field?")
+        return low, _number(ask, f"{name}: highest possible value?")
+
+    kind = partial(Number, *_part(ask, ends, lambda pair: Number(*pair)))
+    missing = _part(ask, partial(_missing, name=name), lambda rule: kind(missing=rule))
+    return kind(missing=missing, measured_in=_measure(ask, name))
 
 
 def _as_count(name: str, ask: Ask) -> Kind:
-    low = _number(ask, f"{name}: lowest possible number? [0]", whole=True, usual="0")
-    high = _number(ask, f"{name}: highest possible number?", whole=True)
-    missing, measure = _missing(ask, name), _measure(ask, name)
-    return Count(int(high), low=int(low), missing=missing, measured_in=measure)
+    def ends(ask: Ask) -> tuple[int, int]:
+        low = _number(ask, f"{name}: lowest possible number? [0]", whole=True, usual="0")
+        return int(low), int(_number(ask, f"{name}: highest possible number?", whole=True))
+
+    low, high = _part(ask, ends, lambda pair: Count(pair[1], low=pair[0]))
+    kind = partial(Count, high, low=low)
+    missing = _part(ask, partial(_missing, name=name), lambda rule: kind(missing=rule))
+    return kind(missing=missing, measured_in=_measure(ask, name))
 
 
 def _as_binary(name: str, ask: Ask) -> Kind:
-    yes = ask(f"{name}: the label that means yes? [1 or true]").strip() or None
-    no = None if yes is None else ask(f"{name}: the label that means no?").strip() or None
-    return Binary(yes=yes, no=no, missing=_missing(ask, name))
+    def labels(ask: Ask) -> tuple[str | None, str | None]:
+        yes = ask(f"{name}: the label that means yes? [1 or true]").strip() or None
+        no = None if yes is None else ask(f"{name}: the label that means no?").strip() or None
+        return yes, no
+
+    yes, no = _part(ask, labels, lambda pair: Binary(yes=pair[0], no=pair[1]))
+    kind = partial(Binary, yes=yes, no=no)
+    return kind(missing=_part(ask, partial(_missing, name=name), lambda rule: kind(missing=rule)))
 
 
 def _as_category(name: str, ask: Ask) -> Kind:
-    said = ask(f"{name}: its levels, separated by commas?")
-    levels = [level.strip() for level in said.split(",") if level.strip()]
-    other = ask(f"{name}: a name for all other values? [none: they count as missing]").strip()
-    missing = ask(f"{name}: if it is missing, leave the row out, or use which level? [leave out]")
-    rule = DROP if missing.strip().lower() in {"", "leave out"} else missing.strip()
-    return Category(levels, other=other or None, missing=rule)
+    def levels(ask: Ask) -> list[str]:
+        said = ask(f"{name}: its levels, separated by commas?")
+        return [level.strip() for level in said.split(",") if level.strip()]
+
+    def other(ask: Ask) -> str | None:
+        said = ask(f"{name}: a name for all other values? [none: they count as missing]")
+        return said.strip() or None
+
+    def missing(ask: Ask) -> str:
+        said = ask(f"{name}: if it is missing, leave the row out, or use which level? [leave out]")
+        return DROP if said.strip().lower() in {"", "leave out"} else said.strip()
+
+    kind = partial(Category, _part(ask, levels, Category))
+    kind = partial(kind, other=_part(ask, other, lambda named: kind(other=named)))
+    return kind(missing=_part(ask, missing, lambda rule: kind(missing=rule)))
 
 
 _MAKERS: dict[str, Callable[[str, Ask], Kind]] = {

@@ -96,12 +96,33 @@ class Schema:
         Raises:
             InvalidArgument: If the file cannot be read or declares something wrong.
         """
-        columns, more = description.read(path)
+        return cls._declared(path, *description.read(path))
+
+    @classmethod
+    def from_text(cls, text: str) -> "Schema":
+        """Reads a schema from YAML as `to_text` returns it.
+
+        Args:
+            text: The YAML.
+
+        Returns:
+            The schema.
+
+        Raises:
+            InvalidArgument: If the text declares something wrong.
+        """
+        where = "The text of the schema"
+        return cls._declared(where, *description.parsed(text, where))
+
+    @classmethod
+    def _declared(
+        cls, where: str | Path, columns: Mapping[str, Kind], more: dict[str, Any]
+    ) -> "Schema":
         try:
             more["released"] = records_of(more.get("released", []))
             return cls(columns, **more)
         except InvalidArgument as error:
-            raise InvalidArgument(f"{path}: {error}") from None
+            raise InvalidArgument(f"{where}: {error}") from None
 
     def to_yaml(self, path: str | Path) -> None:
         """Writes the schema to a YAML file.
@@ -109,13 +130,21 @@ class Schema:
         Args:
             path: The file.
         """
+        Path(path).write_text(self.to_text(), encoding="utf-8")
+
+    def to_text(self) -> str:
+        """The schema as YAML.
+
+        Returns:
+            The text, which `from_text` reads.
+        """
         more: dict[str, Any] = {}
         if self.person is not None:
             more |= {"person": self.person, "most_rows": self.most_rows}
         if self.released:
             notes = [each._asdict() for each in self.released]
             more["released"] = [{**note, "columns": list(note["columns"])} for note in notes]
-        description.write(path, dict(self.items), more)
+        return description.text_of(dict(self.items), more)
 
     def with_columns(
         self, columns: Mapping[str, Kind], *, released: Iterable[Released] | None = None

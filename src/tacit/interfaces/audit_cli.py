@@ -11,7 +11,15 @@ import tacit
 from tacit import interfaces
 from tacit.errors import InvalidArgument
 from tacit.inference import methods
-from tacit.interfaces.options import AdjacencyName, AsJson, Family, MethodName, Settings
+from tacit.interfaces.options import (
+    AdjacencyName,
+    AsJson,
+    Family,
+    Formula,
+    MethodName,
+    Model,
+    Settings,
+)
 from tacit.interfaces.progress import progress_bar
 
 app = typer.Typer(rich_markup_mode=None)
@@ -20,9 +28,8 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command()
 def audit(
     schema: Annotated[Path | None, typer.Argument(help="Schema, a YAML file.")] = None,
-    formula: Annotated[
-        str | None, typer.Option(help='The model, such as "ill ~ age + C(ward)".')
-    ] = None,
+    formula: Formula = None,
+    model: Model = None,
     demo: Annotated[bool, typer.Option("--demo", help="Audit the plan of tacit demo.")] = False,
     epsilon: Annotated[float, typer.Option(help="Claimed epsilon.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Claimed delta.")] = 1e-5,
@@ -48,13 +55,14 @@ def audit(
     """
     budget = tacit.Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]  # it checks
     if demo:
-        if (schema, formula, family, method, set_) != (None, None, None, methods.DEFAULT, None):
+        given = (schema, formula, model, family, set_)
+        if any(each is not None for each in given) or method != methods.DEFAULT:
             raise InvalidArgument(
-                "--demo has its own schema, formula, family, method and settings; leave them out."
+                "--demo has its own schema, model, family, method and settings; leave them out."
             )
         plan = interfaces.demo.demo_plan(budget)
     else:
-        plan = _plan(budget, schema, formula, family, method, set_)
+        plan = _plan(budget, schema, formula, model, family, method, set_)
     shown = sys.stderr.isatty() and not as_json
     with progress_bar(runs, shown=shown, what="runs") as tell:
         found = tacit.audit(
@@ -74,14 +82,15 @@ def _plan(
     budget: "tacit.Budget",
     schema: Path | None,
     formula: str | None,
+    model: str | None,
     family: str | None,
     method: str,
     settings: list[str] | None,
 ) -> "tacit.Plan":
     """Plans what was asked for."""
-    if schema is None or formula is None:
-        raise InvalidArgument("Pass a schema and --formula, or --demo.")
+    if schema is None or (formula is None and model is None):
+        raise InvalidArgument("Pass a schema and --formula or --model, or --demo.")
     asked = interfaces.requests.requested(
-        formula, schema, budget, family, method, settings or [], None
+        formula, model, schema, budget, family, method, settings or [], None
     )
     return asked.plan()

@@ -25,9 +25,9 @@ from tacit.inference.exact import laplace
 from tacit.inference.methods import default_method
 from tacit.inference.nuts import nuts
 from tacit.interfaces.front_ends.registry import as_model, schema_of
+from tacit.interfaces.kept_plans import plan_again
 from tacit.interfaces.kept_runs import KeptRun, kept_run
 from tacit.interfaces.plan import Plan, planned
-from tacit.interfaces.plan import plan as make_plan
 from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.refusals import refuse_early, refuse_ledger, refuse_model
 from tacit.interfaces.rows import rows_of
@@ -70,7 +70,10 @@ def fit(
 ) -> Posterior:
     """Fits a model to data within a privacy budget.
 
-    If the plan's forecast is hopeless, a `tacit.errors.ForecastWarning` says so before the charge.
+    If the plan's forecast is hopeless, or most rows would be clipped, a
+    `tacit.errors.ForecastWarning` says so before the charge. A model by formula, a conjugate model or
+    a `tacit.Model` that was fitted before with the same schema, budget, method and size is neither
+    planned nor compiled anew.
 
     Args:
         model: A `Plan` from `tacit.plan`; or a model as `tacit.plan` takes it, with ``schema``,
@@ -138,7 +141,7 @@ def _planned(
         return planned(as_model(model, None), None, data.blank(), budget, method, size)
     if schema is None:
         raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
-    return make_plan(model, schema, budget=budget, method=method, size=size)
+    return plan_again(model, schema, budget, method, size)
 
 
 def fit_many(

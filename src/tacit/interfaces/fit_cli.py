@@ -25,7 +25,9 @@ from tacit.interfaces.options import (
     Delta,
     Epsilon,
     Family,
+    Formula,
     MethodName,
+    Model,
     ScenarioFile,
     SchemaFile,
     Settings,
@@ -44,9 +46,10 @@ Run = Annotated[Path, typer.Argument(help="A folder written by tacit fit.")]
 def fit(
     data: Annotated[Path, typer.Argument(help="The data: a CSV or Parquet file.")],
     schema: SchemaFile,
-    formula: Annotated[str, typer.Option(help='The model, such as "ill ~ age + C(ward)".')],
     epsilon: Epsilon,
     delta: Delta,
+    formula: Formula = None,
+    model: Model = None,
     out: Annotated[Path, typer.Option(help="Output folder; must be new or empty.")] = Path("run"),
     ledger: Annotated[
         str | None,
@@ -85,12 +88,12 @@ def fit(
         bool, typer.Option("--quiet", help="Print no progress bar and no summary.")
     ] = False,
 ) -> None:
-    """Fit a regression to a table within a privacy budget and write a report."""
+    """Fit a regression, or a model in a Python file, within a privacy budget and write a report."""
     book = _book(ledger, out, no_ledger=no_ledger or dry_run)
     relation = adjacency or (book.total.adjacency if book else "add-remove")
     budget = tacit.Budget(epsilon, delta, relation)  # type: ignore[arg-type]  # it checks
     asked = interfaces.requests.requested(
-        formula, schema, budget, family, method, set_ or [], seed, size, scenario
+        formula, model, schema, budget, family, method, set_ or [], seed, size, scenario
     )
     asked = replace(asked, notes=interfaces.runs.notes_of(note or []))
     asked.schema.refuse(data, asked.columns)
@@ -137,7 +140,7 @@ def _book(path: str | None, out: Path, *, no_ledger: bool) -> "tacit.Ledger | No
 
 
 def _print_plan(asked: "Request", plan: "tacit.Plan", book: "tacit.Ledger | None") -> None:
-    typer.echo(f"{asked.glm}\n\n{plan}")
+    typer.echo(f"{asked.described}\n\n{plan}")
     if book is not None:
         typer.echo(f"\nThe ledger {book.path} has {book.left} left.")
 
@@ -253,6 +256,9 @@ def predict(
     interval: Annotated[
         bool, typer.Option("--interval", help="Add the ends of a 90% predictive interval.")
     ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="The model file of the run, if it has one. Its code runs.")
+    ] = None,
 ) -> None:
     """Predict the outcome of new rows: its mean, or the probability of each level.
 
@@ -260,10 +266,15 @@ def predict(
 
     Predictions have no further privacy cost. A prediction for a person's row is as private as the row.
     """
-    run = interfaces.requests.Folder(folder)
-    levels = run.request().glm.program.outcome.facts.levels
+    file = None if model is None else interfaces.model_files.ModelFile.named(model)
+    run = interfaces.requests.Folder(folder, file)
+    request = run.request()
+    if file is None and request.file is not None:  # a folder from elsewhere must not run code
+        raise InvalidArgument(
+            f"{folder} was fitted with {request.file}; pass that file with --model, and its code will run."
+        )
     posterior = run.posterior(with_model=True)
     _warn(posterior)
     interfaces.predictions.write_predictions(
-        posterior, str(data), out, interval=interval, levels=levels
+        posterior, str(data), out, interval=interval, levels=request.levels
     )

@@ -14,7 +14,9 @@ from tacit.interfaces.options import (
     AsJson,
     Delta,
     Family,
+    Formula,
     MethodName,
+    Model,
     ScenarioFile,
     Settings,
 )
@@ -25,7 +27,6 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command()
 def forecast(
     schema: Annotated[Path, typer.Argument(help="The schema of the data, a YAML file.")],
-    formula: Annotated[str, typer.Option(help='The model, such as "ill ~ age + C(ward)".')],
     size: Annotated[
         int,
         typer.Option(
@@ -35,6 +36,8 @@ def forecast(
     ],
     epsilon: Annotated[str, typer.Option(help="Privacy budgets to compare, such as 0.3,1,3.")],
     delta: Delta,
+    formula: Formula = None,
+    model: Model = None,
     adjacency: AdjacencyName = "add-remove",
     family: Family = None,
     method: MethodName = methods.DEFAULT,
@@ -65,10 +68,11 @@ def forecast(
         for each in _numbers(epsilon)
     ]
     asked = interfaces.requests.requested(
-        formula, schema, budgets[0], family, method, set_ or [], None, size, scenario
+        formula, model, schema, budgets[0], family, method, set_ or [], None, size, scenario
     )
     found = tacit.forecast(
-        asked.glm,
+        asked.model,
+        asked.schema,
         size=size,
         budgets=budgets,
         method=None if method == methods.DEFAULT and not set_ else asked.chosen_method,
@@ -81,7 +85,7 @@ def forecast(
     if plot is not None:
         interfaces.forecast_files.plot(found, plot)
     if out is not None:
-        interfaces.forecast_files.write_page(found, out, asked.glm)
+        interfaces.forecast_files.write_page(found, out, asked)
     typer.echo(found.to_json() if as_json else str(found))
     for path in (plot, out):
         if path is not None and not as_json:

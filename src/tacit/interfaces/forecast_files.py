@@ -8,7 +8,7 @@ from tacit._html import render
 from tacit.errors import InvalidArgument
 from tacit.interfaces.forecasting.drawing import COLOURS, Picture, Series
 from tacit.interfaces.forecasting.result import PLURAL, Forecast
-from tacit.models.glm import GLM
+from tacit.interfaces.requests import Request
 from tacit.results.figures import pyplot, saved
 
 if TYPE_CHECKING:
@@ -57,23 +57,25 @@ def plot(forecast: Forecast, path: PathLike | None = None) -> "Figure":
         return keep(figure)
 
 
-def page(forecast: Forecast, model: GLM) -> str:
+def page(forecast: Forecast, asked: Request) -> str:
     """The forecast as one self-contained HTML page, for a protocol or an application.
 
     Args:
         forecast: The forecast.
-        model: The regression that it is about.
+        asked: What it is about.
 
     Returns:
         HTML without scripts, fonts or pictures from elsewhere.
     """
-    title = f"{model.formula}: what {forecast.size:,} {PLURAL[forecast.unit]} will tell"
+    title = (
+        f"{asked.formula or asked.file}: what {forecast.size:,} {PLURAL[forecast.unit]} will tell"
+    )
     return render(
         "forecast.html",
         forecast=forecast,
         title=title,
-        model=str(model),
-        schema=str(model.schema),
+        model=asked.described,
+        schema=str(asked.schema),
         picture=picture_of(forecast),
         widths=forecast.widths(),
         fits=forecast.fits(),
@@ -83,18 +85,18 @@ def page(forecast: Forecast, model: GLM) -> str:
     )
 
 
-def write_page(forecast: Forecast, path: Path, model: GLM) -> None:
+def write_page(forecast: Forecast, path: Path, asked: Request) -> None:
     """Writes the page to a file.
 
     Args:
         forecast: The forecast.
         path: The file.
-        model: The regression that it is about.
+        asked: What it is about.
 
     Raises:
         InvalidArgument: If the file cannot be written.
     """
     try:
-        path.write_text(page(forecast, model), encoding="utf-8")
+        path.write_text(page(forecast, asked), encoding="utf-8")
     except OSError as error:
         raise InvalidArgument(f"{path} cannot be written: {error.strerror}.") from None

@@ -17,6 +17,16 @@ AdjacencyName = Annotated[
 ]
 Table = Annotated[Path, typer.Argument(help="A CSV or Parquet file.")]
 SchemaFile = Annotated[Path, typer.Option("--schema", help="The schema of the data, a YAML file.")]
+Formula = Annotated[
+    str | None, typer.Option(help='The model as a formula, such as "ill ~ age + C(ward)".')
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="The model in a Python file instead: model.py, or model.py:name. The file must not read "
+        "the data."
+    ),
+]
 Family = Annotated[
     str | None, typer.Option(help="Distribution of the outcome. [default: by its column kind]")
 ]

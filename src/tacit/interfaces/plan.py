@@ -116,9 +116,7 @@ class Plan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Reasons not to fit, from public numbers alone, if a size was declared."""
-        if self.size is None:
-            return ()
+        """Reasons not to fit, from public numbers alone."""
         said = () if self.forecast is None else self.forecast.warnings()
         return (*said, *self._clipped())
 

@@ -8,10 +8,12 @@ from typing import TextIO
 
 import numpy as np
 
+from tacit.data.columns import Category
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals
 from tacit.results.posterior import Posterior
+from tacit.results.predictive import needed, predictions
 from tacit.results.wording import beside
 
 
@@ -28,7 +30,15 @@ def write_predictions(
     Rows with a missing value get NA. With ``interval``, the ends of an interval are added; their
     column names say so if the interval does not account for the privacy noise.
     """
-    mean = np.asarray(posterior.predict(data))
+    found = posterior.predict(data)
+    if isinstance(found, dict):
+        raise InvalidArgument(
+            f"The model has several outcomes ({', '.join(found)}); predict with Posterior.predict in "
+            "Python."
+        )
+    mean = np.asarray(found)
+    if mean.ndim > 1 and not levels:
+        levels = _levels(posterior, data, mean.shape[1])
     if interval and mean.ndim > 1:
         raise InvalidArgument(
             "An interval needs a numeric outcome. This outcome has levels, and its predictions are "
@@ -48,6 +58,16 @@ def write_predictions(
             _write(opened, list(columns), lines)
     except OSError as error:
         raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
+
+
+def _levels(posterior: Posterior, data: TableLike, count: int) -> list[str]:
+    """Names of the levels of a model in a file: those of the schema's column, or numbers."""
+    (outcome,) = predictions(posterior, data, "mean", 0)
+    _, schema = needed(posterior)
+    kind = schema[outcome] if outcome in schema.names else None
+    if isinstance(kind, Category) and kind.size == count:
+        return [str(each) for each in (*kind.levels, *filter(None, [kind.other]))]
+    return [str(place) for place in range(count)]
 
 
 def _named(name: str, intervals: Intervals) -> str:

@@ -1,5 +1,7 @@
 """Lengths of gradients on made-up rows, to compare with a clip."""
 
+from functools import lru_cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from tacit.models.base import AnyModel, Row
 _TRIED = 200  # made-up rows
 
 
+@lru_cache(maxsize=32)
 def gradient_lengths(model: AnyModel, schema: Schema) -> NDArray[np.floating]:
     """Lengths of the gradients of made-up units with one row each, at the start of a fit."""
     rows = schema.made_up(_TRIED, names=columns_of(model, schema))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from attrs import asdict, evolve
+from attrs import asdict
 
 from tacit import _validate
 from tacit.accounting import Budget
@@ -18,13 +18,15 @@ from tacit.errors import InvalidArgument
 from tacit.inference.base import Method
 from tacit.inference.methods import CHOICES, COMMANDS, DEFAULT, default_method, sized
 from tacit.interfaces.forecasting.scenario import Scenario
-from tacit.interfaces.front_ends.registry import as_model
+from tacit.interfaces.front_ends.registry import as_model, schema_of
 from tacit.interfaces.glm import glm
 from tacit.interfaces.kept_runs import POSTERIOR, SETTINGS
+from tacit.interfaces.model_files import ModelFile
 from tacit.interfaces.plan import Plan, plan
+from tacit.interfaces.rows import columns_of
 from tacit.models.base import AnyModel
-from tacit.models.glm import GLM
 from tacit.privacy.unfinished import is_unfinished, notes_of
+from tacit.results import files
 from tacit.results.posterior import Posterior
 from tacit.results.report import write_report
 
@@ -33,10 +35,11 @@ _SCHEMA = "schema.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A formula, a schema, a budget, and how to fit.
+    """A formula or a model file, a schema, a budget, and how to fit.
 
     Attributes:
-        formula: The formula.
+        formula: The formula, or None if there is a file.
+        file: The file with the model, or None if there is a formula.
         schema: The public facts about the columns.
         budget: What the fit may cost.
         family: The distribution of the outcome; by default as for `tacit.glm`.
@@ -46,7 +49,8 @@ class Request:
         notes: Public notes for the report and the ledger, by name.
     """
 
-    formula: str
+    formula: str | None
+    file: ModelFile | None = None
     schema: Schema
     budget: Budget
     family: str | None = None
@@ -58,24 +62,43 @@ class Request:
     notes: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
+        if (self.formula is None) == (self.file is None):
+            raise InvalidArgument("Pass the model with --formula or with --model, one of the two.")
+        if self.file is not None and self.family is not None:
+            raise InvalidArgument(
+                "--family is for a formula; the model in the file has its own distribution."
+            )
         _validate.choice("method", self.method, CHOICES)
         if self.seed is not None:
             _validate.count("seed", self.seed, least=0)
 
     @cached_property
-    def glm(self) -> GLM:
-        """The regression."""
-        return glm(self.formula, family=self.family, schema=self.schema)
+    def written(self) -> Any:
+        """The model as it was written: the regression of the formula, or what the file has."""
+        if self.file is not None:
+            return self.file.written
+        return glm(str(self.formula), family=self.family, schema=self.schema)
+
+    @property
+    def described(self) -> str:
+        """The model in words."""
+        return str(self.written if self.file is None else self.file)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of the outcome of a formula, if it has levels."""
+        return () if self.file is not None else self.written.program.outcome.facts.levels
 
     @property
     def columns(self) -> list[str]:
         """The columns that are read, without the column of the person."""
-        return [name for name in self.glm.columns if name != self.schema.person]
+        names = columns_of(self.model, self.schema)
+        return [name for name in names if name != self.schema.person]
 
-    @property
+    @cached_property
     def model(self) -> AnyModel:
-        """The regression, in the form that inference takes."""
-        return as_model(self.glm, self.schema)
+        """The model in the form that inference takes."""
+        return as_model(self.written, schema_of(self.written, self.schema))
 
     @property
     def chosen_method(self) -> Method:
@@ -114,7 +137,7 @@ class Request:
     def plan(self) -> Plan:
         """What the fit will do. Touches no data."""
         return plan(
-            self.glm,
+            self.model,
             self.schema,
             budget=self.budget,
             method=self.chosen_method,
@@ -126,10 +149,12 @@ class Request:
         """The request as plain data."""
         return {
             "formula": self.formula,
-            "family": self.glm.family,
+            "family": None if self.file is not None else self.written.family,
+            **({} if self.file is None else self.file.facts()),
             "budget": asdict(self.budget),
             "method": self.method,
             "settings": dict(self.settings),
+            "with": repr(self.chosen_method),
             "seed": self.seed,
             "size": self.size,
             "scenario": None if self.scenario is None else self.scenario.facts(),
@@ -154,8 +179,8 @@ def setting(text: str) -> tuple[str, Any]:
 class Folder:
     """The folder of a run: the request, the schema, the posterior and the report."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._made = path, False
+    def __init__(self, path: Path, file: ModelFile | None = None) -> None:
+        self.path, self.file, self._made = path, file, False
 
     def make(self, request: Request, **more: Any) -> None:
         """Creates the folder before anything is charged, and writes the request."""
@@ -214,6 +239,7 @@ class Folder:
         try:
             return Request(
                 formula=facts["formula"],
+                file=self._file(ModelFile.recorded(facts)),
                 family=facts["family"],
                 schema=Schema.from_yaml(self.path / _SCHEMA),
                 budget=Budget(**facts["budget"]),
@@ -229,6 +255,19 @@ class Folder:
                 f"{self.path / SETTINGS} is damaged: it is not as tacit fit wrote it."
             ) from None
 
+    def _file(self, recorded: ModelFile | None) -> ModelFile | None:
+        """The file that was passed, if it is the one that was fitted; else the recorded one."""
+        if self.file is None:
+            return recorded
+        if recorded is None:
+            raise InvalidArgument(f"{self.path} was fitted by a formula; leave --model out.")
+        if (self.file.name, self.file.digest) != (recorded.name, recorded.digest):
+            raise InvalidArgument(
+                f"{self.file} is not the model that was fitted, which was {recorded} with SHA-256 "
+                f"{recorded.digest}."
+            )
+        return self.file
+
     def shown(self) -> dict[str, Any]:
         """The request as a report shows it."""
         facts = {name: value for name, value in self.facts.items() if value is not None}
@@ -236,18 +275,23 @@ class Folder:
         notes = dict(facts.pop("notes", {}))
         title = {"title": notes.pop("title")} if "title" in notes else {}
         facts |= title | ({"notes": notes} if notes else {})
-        return {**facts, "method": repr(self.request().chosen_method)}
+        # Folders of earlier versions do not have it.
+        used = facts.pop("with", None) or repr(self.request().chosen_method)
+        return {**facts, "method": used}
 
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""
         request = self.request()
-        found = Posterior.load(self.path / POSTERIOR)
-        model = request.model if with_model else None
-        return evolve(found, schema=request.schema, model=model)
+        loaded = files.load(self.path / POSTERIOR)
+        loaded["schema"] = request.schema
+        if with_model:
+            loaded["model"] = request.model
+        return Posterior(**loaded)
 
 
 def requested(
-    formula: str,
+    formula: str | None,
+    model: str | None,
     schema: Path,
     budget: Budget,
     family: str | None,
@@ -263,6 +307,7 @@ def requested(
         raise InvalidArgument("A setting is given twice; pass it once.")
     return Request(
         formula=formula,
+        file=None if model is None else ModelFile.named(model),
         schema=Schema.from_yaml(schema),
         budget=budget,
         family=family,

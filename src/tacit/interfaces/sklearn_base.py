@@ -57,7 +57,13 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
     _is_clone = False
 
     def __sklearn_clone__(self) -> Self:
-        """A copy to be fitted anew, which knows that it is one."""
+        """A copy to be fitted anew, which knows that it is one.
+
+        It is refused here and not only when it is fitted: a search would fit the other steps of a
+        pipeline first, and wrap the error into one of its own.
+        """
+        if self.clones == "refuse":
+            raise BudgetError(self._about_clones())
         copied: Self = super().__sklearn_clone__()
         copied._is_clone = True
         return copied
@@ -108,15 +114,19 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
         if self._is_clone:
             self._refuse_clone()
 
+    def _about_clones(self) -> str:
+        """Why clones are refused, and how to allow them."""
+        return (
+            "Searches, cross-validation and ensembles make a clone for every fit, and each fit costs "
+            f"epsilon {self.epsilon:g} at delta {self.delta:g}; nothing was spent. To allow it, set a "
+            'ledger with clones="charge", which charges every fit until the ledger\'s budget is spent.'
+        )
+
     def _refuse_clone(self) -> None:
         """Raises unless clones may be fitted and there is a ledger to charge."""
         cost = f"epsilon {self.epsilon:g} at delta {self.delta:g}"
-        if self.clones == "refuse":
-            raise BudgetError(
-                "This is a clone: searches, cross-validation and ensembles make one for every fit, and "
-                f"each fit costs {cost}; nothing was spent. To allow it, set a ledger with "
-                'clones="charge", which charges every fit until the ledger\'s budget is spent.'
-            )
+        if self.clones == "refuse":  # set after it was cloned
+            raise BudgetError(self._about_clones())
         if not isinstance(self.ledger, Ledger):
             raise BudgetError(
                 f"Fits of clones cost {cost} each and need a tacit.Ledger to be charged to; nothing "

@@ -30,6 +30,11 @@ def classifier(features: int, classes: int, scale: float) -> Model:
             return jnp.asarray(row["target"] * score - jnp.logaddexp(0.0, score))
         return jax.nn.log_softmax(score)[row["target"]]
 
+    def simulate(key: jax.Array, params: Parameters, row: Row) -> dict[str, jax.Array]:
+        score = _score(params, row)
+        drawn = jax.random.bernoulli if classes == 2 else jax.random.categorical
+        return {"target": drawn(key, jax.nn.sigmoid(score) if classes == 2 else score)}
+
     return Model(
         parameters={
             "intercept": Parameter(scores),
@@ -39,6 +44,7 @@ def classifier(features: int, classes: int, scale: float) -> Model:
             _normal(params["intercept"], scale) + _normal(params["coefficients"], scale)
         ),
         log_likelihood=log_likelihood,
+        simulate=simulate,
     )
 
 
@@ -65,6 +71,9 @@ def gaussian(features: int, scale: float) -> Model:
         residual = params["root"] * row["target"] - _score(params, row)
         return jnp.asarray(jnp.log(params["root"]) - 0.5 * residual**2)
 
+    def simulate(key: jax.Array, params: Parameters, row: Row) -> dict[str, jax.Array]:
+        return {"target": (_score(params, row) + jax.random.normal(key)) / params["root"]}
+
     return Model(
         parameters={
             "intercept": Parameter(),
@@ -73,6 +82,7 @@ def gaussian(features: int, scale: float) -> Model:
         },
         log_prior=log_prior,
         log_likelihood=log_likelihood,
+        simulate=simulate,
     )
 
 

@@ -19,6 +19,7 @@ from tacit.models.outcomes import outcome_of
 from tacit.models.priors import completed, described
 from tacit.models.program import INTERCEPT, Program
 from tacit.models.reading import Reading
+from tacit.models.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,9 +110,23 @@ def built(
     draft = _program(parts, chosen, link, known, person)
     _refuse(formula, draft)
     complete = completed(_default_priors(draft), priors)
-    program = replace(draft, priors=complete)
+    recipe = Recipe(formula=formula, family=family, link=link, person=person, known=dict(known))
+    program = replace(draft, priors=complete, recipe=recipe)
     return GLM(
         formula=formula, family=family, link=link, schema=schema, priors=complete, program=program
+    )
+
+
+def from_recipe(recipe: Recipe, schema: object) -> GLM:
+    """The model that was made from a recipe, with the default priors."""
+    return built(
+        recipe.formula,
+        family=recipe.family,
+        link=recipe.link,
+        priors=None,
+        known=recipe.known,
+        person=recipe.person,
+        schema=schema,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.models.base import Parameters, Prediction, Row
+from tacit.models.base import Labels, Parameters, Prediction, Row
 from tacit.models.linear import Linear
 from tacit.models.model import Parameter, Positive
 from tacit.models.natural import Vector
@@ -142,6 +142,11 @@ class LinearRegression(Linear):
     def _coefficient_prior(self) -> tuple[Vector, Vector]:
         sds = np.array([self.intercept_sd] + [self.coefficient_sd] * len(self.predictors))
         return np.zeros(len(sds)), np.diag(sds**-2.0)
+
+    @property
+    def labels(self) -> Labels:
+        """Coefficients are named after their columns."""
+        return {"coefficients": (tuple(self.predictors),)}
 
     def named(self, weights: Vector, variance: Vector) -> dict[str, Vector]:
         """Intercept, coefficients, and the variance if it is unknown."""

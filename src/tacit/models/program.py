@@ -16,6 +16,7 @@ from tacit.models.distributions import Ordered
 from tacit.models.expressions import Columns, Expression
 from tacit.models.families.base import Family, Further, Outcome, PredictorScales
 from tacit.models.families.levels import CUTPOINT
+from tacit.models.recipe import Recipe
 from tacit.models.rescaled import Rescaled
 
 INTERCEPT = "Intercept"
@@ -36,10 +37,11 @@ class Program:
     groups: tuple[Group, ...]
     offsets: tuple[Expression, ...]
     priors: Mapping[str, Any]
+    recipe: Recipe | None = None
 
     # All of these follow from the formula and the schema.
     declared_public: ClassVar[tuple[str, ...]] = (
-        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "further", "labels", "takes",
+        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "further", "labels", "takes", "recipe",
     )  # fmt: skip
 
     @cached_property

@@ -12,9 +12,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.base import Intervals
 from tacit.models.reading import Reading
+from tacit.models.recipe import Recipe
+from tacit.results.rebuilt import recipe_of
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels
 
@@ -93,7 +96,15 @@ def _attributes(posterior: "Posterior") -> dict[str, Any]:
         "chain": int(posterior.chain),
         "fitted_by": json.dumps(posterior.fitted_by),
         **({} if reading is None else {"reading": json.dumps(reading.to_dict())}),
+        **_model(posterior),
     }
+
+
+def _model(posterior: "Posterior") -> dict[str, str]:
+    """The schema, and the formula of a model by formula, which are public."""
+    recipe = posterior.recipe or recipe_of(posterior.model)
+    schema = {} if posterior.schema is None else {"schema": posterior.schema.to_text()}
+    return schema if recipe is None else {**schema, "recipe": recipe.to_json()}
 
 
 def _course(posterior: "Posterior") -> dict[str, Any]:
@@ -182,6 +193,8 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
         "labels": _labels(tree),
         "fitted_by": tuple(map(str, json.loads(tree.attrs.get("fitted_by", "[]")))),
         "reading": _reading(tree),
+        "schema": Schema.from_text(tree.attrs["schema"]) if "schema" in tree.attrs else None,
+        "recipe": Recipe.from_json(tree.attrs["recipe"]) if "recipe" in tree.attrs else None,
         "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
         **({"sites": _sites(tree)} if _SITES in tree.children else {}),
     }

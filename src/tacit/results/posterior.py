@@ -15,7 +15,8 @@ from tacit.inference import mixing
 from tacit.inference.base import Intervals
 from tacit.models.base import AnyModel
 from tacit.models.reading import Reading, Units
-from tacit.results import files, plots, predictive, report
+from tacit.models.recipe import Recipe
+from tacit.results import arviz_tree, files, plots, predictive, report
 from tacit.results.draws import Array, NamedDraws, of_draws, of_steps, same_arrays
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels, Summary
@@ -75,6 +76,7 @@ class Posterior(NamedDraws):
             the units of the summary.
         reading: How to read the parameters in the units of the table, for a model by formula.
         fitted_by: Sentences on the method and its steps.
+        recipe: What a model by formula was made from, if the posterior comes from a file.
     """
 
     unconstrained_mean: Array | None = None
@@ -93,6 +95,7 @@ class Posterior(NamedDraws):
     expected: Mapping[str, float] = field(factory=dict)
     reading: Reading | None = None
     fitted_by: tuple[str, ...] = ()
+    recipe: Recipe | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -141,22 +144,34 @@ class Posterior(NamedDraws):
         more = (each for each in found if each not in self.said)
         return (*self.said, *more, *about_bounds(self))
 
-    def to_datatree(self) -> xr.DataTree:
-        """Converts to an `xarray.DataTree` for ArviZ.
+    def to_datatree(self, public: TableLike | None = None, *, seed: int = 0) -> xr.DataTree:
+        """Converts to an `xarray.DataTree`, which ArviZ takes as it is.
 
         The groups are ``posterior`` and ``fit`` (the trace); a chain also has ``sample_stats`` and
-        ``diagnostics`` (effective sizes and R-hat). There is no ``observed_data``. ArviZ 1 takes
-        the tree as it is; for ArviZ 0.23 pass it through ``az.from_datatree``.
+        ``diagnostics`` (effective sizes and R-hat). ``constant_data`` has the public constants of a
+        NumPyro or PyMC model. There is no ``observed_data``. If the installed ArviZ is older than
+        version 1, which has no trees, the groups of the tree are datasets. See docs/arviz.md.
+
+        Args:
+            public: Rows that whoever gets the tree may see, such as made-up ones, with the columns
+                that the outcome depends on. Draws of their outcomes become the group
+                ``posterior_predictive``, and their encoded columns part of ``constant_data``.
+            seed: Seed of these draws.
 
         Returns:
             The tree.
+
+        Raises:
+            InvalidArgument: If ``public`` is passed and the posterior has no model, or a column is
+                missing.
         """
-        return files.to_datatree(self)
+        return arviz_tree.tree_for_arviz(self, public, seed)
 
     def save(self, path: _PathLike) -> None:
         """Writes a NetCDF file, which `load` and ``arviz.from_netcdf`` read.
 
-        The model is not saved. The file appears only when it is complete.
+        The schema and the formula of a model by formula are saved, so that `predict` works after
+        `load`. A NumPyro or PyMC model is not saved. The file appears only when it is complete.
 
         Args:
             path: The file.
@@ -169,7 +184,8 @@ class Posterior(NamedDraws):
 
         Args:
             path: The file.
-            plan: The plan of the fit. It provides the model and schema that `predict` needs.
+            plan: The plan of the fit. It provides the model that `predict` needs; a model by
+                formula is made again from the file without it.
 
         Returns:
             The posterior.
@@ -186,7 +202,7 @@ class Posterior(NamedDraws):
                 f"The file has {', '.join(fields['draws'])}, but the plan's model has "
                 f"{', '.join(plan.model.names)}; pass the plan that was fitted."
             )
-        return made(**fields, model=plan.model, schema=plan.schema)
+        return made(**fields | {"model": plan.model, "schema": plan.schema})
 
     def predict(
         self, data: TableLike, *, kind: predictive.Kind = "mean", seed: int = 0

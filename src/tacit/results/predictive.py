@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.models.base import Prediction, Predicts
+from tacit.results.rebuilt import model_of
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -27,15 +29,36 @@ def predict(
     posterior: "Posterior", data: TableLike, kind: Kind, seed: int
 ) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """See `Posterior.predict`."""
-    _validate.choice("kind", kind, ("mean", "draws", "probit"))
-    seed = _validate.count("seed", seed, least=0)
+    whole = predictions(posterior, data, kind, seed)
+    return next(iter(whole.values())) if len(whole) == 1 else whole
+
+
+def needed(posterior: "Posterior") -> tuple[Predicts, Schema]:
+    """The model and the schema that predictions need: its own, or made again from its formula."""
     model: object = posterior.model
     schema = posterior.schema
+    if model is None and posterior.recipe is not None and schema is not None:
+        model = model_of(posterior.recipe, schema)
+    if model is None:
+        raise InvalidArgument(
+            "This posterior has no model to predict with. A file keeps models by formula; a NumPyro or "
+            "PyMC model is code, so pass its plan: Posterior.load(path, plan=tacit.plan(...))."
+        )
     if not isinstance(model, Predicts) or schema is None:
         raise InvalidArgument(
-            "predict needs a posterior of a NumPyro or PyMC model. A posterior from tacit.fit has its model; "
-            "for one from a file, use Posterior.load(path, plan=plan)."
+            "predict needs a posterior of a model by formula, a NumPyro or PyMC model, or a conjugate "
+            "model; a tacit.Model has no rule for new rows."
         )
+    return model, schema
+
+
+def predictions(
+    posterior: "Posterior", data: TableLike, kind: Kind, seed: int
+) -> dict[str, NDArray[Any]]:
+    """Predictions of each outcome by name; see `Posterior.predict`."""
+    _validate.choice("kind", kind, ("mean", "draws", "probit"))
+    seed = _validate.count("seed", seed, least=0)
+    model, schema = needed(posterior)
     columns, present = schema.encode_new(data, model.predictors)
     names = [name for name in model.columns if name not in columns]
     made_up = {
@@ -43,8 +66,7 @@ def predict(
         for n in names
     }
     found = _blocks(posterior, model, {**columns, **made_up}, kind, seed)
-    whole = {name: _with_gaps(values, present, kind) for name, values in found.items()}
-    return next(iter(whole.values())) if len(whole) == 1 else whole
+    return {name: _with_gaps(values, present, kind) for name, values in found.items()}
 
 
 def _blocks(

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,13 @@ _Written = TypeVar("_Written")
 
 
 class FrontEnd(ABC, Generic[_Written]):
-    """One way to write a model, and how it becomes what inference takes."""
+    """One way to write a model, and how it becomes what inference takes.
+
+    Attributes:
+        lasting: Whether such a model stays as it was made, so that a plan for it can be kept.
+    """
+
+    lasting: ClassVar[bool] = False
 
     @abstractmethod
     def takes(self, model: object) -> bool:

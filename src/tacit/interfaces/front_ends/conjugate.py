@@ -10,6 +10,8 @@ from tacit.models.statistic import Conjugate, Limit
 class ByStatistics(FrontEnd[Conjugate]):
     """One of `tacit.conjugate`."""
 
+    lasting = True
+
     def takes(self, model: object) -> bool:
         """Whether it is one."""
         return isinstance(model, Conjugate)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class ByFormula(FrontEnd["GLM"]):
     """A model from `tacit.glm`."""
 
+    lasting = True
+
     def takes(self, model: object) -> bool:
         """Whether it is one. If its module is not loaded, it cannot be."""
         home = sys.modules.get("tacit.models.glm")

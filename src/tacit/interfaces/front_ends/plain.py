@@ -9,6 +9,8 @@ from tacit.models.model import Model
 class Plain(FrontEnd[Model]):
     """A `tacit.Model`."""
 
+    lasting = True
+
     def takes(self, model: object) -> bool:
         """Whether it is one."""
         return isinstance(model, Model)

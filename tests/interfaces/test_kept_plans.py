@@ -1,0 +1,98 @@
+"""The same fit again is neither planned nor compiled anew."""
+
+import jax
+import numpy as np
+import numpyro
+import pytest
+from numpyro import distributions as dist
+
+import tacit
+from tacit.interfaces import kept_plans
+
+SCHEMA = tacit.Schema({"age": tacit.Number(20, 80), "ill": tacit.Binary()})
+BUDGET, METHOD = tacit.Budget(1, 1e-5), tacit.Scoring(num_steps=5)
+TABLE = {"age": np.linspace(20, 80, 40), "ill": np.arange(40) % 2}
+
+
+@pytest.fixture
+def work():
+    """Names of what JAX did since it was last asked: traces and compilations."""
+    seen = []
+
+    def listen(event, _, **more):
+        if event.startswith("/jax/core/compile/"):
+            seen.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+
+    def since():
+        found = list(seen)
+        seen.clear()
+        return found
+
+    yield since
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def fitted(model, table=TABLE, **more):
+    asked = {"budget": BUDGET, "method": METHOD, "seed": 1, **more}
+    return tacit.fit(model, table, **asked)
+
+
+def test_the_same_model_again_neither_plans_nor_compiles(work, monkeypatch):
+    model = tacit.glm("ill ~ age", schema=SCHEMA)
+    first = fitted(model)
+    assert work()
+    planned = []
+    monkeypatch.setattr(kept_plans, "plan", lambda *_, **__: planned.append(1))
+    # The schema, the budget and the method are other objects that say the same.
+    again = fitted(
+        model,
+        schema=tacit.Schema.from_text(SCHEMA.to_text()),
+        budget=tacit.Budget(1, 1e-5),
+        method=tacit.Scoring(num_steps=5),
+    )
+    assert work() == []
+    assert not planned
+    assert again == first
+    other = {"age": TABLE["age"], "ill": 1 - TABLE["ill"]}
+    assert fitted(model, other) != first  # rows are read anew
+    assert work() == []
+
+
+def test_what_differs_is_planned_for(monkeypatch):
+    model = tacit.glm("ill ~ age", schema=SCHEMA)
+    seen = []
+    monkeypatch.setattr(kept_plans, "plan", lambda model, *_, **more: seen.append((model, more)))
+    again = kept_plans.plan_again
+    for budget, method, size in [
+        (BUDGET, METHOD, None),
+        (BUDGET, METHOD, None),
+        (tacit.Budget(2, 1e-5), METHOD, None),
+        (BUDGET, tacit.Scoring(num_steps=6), None),
+        (BUDGET, METHOD, 100),
+    ]:
+        again(model, SCHEMA, budget, method, size)
+    again(tacit.glm("ill ~ age", schema=SCHEMA), SCHEMA, BUDGET, METHOD, None)
+    assert len(seen) == 5
+    kept_plans._kept.cache_clear()
+
+
+def test_a_function_that_can_change_is_planned_every_time():
+    prior = {"mean": 0.0}
+
+    def model(age, ill=None):
+        slope = numpyro.sample("slope", dist.Normal(prior["mean"], 0.01))
+        with numpyro.plate("rows", age.shape[0]):
+            numpyro.sample("ill", dist.Bernoulli(logits=slope), obs=ill)
+
+    one = fitted(model, schema=SCHEMA).mean()["slope"]
+    prior["mean"] = 5.0
+    two = fitted(model, schema=SCHEMA).mean()["slope"]
+    assert abs(one) < 1
+    assert abs(two - 5) < 1
+
+
+def test_settings_that_cannot_be_looked_up_are_planned_every_time():
+    assert not kept_plans._hashable([1])
+    assert kept_plans._hashable(METHOD)
