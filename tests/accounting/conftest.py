@@ -1,7 +1,6 @@
 """A PostgreSQL server for the tests of shared ledgers."""
 
 import os
-from importlib.util import find_spec
 from itertools import count
 
 import postgres
@@ -13,9 +12,6 @@ NUMBERS = count(1)
 @pytest.fixture(scope="session")
 def server():
     """One server for the session; skipped where there is none, except in CI."""
-    if find_spec("psycopg") is None:
-        assert os.environ.get("TACIT_POSTGRES") != "required", "CI must have psycopg"
-        pytest.skip("the extra postgres is not installed")
     with postgres.running() as found:
         if found is None:
             assert os.environ.get("TACIT_POSTGRES") != "required", "CI must have PostgreSQL"

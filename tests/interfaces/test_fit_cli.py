@@ -375,7 +375,7 @@ def test_a_posterior_that_was_paid_for_is_kept(capsys, folder, monkeypatch):
 
 
 def test_a_posterior_outlives_its_report(capsys, folder, monkeypatch):
-    monkeypatch.setattr("tacit.results.report._write", full_disk)
+    monkeypatch.setattr("tacit.results.report.write_text", full_disk)
     code, out, err = call(capsys, *FIT, "--no-ledger", "--out", "unreported")
     assert code == 1
     assert "Intercept" in out
