@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from attrs import asdict
+from attrs import asdict, evolve
 
 from tacit import _validate
 from tacit.accounting import Budget
@@ -26,7 +26,6 @@ from tacit.interfaces.plan import Plan, plan
 from tacit.interfaces.rows import columns_of
 from tacit.models.base import AnyModel
 from tacit.privacy.unfinished import is_unfinished, notes_of
-from tacit.results import files
 from tacit.results.posterior import Posterior
 from tacit.results.report import write_report
 
@@ -282,11 +281,9 @@ class Folder:
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""
         request = self.request()
-        loaded = files.load(self.path / POSTERIOR)
-        loaded["schema"] = request.schema
-        if with_model:
-            loaded["model"] = request.model
-        return Posterior(**loaded)
+        found = Posterior.load(self.path / POSTERIOR)
+        model = {"model": request.model} if with_model else {}
+        return evolve(found, schema=request.schema, **model)
 
 
 def requested(

@@ -26,6 +26,7 @@ _NAMED: dict[str, tuple[Any, str]] = {
 }
 # The name of a prior in words, and the same distribution in SciPy, by the name of its class.
 _WORDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "Beta": ("beta", lambda p: stats.beta(p.concentration1, p.concentration0)),
     "Cauchy": ("Cauchy", lambda p: stats.cauchy(p.loc, p.scale)),
     "Exponential": ("exponential", lambda p: stats.expon(scale=1 / p.rate)),
     "Gamma": ("gamma", lambda p: stats.gamma(p.concentration, scale=1 / p.rate)),
