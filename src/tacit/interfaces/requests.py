@@ -282,8 +282,8 @@ class Folder:
         """The posterior, with the model that predictions need if asked for."""
         request = self.request()
         found = Posterior.load(self.path / POSTERIOR)
-        model = {"model": request.model} if with_model else {}
-        return evolve(found, schema=request.schema, **model)
+        model = request.model if with_model else found.model
+        return evolve(found, schema=request.schema, model=model)
 
 
 def requested(
