@@ -19,7 +19,7 @@ import numpy as np
 from tacit.errors import BoundaryError
 from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
 from tacit.privacy.keeper import Keeper, Position, joined
-from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages, StepMechanism
+from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages, StepMechanism, has_secrets
 from tacit.privacy.noise import Randomness
 from tacit.privacy.program import (
     Everyone,
@@ -195,7 +195,7 @@ def run(
     form = _checked(step, state, first_of(given), gate)
     drawn = _Draws(gate, every)
     program = compiled(step, mechanism.lattice, form, drawn.source)
-    done, state, outputs = _begun(gate, step, form, state, given)
+    done, state, outputs = _begun(gate, drawn, step, form, state, given)
     for first in range(done - done % every, mechanism.num_steps, every):
         end = min(first + every, mechanism.num_steps)
         given = given if first == 0 else inputs(first, end - first)
@@ -211,19 +211,22 @@ def run(
     return state, joined(outputs)
 
 
-def _begun(gate: Gate, step: Step, form: tuple[Any, ...], state: Any, given: Any) -> Position:
+def _begun(
+    gate: Gate, drawn: "_Draws", step: Step, form: tuple[Any, ...], state: Any, given: Any
+) -> Position:
     """Where the steps begin: where they were, if the gate is that of a run that goes on. [kept-run]"""
     if gate._keeper is None:
         return Position(0, state, [])
     mechanism = _of_steps(gate)
     text, made, returned = form
-    gate._keeper.ask(repr(mechanism), text, *made, repr(returned), state, given)
+    blocks = drawn.steps, drawn.source  # in which words are drawn
+    gate._keeper.ask(repr(mechanism), blocks, text, *made, repr(returned), state, given)
 
-    def outputs() -> Any:
+    def returns() -> Any:
         batch = _made_up(gate, mechanism)
         return outcome(step, mechanism.lattice, state, first_of(given), batch)[1]
 
-    return gate._keeper.position(state, outputs, gate._streams)
+    return gate._keeper.position(state, returns, gate._streams)
 
 
 def _keep(gate: Gate, position: Position) -> None:
@@ -305,11 +308,6 @@ def _of_steps(gate: Gate) -> StepMechanism:
     if not isinstance(mechanism, NoisySums | BarkerTests | SampledBarkerTests):
         raise BoundaryError("This gate's mechanism is not one sequence of steps.")
     return mechanism
-
-
-def has_secrets(mechanism: Mechanism) -> bool:
-    """Whether a mechanism gives units secret bits of their own."""
-    return type(mechanism) is NoisySums and mechanism.secrets
 
 
 @quiet()

@@ -255,3 +255,8 @@ class Stages:
             mechanism.explain(unit, many) for mechanism in self.mechanisms
         ]
         return [line for part in parts for line in part]
+
+
+def has_secrets(mechanism: Mechanism) -> bool:
+    """Whether a mechanism gives units secret bits of their own."""
+    return type(mechanism) is NoisySums and mechanism.secrets

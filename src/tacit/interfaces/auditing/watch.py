@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from tacit.inference.base import Steps
 from tacit.models.base import Row
 from tacit.privacy.decisions import BarkerTests
-from tacit.privacy.gate import has_secrets
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import NoisySums, has_secrets
 from tacit.privacy.program import Step
 from tacit.privacy.release import PerRow, PerUnit, Release
 from tacit.privacy.units import Units
