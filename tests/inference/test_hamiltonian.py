@@ -34,7 +34,7 @@ def normal_mean():
 NOISY = {
     "penalty": (
         Hamiltonian(num_steps=12_000, num_leapfrog=0, step_size=0.12, ratio_clip=5.0),
-        Budget(4000, 1e-3),
+        Budget(700, 1e-3),
     ),
     "hamiltonian": (
         Hamiltonian(
