@@ -4,8 +4,7 @@
     python benchmarks/forecast.py --only Abalone --repeats 2
 
 For each table a scenario is written down from what its documentation says: means, deviations and
-shares of columns, and how frequent the outcome is. No row is read for it, nor any coefficient: effects
-are drawn from the prior, shrunk by one factor for all tables. "ratio" is the width
+shares of columns, and how frequent the outcome is. No row is read for it, nor any coefficient. "ratio" is the width
 of the 90% interval that comes out at epsilon 1 (the median of ``--repeats`` fits) over the forecast one; the last columns
 are the share of parameters with a ratio between 1/1.5 and 1.5, and the others with their ratios.
 The documentation of Adult and Abalone is that of the UCI repository, and of the other two that of statsmodels.
@@ -25,8 +24,6 @@ from tacit.interfaces.front_ends.registry import as_model
 
 BUDGET = tacit.Budget(1, 1e-5)
 FACTOR = 1.5
-# Default priors are weak: effects are expected to be less than half as large as these allow.
-SPREAD = 0.4
 HEADER = ["table", "rows", "parameters", "median ratio", "within", "seconds", "others"]
 
 ADULT = Scenario(
@@ -40,7 +37,6 @@ ADULT = Scenario(
         "marital": {"Never-married": 0.33, "Married-civ-spouse": 0.46, "Divorced": 0.14, "o": 0.07},
     },
     outcome=0.239,
-    spread=SPREAD,
 )
 _SHELL = {
     "sex": {"F": 0.313, "I": 0.321, "M": 0.366},
@@ -53,9 +49,8 @@ _TOGETHER = {
     "length": {"whole_weight": 0.93, "shell_weight": 0.9},
     "whole_weight": {"shell_weight": 0.95},
 }
-_SHELLS = {"columns": _SHELL, "correlations": _TOGETHER, "spread": SPREAD}
-RINGS = Scenario(**_SHELLS, effects={"sigma": 2.3}, outcome=9.93)
-OLD = Scenario(**_SHELLS, outcome=0.35)
+RINGS = Scenario(columns=_SHELL, correlations=_TOGETHER, effects={"sigma": 2.3}, outcome=9.93)
+OLD = Scenario(columns=_SHELL, correlations=_TOGETHER, outcome=0.35)
 VISITS = Scenario(
     columns={
         "lncoins": {"mean": 2.38, "sd": 2.04},
@@ -69,7 +64,7 @@ VISITS = Scenario(
         "hlthp": 0.015,
     },
     outcome=2.86,
-    spread=SPREAD,
+    spread=0.3,
 )
 AFFAIRS = Scenario(
     columns={
@@ -85,7 +80,6 @@ AFFAIRS = Scenario(
         "yrs_married": {"children": 0.75},
     },
     outcome=0.32,
-    spread=SPREAD,
 )
 
 
