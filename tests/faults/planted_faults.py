@@ -484,14 +484,14 @@ _OF_ACCOUNTS = [
     fault(
         "a step fewer charged than made",
         "tacit.privacy.mechanisms:NoisySums.event",
-        "events.sampled_gaussian(list(self.phases), self.sampling_rate)",
+        "events.sampled_gaussian(list(self._counted), self.sampling_rate)",
         "events.sampled_gaussian([(s, n - 1) for s, n in self.phases], self.sampling_rate)",
         NOISE + "variance_is_the_charged_one[all]",
     ),
     fault(
         "a rate 5% lower charged than used",
         "tacit.privacy.mechanisms:NoisySums.event",
-        "events.sampled_gaussian(list(self.phases), self.sampling_rate)",
+        "events.sampled_gaussian(list(self._counted), self.sampling_rate)",
         "events.sampled_gaussian(list(self.phases), self.sampling_rate / 1.05)",
         SAMPLING + "rate_is_the_charged_one",
     ),

@@ -203,12 +203,12 @@ class Ledger:
         lines = [self.line(event, budget, label) for event, budget in runs]
         for _ in range(_TRIES - 1):
             try:
-                return self._charged(lines)
+                return self._booked(lines)
             except TryAgain:  # undone because of others, so that nothing was charged
                 continue
-        return self._charged(lines)
+        return self._booked(lines)
 
-    def _charged(self, lines: Sequence[Mapping[str, Any]]) -> list[Receipt]:
+    def _booked(self, lines: Sequence[Mapping[str, Any]]) -> list[Receipt]:
         receipts = []
         with self.transaction() as connection:
             self.refuse_changed(connection)
