@@ -16,6 +16,7 @@ from contextlib import closing
 from itertools import count
 
 import pytest
+from server_fixtures import registry, server
 
 from tacit.accounting import Budget, chain, events
 from tacit.accounting import server as serving
@@ -33,6 +34,8 @@ psycopg = (
     if os.environ.get("TACIT_POSTGRES") == "required"
     else pytest.importorskip("psycopg", reason="the extra postgres is not installed")
 )
+# Fixtures that tests take by name.
+__all__ = ["registry", "server"]
 NUMBERS = count(1)
 EVENT = events.gaussian(10.0)
 ONE = Budget(0.5, 1e-7)

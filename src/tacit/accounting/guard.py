@@ -25,6 +25,9 @@ _RULES = {
         IF current_setting('transaction_isolation') <> 'serializable' THEN
             RAISE EXCEPTION 'charges need a serializable transaction';
         END IF;
+        IF NEW.id <> (SELECT coalesce(max(id), 0) + 1 FROM charges) THEN
+            RAISE EXCEPTION 'charges are numbered one after the other';
+        END IF;
         NEW.time := {_NOW};
         {_TOTAL} INTO total;
         SELECT coalesce(sum(epsilon), 0) AS epsilon, coalesce(sum(delta), 0) AS delta
@@ -65,6 +68,12 @@ _RULES = {
             RAISE EXCEPTION 'a charge needs its entry and its link';
         END IF;
         RETURN NULL;""",
+    "need_line": """
+        IF (SELECT count(*) FROM charges) <> (SELECT count(*) FROM chain WHERE kind = 'charge')
+            OR (SELECT count(*) FROM entries) <> (SELECT count(*) FROM chain WHERE kind = 'entry') THEN
+            RAISE EXCEPTION 'a link needs its line';
+        END IF;
+        RETURN NULL;""",
 }
 _TABLES = ("book", "charges", "entries", "raises", "chain")
 _TRIGGERS = {
@@ -73,6 +82,7 @@ _TRIGGERS = {
     "admit_raise": "BEFORE INSERT ON raises",
     "follow_chain": "BEFORE INSERT ON chain",
     "need_link": "AFTER INSERT ON charges DEFERRABLE INITIALLY DEFERRED",
+    "need_line": "AFTER INSERT ON chain DEFERRABLE INITIALLY DEFERRED",
 }
 _GRANTS = (
     "USAGE ON SCHEMA {schema}",

@@ -44,6 +44,14 @@ def traced_densities(model: AnyModel, rows: Rows) -> list[str]:
     ]
 
 
+def traced_draws(model: AnyModel, rows: Rows) -> list[str]:
+    """The trace of how a model draws outcomes, for rows of these types; nothing if it cannot."""
+    if not model.simulates:
+        return []
+    given = jax.random.key(0), jnp.zeros(model.dimension), *_unit(rows), model.constants
+    return [_traced(model.unit_outcomes, *given)]
+
+
 def without_addresses(text: str) -> str:
     """A text without the addresses of objects, which differ between processes."""
     return _ADDRESS.sub("", text)

@@ -16,7 +16,7 @@ _HERE = "tacit.interfaces"
 COMMANDS = (
     LazyCommand(
         "fit",
-        "Fit a regression to a table within a privacy budget and write a report.",
+        "Fit a regression, or a model in a Python file, within a privacy budget and write a report.",
         f"{_HERE}.fit_cli",
     ),
     LazyCommand(

@@ -4,9 +4,8 @@ A plan holds public facts only, and users may keep one themselves. A NumPyro fun
 can change between two calls without looking different, so plans of those are not kept.
 """
 
-from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from tacit.accounting import Budget
 from tacit.data.schema import Schema
@@ -21,7 +20,8 @@ def plan_again(
     """The plan that `tacit.plan` makes, or the one it made for the same arguments before.
 
     Args:
-        model: A model as for `tacit.plan`. It counts as the same only if it is the same object.
+        model: A model as for `tacit.plan`. It counts as the same only if it is the same object, and so
+            does the method, because settings may be equal and not the same.
         schema: The schema.
         budget: The budget.
         method: The method, or None for the default.
@@ -30,27 +30,27 @@ def plan_again(
     Returns:
         The plan.
     """
-    if front_end_of(model).lasting and all(map(_hashable, (schema, budget, method, size))):
-        return _kept(_Same(model), schema, budget, cast(Hashable, method), size)
+    if front_end_of(model).lasting and all(map(_hashable, (schema, budget, size))):
+        return _kept(_Same(model), schema, budget, _Same(method), size)
     return plan(model, schema, budget=budget, method=method, size=size)
 
 
 class _Same:
-    """A model, equal only to itself."""
+    """A model or a method, equal only to itself."""
 
-    def __init__(self, model: object) -> None:
-        self.model = model
+    def __init__(self, held: Any) -> None:
+        self.held = held
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.model is other.model
+        return isinstance(other, _Same) and self.held is other.held
 
     def __hash__(self) -> int:
-        return id(self.model)
+        return id(self.held)
 
 
 @lru_cache(maxsize=16)
-def _kept(same: _Same, schema: Schema, budget: Budget, method: Any, size: int | None) -> Plan:
-    return plan(same.model, schema, budget=budget, method=method, size=size)
+def _kept(model: _Same, schema: Schema, budget: Budget, method: _Same, size: int | None) -> Plan:
+    return plan(model.held, schema, budget=budget, method=method.held, size=size)
 
 
 def _hashable(value: object) -> bool:

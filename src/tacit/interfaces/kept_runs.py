@@ -18,7 +18,7 @@ from tacit import _validate
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.accounting.store import sync_folder
 from tacit.errors import InvalidArgument, LedgerError, TacitError, Unsaved, place_of, reason_of
-from tacit.federated.describe import traced_densities, without_addresses
+from tacit.federated.describe import traced_densities, traced_draws, without_addresses
 from tacit.interfaces.plan import Plan
 from tacit.interfaces.refusals import refuse_ledger
 from tacit.privacy.keeper import Keeper
@@ -197,7 +197,7 @@ def _notes(data: Any, ledger: Ledger | None) -> dict[str, str]:
     if isinstance(data, str | os.PathLike):
         notes["data"] = _from_anywhere(os.fspath(data))
     if ledger is not None:
-        notes["ledger"] = _from_anywhere(str(ledger.path))
+        notes["ledger"] = _from_anywhere(ledger.place.reopened)
     return notes
 
 
@@ -226,7 +226,9 @@ def _bound(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[str, str
 @lru_cache(maxsize=32)
 def _model_digest(plan: Plan) -> str:
     """A digest of a plan's model; traced once for all runs of the plan."""
-    texts = [*traced_densities(plan.model, plan.blank), repr(plan.model.names)]
+    model = plan.model
+    traced = *traced_densities(model, plan.blank), *traced_draws(model, plan.blank)
+    texts = [*traced, repr(model.names)]
     return digest_of(*(without_addresses(text).encode() for text in texts))
 
 

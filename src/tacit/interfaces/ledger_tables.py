@@ -26,9 +26,9 @@ def charges_table(charges: Sequence[Charge]) -> tuple[list[str], str, list[list[
         ("when", "l", [each.time[:19] for each in charges]),
         ("who", "l", [clean(each.analyst) for each in charges]),
         ("run", "l", [clean(each.run) for each in charges]),
-        ("what", "l", [_wrapped(each.label) for each in charges]),
         ("epsilon", "r", [printed(each.epsilon) for each in charges]),
         ("delta", "r", [in_digits(each.delta) for each in charges]),
+        ("what", "l", [_wrapped(each.label) for each in charges]),
     ]
     used = [column for column in columns if any(column[2]) or column[0] == "what"]
     titles, sides, cells = zip(*used, strict=True)

@@ -274,8 +274,10 @@ class Folder:
         notes = dict(facts.pop("notes", {}))
         title = {"title": notes.pop("title")} if "title" in notes else {}
         facts |= title | ({"notes": notes} if notes else {})
-        # Folders of earlier versions do not have it.
-        used = facts.pop("with", None) or repr(self.request().chosen_method)
+        # Folders of earlier versions do not have it. A model's file is not run for it.
+        used = facts.pop("with", None)
+        if used is None:
+            used = facts["method"] if "model" in facts else repr(self.request().chosen_method)
         return {**facts, "method": used}
 
     def posterior(self, *, with_model: bool) -> Posterior:

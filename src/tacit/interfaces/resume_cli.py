@@ -20,7 +20,7 @@ def resume(
         Path | None, typer.Option(help="The data, if they were moved; must be the same rows.")
     ] = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="The ledger, if it was moved; must have the charge.")
+        str | None, typer.Option(help="The ledger, if it was moved; must have the charge.")
     ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print no progress bar and no summary.")
@@ -55,7 +55,7 @@ def resume(
         print_found(run, found)
 
 
-def _ledger(moved: Path | None, noted: str | None) -> "tacit.Ledger | None":
+def _ledger(moved: str | None, noted: str | None) -> "tacit.Ledger | None":
     """The ledger of the run, if it has one."""
     if noted is None:
         if moved is not None:

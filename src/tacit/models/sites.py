@@ -5,6 +5,7 @@ A run returns every site with its distribution, value and plates. Nothing is dra
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 import jax
@@ -49,6 +50,9 @@ class Statement:
         return terms.sum(axis=tuple(i for i in range(terms.ndim) if i != axis))
 
 
+_ONE_AT_A_TIME = RLock()
+
+
 class Run(Messenger):  # type: ignore[misc]
     """Runs a model with given plate lengths and values of latents, and collects its sites.
 
@@ -71,6 +75,11 @@ class Run(Messenger):  # type: ignore[misc]
         self._lengths, self._latent, self._observe = lengths, latent, observe
         self.sites: dict[str, Statement] = {}
         self.plates: dict[str, int] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the model, one thread at a time: all threads share NumPyro's stack of handlers."""
+        with _ONE_AT_A_TIME:
+            return super().__call__(*args, **kwargs)
 
     def process_message(self, msg: Message) -> None:
         """Sets the index of plates and the values of latents."""

@@ -107,7 +107,8 @@ def notes(reading: Reading | None) -> tuple[str, ...]:
 def _about_ratio(reading: Reading) -> str:
     if reading.ratio is None:
         return ""
-    return f" Their exponentials are {reading.ratio}s, with intervals in brackets."
+    several = reading.ratio.replace("ratio", "ratios", 1)
+    return f" Their exponentials are {several}, with intervals in brackets."
 
 
 def about_bounds(posterior: "Posterior") -> tuple[str, ...]:
