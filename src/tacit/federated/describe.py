@@ -48,8 +48,12 @@ def traced_draws(model: AnyModel, rows: Rows) -> list[str]:
     """The trace of how a model draws outcomes, for rows of these types; nothing if it cannot."""
     if not model.simulates:
         return []
-    given = jax.random.key(0), jnp.zeros(model.dimension), *_unit(rows), model.constants
-    return [_traced(model.unit_outcomes, *given)]
+
+    def drawn(words: jax.Array, *given: Any) -> Any:
+        return model.unit_outcomes(jax.random.wrap_key_data(words), *given)
+
+    given = jnp.zeros(model.dimension), *_unit(rows), model.constants
+    return [_traced(drawn, jnp.zeros(2, jnp.uint32), *given)]
 
 
 def without_addresses(text: str) -> str:
