@@ -126,10 +126,17 @@ def test_predictions_need_the_file_that_was_fitted(folder, capsys):
 
 
 def test_a_report_runs_no_code(folder, capsys):
+    settings = folder / "run" / "settings.yaml"
+    written = settings.read_text()
+    facts = yaml.safe_load(written)
     moved = (folder / "model.py").rename(folder / "away.py")
     try:
         assert call(capsys, "report", "run")[0] == 0
+        # Whoever wrote the folder may have left out what would otherwise be worked out from the model.
+        settings.write_text(yaml.safe_dump(facts | {"with": None, "method": "default"}))
+        assert call(capsys, "report", "run")[0] == 0
     finally:
+        settings.write_text(written)
         moved.rename(folder / "model.py")
 
 

@@ -14,6 +14,7 @@ from tacit.inference.base import Intervals
 from tacit.results import drawings
 from tacit.results.forest import bars_of
 from tacit.results.posterior import Posterior
+from tacit.results.summary import Line, Summary
 from tacit.results.wording import trust
 
 RNG = np.random.default_rng(7)
@@ -350,3 +351,19 @@ def test_a_report_is_in_units_and_asks_a_question(fits, tmp_path):
 def test_notes_that_are_not_a_mapping_are_refused(fits, tmp_path):
     with pytest.raises(InvalidArgument, match="notes"):
         fits["ill"].report(tmp_path, settings={"notes": "purpose"})
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "said"),
+    [
+        (0.0296, 0.0005, "1.0300 (1.0292 to 1.0309)"),
+        (0.4, 0.2, "1.49 (1.07 to 2.07)"),
+        (-8.0, 1.0, "0.000335 (6.48e-05 to 0.00174)"),
+    ],
+)
+def test_a_ratio_has_digits_that_tell_its_ends_apart(mean, sd, said):
+    ends = mean - 1.645 * sd, mean + 1.645 * sd
+    summary = Summary(
+        lines=(Line("x", mean, sd, *ends, is_ratio=True),), level=0.9, ratio="odds ratio"
+    )
+    assert said in str(summary)

@@ -234,7 +234,7 @@ def _ratio(line: Line) -> str:
         return ""
     width = line.ratio[2] - line.ratio[1]
     plain = width > 0 and max(line.ratio) < 1e6
-    decimals = 2 - math.floor(math.log10(width)) if plain else 0
+    decimals = 1 - math.floor(math.log10(width)) if plain else 0
     if not 3 <= decimals <= 8 or line.ratio[1] < 10.0**-decimals:
         middle, low, high = (f"{value:.3g}" for value in line.ratio)
     else:
