@@ -232,11 +232,8 @@ def _ratio(line: Line) -> str:
     """A ratio and its interval: three digits, or more where they would not tell its ends apart."""
     if not line.is_ratio:
         return ""
-    width = line.ratio[2] - line.ratio[1]
-    plain = width > 0 and max(line.ratio) < 1e6
-    decimals = 1 - math.floor(math.log10(width)) if plain else 0
-    if not 3 <= decimals <= 8 or line.ratio[1] < 10.0**-decimals:
-        middle, low, high = (f"{value:.3g}" for value in line.ratio)
-    else:
-        middle, low, high = (f"{value:.{decimals}f}" for value in line.ratio)
+    width = line.upper - line.lower  # of the ratio, beside itself
+    digits = 1 - math.floor(math.log10(width)) if 0 < width < math.inf else 3
+    form = ".3g" if digits <= 3 else f"#.{min(digits, 9)}g"
+    middle, low, high = (format(value, form) for value in line.ratio)
     return f"{middle} ({low} to {high})"
