@@ -358,7 +358,7 @@ def test_notes_that_are_not_a_mapping_are_refused(fits, tmp_path):
     [
         (0.0296, 0.0005, "1.030 (1.029 to 1.031)"),
         (0.4, 0.2, "1.49 (1.07 to 2.07)"),
-        (-8.0, 1.0, "0.000335 (6.48e-05 to 0.00174)"),
+        (-8.0, 1.0, "0.000335 (6.47e-05 to 0.00174)"),
     ],
 )
 def test_a_ratio_has_digits_that_tell_its_ends_apart(mean, sd, said):
