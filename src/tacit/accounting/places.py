@@ -15,7 +15,7 @@ from tacit.accounting.server import begun, engine_at
 from tacit.errors import InvalidArgument, LedgerError
 
 
-class Place(Protocol):
+class LedgerPlace(Protocol):
     """Where a ledger is."""
 
     where: Where
@@ -120,7 +120,7 @@ class ServerPlace:
         """The server decides by role."""
 
 
-def place_at(path: str | os.PathLike[str]) -> Place:
+def place_at(path: str | os.PathLike[str]) -> LedgerPlace:
     """The place that a path or an address names."""
     where = where_of(path)
     return ServerPlace(where) if isinstance(where, Address) else FilePlace(where)

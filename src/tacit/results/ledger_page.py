@@ -41,7 +41,7 @@ class Spender(NamedTuple):
     last: str
 
 
-class Steps(NamedTuple):
+class SpendingSteps(NamedTuple):
     """Epsilon over time: what was spent, and the total, as steps."""
 
     spent: Sequence[tuple[pd.Timestamp, float]]
@@ -148,7 +148,7 @@ def spenders(charges: Sequence[Charge]) -> list[Spender]:
     return sorted(found, key=lambda each: -each.epsilon)
 
 
-def steps_of(past: Past, made: str) -> Steps:
+def steps_of(past: Past, made: str) -> SpendingSteps:
     """The curve of the budget.
 
     Args:
@@ -163,7 +163,7 @@ def steps_of(past: Past, made: str) -> Steps:
     ends = [*times, *(when for when, _ in raises), pd.Timestamp(made)]
     margin = max((max(ends) - min(ends)) * 0.02, pd.Timedelta(seconds=1))
     first, last = min(ends) - margin, max(ends) + margin
-    return Steps(
+    return SpendingSteps(
         spent=[(first, 0.0), *zip(times, past.spent, strict=True)],
         totals=[(first, past.first_total.epsilon), *raises],
         first=first,
