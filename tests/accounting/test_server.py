@@ -208,12 +208,21 @@ def test_a_charge_that_tacit_would_not_write_is_refused(
     assert len(refusing.charges) == 1
 
 
+@pytest.mark.parametrize("number", [-1, 3, 2**31 - 1])
+def test_charges_are_numbered_one_after_the_other(server, refusing, number):
+    charge = CHARGE[0].format(epsilon=0).replace("(2,", f"({number},")
+    with pytest.raises(psycopg.DatabaseError, match="one after the other"):
+        by_hand(server, refusing.path.name, "anna", charge, isolation="SERIALIZABLE")
+    assert len(refusing.charges) == 1
+
+
 @pytest.mark.parametrize(
     ("link", "reason"),
     [
         ("5, 'charge', 'digest'::bytea, 'hash'::bytea", "must follow"),
         ("7, 'charge', 'digest'::bytea, sha256('')", "must follow"),
         ("5, 'raise', digest, sha256(hash || '\\x00' || 'raise' || '\\x00' || digest)", "steward"),
+        ("5, 'entry', digest, sha256(hash || '\\x00' || 'entry' || '\\x00' || digest)", "its line"),
     ],
 )
 def test_a_link_that_does_not_follow_is_refused(server, refusing, link, reason):
