@@ -96,3 +96,12 @@ def test_a_function_that_can_change_is_planned_every_time():
 def test_settings_that_cannot_be_looked_up_are_planned_every_time():
     assert not kept_plans._hashable([1])
     assert kept_plans._hashable(METHOD)
+
+
+def test_settings_that_methods_do_not_compare_count(monkeypatch):
+    model = tacit.glm("ill ~ age", schema=SCHEMA)
+    monkeypatch.setattr(kept_plans, "plan", lambda *_, **more: more["method"])
+    starts = [None, tacit.Scoring(num_steps=5), tacit.Variational(), {"age": 0.0}]
+    for start in starts:
+        method = tacit.Barker(num_steps=7, start=start)
+        assert kept_plans.plan_again(model, SCHEMA, BUDGET, method, None).start is start
