@@ -111,9 +111,14 @@ class Mark:
                 f"{self.path} is not the mark file of a ledger; restore its newest copy."
             ) from error
 
-    def refuse_older(self, connection: sa.Connection) -> Head:
-        """The content of the mark; raises if the ledger lacks links that the mark records."""
-        said = self.read()
+    def refuse_older(self, connection: sa.Connection, said: Head | None) -> Head:
+        """The end of the chain that is known; raises if the ledger lacks links that the mark records.
+
+        Args:
+            connection: A transaction.
+            said: The content of the mark, read before the transaction began. Another process may
+                advance the mark at any time, and a transaction does not see what is written after it.
+        """
         if said is None:
             return self._unmarked()
         held = sa.select(LINKS.c.hash).where(LINKS.c.id == said.links)

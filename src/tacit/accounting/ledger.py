@@ -248,9 +248,10 @@ class Ledger:
             LedgerError: If the ledger does not match its mark file.
         """
         mark = self.place.mark
+        before = mark.read()
         with mark.advancing() as advance, self.place.begin() as connection:
             refuse_strange(connection, mark, self.path)
-            said = mark.refuse_older(connection)
+            said = mark.refuse_older(connection, before)
             self._read_terms(connection)
             yield connection
             if (end := chain.head(connection)).links > said.links:
