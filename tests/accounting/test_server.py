@@ -405,17 +405,17 @@ def test_without_turns_the_server_still_lets_nobody_overspend(server, team, monk
     each = cost.before.epsilon - cost.left.epsilon
     refused, errors = [], []
 
-    def spend(user):
-        ledger = opened(server, team, user)
+    def spend(ledger):
         for _ in range(4):
             try:
                 ledger.charge(EVENT, ONE)
             except Overspent:
-                refused.append(user)
+                refused.append(ledger)
             except Exception as error:  # noqa: BLE001
                 errors.append(error)
 
-    threads = [threading.Thread(target=spend, args=(user,)) for user in ("anna", "bert") * 2]
+    ledgers = [opened(server, team, user) for user in ("anna", "bert") * 2]
+    threads = [threading.Thread(target=spend, args=(ledger,)) for ledger in ledgers]
     for thread in threads:
         thread.start()
     for thread in threads:
