@@ -63,7 +63,7 @@ VISITS = Scenario(
         "hlthf": 0.077,
         "hlthp": 0.015,
     },
-    outcome=2.86,
+    outcome={"mean": 2.86, "sd": 4.5},
     spread=0.3,
 )
 AFFAIRS = Scenario(

@@ -93,17 +93,29 @@ def _count(rate: jax.Array, words: jax.Array) -> jax.Array:
 
 
 def _summed(rate: jax.Array, uniform: jax.Array) -> jax.Array:
-    """The Poisson quantile at a uniform number, by summing terms."""
+    """The Poisson quantile at a uniform number, by summing terms.
+
+    Written out, the sum would be computed again for every derivative that needs the count. A loop is
+    computed once, and ends with the largest count.
+    """
     rate = jnp.minimum(rate, _FEW)
-    term, tail = jnp.exp(-rate), -jnp.expm1(-rate)
-    count = jnp.zeros_like(rate)
-    for k in range(_TERMS):
+
+    def further(state: Any) -> Any:
+        k, _, _, _, likely = state
+        return (k < _TERMS) & jnp.any(likely)
+
+    def summed(state: Any) -> Any:
+        k, term, tail, count, likely = state
+        count, term = count + jnp.where(likely, 1.0, 0.0), term * (rate / (k + 1))
+        return (k + 1, term, tail - term, count, is_likely(k + 1, term, tail - term))
+
+    def is_likely(k: jax.Array, term: jax.Array, tail: jax.Array) -> jax.Array:
         # Once terms are much smaller, what is left of the tail is rounding error.
-        likely = (tail >= uniform) & ((16 * term >= uniform) | (rate > k))
-        count = count + jnp.where(likely, 1.0, 0.0)
-        term = term * (rate * np.float32(1 / (k + 1)))
-        tail = tail - term
-    return count
+        return (tail >= uniform) & ((16 * term >= uniform) | (rate > k))
+
+    zero, term, tail = jnp.zeros((), jnp.float32), jnp.exp(-rate), -jnp.expm1(-rate)
+    begin = (zero, term, tail, jnp.zeros_like(rate), is_likely(zero, term, tail))
+    return jnp.asarray(jax.lax.while_loop(further, summed, begin)[3])
 
 
 # The quantile of a Poisson variable as a real number x, where P(X < x) = Phi(w), is
@@ -117,11 +129,14 @@ def _expanded(rate: jax.Array, normal: jax.Array) -> jax.Array:
     """A Poisson variable with a large rate, by an expansion of its quantiles."""
     rate = jnp.maximum(rate, _FEW)
     s = normal / jnp.sqrt(rate)
-    t = jnp.maximum(s * (1 + s * (1 / 6 - s / 72)), -0.99)  # r = 1 + t
-    for _ in range(3):
+
+    def nearer(_: int, t: jax.Array) -> jax.Array:
         slope = jnp.log1p(t)
         step = ((1 + t) * slope - t - s * s / 2) / jnp.where(slope == 0, 1.0, slope)
-        t = jnp.maximum(t - step, -0.999)
+        return jnp.maximum(t - step, -0.999)
+
+    begin = jnp.maximum(s * (1 + s * (1 / 6 - s / 72)), -0.99)
+    t = jax.lax.fori_loop(0, 3, nearer, begin)  # r = 1 + t
     x = rate + rate * t + _polynomial(_FIRST, s) + _polynomial(_SECOND, s) / rate
     return jnp.maximum(jnp.floor(x), 0.0)
 

@@ -41,7 +41,8 @@ class Scenario:
             ``{"age": 0.3}`` per year or per ten years, as it says, ``{"ward[B]": 0.5}``. The others
             are drawn from the prior.
         outcome: The expected mean of the outcome, or the probability of yes. The intercept of a
-            formula is set by it.
+            formula is set by it. For Poisson counts also ``{"mean": 2.9, "sd": 4.5}``: counts often
+            vary more than a Poisson distribution allows, and intervals are then wider.
         spread: Draws from the prior are moved towards its mean: 1 leaves them, 0 puts them there.
             A weak prior allows effects that nobody expects; 0.3 is then closer to what is.
         rows_per_person: The number of rows of each person, for schemas with people. By default the
@@ -55,7 +56,7 @@ class Scenario:
     columns: Mapping[str, Expected] = field(default_factory=dict)
     correlations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     effects: Mapping[str, float] = field(default_factory=dict)
-    outcome: float | None = None
+    outcome: float | Mapping[str, float] | None = None
     spread: float = 1.0
     rows_per_person: int | None = None
 
@@ -63,8 +64,7 @@ class Scenario:
         _validate.non_negative("spread", self.spread)
         if self.rows_per_person is not None:
             _validate.count("rows_per_person", self.rows_per_person)
-        if self.outcome is not None and not _is_number(self.outcome):
-            raise InvalidArgument("outcome of a scenario must be a number, the expected mean.")
+        _refuse_odd_outcome(self.outcome)
         for name, value in self.effects.items():
             if not _is_number(value):
                 raise InvalidArgument(f"effects[{name!r}] must be a number.")
@@ -137,6 +137,16 @@ class Scenario:
         }
 
     @property
+    def outcome_mean(self) -> float | None:
+        """The expected mean of the outcome."""
+        return self.outcome["mean"] if isinstance(self.outcome, Mapping) else self.outcome
+
+    @property
+    def outcome_sd(self) -> float | None:
+        """The expected standard deviation of the outcome over all rows."""
+        return self.outcome["sd"] if isinstance(self.outcome, Mapping) else None
+
+    @property
     def _pairs(self) -> list[tuple[str, str, float]]:
         found = []
         for first, others in self.correlations.items():
@@ -171,7 +181,7 @@ class Scenario:
             },
             "correlations": {name: dict(others) for name, others in self.correlations.items()},
             "effects": dict(self.effects),
-            "outcome": self.outcome,
+            "outcome": dict(self.outcome) if isinstance(self.outcome, Mapping) else self.outcome,
             "spread": self.spread,
             "rows_per_person": self.rows_per_person,
         }
@@ -198,12 +208,23 @@ class Scenario:
         if self.effects:
             said = ", ".join(f"{name} = {value:g}" for name, value in self.effects.items())
             lines.append(f"True values: {said}.")
-        if self.outcome is not None:
-            lines.append(f"The mean of the outcome is {self.outcome:g}.")
+        if self.outcome_mean is not None:
+            varies = "" if self.outcome_sd is None else f", its deviation {self.outcome_sd:g}"
+            lines.append(f"The mean of the outcome is {self.outcome_mean:g}{varies}.")
         drawn = "Other parameters" if self.effects else "True parameters"
         scaled = {1.0: "", 0.0: " with spread 0, so they are at its mean"}
         how = scaled.get(self.spread, f", their deviation from its mean times {self.spread:g}")
         return [*lines, f"{drawn} are drawn from the prior{how}."]
+
+
+def _refuse_odd_outcome(outcome: object) -> None:
+    if outcome is None or _is_number(outcome):
+        return
+    parts = outcome if isinstance(outcome, Mapping) else {}
+    if set(parts) != {"mean", "sd"} or not all(map(_is_number, parts.values())) or parts["sd"] <= 0:
+        raise InvalidArgument(
+            "outcome of a scenario must be a number, the expected mean, or mean and sd of counts."
+        )
 
 
 def _words(described: tuple[str, Expected]) -> str:

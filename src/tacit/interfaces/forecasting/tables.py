@@ -18,6 +18,7 @@ from tacit.inference.whitened import prior_draws
 from tacit.interfaces.forecasting.scenario import Scenario
 from tacit.interfaces.rows import columns_of
 from tacit.models.base import AnyModel, Predicts
+from tacit.models.families.counts import POISSON
 from tacit.models.program import INTERCEPT, Program
 from tacit.models.reading import Meaning, reading_of
 from tacit.models.simulated import SimulatedModel, with_outcomes
@@ -163,17 +164,48 @@ class Tables:
             )
         low, high = np.quantile(self.prior[:, self.labels.index(INTERCEPT)], [0.001, 0.999])
         ends = [self._with(vector, {INTERCEPT: float(end)}) for end in (low, high)]
-        few = dataclasses.replace(self, size=_FEW)
 
         def mean(share: float) -> float:
-            rows = few.drawn(0, (ends[0] + share * (ends[1] - ends[0])).astype(np.float32))
-            return float(np.mean(next(iter(rows.values()))))
+            return float(self._few((ends[0] + share * (ends[1] - ends[0])).astype(np.float32)).mean())
 
-        wanted, below, above = float(self.scenario.outcome or 0), 0.0, 1.0
+        wanted, below, above = float(self.scenario.outcome_mean or 0), 0.0, 1.0
         for _ in range(_HALVINGS):
             middle = (below + above) / 2
             below, above = (middle, above) if mean(middle) < wanted else (below, middle)
         return np.asarray(ends[0] + below * (ends[1] - ends[0]))
+
+    def _few(self, vector: NDArray[np.float32]) -> NDArray[Any]:
+        """Some outcomes as the model draws them."""
+        plain = dataclasses.replace(self.scenario, outcome=self.scenario.outcome_mean)
+        rows = dataclasses.replace(self, size=_FEW, scenario=plain).drawn(0, vector)
+        return next(iter(rows.values()))
+
+    def _shifts(self, index: int, vector: NDArray[np.float32]) -> tuple[Any, Any]:
+        """How far the intercept of each unit is from the common one, and the direction of that.
+
+        It is nowhere unless counts vary more than the model says. Each unit's rate is then multiplied
+        by a gamma variable with mean 1, whose variance gives the expected deviation.
+        """
+        if self.scenario.outcome_sd is None:
+            return np.zeros(self._made, np.float32), np.zeros_like(vector)
+        self._refuse_deviation()
+        plain = self._few(vector).astype(np.float64)
+        mean, variance = plain.mean(), plain.var()
+        squares = max(variance - mean, 0.0) + mean**2  # of the rates
+        further = max((self.scenario.outcome_sd**2 - variance) / squares, 1e-6)
+        rng = np.random.default_rng([self.seed, 3, index])
+        times = rng.gamma(1 / further, further, size=self._made)
+        one, zero = (self._with(vector, {INTERCEPT: each}) for each in (1.0, 0.0))
+        return np.log(np.maximum(times, 1e-30)).astype(np.float32), (one - zero).astype(np.float32)
+
+    def _refuse_deviation(self) -> None:
+        """Raises if a deviation of the outcome cannot be used."""
+        programs = [each for each in self.model.searched if isinstance(each, Program)]
+        if not any(each.family is POISSON and INTERCEPT in self.labels for each in programs):
+            raise InvalidArgument(
+                "sd of a scenario's outcome is for Poisson formulas with an intercept; pass effects "
+                "instead, such as {'sigma': 2.5}."
+            )
 
     @property
     def rows_each(self) -> int:
@@ -222,7 +254,9 @@ class Tables:
         units = {n: v.reshape(count, each, *v.shape[1:]) for n, v in columns.items()}
         keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), index), count)
         together = self.schema.most_rows is not None
-        drawn = _outcomes(self.model, together)(vector, keys, units, self.model.constants)
+        shifts, step = self._shifts(index, vector)
+        draw = _outcomes(self.model, together)
+        drawn = draw((vector, step), shifts, keys, units, self.model.constants)
         return {n: np.asarray(v).reshape(count * each, *v.shape[2:]) for n, v in drawn.items()}
 
 
@@ -230,7 +264,8 @@ class Tables:
 def _outcomes(model: AnyModel, by_person: bool) -> Callable[..., Any]:
     """Draws the outcomes of all units: the same program again for tables of one size."""
 
-    def of_unit(key: jax.Array, vector: jax.Array, rows: Any, constants: Any) -> Any:
+    def of_unit(line: Any, shift: jax.Array, key: jax.Array, rows: Any, constants: Any) -> Any:
+        vector = line[0] + shift * line[1]
         if by_person:
             present = jnp.ones(len(jax.tree.leaves(rows)[0]), jnp.bool_)
             return model.unit_outcomes(key, vector, rows, present, constants)
@@ -238,8 +273,4 @@ def _outcomes(model: AnyModel, by_person: bool) -> Callable[..., Any]:
         drawn = model.row_outcomes(key, vector, row, constants)
         return jax.tree.map(lambda leaf: leaf[None], drawn)
 
-    @jax.jit
-    def of_all(vector: jax.Array, keys: jax.Array, units: Any, constants: Any) -> Any:
-        return jax.vmap(lambda key, rows: of_unit(key, vector, rows, constants))(keys, units)
-
-    return of_all
+    return jax.jit(jax.vmap(of_unit, (None, 0, 0, 0, None)))
