@@ -8,7 +8,7 @@ once without privacy. "held" is the share of coefficients and repeats whose 90% 
 exact posterior mean; "wrong sign" the share whose interval excludes zero on the other side of it.
 "width" is the median width over that of the exact interval. Bounds are from what is known of the
 questions that were asked, not from the rows. Adult and Abalone are read from ``--data``; the
-other two are of statsmodels, if it is installed. With ``--predict`` a fifth of each table with a
+others are of statsmodels, if it is installed. With ``--predict`` a fifth of each table with a
 yes-no outcome is held out, and the default's accuracy and mean log density there stand beside those
 of `tacit.Variational` at the same epsilon and of the exact posterior.
 """
@@ -119,6 +119,24 @@ def affairs():
     return f"affair ~ {' + '.join(bounds)}", schema, made
 
 
+def votes():
+    """Whom people expected to vote for, of the American national election study of 1996."""
+    from statsmodels.datasets import anes96
+
+    data = anes96.load_pandas().data
+    bounds = {
+        "TVnews": (0, 7),
+        "selfLR": (1, 7),
+        "age": (18, 95),
+        "educ": (1, 7),
+        "income": (1, 24),
+    }
+    made = {name: data[name].to_numpy() for name in bounds}
+    made["vote"] = data["vote"].to_numpy().astype(int)
+    kinds = {name: tacit.Number(*ends) for name, ends in bounds.items()}
+    return f"vote ~ {' + '.join(bounds)}", tacit.Schema(kinds | {"vote": tacit.Binary()}), made
+
+
 def tables(folder):
     """Names of the tables, and what makes them."""
     return {
@@ -129,6 +147,7 @@ def tables(folder):
         "Abalone, logistic": lambda: abalone(folder, logistic=True),
         "Visits, Poisson": visits,
         "Affairs, logistic": affairs,
+        "Votes, logistic": votes,
     }
 
 
@@ -160,7 +179,7 @@ def predicted(name, make, repeats, seed):
     """A line for each method, or none if the outcome is not yes or no."""
     formula, schema, table = make()
     outcome = formula.split(" ~")[0]
-    yes = {"income": ">50K", "old": 1, "affair": 1}.get(outcome)
+    yes = {"income": ">50K", "old": 1, "affair": 1, "vote": 1}.get(outcome)
     if yes is None:
         return []
     model, size = tacit.glm(formula, schema=schema), len(table[outcome])

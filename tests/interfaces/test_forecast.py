@@ -74,6 +74,23 @@ def test_effects_are_in_the_units_of_a_summary():
         assert made.units["x"] == unit
 
 
+def test_counts_vary_as_much_as_the_scenario_says():
+    schema = tacit.Schema({"x": tacit.Number(-1, 1), "n": tacit.Count(200)})
+    adapted = as_model(tacit.glm("n ~ x", schema=schema), schema)
+    effects = {"x": 0.4}
+
+    def drawn(outcome):
+        scenario = tacit.Scenario(outcome=outcome, effects=effects)
+        made = Tables(model=adapted, schema=schema, scenario=scenario, size=40_000)
+        return np.asarray(made.drawn(1, made.truth(2)[0][0])["n"], float)
+
+    plain, varied = drawn(3.0), drawn({"mean": 3.0, "sd": 4.5})
+    assert plain.mean() == pytest.approx(3.0, rel=0.06)
+    assert plain.std() == pytest.approx(np.sqrt(3.0 + (3 * 0.4) ** 2 / 3), rel=0.06)
+    assert varied.mean() == pytest.approx(3.0, rel=0.1)
+    assert varied.std() == pytest.approx(4.5, rel=0.1)
+
+
 def test_what_is_said_follows_from_the_numbers(forecast):
     line = next(each for each in forecast.at(1) if each.parameter == "x")
     assert forecast.focus == "x"
@@ -130,6 +147,11 @@ def test_without_a_scenario_columns_are_uniform_and_levels_equally_frequent():
 
 
 BAD = {
+    "a deviation of an outcome that is not a count": (
+        {"outcome": {"mean": 0.3, "sd": 0.4}},
+        "is for Poisson formulas",
+    ),
+    "half an outcome": ({"outcome": {"mean": 0.3}}, "must be a number"),
     "not a column": ({"columns": {"w": 0.5}}, "not a column of the model"),
     "not a chance": ({"columns": {"z": 1.5}}, "probability of yes"),
     "not a distribution": ({"columns": {"x": {"mean": 1}}}, "mean and sd"),

@@ -136,7 +136,8 @@ def _scores(
     key = jax.random.fold_in(
         jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), secret[0]), secret[1]
     )
-    drawn = jax.vmap(draw)(jax.random.split(key, outcomes))
+    # One after the other: otherwise they would be drawn again for every derivative that needs them.
+    drawn = jax.lax.map(draw, jax.random.split(key, outcomes))
     own = jax.grad(density)(theta, None)
     others = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
     return jnp.concatenate([own[None], others]) @ given.to_metric.T

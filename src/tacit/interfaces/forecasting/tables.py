@@ -166,7 +166,9 @@ class Tables:
         ends = [self._with(vector, {INTERCEPT: float(end)}) for end in (low, high)]
 
         def mean(share: float) -> float:
-            return float(self._few((ends[0] + share * (ends[1] - ends[0])).astype(np.float32)).mean())
+            return float(
+                self._few((ends[0] + share * (ends[1] - ends[0])).astype(np.float32)).mean()
+            )
 
         wanted, below, above = float(self.scenario.outcome_mean or 0), 0.0, 1.0
         for _ in range(_HALVINGS):
