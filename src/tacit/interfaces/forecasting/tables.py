@@ -197,7 +197,8 @@ class Tables:
         further = max((self.scenario.outcome_sd**2 - variance) / squares, 1e-6)
         rng = np.random.default_rng([self.seed, 3, index])
         times = rng.gamma(1 / further, further, size=self._made)
-        one, zero = (self._with(vector, {INTERCEPT: each}) for each in (1.0, 0.0))
+        wide = vector.astype(np.float64)
+        one, zero = (self._with(wide, {INTERCEPT: each}) for each in (1.0, 0.0))
         return np.log(np.maximum(times, 1e-30)).astype(np.float32), (one - zero).astype(np.float32)
 
     def _refuse_deviation(self) -> None:
