@@ -1,6 +1,6 @@
 """Forecasts: what a fit will be worth, before data are read and anything is charged."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from tacit.inference.methods import default_method
 from tacit.inference.one_sample import OneSample
 from tacit.inference.statistics import Statistics
 from tacit.interfaces.forecasting.result import Forecast, ForecastLine
-from tacit.interfaces.forecasting.runs import LEVEL, exact_width, private_fits
+from tacit.interfaces.forecasting.runs import LEVEL, Fits, exact_width, private_fits
 from tacit.interfaces.forecasting.scenario import Scenario
-from tacit.interfaces.forecasting.tables import Tables
+from tacit.interfaces.forecasting.tables import Floats, Tables
 from tacit.interfaces.front_ends.registry import as_model, schema_of
 from tacit.models.base import AnyModel
 from tacit.models.program import INTERCEPT
@@ -95,53 +95,21 @@ def forecast_of(
     repeats: int = 10,
 ) -> Forecast:
     """Fits made-up tables within some budgets; see `forecast`."""
-    model, size = tables.model, tables.size
-    if not budgets or not all(isinstance(each, Budget) for each in budgets):
-        raise InvalidArgument(
-            "budgets must be a tacit.Budget(epsilon, delta), or several in a list."
-        )
-    if method is not None:
-        refuse_no_method(method)
-        if not can_forecast(model, method):
-            raise InvalidArgument(
-                "There is no forecast for tacit.Statistics and tacit.OneSample; leave out the method, "
-                "or use another."
-            )
-    _validate.count("repeats", repeats, least=2, most=_MOST_TABLES)
-    if effect is not None and _validate.finite("effect", effect) == 0:
-        raise InvalidArgument("effect must not be zero, from which it is to be told.")
-    focus = _focus(tables, focus)
+    _refuse_odd(tables, budgets, method, effect, repeats)
+    focus, size = _focus(tables, focus), tables.size
     vectors, truth = tables.truth(repeats)
     rows = [tables.rows(i, vector) for i, vector in enumerate(vectors)]
-    methods = [default_method(model, size, b) if method is None else method for b in budgets]
+    methods = [method or default_method(tables.model, size, budget) for budget in budgets]
     fits = [
         private_fits(tables, rows, budget, each)
         for budget, each in zip(budgets, methods, strict=True)
     ]
     floor = exact_width(tables, rows)
-    prior = np.subtract(*np.quantile(tables.prior, [1 - (1 - LEVEL) / 2, (1 - LEVEL) / 2], axis=0))
-    lines, shown = [], tables.factors
-    for budget, found in zip(budgets, fits, strict=True):
-        columns = {
-            "width": shown * found.width,
-            "error": shown * found.error(truth),
-            "without_privacy": shown * floor,
-            "prior": shown * prior,
-            "coverage": found.covered(truth).mean(axis=0),
-            "detectable": shown * found.detectable(truth, _FOUND),
-        }
-        chance = [None] * len(prior)
-        if effect is not None:
-            chance = found.chance(truth, effect / shown).tolist()
-        lines += [
-            ForecastLine(
-                parameter=label,
-                epsilon=budget.epsilon,
-                chance=chance[j],
-                **{name: float(column[j]) for name, column in columns.items()},
-            )
-            for j, label in enumerate(tables.labels)
-        ]
+    lines = [
+        line
+        for budget, found in zip(budgets, fits, strict=True)
+        for line in _lines(tables, budget.epsilon, found, truth, floor, effect)
+    ]
     return Forecast(
         size=size,
         unit="row" if tables.schema.person is None else "person",
@@ -156,6 +124,54 @@ def forecast_of(
         effect=effect,
         units=tables.units,
     )
+
+
+def _refuse_odd(
+    tables: Tables,
+    budgets: Sequence[Budget],
+    method: Method | None,
+    effect: float | None,
+    repeats: int,
+) -> None:
+    """Raises if an argument cannot be used."""
+    if not budgets or not all(isinstance(each, Budget) for each in budgets):
+        raise InvalidArgument(
+            "budgets must be a tacit.Budget(epsilon, delta), or several in a list."
+        )
+    if method is not None:
+        refuse_no_method(method)
+        if not can_forecast(tables.model, method):
+            raise InvalidArgument(
+                "There is no forecast for tacit.Statistics and tacit.OneSample; leave out the method, "
+                "or use another."
+            )
+    _validate.count("repeats", repeats, least=2, most=_MOST_TABLES)
+    if effect is not None and _validate.finite("effect", effect) == 0:
+        raise InvalidArgument("effect must not be zero, from which it is to be told.")
+
+
+def _lines(
+    tables: Tables, epsilon: float, found: Fits, truth: Floats, floor: Floats, effect: float | None
+) -> Iterator[ForecastLine]:
+    """What fits within one budget say of each parameter, in the units of a summary."""
+    shown = tables.factors
+    prior = np.subtract(*np.quantile(tables.prior, [1 - (1 - LEVEL) / 2, (1 - LEVEL) / 2], axis=0))
+    columns = {
+        "width": shown * found.width,
+        "error": shown * found.error(truth),
+        "without_privacy": shown * floor,
+        "prior": shown * prior,
+        "coverage": found.covered(truth).mean(axis=0),
+        "detectable": shown * found.detectable(truth, _FOUND),
+    }
+    chance = None if effect is None else found.chance(truth, effect / shown)
+    for j, label in enumerate(tables.labels):
+        yield ForecastLine(
+            parameter=label,
+            epsilon=epsilon,
+            chance=None if chance is None else float(chance[j]),
+            **{name: float(column[j]) for name, column in columns.items()},
+        )
 
 
 def _focus(tables: Tables, focus: str | None) -> str:
