@@ -38,6 +38,10 @@ class Unsaved(TacitError):
     """A run was charged but could not be saved. The message says where the result is."""
 
 
+class LostProcess(TacitError):
+    """A process of a run over several processes ended before the others."""
+
+
 class UnsupportedEvent(TacitError):
     """No proved bound is known for this event, accountant and adjacency."""
 

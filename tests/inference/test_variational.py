@@ -19,7 +19,7 @@ from tacit.inference.langevin import Langevin
 from tacit.inference.variational import Variational
 from tacit.interfaces.fit import fit, fit_many, fit_without_privacy
 from tacit.models.model import Model, Parameter, Positive
-from tacit.privacy import gate
+from tacit.privacy import blocks
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(0)
@@ -395,7 +395,7 @@ def test_how_steps_are_grouped_shows_in_nothing(method, monkeypatch):
     nobody = Rows({"x": np.zeros((0, 2)), "y": np.zeros(0)})
     first = fit_without_privacy(linear_model(), nobody, method=method, seed=5)
     for slots in (100, 700):
-        monkeypatch.setattr(gate, "_MOST_SLOTS", slots)
+        monkeypatch.setattr(blocks, "_MOST_SLOTS", slots)
         again = fit_without_privacy(linear_model(), nobody, method=method, seed=5)
         for name, values in first.trace.items():
             assert np.array_equal(values, again.trace[name])

@@ -10,7 +10,7 @@ from pyarrow import parquet, table
 import tacit
 from tacit.data import store
 from tacit.privacy import release
-from tacit.privacy.bound import Lattice, add_up, released
+from tacit.privacy.bound import Lattice, part_sums, released
 from tacit.privacy.rows import Rows
 
 
@@ -26,7 +26,8 @@ def test_pieces_add_up_to_the_whole(monkeypatch, noise_std, length):
     noise = np.arange(6 if lattice.wide else 3, dtype=np.int32)
     grid = jnp.float32(1 / lattice.points)
     parts = release._in_pieces(lambda units: units, [jnp.array(units)], jnp.array(present), lattice)
-    whole = add_up(jnp.array(units), jnp.array(present), jnp.array(noise), grid, lattice)
+    together = part_sums(jnp.array(units), jnp.array(present), lattice)
+    whole = released(together, jnp.array(noise), grid, lattice)
     apart = released(parts, jnp.array(noise), grid, lattice)
     np.testing.assert_array_equal(apart, whole)
     words = noise.view(np.int64) if lattice.wide else noise

@@ -11,7 +11,7 @@ from scipy import stats
 
 from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
-from tacit.privacy import gate as gate_module
+from tacit.privacy import blocks
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
@@ -94,7 +94,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("slots", [2**21, 5])  # with few, every step is a block of its own
 def test_words_are_each_unit_s_own_and_fresh(way, slots, monkeypatch):
-    monkeypatch.setattr(gate_module, "_MOST_SLOTS", slots)
+    monkeypatch.setattr(blocks, "_MOST_SLOTS", slots)
     make, rate = WAYS[way]
     found = words(make(), settings=mechanism(sampling_rate=rate))
     assert_own(found, 0.8 * rate * found.size)
@@ -275,14 +275,14 @@ def test_refused_before_anything_is_drawn(step, monkeypatch):
 
 def test_without_secrets_there_are_no_words():
     gate = Gate(by_rows(), mechanism(secrets=False), Randomness(0))
-    assert gate._secret is None
+    assert gate._bits.secret is None
     with pytest.raises(InvalidArgument, match="trace"):
         run(gate, spelling, jnp.zeros(1), nothing)
 
 
 def test_a_gate_does_not_show_its_words_and_has_no_second_copy_of_them():
     gate = Gate(by_rows(), mechanism(), Randomness())
-    assert gate._secret._key.hex() not in repr(gate) + repr(vars(gate))
+    assert gate._bits.secret._key.hex() not in repr(gate) + repr(vars(gate))
     for duplicate in (pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError, match="pickle"):
             duplicate(gate)
@@ -296,7 +296,7 @@ def test_a_copy_in_another_process_gets_no_words(monkeypatch):
     gate = Gate(by_rows(), mechanism(sampling_rate=0.5), Randomness())
     monkeypatch.setattr("tacit.privacy.noise.os.getpid", lambda: -1)
     with pytest.raises(BoundaryError, match="fork"):
-        gate.mechanism.secret(gate._secret, 1, 1)
+        gate.mechanism.secret(gate._bits.secret, 1, 1)
 
 
 # Words, noise and sampling are independent ----------------------------------------------------

@@ -36,7 +36,7 @@ def often(monkeypatch):
     """Every block is stored, and is as small as for many rows."""
     monkeypatch.setattr(unfinished, "_SECONDS", 0.0)
     monkeypatch.setattr(unfinished, "_TIMES", 0.0)
-    monkeypatch.setattr("tacit.privacy.gate._MOST_SLOTS", 200)
+    monkeypatch.setattr("tacit.privacy.blocks._MOST_SLOTS", 200)
 
 
 def rows(values=VALUES):

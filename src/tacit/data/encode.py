@@ -19,11 +19,15 @@ Arrays = dict[str, NDArray[np.generic]]
 
 
 def encode_table(
-    source: Source, kinds: Mapping[str, Kind], person: str | None, most_rows: int | None
+    source: Source,
+    kinds: Mapping[str, Kind],
+    person: str | None,
+    most_rows: int | None,
+    tables: int = 1,
 ) -> Encoded:
-    """All rows of a table; see `Schema.encode`."""
+    """All rows of a table, one of so many in memory; see `Schema.encode`."""
     people, out, number = People(), Store(mapped=False), 0
-    with Store(mapped=source.mapped) as store:
+    with Store(mapped=source.mapped, tables=tables) as store:
         for table in source.chunks(_wanted(kinds, person)):
             columns, kept = _encode(table, kinds)
             if person is not None:

@@ -175,7 +175,9 @@ class Schema:
     def __getitem__(self, name: str) -> Kind:
         return dict(self.items)[self._choose([name])[0]]
 
-    def encode(self, data: TableLike, names: Iterable[str] | None = None) -> Encoded:
+    def encode(
+        self, data: TableLike, names: Iterable[str] | None = None, *, tables: int = 1
+    ) -> Encoded:
         """Encodes a table as arrays, each row by itself.
 
         A file is read in chunks; large results are stored in a memory map. Rows keep their order. A
@@ -186,6 +188,7 @@ class Schema:
             data: A mapping of arrays, a pandas or polars DataFrame, a pyarrow Table, a NumPy
                 structured array, or the path of a CSV, Parquet, Arrow or NumPy file.
             names: The columns to encode; by default all declared columns.
+            tables: How many such tables will be in memory at once.
 
         Returns:
             The encoded rows, which are private.
@@ -194,7 +197,7 @@ class Schema:
             InvalidArgument: If the table lacks a column or has types or shapes that do not fit.
         """
         source = sources.opened(data)
-        return encode.encode_table(source, self._kinds(names), self.person, self.most_rows)
+        return encode.encode_table(source, self._kinds(names), self.person, self.most_rows, tables)
 
     def refuse(self, data: TableLike, names: Iterable[str] | None = None) -> None:
         """Raises if a table lacks declared columns or has types that do not fit. Reads no rows.

@@ -23,10 +23,13 @@ _IN_MEMORY = 2**25  # bytes; larger results of files are kept on disk
 
 
 class Store:
-    """Columns of one length, to which rows are added; with ``mapped``, on disk once they are large."""
+    """Columns of one length, to which rows are added; with ``mapped``, on disk once they are large.
 
-    def __init__(self, *, mapped: bool) -> None:
-        self._mapped, self._size = mapped, 0
+    Memory is for ``tables`` stores of the same kind, so that each has a part of it.
+    """
+
+    def __init__(self, *, mapped: bool, tables: int = 1) -> None:
+        self._mapped, self._tables, self._size = mapped, tables, 0
         self._parts: dict[str, list[NDArray[Any]]] = {}
         self._files: dict[str, IO[bytes]] = {}
         self._shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
@@ -44,7 +47,7 @@ class Store:
             self._shapes[name] = values.shape[1:], values.dtype
             self._parts.setdefault(name, []).append(values)
             self._size += values.nbytes
-        if self._mapped and self._size > _IN_MEMORY:
+        if self._mapped and self._size > _IN_MEMORY // self._tables:
             self._spill()
 
     def finish(self) -> dict[str, NDArray[Any]]:

@@ -14,7 +14,7 @@ from tacit.federated.partitioned import FederatedResult, Partitioned, SiteCost, 
 from tacit.federated.schemes.without_privacy import WithoutPrivacy
 from tacit.federated.target import ConjugateTarget, Target
 from tacit.inference.base import Intervals
-from tacit.interfaces.fit import assumed
+from tacit.interfaces.statements import assumed
 from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.rows import rows_of

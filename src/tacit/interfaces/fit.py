@@ -30,29 +30,18 @@ from tacit.interfaces.kept_runs import KeptRun, kept_run
 from tacit.interfaces.plan import Plan, planned
 from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.refusals import refuse_early, refuse_ledger, refuse_model
+from tacit.interfaces.parts import facts_of, parts_of, refuse_alone
 from tacit.interfaces.rows import rows_of
+from tacit.interfaces.statements import statement_of
 from tacit.models.base import AnyModel
 from tacit.models.reading import reading_of
 from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.opening import open_gate
+from tacit.privacy.parts import Parts
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
-
-ASSUMED = (
-    "no number in the model, its constants, the schema or the settings was computed from these data",
-    "what a row contributes does not depend, beyond its last bits, on the rows beside it in memory",
-)
-
-
-def assumed(schema: Schema | None) -> tuple[str, ...]:
-    """The assumptions of every fit, including earlier releases that the schema records."""
-    if schema is None or not schema.released:
-        return ASSUMED
-    but = "; ".join(f"{each}, which counts in addition" for each in schema.released)
-    return f"{ASSUMED[0]}, but for {but}", *ASSUMED[1:]
-
 
 def fit(
     model: Any,
@@ -78,7 +67,8 @@ def fit(
     Args:
         model: A `Plan` from `tacit.plan`; or a model as `tacit.plan` takes it, with ``schema``,
             ``budget`` and ``method`` passed here.
-        data: A data frame, a mapping of arrays or the path of a file (see `Schema.encode`). A
+        data: A data frame, a mapping of arrays or the path of a file (see `Schema.encode`); or a
+            list of paths, which several processes share (docs/distributed.md). A
             `tacit.Model` without a schema takes `tacit.Rows`.
         schema: The public facts about the columns. Leave it out if ``model`` is a plan or was made
             by `tacit.glm`, or if ``data`` are `tacit.Rows`.
@@ -121,6 +111,12 @@ def fit(
     for sentence in plan.warnings:
         warnings.warn(sentence, ForecastWarning, stacklevel=2)
     rows = _rows(plan.model, plan.schema, data)
+    if isinstance(rows, Parts):
+        rows.refuse_others(facts_of(plan, seed))
+        if not rows.is_first:
+            return _followed(plan, rows, seed, kept=run is not None)
+    else:
+        refuse_alone()
     if run is None:
         return _fit([plan], [rows], ledger, [seed], progress, note=label)[0]
     with kept_run(Path(run), plan, rows, data, ledger, seed, label) as kept:
@@ -230,7 +226,7 @@ def _without_noise(
     source, mechanism = Randomness(seed), method.without_noise(adapted)
     refuse_early(adapted, method, rows.blank(), mechanism)
     gate = open_gate(rows, mechanism, source)
-    found = method.run(adapted, gate, _model_key(source))
+    found = method.run(adapted, gate, _model_key(source, gate))
     return _posterior(adapted, schema, found, _no_statement(rows))
 
 
@@ -246,7 +242,9 @@ def _rows(model: AnyModel, schema: Schema | None, data: Any) -> Rows:
         raise InvalidArgument(
             "Pass a data frame, a mapping of arrays or a path with a schema, or Rows without one."
         )
-    return data if schema is None else rows_of(model, schema, data)
+    if schema is None:
+        return data
+    return parts_of(model, schema, data) if isinstance(data, list) else rows_of(model, schema, data)
 
 
 def _fit(
@@ -276,7 +274,7 @@ def _fit(
     elif ledger is not None:
         runs = [(p.mechanism.event, p.budget) for p in plans]
         receipts = ledger.charge_all(runs, label=plans[0].label(note))
-    statements = [_statement(*each) for each in zip(plans, gates, receipts, strict=True)]
+    statements = [statement_of(*each) for each in zip(plans, gates, receipts, strict=True)]
     runs_of = zip(plans, gates, sources, statements, strict=True)
     try:
         return [_run(*of, progress=progress) for of in runs_of]
@@ -288,21 +286,31 @@ def _fit(
         ) from error
 
 
+def _followed(plan: Plan, rows: Parts, seed: int | None, *, kept: bool) -> Posterior:
+    """What a process does that is not the first one: the first keeps the run, and charges."""
+    if kept:
+        rows._keyed_digest(b"")
+    source = Randomness(seed)
+    gate = open_gate(rows, plan.mechanism, source)
+    return _run(plan, gate, source, statement_of(plan, gate, None), progress=False)
+
+
 def _run(
     plan: Plan, gate: Gate, source: Randomness, statement: PrivacyStatement, *, progress: bool
 ) -> Posterior:
     """One fit that was charged."""
     with progress_bar(gate.mechanism.num_steps, shown=progress) as tell:
-        found = plan.method.run(plan.model, gate, _model_key(source), tell)
+        found = plan.method.run(plan.model, gate, _model_key(source, gate), tell)
     result = _posterior(plan.model, plan.schema, found, statement)
     lines = () if plan.forecast is None else plan.forecast.lines
     expected = {each.parameter: each.width for each in lines}
     return evolve(result, expected=expected, fitted_by=plan.method_lines())
 
 
-def _model_key(source: Randomness) -> jax.Array:
+def _model_key(source: Randomness, gate: Gate) -> jax.Array:
     """The key of the model's own draws, which protect nobody."""
-    return jax.random.key(int(source.child("model").words(1)[0] >> np.uint64(33)))
+    word = int(source.child("model").words(1)[0] >> np.uint64(33))
+    return jax.random.key(gate.agreed(word))
 
 
 def _posterior(
@@ -323,26 +331,4 @@ def _posterior(
         converged=found.converged,
         said=found.said,
         intervals=Intervals.NO_NOISE if statement.event is None else found.intervals,
-    )
-
-
-def _statement(plan: Plan, gate: Gate, receipt: Receipt | None) -> PrivacyStatement:
-    public = ["the model and its prior", "column names and shapes", "every setting of the method"]
-    if plan.schema is not None:
-        public.append("bounds and levels of the schema")
-    if plan.size is not None:
-        public.append("the declared size, and what was expected of the data")
-    if gate.public_count:
-        public.append(f"how many units there are, a unit being a {gate.unit}")
-    return PrivacyStatement(
-        event=plan.mechanism.event,
-        delta=plan.budget.delta,
-        adjacency=plan.budget.adjacency,
-        unit=gate.unit,
-        public=tuple(public),
-        assumptions=(*assumed(plan.schema), *plan.method.assumptions),
-        seeded=gate.seeded,
-        asked=plan.budget.epsilon,
-        budget_before=None if receipt is None else receipt.before,
-        budget_left=None if receipt is None else receipt.left,
     )

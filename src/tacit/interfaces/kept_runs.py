@@ -3,6 +3,7 @@
 The charge of such a fit carries the random name of its run, so that it is found again and paid once.
 """
 
+import json
 import os
 import platform
 from collections.abc import Iterator
@@ -126,7 +127,7 @@ def kept_run(
         folder: The folder.
         plan: What is fitted, and how.
         rows: The private rows.
-        data: The data as they were passed; of a file, the path is noted.
+        data: The data as they were passed; of files, the paths are noted.
         ledger: The ledger.
         seed: The seed, or None.
         note: What the label of the charge says beside the model and the method.
@@ -196,6 +197,9 @@ def _notes(data: Any, ledger: Ledger | None) -> dict[str, str]:
     notes = {}
     if isinstance(data, str | os.PathLike):
         notes["data"] = _from_anywhere(os.fspath(data))
+    if isinstance(data, list):
+        notes["files"] = json.dumps([_from_anywhere(os.fspath(each)) for each in data])
+        notes["processes"] = str(jax.process_count())
     if ledger is not None:
         notes["ledger"] = _from_anywhere(ledger.place.reopened)
     return notes

@@ -125,17 +125,6 @@ def _kept_if_short(whole: jax.Array, points: int, order: int) -> jax.Array:
     return jnp.where(short, whole, 0)
 
 
-def add_up(
-    units: jax.Array, present: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Lattice
-) -> jax.Array:
-    """The sum of the units present, plus noise, as integers; then back to real numbers.
-
-    Integers wrap around rather than round: that, like the final scaling, is a function of
-    (sum + noise) alone. Noise for a wide lattice comes as halves of 64 bits. [bound-sum]
-    """
-    return released(part_sums(units, present, lattice), noise, grid, lattice)
-
-
 def part_sums(units: jax.Array, present: jax.Array, lattice: Lattice) -> jax.Array:
     """Sums of the units present, in parts [parts, numbers] that 32 bits can hold if they must.
 
@@ -148,7 +137,11 @@ def part_sums(units: jax.Array, present: jax.Array, lattice: Lattice) -> jax.Arr
 
 
 def released(parts: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Lattice) -> jax.Array:
-    """The sum of the parts, plus noise, as real numbers; see `add_up`."""
+    """The sum of the parts, plus noise, as integers; then back to real numbers.
+
+    Integers wrap around rather than round: that, like the final scaling, is a function of
+    (sum + noise) alone. Noise for a wide lattice comes as halves of 64 bits. [bound-sum]
+    """
     if not lattice.wide:
         return (parts.sum(axis=0, dtype=jnp.int32) + noise).astype(jnp.float32) * grid
     with jax.enable_x64(True):
@@ -156,6 +149,16 @@ def released(parts: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Latti
         total = parts.astype(jnp.int64).sum(axis=0) + whole
         real: jax.Array = total.astype(jnp.float64) * grid.astype(jnp.float64)
         return real.astype(jnp.float32)
+
+
+def whole_sum(parts: jax.Array, lattice: Lattice) -> jax.Array:
+    """The sum of the parts as integers, without noise: in the form that noise has. Gate only."""
+    if not lattice.wide:
+        return parts.sum(axis=0, dtype=jnp.int32)
+    with jax.enable_x64(True):
+        total = parts.astype(jnp.int64).sum(axis=0)
+        halves: jax.Array = jax.lax.bitcast_convert_type(total, jnp.int32)
+    return halves.reshape(-1)
 
 
 def ratio_on_lattice(ratios: jax.Array, clip: jax.Array, lattice: RatioLattice) -> jax.Array:

@@ -10,39 +10,40 @@ steps, with sampling and noise drawn on the host.
 import dataclasses
 from collections.abc import Callable
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import attrs
 import jax
 import numpy as np
 
 from tacit.errors import BoundaryError
+from tacit.privacy.blocks import Blocks, Streams
 from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
 from tacit.privacy.keeper import Keeper, Position, joined
 from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages, StepMechanism, has_secrets
 from tacit.privacy.noise import Randomness
-from tacit.privacy.program import (
-    Everyone,
-    Source,
-    Step,
-    StepInputs,
-    checked_form,
-    compiled,
-    first_of,
-    outcome,
-)
+from tacit.privacy.program import Step, checked_form, first_of, outcome
 from tacit.privacy.release import Batch
 from tacit.privacy.rows import Rows
-from tacit.privacy.sample import Batches
 from tacit.privacy.settings import quiet
 
-# Places in the batches of one block, for each of which sampling needs some thirty bytes; and
-# bytes of a block's units, where they are fetched on the host.
-_MOST_SLOTS, _MOST_BYTES = 2**21, 2**25
-# Units that steps on everyone look at in the time that a place in a batch takes.
-_LOOKS = 2**7
 # Of what fields of a mechanism are made, which nobody can change once it is charged.
 _PLAIN = {int, float, str, bool, type(None), np.float64, np.float32, np.int64, np.int32}
+
+
+class Runner(Protocol):
+    """Runs blocks of a gate's steps; so many ``steps`` at once, whose words are drawn as ``source`` says."""
+
+    steps: int
+    source: Any
+
+    def compile(self, step: Step, form: tuple[Any, ...]) -> None:
+        """Makes the program of a step that was checked and has this form."""
+        ...
+
+    def run(self, start: int, steps: int, state: Any, given: Any) -> tuple[Any, Any]:
+        """Some steps from a state: the next state, and their outputs."""
+        ...
 
 
 class Gate:
@@ -73,9 +74,10 @@ class Gate:
         self._charged, self._keeper = mechanism, keeper
         # Taken once and never given back, by whichever thread or copy of the gate comes first.
         self._private, self._use = rows, Lock()
-        self._sampling, self._noise = chosen.child("sampling"), chosen.child("noise")
         # Bits that units get of their own, where the mechanism has them: a stream for nothing else.
-        self._secret = chosen.child("secret") if has_secrets(mechanism) else None
+        sampling, noise = chosen.child("sampling"), chosen.child("noise")
+        secret = chosen.child("secret") if has_secrets(mechanism) else None
+        self._bits = Streams(sampling, noise, secret)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._private!r}, {self.mechanism!r})"
@@ -110,11 +112,21 @@ class Gate:
         """Units that batches are drawn from; those without a row too, if their number is public."""
         return self._private._units if self.public_count else self._private._count
 
-    @property
+    def _blocks(self, every: int) -> Runner:
+        """What runs blocks of its steps."""
+        return Blocks(self._private, of_steps(self), self._looked_at, self._bits, every)
+
     def _streams(self) -> list[Randomness]:
-        """All that steps draw from."""
-        secret = [] if self._secret is None else [self._secret]
-        return [self._sampling, self._noise, *secret]
+        """What its steps draw from, and how far it is must be stored."""
+        return self._bits.all
+
+    def _agreed(self, position: Position, returns: Callable[[], Any]) -> Position:  # noqa: ARG002
+        """The position that all processes of the run begin at."""
+        return position
+
+    def agreed(self, word: int) -> int:
+        """A public number that all processes of the run have."""
+        return word
 
     def _of_fixed_size(self) -> list[SampledBarkerTests]:
         """The mechanisms whose batches have a fixed size, for which the number of units is public."""
@@ -189,21 +201,21 @@ def run(
         BoundaryError: If the gate has been used, or the step would take rows past the release.
     """
     gate._use_up()
-    mechanism = _of_steps(gate)
+    mechanism = of_steps(gate)
     every = min(block, mechanism.num_steps)
     given = inputs(0, every)
     form = _checked(step, state, first_of(given), gate)
-    drawn = _Draws(gate, every)
-    program = compiled(step, mechanism.lattice, form, drawn.source)
-    done, state, outputs = _begun(gate, drawn, step, form, state, given)
+    blocks = gate._blocks(every)
+    blocks.compile(step, form)
+    done, state, outputs = _begun(gate, blocks, step, form, state, given)
     for first in range(done - done % every, mechanism.num_steps, every):
         end = min(first + every, mechanism.num_steps)
         given = given if first == 0 else inputs(first, end - first)
-        for start in range(max(first, done), end, drawn.steps):
-            steps = min(drawn.steps, end - start)
+        for start in range(max(first, done), end, blocks.steps):
+            steps = min(blocks.steps, end - start)
             here = slice(start - first, start - first + steps)
             some = jax.tree.map(lambda leaf, here=here: leaf[here], given)
-            state, out = program(drawn.everyone, state, drawn.block(start, steps, some))
+            state, out = blocks.run(start, steps, state, some)
             outputs.append(jax.tree.map(np.asarray, out))
             _keep(gate, Position(start + steps, state, outputs))
         if progress is not None:
@@ -212,97 +224,30 @@ def run(
 
 
 def _begun(
-    gate: Gate, drawn: "_Draws", step: Step, form: tuple[Any, ...], state: Any, given: Any
+    gate: Gate, blocks: Runner, step: Step, form: tuple[Any, ...], state: Any, given: Any
 ) -> Position:
     """Where the steps begin: where they were, if the gate is that of a run that goes on. [kept-run]"""
-    if gate._keeper is None:
-        return Position(0, state, [])
-    mechanism = _of_steps(gate)
-    text, made, returned = form
-    blocks = drawn.steps, drawn.source  # in which words are drawn
-    gate._keeper.ask(repr(mechanism), blocks, text, *made, repr(returned), state, given)
+    mechanism, position = of_steps(gate), Position(0, state, [])
 
     def returns() -> Any:
-        batch = _made_up(gate, mechanism)
+        batch = made_up(gate, mechanism)
         return outcome(step, mechanism.lattice, state, first_of(given), batch)[1]
 
-    return gate._keeper.position(state, returns, gate._streams)
+    if gate._keeper is not None:
+        text, made, returned = form
+        drawn = blocks.steps, blocks.source  # how words are drawn
+        gate._keeper.ask(repr(mechanism), drawn, text, *made, repr(returned), state, given)
+        position = gate._keeper.position(state, returns, gate._streams())
+    return gate._agreed(position, returns)
 
 
 def _keep(gate: Gate, position: Position) -> None:
     if gate._keeper is not None:
         last = position.steps == gate.mechanism.num_steps
-        gate._keeper.keep(position, gate._streams, last=last)
+        gate._keeper.keep(position, gate._streams(), last=last)
 
 
-class _Draws:
-    """What the host draws for blocks of steps: batches, units' secret words, and noise.
-
-    ``steps`` of them fit into memory at once; ``everyone`` is what all of them share.
-    """
-
-    def __init__(self, gate: Gate, every: int) -> None:
-        self._gate, self._mechanism, rows = gate, _of_steps(gate), gate._private
-        mechanism = self._mechanism
-        on_host = rows.on_disk and not mechanism.everyone
-        self.source: Source = "everyone" if mechanism.everyone else "host" if on_host else "memory"
-        units: Any = None if on_host else rows._device_fields()
-        present = None
-        if mechanism.everyone:
-            present = np.arange(units.length) < rows._count
-            # Without secret words, what bounds a block is its time: nothing is stored within one.
-            places = len(present) if has_secrets(mechanism) else len(present) // _LOOKS
-            self._capacity = max(1, places)
-        else:
-            self._capacity = mechanism.capacity(gate._looked_at)
-        clip = np.float32(mechanism.clip)
-        grid = clip / np.float32(mechanism.lattice.points)  # a power of two
-        self.everyone = Everyone(units, present, clip, grid)
-        slots = min(_MOST_SLOTS, _MOST_BYTES // rows.unit_bytes) if on_host else _MOST_SLOTS
-        self.steps = _even_part(every, max(1, min(every, slots // self._capacity)))
-
-    def block(self, start: int, steps: int, given: Any) -> StepInputs:
-        """Inputs of some steps, with draws that are used for nothing else."""
-        gate, mechanism = self._gate, self._mechanism
-        noise = mechanism.noise(gate._noise, start, steps)
-        whom = present = None
-        width = self._capacity
-        if not mechanism.everyone:
-            batches = _batches(gate, steps, width)
-            on_host = self.source == "host"
-            whom = gate._private._fetch(batches.indices) if on_host else batches.indices
-            present = np.pad(batches.present, [(0, 0), (0, 1)])  # a place more, for nobody
-            width = present.shape[1]
-        secret = None
-        if isinstance(mechanism, NoisySums) and gate._secret is not None:
-            secret = mechanism.secret(gate._secret, steps, width)
-        return StepInputs(whom, present, secret, noise, given)
-
-
-def _even_part(every: int, most: int) -> int:
-    """How many of a number of steps run at once: parts that are alike, or nearly, compile once or twice.
-
-    >>> _even_part(250, 40), _even_part(251, 40)
-    (25, 36)
-    """
-    whole = next(part for part in range(most, 0, -1) if every % part == 0)
-    return whole if 2 * whole > most else -(-every // -(-every // most))
-
-
-def _batches(gate: Gate, steps: int, capacity: int) -> Batches:
-    """Whom the steps look at, and who of them is real."""
-    batches: Batches = gate.mechanism.batches(gate._sampling, gate._looked_at, steps, capacity)
-    count = gate._private._count
-    return batches if gate._looked_at == count else _with_rows(batches, count)
-
-
-def _with_rows(batches: Batches, count: int) -> Batches:
-    """Batches in which whoever has no row is nobody. [rows-silent]"""
-    present = batches.present & (batches.indices < count)
-    return Batches(np.minimum(batches.indices, max(count - 1, 0)), present)
-
-
-def _of_steps(gate: Gate) -> StepMechanism:
+def of_steps(gate: Gate) -> StepMechanism:
     """The gate's mechanism, if it is one of steps."""
     mechanism = gate.mechanism
     if not isinstance(mechanism, NoisySums | BarkerTests | SampledBarkerTests):
@@ -331,11 +276,11 @@ def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
 
 
 def _checked(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
-    mechanism = _of_steps(gate)
-    return checked_form(step, mechanism.lattice, state, example, _made_up(gate, mechanism))
+    mechanism = of_steps(gate)
+    return checked_form(step, mechanism.lattice, state, example, made_up(gate, mechanism))
 
 
-def _made_up(gate: Gate, mechanism: StepMechanism) -> Batch:
+def made_up(gate: Gate, mechanism: StepMechanism) -> Batch:
     """A batch of one made-up unit."""
     return Batch(
         units=gate._private.made_up_units(),

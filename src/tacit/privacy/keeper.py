@@ -59,20 +59,30 @@ class Keeper:
             return Position(0, start, [])
         for stream, drawn in zip(streams, held.drawn, strict=True):
             stream.skip_to(drawn)
-        arrays, inner = _unpacked(held.arrays), len(jax.tree.leaves(start))
-        state = jax.tree.unflatten(jax.tree.structure(start), map(jax.device_put, arrays[:inner]))
-        outputs = jax.tree.unflatten(jax.tree.structure(returned()), arrays[inner:])
-        return Position(held.steps, state, [outputs])
+        return position_of(held.steps, held.arrays, start, returned)
 
     def keep(self, position: Position, streams: Sequence[Randomness], *, last: bool) -> None:
         """Stores a position if it is time to, or if it is the last."""
         if not (last or self._run.due):
             return
-        leaves = jax.tree.leaves((position.state, joined(position.outputs)))
-        arrays = _packed([np.asarray(leaf) for leaf in leaves])
+        arrays = arrays_of(position)
         drawn = tuple(stream.drawn for stream in streams)
         held = Standing(self._question, position.steps, drawn, arrays)
         self._run.store(self._gate, held, last=last)
+
+
+def arrays_of(position: Position) -> bytes:
+    """The state and the outputs of a position after some steps, as bytes."""
+    leaves = jax.tree.leaves((position.state, joined(position.outputs)))
+    return _packed([np.asarray(leaf) for leaf in leaves])
+
+
+def position_of(steps: int, held: bytes, start: Any, returned: Callable[[], Any]) -> Position:
+    """The position that `arrays_of` wrote; arguments as for `Keeper.position`."""
+    arrays, inner = _unpacked(held), len(jax.tree.leaves(start))
+    state = jax.tree.unflatten(jax.tree.structure(start), map(jax.device_put, arrays[:inner]))
+    outputs = jax.tree.unflatten(jax.tree.structure(returned()), arrays[inner:])
+    return Position(steps, state, [outputs])
 
 
 def joined(outputs: Sequence[Any]) -> Any:

@@ -74,6 +74,15 @@ class Randomness:
         child.seeded = self.seeded
         return child
 
+    def named(self, label: str) -> "Randomness":
+        """The independent stream of a label, the same again for the same label.
+
+        Whoever asks must never use a label for two purposes.
+        """
+        self._refuse_forked()
+        material = self._key + f"named:{label}".encode()
+        return Randomness.from_key(hashlib.sha256(material).digest(), seeded=self.seeded)
+
     def skip_to(self, drawn: int) -> None:
         """Goes on as a stream of the same key does that has ``drawn`` words behind it."""
         block, rest = divmod(8 * drawn, 16)  # of AES, which the counter counts

@@ -11,6 +11,8 @@ from tacit.privacy.one_draw.gate import DrawGate
 from tacit.privacy.one_draw.grid import GridDraws
 from tacit.privacy.one_draw.reject import LogisticDraws
 from tacit.privacy.one_draw.statistic import StatisticDraws
+from tacit.privacy.part_gate import PartGate
+from tacit.privacy.parts import Parts
 from tacit.privacy.rows import Rows
 
 # Every mechanism that there is. Looked up by the very class, so that no other passes for one.
@@ -50,4 +52,6 @@ def open_gate(
         raise BoundaryError(
             "A gate takes the mechanisms of tacit.privacy, of plain numbers, and no others."
         )
+    if isinstance(rows, Parts):
+        return PartGate(rows, mechanism, randomness, keeper)
     return _GATES[type(mechanism)](rows, mechanism, randomness, keeper)

@@ -4,7 +4,7 @@ What runs is the very trace that was walked. Rows are arguments of the program a
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +18,7 @@ from tacit.privacy.bound import Lattice, RatioLattice
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.check import captured, check_trace, constants, equations
 from tacit.privacy.fetch import scan, take
-from tacit.privacy.release import Batch, Release, refuse_inseparable, release_p
+from tacit.privacy.release import Batch, Release, refuse_inseparable, release_p, unreleased_sum
 from tacit.privacy.settings import refused_traces
 from tacit.privacy.units import Units
 
@@ -132,13 +132,7 @@ def compiled(
 
     def advance(fixed: Everyone, state: Any, units: Units, inputs: StepInputs) -> Any:
         batch = Batch(units, inputs.secret, inputs.present, inputs.noise, fixed.clip, fixed.grid)
-        traced, out = _traced(step, lattice, state, inputs.given, batch)
-        if _form(traced) != form:
-            raise BoundaryError("What the step does or returns depends on the width of the batch.")
-        leaves = jax.core.eval_jaxpr(
-            traced.jaxpr, traced.consts, *jax.tree.leaves((state, inputs.given, batch))
-        )
-        return jax.tree.unflatten(jax.tree.structure(out), leaves)
+        return _advanced(step, lattice, form, state, inputs.given, batch)
 
     def block(fixed: Everyone, state: Any, inputs: StepInputs) -> tuple[Any, Any]:
         if source == "everyone":
@@ -157,6 +151,68 @@ def compiled(
         return scan(with_batch, bring, state, inputs)
 
     return jax.jit(block)
+
+
+@lru_cache(maxsize=32)
+def advanced_by(
+    step: Step, lattice: Lattice | RatioLattice, form: tuple[Any, ...]
+) -> Callable[[Any, Any, Batch], tuple[Any, Any]]:
+    """One step as a program: of its state, what it is given, and its batch."""
+
+    def advance(state: Any, given: Any, batch: Batch) -> Any:
+        return _advanced(step, lattice, form, state, given, batch)
+
+    return jax.jit(advance)
+
+
+@lru_cache(maxsize=32)
+def summed_by(
+    step: Step, lattice: Lattice, form: tuple[Any, ...]
+) -> Callable[[Any, Any, Batch], jax.Array]:
+    """The sum that a step's release would make of a batch, as integers without noise. Gate only.
+
+    The very trace that was walked is followed up to its release. [parts-sum]
+    """
+
+    def total(state: Any, given: Any, batch: Batch) -> jax.Array:
+        traced, _ = _formed(step, lattice, form, state, given, batch)
+        return _at_release(traced, jax.tree.leaves((state, given, batch)))
+
+    return jax.jit(total)
+
+
+def _at_release(traced: ClosedJaxpr, given: Sequence[Any]) -> jax.Array:
+    """Follows a trace up to its release, which is in no call, and returns the sum there."""
+    jaxpr = traced.jaxpr
+    places = [i for i, each in enumerate(jaxpr.eqns) if each.primitive is release_p]
+    if not places:
+        raise BoundaryError("The step must make its release itself, and not in a function of JAX.")
+    release, before = jaxpr.eqns[places[0]], jaxpr.eqns[: places[0]]
+    wanted = [atom for atom in release.invars if not isinstance(atom, Constant)]
+    start = jaxpr.replace(eqns=before, outvars=wanted)
+    found = iter(jax.core.eval_jaxpr(start, traced.consts, *given))
+    operands = [a.val if isinstance(a, Constant) else next(found) for a in release.invars]
+    return unreleased_sum(*operands, **release.params)
+
+
+def _advanced(
+    step: Step, lattice: Lattice | RatioLattice, form: tuple[Any, ...], *of: Any
+) -> tuple[Any, Any]:
+    """What a step makes of its state, what it is given, and its batch."""
+    traced, out = _formed(step, lattice, form, *of)
+    leaves = jax.core.eval_jaxpr(traced.jaxpr, traced.consts, *jax.tree.leaves(of))
+    found: tuple[Any, Any] = jax.tree.unflatten(jax.tree.structure(out), leaves)
+    return found
+
+
+def _formed(
+    step: Step, lattice: Lattice | RatioLattice, form: tuple[Any, ...], *of: Any
+) -> tuple[ClosedJaxpr, Any]:
+    """The trace of a step, if it has the form that was checked."""
+    traced, out = _traced(step, lattice, *of)
+    if _form(traced) != form:
+        raise BoundaryError("What the step does or returns depends on the width of the batch.")
+    return traced, out
 
 
 def _traced(

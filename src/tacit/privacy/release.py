@@ -13,13 +13,13 @@ from tacit.errors import BoundaryError
 from tacit.privacy.bound import (
     Lattice,
     RatioLattice,
-    add_up,
     decide,
     on_lattice,
     on_lattice_by_sum,
     part_sums,
     ratio_on_lattice,
     released,
+    whole_sum,
 )
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.units import Units
@@ -192,29 +192,49 @@ def _release(
 ) -> jax.Array:
     shared: _Public = jax.tree.unflatten(public, operands[: public.num_leaves])
     given: Batch = jax.tree.unflatten(batch, operands[public.num_leaves :])
-    private = jax.tree.leaves((given.units, given.secret))
-
-    def contributions(*private: jax.Array) -> jax.Array:
-        def of(*leaves: jax.Array) -> jax.Array:
-            (found,) = jax.core.eval_jaxpr(unit, shared.constants, *shared.arguments, *leaves)
-            return jnp.asarray(found)
-
-        return jnp.asarray(jax.vmap(of)(*private))
-
     if isinstance(lattice, RatioLattice):
         assert shared.shift is not None
-        units = ratio_on_lattice(contributions(*private), given.clip, lattice)
+        private = jax.tree.leaves((given.units, given.secret))
+        units = ratio_on_lattice(_contributions(unit, shared)(*private), given.clip, lattice)
         return decide(units, given.present, given.noise, given.grid, shared.shift, lattice)
+    return released(_sums(unit, shared, given, lattice), given.noise, given.grid, lattice)
+
+
+def unreleased_sum(
+    *operands: jax.Array, unit: Any, public: Any, batch: Any, lattice: Lattice
+) -> jax.Array:
+    """The sum that a release has of a part of the units, as integers without noise. Gate only.
+
+    What is added to those of the other parts and to noise before anything leaves. [parts-sum]
+    """
+    shared: _Public = jax.tree.unflatten(public, operands[: public.num_leaves])
+    given: Batch = jax.tree.unflatten(batch, operands[public.num_leaves :])
+    return whole_sum(_sums(unit, shared, given, lattice), lattice)
+
+
+def _contributions(unit: Any, shared: _Public) -> Callable[..., jax.Array]:
+    """What units contribute, each by itself."""
+
+    def of(*leaves: jax.Array) -> jax.Array:
+        (found,) = jax.core.eval_jaxpr(unit, shared.constants, *shared.arguments, *leaves)
+        return jnp.asarray(found)
+
+    return jax.vmap(of)
+
+
+def _sums(unit: Any, shared: _Public, given: Batch, lattice: Lattice) -> jax.Array:
+    """Sums of the units present, on the lattice, in parts as of `part_sums`."""
+    private = jax.tree.leaves((given.units, given.secret))
     place = on_lattice if lattice.order == 2 else on_lattice_by_sum
+    contributions = _contributions(unit, shared)
 
     def on_points(*private: jax.Array) -> jax.Array:
-        values = contributions(*private)
+        values = jnp.asarray(contributions(*private))
         return jax.vmap(lambda vector: place(vector, given.clip, lattice.points))(values)
 
     if len(given.present) <= _PIECE:
-        return add_up(on_points(*private), given.present, given.noise, given.grid, lattice)
-    parts = _in_pieces(on_points, private, given.present, lattice)
-    return released(parts, given.noise, given.grid, lattice)
+        return part_sums(on_points(*private), given.present, lattice)
+    return _in_pieces(on_points, private, given.present, lattice)
 
 
 def _in_pieces(

@@ -151,6 +151,18 @@ class Rows:
             self._device = Units({name: padded(v) for name, v in self._fields.items()}, present)
         return self._device
 
+    def _padded(self, length: int) -> Units:
+        """All units on the device, with zeros up to a length, for the gate only."""
+
+        def of(values: NDArray[Any]) -> jax.Array:
+            held = room((length, *values.shape[1:]), values.dtype, mapped=lies_on_disk(values))
+            held[: len(values)] = values
+            array: jax.Array = jax.device_put(held, may_alias=True)
+            return array
+
+        present = None if self._present is None else of(self._present)
+        return Units({name: of(values) for name, values in self._fields.items()}, present)
+
     @property
     def on_disk(self) -> bool:
         """Whether rows lie in a memory map, so that few of its pages should be in memory at once."""

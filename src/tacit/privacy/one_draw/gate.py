@@ -52,7 +52,7 @@ class DrawGate(Gate):
         if self._keeper is not None:  # a run that goes on draws anew, and the same  [kept-run]
             public = [each for each in given if not callable(each)]
             self._keeper.ask(type(self.mechanism).__name__, vars(self.mechanism), public)
-        return draw(self.mechanism, self._private, self._noise, *given)
+        return draw(self.mechanism, self._private, self._bits.noise, *given)
 
 
 def draw_gate(gate: Gate) -> DrawGate:

@@ -1,0 +1,133 @@
+"""How people were dealt to files: by a keyed hash of their identifiers, so that each is in one.
+
+What ``tacit shard`` did is written into the header of each file that it made. Whoever reads a file
+leaves out rows of people whom the hash deals to another one. So each person counts in one file,
+whatever the files hold, and no file needs to know of the others.
+"""
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidArgument
+
+Words = NDArray[np.uint64]
+NOTE: Final = b"tacit.shard"  # the entry in a file's header
+_PIECE: Final = 2**18
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deal:
+    """How the rows of one file were chosen.
+
+    Attributes:
+        person: The column that identifies people, or None if rows were dealt in turn.
+        type: The type of that column, in Arrow's words.
+        into: The number of files.
+        index: The number of this file, from 0.
+        key: The key of the hash, 16 bytes in hexadecimal digits. As private as the rows.
+    """
+
+    person: str | None
+    type: str
+    into: int
+    index: int
+    key: str
+
+    @classmethod
+    def new(cls, person: str | None, kind: str, into: int) -> "Deal":
+        """A deal by a new random key, for the first file."""
+        return cls(person=person, type=kind, into=into, index=0, key=secrets.token_hex(16))
+
+    def note(self) -> dict[bytes, bytes]:
+        """The entry in a file's header."""
+        return {NOTE: json.dumps(asdict(self)).encode()}
+
+    @property
+    def shared(self) -> tuple[Any, ...]:
+        """What all files of a deal have in common."""
+        return self.person, self.type, self.into, self.key
+
+    def files(self, codes: NDArray[np.bytes_]) -> NDArray[np.int64]:
+        """The number of the file that each person is in."""
+        found = np.empty(len(codes), np.int64)
+        for start in range(0, len(codes), _PIECE):
+            piece = slice(start, start + _PIECE)
+            hashed = siphash(bytes.fromhex(self.key), codes[piece])
+            found[piece] = hashed % np.uint64(self.into)
+        return found
+
+    def keep_own(self, codes: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
+        """The codes, where people of other files are nobody. [parts-people]"""
+        kept = codes.copy()
+        kept[self.files(codes) != self.index] = b""
+        return kept
+
+
+def deal_of(path: Path) -> Deal | None:
+    """How the rows of a file were chosen, or None if ``tacit shard`` did not write it."""
+    if path.suffix.lower() not in {".parquet", ".pq"}:
+        return None
+    from pyarrow import ArrowException, parquet  # an extra
+
+    try:
+        header = parquet.read_schema(path)
+        noted = (header.metadata or {}).get(NOTE)
+        if noted is None:
+            return None
+        deal = Deal(**json.loads(noted))
+        if deal.person is None or str(header.field(deal.person).type) == deal.type:
+            return deal
+    except (ArrowException, OSError, ValueError, TypeError, KeyError):
+        pass
+    raise InvalidArgument(f"The header of {path} is damaged, or was changed; deal the rows again.")
+
+
+def siphash(key: bytes, texts: NDArray[np.bytes_]) -> Words:
+    """SipHash-2-4 of each of some texts of one length, which are padded with zeros.
+
+    Args:
+        key: 16 bytes.
+        texts: The texts.
+
+    Returns:
+        A word of 64 bits for each.
+    """
+    length = texts.dtype.itemsize
+    padded = np.zeros((len(texts), length // 8 * 8 + 8), np.uint8)
+    padded[:, :length] = np.ascontiguousarray(texts).view(np.uint8).reshape(len(texts), length)
+    padded[:, -1] = length % 256
+    first, second = np.frombuffer(key, "<u8").astype(np.uint64)
+    begin = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+    mixed = [first, second, first, second]
+    state = [np.full(len(texts), np.uint64(b) ^ m) for b, m in zip(begin, mixed, strict=True)]
+    for word in padded.view("<u8").astype(np.uint64).T:
+        state[3] = state[3] ^ word
+        state = _rounds(state, 2)
+        state[0] = state[0] ^ word
+    state[2] = state[2] ^ np.uint64(0xFF)
+    a, b, c, d = _rounds(state, 4)
+    hashed: Words = a ^ b ^ c ^ d
+    return hashed
+
+
+def _rounds(state: list[Words], count: int) -> list[Words]:
+    a, b, c, d = state
+    for _ in range(count):
+        a, c = a + b, c + d
+        b, d = _turned(b, 13) ^ a, _turned(d, 16) ^ c
+        a = _turned(a, 32)
+        c, a = c + b, a + d
+        b, d = _turned(b, 17) ^ c, _turned(d, 21) ^ a
+        c = _turned(c, 32)
+    return [a, b, c, d]
+
+
+def _turned(words: Words, bits: int) -> Words:
+    turned: Words = words << np.uint64(bits) | words >> np.uint64(64 - bits)
+    return turned
