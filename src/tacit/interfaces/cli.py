@@ -1,5 +1,6 @@
 """The ``tacit`` command."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -9,8 +10,9 @@ import typer
 import typer.core
 
 from tacit import __version__
-from tacit.errors import Overspent, TacitError, Unsaved, place_of
+from tacit.errors import LostProcess, Overspent, TacitError, Unsaved, place_of
 from tacit.interfaces.lazy_commands import LazyCommand, LazyGroup
+from tacit.interfaces.workers import LOST, Place
 
 _HERE = "tacit.interfaces"
 COMMANDS = (
@@ -137,15 +139,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     assert isinstance(group, LazyGroup)
     for command in COMMANDS:
         group.add_command(command)
+    typed = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        result = group.main(
-            args=None if arguments is None else list(arguments),
-            prog_name="tacit",
-            standalone_mode=False,
-        )
+        result = group.main(args=typed, prog_name="tacit", standalone_mode=False, obj=typed)
     except Exception as error:  # noqa: BLE001 (its message may hold a cell)
-        return _report(error)
-    return result if isinstance(result, int) else 0
+        return _left(_report(error))
+    return _left(result) if isinstance(result, int) else 0
+
+
+def _left(code: int) -> int:
+    """The exit code. One of several processes that has failed ends at once: JAX would wait for others."""
+    if code and Place.here() is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _report(error: Exception) -> int:
@@ -158,6 +166,8 @@ def _report(error: Exception) -> int:
         return 130
     if isinstance(error, click.ClickException):
         return _print_error(error.format_message())
+    if isinstance(error, LostProcess) and Place.here() is not None:
+        return LOST  # whoever started the processes says it
     if isinstance(error, Unsaved):
         return _print_error(str(error), 1)
     if isinstance(error, TacitError):

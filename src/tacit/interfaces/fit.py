@@ -108,8 +108,9 @@ def fit(
         plan = model
     else:
         plan = _planned(model, data, schema_of(model, schema), budget, method, size)
-    for sentence in plan.warnings:
-        warnings.warn(sentence, ForecastWarning, stacklevel=2)
+    if jax.process_index() == 0:
+        for sentence in plan.warnings:
+            warnings.warn(sentence, ForecastWarning, stacklevel=2)
     rows = _rows(plan.model, plan.schema, data)
     if isinstance(rows, Parts):
         rows.refuse_others(facts_of(plan, seed))

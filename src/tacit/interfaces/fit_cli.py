@@ -32,7 +32,9 @@ from tacit.interfaces.options import (
     SchemaFile,
     Settings,
     Size,
+    Workers,
 )
+from tacit.interfaces.workers import Place, is_scheduled, launch
 
 if TYPE_CHECKING:
     from tacit.interfaces.requests import Folder, Request
@@ -44,7 +46,11 @@ Run = Annotated[Path, typer.Argument(help="A folder written by tacit fit.")]
 
 @app.command()
 def fit(
-    data: Annotated[Path, typer.Argument(help="The data: a CSV or Parquet file.")],
+    ctx: typer.Context,
+    data: Annotated[
+        list[Path],
+        typer.Argument(help="The data: a CSV or Parquet file, or several files of rows."),
+    ],
     schema: SchemaFile,
     epsilon: Epsilon,
     delta: Delta,
@@ -84,11 +90,13 @@ def fit(
             "approval, title; repeatable.",
         ),
     ] = None,
+    workers: Workers = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print no progress bar and no summary.")
     ] = False,
 ) -> None:
     """Fit a regression, or a model in a Python file, within a privacy budget and write a report."""
+    rank = 0 if dry_run else joined(ctx, workers, out)
     book = _book(ledger, out, no_ledger=no_ledger or dry_run)
     relation = adjacency or (book.total.adjacency if book else "add-remove")
     budget = tacit.Budget(epsilon, delta, relation)  # type: ignore[arg-type]  # it checks
@@ -96,9 +104,12 @@ def fit(
         formula, model, schema, budget, family, method, set_ or [], seed, size, scenario
     )
     asked = replace(asked, notes=interfaces.runs.notes_of(note or []))
-    asked.schema.refuse(data, asked.columns)
+    refuse_files(asked, data, rank, workers or 1)
     with telling_interruptions():
         plan = asked.plan()
+        if rank > 0:
+            fit_in(interfaces.requests.Folder(out), asked, plan, data, None, quiet=True)
+            return
         if dry_run:
             _print_plan(asked, plan, book)
             return
@@ -108,6 +119,31 @@ def fit(
         reported(folder, found)
     if not quiet:
         print_found(folder, found)
+
+
+def joined(ctx: typer.Context, workers: int | None, folder: Path) -> int:
+    """The number of this process, after it has joined the others; or starts them, and ends with them."""
+    if workers is None or workers == 1:
+        return 0
+    if Place.here() is not None or is_scheduled():
+        return interfaces.joining.join(workers)
+    raise typer.Exit(launch(ctx.find_root().obj, workers, folder))
+
+
+def refuse_files(asked: "Request", data: list[Path], rank: int, workers: int) -> None:
+    """Raises if a file that this process reads does not fit the schema, by its header."""
+    if len(data) < workers:
+        raise InvalidArgument(
+            f"There are {workers} processes for {len(data)} files, and each needs its own. Deal the rows "
+            f"to files first: tacit shard FILES --into {workers}."
+        )
+    for path in data[rank::workers]:
+        asked.schema.refuse(path, asked.columns)
+
+
+def _named(data: list[Path]) -> str:
+    """The files in a few words."""
+    return data[0].name if len(data) == 1 else f"{data[0].name} and {len(data) - 1} more files"
 
 
 def print_found(folder: "Folder", found: "tacit.Posterior") -> None:
@@ -163,7 +199,7 @@ def _ask(plan: "tacit.Plan", *, yes: bool, quiet: bool) -> None:
 def _fitted(
     asked: "Request",
     plan: "tacit.Plan",
-    data: Path,
+    data: list[Path],
     book: "tacit.Ledger | None",
     folder: "Folder",
     *,
@@ -171,7 +207,7 @@ def _fitted(
 ) -> "tacit.Posterior":
     """Fits and saves the posterior; removes the folder if nothing was charged."""
     named = {"ledger": book.path.name, "ledger_total": asdict(book.total)} if book else {}
-    folder.make(asked, data=data.name, **named)
+    folder.make(asked, data=_named(data), **named)
     try:
         return fit_in(folder, asked, plan, data, book, quiet=quiet)
     except BaseException:  # an interruption, too
@@ -184,7 +220,7 @@ def fit_in(
     folder: "Folder",
     asked: "Request",
     plan: "tacit.Plan",
-    data: Path,
+    data: list[Path],
     book: "tacit.Ledger | None",
     *,
     quiet: bool,
@@ -194,7 +230,7 @@ def fit_in(
         warnings.simplefilter("ignore", ForecastWarning)
         return tacit.fit(
             plan,
-            str(data),
+            str(data[0]) if len(data) == 1 else [str(each) for each in data],
             ledger=book,
             seed=asked.seed,
             progress=not quiet and sys.stderr.isatty(),

@@ -47,3 +47,11 @@ ScenarioFile = Annotated[
     Path | None,
     typer.Option("--scenario", help="YAML file with what is expected of columns and effects."),
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of processes, each with files of its own: started here, or by SLURM, Open MPI or "
+        "Kubernetes. [default: 1]",
+    ),
+]

@@ -1,5 +1,7 @@
 """The command ``tacit resume``."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -8,20 +10,32 @@ import typer
 import tacit
 from tacit import interfaces
 from tacit.errors import InvalidArgument
-from tacit.interfaces.fit_cli import Run, fit_in, print_found, reported, telling_interruptions
+from tacit.interfaces.fit_cli import (
+    Run,
+    fit_in,
+    joined,
+    print_found,
+    refuse_files,
+    reported,
+    telling_interruptions,
+)
+from tacit.interfaces.options import Workers
 
 app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command()
 def resume(
+    ctx: typer.Context,
     folder: Run,
     data: Annotated[
-        Path | None, typer.Option(help="The data, if they were moved; must be the same rows.")
+        list[Path] | None,
+        typer.Option(help="The data, if they were moved; must be the same rows. Repeat it for files."),
     ] = None,
     ledger: Annotated[
         str | None, typer.Option(help="The ledger, if it was moved; must have the charge.")
     ] = None,
+    workers: Workers = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print no progress bar and no summary.")
     ] = False,
@@ -43,16 +57,28 @@ def resume(
         raise InvalidArgument(
             f"{folder} holds no unfinished run. If nothing was charged, remove the folder and fit again."
         )
-    held = data if data is not None else Path(run.notes["data"])
-    book = _ledger(ledger, run.notes.get("ledger"))
-    asked.schema.refuse(held, asked.columns)
+    workers = workers or int(run.notes.get("processes", 1))
+    rank = joined(ctx, workers, folder)
+    held = data or _noted(run.notes)
+    refuse_files(asked, held, rank, workers)
     with telling_interruptions():
         plan = asked.plan()
+        if rank > 0:
+            fit_in(run, asked, plan, held, None, quiet=True)
+            return
+        book = _ledger(ledger, run.notes.get("ledger"))
         interfaces.kept_runs.refuse_uncharged(folder, plan, book)
         found = fit_in(run, asked, plan, held, book, quiet=quiet)
         reported(run, found)
     if not quiet:
         print_found(run, found)
+
+
+def _noted(notes: Mapping[str, str]) -> list[Path]:
+    """Where the data were."""
+    if "files" in notes:
+        return [Path(each) for each in json.loads(notes["files"])]
+    return [Path(notes["data"])]
 
 
 def _ledger(moved: str | None, noted: str | None) -> "tacit.Ledger | None":

@@ -52,7 +52,7 @@ class Blocks:
             self._capacity = max(1, places)
         else:
             self._capacity = mechanism.capacity(looked_at)
-        self._everyone = Everyone(units, present, *clip_and_grid(mechanism))
+        self._everyone = Everyone(units, present, **clip_and_grid(mechanism))
         slots = min(_MOST_SLOTS, _MOST_BYTES // rows.unit_bytes) if on_host else _MOST_SLOTS
         self.steps = even_part(every, max(1, min(every, slots // self._capacity)))
 
@@ -88,11 +88,11 @@ class Blocks:
         return batches if looked_at == count else _with_rows(batches, count)
 
 
-def clip_and_grid(mechanism: StepMechanism) -> tuple[np.float32, np.float32]:
+def clip_and_grid(mechanism: StepMechanism) -> dict[str, np.float32]:
     """What units are clipped to, and the distance of the lattice's points."""
     clip = np.float32(mechanism.clip)
     grid = clip / np.float32(mechanism.lattice.points)  # a power of two
-    return clip, grid
+    return {"clip": clip, "grid": grid}
 
 
 def even_part(every: int, most: int) -> int:

@@ -102,7 +102,7 @@ class _Part:
             batches = mechanism.batches(bits, self._rows._count, 1, self._width)
             more = roomy(batches.present.shape[1]) - batches.present.shape[1]
             present = np.pad(batches.present[0], (0, more))
-            units = self._rows._fetch(np.pad(batches.indices[0], (0, more)))
+            units = self._rows._taken(np.pad(batches.indices[0], (0, more)))
         secret = None
         if mechanism.secrets:
             secret = mechanism.secret(self._bits("secret", step), 1, len(present))[0]
@@ -119,6 +119,8 @@ class PartBlocks:
     def __init__(self, gate: PartGate, every: int) -> None:
         self._gate, self._mechanism, self._processes = gate, gate.mechanism, gate._rows.processes
         self._parts = [_Part(number, rows, gate) for number, rows in gate._rows._parts.items()]
+        # A batch without units and noise.
+        self._nobody = made_up(gate, of_steps(gate))._replace(**clip_and_grid(gate.mechanism))
         self._ahead: tuple[int, list[_Looked]] = (-1, [])
         self.steps, self.source = even_part(every, min(every, _STEPS)), "parts"
 
@@ -129,12 +131,12 @@ class PartBlocks:
 
     def run(self, start: int, steps: int, state: Any, given: Any) -> tuple[Any, Any]:
         """Some steps from a state: the next state, and their outputs."""
-        outputs = []
+        outputs, given = [], jax.tree.map(_on_host, given)
         for step in range(start, start + steps):
             own = jax.tree.map(lambda leaf, at=step - start: leaf[at], given)
             state, out = self._advance(state, own, self._told(step, state, own))
             outputs.append(out)
-        return state, jax.tree.map(lambda *each: np.stack([np.asarray(e) for e in each]), *outputs)
+        return state, jax.tree.map(lambda *each: np.stack(each), *jax.device_get(outputs))
 
     def _told(self, step: int, state: Any, given: Any) -> Batch:
         """The noisy sum of a step, in the place of the noise of a batch without units. [parts-sum]"""
@@ -146,9 +148,7 @@ class PartBlocks:
             total = total + self._wide(self._mechanism.noise(self._gate._bits.noise, step, 1)[0])
         told = self._processes.add(total)
         narrow = told.view(np.int32) if self._mechanism.lattice.wide else told.astype(np.int32)
-        clip, grid = clip_and_grid(self._mechanism)
-        empty = made_up(self._gate, of_steps(self._gate))
-        return empty._replace(noise=narrow, clip=clip, grid=grid)
+        return self._nobody._replace(noise=narrow)
 
     def _wide(self, words: Any) -> Integers:
         """Integers of a sum or of noise, in 64 bits."""
@@ -162,8 +162,13 @@ class PartBlocks:
 
     def _batch(self, looked: _Looked) -> Batch:
         """A part's batch, without noise."""
-        noise = np.zeros(self._mechanism.words, np.int32)
-        return Batch(*looked, noise, *clip_and_grid(self._mechanism))
+        return self._nobody._replace(**looked._asdict())
+
+
+def _on_host(leaf: Any) -> Any:
+    """Inputs as arrays of the host, whose parts are quicker to take; but for random keys."""
+    is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return leaf if is_key else np.asarray(leaf)
 
 
 def roomy(count: int) -> int:

@@ -187,6 +187,18 @@ class Rows:
         present = None if self._present is None else of(self._present)
         return Units({name: of(values) for name, values in self._fields.items()}, present)
 
+    def _taken(self, indices: NDArray[np.int32]) -> Units:
+        """The units at a few places, on the host, for the gate only."""
+
+        def of(values: NDArray[Any]) -> NDArray[Any]:
+            some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
+            taken: NDArray[Any] = some.take(indices, axis=0, mode="clip")
+            let_go(values)
+            return taken
+
+        present = None if self._present is None else of(self._present)
+        return Units({name: of(values) for name, values in self._fields.items()}, present)
+
     def _chunks(self, size: int) -> Iterator[tuple[Any, dict[str, Any], Any]]:
         """Units in chunks of one size: who is there, columns, which rows are real. Gate only.
 
