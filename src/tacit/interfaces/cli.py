@@ -27,6 +27,11 @@ COMMANDS = (
         f"{_HERE}.resume_cli",
     ),
     LazyCommand(
+        "shard",
+        "Deal the rows of Parquet files to shards, for fits in several processes.",
+        f"{_HERE}.shard_cli",
+    ),
+    LazyCommand(
         "predict",
         "Predict the outcome of new rows: its mean, or the probability of each level.",
         f"{_HERE}.fit_cli",

@@ -96,6 +96,7 @@ def fit(
     ] = False,
 ) -> None:
     """Fit a regression, or a model in a Python file, within a privacy budget and write a report."""
+    refuse_few(data, workers or 1)
     rank = 0 if dry_run else joined(ctx, workers, out)
     book = _book(ledger, out, no_ledger=no_ledger or dry_run)
     relation = adjacency or (book.total.adjacency if book else "add-remove")
@@ -130,13 +131,17 @@ def joined(ctx: typer.Context, workers: int | None, folder: Path) -> int:
     raise typer.Exit(launch(ctx.find_root().obj, workers, folder))
 
 
-def refuse_files(asked: "Request", data: list[Path], rank: int, workers: int) -> None:
-    """Raises if a file that this process reads does not fit the schema, by its header."""
+def refuse_few(data: list[Path], workers: int) -> None:
+    """Raises if there are fewer files than processes."""
     if len(data) < workers:
         raise InvalidArgument(
-            f"There are {workers} processes for {len(data)} files, and each needs its own. Deal the rows "
-            f"to files first: tacit shard FILES --into {workers}."
+            f"There are {workers} processes and {len(data)} files, and each process needs its own. Deal the "
+            f"rows to files first: tacit shard FILES --into {workers}."
         )
+
+
+def refuse_files(asked: "Request", data: list[Path], rank: int, workers: int) -> None:
+    """Raises if a file that this process reads does not fit the schema, by its header."""
     for path in data[rank::workers]:
         asked.schema.refuse(path, asked.columns)
 

@@ -15,6 +15,7 @@ from tacit.interfaces.fit_cli import (
     fit_in,
     joined,
     print_found,
+    refuse_few,
     refuse_files,
     reported,
     telling_interruptions,
@@ -58,8 +59,9 @@ def resume(
             f"{folder} holds no unfinished run. If nothing was charged, remove the folder and fit again."
         )
     workers = workers or int(run.notes.get("processes", 1))
-    rank = joined(ctx, workers, folder)
     held = data or _noted(run.notes)
+    refuse_few(held, workers)
+    rank = joined(ctx, workers, folder)
     refuse_files(asked, held, rank, workers)
     with telling_interruptions():
         plan = asked.plan()

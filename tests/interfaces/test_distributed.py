@@ -1,0 +1,220 @@
+"""Fits to several files, in one process and in several: the same posterior, for one charge."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tacit
+from tacit.errors import InvalidArgument
+from tacit.interfaces import workers
+from tacit.interfaces.cli import main
+from tacit.models.model import Model, Parameter
+from tacit.privacy import keeper, unfinished
+
+BUDGET = tacit.Budget(1, 1e-6)
+SCHEMA = tacit.Schema({"y": tacit.Number(-5, 5)})
+MODEL = Model(
+    parameters={"m": Parameter()},
+    log_prior=lambda p: -0.5 * p["m"] ** 2,
+    log_likelihood=lambda p, row: -0.5 * (row["y"] - p["m"]) ** 2,
+)
+METHOD = tacit.Variational(num_steps=200, sampling_rate=0.2)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder, values = tmp_path_factory.mktemp("files"), np.random.default_rng(1).normal(0.5, 1, 3000)
+    paths = [folder / f"{i}.csv" for i in range(3)]
+    for i, path in enumerate(paths):
+        pd.DataFrame({"y": values[i::3]}).to_csv(path, index=False)
+    return [str(path) for path in paths]
+
+
+def fitted(data, seed=3, **more):
+    return tacit.fit(MODEL, data, schema=SCHEMA, budget=BUDGET, method=METHOD, seed=seed, **more)
+
+
+@pytest.fixture(scope="module")
+def whole(files):
+    """A fit that was never disturbed."""
+    return fitted(files)
+
+
+def test_a_fit_to_several_files_finds_the_posterior(files, whole):
+    """The exact posterior is normal, with mean sum / (n + 1); noise adds about 0.02 here."""
+    values = np.concatenate([pd.read_csv(path).y for path in files])
+    exact = values.sum() / (len(values) + 1)
+    assert whole.draws["m"].mean() == pytest.approx(exact, abs=0.12)
+    assert "3000" not in str(whole.privacy)
+
+
+def test_the_order_of_files_is_part_of_the_seeded_fit(files, whole):
+    """Other draws for other parts: the same seed on files in another order is another sample."""
+    assert not np.array_equal(fitted(files[::-1]).draws["m"], whole.draws["m"])
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_a_killed_fit_to_several_files_goes_on_bit_for_bit(
+    files, whole, tmp_path, monkeypatch, number
+):
+    monkeypatch.setattr(unfinished, "_SECONDS", 0.0)
+    monkeypatch.setattr(unfinished, "_TIMES", 0.0)
+    ledger = tacit.Ledger.new(tmp_path / "ledger.db", total=tacit.Budget(3, 1e-5))
+    usual, stored = keeper.Keeper.keep, []
+
+    def kills(*arguments, **more):
+        usual(*arguments, **more)
+        stored.append(1)
+        if len(stored) == number:
+            raise Killed
+
+    monkeypatch.setattr(keeper.Keeper, "keep", kills)
+    with pytest.raises(Killed):
+        fitted(files, ledger=ledger, run=tmp_path / "run")
+    found = fitted(files, ledger=ledger, run=tmp_path / "run")
+    np.testing.assert_array_equal(found.draws["m"], whole.draws["m"])
+    assert ledger.left.epsilon == pytest.approx(2)
+    assert not (tmp_path / "run" / "unfinished").exists()
+
+
+def test_other_rows_in_a_file_are_refused(files, tmp_path, monkeypatch):
+    def kills(*_, **__):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(keeper.Keeper, "keep", kills)
+        with pytest.raises(Killed):
+            fitted(files, run=tmp_path / "run")
+    with pytest.raises(InvalidArgument, match="begun with other data"):
+        fitted([files[1], files[0], files[2]], run=tmp_path / "run")
+
+
+@pytest.mark.parametrize("method", [tacit.Barker(num_steps=100), tacit.Barker(start=METHOD)])
+def test_methods_without_one_sequence_of_sums_are_refused_before_the_charge(
+    files, tmp_path, method
+):
+    ledger = tacit.Ledger.new(tmp_path / "ledger.db", total=tacit.Budget(3, 1e-5))
+    with pytest.raises(InvalidArgument, match="Rows in several files need a method"):
+        tacit.fit(MODEL, files, schema=SCHEMA, budget=BUDGET, method=method, ledger=ledger)
+    assert ledger.left.epsilon == 3
+
+
+def test_a_list_must_hold_paths():
+    for data in ([], [1.0, 2.0], [{"y": [1]}]):
+        with pytest.raises(InvalidArgument, match="paths of files"):
+            fitted(data)
+
+
+def command(files, out, *more):
+    fit = ["fit", *map(str, files), "--schema", "schema.yaml", "--formula", "sick ~ age"]
+    return [*fit, "--epsilon", "1", "--delta", "1e-6", "--out", out, "--seed", "5", *more]
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory):
+    """A folder with rows in three files, a schema and a ledger."""
+    folder, generator = tmp_path_factory.mktemp("visits"), np.random.default_rng(2)
+    age = generator.uniform(20, 90, 3000)
+    sick = generator.uniform(size=3000) < 1 / (1 + np.exp(2 - 0.03 * age))
+    table = pd.DataFrame({"age": age, "sick": sick.astype(int)})
+    for i in range(3):
+        table[i::3].to_parquet(folder / f"{i}.parquet")
+    schema = tacit.Schema({"age": tacit.Number(20, 90), "sick": tacit.Binary()})
+    schema.to_yaml(folder / "schema.yaml")
+    tacit.Ledger.new(folder / "ledger.db", total=tacit.Budget(50, 1e-3))
+    return folder
+
+
+FILES = ["0.parquet", "1.parquet", "2.parquet"]
+
+
+def test_fewer_files_than_processes_are_refused(visits, monkeypatch, capsys):
+    monkeypatch.chdir(visits)
+    assert main(command(FILES, "few", "--no-ledger", "--workers", "4")) == 2
+    said = capsys.readouterr().err
+    assert "4 processes and 3 files" in said
+    assert "tacit shard FILES --into 4" in said
+    assert not Path("few").exists()
+
+
+def test_a_scheduler_that_jax_does_not_find_is_told_in_a_sentence(visits, monkeypatch, capsys):
+    monkeypatch.chdir(visits)
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    assert main(command(FILES, "none", "--no-ledger", "--workers", "2")) == 2
+    assert "JAX did not find the other processes" in capsys.readouterr().err
+
+
+def told(codes, said=b"", capsys=None):
+    with tempfile.TemporaryFile() as first, tempfile.TemporaryFile() as second:
+        second.write(said)
+        code = workers._told(codes, [first, second], "run")
+    return code, capsys.readouterr().err
+
+
+def test_one_sentence_says_why_the_processes_ended(capsys):
+    assert told([0, 0], b"", capsys) == (0, "")
+    assert told([1, -9], b"", capsys) == (1, "")  # the first has said it
+    assert told([4, 2], b"a warning\nError: no such file.\n", capsys) == (2, "Error: no such file.\n")
+    code, said = told([4, -9], b"", capsys)
+    assert (code, said) == (1, "Error: Process 1 of 2 was lost, and the run ended. Nothing was charged.\n")
+    code, said = told([-9, 4], b"Error: lost", capsys)
+    assert code == 1
+    assert said.startswith("Error: Process 0 of 2 was lost")
+    assert said.endswith("tacit resume run.\n")
+    assert said.count("\n") == 1
+
+
+def killed_after(process, rank, folder):
+    """Kills a worker once the first position was stored."""
+    while not (folder / "unfinished" / "state").exists():
+        assert process.poll() is None
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (each / "environ").read_bytes().split(b"\0")
+            ours = int((each / "stat").read_text().rsplit(")", 1)[1].split()[1]) == process.pid
+        except (OSError, ValueError):
+            continue
+        if ours and any(text.startswith(f"{workers.WORKER}={rank} ".encode()) for text in told):
+            os.kill(int(each.name), signal.SIGKILL)
+            return
+    raise AssertionError
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_commands_in_1_2_and_3_processes_agree_also_after_a_lost_process(visits, rank):
+    def run(*arguments):
+        return subprocess.Popen(
+            [sys.executable, "-m", "tacit", *arguments], cwd=visits, stderr=subprocess.PIPE, text=True
+        )
+
+    def draws(name):
+        return tacit.Posterior.load(visits / name / "posterior.nc").draws
+
+    before = tacit.Ledger(visits / "ledger.db").left.epsilon
+    for count in ("1", "2", "3"):
+        more = ["--quiet", "--ledger", "ledger.db", "--workers", count]
+        process = run(*command(FILES, f"{rank} of {count}", *more))
+        if count == "3":
+            killed_after(process, rank, visits / f"{rank} of {count}")
+            said = process.communicate()[1]
+            assert process.returncode == 1
+            assert said.count("\n") == 1
+            assert "lost" in said
+            process = run("resume", f"{rank} of 3", "--quiet")
+        process.communicate()
+        assert process.returncode == 0
+        for name, values in draws(f"{rank} of 1").items():
+            np.testing.assert_array_equal(draws(f"{rank} of {count}")[name], values)
+    assert before - tacit.Ledger(visits / "ledger.db").left.epsilon == pytest.approx(3)
