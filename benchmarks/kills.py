@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=None, help="end after about so long")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    chance, until = random.Random(given.seed), time.monotonic() + (given.seconds or 1e9)
+    chance, until = random.Random(given.seed), time.monotonic() + (given.seconds or 1e9)  # noqa: S311
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _prepare(folder)
@@ -47,7 +47,10 @@ def main() -> None:
             fits += 1
             kills += _killed_fit(folder, f"run{fits}", chance, usual, given.kills - kills.total())
             _compare(folder, f"run{fits}", fits)
-            print(f"{kills.total()} kills, {fits - 1} fits, all as undisturbed: {dict(kills)}", flush=True)
+            print(
+                f"{kills.total()} kills, {fits - 1} fits, all as undisturbed: {dict(kills)}",
+                flush=True,
+            )
 
 
 def _prepare(folder: Path) -> None:
@@ -67,14 +70,23 @@ def _command(folder: Path, run: str, workers: int) -> list[str]:
         return ["resume", run, "--quiet", "--workers", str(workers)]
     shutil.rmtree(folder / run, ignore_errors=True)
     files = [f"part{i}.parquet" for i in range(FILES)]
-    fit = ["fit", *files, "--schema", "schema.yaml", "--formula", "sick ~ age", "--ledger", "ledger.db"]
+    fit = [
+        "fit",
+        *files,
+        "--schema",
+        "schema.yaml",
+        "--formula",
+        "sick ~ age",
+        "--ledger",
+        "ledger.db",
+    ]
     budget = ["--epsilon", "1", "--delta", "1e-6", "--seed", str(SEED), "--set", "num_steps=200"]
     return [*fit, *budget, "--out", run, "--quiet", "--workers", str(workers)]
 
 
 def _start(folder: Path, run: str, workers: int) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "tacit", *_command(folder, run, workers)]
-    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)  # noqa: S603
 
 
 def _run(folder: Path, run: str, workers: int) -> None:
@@ -138,9 +150,7 @@ def _finished(folder: Path, run: str) -> bool:
 
 
 def _compare(folder: Path, run: str, fits: int) -> None:
-    whole, found = (
-        tacit.Posterior.load(folder / name / "posterior.nc") for name in ("whole", run)
-    )
+    whole, found = (tacit.Posterior.load(folder / name / "posterior.nc") for name in ("whole", run))
     if any(not np.array_equal(whole.draws[name], found.draws[name]) for name in whole.draws):
         raise SystemExit(f"The posterior of {run} differs.")
     spent = 1000 - tacit.Ledger(folder / "ledger.db").left.epsilon

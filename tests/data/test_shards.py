@@ -39,7 +39,9 @@ def dealt(request, tmp_path_factory):
     generator = np.random.default_rng(3)
     who = generator.integers(0, 700, 3000)
     named = who if request.param == "numbers" else [f"person {each}" for each in who]
-    table = pd.DataFrame({"who": named, "x": np.arange(3000.0), "more": generator.normal(size=3000)})
+    table = pd.DataFrame(
+        {"who": named, "x": np.arange(3000.0), "more": generator.normal(size=3000)}
+    )
     table.loc[5, "who"] = None if request.param == "texts" else table.loc[5, "who"]
     for number, part in enumerate([table[:1000], table[1000:]]):
         part.to_parquet(folder / f"{number}.parquet", index=False)
@@ -103,8 +105,8 @@ def test_files_that_are_not_one_deal_are_refused(dealt, tmp_path):
         units(shards[:3])
     with pytest.raises(InvalidArgument, match="each once"):
         units([*shards[:3], shards[0]])
+    table.to_parquet(tmp_path / "plain.parquet")
     with pytest.raises(InvalidArgument, match=r"not written by tacit shard for 'who'\. Deal"):
-        table.to_parquet(tmp_path / "plain.parquet")
         units([tmp_path / "plain.parquet"])
     other = deal_rows([shards[0]], 4, tmp_path / "other", "who")
     with pytest.raises(InvalidArgument, match="one call of tacit shard"):
@@ -113,7 +115,10 @@ def test_files_that_are_not_one_deal_are_refused(dealt, tmp_path):
 
 def test_a_changed_header_is_refused(dealt, tmp_path):
     _, shards = dealt
-    table, note = parquet.read_table(shards[0]), json.loads(parquet.read_schema(shards[0]).metadata[NOTE])
+    table, note = (
+        parquet.read_table(shards[0]),
+        json.loads(parquet.read_schema(shards[0]).metadata[NOTE]),
+    )
     for change in ({"type": "float"}, {"person": "nobody"}, {"more": 1}):
         damaged = table.replace_schema_metadata({NOTE: json.dumps(note | change)})
         parquet.write_table(damaged, tmp_path / "damaged.parquet")

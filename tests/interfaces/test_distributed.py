@@ -165,9 +165,15 @@ def told(codes, said=b"", capsys=None):
 def test_one_sentence_says_why_the_processes_ended(capsys):
     assert told([0, 0], b"", capsys) == (0, "")
     assert told([1, -9], b"", capsys) == (1, "")  # the first has said it
-    assert told([4, 2], b"a warning\nError: no such file.\n", capsys) == (2, "Error: no such file.\n")
+    assert told([4, 2], b"a warning\nError: no such file.\n", capsys) == (
+        2,
+        "Error: no such file.\n",
+    )
     code, said = told([4, -9], b"", capsys)
-    assert (code, said) == (1, "Error: Process 1 of 2 was lost, and the run ended. Nothing was charged.\n")
+    assert (code, said) == (
+        1,
+        "Error: Process 1 of 2 was lost, and the run ended. Nothing was charged.\n",
+    )
     code, said = told([-9, 4], b"Error: lost", capsys)
     assert code == 1
     assert said.startswith("Error: Process 0 of 2 was lost")
@@ -196,7 +202,10 @@ def killed_after(process, rank, folder):
 def test_commands_in_1_2_and_3_processes_agree_also_after_a_lost_process(visits, rank):
     def run(*arguments):
         return subprocess.Popen(
-            [sys.executable, "-m", "tacit", *arguments], cwd=visits, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tacit", *arguments],
+            cwd=visits,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def draws(name):

@@ -38,7 +38,12 @@ def step(state, given, release):
 def mechanism(way):
     rate, noise = WAYS[way]
     return NoisySums(
-        sampling_rate=rate, num_steps=25, clip=2.0, noise_multiplier=noise, dimension=3, secrets=True
+        sampling_rate=rate,
+        num_steps=25,
+        clip=2.0,
+        noise_multiplier=noise,
+        dimension=3,
+        secrets=True,
     )
 
 
@@ -57,6 +62,7 @@ if __name__ == "__main__":
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", size, rank)
     group = Processes()
-    print(group.add(np.asarray([2**62 + 3, -5], np.int64)).tolist())
-    print(group.tell(b"from the first" if rank == 0 else b"another").decode())
-    print(released(group, "batches").tobytes().hex())
+    added = group.add(np.asarray([2**62 + 3, -5], np.int64)).tolist()
+    told = group.tell(b"from the first" if rank == 0 else b"another").decode()
+    left = released(group, "batches").tobytes().hex()
+    sys.stdout.write(f"{added}\n{told}\n{left}\n")

@@ -143,7 +143,7 @@ def in_threads(size, work):
     def runs(rank):
         try:
             found[rank] = work(_Together(rank, size, shared))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             found[rank] = error
 
     threads = [Thread(target=runs, args=(rank,)) for rank in range(size)]

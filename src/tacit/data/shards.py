@@ -48,9 +48,7 @@ def deal_rows(
         _make(folder, shards)
         with ExitStack() as stack:
             writers = [
-                stack.enter_context(
-                    ParquetWriter(path, _noted(header, replace(deal, index=index)))
-                )
+                stack.enter_context(ParquetWriter(path, _noted(header, replace(deal, index=index))))
                 for index, path in enumerate(shards)
             ]
             _write(_batches(paths), deal, header, writers)

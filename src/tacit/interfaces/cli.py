@@ -173,11 +173,15 @@ def _report(error: Exception) -> int:
         return _print_error(error.format_message())
     if isinstance(error, LostProcess) and Place.here() is not None:
         return LOST  # whoever started the processes says it
-    if isinstance(error, Unsaved):
-        return _print_error(str(error), 1)
     if isinstance(error, TacitError):
-        return _print_error(str(error), 3 if isinstance(error, Overspent) else 2)
+        return _print_error(str(error), _code(error))
     return _print_error(f"Unexpected error: {place_of(error)}.", 1)
+
+
+def _code(error: TacitError) -> int:
+    if isinstance(error, Unsaved):
+        return 1
+    return 3 if isinstance(error, Overspent) else 2
 
 
 def _print_error(sentence: str, code: int = 2) -> int:

@@ -14,10 +14,10 @@ from tacit.federated.partitioned import FederatedResult, Partitioned, SiteCost, 
 from tacit.federated.schemes.without_privacy import WithoutPrivacy
 from tacit.federated.target import ConjugateTarget, Target
 from tacit.inference.base import Intervals
-from tacit.interfaces.statements import assumed
 from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.rows import rows_of
+from tacit.interfaces.statements import assumed
 from tacit.models.gaussians import DiagonalGaussian, FullGaussian
 from tacit.models.natural import Vector
 from tacit.models.reading import reading_of

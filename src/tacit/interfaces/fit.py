@@ -27,10 +27,10 @@ from tacit.inference.nuts import nuts
 from tacit.interfaces.front_ends.registry import as_model, schema_of
 from tacit.interfaces.kept_plans import plan_again
 from tacit.interfaces.kept_runs import KeptRun, kept_run
+from tacit.interfaces.parts import facts_of, parts_of, refuse_alone
 from tacit.interfaces.plan import Plan, planned
 from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.refusals import refuse_early, refuse_ledger, refuse_model
-from tacit.interfaces.parts import facts_of, parts_of, refuse_alone
 from tacit.interfaces.rows import rows_of
 from tacit.interfaces.statements import statement_of
 from tacit.models.base import AnyModel
@@ -42,6 +42,7 @@ from tacit.privacy.parts import Parts
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
+
 
 def fit(
     model: Any,
@@ -244,7 +245,8 @@ def _rows(model: AnyModel, schema: Schema | None, data: Any) -> Rows:
             "Pass a data frame, a mapping of arrays or a path with a schema, or Rows without one."
         )
     if schema is None:
-        return data
+        rows: Rows = data
+        return rows
     return parts_of(model, schema, data) if isinstance(data, list) else rows_of(model, schema, data)
 
 
@@ -290,7 +292,7 @@ def _fit(
 def _followed(plan: Plan, rows: Parts, seed: int | None, *, kept: bool) -> Posterior:
     """What a process does that is not the first one: the first keeps the run, and charges."""
     if kept:
-        rows._keyed_digest(b"")
+        rows.follow_digest()
     source = Randomness(seed)
     gate = open_gate(rows, plan.mechanism, source)
     return _run(plan, gate, source, statement_of(plan, gate, None), progress=False)

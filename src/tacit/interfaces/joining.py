@@ -21,7 +21,7 @@ def join(workers: int) -> int:
     Raises:
         InvalidArgument: If JAX does not find them, or finds another number of them.
     """
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]
     place = Place.here()
     try:
         if place is None:

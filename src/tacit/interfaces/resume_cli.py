@@ -31,7 +31,9 @@ def resume(
     folder: Run,
     data: Annotated[
         list[Path] | None,
-        typer.Option(help="The data, if they were moved; must be the same rows. Repeat it for files."),
+        typer.Option(
+            help="The data, if they were moved; must be the same rows. Repeat it for files."
+        ),
     ] = None,
     ledger: Annotated[
         str | None, typer.Option(help="The ledger, if it was moved; must have the charge.")

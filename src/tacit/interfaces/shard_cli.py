@@ -18,7 +18,9 @@ def shard(
         str | None,
         typer.Option(help="Column that identifies people. All rows of one go to one shard."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Output folder; must be new or empty.")] = Path("shards"),
+    out: Annotated[Path, typer.Option(help="Output folder; must be new or empty.")] = Path(
+        "shards"
+    ),
 ) -> None:
     """Deal the rows of Parquet files to shards, for fits in several processes.
 
@@ -29,6 +31,8 @@ def shard(
     try:
         from tacit.data.shards import deal_rows  # pyarrow is an extra
     except ImportError:
-        raise InvalidArgument("tacit shard needs the package pyarrow: pip install 'tacit[parquet]'.") from None
+        raise InvalidArgument(
+            "tacit shard needs the package pyarrow: pip install 'tacit[parquet]'."
+        ) from None
     written = deal_rows(data, into, out, person)
     typer.echo(f"Wrote {len(written)} shards to {out}.")

@@ -79,9 +79,11 @@ def _start(arguments: Sequence[str], place: Place, said: IO[bytes]) -> "subproce
     environment = os.environ | quiet | {WORKER: " ".join(map(str, place))}
     command = [sys.executable, "-m", "tacit", *arguments]
     if place.rank == 0:
-        return subprocess.Popen(command, env=environment)
+        return subprocess.Popen(command, env=environment)  # noqa: S603
     nothing = subprocess.DEVNULL
-    return subprocess.Popen(command, env=environment, stdin=nothing, stdout=nothing, stderr=said)
+    return subprocess.Popen(  # noqa: S603
+        command, env=environment, stdin=nothing, stdout=nothing, stderr=said
+    )
 
 
 def _ended(started: Sequence["subprocess.Popen[bytes]"]) -> list[int]:

@@ -88,7 +88,7 @@ class Blocks:
         return batches if looked_at == count else _with_rows(batches, count)
 
 
-def clip_and_grid(mechanism: StepMechanism) -> dict[str, np.float32]:
+def clip_and_grid(mechanism: StepMechanism) -> dict[str, Any]:
     """What units are clipped to, and the distance of the lattice's points."""
     clip = np.float32(mechanism.clip)
     grid = clip / np.float32(mechanism.lattice.points)  # a power of two

@@ -153,7 +153,9 @@ class PartBlocks:
     def _wide(self, words: Any) -> Integers:
         """Integers of a sum or of noise, in 64 bits."""
         numbers = np.asarray(words)
-        wide: Integers = numbers.view(np.int64) if self._mechanism.lattice.wide else numbers.astype(np.int64)
+        wide: Integers = (
+            numbers.view(np.int64) if self._mechanism.lattice.wide else numbers.astype(np.int64)
+        )
         return wide
 
     def _looked(self, step: int) -> list[_Looked]:
@@ -167,8 +169,7 @@ class PartBlocks:
 
 def _on_host(leaf: Any) -> Any:
     """Inputs as arrays of the host, whose parts are quicker to take; but for random keys."""
-    is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return leaf if is_key else np.asarray(leaf)
+    return np.asarray(leaf) if isinstance(leaf.dtype, np.dtype) else leaf
 
 
 def roomy(count: int) -> int:

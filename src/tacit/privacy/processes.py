@@ -20,6 +20,7 @@ from tacit.errors import InvalidArgument, LostProcess
 from tacit.privacy.noise import Integers
 
 _AXIS: Final = "processes"
+_SPREAD, _SAME = PartitionSpec(_AXIS), PartitionSpec()  # type: ignore[no-untyped-call]
 # Parts of 16 bits, so that 32 bits hold the sums of so many processes.
 _BITS: Final = 16
 _MOST: Final = 2**_BITS
@@ -63,8 +64,8 @@ class Processes:
         mesh, program = self._program
         try:
             with _gloo_silenced():
-                spread = NamedSharding(mesh, PartitionSpec(_AXIS))
-                whole = jax.make_array_from_process_local_data(spread, limbs[None])
+                spread = NamedSharding(mesh, _SPREAD)
+                whole = jax.make_array_from_process_local_data(spread, limbs[None])  # type: ignore[no-untyped-call]
                 found: NDArray[np.uint32] = np.asarray(program(whole))[0]
         except (ValueError, RuntimeError):  # what JAX raises if a peer is gone
             raise LostProcess(
@@ -76,13 +77,13 @@ class Processes:
     def _program(self) -> tuple[Mesh, Any]:
         first = {device.process_index: device for device in reversed(jax.devices())}
         mesh = Mesh(np.array([first[rank] for rank in range(self.size)]), (_AXIS,))
-        spec = PartitionSpec(_AXIS)
 
-        def total(limbs: jax.Array) -> jax.Array:
-            return jax.lax.psum(limbs, _AXIS)
+        def added(limbs: jax.Array) -> jax.Array:
+            total: jax.Array = jax.lax.psum(limbs, _AXIS)  # type: ignore[no-untyped-call]
+            return total
 
-        added = jax.shard_map(total, mesh=mesh, in_specs=spec, out_specs=PartitionSpec())
-        return mesh, jax.jit(added)
+        summed = jax.shard_map(added, mesh=mesh, in_specs=_SPREAD, out_specs=_SAME)
+        return mesh, jax.jit(summed)
 
 
 _heard: list[bool] = []  # whether processes of this program have met
