@@ -39,6 +39,7 @@ from tacit.privacy.gate import Gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.opening import open_gate
 from tacit.privacy.parts import Parts
+from tacit.privacy.processes import Processes
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
@@ -109,7 +110,9 @@ def fit(
         plan = model
     else:
         plan = _planned(model, data, schema_of(model, schema), budget, method, size)
-    if jax.process_index() == 0:
+    processes = Processes()
+    processes.meet()
+    if processes.rank == 0:
         for sentence in plan.warnings:
             warnings.warn(sentence, ForecastWarning, stacklevel=2)
     rows = _rows(plan.model, plan.schema, data)

@@ -4,6 +4,7 @@ import jax
 
 from tacit.errors import InvalidArgument
 from tacit.interfaces.workers import Place
+from tacit.privacy.processes import Processes
 
 # Seconds without a sign of life after which a process counts as lost.
 _SILENCE = 60
@@ -38,6 +39,7 @@ def join(workers: int) -> int:
         raise InvalidArgument(
             "JAX did not find the other processes; see docs/distributed.md for job files."
         ) from None
+    Processes().meet()
     if jax.process_count() != workers:
         raise InvalidArgument(
             f"The scheduler started {jax.process_count()} processes, but --workers is {workers}."

@@ -39,6 +39,10 @@ class Processes:
         if self.size > _MOST:
             raise InvalidArgument(f"There may be at most {_MOST} processes; found {self.size}.")
 
+    def meet(self) -> None:
+        """Waits until all processes are there. Once they have met, they wait for each other longer."""
+        self.add(np.zeros(1, np.int64))
+
     def add(self, numbers: Integers) -> Integers:
         """The sum of an array over all processes, modulo 2^64. [parts-sum]"""
         if self.size == 1:

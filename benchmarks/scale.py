@@ -1,0 +1,155 @@
+"""How a fit grows with rows and processes: seconds, processor seconds and peak memory.
+
+Makes Parquet files of made-up rows, and fits a logistic regression of three columns to them by the default
+settings for their declared number, at epsilon 1:
+
+    python benchmarks/scale.py --rows 1e5 1e6 1e7 1e8 --processes 1 2 4
+    python benchmarks/scale.py --rows 1e6 --processes 1 2 --everyone   # every step reads all rows
+    python benchmarks/scale.py --quick
+
+Each fit has processes of its own, which read the same four files. Seconds are those of the slowest process,
+from its plan to its posterior, and apart from that those of reading the files; processor seconds are of all
+processes, imports included. Peak memory is what Linux says of the largest process (VmHWM, mapped pages included).
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+NAMES = ["x0", "x1", "x2"]
+FILES, CHUNK, STEPS = 4, 500_000, 30
+
+
+def main(arguments=None):
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rows", type=float, nargs="+", default=[1e5, 1e6, 1e7])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--everyone", action="store_true", help="every step reads all rows")
+    parser.add_argument("--quick", action="store_true", help="10,000 rows, one and two processes")
+    parser.add_argument("--folder", type=Path, default=None, help="where to put the files")
+    given = parser.parse_args(arguments)
+    if given.quick:
+        given.rows, given.processes = [1e4], [1, 2]
+    lines = []
+    with tempfile.TemporaryDirectory(dir=given.folder) as name:
+        for rows in map(int, given.rows):
+            paths = make(Path(name), rows)
+            for count in given.processes:
+                lines.append(measured(paths, rows, count, everyone=given.everyone))
+                show(lines)
+            for path in paths:
+                path.unlink()
+    return lines
+
+
+def make(folder, rows):
+    """Files of made-up rows, written in pieces."""
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    generator = np.random.default_rng(0)
+    kinds = pa.schema([(name, pa.float32()) for name in NAMES] + [("y", pa.int8())])
+    paths = [folder / f"rows{i}.parquet" for i in range(FILES)]
+    for path in paths:
+        with parquet.ParquetWriter(path, kinds) as writer:
+            for start in range(0, rows // FILES, CHUNK):
+                size = min(CHUNK, rows // FILES - start)
+                x = generator.standard_normal((len(NAMES), size), np.float32)
+                y = generator.random(size, np.float32) < 1 / (1 + np.exp(0.3 - x[0] + 0.5 * x[1]))
+                columns = dict(zip(NAMES, x, strict=True)) | {"y": y.astype(np.int8)}
+                writer.write_table(pa.table(columns, schema=kinds))
+    return paths
+
+
+def measured(paths, rows, count, *, everyone):
+    """One fit in so many processes: a line of the table."""
+    from tacit.interfaces.workers import WORKER, _free_port
+
+    port, settings = _free_port(), json.dumps([list(map(str, paths)), rows, everyone])
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    started = [
+        subprocess.Popen(  # noqa: S603
+            [sys.executable, __file__, "--worker", settings],
+            env=os.environ | {WORKER: f"{rank} {count} {port}", "TF_CPP_MIN_LOG_LEVEL": "3"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    found = [json.loads(each.communicate()[0].splitlines()[-1]) for each in started]
+    after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - began
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    worst = {name: max(each[name] for each in found) for name in ("plan", "read", "fit", "peak")}
+    return {"rows": rows, "processes": count, "wall": wall, "cpu": used} | worst
+
+
+def work(settings):
+    """What one process does: plans, reads its files, fits, and prints how long that took."""
+    from tacit.interfaces import joining
+    from tacit.interfaces.workers import Place
+
+    place = Place.here()
+    if place.size > 1:
+        joining.join(place.size)
+    import tacit
+    from tacit.interfaces import fit as fits
+
+    paths, rows, everyone = json.loads(settings)
+    schema = tacit.Schema({name: tacit.Number(-4, 4) for name in NAMES} | {"y": tacit.Binary()})
+    budget, reading = tacit.Budget(1, 1e-9), []
+    read = fits.parts_of
+
+    def timed(*arguments):
+        began = time.perf_counter()
+        found = read(*arguments)
+        reading.append(time.perf_counter() - began)
+        return found
+
+    fits.parts_of = timed
+    began = time.perf_counter()
+    whole = tacit.Scoring(sampling_rate=1.0, num_steps=STEPS) if everyone else None
+    model = tacit.glm("y ~ x0 + x1 + x2", schema=schema)
+    plan = tacit.plan(model, schema, budget=budget, method=whole, size=None if everyone else rows)
+    planned = time.perf_counter()
+    tacit.fit(plan, paths)
+    ended = time.perf_counter()
+    took = {"plan": planned - began, "read": reading[0], "fit": ended - planned - reading[0]}
+    print(json.dumps(took | {"peak": peak()}))
+
+
+def peak():
+    """Peak resident memory of this process, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def show(lines):
+    """Prints the newest line, beside the smallest fit of as many processes."""
+    line = lines[-1]
+    least = next(each for each in lines if each["processes"] == line["processes"])
+    ratio = (line["plan"] + line["fit"]) / (least["plan"] + least["fit"])
+    if len(lines) == 1:
+        print(
+            "     rows  processes  wall s   plan s   read s    fit s    CPU s  peak MB  plan + fit, over the least"
+        )
+    numbers = [line[name] for name in ("wall", "plan", "read", "fit", "cpu")]
+    cells = "".join(f"{number:9.1f}" for number in numbers)
+    print(
+        f"{line['rows']:9.0e}  {line['processes']:9d}{cells}{line['peak'] / 1e6:9.0f}  {ratio:.2f}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        work(sys.argv[2])
+    else:
+        main()
