@@ -133,6 +133,15 @@ class Triable(Method, Protocol):
 
 
 @runtime_checkable
+class Staged(Protocol):
+    """A method of two stages of like steps, a few of which can be timed."""
+
+    def stages(self, model: AnyModel, mechanism: Any) -> tuple[Method, Steps] | None:
+        """The method of the first stage, and the steps of the second; None if there is one stage."""
+        ...
+
+
+@runtime_checkable
 class Sizable(Protocol):
     """A method that knows which settings suit a number of units."""
 
