@@ -26,7 +26,7 @@ def test_sizes_and_ratios_are_those_of_arviz(chains, steps, keeps):
     draws = {"a": made.reshape(-1, 2)}
     sizes, ratios = effective_sizes(draws, chains)["a"], r_hats(draws, chains)["a"]
     for i in range(2):
-        assert sizes[i] == pytest.approx(float(arviz.ess(made[..., i])), rel=0.02)
+        assert sizes[i] == pytest.approx(float(arviz.ess(made[..., i])), rel=0.05)
         assert ratios[i] == pytest.approx(float(arviz.rhat(made[..., i])), abs=1e-6)
 
 
