@@ -72,7 +72,7 @@ def polynomial(size, count, repeats=20):
         x = np.column_stack([np.ones(size), rng.uniform(-1, 1, (size, count - 1))])
         truth = rng.normal(size=count)
         y = 2 * (rng.random(size) < 1 / (1 + np.exp(-x @ truth))) - 1
-        for noise in held:
+        for noise in (0.0, scale):
             square = np.triu(rng.standard_normal((count, count)))
             products = x.T @ x + noise * (square + np.triu(square, 1).T)
             bend = -2 * second * products + np.eye(count) / 2.5**2
