@@ -2,6 +2,7 @@
 
     python benchmarks/samplers.py --sizes 2000 20000 --repeats 8        # some minutes
     python benchmarks/samplers.py --data ../shared/data --sizes          # Adult alone
+    python benchmarks/samplers.py --speed 1000000                        # milliseconds of a step
 
 Tables are simulated with coefficients drawn from the prior; Adult is read from ``--data``. Each table is fitted
 at epsilon 1 by each method, by what `tacit.plan` takes for it when a size is declared, and once without privacy.
@@ -18,12 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import calibration_models
+import jax
 import numpy as np
 import real_tables
 
 import tacit
+from tacit.inference.barker_guided import guided_steps
 from tacit.inference.methods import sized
 from tacit.interfaces.rows import rows_of
+from tacit.privacy.decisions import BarkerTests
+from tacit.privacy.gate import run
+from tacit.privacy.noise import Randomness
+from tacit.privacy.opening import open_gate
 
 BUDGET = tacit.Budget(1, 1e-5)
 METHODS = {
@@ -105,14 +112,40 @@ def cell(name, tables, size):
     return [str(len(held)), *mixing, f"{over:.2f}", f"{np.mean(held):.2f}", f"{min(seconds):.1f}"]
 
 
+def speed(size, steps=20):
+    """Milliseconds of a step of Barker tests on all rows, of a plain chain and of guided ones."""
+    case = calibration_models.logistic(5, 1.0, 1.0, 4.0)
+    _, table = case.draw(np.random.default_rng(0), size)
+    model = tacit.plan(case.model, case.schema, budget=BUDGET).model
+    rows = rows_of(model, case.schema, table)
+    tests = BarkerTests(num_steps=steps, ratio_bound=0.01, noise_variance=None)
+    plain = tacit.Barker(num_steps=steps, ratio_bound=0.01)
+    kinds = {
+        "plain": plain.steps(model, tests, jax.random.key(0)),
+        "guided": guided_steps(model, steps),
+    }
+    for name, given in kinds.items():
+        taken = []
+        for _ in range(4):  # the first compiles
+            began = time.perf_counter()
+            run(open_gate(rows, tests, Randomness(0)), *given)
+            taken.append(time.perf_counter() - began)
+        print(f"| {size:,} | {name} | {min(taken[1:]) / steps * 1000:.1f} |", flush=True)
+
+
 def main(given=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--counts", nargs="+", type=int, default=[5, 10], choices=[5, 10])
     parser.add_argument("--sizes", nargs="*", type=int, default=[2000, 20_000, 200_000])
     parser.add_argument("--repeats", type=int, default=8)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--speed", type=int, help="time steps of Barker tests on this many rows")
     parser.add_argument("--data", type=Path, help="a folder with adult.csv")
     chosen = parser.parse_args(given)
+    if chosen.speed is not None:
+        print("| rows | chain | milliseconds of a step |\n|---|---|---|")
+        speed(chosen.speed)
+        return []
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}", flush=True)
     lines = []
     for count in chosen.counts:

@@ -10,7 +10,7 @@ from scipy.special import expit, gammaln, logit, logsumexp
 import tacit
 from tacit import Barker, Budget, Hamiltonian, Langevin, Model, Rows, conjugate, fit_without_privacy
 from tacit.errors import InvalidArgument
-from tacit.inference.reference import beyond, like_reference, remainder, slope_beyond
+from tacit.inference.reference import like_reference, ratio_beyond, slope_beyond
 from tacit.models import Parameter
 
 BUDGET = Budget(1, 1e-6)
@@ -22,31 +22,46 @@ def log_logistic(x, y, theta):
     return y * eta - np.logaddexp(0, eta), (y - expit(eta)) * x, -expit(eta) * expit(-eta)
 
 
-def test_a_remainder_is_what_an_expansion_to_second_order_leaves():
-    rng = np.random.default_rng(0)
-    x, place, away = rng.normal(size=(3, 4)) * np.array([[1], [1], [3]])
-    y = 1.0
+def remainder(x, y, place, away):
+    """What an expansion to second order leaves."""
     (there, _, _), (value, slope, bend) = (log_logistic(x, y, v) for v in (place + away, place))
-    expected = there - value - slope @ away - 0.5 * bend * (x @ away) ** 2
+    return there - value - slope @ away - 0.5 * bend * (x @ away) ** 2
+
+
+def blank(size):
+    """A reference without a hidden part: u is always zero."""
+    made = like_reference(Model(
+        parameters={"w": Parameter((size,))},
+        log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
+        log_likelihood=lambda p, row: p["w"] @ row["x"],
+    ))  # fmt: skip
+    return made._replace(turn=jnp.zeros((size, size)))
+
+
+def test_a_ratio_is_that_of_what_expansions_to_second_order_leave():
+    rng = np.random.default_rng(0)
+    x, place, then, now = rng.normal(size=(4, 4)) * np.array([[1], [1], [3], [2]])
+    turn, shift = rng.normal(size=(4, 4)) / 2, 2 * rng.normal(size=4)
+    y = 1.0
+    seen = remainder(x, y, place, then) - remainder(x, y, place, now)
+    hidden = [remainder(x, y, place, shift + turn @ away) for away in (then, now)]
+    expected = seen - (hidden[0] - hidden[1])
 
     def density(theta):
         return y * (x @ theta) - jnp.logaddexp(0.0, x @ theta)
 
-    found = remainder(density, jnp.asarray(place), jnp.asarray(away))
-    assert float(found) == pytest.approx(expected, abs=2e-5)
+    reference = blank(4)._replace(place=jnp.asarray(place), shift=shift, turn=turn)
+    found = ratio_beyond(density, reference, place + then, place + now)
+    assert float(found) == pytest.approx(expected, abs=5e-5)
     assert abs(expected) > 1e-3
+    assert abs(expected - seen) > 1e-3
 
 
 def test_the_slope_beyond_the_approximation_is_the_gradient_of_what_is_beyond():
     rng = np.random.default_rng(1)
     x, theta, shift = (jnp.asarray(v, jnp.float32) for v in rng.normal(size=(3, 3)))
     x, theta, place = 2 * x / jnp.linalg.norm(x), theta / 2, jnp.zeros(3)
-    blank = like_reference(Model(
-        parameters={"w": Parameter((3,))},
-        log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
-        log_likelihood=lambda p, row: p["w"] @ row["x"],
-    ))  # fmt: skip
-    reference = blank._replace(
+    reference = blank(3)._replace(
         place=place, shift=0.2 * shift, turn=jnp.asarray(rng.normal(size=(3, 3)), jnp.float32) / 4,
         weight=jnp.float32(0.7),
     )  # fmt: skip
@@ -54,7 +69,7 @@ def test_the_slope_beyond_the_approximation_is_the_gradient_of_what_is_beyond():
     def density(theta):
         return -jnp.logaddexp(0.0, x @ theta)
 
-    slope = jax.grad(lambda at: beyond(density, reference, at))(theta)
+    slope = jax.grad(lambda at: ratio_beyond(density, reference, at, place))(theta)
     found = slope_beyond(density, reference, theta)
     assert np.asarray(found) == pytest.approx(np.asarray(slope), abs=1e-5)
     assert np.abs(slope).max() > 1e-3
@@ -118,6 +133,7 @@ def test_a_chain_makes_it_as_skewed_as_the_posterior(name):
     a, b = 1 + SUCCESSES, 1 + 40 - SUCCESSES
     mean, deviation, skewness = shape(np.random.default_rng(0).beta(a, b, 400_000))
     found = shape(post.draws["probability"])
+    assert post.chains == 4
     assert skewness < -0.4
     assert found[2] < -0.2
     assert found[0] == pytest.approx(mean, abs=0.35 * deviation)
@@ -130,7 +146,9 @@ def test_a_chain_makes_it_as_skewed_as_the_posterior(name):
 def test_a_plan_says_how_many_draws_to_expect_and_spends_the_budget(method):
     schema = tacit.Schema({"y": tacit.Binary()})
     plan = tacit.plan(conjugate.Bernoulli("y"), schema, budget=BUDGET, method=method)
-    assert "effective draws to expect" in str(plan)
+    shown = str(plan)
+    assert "effective draws to expect" in shown
+    assert "Estimated time" in shown  # of both stages
     assert 0.999 < plan.epsilons["add-remove"] <= 1
     assert plan.cost.epsilon <= 1
 

@@ -16,11 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.errors import InvalidArgument
-from tacit.inference.barker_guided import GUIDED_STEPS, check_guided, describe_guided, run_guided
+from tacit.inference.barker_guided import (
+    GUIDED_STEPS,
+    check_guided,
+    describe_guided,
+    guided_steps,
+    run_guided,
+)
 from tacit.inference.barker_settings import BarkerSettings, Tests
 from tacit.inference.barker_steps import state_of, step_of
 from tacit.inference.base import (
     Intervals,
+    Method,
     MethodResult,
     Progress,
     Steps,
@@ -35,11 +42,13 @@ from tacit.inference.proposals import (
     Proposal,
     draws_needed,
 )
+from tacit.inference.turns import chains_of
 from tacit.inference.variational import Variational
 from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.gate import check as check_step
+from tacit.privacy.mechanisms import Mechanism, Stages
 from tacit.privacy.program import Step
 
 _BURN_IN, _GUIDED_BURN_IN = 0.2, 0.05
@@ -60,7 +69,7 @@ class Barker(BarkerSettings):
     ``ratio_bound``; if the bound is passed instead, the chain is as long as the budget allows.
 
     Args:
-        num_steps: Number of steps; by default 2000 after a start by `Scoring`, and 5000 for a walk.
+        num_steps: Number of steps; by default 1600 after a start by `Scoring`, which four chains share, and 5000 for a walk.
         ratio_bound: Bound that one unit's log-likelihood ratio is clipped to.
         noise_variance: Use the published test with Gaussian noise of this variance and a correction
             (Heikkilä et al. 2019).
@@ -92,7 +101,8 @@ class Barker(BarkerSettings):
         fitted = self.first_fit(model)
         if fitted is not None:
             gate = fitted.check(model, gate)
-            self._refuse_what_cannot_end(gate.mechanism.num_steps, _GUIDED_BURN_IN)
+            steps = gate.mechanism.num_steps
+            self._refuse_what_cannot_end(steps // chains_of(steps), _GUIDED_BURN_IN)
             check_guided(model, gate)
             return
         if isinstance(self.start, Variational):
@@ -136,7 +146,8 @@ class Barker(BarkerSettings):
         """The chain's draws."""
         fitted = self.first_fit(model)
         if fitted is not None:
-            kept = self._kept(gate.mechanism.mechanisms[1].num_steps, _GUIDED_BURN_IN)
+            steps = gate.mechanism.mechanisms[1].num_steps
+            kept = self._kept(steps // chains_of(steps), _GUIDED_BURN_IN)
             return run_guided(fitted, model, gate, key, progress, kept)
         start, gate, progress = self._start(model, gate, key, progress)
         steps = self._steps_from(start, model, gate.mechanism, key)
@@ -149,6 +160,13 @@ class Barker(BarkerSettings):
             return None
         start = jnp.asarray(self.public_start(model))
         return self._steps_from(start, model, mechanism, key)
+
+    def stages(self, model: AnyModel, mechanism: Mechanism) -> tuple[Method, Steps] | None:
+        """The fit whose draws are proposals, and the chains as steps; None for a walk."""
+        fitted = self.first_fit(model)
+        if fitted is None or not isinstance(mechanism, Stages):
+            return None
+        return fitted.scoring, guided_steps(model, mechanism.mechanisms[1].num_steps)
 
     def _steps_from(
         self, start: jax.Array, model: AnyModel, mechanism: Tests, key: jax.Array

@@ -40,7 +40,8 @@ class MethodResult:
 
     ``trace`` has every step. ``mean`` and ``covariance`` are a Gaussian on the unconstrained
     scale, if that is what was fitted. ``chain`` says that draws follow one another, so that
-    how well they mix can be judged; ``sample_stats`` has more about each of them.
+    how well they mix can be judged; ``sample_stats`` has more about each of them. ``chains`` says
+    of how many chains of equal length they are, one after the other.
 
     ``converged`` is None where the method cannot tell. ``said`` are sentences about how the fit
     went, the most important first. ``intervals`` says whether intervals include the noise.
@@ -51,6 +52,7 @@ class MethodResult:
     mean: NDArray[np.floating] | None = None
     covariance: NDArray[np.floating] | None = None
     chain: bool = False
+    chains: int = 1
     sample_stats: Arrays = field(default_factory=dict)
     converged: bool | None = None
     said: tuple[str, ...] = ()
@@ -127,6 +129,15 @@ class Triable(Method, Protocol):
 
     def trial(self, num_steps: int) -> Method:
         """The same method with so few steps, all of them kept."""
+        ...
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """A method of two stages of like steps, a few of which can be timed."""
+
+    def stages(self, model: AnyModel, mechanism: Any) -> tuple[Method, Steps] | None:
+        """The method of the first stage, and the steps of the second; None if there is one stage."""
         ...
 
 

@@ -20,11 +20,20 @@ from scipy.special import ndtr
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Intervals, MethodResult, Progress, Steps, parameters, seed_of
+from tacit.inference.base import (
+    Intervals,
+    Method,
+    MethodResult,
+    Progress,
+    Steps,
+    parameters,
+    seed_of,
+)
 from tacit.inference.hamiltonian_steps import Bounds, evaluations, state_of, step_of
 from tacit.inference.mixing import bad_mixing
 from tacit.inference.reference import USUAL_SHARE, Approximated, FirstFit, Reference
 from tacit.inference.scoring import Scoring, suits
+from tacit.inference.turns import chain_by_chain, chains_of
 from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
@@ -50,7 +59,7 @@ class Hamiltonian:
     ``start`` at values, the chain is the plain one of the paper, on the unconstrained scale.
 
     Args:
-        num_steps: Number of trajectories; by default 1000.
+        num_steps: Number of trajectories; by default 1000. After a start by `Scoring`, four chains share them.
         num_leapfrog: Number of leapfrog steps in a trajectory. With 0 there are no gradients: this is the penalty
             method, with random walks as proposals.
         step_size: Length of a leapfrog step, which varies by a fifth from trajectory to trajectory. In a guided chain
@@ -209,25 +218,37 @@ class Hamiltonian:
         if fitted is not None:
             gate = fitted.check(model, gate)
         start = self._place(model)
-        if not range(self.num_steps)[self._kept(fitted is not None)]:
+        chains, kept = self._kept(fitted is not None)
+        if not range(self.num_steps // chains)[kept]:
             raise InvalidArgument("burn_in and thin leave no draw; keep more, or take more steps.")
         steps = self._steps(model, gate.mechanism, jax.random.key(0), None, start)
         example = jax.tree.map(lambda leaf: leaf[0], steps.inputs(0, 1))
         check(steps.step, steps.state, example, gate)
 
     def _place(self, model: AnyModel) -> Any:
-        return model.start(self.start if isinstance(self.start, Mapping) else {})
+        """Where a plain chain begins, as the first of one."""
+        return model.start(self.start if isinstance(self.start, Mapping) else {})[None]
 
-    def _kept(self, guided: bool) -> slice:
+    def _kept(self, guided: bool) -> tuple[int, slice]:
+        """How many chains there are, and which draws of each are kept."""
+        chains = chains_of(self.num_steps) if guided else 1
         usual = _GUIDED_BURN_IN if guided else _BURN_IN
         share = usual if self.burn_in is None else self.burn_in
-        return slice(math.ceil(share * self.num_steps), None, self.thin)
+        return chains, slice(math.ceil(share * (self.num_steps // chains)), None, self.thin)
 
     def steps(self, model: AnyModel, mechanism: NoisySums, key: jax.Array) -> Steps | None:
         """The chain as steps; None where another fit comes first."""
         if self.first_fit(model) is not None:
             return None
         return self._steps(model, mechanism, key, None, self._place(model))
+
+    def stages(self, model: AnyModel, mechanism: Mechanism) -> tuple[Method, Steps] | None:
+        """The fit that comes first, and the chains as steps; None for a plain chain."""
+        fitted = self.first_fit(model)
+        if fitted is None or not isinstance(mechanism, Stages):
+            return None
+        releases, start = mechanism.mechanisms[1], self._place(model)
+        return fitted.scoring, self._steps(model, releases, jax.random.key(0), None, start)
 
     def _steps(
         self,
@@ -244,7 +265,7 @@ class Hamiltonian:
 
         def inputs(first: int, count: int) -> Any:
             numbers = model.dimension, self.num_leapfrog, length, weights
-            return evaluations(seed, first, count, *numbers)
+            return evaluations(seed, first, count, *numbers, len(start))
 
         step = step_of(model, guided=guided, gradients=self.num_leapfrog > 0)
         return Steps(step, state_of(model, bounds, reference, start), inputs)
@@ -258,7 +279,8 @@ class Hamiltonian:
         if fitted is not None:
             found = fitted.run(model, gate, key, progress)
             gate, progress, reference = found.gate, found.progress, found.reference
-            start = np.zeros(model.dimension, np.float32)
+            chains = chains_of(self.num_steps)
+            start = jax.random.normal(jax.random.fold_in(key, 2), (chains, model.dimension))
         steps = self._steps(model, gate.mechanism, key, reference, start)
         _, (chain, accepted) = run(gate, *steps, progress=progress)
         ends = slice(self.num_leapfrog, None, self._every)
@@ -267,15 +289,16 @@ class Hamiltonian:
     def _found(
         self, model: AnyModel, found: Approximated | None, chain: Any, accepted: Any
     ) -> MethodResult:
-        kept = self._kept(found is not None)
-        draws = parameters(model, jnp.asarray(chain[kept]))
-        mixing = bad_mixing(draws)
+        chains, kept = self._kept(found is not None)
+        draws = parameters(model, jnp.asarray(chain_by_chain(chain, chains, kept)))
+        mixing = bad_mixing(draws, chains)
         poor = mixing or (found is not None and not found.result.converged)
         return MethodResult(
             draws=draws,
             trace={"theta": chain, "accepted": accepted},
             chain=True,
-            sample_stats={"accepted": accepted[kept]},
+            chains=chains,
+            sample_stats={"accepted": chain_by_chain(accepted, chains, kept)},
             converged=False if poor else None,
             said=(*mixing, *(() if found is None else found.result.said)),
             intervals=Intervals.SAMPLED if found is None else Intervals.INCLUDED,

@@ -15,7 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.inference.base import by_stretch
-from tacit.inference.reference import Reference, beyond, like_reference, prior_beyond, slope_beyond
+from tacit.inference.reference import (
+    Reference,
+    like_reference,
+    prior_beyond,
+    ratio_beyond,
+    slope_beyond,
+)
 from tacit.models.base import AnyModel, Row
 from tacit.privacy.program import Step
 from tacit.privacy.release import Release
@@ -37,8 +43,12 @@ class Bounds(NamedTuple):
 
 
 class ChainState(NamedTuple):
-    """Where a chain is: on a trajectory at ``here``, which began at ``old`` with this kinetic energy."""
+    """Where chains are: at ``places``, the ends of their last trajectories.
 
+    The chain whose turn it is is on a trajectory at ``here``, which began at ``old`` with this kinetic energy.
+    """
+
+    places: jax.Array
     here: jax.Array
     old: jax.Array
     momentum: jax.Array
@@ -51,10 +61,12 @@ class ChainState(NamedTuple):
 class Evaluation(NamedTuple):
     """Public inputs of an evaluation.
 
+    ``turn`` says whose trajectory it is on.
     ``weights`` are those of gradient and ratio, ``kick`` how much of a step the gradient counts for,
     and ``drift`` how far the trajectory moves after it, or before it where there is no gradient.
     """
 
+    turn: Any
     momentum: Any
     log_uniform: Any
     first: Any
@@ -67,11 +79,12 @@ class Evaluation(NamedTuple):
 def state_of(
     model: AnyModel, bounds: Bounds, reference: Reference | None, start: Any
 ) -> ChainState:
-    """Where a chain begins."""
+    """Where chains begin: at the rows of ``start``."""
     known = like_reference(model) if reference is None else reference
-    place = jnp.asarray(start, jnp.float32)
+    places = jnp.asarray(start, jnp.float32)
     shared = jax.tree.map(jnp.asarray, (bounds, known, model.constants))
-    return ChainState(place, place, jnp.zeros_like(place), jnp.zeros(()), *shared)
+    place = places[0]
+    return ChainState(places, place, place, jnp.zeros_like(place), jnp.zeros(()), *shared)
 
 
 def evaluations(
@@ -82,6 +95,7 @@ def evaluations(
     leapfrog: int,
     length: float,
     weights: Any,
+    chains: int,
 ) -> Evaluation:
     """The inputs of some evaluations; ``weights`` are those of the last one of a trajectory."""
     every = leapfrog + 1
@@ -106,6 +120,7 @@ def evaluations(
     last = place == leapfrog
     steps = length * (1 + _JITTER * (2 * drawn(1, ()) - 1))
     return Evaluation(
+        turn=(trajectory % chains).astype(np.int32),
         momentum=drawn(0, (dimension,)),
         log_uniform=np.log(np.maximum(drawn(2, ()), 1e-30)).astype(np.float32),
         first=place == 0,
@@ -155,16 +170,18 @@ def step_of(model: AnyModel, *, guided: bool, gradients: bool) -> Step:
         penalty = 0.5 * (bounds.noise * length) ** 2
         accepted = given.last & (given.log_uniform < ratio - penalty)
         here = jnp.where(given.last & ~accepted, state.old, state.here)
-        return state._replace(here=here), (state.reference.at(here), accepted)
+        ends = jnp.where(given.last, state.places.at[given.turn].set(here), state.places)
+        return state._replace(here=here, places=ends), (state.reference.at(here), accepted)
 
     return step
 
 
 def _begun(state: ChainState, given: Evaluation) -> ChainState:
-    """At the first evaluation of a trajectory: a new momentum."""
-    fresh = given.first
+    """At the first evaluation of a trajectory: where the chain is, and a new momentum."""
+    fresh, begun = given.first, state.places[given.turn]
     return state._replace(
-        old=jnp.where(fresh, state.here, state.old),
+        here=jnp.where(fresh, begun, state.here),
+        old=jnp.where(fresh, begun, state.old),
         momentum=jnp.where(fresh, given.momentum, state.momentum),
         energy=jnp.where(fresh, 0.5 * given.momentum @ given.momentum, state.energy),
     )
@@ -183,8 +200,10 @@ def _drifted(state: ChainState, time: jax.Array, curve: float) -> ChainState:
 def _contribution(model: AnyModel, *, guided: bool, gradients: bool) -> Any:
     """A unit's vector, no longer than one: its gradient, and its log ratio as the last number."""
 
-    def value(density: Any, reference: Any, theta: jax.Array) -> Any:
-        return beyond(density, reference, theta) if guided else density(theta)
+    def change(density: Any, reference: Any, then: jax.Array, now: jax.Array) -> Any:
+        if guided:
+            return ratio_beyond(density, reference, then, now)
+        return density(then) - density(now)
 
     def slope(density: Any, reference: Any, theta: jax.Array) -> Any:
         return slope_beyond(density, reference, theta) if guided else jax.grad(density)(theta)
@@ -199,7 +218,7 @@ def _contribution(model: AnyModel, *, guided: bool, gradients: bool) -> Any:
                 return model.row_density(theta, row, constants)
             return model.unit_density(theta, rows, present, constants)
 
-        ratio = value(density, reference, here) - value(density, reference, old)
+        ratio = change(density, reference, here, old)
         last = to_ratio * jnp.clip(ratio, -length, length)
         if not gradients:
             return jnp.asarray(last[None])

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.base import MethodResult, Progress, Steps
+from tacit.inference.base import Method, MethodResult, Progress, Steps
 from tacit.inference.langevin_chain import USUAL_STEPS, LangevinChain, each_of
 from tacit.inference.langevin_guided import GuidedLangevin
 from tacit.inference.mixing import LEAST_EFFECTIVE
-from tacit.inference.reference import USUAL_SHARE, FirstFit
+from tacit.inference.reference import USUAL_SHARE, FirstFit, like_reference
 from tacit.inference.scoring import Scoring, suits
 from tacit.inference.sizes import rate_for
 from tacit.models.base import AnyModel
 from tacit.privacy.gate import Gate
-from tacit.privacy.mechanisms import Mechanism, NoisySums
+from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages
 
 # By which share the default step may make variances too large.
 _EXCESS = 0.1
@@ -174,6 +174,14 @@ class Langevin(LangevinChain):
     def steps(self, model: AnyModel, mechanism: NoisySums, key: jax.Array) -> Steps | None:
         """The chain as steps; None where another fit comes first."""
         return None if self.guided(model) is not None else super().steps(model, mechanism, key)
+
+    def stages(self, model: AnyModel, mechanism: Mechanism) -> tuple[Method, Steps] | None:
+        """The fit that comes first, and the chains as steps; None for a plain chain."""
+        guided = self.guided(model)
+        if guided is None or not isinstance(mechanism, Stages):
+            return None
+        sums = mechanism.mechanisms[1]
+        return guided.first_fit.scoring, guided.steps(model, sums, like_reference(model), [0])
 
     def run(
         self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None

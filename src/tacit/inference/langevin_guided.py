@@ -20,6 +20,7 @@ from tacit.inference.base import (
     Intervals,
     MethodResult,
     Progress,
+    Steps,
     noisy_gradient,
     normals,
     parameters,
@@ -33,6 +34,7 @@ from tacit.inference.reference import (
     prior_beyond,
     slope_beyond,
 )
+from tacit.inference.turns import chain_by_chain, chains_in_words, chains_of, turns
 from tacit.models.base import AnyModel
 from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
@@ -97,8 +99,9 @@ class GuidedLangevin:
         """Raises what `run` would raise of the model, without reading a row."""
         refuse_captured(*model.searched)
         second = self.first_fit.check(model, gate)
-        start = _state(model, like_reference(model), np.zeros(3, np.float32))
-        check(_step_of(model), start, jnp.zeros(model.dimension), second)
+        places = np.zeros((chains_of(self.num_steps), model.dimension), np.float32)
+        start = _state(model, places, like_reference(model), np.zeros(3, np.float32))
+        check(_step_of(model), start, (jnp.zeros(model.dimension), np.int32(0)), second)
 
     def run(
         self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None
@@ -106,24 +109,35 @@ class GuidedLangevin:
         """The approximation, and the chain's draws."""
         found, seed = self.first_fit.run(model, gate, key, progress), seed_of(key)
 
-        def inputs(first: int, steps: int) -> Any:
-            return normals(seed, first, steps, (model.dimension,))
-
-        state = _state(model, found.reference, self._numbers(found.gate.mechanism))
-        _, chain = run(found.gate, _step_of(model), state, inputs, progress=found.progress)
+        steps = self.steps(model, found.gate.mechanism, found.reference, seed)
+        _, chain = run(found.gate, *steps, progress=found.progress)
+        chains = chains_of(self.num_steps)
         burn_in = _BURN_IN if self.burn_in is None else self.burn_in
-        draws = parameters(
-            model, jnp.asarray(chain[math.ceil(burn_in * self.num_steps) :: self.thin])
-        )
-        mixing = bad_mixing(draws)
+        kept = slice(math.ceil(burn_in * (self.num_steps // chains)), None, self.thin)
+        draws = parameters(model, jnp.asarray(chain_by_chain(chain, chains, kept)))
+        mixing = bad_mixing(draws, chains)
         return MethodResult(
             draws=draws,
             trace={"theta": chain},
             chain=True,
+            chains=chains,
             converged=False if mixing or not found.result.converged else None,
             said=(*mixing, *found.result.said),
             intervals=Intervals.INCLUDED,
         )
+
+    def steps(
+        self, model: AnyModel, sums: NoisySums, reference: Reference, seed: list[int]
+    ) -> Steps:
+        """The chains as steps. They begin at draws of the approximation."""
+        chains, shape = chains_of(self.num_steps), (model.dimension,)
+
+        def inputs(first: int, steps: int) -> Any:
+            return normals(seed, chains + first, steps, shape), turns(first, steps, chains)
+
+        begun = normals(seed, 0, chains, shape)
+        state = _state(model, begun, reference, self._numbers(sums))
+        return Steps(_step_of(model), state, inputs)
 
     def _numbers(self, sums: NoisySums) -> Any:
         """What z shrinks by, what a released sum counts, and the noise that is still missing."""
@@ -137,15 +151,14 @@ class GuidedLangevin:
         burn_in = _BURN_IN if self.burn_in is None else self.burn_in
         worth = self.num_steps * (1 - burn_in) * math.tanh(self._length / 2)
         return (
-            f"Langevin chain for {model.dimension} unconstrained numbers, in the coordinates of a private "
-            f"approximation by Fisher scoring; about {worth:.0f} effective draws to expect. Intervals "
+            f"{chains_in_words(self.num_steps)} of Langevin dynamics for {model.dimension} unconstrained numbers, in the "
+            f"coordinates of a private approximation by Fisher scoring; about {worth:.0f} effective draws to expect. Intervals "
             "include the noise."
         )
 
 
-def _state(model: AnyModel, reference: Reference, numbers: Any) -> Any:
-    given = reference, numbers, model.constants
-    return jnp.zeros(model.dimension), *jax.tree.map(jnp.asarray, given)
+def _state(model: AnyModel, places: Any, reference: Reference, numbers: Any) -> Any:
+    return jax.tree.map(jnp.asarray, (places, reference, numbers, model.constants))
 
 
 @lru_cache(maxsize=32)
@@ -155,13 +168,13 @@ def _step_of(model: AnyModel) -> Step:
     def gradient(density: Any, theta: jax.Array, reference: Any) -> jax.Array:
         return jnp.asarray(slope_beyond(density, reference, theta) @ reference.root)
 
-    def step(state: Any, noise: jax.Array, release: Release) -> tuple[Any, Any]:
-        z, reference, numbers, constants = state
-        kept, scale, missing = numbers
+    def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
+        (places, reference, numbers, constants), (noise, turn) = state, given
+        (kept, scale, missing), z = numbers, places[turn]
         theta = reference.at(z)
         total = scale * noisy_gradient(release, model, gradient, (theta, reference, constants))
         prior = jax.grad(prior_beyond, argnums=2)(model, reference, theta, constants)
         z = kept * z + (1 - kept) * (total + prior @ reference.root) + missing * noise
-        return (z, reference, numbers, constants), reference.at(z)
+        return (places.at[turn].set(z), reference, numbers, constants), reference.at(z)
 
     return step

@@ -47,7 +47,7 @@ METHODS = (
     Entry("Barker", "tacit.inference.barker", "one accept/reject decision per step", "barker", called="a chain of Barker tests"),
     Entry("Langevin", "tacit.inference.langevin", "noisy sums of clipped gradients", "langevin", called="Langevin dynamics"),
     Entry("Hamiltonian", "tacit.inference.hamiltonian", "noisy sums of clipped gradients and log ratios", "hamiltonian", called="Hamiltonian Monte Carlo"),
-    Entry("Statistics", "tacit.inference.statistics", "one noisy sum of sufficient statistics", called="noisy sums"),
+    Entry("Statistics", "tacit.inference.statistics", "one noisy sum of sufficient statistics", "statistics", called="noisy sums"),
     Entry("OneSample", "tacit.inference.one_sample", "one posterior draw", called="private draws of the posterior"),
     Entry("PublishedLangevin", "tacit.inference.published_langevin", "as Langevin", called="Langevin dynamics as published"),
 )  # fmt: skip

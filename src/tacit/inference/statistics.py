@@ -1,4 +1,4 @@
-"""Private sufficient statistics: a conjugate model fitted from one noisy sum over all rows.
+"""Private sufficient statistics: a conjugate model or a linear regression from one noisy sum over all rows.
 
 The sum of the rows' statistics is released once, with noise. Treating the noisy sum as exact would
 give intervals that are too narrow. By default the posterior therefore treats the true sum and the
@@ -18,11 +18,14 @@ from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Arrays, Intervals, MethodResult, Progress, Steps
+from tacit.inference.elliptical import Slices
 from tacit.inference.gibbs import linear_chain, linear_draws
 from tacit.inference.latent import Length, counting_chain, counting_draws
 from tacit.inference.mixing import bad_mixing
+from tacit.inference.noisy_design import design_draws
 from tacit.models.base import AnyModel
 from tacit.models.counts import CountModel
+from tacit.models.design_sums import DesignSums, design_sums
 from tacit.models.linear import Linear
 from tacit.models.statistic import Conjugate
 from tacit.privacy.captured import refuse_captured
@@ -33,24 +36,29 @@ from tacit.privacy.release import Release
 
 # Units that a sum has room for on its lattice, in 64 bits.
 _ROOM = 2**31
+# Chains of a formula's posterior, which cost nothing: the sum is released once.
+_CHAINS = 4
+_STEPS = 3  # of a chain in a sweep
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """Fits a conjugate model (see `tacit.conjugate`) from one noisy sum. All settings are public.
+    """Fits a model from one noisy sum of sufficient statistics. All settings are public.
 
-    The number of rows is treated as unknown, with a flat prior.
+    Models are those of `tacit.conjugate`, and formulas of the Gaussian family with an intercept, without
+    groups and offsets, whose coefficients have normal priors. The number of rows is treated as unknown,
+    with a flat prior.
 
     Args:
         noise: ``"gaussian"`` or ``"laplace"``. Laplace noise needs no delta, and is smaller for
-            models with few statistics, such as a binary outcome.
+            models with few statistics, such as a binary outcome. Formulas need Gaussian noise.
         noise_aware: Whether the posterior accounts for the noise. With False the noisy sum is
             treated as exact and intervals are too narrow.
         size: The public number of rows; only under replace.
         most_rows: The number of rows of a person that count in full, if the unit is a person. The
             noise is proportional to it; people with more rows count as that many.
-        num_draws: Number of draws to keep.
-        burn_in: Number of draws to discard at the start of the chain.
+        num_draws: Number of draws to keep. For a formula they come from four chains.
+        burn_in: Number of draws to discard at the start of a chain.
         sweeps: Number of sweeps between draws.
     """
 
@@ -97,6 +105,8 @@ class Statistics:
 
     def _plan(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
         conjugate, laplace = _conjugate(model), self.noise == "laplace"
+        if laplace and isinstance(conjugate, DesignSums):
+            raise InvalidArgument('Statistics of a formula need noise="gaussian".')
         return NoisySums(
             sampling_rate=1.0,
             num_steps=1,
@@ -143,28 +153,37 @@ class Statistics:
         _, released = run(gate, *self.steps(model, mechanism, key), progress=progress)
         scale = mechanism.noise_multiplier * mechanism.clip
         draws = self.posterior(_conjugate(model), released[0], scale, key)
-        return self._found(draws, released, scale)
+        return self._found(draws, released, scale, design_sums(model) is not None)
 
-    def _found(self, draws: Arrays, released: Any, scale: float) -> MethodResult:
-        trace = {"statistics": released}
-        if not self.noise_aware or not scale > 0:  # independent draws of a known distribution
-            left = Intervals.LEFT_OUT
-            return MethodResult(draws=draws, trace=trace, converged=True, intervals=left)
-        mixing = bad_mixing(draws)
+    def _found(self, draws: Arrays, released: Any, scale: float, formula: bool) -> MethodResult:
+        trace, exact = {"statistics": released}, not self.noise_aware or not scale > 0
+        intervals = Intervals.LEFT_OUT if exact else Intervals.INCLUDED
+        if exact and not formula:  # independent draws of a known distribution
+            return MethodResult(draws=draws, trace=trace, converged=True, intervals=intervals)
+        chains = _CHAINS if formula else 1
+        mixing = bad_mixing(draws, chains)
         return MethodResult(
             draws=draws,
             trace=trace,
             chain=True,
+            chains=chains,
             converged=False if mixing else None,
             said=mixing,
-            intervals=Intervals.INCLUDED,
+            intervals=intervals,
         )
 
-    def posterior(self, model: Conjugate, released: Any, scale: float, key: jax.Array) -> Arrays:
+    def posterior(
+        self, model: Conjugate | DesignSums, released: Any, scale: float, key: jax.Array
+    ) -> Arrays:
         """Draws [draws, ...] of each parameter, from the released sum only.
 
         ``scale`` is the noise's: a normal's standard deviation or a Laplace's scale.
         """
+        if isinstance(model, DesignSums):
+            kept, steps = -(-self.num_draws // _CHAINS), _STEPS * self.sweeps
+            slices = Slices(_CHAINS, self.burn_in, kept, steps)
+            noise = scale if self.noise_aware else 0.0
+            return model.named(*design_draws(model, released, noise, key, slices, self.size))
         with jax.enable_x64(True):
             seen = jnp.asarray(released, jnp.float64)
             if not self.noise_aware or not scale > 0:
@@ -185,16 +204,23 @@ class Statistics:
     def describe(self, model: AnyModel) -> str:
         """A line for people."""
         how = "which the posterior knows to be noisy" if self.noise_aware else "taken for exact"
-        return f"One noisy sum of {_conjugate(model).statistic_size} numbers of each row, {how}."
+        found = _conjugate(model)
+        said = f"One noisy sum of {found.statistic_size} numbers of each row, {how}."
+        if not isinstance(found, DesignSums):
+            return said
+        return f"{said} Priors: {found.described_priors()}."
 
 
-def _conjugate(model: AnyModel) -> Conjugate:
-    if not isinstance(model, CountModel | Linear):
+def _conjugate(model: AnyModel) -> Conjugate | DesignSums:
+    if isinstance(model, CountModel | Linear):
+        return model
+    found = design_sums(model)
+    if found is None:
         raise InvalidArgument(
-            "tacit.Statistics fits only the models of tacit.conjugate; use tacit.Variational for "
-            "others."
+            "tacit.Statistics fits formulas of the gaussian family and the models of tacit.conjugate; use "
+            "tacit.Scoring or tacit.Variational for others."
         )
-    return model
+    return found
 
 
 def _named(model: Conjugate, found: Any) -> Arrays:
@@ -204,7 +230,7 @@ def _named(model: Conjugate, found: Any) -> Arrays:
 
 
 @lru_cache(maxsize=32)
-def _step(model: Conjugate) -> Step:
+def _step(model: Conjugate | DesignSums) -> Step:
     """The one step of a fit: the same object again, so that it compiles once."""
 
     def step(constants: Any, _: Any, release: Release) -> tuple[Any, Any]:

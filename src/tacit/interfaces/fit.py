@@ -328,6 +328,7 @@ def _posterior(
         unconstrained_covariance=found.covariance,
         trace=found.trace,
         chain=found.chain,
+        chains=found.chains,
         sample_stats=found.sample_stats,
         privacy=statement,
         model=model,

@@ -23,7 +23,7 @@ from tacit.interfaces.front_ends.registry import as_model, schema_of
 from tacit.interfaces.probe import gradient_lengths
 from tacit.interfaces.refusals import refuse_early
 from tacit.interfaces.rows import blank_rows
-from tacit.interfaces.stopwatch import Speed, speed_of
+from tacit.interfaces.stopwatch import Speed, speeds_of
 from tacit.models import reading
 from tacit.models.base import AnyModel
 from tacit.privacy.mechanisms import Mechanism, NoisySums
@@ -96,11 +96,11 @@ class Plan:
         Returns:
             Seconds, or None for a method that is not a sequence of similar steps.
         """
-        return None if self._speed is None else self._speed.seconds(rows)
+        return sum(each.seconds(rows) for each in self._speeds) if self._speeds else None
 
     @cached_property
-    def _speed(self) -> Speed | None:
-        return speed_of(self.model, self.schema, self.blank, self.method, self.mechanism)
+    def _speeds(self) -> tuple[Speed, ...]:
+        return speeds_of(self.model, self.schema, self.blank, self.method, self.mechanism)
 
     @cached_property
     def forecast(self) -> Forecast | None:

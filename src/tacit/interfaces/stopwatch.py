@@ -1,17 +1,18 @@
 """The time of a step, measured on made-up rows."""
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 
 from tacit.data.schema import Schema
-from tacit.inference.base import Method, Stepwise, Triable
+from tacit.inference.base import Method, Staged, Steps, Stepwise, Triable
 from tacit.interfaces.rows import blank_rows
 from tacit.models.base import AnyModel
 from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import Mechanism, NoisySums, StepMechanism
+from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages, StepMechanism
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -33,41 +34,57 @@ class Speed(NamedTuple):
         return self.mechanism.num_steps * step
 
 
-def speed_of(
+def speeds_of(
     model: AnyModel, schema: Schema | None, blank: Rows, method: Method, mechanism: Mechanism
-) -> Speed | None:
-    """Measures the speed of a fit on rows that the schema makes up, or on the blank row.
+) -> tuple[Speed, ...]:
+    """Measures the speed of each stage of a fit on rows that the schema makes up, or on the blank row.
 
-    None for a mechanism that does not consist of many similar steps.
+    None at all for a mechanism that does not consist of many similar steps.
     """
+    if isinstance(mechanism, Stages):
+        stages = method.stages(model, mechanism) if isinstance(method, Staged) else None
+        if stages is None:
+            return ()
+        first, steps = stages
+        made = _speed(model, schema, blank, lambda *_: steps, mechanism.mechanisms[1])
+        return (*speeds_of(model, schema, blank, first, mechanism.mechanisms[0]), made)
     if not isinstance(mechanism, Timed) or mechanism.num_steps < _STEPS:
-        return None
+        return ()
     if not isinstance(method, Triable):
-        return None
+        return ()
     short = method.trial(_STEPS)
-    small, large = (_step(model, schema, blank, short, mechanism, batch) for batch in _BATCHES)
-    slope = max(large - small, 0.0) / (_BATCHES[1] - _BATCHES[0])
-    return Speed(max(small - slope * _BATCHES[0], 0.0), slope, mechanism)
+
+    def steps_of(trial: StepMechanism, key: jax.Array) -> Steps | None:
+        return short.steps(model, trial, key) if isinstance(short, Stepwise) else None
+
+    return (_speed(model, schema, blank, steps_of, mechanism, short),)
 
 
-def _step(
+def _speed(
     model: AnyModel,
     schema: Schema | None,
     blank: Rows,
-    short: Method,
+    steps_of: Callable[[StepMechanism, jax.Array], Steps | None],
     mechanism: StepMechanism,
-    batch: int,
-) -> float:
-    trial, units = mechanism.trial(_STEPS, batch)
-    rows = blank_rows(model, schema, units) if schema else blank
-    taken = []
-    for _ in range(3):  # the first compiles
-        gate, key = Gate(rows, trial, Randomness(0)), jax.random.key(0)
-        steps = short.steps(model, trial, key) if isinstance(short, Stepwise) else None
-        began = time.perf_counter()
-        if steps is None:
-            short.run(model, gate, key)
-        else:  # without what follows the steps, however many there are
-            run(gate, *steps)
-        taken.append(time.perf_counter() - began)
-    return min(taken[1:]) / _STEPS
+    short: Method | None = None,
+) -> Speed:
+    """The speed of some steps, or of a short method where it is not known as steps."""
+
+    def taken(batch: int) -> float:
+        trial, units = mechanism.trial(_STEPS, batch)
+        rows = blank_rows(model, schema, units) if schema else blank
+        times = []
+        for _ in range(3):  # the first compiles
+            gate, key = Gate(rows, trial, Randomness(0)), jax.random.key(0)
+            steps = steps_of(trial, key)
+            began = time.perf_counter()
+            if steps is not None:  # without what follows the steps, however many there are
+                run(gate, *steps)
+            elif short is not None:
+                short.run(model, gate, key)
+            times.append(time.perf_counter() - began)
+        return min(times[1:]) / _STEPS
+
+    small, large = map(taken, _BATCHES)
+    slope = max(large - small, 0.0) / (_BATCHES[1] - _BATCHES[0])
+    return Speed(max(small - slope * _BATCHES[0], 0.0), slope, mechanism)

@@ -45,6 +45,9 @@ class Block(NamedTuple):
         centre: About the mean of a column, if all levels were equally frequent.
         reference: Where all columns are zero: a value or a level, by the name of the variable.
         alone: Whether a coefficient means something without the others, unlike that of a spline.
+        longest: The largest length that the columns of a row have together.
+        exclusive: Whether at most one column of a row is not zero.
+        indicator: Whether, in addition, that column is one.
     """
 
     read: Callable[[Columns], jax.Array]
@@ -54,6 +57,9 @@ class Block(NamedTuple):
     centre: float = 0.0
     reference: tuple[tuple[str, str], ...] = ()
     alone: bool = True
+    longest: float = 1.0
+    exclusive: bool = True
+    indicator: bool = False
 
     @property
     def unit(self) -> float:
@@ -109,7 +115,10 @@ def component(node: Node, known: KnownColumns) -> Component:
         labels = tuple(str(i) for i in range(1, size + 1))
         centre = 1 / (size + 1) if node.callee == "bs" else 0.0
         at = f"{inner.low:.4g}" if node.callee == "bs" else f"the mean over {_span(inner)}"
-        block = Block(read, labels, meaning, (), centre, ((text_of(node.args[0]), at),), False)
+        block = Block(
+            read, labels, meaning, (), centre, ((text_of(node.args[0]), at),), alone=False,
+            longest=1.0 if node.callee == "bs" else math.sqrt(size), exclusive=size == 1,
+        )  # fmt: skip
         return Component(text_of(node), inner.columns, block)
     return _calculation(node, expression(node, known))
 
@@ -120,7 +129,8 @@ def _variable(name: str, known: KnownColumns) -> Component:
         return _coded(name, facts, "treatment", None)
     if facts.kind == "binary":
         meaning, at = f"{facts.levels[1]} against {facts.levels[0]}", (name, facts.levels[0])
-        block = Block(_single(own(name, facts)), (), meaning, centre=0.5, reference=(at,))
+        read = _single(own(name, facts))
+        block = Block(read, (), meaning, centre=0.5, reference=(at,), indicator=True)
         return Component(name, frozenset([name]), block)
     found = Expression(own(name, facts), facts.low, facts.high, frozenset([name]))
     if facts.standard is not None:
@@ -142,7 +152,9 @@ def _number(
     step = Step(name, own, 1.0 if measure is None else round_step(own), measure, why)
     at = f"{middle:.6g}" if measure is None else f"{middle:.6g} {measure}"
     read = _single(lambda c: (found.read(c) - middle) / own)
-    return Component(name, found.columns, Block(read, (), "", (step,), reference=((name, at),)))
+    longest = max(abs(found.low - middle), abs(found.high - middle)) / own
+    block = Block(read, (), "", (step,), reference=((name, at),), longest=longest)
+    return Component(name, found.columns, block)
 
 
 def _single(read: Callable[[Columns], jax.Array]) -> Callable[[Columns], jax.Array]:
@@ -211,10 +223,15 @@ def _coded(name: str, facts: Facts, coding: str, chosen: str | None) -> Componen
     against = "the mean of levels" if coding == "sum" else levels[at]
     read = _without(name, count, at, minus=coding == "sum")
     centre = 0.0 if coding == "sum" else 1 / count
-    reduced = Block(read, rest, f"against {against}", centre=centre, reference=((name, against),))
+    one = coding == "treatment"  # of the columns is one, if any
+    reduced = Block(
+        read, rest, f"against {against}", centre=centre, reference=((name, against),),
+        longest=1.0 if one else math.sqrt(count - 1), exclusive=one or count == 2, indicator=one,
+    )  # fmt: skip
     full = Block(
-        lambda columns: _indicators(columns[name], count), levels, "each level", centre=1 / count
-    )
+        lambda columns: _indicators(columns[name], count), levels, "each level", centre=1 / count,
+        indicator=True,
+    )  # fmt: skip
     return Component(name, frozenset([name]), reduced, full)
 
 
@@ -255,4 +272,7 @@ def product_of(blocks: Sequence[Block]) -> Block:
         math.prod(block.centre for block in blocks),
         tuple(each for block in blocks for each in block.reference),
         all(block.alone for block in blocks),
+        math.prod(block.longest for block in blocks),
+        all(block.exclusive for block in blocks),
+        all(block.indicator for block in blocks),
     )

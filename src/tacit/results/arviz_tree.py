@@ -13,6 +13,7 @@ import xarray as xr
 
 from tacit.data.tables import TableLike
 from tacit.errors import TacitError
+from tacit.inference.mixing import by_chain
 from tacit.models.places import PlacedModel
 from tacit.results import files, predictive
 from tacit.results.figures import arviz_library, is_first_generation
@@ -97,7 +98,8 @@ def _predicted(
     draws = predictive.predictions(posterior, public, "draws", seed)
     model, schema = predictive.needed(posterior)
     columns, _ = schema.encode_new(public, model.predictors)
-    outcomes = {n: _variable(n, ("chain", "draw", _ROW), v[None]) for n, v in draws.items()}
+    by = by_chain(draws, posterior.chains)
+    outcomes = {n: _variable(n, ("chain", "draw", _ROW), v) for n, v in by.items()}
     return xr.Dataset(outcomes), {n: _variable(n, (_ROW,), v) for n, v in columns.items()}
 
 

@@ -157,13 +157,18 @@ class Contents(CostContents):
                 found.append([line.label, f"{said / 2:.2g}", f"{shown / 2:.2g}"])
         return found
 
+    @property
+    def _chains(self) -> str:
+        many = self.posterior.chains
+        return "The chain has" if many == 1 else f"{many} chains have together"
+
     def _mixing(self) -> str:
         sizes = [line.effective for line in self.summary.lines if math.isfinite(line.effective)]
         ratios = [line.r_hat for line in self.summary.lines if math.isfinite(line.r_hat)]
         if not sizes or not ratios:
-            return f"The chain has {self.posterior.num_draws} draws."
+            return f"{self._chains} {self.posterior.num_draws} draws."
         return (
-            f"The chain has {self.posterior.num_draws} draws, worth {min(sizes):.0f} independent ones "
+            f"{self._chains} {self.posterior.num_draws} draws, worth {min(sizes):.0f} independent ones "
             f"or more for each number (ess). R-hat is at most {max(ratios):.2f}, where 1 is best."
         )
 

@@ -30,9 +30,11 @@ class NamedDraws:
 
     Attributes:
         draws: An array [draws, *shape] for each parameter.
+        chains: The number of chains of equal length whose draws follow one another.
     """
 
     draws: Mapping[str, Array] = field(converter=of_draws)
+    chains: int = 1
 
     def __attrs_post_init__(self) -> None:
         if not self.draws:
@@ -106,15 +108,15 @@ class NamedDraws:
         Returns:
             An array for each parameter.
         """
-        return mixing.effective_sizes(self.draws)
+        return mixing.effective_sizes(self.draws, self.chains)
 
     def r_hats(self) -> dict[str, Array]:
-        """Split R-hat of the chain.
+        """R-hat of the chains, split in halves and by ranks, as ArviZ computes it.
 
         Returns:
-            An array for each parameter; 1 means that the two halves of the chain agree.
+            An array for each parameter; 1 means that all halves agree.
         """
-        return mixing.r_hats(self.draws)
+        return mixing.r_hats(self.draws, self.chains)
 
 
 def _alike(what: str, values: Mapping[str, ArrayLike]) -> dict[str, Array]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.base import Intervals
+from tacit.inference.mixing import by_chain
 from tacit.models.reading import Reading
 from tacit.models.recipe import Recipe
 from tacit.results.rebuilt import recipe_of
@@ -31,7 +32,7 @@ _SITES, _SITE, _STATEMENT = "sites", "site", "privacy_statement"
 
 def to_datatree(posterior: "Posterior") -> xr.DataTree:
     """The tree described at `Posterior.to_datatree`."""
-    draws = {name: value[None] for name, value in posterior.draws.items()}
+    draws = by_chain(posterior.draws, posterior.chains)
     groups = {
         "/": xr.Dataset(attrs=_attributes(posterior)),
         "posterior": _dataset(draws, ("chain", "draw"), posterior.labels),
@@ -40,7 +41,7 @@ def to_datatree(posterior: "Posterior") -> xr.DataTree:
     if posterior.trace:
         groups["fit"] = _dataset(posterior.trace, ("step",))
     if posterior.sample_stats:
-        stats = {name: value[None] for name, value in posterior.sample_stats.items()}
+        stats = by_chain(posterior.sample_stats, posterior.chains)
         groups["sample_stats"] = _dataset(stats, ("chain", "draw"))
     if posterior.chain:
         groups["diagnostics"] = _dataset(_diagnostics(posterior), ("diagnostic",))
@@ -150,6 +151,11 @@ def _names(arrays: Mapping[str, NDArray[Any]], leading: int) -> dict[str, str]:
     return names
 
 
+def _joined(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays [chains, draws, ...] as draws one after the other."""
+    return {name: value.reshape(-1, *value.shape[2:]) for name, value in arrays.items()}
+
+
 def _diagnostics(posterior: "Posterior") -> dict[str, NDArray[Any]]:
     """Effective sample sizes and R-hat of each parameter, stacked."""
     sizes, ratios = posterior.effective_sizes(), posterior.r_hats()
@@ -175,14 +181,11 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
     gaussian = _children(tree).get(_GAUSSIAN)
     variables = {} if gaussian is None else {n: gaussian[n].values for n in gaussian.data_vars}
     return {
-        "draws": {name: value[0] for name, value in _arrays(tree, "posterior").items()},
+        "draws": _joined(_arrays(tree, "posterior")),
         "trace": _arrays(tree, "fit") if "fit" in tree.children else {},
-        "sample_stats": {
-            name: value[0]
-            for name, value in (
-                _arrays(tree, "sample_stats") if "sample_stats" in tree.children else {}
-            ).items()
-        },
+        "sample_stats": _joined(
+            _arrays(tree, "sample_stats") if "sample_stats" in tree.children else {}
+        ),
         "unconstrained_mean": variables.get("mean"),
         "unconstrained_covariance": variables.get("covariance"),
         "converged": None if converged is None else bool(converged),
@@ -190,6 +193,7 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
         "intervals": Intervals(tree.attrs.get("intervals", Intervals.UNKNOWN)),
         "expected": json.loads(tree.attrs.get("expected", "{}")),
         "chain": bool(tree.attrs["chain"]),
+        "chains": int(_children(tree)["posterior"].sizes["chain"]),
         "labels": _labels(tree),
         "fitted_by": tuple(map(str, json.loads(tree.attrs.get("fitted_by", "[]")))),
         "reading": _reading(tree),

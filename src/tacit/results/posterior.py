@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import xarray as xr
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from tacit._html import render
 from tacit.data.schema import Schema
@@ -62,6 +62,7 @@ class Posterior(NamedDraws):
         unconstrained_covariance: Covariance of that Gaussian.
         trace: Released values of every step of the fit.
         chain: Whether the draws are a Markov chain and therefore not independent.
+        chains: The number of chains of equal length whose draws follow one another.
         sample_stats: Further values for each draw, such as whether a proposal was accepted.
         privacy: The privacy statement.
         model: The model, which `predict` needs.
@@ -134,13 +135,14 @@ class Posterior(NamedDraws):
         Returns:
             The draws, with their statistics.
         """
-        return in_units(self.draws, self.reading, checked(self.reading, units))
+        shown = in_units(self.draws, self.reading, checked(self.reading, units))
+        return evolve(shown, chains=self.chains)
 
     @property
     def course(self) -> tuple[str, ...]:
         """Sentences on how the fit went, other than warnings."""
         # A file may be older than `said`.
-        found = mixing.bad_mixing(self.draws) if self.chain else ()
+        found = mixing.bad_mixing(self.draws, self.chains) if self.chain else ()
         more = (each for each in found if each not in self.said)
         return (*self.said, *more, *about_bounds(self))
 
