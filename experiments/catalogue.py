@@ -14,6 +14,8 @@ MODULES: tuple[str, ...] = (
     "report_clipping",
     "report_posteriors",
     "report_dataset",
+    "report_theory",
+    "blog_theorems",
     "blog_breast_cancer",
     "thesis_composition",
     "thesis_passes",

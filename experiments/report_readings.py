@@ -69,8 +69,6 @@ def ascent(numbers, rate, half, x, y, key, rounds):
 
 LOG_VARIANCE_RATE = 1e-2  # a thousand times the mean's
 START_VARIANCE = 1.0  # of q, our choice: from the prior's 25 such noise throws it out of range
-    2.0  # of q; from the prior's 25 noise of this size throws the variance out of range
-)
 
 
 def by_author(x, y, *, rate, rounds):
