@@ -24,9 +24,11 @@ MODULES: tuple[str, ...] = (
     "thesis_clipping",
     "thesis_langevin",
     "thesis_mixture",
+    "thesis_choices",
     "mcmc_parameters",
     "mcmc_correction",
     "mcmc_chains",
+    "mcmc_choices",
 )
 
 

@@ -22,14 +22,6 @@ def claims(x, truth, squared, pooled, errors, floor, papers_event, tight):
         _exploring(pooled),
         _defaults(errors),
         _handicap(x, papers_event, tight),
-        Claim(
-            said="Variational inference to begin with and MCMC to follow can be a very efficient sampler "
-            "(Sec. 6)",
-            reported="no comparison",
-            found="no comparison here either",
-            verdict="not shown",
-            why="The paper believes it and does not compare; one posterior of two numbers cannot tell.",
-        ),
     ]
 
 

@@ -101,7 +101,7 @@ def _divergence_claim() -> Claim:
         reported="argmax of KL",
         found=f"KL is {there:.1e} at the maximum of the free energy, and {away:.3g} away from it",
         verdict="paper is wrong" if there < 1e-6 < away else "agrees",
-        why="A misprint: it is the minimum of KL. Eq. 4.12 uses it as a minimum.",
+        why="A misprint: it is the minimum of KL, as Chapter 4 itself says where it recalls the equation.",
     )
 
 
