@@ -9,7 +9,7 @@ efficient sampler: both and each alone are run on a logistic regression of 20,00
 import jax
 import jax.numpy as jnp
 import numpy as np
-from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
 from scipy.special import gammaln, rel_entr
 from scipy.stats import beta as beta_distribution
 
@@ -110,7 +110,7 @@ def _start_claim(found) -> Claim:
             for name, each in found.items()
         ),
         verdict="agrees" if all(better) else "agrees in part" if any(better) else "does not agree",
-        why=f"Logistic regression, {ROWS:,} rows, {COLUMNS} coefficients, epsilon 1 for each way in all, {len(together)} runs. Agrees if both together err less than each alone, in part if less than one.",
+        why=f"Logistic regression, {ROWS:,} rows, {COLUMNS} coefficients, epsilon 1 for each way in all, {len(together)} runs. Agrees if both together err less than each alone, in part if less than one. {KNOWN}",
     )  # fmt: skip
 
 

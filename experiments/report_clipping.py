@@ -276,6 +276,7 @@ def _panels(clips, theta, way, ratios, gaps):
     ratio.axhline(1, color="black", linewidth=0.8)
     ratio.set(xlabel="theta", ylabel="obtained / true precision", yscale="log")
     scatter.set(xlabel="theta", ylabel="KL(q, exact), nats", yscale="log")
+    scatter.set_ylim(bottom=max(1e-6, scatter.get_ylim()[0]))
     flat = [gaps[way, c] for c in clips]
     summary.plot(clips, [f.mean() for f in flat], "s--", color="grey", label="mean")
     band = [np.quantile(flat, q, axis=1) for q in (0.25, 0.75)]
@@ -307,7 +308,9 @@ def _draw(setting: Setting, name, title, ways, found) -> None:
         _medians(summary, clips, medians, way, colour)
     if CLAMPED in ways:
         summary.plot(0.25, REPORTED, "*", color="C3", markersize=12, label="median in the report")
-    bars = f"the author's {len(theta)} data sets; bars: 95% of the medians over noise"
+    bars = f"the author's {len(theta)} data sets"
+    if CLAMPED in ways:
+        bars += "; bars: 95% of the medians over noise"
     figure.suptitle(f"{title}, {SITES} sites x 10 points\n{bars}")
     figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     save_figure(setting, f"{EXPERIMENT.name}_{name}", figure)

@@ -7,7 +7,7 @@ clip 20, beside private gradients and one release of the statistics.
 
 import numpy as np
 from report_model import DELTA, TARGET, divergence, exact, judged, regression
-from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
 from scipy import optimize
 from scipy.stats import norm
 
@@ -47,7 +47,7 @@ def _hybrid_claim(found) -> Claim:
         reported="a wish; not investigated",
         found=", ".join(f"{name}: median KL {m:.2g}" for name, m in medians.items()),
         verdict=judged(medians["hybrid"] < medians["private gradients"], medians["hybrid"] < medians["one release"]),
-        why=f"{len(found['hybrid'])} data sets of {SITES} sites x {POINTS} points, epsilon {BUDGET.epsilon:g} for each way, clip {CLIP:g} on natural parameters, settings otherwise Tacit's defaults. Agrees if the hybrid has the lowest median KL, in part if it beats one of the two.",
+        why=f"{len(found['hybrid'])} data sets of {SITES} sites x {POINTS} points, epsilon {BUDGET.epsilon:g} for each way, clip {CLIP:g} on natural parameters, settings otherwise Tacit's defaults. Agrees if the hybrid has the lowest median KL, in part if it beats one of the two. {KNOWN}",
     )  # fmt: skip
 
 
