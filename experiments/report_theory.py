@@ -1,6 +1,6 @@
 """What the report states without a figure: equations, group privacy, PVI's fixed point, hybrid updates.
 
-Equations are compared with numbers computed another way. Hybrid updates are the report's own wish (Section 4.2.4):
+Equations are compared with numbers computed another way. Hybrid updates are the report's own wish (Section 4.2):
 analytical updates to begin with, private gradients to follow. They are run here at 5 sites of 400 points, epsilon 1,
 clip 20, beside private gradients and one release of the statistics.
 """
@@ -43,7 +43,7 @@ def compared(seeds):
 def _hybrid_claim(found) -> Claim:
     medians = {name: np.median(each) for name, each in found.items()}
     return Claim(
-        said="Analytical updates to begin with and private gradients to follow would achieve more at lower cost (Section 4.2.4).",
+        said="Analytical updates to begin with and private gradients to follow would achieve more at lower cost (Section 4.2).",
         reported="a wish; not investigated",
         found=", ".join(f"{name}: median KL {m:.2g}" for name, m in medians.items()),
         verdict=judged(medians["hybrid"] < medians["private gradients"], medians["hybrid"] < medians["one release"]),
