@@ -150,8 +150,8 @@ def _figure(setting: Setting, losses, constants) -> None:
         some = [line for line in losses if line[0] == kind]
         left.plot([line[1] for line in some], [line[3] for line in some], "o-", color=colour, label=f"{kind}: largest loss")  # fmt: skip
         left.axhline(some[0][2], color=colour, linestyle="--", label=f"{kind}: the theorem")
-    left.set(xlabel="rows", ylabel="epsilon of one draw, one row replaced", ylim=(0, None))
-    left.legend(frameon=False)
+    left.set(xlabel="rows", ylabel="epsilon of one draw, one row replaced", ylim=(0, 17))
+    left.legend(frameon=False, ncols=2, fontsize=8, loc="upper center")
     right.plot(sorted(line[3] for line in constants), "o")
     right.set(xlabel="settings of q, T, epsilon and delta, in order", ylim=(0, None))
     right.set(ylabel="c2 = sigma epsilon / (q sqrt(T log(1/delta)))")
