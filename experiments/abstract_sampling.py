@@ -2,7 +2,7 @@
 
 Logistic regression on Abalone, ten runs, epsilon by the abstract's own formula. The text names q =
 0.005 and batches of 96 to 334 rows for the others; T, c and delta are not given. Here T = 1000, c = 5
-and delta = 0.001, as in the thesis.
+and delta = 0.001, as in the thesis. That batches of a few rows fail is tried at 1, 2 and 5 rows.
 """
 
 import numpy as np
@@ -14,9 +14,10 @@ from tacit.inference.variational import Variational
 
 STEPS, CLIP = 1000, 5.0
 RATES = (0.005, 0.02, 0.03, 0.05, 0.1)
+FEW = (1, 2, 5)  # rows in a batch
 
 
-def _claims(data, found: list[Line], asked, ours) -> list[Claim]:
+def _claims(data, found: list[Line], tiny: list[Line], asked, ours) -> list[Claim]:
     small, others = found[0], found[1:]
     below = np.array([[apart(o.at(e), small.at(e)) > 2 for o in others] for e in asked])
     slopes = [
@@ -55,9 +56,9 @@ def _claims(data, found: list[Line], asked, ours) -> list[Claim]:
         Claim(
             said="With batches of a few rows noise dominates, and the optimisation fails.",
             reported="Section 3, and the presumed reason for q = 0.005",
-            found=f"q = 0.005 has {small.at(min(asked))[0]:.4f} at epsilon {min(asked):g}; the majority class has {max(data.y[data.cut:].mean(), 1 - data.y[data.cut:].mean()):.4f}",
-            verdict=_fails(data, small, others, asked),
-            why="Fails: within two standard errors of the majority class at the smallest epsilon; in part: only below the others.",
+            found=", ".join(f"{line.value * data.cut:.0f} rows: {line.at(min(asked))[0]:.4f}" for line in [*tiny, small]) + f" at epsilon {min(asked):g}; the majority class has {max(data.y[data.cut:].mean(), 1 - data.y[data.cut:].mean()):.4f}",
+            verdict=verdict(all(_fails(data, line, others, asked) == "agrees" for line in tiny), any(_fails(data, line, others, asked) != "does not agree" for line in tiny)),
+            why="Fails: batches of 1, 2 and 5 rows are within two standard errors of the majority class at the smallest epsilon; in part: one of them fails, or is below the best of 67 rows and more.",
         ),
         Claim(
             said="Tacit's default at the same epsilon does as well as the best q (not a claim of the abstract).",
@@ -91,21 +92,24 @@ def run(setting: Setting) -> list[Claim]:
     data, length = table(setting, "Abalone"), abstract_length(setting, STEPS)
     asked = setting.pick(quick=(0.3, 3.0), usual=(0.1, 0.3, 1.0, 3.0))
     found = swept_in_abstract(data, [Point(q, q, CLIP) for q in RATES], length, asked)
+    few = FEW[:: setting.pick(quick=3, usual=1)]
+    tiny = [Point(rows / data.cut, rows / data.cut, CLIP) for rows in few]
+    tiny = swept_in_abstract(data, tiny, length._replace(every=1), asked)
     ours = accuracies(data, Variational(num_steps=length.steps), asked, length.runs)
     figure, axis = plt.subplots(figsize=(8, 4.5))
     sheet = Sheet(figure)
     sheet.panel(
         axis,
         data,
-        found,
+        [*found, *tiny],
         (asked, ours),
-        lambda line: f"q = {line.value:g}",
-        lambda line: f"q = {line.value:g} ({line.value * data.cut:.0f} rows)",
+        lambda line: f"q = {line.value:.3g}",
+        lambda line: f"q = {line.value:.3g} ({line.value * data.cut:.0f} rows)",
     )
     title = f"Abalone: DP-ADVI, c={CLIP:g}, T={STEPS}, advanced composition"
     finish(axis, title, data.without_privacy)
     sheet.save(setting, EXPERIMENT.name)
-    return _claims(data, found, asked, ours)
+    return _claims(data, found, tiny, asked, ours)
 
 
 EXPERIMENT = Experiment(

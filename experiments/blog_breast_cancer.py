@@ -80,7 +80,8 @@ def run(setting: Setting) -> list[Claim]:
     x, test_x, y, test_y = data()
     epsilons = setting.pick(quick=EPSILONS[2:], usual=EPSILONS)
     seeds, steps = setting.pick(quick=3, usual=20), setting.pick(quick=100, usual=STEPS)
-    means, scales = clear_runs(x, y, seeds, steps)
+    path = clear_runs(x, y, seeds, steps)
+    means, scales = (each[:, -1] for each in path)
     normal = np.random.default_rng(0).normal(size=means.shape)
     clear = accuracy(means + np.exp(scales) * normal, test_x, test_y)
     every = [(way, e) for way in (AS_RUN, AS_MEANT) for e in epsilons]
@@ -92,7 +93,7 @@ def run(setting: Setting) -> list[Claim]:
     scores |= {(OURS, e): accuracy(found[2], test_x, test_y) for e, found in mine.items()}
     costs = {e: (cost(e), cost(e, 2**0.5)) for e in epsilons}
     _saved(setting, scores, costs)
-    _figure(setting, (x, y), runs, mine, scores, costs)
+    _figure(setting, (x, y), path, runs, mine, scores, costs)
     mode = accuracy(_mode(x, y), test_x, test_y)
     return [
         _clear_claim(clear, means, mode, test_x, test_y),
@@ -122,7 +123,7 @@ def _clear_claim(clear, means, mode, x, y) -> Claim:
         reported=f"{REPORTED:.3f} (155 of 171)",
         found=f"{_told(clear)} by one draw of the weights (90% of them {low:.3f} to {high:.3f}); {_told(middle)} by mean weights; most probable weights {mode:.3f}",
         verdict="agrees" if low - 0.003 <= REPORTED <= high + 0.003 else "does not agree",
-        why=f"One run in the post, {len(clear)} here, with the post's split; it agrees if within 90% of them. The post's program predicts by one draw; its loop is not shown, here it has batches of 32 and rate 0.01.",
+        why=f"One run in the post, {len(clear)} here, with the post's split; it agrees if within 90% of them. The post's program predicts by one draw; its loop, in the notebook that the post links, has batches of 32 and rate 0.01, as here.",
     )  # fmt: skip
 
 
@@ -242,12 +243,14 @@ def _saved(setting: Setting, scores, costs) -> None:
     )  # fmt: skip
 
 
-def _figure(setting: Setting, data, runs, mine, scores, costs) -> None:
+def _figure(setting: Setting, data, path, runs, mine, scores, costs) -> None:
     import matplotlib.pyplot as plt
 
-    figure = plt.figure(figsize=(13, 8), layout="constrained")
-    grid = figure.add_gridspec(2, 12)
-    first, second, third = (figure.add_subplot(grid[0, 4 * i : 4 * i + 4]) for i in range(3))
+    figure = plt.figure(figsize=(14, 8.6), layout="constrained")
+    top, bottom = figure.subfigures(2, 1)
+    first, second, third = top.subplots(1, 3)
+    clear = -elbo(path[0][:, ::5], path[1][:, ::5], *data, 1.0)
+    _band(first, clear, "no DP (an epoch for a step)", "black")
     for e in costs:
         mean, scale, _ = runs[AS_RUN, e]
         _band(first, -elbo(mean[:, ::5], scale[:, ::5], *data, 1.0), f"epsilon {e:g}", COLOURS[e])
@@ -259,16 +262,28 @@ def _figure(setting: Setting, data, runs, mine, scores, costs) -> None:
     second.set(title=f"{OURS}, total epsilon", ylabel="ELBO of a row (nats)", xlabel="step")
     second.set_ylim(bottom=max(-2.0, second.get_ylim()[0]))
     _accuracies(third, scores, costs)
-    for i, e in enumerate(costs):
-        axis = figure.add_subplot(grid[1, 3 * i : 3 * i + 3])
-        for j, colour in enumerate(("black", "C4", "C5", "C6", "C8")):
-            label = ("bias" if j == 0 else f"weight {j}") if i == 0 else None
-            axis.plot(runs[AS_RUN, e][0][0, ::5, j], color=colour, linewidth=1, label=label)
-            axis.plot(mine[e][0][0, ::5, j], color=colour, linewidth=0.8, linestyle=":")
-        axis.set(title=f"weights, epsilon {e:g}", xlabel="step / 5", ylim=(-2.2, 2.2))
+    shown = {"no DP": (path[0], None)}
+    shown |= {f"epsilon {e:g}": (runs[AS_RUN, e][0], mine[e][0]) for e in costs}
+    panels = bottom.subplots(1, len(shown), sharey=True)
+    for i, (name, (theirs, own)) in enumerate(shown.items()):
+        axis = panels[i]
+        _weights(axis, theirs, own, labelled=i == 0)
+        axis.set(title=f"weights, {name}", xlabel="epoch" if i == 0 else "step", ylim=(-2.2, 2.2))
     figure.suptitle("Breast cancer: medians over runs and 10% to 90%; weights of one run, the post's solid and Tacit's dotted")  # fmt: skip
-    figure.legend(loc="outside lower center", ncols=7, fontsize=8, frameon=False)
+    named = [axis.get_legend_handles_labels() for axis in (first, third, panels[0])]
+    handles, labels = ([*itertools.chain(*parts)] for parts in zip(*named, strict=True))
+    bottom.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
     save_figure(setting, EXPERIMENT.name, figure)
+
+
+def _weights(axis, theirs, own, *, labelled) -> None:
+    """Means of the weights of one run; the post's solid, Tacit's dotted."""
+    steps = 5 * np.arange(len(theirs[0, ::5]))
+    for j, colour in enumerate(("black", "C4", "C5", "C6", "C8")):
+        label = ("bias" if j == 0 else f"weight {j}") if labelled else None
+        axis.plot(steps, theirs[0, ::5, j], color=colour, linewidth=1, label=label)
+        if own is not None:
+            axis.plot(steps, own[0, ::5, j], color=colour, linewidth=0.8, linestyle=":")
 
 
 def _band(axis, paths, label, colour) -> None:

@@ -14,6 +14,8 @@ MODULES: tuple[str, ...] = (
     "report_clipping",
     "report_posteriors",
     "report_dataset",
+    "report_theory",
+    "blog_theorems",
     "blog_breast_cancer",
     "thesis_composition",
     "thesis_passes",
@@ -22,9 +24,11 @@ MODULES: tuple[str, ...] = (
     "thesis_clipping",
     "thesis_langevin",
     "thesis_mixture",
+    "thesis_choices",
     "mcmc_parameters",
     "mcmc_correction",
     "mcmc_chains",
+    "mcmc_choices",
 )
 
 

@@ -1,14 +1,13 @@
 """Logistic regression on Abalone and Adult as the papers ran it: tables, methods, accuracies.
 
 Where the text is silent, settings are those of the scripts and stored results that the authors
-published with their paper of 2017: no intercept; the first 80% of the table train; delta 1e-3; two
-things that the text tells otherwise, too. A batch's likelihood is multiplied by N / B before a
-gradient is clipped at c, which is the same as clipping at q c here. And their AdaGrad sums the
-last ten squared gradients, not all.
+published with their paper of 2017: no intercept; the first 80% of the table train; delta 1e-3; sex of an abalone
+coded 1, 0 and -1. As in Algorithm 1, what is clipped is a row's share of the ELBO: its log-likelihood and 1/N of prior and
+entropy. Two things the text tells otherwise. The share is multiplied by N / B before it is clipped at c, which is the
+same as clipping it at q c. And their AdaGrad sums the last ten squared gradients, with an offset of .1, not all.
 
-What differs here: batches are Poisson samples, scales start at 0.1 and not at 1, and gradients of prior and entropy, which
-concern no row, are neither clipped nor noised. Features are standardised by the whole table, as
-in the papers; that is not private, and here only makes the comparison fair.
+What differs here: batches are Poisson samples, as the accountants assume, where the scripts draw with replacement. Features
+are standardised by the whole table, as in the papers; that is not private, and here only makes the comparison fair.
 """
 
 from collections.abc import Sequence
@@ -19,11 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from reproduction import Claim, Setting
+from reproduction import KNOWN, Claim, Setting
+from scipy.stats import binom
 from tables import abalone, adult, standardised
 
 from tacit.accounting import Advanced, Budget, Moments, calibrate, events
 from tacit.errors import TheoremDoesNotHold
+from tacit.inference.guides import MeanField
 from tacit.inference.variational import Variational
 from tacit.interfaces.fit import fit_many
 from tacit.models.model import Model, Parameter
@@ -123,6 +124,7 @@ def windowed_adagrad(rate: float, window: int = 10, offset: float = 0.1):
 
 
 _WINDOWED = windowed_adagrad(0.1)
+_WIDE = MeanField(start_scale=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,17 +162,20 @@ def published_runs(
     clip: float,
     runs: int,
     printed: bool = False,
+    gradient: str = "elbo",
 ) -> np.ndarray:
     """Accuracy of DPVI as the authors ran it, at each sigma, for so many runs.
 
-    With ``printed`` as Algorithm 1 has it: unscaled gradients are clipped at ``clip``, and AdaGrad sums all.
+    With ``printed`` as Algorithm 1 has it: unscaled shares are clipped at ``clip``, and AdaGrad sums all.
     """
     spent = cost(MOMENTS, sigmas, rate, steps).tolist()
     method = Published(
         sampling_rate=rate,
         num_steps=steps,
         clip=clip if printed else rate * clip,
-        gradient="joint",
+        gradient=gradient,
+        guide=_WIDE,
+        size=table.cut,
         optimiser="adagrad" if printed else _WINDOWED,
         learning_rate=0.1,
         average=False,
@@ -261,24 +266,50 @@ def apart(a: tuple[float, float], b: tuple[float, float]) -> float:
     return (a[0] - b[0]) / max(float(np.hypot(a[1], b[1])), 1e-12)
 
 
+# Of means that are equal, this share is farther apart than two standard errors of five runs each.
+_BY_CHANCE = 0.08
+TOLERANCE = (
+    "Agrees if no more means are beyond two standard errors than 8% each gives in 99 of 100 cases; in part if "
+    "all are within 0.05, and correlate above 0.7 where they are ten or more. " + KNOWN
+)
+
+
+def judged_by_stored(
+    mean: np.ndarray, error: np.ndarray, stored: np.ndarray, errors: np.ndarray
+) -> dict[str, Any]:
+    """The verdict on our accuracies beside the authors' stored ones, and why."""
+    gap, size = mean - stored, mean.size
+    far = int(np.sum(np.abs(gap) > 2 * np.hypot(error, errors)))
+    together = float(np.corrcoef(mean.ravel(), stored.ravel())[0, 1])
+    alike = np.abs(gap).max() < 0.05 and (size < 10 or together > 0.7)
+    verdict = "agrees in part" if alike else "does not agree"
+    return {
+        "verdict": "agrees" if far <= binom.ppf(0.99, size, _BY_CHANCE) else verdict,
+        "why": (
+            f"Within two standard errors at {size - far} of {size}; gaps from {gap.min():+.4f} to "
+            f"{gap.max():+.4f}; correlation {together:.2f}. {TOLERANCE}"
+        ),
+    }
+
+
+CODING = {
+    "Abalone": " Sex is 1, 0 or -1, as the authors have it.",
+    "Adult": " How the authors coded categories is not known; here they are numbered in alphabetical order.",
+}
+
+
 def against_stored(
     name: str, swept: Sequence[Line], stored: np.ndarray, errors: np.ndarray
 ) -> Claim:
     """A claim that our accuracies are those in the authors' stored results: sigmas by values."""
     mean, error = mean_and_error(np.stack([line.found for line in swept], axis=1))
-    gap = mean - stored
-    near = np.abs(gap) <= 2 * np.hypot(error, errors)
-    together = float(np.corrcoef(mean.ravel(), stored.ravel())[0, 1])
-    alike = "agrees in part" if together > 0.7 else "does not agree"
+    judged = judged_by_stored(mean, error, stored, errors)
     return Claim(
         said=f"{name}: mean accuracies (the authors' stored results, 5 runs each).",
         reported=f"{stored.min():.4f} to {stored.max():.4f}",
-        found=f"{mean.min():.4f} to {mean.max():.4f}; correlation {together:.2f}",
-        verdict="agrees" if near.all() else alike,
-        why=(
-            f"Within two standard errors at {near.sum()} of {near.size}; gaps from {gap.min():+.4f} to "
-            f"{gap.max():+.4f}. How the authors coded categories is not known."
-        ),
+        found=f"{mean.min():.4f} to {mean.max():.4f}",
+        verdict=judged["verdict"],
+        why=judged["why"] + CODING[name],
     )
 
 

@@ -1,8 +1,8 @@
 """Noise on statistics biases mean and variance: the report's Figure 4.3.
 
 Ten points evenly from -1 to 1, 10,000 draws of noise of deviation 1 on both statistics, no clipping. The
-coefficient is not given: here 2, as in Figure 4.1, with outcomes on the line. Whether the report drops
-negative precisions is not said; here they are dropped.
+coefficients are 2 and -2, as in the author's public program, with outcomes on the line. Whether the report drops
+negative precisions is not said; here they are dropped. Claims are about both coefficients together, by absolute values.
 """
 
 import numpy as np
@@ -11,64 +11,84 @@ from reproduction import Claim, Experiment, Setting, save_figure, save_table
 
 from tacit.privacy.noise import Randomness, normals
 
-DRAWS, THETA = 10_000, 2.0
+DRAWS, THETAS = 10_000, (2.0, -2.0)
 
 
 def run(setting: Setting) -> list[Claim]:
+    found = {theta: _noisy(theta, seed) for seed, theta in enumerate(THETAS)}
+    _figure(setting, found)
+    save_table(
+        setting,
+        EXPERIMENT.name,
+        ("theta", "quantity", "true", "mean", "median", "standard_error"),
+        [
+            [theta, n, float(t), float(v.mean()), float(np.median(v)), _error(v)]
+            for theta, values in found.items()
+            for n, (t, v) in values.items()
+        ],
+    )
+    sizes = {
+        name: (abs(found[2.0][name][0]), np.concatenate([np.sign(t) * f[name][1] for t, f in found.items()]))
+        if "mean" in name else (found[2.0][name][0], np.concatenate([f[name][1] for f in found.values()]))
+        for name in found[2.0]
+    }  # fmt: skip
+    return _claims(sizes, len(THETAS) * DRAWS - len(sizes["mean"][1]))
+
+
+def _noisy(theta, seed):
+    """Exact and drawn values of every quantity, for one coefficient."""
     x = np.linspace(-1, 1, 10)
-    sums = np.array([np.sum(x * x), THETA * np.sum(x * x)])
+    sums = np.array([np.sum(x * x), theta * np.sum(x * x)])
     true = sums / NOISE_SD**2 + TARGET.prior
-    noise = normals(Randomness(0), 2 * DRAWS).reshape(DRAWS, 2)
+    noise = normals(Randomness(seed), 2 * DRAWS).reshape(DRAWS, 2)
     noisy = (sums + noise) / NOISE_SD**2 + TARGET.prior
     kept = noisy[noisy[:, 0] > 0]
-    values = {
+    return {
         "precision": (true[0], noisy[:, 0]),
         "precision x mean": (true[1], noisy[:, 1]),
         "mean": (true[1] / true[0], kept[:, 1] / kept[:, 0]),
         "variance": (1 / true[0], 1 / kept[:, 0]),
     }
-    _figure(setting, values)
-    save_table(
-        setting,
-        EXPERIMENT.name,
-        ("quantity", "true", "mean", "median", "standard_error"),
-        [[n, float(t), float(v.mean()), float(np.median(v)), _error(v)] for n, (t, v) in values.items()],
-    )  # fmt: skip
-    return _claims(values, DRAWS - len(kept))
 
 
 def _error(values) -> float:
     return float(values.std(ddof=1) / len(values) ** 0.5)
 
 
-def _figure(setting: Setting, values) -> None:
+def _figure(setting: Setting, found) -> None:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), layout="constrained")
-    for axis, (name, (true, found)) in zip(axes, values.items(), strict=True):
-        low, high = np.quantile(found, [0.005, 0.995])
-        axis.hist(found[(found > low) & (found < high)], bins=60, color="C0", alpha=0.6)
-        first = axis is axes[0]
-        axis.axvline(true, color="black", label="exact" if first else None)
-        axis.axvline(
-            found.mean(), color="C3", linestyle="--", label="mean of draws" if first else None
-        )
-        axis.axvline(
-            np.median(found), color="C1", linestyle=":", label="median of draws" if first else None
-        )
-        axis.set(xlabel=name, ylabel="draws" if first else "")
+    figure, axes = plt.subplots(len(found), 4, figsize=(13, 6.2), layout="constrained")
+    for row, (theta, values) in zip(axes, found.items(), strict=True):
+        for axis, (name, each) in zip(row, values.items(), strict=True):
+            _panel(axis, each, labelled=axis is axes[0, 0])
+            axis.set(xlabel=name)
+        row[0].set(ylabel=f"draws, theta = {theta:g}")
     figure.suptitle(
         f"Figure 4.3: {DRAWS:,} draws of noise 1 on the statistics of 10 points (99% of draws shown)"
     )
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    save_figure(setting, EXPERIMENT.name, figure)  # fmt: skip
+    save_figure(setting, EXPERIMENT.name, figure)
+
+
+def _panel(axis, each, *, labelled) -> None:
+    true, found = each
+    low, high = np.quantile(found, [0.005, 0.995])
+    axis.hist(found[(found > low) & (found < high)], bins=60, color="C0", alpha=0.6)
+    lines = (
+        (true, "black", "-", "exact"),
+        (found.mean(), "C3", "--", "mean of draws"),
+        (np.median(found), "C1", ":", "median of draws"),
+    )
+    for at, colour, style, label in lines:
+        axis.axvline(at, color=colour, linestyle=style, label=label if labelled else None)
 
 
 def _claims(values, dropped) -> list[Claim]:
     naturals = [values[n] for n in ("precision", "precision x mean")]
     means, variances = values["mean"], values["variance"]
     below, above = np.mean(np.abs(means[1]) < means[0]), np.mean(variances[1] > variances[0])
-    half = 0.5 / DRAWS**0.5
+    half = 0.5 / len(means[1]) ** 0.5
     return [
         Claim(
             said="Estimates of natural parameters are without bias.",

@@ -4,10 +4,9 @@
 damp their updates by 0.1, until the moments accountant exceeds epsilon 10 at delta 1e-5. 50
 coefficients are drawn from the prior, and KL(q, exact) is averaged over the last ten rounds.
 
-The report's values are reached if the precision of a site's damped factor is kept from being negative,
-not if the released statistic is, as eq. 4.20 says: both are run. Medians differ much from one
-50 to the next: bars show 95% of many fifties, played in plain NumPy. The report does not list
-its clipping bounds beyond the smallest, 0.25.
+The coefficients, data and clipping bounds are those of the author's public program, which keeps the precision of a
+site's damped factor from being negative, not the released statistic as eq. 4.20 says: both are run. Noise is
+ours: the author's is not seeded. How much medians differ by noise, and from one fifty to the next, is played in plain NumPy.
 """
 
 import numpy as np
@@ -22,6 +21,7 @@ from report_model import (
     PRINTED,
     SITES,
     TARGET,
+    authors_fifty,
     clipped,
     damped,
     divergence,
@@ -39,8 +39,8 @@ from scipy.stats import norm
 from tacit.accounting import PLD, Moments, Renyi, events
 from tacit.privacy.noise import Randomness, normals
 
-FIFTY, REPORTED = 50, 22.0
-COLOURS = ("C0", "C2", "C1", "C3")
+FIFTY, REPORTED, MODERATE = 50, 22.0, 4.0
+COLOURS = ("C0", "C2", "C1", "C4", "C3", "C5", "C7")
 LABELS = {
     PRINTED: "eq. 4.20 as printed",
     CLAMPED: "factor kept positive",
@@ -51,9 +51,9 @@ LABELS = {
 
 def swept(setting: Setting, rounds):
     """For every way and clip: ratios of precisions and KL; and the coefficients."""
-    data = drawn(setting.pick(quick=10, usual=2 * FIFTY, paper=10 * FIFTY), seed=0)
+    data = authors_fifty(setting.pick(quick=10, usual=FIFTY))
     true = exact(*data[1:])
-    clips = setting.pick(quick=(0.25, 16.0), usual=(0.25, 1.0, 4.0, 16.0))
+    clips = setting.pick(quick=(0.25, 16.0), usual=(0.25, 1.0, 4.0, 8.0, 16.0, 32.0, 64.0))
     ratios, gaps = {}, {}
     for clip in clips:
         for way, found in posteriors(clip, data, rounds).items():
@@ -63,11 +63,21 @@ def swept(setting: Setting, rounds):
 
 
 def fifties(setting: Setting, clips, rounds):
-    """Median KL of many fifties, each with its own coefficients, data and noise: [fifties]."""
-    number, rng = setting.pick(quick=5, usual=100), np.random.default_rng(2)
+    """Median KL of many fifties, each with its own coefficients, data and noise: [fifties].
+
+    And the same for the author's fifty with many draws of noise.
+    """
+    number = setting.pick(quick=5, usual=60, paper=100)
+    others = [drawn(FIFTY, 1000 + seed) for seed in range(number)]
+    return _medians_of(others, clips, rounds), _medians_of(
+        [authors_fifty()] * number, clips, rounds
+    )
+
+
+def _medians_of(several, clips, rounds):
+    rng = np.random.default_rng(2)
     found = {(way, clip): [] for way in (CLAMPED, PRINTED, CLEAR, ONCE) for clip in clips}
-    for seed in range(number):
-        data = drawn(FIFTY, 1000 + seed)
+    for data in several:
         true = exact(*data[1:])
         for clip in clips:
             for way, q in _played(clip, data, rounds, rng).items():
@@ -103,20 +113,18 @@ def _rising(values) -> bool:
     return bool(np.all(np.diff(values) > 0))
 
 
-def _best_claim(clips, medians) -> Claim:
-    low = medians[CLAMPED, clips[0]]
+def _best_claim(clips, medians, others) -> Claim:
     best = np.argmin([medians[CLAMPED, c] for c in clips], axis=0) == 0
-    reach = {w: np.quantile(medians[w, clips[0]], [0.005, 0.995]) for w in (CLAMPED, PRINTED)}
-    told = ("; ".join(f"C={c:g}: {_ranged(medians[w, c])}" for c in clips) for w in reach)
+    reach = np.quantile(medians[CLAMPED, clips[0]], [0.025, 0.975])
+    told = "; ".join(f"C={c:g}: {_ranged(medians[CLAMPED, c])}" for c in clips)
     return Claim(
         said="The best median KL of 50 coefficients is 22, at the smallest clipping bound.",
         reported="22 at C=0.25",
-        found=_both(*told) + f"; C={clips[0]:g} is best in {best.mean():.0%} of fifties",
-        verdict=judged(*(r[0] <= REPORTED <= r[1] for r in reach.values()), best.mean() > 0.5),
+        found=f"{told}; C={clips[0]:g} is best in {best.mean():.0%}; by eq. 4.20 as printed {_ranged(medians[PRINTED, clips[0]])} at C={clips[0]:g}; other fifties have {_ranged(others[CLAMPED, clips[0]])}",
+        verdict=judged(reach[0] <= REPORTED <= reach[1], best.mean() > 0.5),
         why=(
-            f"Median of {len(low)} fifties (95% of them). In part if 22 is within 99% of fifties by one reading only, or if "
-            "the smallest C is not best in most. Eq. 4.20 as printed does not reach 22; keeping damped factors positive does, "
-            "in fifties with small coefficients."
+            f"The author's fifty data sets, medians over {len(best)} draws of noise (95% of them). Agrees if 22 is within 95% and C=0.25 is best in most; in "
+            "part if one holds. Damped factors are kept positive, as in the author's program."
         ),
     )  # fmt: skip
 
@@ -132,7 +140,7 @@ def _noise_claims(clips, theta, ratios, gaps) -> list[Claim]:
     big = np.abs(theta) > np.quantile(np.abs(theta), 0.8)
     at_big = [float(np.median(gaps[CLAMPED, c][big])) for c in clips]
     ranks = [together(np.abs(theta), gaps[CLAMPED, c]) for c in clips]
-    shrunk = [together(np.abs(theta), ratios[CLAMPED, c]) for c in clips[:-1]]
+    shrunk = [together(np.abs(theta), ratios[CLAMPED, c]) for c in clips if c <= MODERATE]
     mean_ratios = {w: [float(ratios[w, c].mean()) for c in clips] for w in ways}
     return [
         Claim(
@@ -166,7 +174,7 @@ def _noise_claims(clips, theta, ratios, gaps) -> list[Claim]:
             reported="top left panel",
             found="rank correlations of |theta| and the precision's ratio " + ", ".join(f"C={c:g}: {r:.2f}" for c, r in zip(clips, shrunk, strict=False)),
             verdict=judged(*(r < -2 / len(theta) ** 0.5 for r in shrunk)),
-            why="Agrees where a rank correlation is below minus two standard errors, for all C but the largest.",
+            why="Agrees where a rank correlation is below minus two standard errors; moderate is C up to 4.",
         ),
         Claim(
             said="For the largest coefficients, smaller C has lower KL.",
@@ -221,8 +229,8 @@ def _cost_claim(rounds) -> Claim:
     )  # fmt: skip
 
 
-def _clear_claims(clips, ratios, medians) -> list[Claim]:
-    falling = np.all(np.diff([medians[CLEAR, c] for c in clips], axis=0) < 0)
+def _clear_claims(clips, ratios, others) -> list[Claim]:
+    falling = np.all(np.diff([others[CLEAR, c] for c in clips], axis=0) < 1e-12)
     top = max(float(ratios[CLEAR, c].max()) for c in clips)
     noisy = max(float(ratios[w, c].max()) for w in (PRINTED, CLAMPED) for c in clips)
     return [
@@ -235,9 +243,9 @@ def _clear_claims(clips, ratios, medians) -> list[Claim]:
         Claim(
             said="Without noise a larger clipping bound does better.",
             reported="KL falls with C",
-            found="medians " + ", ".join(f"C={c:g}: {_ranged(medians[CLEAR, c])}" for c in clips),
+            found="medians " + ", ".join(f"C={c:g}: {_ranged(others[CLEAR, c])}" for c in clips),
             verdict=judged(falling),
-            why="In every fifty.",
+            why="In every fifty; equal where nothing is clipped.",
         ),
     ]  # fmt: skip
 
@@ -268,15 +276,19 @@ def _panels(clips, theta, way, ratios, gaps):
     ratio.axhline(1, color="black", linewidth=0.8)
     ratio.set(xlabel="theta", ylabel="obtained / true precision", yscale="log")
     scatter.set(xlabel="theta", ylabel="KL(q, exact), nats", yscale="log")
+    scatter.set_ylim(bottom=max(1e-6, scatter.get_ylim()[0]))
     flat = [gaps[way, c] for c in clips]
     summary.plot(clips, [f.mean() for f in flat], "s--", color="grey", label="mean")
     band = [np.quantile(flat, q, axis=1) for q in (0.25, 0.75)]
     summary.fill_between(clips, *band, color="C0", alpha=0.15, label="25% to 75%")
     spread.plot(clips, [f.std() for f in flat], "o-", color="grey")
     spread.set(ylabel="standard deviation of KL, nats")
-    summary.set(ylabel="KL(q, exact), nats")
+    summary.set(ylabel="KL(q, exact), nats", yscale="log")
+    # A logarithmic axis of less than two decades has hardly a tick.
+    deviations = [f.std() for f in flat]
+    spread.set_yscale("log" if max(deviations) > 100 * min(deviations) else "linear")
     for axis in (summary, spread):
-        axis.set(xscale="log", yscale="log", xlabel="clipping bound C", xticks=clips)
+        axis.set(xscale="log", xlabel="clipping bound C", xticks=clips)
         axis.set_xticks(clips, [f"{c:g}" for c in clips])
         axis.xaxis.set_minor_locator(NullLocator())
     return figure, summary
@@ -299,7 +311,9 @@ def _draw(setting: Setting, name, title, ways, found) -> None:
         _medians(summary, clips, medians, way, colour)
     if CLAMPED in ways:
         summary.plot(0.25, REPORTED, "*", color="C3", markersize=12, label="median in the report")
-    bars = f"{len(theta)} coefficients; bars: 95% of the medians of fifties"
+    bars = f"the author's {len(theta)} data sets"
+    if CLAMPED in ways:
+        bars += "; bars: 95% of the medians over noise"
     figure.suptitle(f"{title}, {SITES} sites x 10 points\n{bars}")
     figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     save_figure(setting, f"{EXPERIMENT.name}_{name}", figure)
@@ -321,18 +335,18 @@ def _saved(setting: Setting, ratios, gaps, medians) -> None:
 def run(setting: Setting) -> list[Claim]:
     rounds = stopped()
     clips, theta, ratios, gaps = swept(setting, rounds)
-    medians = fifties(setting, clips, rounds)
+    others, medians = fifties(setting, clips, rounds)
     _saved(setting, ratios, gaps, medians)
     found = clips, theta, ratios, gaps, medians
     title = f"Figure 4.4: noise {NOISE:g}, {rounds} rounds (points and band: {LABELS[CLAMPED]})"
     _draw(setting, "noise", title, (CLAMPED, PRINTED, ONCE), found)
     _draw(setting, "clear", f"Figure 4.6: no noise, {rounds} rounds", (CLEAR,), found)
     return [
-        _best_claim(clips, medians),
+        _best_claim(clips, medians, others),
         *_noise_claims(clips, theta, ratios, gaps),
         _floor_claim(setting, clips),
         _cost_claim(rounds),
-        *_clear_claims(clips, ratios, medians),
+        *_clear_claims(clips, ratios, others),
         _our_claim(clips, medians),
     ]
 

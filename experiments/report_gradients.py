@@ -3,7 +3,9 @@
 5 sites of 10 points, theta 2, 50 local steps of rate 1e-5 a round with one point each, C = 10, noise 1. The
 figure has natural parameters, KL(q, exact) and epsilon (moments, delta 1e-5) against rounds. How the
 gradient of one point becomes that of the local free energy is not said: `report_readings` plays every way that
-the text allows, on several data sets, and the library's own engine runs the same settings.
+the text allows, on several data sets, and the library's own engine runs the same settings. The author's public program settles it: the
+log variance has a thousand times the mean's rate, and sites answer at once. From the prior its noise throws the
+variance out of range; here q starts with variance 1.
 """
 
 import jax
@@ -17,10 +19,11 @@ from report_readings import (
     SITES,
     STEPS,
     UNSCALED,
+    by_author,
     made_up,
     played,
 )
-from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
 
 from tacit import Rows, Variational
 from tacit.accounting import PLD, Budget, Moments, calibrate, events
@@ -29,6 +32,7 @@ from tacit.federated.partitioned import partitioned
 from tacit.federated.schemes import Optimised
 
 RATE, ROUNDS, CLIPPED_MEDIAN = 1e-5, 1000, 22.0
+AUTHOR = "as the author's program has it"
 WAYS = {"rate 1e-5": (RATE, 0.5), "eq. 4.17 as printed": (RATE, 1.0), "rate 1e-4": (10 * RATE, 0.5)}
 
 
@@ -73,6 +77,8 @@ def run(setting: Setting) -> list[Claim]:
     at = [round(share * rounds) for share in shares]
     costs = {a.name: [epsilon(a, r) for r in at] for a in (Moments(), PLD())}
     ours = np.array([once(x, y, spent) for spent in costs["moments"]])
+    wide = made_up(setting.pick(quick=2, usual=40))
+    found[AUTHOR, "rates 1e-5 and 1e-2"] = by_author(*wide, rate=RATE, rounds=rounds)
     late = {key: _late(gaps, rounds) for key, (gaps, _) in found.items()}
     save_table(
         setting,
@@ -80,8 +86,9 @@ def run(setting: Setting) -> list[Claim]:
         ("reading", "way", "kl_half_way", "kl_end"),
         [[name, way, *each] for (name, way), each in late.items()],
     )
-    _figure(setting, found, exact(x, y), own, (at, costs, ours))
-    return _claims(late, own, (at, costs, ours), rounds, (x, y))
+    _figure(setting, found, exact(*wide), own, (at, costs, ours))
+    gaps = found[AUTHOR, "rates 1e-5 and 1e-2"][0]
+    return _claims(late, gaps, own, (at, costs, ours), rounds, (x, y))
 
 
 def _late(gaps, rounds):
@@ -96,18 +103,16 @@ def _figure(setting: Setting, found, true, own, spent) -> None:
     figure, (first, second, third) = plt.subplots(3, 1, figsize=(7, 10), sharex=True)
     figure.subplots_adjust(hspace=0.25)
     at, costs, ours = spent
-    name, way = min(
-        found, key=lambda key: np.median(found[key][0][:, -50:]) + (key[1] == "rate 1e-4") * 1e9
-    )
+    name, way = next(key for key in found if key[0] == AUTHOR)
     path = found[name, way][1][0]
     for j, (label, colour) in enumerate((("precision", "C0"), ("precision x mean", "C1"))):
-        first.plot(path[:, j], color=colour, label=f"{label}, {name}, {way}")
+        first.plot(path[:, j], color=colour, label=label)
         first.axhline(
             true[0, j], color=colour, linestyle="--", linewidth=1, label=f"{label}, exact"
         )
     first.set(
         ylabel="natural parameters of q",
-        title="one data set, the reading that comes nearest at rate 1e-5",
+        title="one data set, with the settings of the author's program",
     )
     for (reading, how), (gaps, _) in found.items():
         middle = np.median(gaps[:, ::10], axis=0)
@@ -115,8 +120,8 @@ def _figure(setting: Setting, found, true, own, spent) -> None:
             continue
         low, high = np.quantile(gaps[:, ::10], [0.1, 0.9], axis=0)
         rounds = 1 + 10 * np.arange(len(middle))
-        style = "-" if how == "rate 1e-5" else "--"
-        colour = f"C{list(READINGS).index(reading)}"
+        style = "--" if how == "eq. 4.17 as printed" else "-"
+        colour = "red" if reading == AUTHOR else f"C{list(READINGS).index(reading)}"
         second.plot(rounds, middle, style, color=colour, linewidth=1.2, label=f"{reading}; {how}")
         second.fill_between(rounds, low, high, color=colour, alpha=0.08)
     second.plot(own, color="black", linewidth=1, label="the library's engine, same settings")
@@ -135,7 +140,7 @@ def _figure(setting: Setting, found, true, own, spent) -> None:
     second.set(
         yscale="log",
         ylabel="KL(q, exact), nats",
-        title=f"medians of {len(true)} data sets; bands and bars: 10% to 90%\n(*) has less noise than epsilon counts on",
+        title="medians of data sets; bands and bars: 10% to 90%\n(*) has less noise than epsilon counts on",
     )
     for accountant, values in costs.items():
         third.plot(
@@ -151,11 +156,15 @@ def _figure(setting: Setting, found, true, own, spent) -> None:
     save_figure(setting, EXPERIMENT.name, figure)  # fmt: skip
 
 
-def _claims(late, own, spent, rounds, data) -> list[Claim]:
+def _claims(late, gaps, own, spent, rounds, data) -> list[Claim]:
     at, costs, ours = spent
-    slow = {key: each[1] for key, each in late.items() if key[1] != "rate 1e-4"}
+    slow = {key: each[1] for key, each in late.items() if key[1] in list(WAYS)[:2]}
+    window = gaps[:, -min(50, rounds // 2) :]
+    author, (low, high) = (
+        float(np.median(window)),
+        np.quantile(window, [0.1, 0.9], method="nearest"),
+    )
     best = min(slow, key=slow.__getitem__)
-    fast = [each[1] for key, each in late.items() if key[1] == "rate 1e-4" and np.isfinite(each[1])]
     private = min(gap for key, gap in slow.items() if key[0] != UNSCALED)
     covered = 1 - np.exp(-RATE * STEPS * rounds / 2)
     said = ", ".join(
@@ -163,26 +172,28 @@ def _claims(late, own, spent, rounds, data) -> list[Claim]:
         for r, m, p in zip(at, costs["moments"], costs["pld"], strict=True)
     )
     half = at.index(round(rounds / 2))
+    there = round(float(np.interp(500, costs["moments"], at)))
+    bought = float(np.median(gaps[:, max(0, there - 50) : there]))
     return [
         Claim(
             said="KL becomes small, so that the fit is effectively the non-private one.",
             reported="about 1e-3",
-            found=f"after {rounds} rounds {slow[best]:.2g} by the best reading ({'; '.join(best)}), {max(slow.values()):.2g} by the worst; at ten times the rate {min(fast, default=np.nan):.2g}; the engine after {len(own)} rounds {own[-1]:.2g}",
-            verdict=judged(slow[best] < 1e-2),
-            why=f"A site's factor nears its precision by a share of rate / 2 a step, whatever the data: at rate 1e-5 it has gone {covered:.0%} of the way. Settings must differ from those printed.",
+            found=f"after {rounds} rounds {author:.2g} with the settings of the author's program (10% to 90%: {low:.2g} to {high:.2g}); by readings of the text {slow[best]:.2g} ({'; '.join(best)}) to {max(slow.values()):.2g}; the engine after {len(own)} rounds {own[-1]:.2g}",
+            verdict=judged(author < 1e-2, low <= 1e-3),
+            why=f"Agrees if the median is below 1e-2, and 1e-3 is within 10% to 90%; in part if one holds. The text leaves out that the log variance has a thousand times the mean's rate: at the rate printed a site's factor has gone {covered:.0%} of the way to its precision. The program also divides the cavity's part by the site's points and keeps factors' precisions positive; q starts with variance 1 here. Medians of {len(gaps)} data sets. {KNOWN}",
         ),
         Claim(
             said="Reasonable performance costs epsilon of about 500.",
             reported="500",
-            found=said,
-            verdict=judged(costs["moments"][half] <= 500 <= costs["moments"][-1]),
-            why="Between half of the rounds and all. The accountant is for Poisson samples; lots of exactly one point, as in the report, have no such guarantee.",
+            found=f"{said}; median KL {bought:.2g} at the round where moments reach 500",
+            verdict=judged(costs["moments"][half] <= 500 <= costs["moments"][-1] and bought < 0.5),
+            why="Epsilon passes 500 between half of the rounds and all, and reasonable is a KL below 0.5, that of a mean one deviation off. The accountant is for Poisson samples; lots of exactly one point, as in the report, have no such guarantee. " + KNOWN,
         ),
         Claim(
             said="Private gradients do better than clipped analytical updates.",
             reported=f"1e-3 against a median of {CLIPPED_MEDIAN:g}",
-            found=f"{slow[best]:.2g} by the best reading, {max(slow.values()):.2g} by the worst",
-            verdict=judged(slow[best] < CLIPPED_MEDIAN, max(slow.values()) < CLIPPED_MEDIAN),
+            found=f"{author:.2g} with the author's settings, {slow[best]:.2g} to {max(slow.values()):.2g} by readings of the text",
+            verdict=judged(author < CLIPPED_MEDIAN),
             why="At 40 to 80 times the epsilon.",
         ),
         _scale_claim(*data),

@@ -34,6 +34,26 @@ def drawn(size, seed):
     return theta[:, 0, 0], *regression(theta, (size, SITES, POINTS), rng)
 
 
+def authors_fifty(size=50):
+    """The author's data sets: seeds 1 to 50 of NumPy's legacy generator.
+
+    Every site draws rows for all sites, and test rows, and keeps its own share of the rows.
+    """
+    every = SITES * POINTS
+    thetas, inputs, outcomes = [], [], []
+    for seed in range(1, size + 1):
+        rng = np.random.RandomState(seed)
+        theta = rng.normal(0, PRIOR_SD)
+        drawn_at = [(rng.randn(every), rng.randn(every), rng.randn(400)) for _ in range(SITES)]
+        parts = [slice(i * POINTS, (i + 1) * POINTS) for i in range(SITES)]
+        x = np.array([each[0][part] for each, part in zip(drawn_at, parts, strict=True)])
+        noise = np.array([each[1][part] for each, part in zip(drawn_at, parts, strict=True)])
+        thetas.append(theta)
+        inputs.append(x)
+        outcomes.append(theta * x + NOISE_SD * noise)
+    return np.array(thetas), np.array(inputs), np.array(outcomes)
+
+
 def exact(x, y):
     """The posterior: precision, and precision times mean; over the last two axes of the data."""
     sums = np.stack([(x * x).sum(axis=(-2, -1)), (x * y).sum(axis=(-2, -1))], axis=-1)
@@ -70,13 +90,12 @@ def released(clip, noise, data, rounds, seed=0):
         noise_multiplier=noise,
         dimension=2,
     )
-    gates = [
-        Gate(Rows({"x": x[i, j][:, None], "y": y[i, j]}), plan, Randomness(10**6 * seed + 100 * i + j))
-        for i in range(len(x))
-        for j in range(x.shape[1])
-    ]  # fmt: skip
-    step = statistic_step(TARGET)
-    out = [run(gate, step, TARGET.constants, no_inputs)[1] for gate in gates]
+    step, out = statistic_step(TARGET), []
+    for i in range(len(x)):  # one gate at a time: each holds a block of random words
+        for j in range(x.shape[1]):
+            source = Randomness(10**6 * seed + 100 * i + j)
+            gate = Gate(Rows({"x": x[i, j][:, None], "y": y[i, j]}), plan, source)
+            out.append(run(gate, step, TARGET.constants, no_inputs)[1])
     return np.stack(out, axis=1, dtype=np.float64).reshape(rounds, *x.shape[:2], 2)
 
 

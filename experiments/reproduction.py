@@ -23,6 +23,14 @@ SOURCES = {
 }
 # In the words of a claim that no paper makes: what Tacit does in the same setting.
 OURS = "(not "
+# At the end of "why" where a rule is younger than a result that it might have been fitted to.
+KNOWN = "(Rule written with a trial known.)"
+RULES = (
+    'How verdicts are made. Every claim has a rule, with its tolerance, in the column "why". Rules are in the code before the run that they judge, and no rule was fixed',
+    "after its number was seen: where settings were corrected later, as the authors' public programs became known, rules stayed as they were, also if a claim now fails by little.",
+    f'The exceptions end with "{KNOWN}": their rule was written when a trial with these settings was known, because the old rule asked for another setting, or for more than chance allows.',
+    '"Paper is wrong" means that a statement is not true as printed, misprints included. Lines with "not a claim", "not in" or "not shown in" in brackets are about Tacit, and are counted apart.',
+)
 Length = Literal["quick", "usual", "paper"]
 Verdict = Literal["agrees", "agrees in part", "does not agree", "paper is wrong", "not shown"]
 
@@ -121,7 +129,10 @@ def write_results(out: Path, page: Path, experiments: Sequence[Experiment]) -> N
         "",
         "Written by `tacit reproduce --all`; `tacit reproduce --list` names the experiments. Each figure has",
         "the paper's own setting, what the paper reports where that is known, and what Tacit's defaults achieve",
-        "at the same epsilon. Runs are seeded, so that they can be repeated; the data are public.",
+        "at the same epsilon. Runs are seeded and give the same numbers again with the same versions; the data are public.",
+        "[docs/papers.md](../docs/papers.md) goes from the papers to Tacit's calls.",
+        "",
+        *RULES,
     ]
     verdicts: dict[str, int] = {}
     for source, title in SOURCES.items():
@@ -131,7 +142,7 @@ def write_results(out: Path, page: Path, experiments: Sequence[Experiment]) -> N
             lines += _section(experiment, out, page, verdicts)
     own = verdicts.pop("", 0)
     counts = ", ".join(f"{verdict} {count}" for verdict, count in verdicts.items())
-    lines[5:5] = [
+    lines[6:6] = [
         "",
         f"{sum(verdicts.values())} claims of the papers: {counts}. And {own} lines on what Tacit does in the same setting.",
     ]

@@ -18,8 +18,8 @@ def abalone(folder: Path):
     sexes = np.array([[row["sex"] == s for s in "MFI"] for row in rows], float)
     names = [n for n in rows[0] if n not in {"sex", "rings"}]
     numbers = np.array([[float(row[n]) for n in names] for row in rows])
-    # One number for sex, as a table of eight attributes has it.
-    x = np.column_stack([sexes @ [1.0, -1.0, 0.0], numbers])
+    # One number for sex, as the authors' scripts have it: male 1, female 0, infant -1.
+    x = np.column_stack([sexes @ [1.0, 0.0, -1.0], numbers])
     return x, np.array([int(row["rings"]) >= 10 for row in rows])
 
 

@@ -39,8 +39,11 @@ def rows(count, rng):
     return CENTRES[rng.integers(0, 5, count)] + math.sqrt(VARIANCE) * rng.normal(size=(count, 2))
 
 
-def five(shape=1.0, scale=1.0):
-    """The thesis' model: shares, means, and variances with an inverse gamma prior."""
+def five(shape=1.0, scale=1.0, dimension=2):
+    """The thesis' model: shares, means, and variances with an inverse gamma prior.
+
+    ``dimension`` is that of the rows in the determinant; the authors' program has 5.
+    """
 
     def log_prior(p):
         v = p["variances"]
@@ -48,7 +51,8 @@ def five(shape=1.0, scale=1.0):
 
     def log_likelihood(p, row):
         squares = jnp.sum((row["x"] - p["means"]) ** 2, axis=1)
-        parts = -0.5 * squares / p["variances"] - jnp.log(2 * math.pi * p["variances"])
+        parts = -0.5 * squares / p["variances"]
+        parts = parts - dimension / 2 * jnp.log(2 * math.pi * p["variances"])
         return jax.nn.logsumexp(jnp.log(p["shares"]) + parts)
 
     return Model(
@@ -228,7 +232,11 @@ def run(setting):
     sizes = {name: variances(found[name][at]) for name in shown}
     budgets = [Budget(SHOWN, DELTA, "replace")] * runs
     if setting.length != "quick":
-        sizes["as coded"] = variances(many(LANGEVIN, budgets, data, 4000, five(10.0, 0.1)))
+        sizes["other prior"] = variances(many(LANGEVIN, budgets, data, 4000, five(10.0, 0.1)))
+        wide = [(rows(2000, rng), None) for _ in range(runs)]
+        chain = replace(LANGEVIN, size=2000)
+        sizes["right"] = variances(many(chain, budgets, wide, 5000))
+        sizes["as coded"] = variances(many(chain, budgets, wide, 5000, five(dimension=5)))
     table = [
         (name, e, s.mean(), s.std(ddof=1) / math.sqrt(len(s)))
         for name, by in scores.items()

@@ -79,6 +79,10 @@ def test_every_source_is_there_and_results_are_kept():
     for each in found:
         assert f"### {each.figure}: {each.title}" in page
     assert "Not run yet" not in page
+    assert "How verdicts are made" in page
+    guide = (ROOT / "docs" / "papers.md").read_text()
+    for name in names:
+        assert f"`{name}`" in guide
     assert "From a" not in page  # all at the usual length
 
 

@@ -31,6 +31,11 @@ METHODS = {
     "scoring, replace": (tacit.Scoring(num_steps=60), REPLACE),
     "variational": (QUICK, ADD_REMOVE),
     "variational, joint": (tacit.Variational(num_steps=60, gradient="joint"), REPLACE),
+    "variational, shares": (tacit.Variational(num_steps=60, gradient="elbo", size=200), REPLACE),
+    "variational, rates": (
+        tacit.Variational(num_steps=60, sampling_rate=((0.1, 20), (0.3, 40))),
+        REPLACE,
+    ),
     "langevin": (tacit.Langevin(num_steps=60), ADD_REMOVE),
     "langevin, plain": (tacit.Langevin(num_steps=60, size=SIZE, clip=1.0), ADD_REMOVE),
     "hamiltonian": (tacit.Hamiltonian(num_steps=60, start=BRIEF), ADD_REMOVE),

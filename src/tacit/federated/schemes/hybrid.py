@@ -55,7 +55,7 @@ class Hybrid(EachMessagePrivate):
             def both(noise: float) -> DpEvent:
                 steps = answers * method.num_steps
                 return events.compose(
-                    first, events.sampled_gaussian(noise, method.sampling_rate, steps)
+                    first, events.sampled_gaussian(noise, method.constant_rate, steps)
                 )
 
             for_steps = calibrate.calibrate(both, budget)

@@ -37,7 +37,7 @@ class Optimised(EachMessagePrivate):
     def prepare(self, setting: RunSetting) -> Prepared:
         """Noise for the steps of all answers. Theorem F1."""
         method = suited(self.variational, setting.target)
-        rate, steps = method.sampling_rate, method.num_steps * setting.answers
+        rate, steps = method.constant_rate, method.num_steps * setting.answers
         noise, event = self.noise_multiplier or 0.0, None
         if setting.budget is not None and self.noise_multiplier is None:
             noise = calibrate.noise_multiplier(setting.budget, sampling_rate=rate, num_steps=steps)
