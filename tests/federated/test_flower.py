@@ -15,33 +15,34 @@ from sites_on_disk import NAMES, make_sites
 
 from tacit import Ledger
 from tacit.federated.deploy import SiteSettings, load_study, open_ledger
+from tacit.federated.engine import in_process
 from tacit.federated.flower import client_app
 from tacit.federated.flower.grid import FlowerTransport
 from tacit.federated.flower.server import serve
 from tacit.federated.messages import task_fields
-from tacit.federated.partitioned import partitioned
 from tacit.federated.told import guarded
 
 
-def in_process(files):
+def in_this_process(files):
     study = load_study(files["north"].parent / "study.py")
     rows = {name: study.read(path.parent / "data.csv") for name, path in files.items()}
     budgets = dict.fromkeys(rows, study.budget)
-    found = partitioned(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
+    found = in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
     return study, found
 
 
 def served(files, grid, patience=30.0):
     study = load_study(files["north"].parent / "study.py")
-    return serve(grid, study, timeout=5.0, patience=patience)
+    server = serve(grid, study, timeout=5.0, patience=patience)
+    return server.posterior, np.array(server.trace)
 
 
 @pytest.mark.parametrize("scheme", ["statistics", "masked"])
 def test_the_same_posterior_as_in_process(tmp_path, scheme):
     files = make_sites(tmp_path, scheme, seed=3)
-    _, found = in_process(files)
+    _, found = in_this_process(files)
     posterior, trace = served(files, FakeGrid(files))
-    assert np.array_equal(posterior, found.posterior)
+    assert np.array_equal(posterior, found.server.posterior)
     assert np.array_equal(trace, found.trace)
 
 
@@ -65,9 +66,9 @@ def test_a_message_that_is_not_answered_is_sent_again_and_changes_nothing(tmp_pa
         return kind if count in {5, 8, 12} else None
 
     files = make_sites(tmp_path, scheme, seed=3)
-    _, found = in_process(files)
+    _, found = in_this_process(files)
     posterior, _ = served(files, FakeGrid(files, trouble))
-    assert np.array_equal(posterior, found.posterior)
+    assert np.array_equal(posterior, found.server.posterior)
     for path in files.values():
         assert len(Ledger(path.parent / "site.db").charges) == 1
 

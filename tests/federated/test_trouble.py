@@ -14,10 +14,10 @@ from sites_on_disk import NAMES, copy_study, make_sites
 from tacit import Ledger
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.engine import in_process
 from tacit.federated.flower.grid import FlowerTransport
 from tacit.federated.flower.server import nodes_of, serve
 from tacit.federated.folds import FoldsFile
-from tacit.federated.partitioned import partitioned
 
 
 def study_of(files):
@@ -25,14 +25,15 @@ def study_of(files):
 
 
 def served(files, grid, **settings):
-    return serve(grid, study_of(files), timeout=0.3, patience=1.0, **settings)
+    server = serve(grid, study_of(files), timeout=0.3, patience=1.0, **settings)
+    return server.posterior, np.array(server.trace)
 
 
-def in_process(files):
+def in_this_process(files):
     study = study_of(files)
     rows = {name: study.read(path.parent / "data.csv") for name, path in files.items()}
     budgets = dict.fromkeys(rows, study.budget)
-    return partitioned(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
+    return in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
 
 
 @pytest.mark.parametrize("scheme", ["statistics", "masked"])
@@ -117,7 +118,7 @@ def test_two_nodes_that_claim_one_name_at_once_are_both_refused(tmp_path, caplog
 
 def test_a_node_that_is_named_beforehand_has_its_name(tmp_path):
     files = make_sites(tmp_path, seed=3)
-    expected = in_process(files).posterior
+    expected = in_this_process(files).server.posterior
     grid = FakeGrid(with_impostor(files, tmp_path))
     posterior, _ = served(files, grid, nodes=nodes_of("north=1"))
     assert np.array_equal(posterior, expected)

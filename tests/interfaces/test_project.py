@@ -35,8 +35,8 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
         assert main(["federated", "open", str(folder / "sites" / name / "site.toml")]) == 0
     assert "epsilon 3, delta 1e-05 (add-remove) in total for every row" in capsys.readouterr().out
     server = study.server()
-    trace = conduct(server, InProcess([OpenSite(site) for site in sites]), study.method.rounds(2))
-    study.finish(server.posterior, trace, tmp_path / "posterior.nc")
+    conduct(server, InProcess([OpenSite(site) for site in sites]), study.method.rounds(2))
+    study.finish(server, tmp_path / "posterior.nc")
     post = Posterior.load(tmp_path / "posterior.nc")
     assert post.privacy.epsilons["add-remove"] <= 1
     assert list(post.sites) == ["a", "b"]

@@ -19,18 +19,17 @@ from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused
 from tacit.federated.client import Client
+from tacit.federated.engine import site_of
 from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
-from tacit.federated.partitioned import Partitioned, server_of, site_of
+from tacit.federated.method import FederatedMethod
 from tacit.federated.schemes.without_privacy import WithoutPrivacy
-from tacit.federated.server import Server
-from tacit.federated.target import Target
+from tacit.federated.server import AnyServer
 from tacit.federated.transport import Reply, Task
-from tacit.models.natural import Vector
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
-Finish = Callable[[Vector, Vector, Path], None]
+Finish = Callable[[AnyServer, Path], None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,14 +44,13 @@ class Study:
         budget: The budget of every site.
         read: Reads the rows of a site from its data file.
         example: Made-up rows with the same columns, to know the unit of privacy before data are read.
-        finish: Is called with the natural parameters of the posterior, those after every round, and
-            the path of the result.
+        finish: Is called with the server at the end of the run, and the path of the result.
         seed: Makes the run reproducible, and not private.
     """
 
     run: str
-    target: Target
-    method: Partitioned
+    target: Any
+    method: FederatedMethod
     sites: tuple[str, ...]
     budget: Budget
     read: Callable[[Path], Rows]
@@ -92,10 +90,9 @@ class Study:
         """The unit of privacy."""
         return "data set" if self.method.scheme.protects == "data set" else self.example.unit
 
-    def server(self) -> Server:
+    def server(self) -> AnyServer:
         """The server of this study."""
-        return server_of(
-            self.method,
+        return self.method.server(
             self.target,
             self.sites,
             run=self.run,

@@ -33,7 +33,7 @@ from tacit.privacy.program import (
 )
 from tacit.privacy.release import Batch
 from tacit.privacy.rows import Rows
-from tacit.privacy.sample import Batches
+from tacit.privacy.sample import Batches, usual_length
 from tacit.privacy.settings import quiet
 
 # Places in the batches of one block, for each of which sampling needs some thirty bytes; and
@@ -246,7 +246,10 @@ class _Draws:
         mechanism = self._mechanism
         on_host = rows.on_disk and not mechanism.everyone
         self.source: Source = "everyone" if mechanism.everyone else "host" if on_host else "memory"
-        units: Any = None if on_host else rows._device_fields()
+        # Of steps on everyone that draw for units, tables of about the same length share a program.
+        alike = mechanism.everyone and has_secrets(mechanism)
+        length = usual_length(rows._count) if alike else None
+        units: Any = None if on_host else rows._device_fields(length)
         present = None
         if mechanism.everyone:
             present = np.arange(units.length) < rows._count
