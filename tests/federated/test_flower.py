@@ -101,7 +101,13 @@ def test_a_site_that_stays_away_for_a_round_keeps_in_step(tmp_path, kind):
     files = make_sites(tmp_path, seed=3, rounds=4)
     study = load_study(files["north"].parent / "study.py")
     server = study.server()
-    transport = FlowerTransport(FakeGrid(files, trouble), study.sites, timeout=0.2, patience=1.5)
+    transport = FlowerTransport(
+        FakeGrid(files, trouble),
+        study.sites,
+        agreement=study.agreement,
+        timeout=0.2,
+        patience=1.5,
+    )
     for number in range(1, 5):
         tasks = server.tasks(study.sites)
         replies = transport.exchange(tasks)
@@ -149,7 +155,7 @@ def said(files, fields):
 
 def first_task(folder):
     study = load_study(folder / "north" / "study.py")
-    return task_fields(study.server().tasks(NAMES)["north"])
+    return task_fields(study.server().tasks(NAMES)["north"], agreed=study.agreement.text)
 
 
 def test_a_site_tells_what_is_wrong_with_a_question_and_of_no_error_of_others(tmp_path, caplog):
@@ -215,7 +221,12 @@ def test_a_server_with_more_sites_than_pinned_is_refused(tmp_path):
     files = make_sites(tmp_path, "masked")
     study = load_study(tmp_path / "north" / "study.py")
     transport = FlowerTransport(
-        FakeGrid(files), study.sites, masked=True, timeout=5.0, patience=5.0
+        FakeGrid(files),
+        study.sites,
+        agreement=study.agreement,
+        masked=True,
+        timeout=5.0,
+        patience=5.0,
     )
     tasks = study.server().tasks(NAMES)
     del tasks["west"]

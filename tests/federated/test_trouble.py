@@ -140,7 +140,14 @@ def test_a_name_stays_with_its_node(tmp_path, roaming):
         return "lost" if node == 1 and fields.get("round") == 2 else None
 
     grid.trouble = trouble
-    transport = FlowerTransport(grid, NAMES, timeout=0.3, patience=2.5, roaming=roaming)
+    transport = FlowerTransport(
+        grid,
+        NAMES,
+        agreement=study_of(files).agreement,
+        timeout=0.3,
+        patience=2.5,
+        roaming=roaming,
+    )
     server = study_of(files).server()
     for number in (1, 2):
         tasks = server.tasks(NAMES)

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused
+from tacit.federated.agreement import Agreement, digest_of
 from tacit.federated.client import Client
 from tacit.federated.engine import site_of
 from tacit.federated.maskkeys import LedgerMaskKeys
@@ -46,6 +47,7 @@ class Study:
         example: Made-up rows with the same columns, to know the unit of privacy before data are read.
         finish: Is called with the server at the end of the run, and the path of the result.
         seed: Makes the run reproducible, and not private.
+        schema: The public facts about columns, as text; all sites must have the same.
     """
 
     run: str
@@ -57,6 +59,7 @@ class Study:
     example: Rows
     finish: Finish | None = None
     seed: int | None = None
+    schema: str = ""
 
     def __post_init__(self) -> None:
         if not self.run or len(set(self.sites)) != len(self.sites) or not self.sites:
@@ -80,10 +83,23 @@ class Study:
         """Whether sites send masked numbers, because only their sum has enough noise."""
         return self.method.scheme.split
 
-    @property
+    @cached_property
     def about(self) -> str:
         """A digest that identifies the study."""
-        return self.method.about(self.target, len(self.sites), self.example)
+        about = self.method.about(self.target, len(self.sites), self.example)
+        return about if not self.schema else f"{about} {digest_of(self.schema)}"
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """What every site and the server must have in common."""
+        return Agreement.of(
+            run=self.run if self.seed is None else f"{self.run}, seeded",
+            sites=", ".join(self.sites),
+            budget=str(self.budget),
+            schema=digest_of(self.schema),
+            method=repr(self.method),
+            model=digest_of(self.about),
+        )
 
     @property
     def unit(self) -> str:
@@ -185,6 +201,10 @@ class OpenSite:
     def prepare(self) -> None:
         """Prepares an answer without reading rows: calibrates noise and opens the ledger."""
         _ = self._client
+
+    def refuse_unreadable(self) -> None:
+        """Raises if the rows cannot be read, or are not of the study. Nothing of them is told."""
+        _ = self._read()
 
     def offer(self, session: Session) -> Offer:
         """The key of this site for the masks of a round."""

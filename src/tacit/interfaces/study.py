@@ -60,7 +60,7 @@ def federated_study(
             schema,
             dict.fromkeys(names, study.unit),
             seed,
-            book="each site's own ledger has its charge",
+            book="each site's own ledger has its charge, on the terms that it confirmed with every answer",
         ).save(path)
 
     study = Study(
@@ -73,5 +73,6 @@ def federated_study(
         example=example,
         finish=finish,
         seed=seed,
+        schema=schema.to_text(),
     )
     return study

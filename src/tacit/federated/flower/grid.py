@@ -9,6 +9,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from tacit import _validate
+from tacit.errors import Refused
+from tacit.federated.agreement import Agreement
 from tacit.federated.masks import Offer
 from tacit.federated.messages import Fields, sound_offer, sound_reply, task_fields
 from tacit.federated.transport import Reply, Task
@@ -28,6 +30,8 @@ class FlowerTransport:
     Args:
         grid: The grid of the ServerApp.
         sites: Names of the sites.
+        agreement: What sites must agree on. It goes with every message, and an answer without it is
+            left out.
         masked: Whether replies are masked.
         timeout: Seconds after which a message that was not answered is sent again.
         patience: Seconds after which the round continues without the site.
@@ -40,6 +44,7 @@ class FlowerTransport:
         grid: Grid,
         sites: tuple[str, ...],
         *,
+        agreement: Agreement,
         masked: bool = False,
         timeout: float = 600.0,
         patience: float = 3600.0,
@@ -48,7 +53,7 @@ class FlowerTransport:
     ) -> None:
         self.sites = sites
         self.refused: dict[str, str] = {}
-        self._grid, self._masked = grid, masked
+        self._grid, self._masked, self._agreement = grid, masked, agreement
         self._timeout = _validate.positive("timeout", timeout)
         self._patience = _validate.positive("patience", patience)
         self._nodes: dict[str, int] = {}  # the present node of each site
@@ -61,14 +66,23 @@ class FlowerTransport:
         offers = self._offers(tasks, attempt) if self._masked else ()
         if offers is None:
             return {}
-        fields = {name: task_fields(task, attempt, offers) for name, task in tasks.items()}
+        agreed = self._agreement.text
+        fields = {
+            name: task_fields(task, attempt, offers, agreed=agreed) for name, task in tasks.items()
+        }
         said = {name: sound_reply(name, each) for name, each in self._delivered(fields).items()}
         return {name: reply for name, reply in said.items() if reply is not None}
 
     def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer] | None:
         """The keys of all sites of a round, or None if one is missing; then no task is sent."""
         asked = {
-            name: {"kind": "offer", "run": task.run, "round": task.round, "attempt": attempt}
+            name: {
+                "kind": "offer",
+                "agreed": self._agreement.text,
+                "run": task.run,
+                "round": task.round,
+                "attempt": attempt,
+            }
             for name, task in tasks.items()
         }
         found = {name: sound_offer(name, each) for name, each in self._delivered(asked).items()}
@@ -99,10 +113,19 @@ class FlowerTransport:
 
     def _is_refusal(self, name: str, reply: Fields) -> bool:
         self.refused.pop(name, None)
-        if "error" in reply:
-            self.refused[name] = str(reply["error"])
-            _LOG.warning("%s refuses: %s", name, reply["error"])
-        return "error" in reply
+        said = str(reply["error"]) if "error" in reply else self._other(name, reply)
+        if said is not None:
+            self.refused[name] = said
+            _LOG.warning("%s refuses, or is refused: %s", name, said)
+        return said is not None
+
+    def _other(self, name: str, reply: Fields) -> str | None:
+        """A sentence about how a site's terms differ from those of the server, if they do."""
+        try:
+            self._agreement.refuse_other(reply.get("agreed"), "the server", name)
+        except Refused as error:
+            return str(error)
+        return None
 
     def _locate(self, wanted: Mapping[str, Fields], timeout: float) -> None:
         """Asks nodes of unknown sites for their names."""
@@ -110,11 +133,15 @@ class FlowerTransport:
             return
         known = set(self._nodes.values())
         strange = [node for node in self._grid.get_node_ids() if node not in known]
-        hello: Fields = {"kind": "hello"}
+        hello: Fields = {"kind": "hello", "agreed": self._agreement.text}
         claims: dict[str, list[int]] = {}
         for node, reply in self._sent(dict.fromkeys(strange, hello), timeout).items():
-            if "error" in reply:
-                _LOG.warning("A node refuses: %s", reply["error"])
+            said = str(reply["error"]) if "error" in reply else None
+            if said is None and reply.get("site") in self.sites:
+                said = self._other(str(reply["site"]), reply)
+            if said is not None:
+                self.refused[f"node {node}"] = said
+                _LOG.warning("Node %d refuses, or is refused: %s", node, said)
             elif reply.get("site") in self.sites:
                 claims.setdefault(str(reply["site"]), []).append(node)
         for name, claimants in claims.items():

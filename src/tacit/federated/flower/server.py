@@ -48,6 +48,7 @@ def serve(
     transport = FlowerTransport(
         grid,
         study.sites,
+        agreement=study.agreement,
         masked=study.masked,
         timeout=timeout,
         patience=patience,
