@@ -73,6 +73,17 @@ def test_a_message_that_is_not_answered_is_sent_again_and_changes_nothing(tmp_pa
         assert len(Ledger(path.parent / "site.db").charges) == 1
 
 
+@pytest.mark.parametrize("scheme", ["statistics", "masked"])
+def test_a_site_that_always_answers_after_it_was_asked_again_is_heard(tmp_path, scheme):
+    def trouble(node, fields, count):
+        return "slow" if node == 1 and fields["kind"] != "hello" else None
+
+    files = make_sites(tmp_path, scheme, seed=3)
+    _, found = in_this_process(files)
+    posterior, _ = served(files, FakeGrid(files, trouble))
+    assert np.array_equal(posterior, found.server.posterior)
+
+
 def test_a_repeated_task_gets_identical_bytes_and_a_new_one_takes_an_answer(tmp_path):
     files = make_sites(tmp_path)
     grid = FakeGrid(files, lambda *sent: "late" if sent[2] in {4, 5} else None)

@@ -236,3 +236,14 @@ def test_a_fault_of_the_table_is_found_before_the_charge(tmp_path):
     with pytest.raises(FileNotFoundError):
         OpenSite(settings).answer(task)
     assert not Ledger(settings.ledger).charges
+
+
+@pytest.mark.parametrize("spoil", [lambda _: b"no database at all" * 99, lambda held: held[:3000]])
+def test_a_damaged_state_of_the_server_is_one_sentence(tmp_path, spoil):
+    files = make_sites(tmp_path)
+    state = tmp_path / "state"
+    server = study_of(files).server()
+    FoldsFile(state, "about").resume(server)
+    state.write_bytes(spoil(state.read_bytes()))
+    with pytest.raises(TacitError, match=r"state of the server, is damaged .* nothing is charged"):
+        FoldsFile(state, "about").resume(server)

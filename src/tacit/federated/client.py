@@ -21,6 +21,9 @@ from tacit.models.natural import Vector
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
+# Natural parameters beyond this are of no posterior, and their squares overflow single precision.
+_MOST = 1e18
+
 
 class Questions(Protocol):
     """What tasks of a run may hold: a family of distributions, or another kind of vector."""
@@ -175,8 +178,8 @@ class Client:
                 f"{self.name} takes part in the run {self.terms.run!r}; this task is of {task.run!r}."
             )
         size = self.work.size if self._family is None else self._family.size
-        if task.posterior.shape != (size,) or not np.isfinite(task.posterior).all():
-            raise Refused(f"The posterior must be {size} finite numbers.")
+        if task.posterior.shape != (size,) or not np.all(np.abs(task.posterior) < _MOST):
+            raise Refused(f"The posterior must be {size} finite numbers, each below {_MOST:g}.")
         if self._hidden and task.share.any():
             # Otherwise the server could find out the answer, by asking whether posteriors are proper
             # without it.

@@ -5,6 +5,8 @@ that adds noise therefore adds it only once: either the noisy sum is in the file
 servers run at once, only one can write a line, and the other stops.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -30,12 +32,12 @@ class FoldsFile:
         self.path, self._about = path, about
         path.touch(mode=0o600, exist_ok=True)
         self._engine = engine_of(path)
-        with self._engine.begin() as connection:
+        with self._one_sentence(), self._engine.begin() as connection:
             _META.create_all(connection)
 
     def resume(self, server: AnyServer) -> None:
         """Restores the last state of the server, or saves the first one."""
-        with self._engine.begin() as connection:
+        with self._one_sentence(), self._engine.begin() as connection:
             lines = connection.execute(sa.select(_FOLDS).order_by(_FOLDS.c.number)).all()
         if any(line.about != self._about for line in lines):
             raise TacitError(
@@ -47,11 +49,25 @@ class FoldsFile:
             return
         server.restore([line.state for line in lines])
 
+    @contextmanager
+    def _one_sentence(self) -> Iterator[None]:
+        """Errors of the file as one sentence; that somebody else wrote a line stays what it is."""
+        try:
+            yield
+        except sa.exc.IntegrityError:
+            raise
+        except sa.exc.DatabaseError as error:
+            raise TacitError(
+                f"{self.path}, the state of the server, is damaged or cannot be written "
+                f"({type(error.orig).__name__}). Restore it from a backup, or move it away: sites repeat "
+                "their answers, and nothing is charged again."
+            ) from None
+
     def keep(self, server: AnyServer) -> None:
         """Saves an update."""
         values = {"number": len(server.trace), "about": self._about, "state": server.packed()}
         try:
-            with self._engine.begin() as connection:
+            with self._one_sentence(), self._engine.begin() as connection:
                 connection.execute(sa.insert(_FOLDS).values(**values))
         except sa.exc.IntegrityError:
             raise TacitError(

@@ -5,20 +5,17 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 
-from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from tacit import _validate
 from tacit.errors import Refused
 from tacit.federated.agreement import Agreement
+from tacit.federated.flower.post import Post
 from tacit.federated.masks import Offer
 from tacit.federated.messages import Fields, sound_offer, sound_reply, task_fields
 from tacit.federated.transport import Reply, Task
 
 _LOG = logging.getLogger(__name__)
-# The name of the record that holds the fields of a message.
-RECORD = "tacit"
-_KIND = "query"
 
 
 class FlowerTransport:
@@ -90,19 +87,21 @@ class FlowerTransport:
         return offers if len(offers) == len(tasks) else None
 
     def _delivered(self, fields: Mapping[str, Fields]) -> dict[str, Fields]:
-        """The answers of sites, each asked until it answers or patience ends.
+        """The answers of sites, each asked until it answers or patience ends; late ones count.
 
         One that answers with an error is asked again in the next round.
         """
         end, found = time.monotonic() + self._patience, dict[str, Fields]()
-        missing = dict(fields)
+        missing, post = dict(fields), Post(self._grid, 2 * self._patience)
+        names: dict[int, str] = {}
         while missing and (left := end - time.monotonic()) > 0:
             self._locate(missing, min(self._timeout, left))
             asked = {
                 self._nodes[name]: each for name, each in missing.items() if name in self._nodes
             }
-            names = {node: name for name, node in self._nodes.items()}
-            for node, reply in self._sent(asked, min(self._timeout, left)).items():
+            names |= {node: name for name, node in self._nodes.items()}
+            post.send(asked)
+            for node, reply in post.answers(min(self._timeout, left)).items():
                 found[names[node]] = reply
             missing = {name: each for name, each in missing.items() if name not in found}
             if missing:
@@ -135,7 +134,9 @@ class FlowerTransport:
         strange = [node for node in self._grid.get_node_ids() if node not in known]
         hello: Fields = {"kind": "hello", "agreed": self._agreement.text}
         claims: dict[str, list[int]] = {}
-        for node, reply in self._sent(dict.fromkeys(strange, hello), timeout).items():
+        post = Post(self._grid, 2 * timeout)
+        post.send(dict.fromkeys(strange, hello))
+        for node, reply in post.answers(timeout).items():
             said = str(reply["error"]) if "error" in reply else None
             if said is None and reply.get("site") in self.sites:
                 said = self._other(str(reply["site"]), reply)
@@ -167,23 +168,3 @@ class FlowerTransport:
                 node,
                 name,
             )
-
-    def _sent(self, fields: Mapping[int, Fields], timeout: float) -> dict[int, Fields]:
-        """Sends fields to nodes and returns their answers; nodes that failed or were late are missing."""
-        messages = [
-            Message(
-                RecordDict({RECORD: ConfigRecord(each)}), node, _KIND, ttl=max(timeout * 2, 60.0)
-            )
-            for node, each in fields.items()
-        ]
-        if not messages:
-            return {}
-        found: dict[int, Fields] = {}
-        for reply in self._grid.send_and_receive(messages, timeout=timeout):
-            if reply.has_content() and RECORD in reply.content.config_records:
-                found[reply.metadata.src_node_id] = dict(reply.content.config_records[RECORD])
-            elif reply.has_content():
-                _LOG.warning("A node sent an invalid answer.")
-            else:
-                _LOG.warning("A node failed: %s", reply.error.reason)
-        return found
