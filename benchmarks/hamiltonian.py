@@ -136,7 +136,7 @@ def main(given=None):
                 off = mmd(np.asarray(post.draws["theta"], np.float64), exact)
                 took = time.perf_counter() - began
                 print(
-                    f"| {name} | {epsilon:g} | {kind} | {len(post.trace["accepted"])} | {accepted:.2f} "
+                    f"| {name} | {epsilon:g} | {kind} | {len(post.trace['accepted'])} | {accepted:.2f} "
                     f"| {off:.3f} | {took:.0f} |",
                     flush=True,
                 )

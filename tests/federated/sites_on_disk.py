@@ -42,8 +42,8 @@ def read(path):
     return Rows({"a": table[:, 0], "b": table[:, 1], "y": table[:, 2]})
 
 
-def finish(posterior, trace, path):
-    np.savez(path, posterior=posterior, trace=trace)
+def finish(server, path):
+    np.savez(path, posterior=server.posterior, trace=np.array(server.trace))
 
 
 HOLD = Path(__file__).with_name("hold")

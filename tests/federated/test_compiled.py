@@ -29,9 +29,10 @@ def written(folder, rows, scheme):
     """What a site with so many rows keeps after it has answered a task."""
     settings = SiteSettings.from_file(make_sites(folder, scheme)["north"])
     np.savetxt(settings.data, np.ones((rows, 3)), delimiter=",")
-    task = load_study(settings.study).server().tasks(NAMES)["north"]
+    study = load_study(settings.study)
+    task, agreed = study.server().tasks(NAMES)["north"], study.agreement.text
     jax.clear_caches()  # as in a process of its own
-    assert "change" in answered_once(settings, task_fields(task))
+    assert "change" in answered_once(settings, task_fields(task, agreed=agreed))
     names = kept(settings.ledger.with_suffix(".cache"))
     shutil.rmtree(folder)  # the next one is in the same place, whose name is in a digest
     return names

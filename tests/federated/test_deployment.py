@@ -11,7 +11,7 @@ from flower_processes import Deployment, make_app, wait_for
 from sites_on_disk import NAMES, make_sites
 
 from tacit.federated.deploy import load_study
-from tacit.federated.partitioned import partitioned
+from tacit.federated.engine import in_process
 
 pytestmark = pytest.mark.processes
 
@@ -28,11 +28,11 @@ def deployment(tmp_path_factory):
         made.stop()
 
 
-def in_process(files):
+def in_this_process(files):
     study = load_study(files["north"].parent / "study.py")
     rows = {name: study.read(path.parent / "data.csv") for name, path in files.items()}
     budgets = dict.fromkeys(rows, study.budget)
-    return partitioned(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
+    return in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
 
 
 def counted(path, table):
@@ -63,9 +63,9 @@ def test_a_fit_by_real_nodes_one_of_which_dies_in_the_middle(deployment, scheme)
     (west / "hold").unlink()
     deployment.restart_node(nodes["west"], files["west"])
     wait_for(result.exists, deployment.log("link"))
-    expected = in_process(files)
+    expected = in_this_process(files)
     with np.load(result) as found:
-        assert np.array_equal(found["posterior"], expected.posterior)
+        assert np.array_equal(found["posterior"], expected.server.posterior)
         assert np.array_equal(found["trace"], expected.trace)
     for path in files.values():
         assert counted(path.parent / "site.db", "charges") == 1

@@ -15,33 +15,34 @@ from sites_on_disk import NAMES, make_sites
 
 from tacit import Ledger
 from tacit.federated.deploy import SiteSettings, load_study, open_ledger
+from tacit.federated.engine import in_process
 from tacit.federated.flower import client_app
 from tacit.federated.flower.grid import FlowerTransport
 from tacit.federated.flower.server import serve
 from tacit.federated.messages import task_fields
-from tacit.federated.partitioned import partitioned
 from tacit.federated.told import guarded
 
 
-def in_process(files):
+def in_this_process(files):
     study = load_study(files["north"].parent / "study.py")
     rows = {name: study.read(path.parent / "data.csv") for name, path in files.items()}
     budgets = dict.fromkeys(rows, study.budget)
-    found = partitioned(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
+    found = in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
     return study, found
 
 
 def served(files, grid, patience=30.0):
     study = load_study(files["north"].parent / "study.py")
-    return serve(grid, study, timeout=5.0, patience=patience)
+    server = serve(grid, study, timeout=5.0, patience=patience)
+    return server.posterior, np.array(server.trace)
 
 
 @pytest.mark.parametrize("scheme", ["statistics", "masked"])
 def test_the_same_posterior_as_in_process(tmp_path, scheme):
     files = make_sites(tmp_path, scheme, seed=3)
-    _, found = in_process(files)
+    _, found = in_this_process(files)
     posterior, trace = served(files, FakeGrid(files))
-    assert np.array_equal(posterior, found.posterior)
+    assert np.array_equal(posterior, found.server.posterior)
     assert np.array_equal(trace, found.trace)
 
 
@@ -65,11 +66,22 @@ def test_a_message_that_is_not_answered_is_sent_again_and_changes_nothing(tmp_pa
         return kind if count in {5, 8, 12} else None
 
     files = make_sites(tmp_path, scheme, seed=3)
-    _, found = in_process(files)
+    _, found = in_this_process(files)
     posterior, _ = served(files, FakeGrid(files, trouble))
-    assert np.array_equal(posterior, found.posterior)
+    assert np.array_equal(posterior, found.server.posterior)
     for path in files.values():
         assert len(Ledger(path.parent / "site.db").charges) == 1
+
+
+@pytest.mark.parametrize("scheme", ["statistics", "masked"])
+def test_a_site_that_always_answers_after_it_was_asked_again_is_heard(tmp_path, scheme):
+    def trouble(node, fields, count):
+        return "slow" if node == 1 and fields["kind"] != "hello" else None
+
+    files = make_sites(tmp_path, scheme, seed=3)
+    _, found = in_this_process(files)
+    posterior, _ = served(files, FakeGrid(files, trouble))
+    assert np.array_equal(posterior, found.server.posterior)
 
 
 def test_a_repeated_task_gets_identical_bytes_and_a_new_one_takes_an_answer(tmp_path):
@@ -100,7 +112,13 @@ def test_a_site_that_stays_away_for_a_round_keeps_in_step(tmp_path, kind):
     files = make_sites(tmp_path, seed=3, rounds=4)
     study = load_study(files["north"].parent / "study.py")
     server = study.server()
-    transport = FlowerTransport(FakeGrid(files, trouble), study.sites, timeout=0.2, patience=1.5)
+    transport = FlowerTransport(
+        FakeGrid(files, trouble),
+        study.sites,
+        agreement=study.agreement,
+        timeout=0.2,
+        patience=1.5,
+    )
     for number in range(1, 5):
         tasks = server.tasks(study.sites)
         replies = transport.exchange(tasks)
@@ -148,7 +166,7 @@ def said(files, fields):
 
 def first_task(folder):
     study = load_study(folder / "north" / "study.py")
-    return task_fields(study.server().tasks(NAMES)["north"])
+    return task_fields(study.server().tasks(NAMES)["north"], agreed=study.agreement.text)
 
 
 def test_a_site_tells_what_is_wrong_with_a_question_and_of_no_error_of_others(tmp_path, caplog):
@@ -214,7 +232,12 @@ def test_a_server_with_more_sites_than_pinned_is_refused(tmp_path):
     files = make_sites(tmp_path, "masked")
     study = load_study(tmp_path / "north" / "study.py")
     transport = FlowerTransport(
-        FakeGrid(files), study.sites, masked=True, timeout=5.0, patience=5.0
+        FakeGrid(files),
+        study.sites,
+        agreement=study.agreement,
+        masked=True,
+        timeout=5.0,
+        patience=5.0,
     )
     tasks = study.server().tasks(NAMES)
     del tasks["west"]

@@ -31,16 +31,17 @@ def listening(tmp_path):
 
 
 def first_task(files):
-    return load_study(files["north"].parent / "study.py").server().tasks(NAMES)["north"]
+    study = load_study(files["north"].parent / "study.py")
+    return study.server().tasks(NAMES)["north"], study.agreement.text
 
 
 def test_a_guard_says_what_the_site_would(listening):
     place, files = listening
-    task = first_task(files)
-    said = reply_of("north", ask(place, task_fields(task)))
+    task, agreed = first_task(files)
+    said = reply_of("north", ask(place, task_fields(task, agreed=agreed)))
     direct = OpenSite(SiteSettings.from_file(files["north"])).answer(task)
     assert np.array_equal(said.change, direct.change)
-    assert ask(place, {"kind": "hello"}) == {"site": "north"}
+    assert ask(place, {"kind": "hello"})["site"] == "north"
 
 
 def test_a_guard_survives_nonsense(listening):
@@ -63,7 +64,7 @@ def test_a_guard_survives_nonsense(listening):
                 assert "error" in unpacked(file.readline())
     for fields in ({}, {"kind": "rows"}, {"kind": "task"}, {"kind": "task", "run": "study"}):
         assert "error" in ask(place, fields)
-    assert ask(place, {"kind": "hello"}) == {"site": "north"}
+    assert ask(place, {"kind": "hello"})["site"] == "north"
 
 
 def test_fields_come_through_as_they_were():
@@ -92,7 +93,7 @@ def test_the_command_listens_for_the_group_only_and_cleans_up(tmp_path):
         try:
             assert process.stdout.readline() == f"west is listening at {place}.\n"
             assert place.stat().st_mode & 0o777 == 0o660
-            assert ask(place, {"kind": "hello"}) == {"site": "west"}
+            assert ask(place, {"kind": "hello"})["site"] == "west"
         finally:
             process.send_signal(2)
     assert process.returncode == 130

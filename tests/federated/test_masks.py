@@ -11,9 +11,9 @@ from through_origin import through_origin
 from tacit import Budget, Ledger, Rows
 from tacit.errors import InvalidArgument
 from tacit.federated import Partitioned
+from tacit.federated.engine import in_process, site_of
 from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedInProcess, MaskedSite, Masker, Offer, Roster, Session
-from tacit.federated.partitioned import partitioned, server_of, site_of
 from tacit.federated.schemes import ClippedChanges
 from tacit.federated.server import conduct
 from tacit.federated.transport import Task
@@ -194,14 +194,14 @@ def masked_sites():
 
 
 def masking_server():
-    return server_of(METHOD, TARGET, NAMES, run="r", budget=BUDGET, source=Randomness(1))
+    return METHOD.server(TARGET, NAMES, run="r", budget=BUDGET, source=Randomness(1))
 
 
 def test_a_masked_fit_is_the_fit_without_masks():
-    found = partitioned(METHOD, TARGET, SHARES, dict.fromkeys(NAMES, BUDGET), run="r", seed=1)
+    found = in_process(METHOD, TARGET, SHARES, dict.fromkeys(NAMES, BUDGET), run="r", seed=1)
     server = masking_server()
     conduct(server, MaskedInProcess(masked_sites()), METHOD.rounds(3))
-    assert np.array_equal(server.posterior, found.posterior)
+    assert np.array_equal(server.posterior, found.server.posterior)
     assert np.abs(server.posterior - TARGET.prior).max() > 1
 
 

@@ -11,7 +11,7 @@ from tacit import Budget, Ledger, Model, Rows, Variational, conjugate, fit_feder
 from tacit.accounting import PLD, calibrate
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated import Partitioned
-from tacit.federated.partitioned import partitioned, server_of, site_of
+from tacit.federated.engine import in_process, site_of
 from tacit.federated.schemes import (
     ClippedChanges,
     ClippedStatistics,
@@ -186,8 +186,8 @@ def conducted(scheme, seed, sites=4, target=None):
     target = target or counts()
     rows = {f"s{i}": Rows({"y": np.zeros(5, int)}) for i in range(sites)}
     method = Partitioned(scheme=scheme, num_rounds=1)
-    found = partitioned(method, target, rows, dict.fromkeys(rows, BUDGET), run="r", seed=seed)
-    return found.posterior - target.prior
+    found = in_process(method, target, rows, dict.fromkeys(rows, BUDGET), run="r", seed=seed)
+    return found.server.posterior - target.prior
 
 
 @pytest.mark.parametrize(("noise", "more"), [("split", np.sqrt(4 / 3)), ("server", 1.0)])
@@ -203,7 +203,7 @@ def test_noise_of_the_sum_is_enough_and_one_site_may_tell_its_own(noise, more):
 def test_shared_noise_needs_everybody():
     method = Partitioned(scheme=ClippedChanges(clip=5.0, noise="split"), num_rounds=2)
     target, names = counts(), ("a", "b", "c")
-    server = server_of(method, target, names, run="r", budget=BUDGET, source=Randomness(0))
+    server = method.server(target, names, run="r", budget=BUDGET, source=Randomness(0))
     rows = Rows({"y": np.array([1, 2])})
     clients = [
         site_of(n, rows, method, target, run="r", sites=3, budget=BUDGET).client for n in names
@@ -232,7 +232,7 @@ def test_subsets_share_noise_among_themselves():
     least = calibrate.noise_multiplier(BUDGET, num_steps=3)
     assert plan.noise_multiplier == pytest.approx(least / np.sqrt(2))
     rows = {f"s{i}": Rows({"y": np.full(20, 3)}) for i in range(4)}
-    found = partitioned(method, counts(), rows, dict.fromkeys(rows, BUDGET), run="r", seed=0)
+    found = in_process(method, counts(), rows, dict.fromkeys(rows, BUDGET), run="r", seed=0)
     assert len(found.trace) == 6
 
 
@@ -365,9 +365,9 @@ def test_a_server_that_begins_again_gets_no_second_noise_for_what_was_paid_once(
 
     def again():
         budgets = dict.fromkeys(rows, BUDGET)
-        return partitioned(
+        return in_process(
             method, counts(), rows, budgets, run="r", ledgers=ledgers, seed=seed
-        ).posterior
+        ).server.posterior
 
     first = again()
     if seed is None:

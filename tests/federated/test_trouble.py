@@ -14,10 +14,10 @@ from sites_on_disk import NAMES, copy_study, make_sites
 from tacit import Ledger
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.engine import in_process
 from tacit.federated.flower.grid import FlowerTransport
 from tacit.federated.flower.server import nodes_of, serve
 from tacit.federated.folds import FoldsFile
-from tacit.federated.partitioned import partitioned
 
 
 def study_of(files):
@@ -25,14 +25,15 @@ def study_of(files):
 
 
 def served(files, grid, **settings):
-    return serve(grid, study_of(files), timeout=0.3, patience=1.0, **settings)
+    server = serve(grid, study_of(files), timeout=0.3, patience=1.0, **settings)
+    return server.posterior, np.array(server.trace)
 
 
-def in_process(files):
+def in_this_process(files):
     study = study_of(files)
     rows = {name: study.read(path.parent / "data.csv") for name, path in files.items()}
     budgets = dict.fromkeys(rows, study.budget)
-    return partitioned(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
+    return in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
 
 
 @pytest.mark.parametrize("scheme", ["statistics", "masked"])
@@ -117,7 +118,7 @@ def test_two_nodes_that_claim_one_name_at_once_are_both_refused(tmp_path, caplog
 
 def test_a_node_that_is_named_beforehand_has_its_name(tmp_path):
     files = make_sites(tmp_path, seed=3)
-    expected = in_process(files).posterior
+    expected = in_this_process(files).server.posterior
     grid = FakeGrid(with_impostor(files, tmp_path))
     posterior, _ = served(files, grid, nodes=nodes_of("north=1"))
     assert np.array_equal(posterior, expected)
@@ -139,7 +140,14 @@ def test_a_name_stays_with_its_node(tmp_path, roaming):
         return "lost" if node == 1 and fields.get("round") == 2 else None
 
     grid.trouble = trouble
-    transport = FlowerTransport(grid, NAMES, timeout=0.3, patience=2.5, roaming=roaming)
+    transport = FlowerTransport(
+        grid,
+        NAMES,
+        agreement=study_of(files).agreement,
+        timeout=0.3,
+        patience=2.5,
+        roaming=roaming,
+    )
     server = study_of(files).server()
     for number in (1, 2):
         tasks = server.tasks(NAMES)
@@ -228,3 +236,14 @@ def test_a_fault_of_the_table_is_found_before_the_charge(tmp_path):
     with pytest.raises(FileNotFoundError):
         OpenSite(settings).answer(task)
     assert not Ledger(settings.ledger).charges
+
+
+@pytest.mark.parametrize("spoil", [lambda _: b"no database at all" * 99, lambda held: held[:3000]])
+def test_a_damaged_state_of_the_server_is_one_sentence(tmp_path, spoil):
+    files = make_sites(tmp_path)
+    state = tmp_path / "state"
+    server = study_of(files).server()
+    FoldsFile(state, "about").resume(server)
+    state.write_bytes(spoil(state.read_bytes()))
+    with pytest.raises(TacitError, match=r"state of the server, is damaged .* nothing is charged"):
+        FoldsFile(state, "about").resume(server)

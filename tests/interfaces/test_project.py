@@ -35,8 +35,8 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
         assert main(["federated", "open", str(folder / "sites" / name / "site.toml")]) == 0
     assert "epsilon 3, delta 1e-05 (add-remove) in total for every row" in capsys.readouterr().out
     server = study.server()
-    trace = conduct(server, InProcess([OpenSite(site) for site in sites]), study.method.rounds(2))
-    study.finish(server.posterior, trace, tmp_path / "posterior.nc")
+    conduct(server, InProcess([OpenSite(site) for site in sites]), study.method.rounds(2))
+    study.finish(server, tmp_path / "posterior.nc")
     post = Posterior.load(tmp_path / "posterior.nc")
     assert post.privacy.epsilons["add-remove"] <= 1
     assert list(post.sites) == ["a", "b"]
@@ -89,3 +89,26 @@ def test_a_table_without_a_header_is_refused_without_its_first_row(tmp_path):
     with pytest.raises(InvalidArgument, match="no column") as refused:
         study.read(tmp_path / "data.csv")
     assert "71.5" not in str(refused.value)
+
+
+def test_a_check_says_what_is_in_order_and_charges_nothing(tmp_path, capsys):
+    folder = tmp_path / "study"
+    assert main(["federated", "new", str(folder), "--site", "a", "--site", "b"]) == 0
+    settings = folder / "sites" / "a" / "site.toml"
+    capsys.readouterr()
+    assert main(["federated", "check", str(settings)]) == 1
+    assert "NO  ledger" in capsys.readouterr().out
+    assert main(["federated", "open", str(settings)]) == 0
+    capsys.readouterr()
+    assert main(["federated", "check", str(settings)]) == 0
+    at_site = capsys.readouterr().out
+    assert "ok  a round on a made-up row: an answer of 13 numbers" in at_site
+    assert not Ledger(folder / "sites" / "a" / "budget.db").charges
+    assert main(["federated", "check", str(folder / "app" / "study_app" / "study.py")]) == 0
+    at_server = capsys.readouterr().out
+    (digest,) = (line for line in at_server.splitlines() if "digest of all" in line)
+    assert digest in at_site
+    schema = folder / "sites" / "a" / "schema.yaml"
+    schema.write_text(schema.read_text().replace("high: 100", "high: 101"))
+    assert main(["federated", "check", str(settings)]) == 0
+    assert digest not in capsys.readouterr().out

@@ -9,3 +9,4 @@ from .schemes import WithoutPrivacy as WithoutPrivacy
 from .schemes import algorithm_three as algorithm_three
 from .schemes import local_averaging as local_averaging
 from .schemes import virtual_clients as virtual_clients
+from .scored.settings import PooledScoring as PooledScoring

@@ -15,7 +15,16 @@ _TURN = threading.Lock()
 
 
 def answered(site: OpenSite, fields: Mapping[str, Any]) -> Fields:
-    """The answer of a site to one message."""
+    """The answer of a site to one message, if the server agrees with the site on the study."""
+    kind, agreement = fields.get("kind"), site.study.agreement
+    if kind == "hello" and "agreed" not in fields:
+        return {"site": site.name, "agreed": agreement.text}
+    if kind in {"hello", "offer", "task"}:
+        agreement.refuse_other(fields.get("agreed"), site.name, "The server")
+    return {**_answered(site, fields), "agreed": agreement.text}
+
+
+def _answered(site: OpenSite, fields: Mapping[str, Any]) -> Fields:
     kind = fields.get("kind")
     if kind == "hello":
         return {"site": site.name}

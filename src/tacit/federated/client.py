@@ -17,9 +17,25 @@ from tacit.accounting.journal import Answer, Journal, MemoryJournal, Terms, fres
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated.arrays import read, written
 from tacit.federated.transport import Reply, Task
-from tacit.models.natural import ExponentialFamily, Vector
+from tacit.models.natural import Vector
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
+
+# Natural parameters beyond this are of no posterior, and their squares overflow single precision.
+_MOST = 1e18
+
+
+class Questions(Protocol):
+    """What tasks of a run may hold: a family of distributions, or another kind of vector."""
+
+    @property
+    def size(self) -> int:
+        """Length of the vector of a task."""
+        ...
+
+    def proper(self, vector: Vector, /) -> bool:
+        """Whether a task may hold a vector."""
+        ...
 
 
 class Work(Protocol):
@@ -62,10 +78,10 @@ class Client:
         journal: The memory of the site; by default in this process.
         key: Returns the secret key of the noise of a round's answer; by default a new one.
         seeded: Whether keys depend on a seed.
-        family: The family of the posterior. With it, an improper posterior is refused before it
-            uses up an answer.
-        hidden: Whether only the sum of answers is public. Then no answer goes into a factor of this
-            site.
+        family: What tasks may hold: the family of the posterior. With it, an improper posterior is
+            refused before it uses up an answer.
+        hidden: Whether no answer goes into a factor of this site, as where only the sum of answers is
+            public.
     """
 
     def __init__(
@@ -78,7 +94,7 @@ class Client:
         key: Callable[[int], bytes] | None = None,
         *,
         seeded: bool = False,
-        family: ExponentialFamily | None = None,
+        family: Questions | None = None,
         hidden: bool = False,
     ) -> None:
         self.name, self.work, self.terms = name, work, terms
@@ -161,9 +177,9 @@ class Client:
             raise Refused(
                 f"{self.name} takes part in the run {self.terms.run!r}; this task is of {task.run!r}."
             )
-        posterior = task.posterior
-        if posterior.shape != (self.work.size,) or not np.isfinite(posterior).all():
-            raise Refused(f"The posterior must be {self.work.size} finite numbers.")
+        size = self.work.size if self._family is None else self._family.size
+        if task.posterior.shape != (size,) or not np.all(np.abs(task.posterior) < _MOST):
+            raise Refused(f"The posterior must be {size} finite numbers, each below {_MOST:g}.")
         if self._hidden and task.share.any():
             # Otherwise the server could find out the answer, by asking whether posteriors are proper
             # without it.
@@ -171,8 +187,9 @@ class Client:
 
     def _refuse_improper(self, posterior: Vector, factor: Vector) -> None:
         family = self._family
+        # An answer that goes into no factor leaves nothing to take off.
         if family is not None and not (
-            family.proper(posterior) and family.proper(posterior - factor)
+            family.proper(posterior) and (self._hidden or family.proper(posterior - factor))
         ):
             raise Refused(
                 f"{self.name} was sent an improper posterior, or one that is improper without the "

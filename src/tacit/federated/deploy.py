@@ -18,19 +18,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused
+from tacit.federated.agreement import Agreement, digest_of
 from tacit.federated.client import Client
+from tacit.federated.engine import site_of
 from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
-from tacit.federated.partitioned import Partitioned, server_of, site_of
+from tacit.federated.method import FederatedMethod
 from tacit.federated.schemes.without_privacy import WithoutPrivacy
-from tacit.federated.server import Server
-from tacit.federated.target import Target
+from tacit.federated.server import AnyServer
 from tacit.federated.transport import Reply, Task
-from tacit.models.natural import Vector
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
-Finish = Callable[[Vector, Vector, Path], None]
+Finish = Callable[[AnyServer, Path], None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,20 +45,21 @@ class Study:
         budget: The budget of every site.
         read: Reads the rows of a site from its data file.
         example: Made-up rows with the same columns, to know the unit of privacy before data are read.
-        finish: Is called with the natural parameters of the posterior, those after every round, and
-            the path of the result.
+        finish: Is called with the server at the end of the run, and the path of the result.
         seed: Makes the run reproducible, and not private.
+        schema: The public facts about columns, as text; all sites must have the same.
     """
 
     run: str
-    target: Target
-    method: Partitioned
+    target: Any
+    method: FederatedMethod
     sites: tuple[str, ...]
     budget: Budget
     read: Callable[[Path], Rows]
     example: Rows
     finish: Finish | None = None
     seed: int | None = None
+    schema: str = ""
 
     def __post_init__(self) -> None:
         if not self.run or len(set(self.sites)) != len(self.sites) or not self.sites:
@@ -82,20 +83,32 @@ class Study:
         """Whether sites send masked numbers, because only their sum has enough noise."""
         return self.method.scheme.split
 
-    @property
+    @cached_property
     def about(self) -> str:
         """A digest that identifies the study."""
-        return self.method.about(self.target, len(self.sites), self.example)
+        about = self.method.about(self.target, len(self.sites), self.example)
+        return about if not self.schema else f"{about} {digest_of(self.schema)}"
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """What every site and the server must have in common."""
+        return Agreement.of(
+            run=self.run if self.seed is None else f"{self.run}, seeded",
+            sites=", ".join(self.sites),
+            budget=str(self.budget),
+            schema=digest_of(self.schema),
+            method=repr(self.method),
+            model=digest_of(self.about),
+        )
 
     @property
     def unit(self) -> str:
         """The unit of privacy."""
         return "data set" if self.method.scheme.protects == "data set" else self.example.unit
 
-    def server(self) -> Server:
+    def server(self) -> AnyServer:
         """The server of this study."""
-        return server_of(
-            self.method,
+        return self.method.server(
             self.target,
             self.sites,
             run=self.run,
@@ -188,6 +201,10 @@ class OpenSite:
     def prepare(self) -> None:
         """Prepares an answer without reading rows: calibrates noise and opens the ledger."""
         _ = self._client
+
+    def refuse_unreadable(self) -> None:
+        """Raises if the rows cannot be read, or are not of the study. Nothing of them is told."""
+        _ = self._read()
 
     def offer(self, session: Session) -> Offer:
         """The key of this site for the masks of a round."""

@@ -7,23 +7,44 @@ columns of the given types. It does not depend on the rows or their number.
 import hashlib
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.federated.target import ConjugateTarget, Target
+from tacit.federated.target import ConjugateTarget
 from tacit.models.base import AnyModel
+from tacit.models.natural import Vector
 from tacit.privacy.rows import Rows
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
-def described(settings: object, target: Target, rows: Rows) -> str:
+class Describable(Protocol):
+    """What a digest needs of a target."""
+
+    @property
+    def model(self) -> AnyModel:
+        """The model."""
+        ...
+
+    @property
+    def family(self) -> object:
+        """What tasks hold."""
+        ...
+
+    @property
+    def prior(self) -> Vector:
+        """Numbers of the prior."""
+        ...
+
+
+def described(settings: object, target: Describable, rows: Rows) -> str:
     """A digest of settings, by their ``repr``, and of a target for rows of these types."""
     unit, present = _unit(rows)
     model, traced = target.model, traced_densities(target.model, rows)
+    traced += traced_draws(model, rows)
     if isinstance(target, ConjugateTarget):
         eta = jnp.asarray(target.prior)
         traced.append(_traced(target.likelihood, eta, unit, present, target.constants))

@@ -5,15 +5,15 @@ that adds noise therefore adds it only once: either the noisy sum is in the file
 servers run at once, only one can write a line, and the other stops.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import sqlalchemy as sa
 
 from tacit.accounting.store import engine_of
 from tacit.errors import TacitError
-from tacit.federated.arrays import read, written
-from tacit.federated.server import Folded, Server
+from tacit.federated.server import AnyServer
 
 _META = sa.MetaData()
 _FOLDS = sa.Table(
@@ -23,16 +23,6 @@ _FOLDS = sa.Table(
     sa.Column("about", sa.String, nullable=False),
     sa.Column("state", sa.LargeBinary, nullable=False),
 )
-# The arrays of a state, in this order: kinds of numbers and dimensions.
-_KINDS = {
-    "round": ("i", 0),
-    "posterior": ("f", 1),
-    "factors": ("f", 2),
-    "folded": ("i", 1),
-    "shares": ("f", 2),
-    "used": ("i", 1),
-    "mark": ("u", 1),
-}
 
 
 class FoldsFile:
@@ -42,12 +32,12 @@ class FoldsFile:
         self.path, self._about = path, about
         path.touch(mode=0o600, exist_ok=True)
         self._engine = engine_of(path)
-        with self._engine.begin() as connection:
+        with self._one_sentence(), self._engine.begin() as connection:
             _META.create_all(connection)
 
-    def resume(self, server: Server) -> None:
+    def resume(self, server: AnyServer) -> None:
         """Restores the last state of the server, or saves the first one."""
-        with self._engine.begin() as connection:
+        with self._one_sentence(), self._engine.begin() as connection:
             lines = connection.execute(sa.select(_FOLDS).order_by(_FOLDS.c.number)).all()
         if any(line.about != self._about for line in lines):
             raise TacitError(
@@ -57,43 +47,29 @@ class FoldsFile:
         if not lines:
             self.keep(server)
             return
-        held = [read(line.state, **_KINDS) for line in lines]
-        _restore(server, held[-1])
-        server.trace = [each["posterior"] for each in held[1:]]
+        server.restore([line.state for line in lines])
 
-    def keep(self, server: Server) -> None:
-        """Saves an update."""
-        values = {"number": len(server.trace), "about": self._about, "state": _state(server)}
+    @contextmanager
+    def _one_sentence(self) -> Iterator[None]:
+        """Errors of the file as one sentence; that somebody else wrote a line stays what it is."""
         try:
-            with self._engine.begin() as connection:
+            yield
+        except sa.exc.IntegrityError:
+            raise
+        except sa.exc.DatabaseError as error:
+            raise TacitError(
+                f"{self.path}, the state of the server, is damaged or cannot be written "
+                f"({type(error.orig).__name__}). Restore it from a backup, or move it away: sites repeat "
+                "their answers, and nothing is charged again."
+            ) from None
+
+    def keep(self, server: AnyServer) -> None:
+        """Saves an update."""
+        values = {"number": len(server.trace), "about": self._about, "state": server.packed()}
+        try:
+            with self._one_sentence(), self._engine.begin() as connection:
                 connection.execute(sa.insert(_FOLDS).values(**values))
         except sa.exc.IntegrityError:
             raise TacitError(
                 f"Another server of this run has written to {self.path}; this server stops."
             ) from None
-
-
-def _state(server: Server) -> bytes:
-    folded = [server.folded[name] for name in server.sites]
-    shares = [f.share if len(f.share) else np.zeros(server.family.size) for f in folded]
-    return written(
-        np.int64(server.round),
-        server.posterior,
-        np.stack([server.factors[name] for name in server.sites]),
-        np.array([each.round for each in folded], np.int64),
-        np.stack(shares),
-        np.array([server.used[name] for name in server.sites], np.int64),
-        np.frombuffer(server.mark, np.uint8),
-    )
-
-
-def _restore(server: Server, held: dict[str, np.ndarray]) -> None:
-    if held["factors"].shape != (len(server.sites), server.family.size):
-        raise TacitError("The stored state is of other sites, or of another model.")
-    server.round, server.posterior = int(held["round"]), held["posterior"]
-    server.mark = held["mark"].tobytes()
-    for i, name in enumerate(server.sites):
-        number = int(held["folded"][i])
-        server.factors[name] = held["factors"][i]
-        server.folded[name] = Folded(number, held["shares"][i]) if number else Folded()
-        server.used[name] = int(held["used"][i])

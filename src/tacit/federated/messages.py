@@ -19,10 +19,13 @@ _TYPES = ("<f8", "<i8")
 Fields = dict[str, Any]
 
 
-def task_fields(task: Task, attempt: int = 1, offers: Sequence[Offer] = ()) -> Fields:
-    """A task as the fields of a message."""
+def task_fields(
+    task: Task, attempt: int = 1, offers: Sequence[Offer] = (), *, agreed: str
+) -> Fields:
+    """A task as the fields of a message. ``agreed`` is what the server thinks is agreed on."""
     return {
         "kind": "task",
+        "agreed": agreed,
         "run": task.run,
         "round": task.round,
         "folded": task.folded,

@@ -7,12 +7,13 @@ site with its next task, so that the site applies the same. Late and invalid ans
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from tacit import _validate
 from tacit.errors import InvalidArgument, TacitError
+from tacit.federated.arrays import read, written
 from tacit.federated.factor import largest_share, total
 from tacit.federated.transport import Reply, Task, Transport
 from tacit.models.natural import ExponentialFamily, Vector
@@ -22,13 +23,53 @@ ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
 # default it is their sum. Noise of the server is added here.
 Aggregate = Callable[[Sequence[Reply], Vector], Vector]
 # Saves the state of the server after an update, before anything that depends on it leaves.
-Keep = Callable[["Server"], None]
+Keep = Callable[["AnyServer"], None]
 
 _LOG = logging.getLogger(__name__)
 # A run ends after this number of consecutive rounds without a usable answer.
 _FRUITLESS = 3
 # The squares of larger numbers overflow.
 _MOST = 1e100
+
+
+# The arrays of a state, in this order: kinds of numbers and dimensions.
+_KINDS = {
+    "round": ("i", 0),
+    "posterior": ("f", 1),
+    "factors": ("f", 2),
+    "folded": ("i", 1),
+    "shares": ("f", 2),
+    "used": ("i", 1),
+    "mark": ("u", 1),
+}
+
+
+class AnyServer(Protocol):
+    """A server's end of a run: what `conduct` asks of it.
+
+    ``trace`` has a vector for every update, and ``used`` the number of answers of each site that were
+    used.
+    """
+
+    sites: tuple[str, ...]
+    trace: list[Vector]
+    used: dict[str, int]
+
+    def tasks(self, sites: Sequence[str]) -> dict[str, Task]:
+        """The tasks of the next round for some sites."""
+        ...
+
+    def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> object:
+        """Applies replies; an update makes the trace longer."""
+        ...
+
+    def packed(self) -> bytes:
+        """The state after the last update."""
+        ...
+
+    def restore(self, packed: Sequence[bytes]) -> None:
+        """Goes back to where a server was, by the states after all its updates."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +240,35 @@ class Server:
             raise InvalidArgument("The sum of the answers is not finite, or has the wrong shape.")
         return change
 
+    def packed(self) -> bytes:
+        """The state as bytes."""
+        folded = [self.folded[name] for name in self.sites]
+        shares = [each.share if len(each.share) else np.zeros(self.family.size) for each in folded]
+        return written(
+            np.int64(self.round),
+            self.posterior,
+            np.stack([self.factors[name] for name in self.sites]),
+            np.array([each.round for each in folded], np.int64),
+            np.stack(shares),
+            np.array([self.used[name] for name in self.sites], np.int64),
+            np.frombuffer(self.mark, np.uint8),
+        )
+
+    def restore(self, packed: Sequence[bytes]) -> None:
+        """Goes back to where a server was, by the states after all its updates."""
+        states = [read(each, **_KINDS) for each in packed]
+        held = states[-1]
+        if held["factors"].shape != (len(self.sites), self.family.size):
+            raise TacitError("The stored state is of other sites, or of another model.")
+        self.round, self.posterior = int(held["round"]), held["posterior"]
+        self.mark = held["mark"].tobytes()
+        for i, name in enumerate(self.sites):
+            number = int(held["folded"][i])
+            self.factors[name] = held["factors"][i]
+            self.folded[name] = Folded(number, held["shares"][i]) if number else Folded()
+            self.used[name] = int(held["used"][i])
+        self.trace = [each["posterior"] for each in states[1:]]
+
     def _cavities(self) -> dict[str, Vector]:
         if not self.tracked:
             return {}
@@ -227,7 +297,7 @@ def common_grid(replies: Sequence[Reply]) -> float | None:
 
 
 def conduct(
-    server: Server,
+    server: AnyServer,
     transport: Transport,
     schedule: Schedule,
     progress: Callable[[int], None] | None = None,
@@ -251,18 +321,19 @@ def conduct(
     if schedule.kind == "asynchronous":
         return _asynchronously(server, transport, schedule, progress)
     fruitless, groups = 0, schedule.groups(server.sites)
-    for number in range(len(server.trace) // len(groups), schedule.num_rounds):
+    most = _FRUITLESS * len(groups)
+    while (done := len(server.trace)) < schedule.num_rounds * len(groups):
         before = sum(server.used.values())
-        for group in groups[len(server.trace) - number * len(groups) :]:
-            tasks = server.tasks(group)
-            server.fold(tasks, transport.exchange(tasks))
-            if keep is not None:
-                keep(server)
+        tasks = server.tasks(groups[done % len(groups)])
+        server.fold(tasks, transport.exchange(tasks))
+        updated = len(server.trace) > done
+        if keep is not None and updated:
+            keep(server)
         fruitless = 0 if sum(server.used.values()) > before else fruitless + 1
-        if fruitless == _FRUITLESS:
-            raise _stuck(fruitless, transport)
-        if progress is not None:
-            progress(number + 1)
+        if fruitless == most:
+            raise _stuck(_FRUITLESS, transport)
+        if progress is not None and updated and len(server.trace) % len(groups) == 0:
+            progress(len(server.trace) // len(groups))
     if not any(server.used.values()):
         raise _stuck(fruitless, transport)
     return np.array(server.trace)
@@ -276,7 +347,7 @@ def _stuck(rounds: int, transport: Transport) -> TacitError:
 
 
 def _asynchronously(
-    server: Server,
+    server: AnyServer,
     transport: Transport,
     schedule: Schedule,
     progress: Callable[[int], None] | None,

@@ -24,16 +24,15 @@ from tacit.inference.scores import (
     MOST_DISPERSED,
     SHARES,
     ScoreSums,
+    Tempo,
     clipped_share,
     dispersion,
-    noise_of,
     parts_of,
     slope_noise,
     slope_ratio,
 )
 from tacit.inference.whitened import Whitened, whitened
 from tacit.models.base import AnyModel
-from tacit.privacy.mechanisms import NoisySums
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -107,15 +106,15 @@ class Late(NamedTuple):
 
 def posterior_of(
     model: AnyModel,
-    mechanism: NoisySums,
+    tempo: Tempo,
     seen: StepRecord,
     outcomes: int,
     rng: np.random.Generator,
     count: int = USUAL_DRAWS,
 ) -> Result:
     """So many draws of the posterior, in whitened coordinates, and how the fit went."""
-    late = _late(model.dimension, mechanism, seen)
-    evidence = _evidence(late, seen, mechanism.sampling_rate, outcomes, rng, count)
+    late = _late(model.dimension, tempo, seen)
+    evidence = _evidence(late, seen, tempo.rate, outcomes, rng, count)
     draws = _drawn(model, evidence, rng)
     places = np.asarray(seen.place, np.float64)[-late.steps :]
     converged, how = _judged(late, places, draws)
@@ -123,18 +122,17 @@ def posterior_of(
     return Result(draws, converged, said, evidence)
 
 
-def _late(size: int, mechanism: NoisySums, seen: StepRecord) -> Late:
-    given = noise_of(mechanism).astype(np.float64)
-    steps = mechanism.phases[-1][1]
+def _late(size: int, tempo: Tempo, seen: StepRecord) -> Late:
+    given, steps = tempo.given.astype(np.float64), tempo.late
     clips = np.asarray(seen.clips, np.float64)
     released = np.asarray(seen.released, np.float64)
-    every: ScoreSums = parts_of(released, size, mechanism.sampling_rate, clips, given[:, 4:])
+    every: ScoreSums = parts_of(released, size, tempo.rate, clips, given[:, 4:])
     weights = 1 / np.maximum(given[:, 0], 1e-3) ** 2
     units = max(float(weights @ every.count / weights.sum()), FEWEST)
     informative = float(weights @ every.informative / weights.sum()) / units
     roots = np.asarray(seen.root, np.float64)[-steps:]
     metrics = roots @ roots.transpose(0, 2, 1)
-    noise = given[-1, 0] / math.sqrt(steps)
+    noise = math.sqrt(np.mean(given[-steps:, 0] ** 2) / steps)
     by_clip = (noise / math.sqrt(SHARES[1][0])) ** 2 * (clips[-steps:, 0] ** 2)[:, None, None]
     curvature = roots @ every.curvature[-steps:] @ roots.transpose(0, 2, 1)
     return Late(

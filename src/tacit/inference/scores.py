@@ -7,7 +7,7 @@ function that treats them all alike and is odd has mean zero there: clipping bia
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -69,6 +69,19 @@ class ScoreSums(NamedTuple):
     own: Any
     informative: Any
     count: Any
+
+
+class Tempo(NamedTuple):
+    """What is known of the steps of a fit before it begins.
+
+    ``given`` has a line for each step: the noise of a sum for all units, that of the average of late
+    scores, the part of a Newton step to go, whether it is late, and the square roots of shares.
+    ``late`` is the number of late steps, and ``rate`` the part of the units that a step looks at.
+    """
+
+    given: NDArray[np.float32]
+    late: int
+    rate: float
 
 
 def width(size: int) -> int:
@@ -189,6 +202,20 @@ def parts_of(
     )
 
 
+def released_of(seen: ScoreSums, size: int, clips: AnyArray, shares: AnyArray) -> AnyArray:
+    """The release, of all units, that has these parts; undoes `parts_of`."""
+    first, second = np.triu_indices(size)
+    triangle = np.asarray(seen.curvature)[first, second] * _weights(size)
+    steep = slope_noise(clips[0])
+    parts = [
+        np.asarray(seen.score) * (shares[0] / clips[0]),
+        triangle * (shares[1] / clips[1] ** 2),
+        [seen.slope * shares[2] / steep, seen.own * shares[3] / steep],
+        [seen.informative * shares[4], seen.count * shares[5]],
+    ]
+    return np.concatenate(parts)
+
+
 def slope_noise(clip: Any) -> Any:
     """What a slope is multiplied by when it is released, and its noise with it."""
     return _STEEPEST * clip**2
@@ -200,17 +227,31 @@ def final_noise(mechanism: NoisySums) -> float:
     return noise / (mechanism.sampling_rate * math.sqrt(steps * SHARES[1][0]))
 
 
-def noise_of(mechanism: NoisySums) -> NDArray[np.float32]:
-    """For each step: noise for all units, and of the average of late scores; pace; if late; shares."""
-    noise = np.repeat(
-        [scale for scale, _ in mechanism.phases], [steps for _, steps in mechanism.phases]
+def tempo_of(mechanism: NoisySums) -> Tempo:
+    """The steps of a mechanism that releases scores."""
+    noise, steps = zip(*mechanism.phases, strict=True)
+    given = tempo(np.asarray(noise) / mechanism.sampling_rate, final_noise(mechanism), PACES, steps)
+    return Tempo(given, steps[-1], mechanism.sampling_rate)
+
+
+def tempo(
+    noise: Sequence[float] | NDArray[np.floating],
+    final: float,
+    paces: Sequence[float],
+    steps: Sequence[int],
+) -> NDArray[np.float32]:
+    """Lines of a `Tempo`: for each phase its noise for all units, its pace, and its steps."""
+    phases = len(steps)
+    lines = np.column_stack(
+        [
+            noise,
+            np.full(phases, final),
+            paces[-phases:],
+            (0, 1)[-phases:],
+            np.sqrt(SHARES)[-phases:],
+        ]
     )
-    shares = np.repeat(np.sqrt(SHARES), [steps for _, steps in mechanism.phases], axis=0)
-    final = np.full(len(noise), final_noise(mechanism))
-    pace = np.repeat(PACES, [steps for _, steps in mechanism.phases])
-    late = np.repeat([0, 1], [steps for _, steps in mechanism.phases])
-    given = noise / mechanism.sampling_rate, final, pace, late, shares
-    return np.column_stack(given).astype(np.float32)
+    return np.repeat(lines, steps, axis=0).astype(np.float32)
 
 
 def clipped_share(levels: Any, informative: Any, wider: Any) -> Any:

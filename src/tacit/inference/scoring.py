@@ -21,7 +21,7 @@ from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals, MethodResult, Progress, Steps, parameters, seed_of
 from tacit.inference.evidence import USUAL_DRAWS, Result, posterior_of
-from tacit.inference.scores import SHARES, final_noise, noise_of, width
+from tacit.inference.scores import SHARES, final_noise, tempo_of, width
 from tacit.inference.scoring_steps import USUAL_LEVEL, start_of, step_of
 from tacit.inference.sizes import rate_for, room_for
 from tacit.inference.whitened import whitened
@@ -139,7 +139,7 @@ class Scoring:
         check(
             step_of(model, self.num_outcomes, self.sampling_rate),
             start_of(model),
-            noise_of(gate.mechanism)[0],
+            tempo_of(gate.mechanism).given[0],
             gate,
         )
 
@@ -150,7 +150,7 @@ class Scoring:
         key: jax.Array,  # noqa: ARG002 (draws of the model are those of units, by the gate)
     ) -> Steps:
         """The fit as steps."""
-        given = noise_of(mechanism)
+        given = tempo_of(mechanism).given
 
         def inputs(first: int, steps: int) -> Any:
             return given[first : first + steps]
@@ -176,7 +176,7 @@ class Scoring:
         steps = self.steps(model, gate.mechanism, key)
         _, trace = run(gate, *steps, progress=progress)
         rng = np.random.default_rng(seed_of(key))
-        found = posterior_of(model, gate.mechanism, trace, self.num_outcomes, rng, draws)
+        found = posterior_of(model, tempo_of(gate.mechanism), trace, self.num_outcomes, rng, draws)
         return found, trace.place
 
     def trial(self, num_steps: int) -> "Scoring":

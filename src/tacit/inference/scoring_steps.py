@@ -29,10 +29,6 @@ from tacit.models.base import AnyModel
 from tacit.privacy.program import Step
 from tacit.privacy.release import Release
 
-# Of a step: how much slower noise makes it at most, and its length in standard deviations of a row.
-_SLOWEST, _LONGEST = 0.2, 0.4
-# Weight of the newest step in a slow average.
-_FORGETTING = 0.03
 # The clip grows with units over the variance of noise, from so many on, until noise is such a part
 # of the sampling variance, or to so many times the usual. That of curvature grows until an entry's
 # final noise is such a part of it.
@@ -46,6 +42,27 @@ USUAL_LEVEL, _LEVEL_SPREAD, _MEMORY = -1.5, 2.0, 0.998
 _SHAPE_TRUST = 0.06
 # How much of a round metric is added to what is seen.
 _ROUND = 0.05
+
+
+class Stride(NamedTuple):
+    """How far a step may go at once.
+
+    ``longest`` is its length in standard deviations of a row, ``slowest`` how much slower noise makes
+    it at most, ``forgetting`` the weight of the newest step in slow averages, ``reshape`` how much of
+    the metric's shape it may replace, and ``rescale`` by how much it may change the logarithm of the
+    metric's scale.
+    """
+
+    longest: float
+    slowest: float
+    forgetting: float
+    reshape: float
+    rescale: float
+
+
+# Of many small steps, and of a few long ones (benchmarks/federation.py).
+SMALL = Stride(longest=0.4, slowest=0.2, forgetting=0.03, reshape=0.1, rescale=0.3)
+LONG = Stride(longest=0.6, slowest=0.7, forgetting=0.3, reshape=0.5, rescale=1.0)
 
 
 class State(NamedTuple):
@@ -95,58 +112,72 @@ def start_of(model: AnyModel) -> State:
 @lru_cache(maxsize=32)
 def step_of(model: AnyModel, outcomes: int, rate: float) -> Step:
     """The step of a fit of a model: the same object again, so that it compiles once."""
-    size = model.dimension
     per_unit = contribution(model, outcomes)
 
     def step(state: State, given: Any, release: Release) -> tuple[Any, Any]:
-        noise, final, pace, late, shares = given[0], given[1], given[2], given[3], given[4:]
-        clips = _clips(state, final, size)
-        arguments = Given(
-            theta=state.mean + state.scale @ state.place,
-            to_metric=jax.scipy.linalg.solve_triangular(state.root, state.scale.T, lower=True),
-            clip=clips[0],
-            wide=clips[1],
-            shares=shares,
-            constants=state.constants,
-        )
+        arguments = asked(state, given)
         released = release.noisy_unit_sum(per_unit, arguments)
-        seen = parts_of(released, size, rate, clips, shares)
-        weight = 1 / jnp.maximum(noise, 1e-3) ** 2
-        counts = state.counts + weight * jnp.stack([seen.count, seen.informative, jnp.ones(())])
-        units, informative = _units(counts)
-        now = jnp.stack([jnp.trace(seen.curvature), seen.slope, seen.own]) / units
-        gain = jnp.maximum(_FORGETTING, 1 / (state.step + 1))
-        slow = state.slow + gain * (now - state.slow)
-        averaged = noise * jnp.sqrt(gain / (2 - gain)) * slope_noise(clips[0]) / units
-
-        looser, wider = clips**2 / size
-        off = wider * noise / (shares[1] * units)
-        chances, trace, change = _level(state, now[0], off, informative, wider)
-        root = _metric(state, seen.curvature / units, off, trace, change)
-        known = averaged / (shares[2] * trace)
-        ratio = slope_ratio(slow[1] / jnp.maximum(slow[0], 0.3 * trace), known, looser, wider)
-        curve = ratio * trace / size
-        drowned = (final * clips[0] / curve) ** 2 / units
-        pace = pace * jnp.maximum(1 / (1 + drowned / 4), _SLOWEST)
-        move = _move(state, seen.score, units * curve, pace)
-        fine = jnp.isfinite(move).all() & jnp.isfinite(root).all()
-        after = state._replace(
-            place=jnp.where(fine, state.place + move, state.place),
-            root=jnp.where(fine, root, state.root),
-            level=jnp.where(fine, state.level + change, state.level),
-            chances=chances,
-            slow=slow,
-            dispersion=1 + late * (dispersion(ratio * trace, slow[2], averaged / shares[3]) - 1),
-            counts=counts,
-            step=state.step + 1,
-        )
-        return after, StepRecord(state.place, state.root, state.level, clips, released, chances)
+        return moved(state, given, arguments, released, rate, SMALL)
 
     return step
 
 
+def asked(state: State, given: Any) -> Given:
+    """What a step asks the units for. ``given`` is a line of `tacit.inference.scores.Tempo`."""
+    clips = _clips(state, given[1], len(state.place))
+    return Given(
+        theta=state.mean + state.scale @ state.place,
+        to_metric=jax.scipy.linalg.solve_triangular(state.root, state.scale.T, lower=True),
+        clip=clips[0],
+        wide=clips[1],
+        shares=given[4:],
+        constants=state.constants,
+    )
+
+
+def moved(
+    state: State, given: Any, arguments: Given, released: jax.Array, rate: float, stride: Stride
+) -> tuple[State, StepRecord]:
+    """Where a fit is after a release of so large a part of the units, and what is kept of the step."""
+    size = len(state.place)
+    noise, final, pace, late, shares = given[0], given[1], given[2], given[3], given[4:]
+    clips = jnp.stack([arguments.clip, arguments.wide])
+    seen = parts_of(released, size, rate, clips, shares)
+    weight = 1 / jnp.maximum(noise, 1e-3) ** 2
+    counts = state.counts + weight * jnp.stack([seen.count, seen.informative, jnp.ones(())])
+    units, informative = _units(counts)
+    now = jnp.stack([jnp.trace(seen.curvature), seen.slope, seen.own]) / units
+    gain = jnp.maximum(stride.forgetting, 1 / (state.step + 1))
+    slow = state.slow + gain * (now - state.slow)
+    averaged = noise * jnp.sqrt(gain / (2 - gain)) * slope_noise(clips[0]) / units
+
+    looser, wider = clips**2 / size
+    off = wider * noise / (shares[1] * units)
+    chances, trace, level = _level(state, now[0], off, informative, wider)
+    change = jnp.clip(level - state.level, -stride.rescale, stride.rescale)
+    root = _metric(state, seen.curvature / units, off, trace, change, stride.reshape)
+    known = averaged / (shares[2] * trace)
+    ratio = slope_ratio(slow[1] / jnp.maximum(slow[0], 0.3 * trace), known, looser, wider)
+    curve = ratio * trace / size
+    drowned = (final * clips[0] / curve) ** 2 / units
+    pace = pace * jnp.maximum(1 / (1 + drowned / 4), stride.slowest)
+    move = _move(state, seen.score, units * curve, pace, stride.longest)
+    fine = jnp.isfinite(move).all() & jnp.isfinite(root).all()
+    after = state._replace(
+        place=jnp.where(fine, state.place + move, state.place),
+        root=jnp.where(fine, root, state.root),
+        level=jnp.where(fine, state.level + change, state.level),
+        chances=chances,
+        slow=slow,
+        dispersion=1 + late * (dispersion(ratio * trace, slow[2], averaged / shares[3]) - 1),
+        counts=counts,
+        step=state.step + 1,
+    )
+    return after, StepRecord(state.place, state.root, state.level, clips, released, chances)
+
+
 def _level(state: State, seen: Any, off: Any, informative: Any, wider: Any) -> tuple[Any, Any, Any]:
-    """Chances of the curvature's levels, the trace they expect, and by how much to change the scale.
+    """Chances of the curvature's levels, the trace and the level that they expect.
 
     What the trace would be if the level were any of the grid's, against what it is.
     """
@@ -157,10 +188,12 @@ def _level(state: State, seen: Any, off: Any, informative: Any, wider: Any) -> t
     chances = _MEMORY * state.chances - 0.5 * ((seen - traces) / spread) ** 2
     chances = chances - chances.max()
     weights = jax.nn.softmax(chances)
-    return chances, weights @ traces, jnp.clip(weights @ levels - state.level, -0.3, 0.3)
+    return chances, weights @ traces, weights @ levels
 
 
-def _metric(state: State, seen: jax.Array, off: Any, trace: Any, change: Any) -> jax.Array:
+def _metric(
+    state: State, seen: jax.Array, off: Any, trace: Any, change: Any, most: float
+) -> jax.Array:
     """The next metric: an average of curvatures that knows how noisy they are.
 
     A little of a round one is added. A direction of which few rows tell could go to nothing
@@ -171,7 +204,7 @@ def _metric(state: State, seen: jax.Array, off: Any, trace: Any, change: Any) ->
     inverse = jax.scipy.linalg.solve_triangular(root, eye, lower=True)
     round_ = jnp.exp(state.level) * inverse @ inverse.T
     entry = off * size**2 / trace
-    trust = jnp.minimum(_SHAPE_TRUST / (size * entry**2 + 1e-9), 0.1)
+    trust = jnp.minimum(_SHAPE_TRUST / (size * entry**2 + 1e-9), most)
     shape = (1 - _ROUND) * seen * (size / trace) + _ROUND * round_
     shape = shape - jnp.trace(shape) / size * eye
     metric = _at_least(eye + trust * shape, 0.5)
@@ -180,12 +213,12 @@ def _metric(state: State, seen: jax.Array, off: Any, trace: Any, change: Any) ->
     return jnp.asarray(jnp.linalg.cholesky((metric + metric.T) / 2 + 1e-9 * eye))
 
 
-def _move(state: State, score: jax.Array, curve: Any, pace: Any) -> jax.Array:
+def _move(state: State, score: jax.Array, curve: Any, pace: Any, longest: float) -> jax.Array:
     """A part of Newton's step, cut where it is long beside the spread of a row."""
     pull = state.root @ score - state.place
     move = pace * jnp.linalg.solve(curve * state.root @ state.root.T + jnp.eye(len(pull)), pull)
     length = jnp.linalg.norm(state.root.T @ move)
-    return jnp.asarray(move * jnp.minimum(1.0, _LONGEST / jnp.maximum(length, 1e-12)))
+    return jnp.asarray(move * jnp.minimum(1.0, longest / jnp.maximum(length, 1e-12)))
 
 
 def _units(counts: Any) -> tuple[Any, Any]:

@@ -100,7 +100,7 @@ class Variational(VariationalSettings):
         draws = self.num_draws, self.family.noise_size(model.dimension)
         seed = seed_of(key)
         rates, lengths = zip(*self.phases, strict=True)
-        every = np.repeat(np.float32(rates), lengths)
+        every = np.repeat(np.asarray(rates, np.float32), lengths)
 
         def inputs(first: int, steps: int) -> Given:
             resets = np.zeros(steps, np.bool_)

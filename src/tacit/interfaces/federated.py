@@ -10,23 +10,23 @@ from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.federated.partitioned import FederatedResult, Partitioned, SiteCost, partitioned
+from tacit.federated.engine import FederatedResult, SiteCost, in_process
+from tacit.federated.method import FederatedMethod
+from tacit.federated.partitioned import Partitioned
 from tacit.federated.schemes.without_privacy import WithoutPrivacy
-from tacit.federated.target import ConjugateTarget, Target
-from tacit.inference.base import Intervals
+from tacit.federated.scored.settings import PooledScoring
+from tacit.federated.target import ConjugateTarget
+from tacit.inference.scoring import suits
 from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.progress import progress_bar
 from tacit.interfaces.rows import rows_of
 from tacit.interfaces.statements import assumed
-from tacit.models.gaussians import DiagonalGaussian, FullGaussian
-from tacit.models.natural import Vector
+from tacit.models.base import AnyModel
 from tacit.models.reading import reading_of
+from tacit.models.statistic import Conjugate
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import FederatedPosterior
 from tacit.results.statement import NO_LEDGER, PrivacyStatement
-
-_DRAWS = 1000
-_UNCHECKED = "It is not checked whether the number of rounds was enough; see plot_trace()."
 
 
 def fit_federated(
@@ -35,7 +35,7 @@ def fit_federated(
     *,
     schema: Schema | None = None,
     budget: Budget | Mapping[str, Budget] | None = None,
-    method: Partitioned | None = None,
+    method: FederatedMethod | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
     run: str | None = None,
     seed: int | None = None,
@@ -54,7 +54,8 @@ def fit_federated(
         schema: The schema, the same for all sites.
         budget: The budget of every site, or a mapping with one for each. Required unless the scheme
             is without privacy.
-        method: Settings of partitioned variational inference; by default ``tacit.federated.Partitioned()``.
+        method: ``tacit.federated.PooledScoring()``, the default for models that it fits, or
+            ``tacit.federated.Partitioned()``, the default for others.
         ledgers: Ledgers of sites, by name. The first answer of a site charges the whole run to its
             ledger.
         run: Name of the run. Repeating a run with the same name and settings gives the same answers
@@ -70,19 +71,20 @@ def fit_federated(
         InvalidArgument: If an argument is wrong. Nothing is charged.
         BudgetError: If a ledger refuses the charge.
     """
-    method = method or Partitioned()
-    if not isinstance(method, Partitioned):
-        raise InvalidArgument("method must be tacit.federated.Partitioned(...).")
+    if not isinstance(method, PooledScoring | Partitioned | None):
+        raise InvalidArgument(
+            "method must be tacit.federated.PooledScoring(...) or tacit.federated.Partitioned(...)."
+        )
     if not isinstance(data, Mapping) or not data:
         raise InvalidArgument("data must map the names of sites to their tables, or to Rows.")
+    method, target = method_and_target(model, schema, method)
     budgets = _budgets(budget, method, data)
-    target = target_of(model, schema, method)
     rows = {name: _rows(target, schema, table) for name, table in data.items()}
     _refuse_ledgers(ledgers or {}, rows, method)
     if seed is not None:
         _validate.count("seed", seed, least=0)
     with progress_bar(method.num_rounds, shown=progress) as tell:
-        found = partitioned(
+        found = in_process(
             method,
             target,
             rows,
@@ -97,7 +99,7 @@ def fit_federated(
 
 
 def _budgets(
-    budget: Budget | Mapping[str, Budget] | None, method: Partitioned, data: Mapping[str, Any]
+    budget: Budget | Mapping[str, Budget] | None, method: FederatedMethod, data: Mapping[str, Any]
 ) -> dict[str, Budget | None]:
     if isinstance(method.scheme, WithoutPrivacy):
         if budget is not None:
@@ -112,13 +114,22 @@ def _budgets(
     return {name: budget[name] for name in data}
 
 
-def target_of(model: Any, schema: Schema | None, method: Partitioned) -> Target:
-    """What sites fit together."""
+def method_and_target(
+    model: Any, schema: Schema | None, method: FederatedMethod | None
+) -> tuple[FederatedMethod, Any]:
+    """The method, by default one that fits the model, and what sites fit together."""
     given = model if isinstance(model, ConjugateTarget) else as_model(model, schema)
-    return method.target(given)
+    chosen = method or default_method(given)
+    return chosen, chosen.target(given)
 
 
-def _rows(target: Target, schema: Schema | None, data: Any) -> Rows:
+def default_method(model: AnyModel | ConjugateTarget) -> FederatedMethod:
+    """What fits a model if nothing is asked for."""
+    pooled = not isinstance(model, Conjugate | ConjugateTarget) and suits(model)
+    return PooledScoring() if pooled else Partitioned()
+
+
+def _rows(target: Any, schema: Schema | None, data: Any) -> Rows:
     if isinstance(data, Rows) != (schema is None):
         raise InvalidArgument(
             "Pass tables with a schema, or Rows without a schema; the same for all sites."
@@ -126,13 +137,13 @@ def _rows(target: Target, schema: Schema | None, data: Any) -> Rows:
     return data if schema is None else rows_of(target.model, schema, data)
 
 
-def _unit(method: Partitioned, rows: Rows) -> str:
+def _unit(method: FederatedMethod, rows: Rows) -> str:
     """The unit of privacy at a site."""
     return "data set" if method.scheme.protects == "data set" else rows.unit
 
 
 def _refuse_ledgers(
-    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: Partitioned
+    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: FederatedMethod
 ) -> None:
     for name, ledger in ledgers.items():
         if name not in rows or not isinstance(ledger, Ledger):
@@ -146,8 +157,8 @@ def _refuse_ledgers(
 
 def posterior_of(
     found: FederatedResult,
-    method: Partitioned,
-    target: Target,
+    method: FederatedMethod,
+    target: Any,
     schema: Schema | None,
     units: Mapping[str, str],
     seed: int | None,
@@ -172,35 +183,23 @@ def posterior_of(
         name: _statement(cost, method, schema, units[name], book, seeded=seed is not None)
         for name, cost in found.costs.items()
     }
-    mean, covariance = _moments(target, found)
+    fitted = method.fitted(target, found.server, 0 if seed is None else seed)
     return FederatedPosterior(
-        draws=target.named(found.posterior, _DRAWS, 0 if seed is None else seed),
-        unconstrained_mean=mean,
-        unconstrained_covariance=covariance,
-        trace={"natural": found.trace},
+        draws=fitted.draws,
+        unconstrained_mean=fitted.mean,
+        unconstrained_covariance=fitted.covariance,
+        trace=fitted.trace,
         privacy=max(statements.values(), key=_cost),
         model=target.model,
         schema=schema,
         labels=target.model.labels,
         reading=reading_of(target.model),
         sites=statements,
-        said=(_UNCHECKED,),
-        fitted_by=(
-            f"Partitioned variational inference over {len(statements)} sites.",
-            f"{method.num_rounds} rounds.",
-        ),
-        intervals=(
-            Intervals.NO_NOISE if isinstance(method.scheme, WithoutPrivacy) else Intervals.LEFT_OUT
-        ),
+        said=fitted.said,
+        converged=fitted.converged,
+        fitted_by=fitted.fitted_by,
+        intervals=fitted.intervals,
     )
-
-
-def _moments(target: Target, found: FederatedResult) -> tuple[Vector, Vector] | tuple[None, None]:
-    """Mean and covariance on the unconstrained scale, for Gaussian posteriors."""
-    family = target.family
-    if not isinstance(family, DiagonalGaussian | FullGaussian):
-        return None, None
-    return family.mean(found.posterior), family.covariance(found.posterior)
 
 
 def _cost(statement: PrivacyStatement) -> float:
@@ -211,7 +210,7 @@ def _cost(statement: PrivacyStatement) -> float:
 
 def _statement(
     cost: SiteCost,
-    method: Partitioned,
+    method: FederatedMethod,
     schema: Schema | None,
     unit: str,
     book: str,

@@ -13,6 +13,7 @@ from tacit.federated.deploy import SiteSettings, open_ledger
 from tacit.federated.guard import Guard
 from tacit.federated.told import guarded
 from tacit.interfaces import project
+from tacit.interfaces.federated_check import checked
 
 app = typer.Typer(
     help="Fit one posterior to the data of several sites.",
@@ -56,6 +57,23 @@ def open_(
     """Create the ledger of a site, with the budget of its settings. Do this once."""
     ledger = open_ledger(SiteSettings.from_file(settings))
     typer.echo(f"Created {ledger.path}: {ledger.total} in total for every {ledger.unit}.")
+
+
+@app.command()
+def check(
+    path: Annotated[
+        Path, typer.Argument(help="Settings of a site, site.toml; at the server, study.py.")
+    ],
+) -> None:
+    """Show what a site or the server has agreed to, and try a round on a made-up row.
+
+    Compare the digest with the other sites and the server. Nothing is charged.
+    """
+    lines = checked(path)
+    for name, said, good in lines:
+        typer.echo(f"{'ok ' if good else 'NO '} {name}: {said}")
+    if not all(good for _, _, good in lines):
+        raise typer.Exit(1)
 
 
 @app.command()

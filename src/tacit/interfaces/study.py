@@ -7,12 +7,12 @@ from typing import Any
 from tacit.accounting import Budget
 from tacit.data.schema import Schema
 from tacit.federated.deploy import Study
-from tacit.federated.partitioned import FederatedResult, Partitioned, SiteCost
-from tacit.interfaces.federated import posterior_of, target_of
+from tacit.federated.engine import FederatedResult, SiteCost
+from tacit.federated.method import FederatedMethod
+from tacit.federated.server import AnyServer
+from tacit.interfaces.federated import method_and_target, posterior_of
 from tacit.interfaces.rows import blank_rows, rows_of
-from tacit.models.natural import Vector
 from tacit.privacy.rows import Rows
-from tacit.results.posterior import FederatedPosterior
 
 
 def federated_study(
@@ -22,7 +22,7 @@ def federated_study(
     sites: Sequence[str],
     run: str,
     budget: Budget,
-    method: Partitioned | None = None,
+    method: FederatedMethod | None = None,
     seed: int | None = None,
 ) -> Study:
     """Defines a federated study for a real deployment.
@@ -38,34 +38,30 @@ def federated_study(
             a new name.
         budget: The budget of every site for this run. A site's own settings limit all runs
             together.
-        method: Settings of partitioned variational inference; by default ``tacit.federated.Partitioned()``.
+        method: As of `tacit.fit_federated`.
         seed: Makes the run reproducible. The result is then not private.
 
     Returns:
         The study.
     """
-    chosen = method or Partitioned()
-    target = target_of(model, schema, chosen)
+    chosen, target = method_and_target(model, schema, method)
     names, example = tuple(sites), blank_rows(target.model, schema, 1)
 
     def read(path: Path) -> Rows:
         return rows_of(target.model, schema, path)
 
-    def posterior(natural: Vector, trace: Vector) -> FederatedPosterior:
+    def finish(server: AnyServer, path: Path) -> None:
         prepared = chosen.scheme.prepare(chosen.setting(target, budget, len(names)))
         costs = dict.fromkeys(names, SiteCost(event=prepared.event, budget=budget))
-        return posterior_of(
-            FederatedResult(posterior=natural, trace=trace, costs=costs),
+        posterior_of(
+            FederatedResult(server=server, costs=costs),
             chosen,
             target,
             schema,
             dict.fromkeys(names, study.unit),
             seed,
-            book="each site's own ledger has its charge",
-        )
-
-    def finish(natural: Vector, trace: Vector, path: Path) -> None:
-        posterior(natural, trace).save(path)
+            book="each site's own ledger has its charge, on the terms that it confirmed with every answer",
+        ).save(path)
 
     study = Study(
         run=run,
@@ -77,5 +73,6 @@ def federated_study(
         example=example,
         finish=finish,
         seed=seed,
+        schema=schema.to_text(),
     )
     return study

@@ -8,7 +8,7 @@ from tacit.privacy.mechanisms import NoisySums, StepMechanism, has_secrets
 from tacit.privacy.noise import Randomness
 from tacit.privacy.program import Everyone, Source, Step, StepInputs, compiled
 from tacit.privacy.rows import Rows
-from tacit.privacy.sample import Batches
+from tacit.privacy.sample import Batches, usual_length
 
 # Places in the batches of one block, for each of which sampling needs some thirty bytes; and
 # bytes of a block's units, where they are fetched on the host.
@@ -43,7 +43,10 @@ class Blocks:
         self._looked_at, self._bits = looked_at, bits
         on_host = rows.on_disk and not mechanism.everyone
         self.source: Source = "everyone" if mechanism.everyone else "host" if on_host else "memory"
-        units: Any = None if on_host else rows._device_fields()
+        # Of steps on everyone that draw for units, tables of about the same length share a program.
+        alike = mechanism.everyone and has_secrets(mechanism)
+        length = usual_length(rows._count) if alike else None
+        units: Any = None if on_host else rows._device_fields(length)
         present = None
         if mechanism.everyone:
             present = np.arange(units.length) < rows._count

@@ -19,17 +19,25 @@ class Lattice:
 
     A function of public numbers only, and never of the number of units: two neighbouring data sets
     must have the same lattice, or the lattice itself tells them apart. With ``wide``, sums take 64
-    bits. ``order`` is that of the norm that units are clipped in.
+    bits. ``order`` is that of the norm that units are clipped in. With ``whole``, what is released is
+    the whole numbers themselves, so that they can be masked and added up.
     """
 
     points: int
     dimension: int
     wide: bool
     order: int = 2
+    whole: bool = False
 
     @classmethod
     def fitting(
-        cls, noise_multiplier: float, dimension: int, batch_bound: int, order: int = 2
+        cls,
+        noise_multiplier: float,
+        dimension: int,
+        batch_bound: int,
+        order: int = 2,
+        *,
+        whole: bool = False,
     ) -> "Lattice":
         """The finest lattice that has room for so many units and their noise, in clips."""
         if dimension > 2**20:
@@ -38,7 +46,8 @@ class Lattice:
             )
         reach = batch_bound + 16 * noise_multiplier
         # Without noise, nothing is larger than the rounding; and 32 bits must not be too coarse.
-        wide = noise_multiplier == 0 or _fitting(2.0**30, reach) < 500 * math.sqrt(dimension)
+        coarse = noise_multiplier == 0 or _fitting(2.0**30, reach) < 500 * math.sqrt(dimension)
+        wide = coarse and not whole  # whole numbers are released in 32 bits
         points = _fitting(2.0**62 if wide else 2.0**30, reach)
         if points < 100 * math.sqrt(dimension):
             raise InvalidArgument(
@@ -46,7 +55,7 @@ class Lattice:
                 "numbers per release, the lattice is too coarse to carry the sum; release "
                 "fewer numbers or lower the noise."
             )
-        return cls(points, dimension, wide, order)
+        return cls(points, dimension, wide, order, whole)
 
     @property
     def unit_shape(self) -> tuple[int, ...]:
@@ -56,7 +65,7 @@ class Lattice:
     @property
     def released(self) -> tuple[tuple[int, ...], Any]:
         """Shape and type of a release."""
-        return (self.dimension,), jnp.float32
+        return (self.dimension,), jnp.int32 if self.whole else jnp.float32
 
 
 def _fitting(room: float, reach: float) -> int:
@@ -137,16 +146,17 @@ def part_sums(units: jax.Array, present: jax.Array, lattice: Lattice) -> jax.Arr
 
 
 def released(parts: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Lattice) -> jax.Array:
-    """The sum of the parts, plus noise, as integers; then back to real numbers.
+    """The sum of the parts, plus noise, as integers; then as real numbers, unless the lattice is whole.
 
     Integers wrap around rather than round: that, like the final scaling, is a function of
     (sum + noise) alone. Noise for a wide lattice comes as halves of 64 bits. [bound-sum]
     """
     if not lattice.wide:
-        return (parts.sum(axis=0, dtype=jnp.int32) + noise).astype(jnp.float32) * grid
+        whole = parts.sum(axis=0, dtype=jnp.int32) + noise
+        return whole if lattice.whole else whole.astype(jnp.float32) * grid
     with jax.enable_x64(True):
-        whole = jax.lax.bitcast_convert_type(noise.reshape(-1, 2), jnp.int64)
-        total = parts.astype(jnp.int64).sum(axis=0) + whole
+        drawn = jax.lax.bitcast_convert_type(noise.reshape(-1, 2), jnp.int64)
+        total = parts.astype(jnp.int64).sum(axis=0) + drawn
         real: jax.Array = total.astype(jnp.float64) * grid.astype(jnp.float64)
         return real.astype(jnp.float32)
 

@@ -99,6 +99,8 @@ class NoisySums:
     With ``secrets``, every unit gets 64 random bits in every step that it is looked at: fresh,
     secret and its own, for what a step draws for a unit. They are no part of the release, and
     the event is the same (PROOFS.md, Theorem 1S).
+    With ``whole``, a release is the lattice points themselves, as integers of 32 bits, which sites
+    can mask and add up; the real numbers would be those times ``grid``.
     """
 
     sampling_rate: float
@@ -110,6 +112,7 @@ class NoisySums:
     laplace: bool = False
     secrets: bool = False
     rounds: int = 1
+    whole: bool = False
 
     def __post_init__(self) -> None:
         _validate.rate("sampling_rate", self.sampling_rate)
@@ -164,7 +167,7 @@ class NoisySums:
         """One lattice for all phases, by the largest noise."""
         order = 1 if self.laplace else 2
         noise = self.noise_std / self.clip
-        return Lattice.fitting(noise, self.dimension, self.batch_bound, order)
+        return Lattice.fitting(noise, self.dimension, self.batch_bound, order, whole=self.whole)
 
     @property
     def grid(self) -> float:

@@ -40,7 +40,7 @@ class Rows:
         silent: int = 0,
     ) -> None:
         self._fields, self._present, self._silent = fields, present, silent
-        self._device: Units | None = None
+        self._device: dict[int, Units] = {}
         self.unit = "row" if present is None else "person"
 
     @classmethod
@@ -138,18 +138,23 @@ class Rows:
         """All units, for the boundary only."""
         return Units(self._fields, self._present)
 
-    def _device_fields(self) -> Units:
-        """All units on the device, for the gate only; never empty."""
+    def _device_fields(self, length: int | None = None) -> Units:
+        """All units on the device, for the gate only; with zeros up to a length, and never empty."""
+        wanted = max(self._count if length is None else length, 1)
 
         def padded(values: NDArray[np.generic]) -> jax.Array:
-            some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
+            some: NDArray[Any] = values
+            if len(values) < wanted:
+                some = np.zeros_like(values, shape=(wanted, *values.shape[1:]))
+                some[: len(values)] = values
             array: jax.Array = jax.device_put(some, may_alias=True)
             return array
 
-        if self._device is None:
+        if wanted not in self._device:
             present = None if self._present is None else padded(self._present)
-            self._device = Units({name: padded(v) for name, v in self._fields.items()}, present)
-        return self._device
+            fields = {name: padded(values) for name, values in self._fields.items()}
+            self._device[wanted] = Units(fields, present)
+        return self._device[wanted]
 
     def _padded(self, length: int) -> Units:
         """All units on the device, with zeros up to a length, for the gate only."""

@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 from tacit.privacy.noise import Integers, Randomness, geometric_gaps, whole_numbers
 
+# Fewer units than this take hardly any time.
+_FEW = 2**12
+
 
 class Batches(NamedTuple):
     """Indices of the units of several steps, padded to one width, and which are real."""
@@ -82,3 +85,16 @@ def usual_capacity(rate: float, units: int) -> int:
     """A width that nearly every batch fits into, for speed only; a place more makes it round."""
     mean = rate * units
     return int(np.ceil((mean + 4 * mean**0.5 + 4) / 8) * 8) - 1
+
+
+def usual_length(count: int) -> int:
+    """A length of tables of about so many units, for speed only.
+
+    It is a power of two that is not less; of large numbers, a multiple of a quarter of the one below.
+
+    >>> usual_length(100), usual_length(5000), usual_length(9000)
+    (128, 5120, 10240)
+    """
+    below = 1 << max(count - 1, 1).bit_length() - 1
+    step = below if below < _FEW else below // 4
+    return -(-count // step) * step

@@ -9,7 +9,7 @@ from flwr.clientapp import ClientApp
 from tacit.errors import Refused
 from tacit.federated.answers import answered_once
 from tacit.federated.deploy import SiteSettings
-from tacit.federated.flower.grid import RECORD
+from tacit.federated.flower.post import RECORD
 from tacit.federated.guard import ask
 from tacit.federated.messages import Fields
 from tacit.federated.told import guarded

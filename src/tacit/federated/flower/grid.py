@@ -5,18 +5,17 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 
-from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from tacit import _validate
+from tacit.errors import Refused
+from tacit.federated.agreement import Agreement
+from tacit.federated.flower.post import Post
 from tacit.federated.masks import Offer
 from tacit.federated.messages import Fields, sound_offer, sound_reply, task_fields
 from tacit.federated.transport import Reply, Task
 
 _LOG = logging.getLogger(__name__)
-# The name of the record that holds the fields of a message.
-RECORD = "tacit"
-_KIND = "query"
 
 
 class FlowerTransport:
@@ -28,6 +27,8 @@ class FlowerTransport:
     Args:
         grid: The grid of the ServerApp.
         sites: Names of the sites.
+        agreement: What sites must agree on. It goes with every message, and an answer without it is
+            left out.
         masked: Whether replies are masked.
         timeout: Seconds after which a message that was not answered is sent again.
         patience: Seconds after which the round continues without the site.
@@ -40,6 +41,7 @@ class FlowerTransport:
         grid: Grid,
         sites: tuple[str, ...],
         *,
+        agreement: Agreement,
         masked: bool = False,
         timeout: float = 600.0,
         patience: float = 3600.0,
@@ -48,7 +50,7 @@ class FlowerTransport:
     ) -> None:
         self.sites = sites
         self.refused: dict[str, str] = {}
-        self._grid, self._masked = grid, masked
+        self._grid, self._masked, self._agreement = grid, masked, agreement
         self._timeout = _validate.positive("timeout", timeout)
         self._patience = _validate.positive("patience", patience)
         self._nodes: dict[str, int] = {}  # the present node of each site
@@ -61,14 +63,23 @@ class FlowerTransport:
         offers = self._offers(tasks, attempt) if self._masked else ()
         if offers is None:
             return {}
-        fields = {name: task_fields(task, attempt, offers) for name, task in tasks.items()}
+        agreed = self._agreement.text
+        fields = {
+            name: task_fields(task, attempt, offers, agreed=agreed) for name, task in tasks.items()
+        }
         said = {name: sound_reply(name, each) for name, each in self._delivered(fields).items()}
         return {name: reply for name, reply in said.items() if reply is not None}
 
     def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer] | None:
         """The keys of all sites of a round, or None if one is missing; then no task is sent."""
         asked = {
-            name: {"kind": "offer", "run": task.run, "round": task.round, "attempt": attempt}
+            name: {
+                "kind": "offer",
+                "agreed": self._agreement.text,
+                "run": task.run,
+                "round": task.round,
+                "attempt": attempt,
+            }
             for name, task in tasks.items()
         }
         found = {name: sound_offer(name, each) for name, each in self._delivered(asked).items()}
@@ -76,19 +87,21 @@ class FlowerTransport:
         return offers if len(offers) == len(tasks) else None
 
     def _delivered(self, fields: Mapping[str, Fields]) -> dict[str, Fields]:
-        """The answers of sites, each asked until it answers or patience ends.
+        """The answers of sites, each asked until it answers or patience ends; late ones count.
 
         One that answers with an error is asked again in the next round.
         """
         end, found = time.monotonic() + self._patience, dict[str, Fields]()
-        missing = dict(fields)
+        missing, post = dict(fields), Post(self._grid, 2 * self._patience)
+        names: dict[int, str] = {}
         while missing and (left := end - time.monotonic()) > 0:
             self._locate(missing, min(self._timeout, left))
             asked = {
                 self._nodes[name]: each for name, each in missing.items() if name in self._nodes
             }
-            names = {node: name for name, node in self._nodes.items()}
-            for node, reply in self._sent(asked, min(self._timeout, left)).items():
+            names |= {node: name for name, node in self._nodes.items()}
+            post.send(asked)
+            for node, reply in post.answers(min(self._timeout, left)).items():
                 found[names[node]] = reply
             missing = {name: each for name, each in missing.items() if name not in found}
             if missing:
@@ -99,10 +112,19 @@ class FlowerTransport:
 
     def _is_refusal(self, name: str, reply: Fields) -> bool:
         self.refused.pop(name, None)
-        if "error" in reply:
-            self.refused[name] = str(reply["error"])
-            _LOG.warning("%s refuses: %s", name, reply["error"])
-        return "error" in reply
+        said = str(reply["error"]) if "error" in reply else self._other(name, reply)
+        if said is not None:
+            self.refused[name] = said
+            _LOG.warning("%s refuses, or is refused: %s", name, said)
+        return said is not None
+
+    def _other(self, name: str, reply: Fields) -> str | None:
+        """A sentence about how a site's terms differ from those of the server, if they do."""
+        try:
+            self._agreement.refuse_other(reply.get("agreed"), "the server", name)
+        except Refused as error:
+            return str(error)
+        return None
 
     def _locate(self, wanted: Mapping[str, Fields], timeout: float) -> None:
         """Asks nodes of unknown sites for their names."""
@@ -110,11 +132,17 @@ class FlowerTransport:
             return
         known = set(self._nodes.values())
         strange = [node for node in self._grid.get_node_ids() if node not in known]
-        hello: Fields = {"kind": "hello"}
+        hello: Fields = {"kind": "hello", "agreed": self._agreement.text}
         claims: dict[str, list[int]] = {}
-        for node, reply in self._sent(dict.fromkeys(strange, hello), timeout).items():
-            if "error" in reply:
-                _LOG.warning("A node refuses: %s", reply["error"])
+        post = Post(self._grid, 2 * timeout)
+        post.send(dict.fromkeys(strange, hello))
+        for node, reply in post.answers(timeout).items():
+            said = str(reply["error"]) if "error" in reply else None
+            if said is None and reply.get("site") in self.sites:
+                said = self._other(str(reply["site"]), reply)
+            if said is not None:
+                self.refused[f"node {node}"] = said
+                _LOG.warning("Node %d refuses, or is refused: %s", node, said)
             elif reply.get("site") in self.sites:
                 claims.setdefault(str(reply["site"]), []).append(node)
         for name, claimants in claims.items():
@@ -140,23 +168,3 @@ class FlowerTransport:
                 node,
                 name,
             )
-
-    def _sent(self, fields: Mapping[int, Fields], timeout: float) -> dict[int, Fields]:
-        """Sends fields to nodes and returns their answers; nodes that failed or were late are missing."""
-        messages = [
-            Message(
-                RecordDict({RECORD: ConfigRecord(each)}), node, _KIND, ttl=max(timeout * 2, 60.0)
-            )
-            for node, each in fields.items()
-        ]
-        if not messages:
-            return {}
-        found: dict[int, Fields] = {}
-        for reply in self._grid.send_and_receive(messages, timeout=timeout):
-            if reply.has_content() and RECORD in reply.content.config_records:
-                found[reply.metadata.src_node_id] = dict(reply.content.config_records[RECORD])
-            elif reply.has_content():
-                _LOG.warning("A node sent an invalid answer.")
-            else:
-                _LOG.warning("A node failed: %s", reply.error.reason)
-        return found

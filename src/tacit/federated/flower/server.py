@@ -11,8 +11,7 @@ from tacit.errors import InvalidArgument
 from tacit.federated.deploy import Study
 from tacit.federated.flower.grid import FlowerTransport
 from tacit.federated.folds import FoldsFile
-from tacit.federated.server import conduct
-from tacit.models.natural import Vector
+from tacit.federated.server import AnyServer, conduct
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ def serve(
     state: Path | None = None,
     nodes: Mapping[str, int] | None = None,
     roaming: bool = False,
-) -> tuple[Vector, Vector]:
+) -> AnyServer:
     """Runs a study to its end.
 
     A server that died continues from its file ``state``. Without the file, sites repeat their answers and
@@ -43,12 +42,13 @@ def serve(
         roaming: See `FlowerTransport`.
 
     Returns:
-        Natural parameters of the posterior, and those after every update.
+        The server at the end of the run.
     """
     server = study.server()
     transport = FlowerTransport(
         grid,
         study.sites,
+        agreement=study.agreement,
         masked=study.masked,
         timeout=timeout,
         patience=patience,
@@ -59,11 +59,11 @@ def serve(
     if folds is not None:
         folds.resume(server)
     rounds = study.method.rounds(len(study.sites))
-    trace = conduct(server, transport, rounds, _tell, None if folds is None else folds.keep)
+    conduct(server, transport, rounds, _tell, None if folds is None else folds.keep)
     for name, used in server.used.items():
         if used < rounds.num_rounds:
             _LOG.warning("Of %d answers of %s, %d were used.", rounds.num_rounds, name, used)
-    return server.posterior, trace
+    return server
 
 
 def nodes_of(text: str) -> dict[str, int]:
@@ -115,7 +115,7 @@ def server_app(study: Study) -> ServerApp:
         _aloud()
         settings = context.run_config
         result = Path(str(settings.get("result", "posterior.nc")))
-        posterior, trace = serve(
+        server = serve(
             grid,
             study,
             timeout=float(settings.get("timeout", 600.0)),
@@ -125,6 +125,6 @@ def server_app(study: Study) -> ServerApp:
             roaming=bool(settings.get("roaming", False)),
         )
         if study.finish is not None:
-            study.finish(posterior, trace, result)
+            study.finish(server, result)
 
     return app

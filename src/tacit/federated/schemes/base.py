@@ -6,7 +6,7 @@ for itself.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from dp_accounting.dp_event import DpEvent
@@ -17,7 +17,6 @@ from tacit.errors import BudgetError
 from tacit.federated.client import Work
 from tacit.federated.schemes.trust import ONLY_THE_SITE, SEVERAL_SITES
 from tacit.federated.server import Aggregate
-from tacit.federated.target import Target
 from tacit.privacy.noise import Randomness
 
 
@@ -26,7 +25,8 @@ class RunSetting:
     """What a site knows about a run, from its own settings. Nothing of it comes by message.
 
     Args:
-        target: What sites fit together.
+        target: What sites fit together, as the method makes it: a `tacit.federated.target.Target`, or what
+            pooled scoring has of its own.
         budget: The budget of the site, or None for a run without privacy.
         answers: The number of answers that are charged.
         sites: The number of sites that take part.
@@ -34,7 +34,7 @@ class RunSetting:
         damping: The factor that the server multiplies changes by.
     """
 
-    target: Target
+    target: Any
     budget: Budget | None
     answers: int
     sites: int
@@ -44,10 +44,14 @@ class RunSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What a site does in a run, and the event of all its answers together."""
+    """What a site does in a run, and the event of all its answers together.
+
+    ``in_factor`` says whether answers that were used go into a factor of the site.
+    """
 
     work: Work
     event: DpEvent | None
+    in_factor: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

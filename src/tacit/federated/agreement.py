@@ -1,0 +1,100 @@
+"""What the server and a site must agree on, and a sentence about what differs.
+
+All of it is public: settings in plain text, and digests of what is long. It travels with every message. A site
+compares it with its own study before it does anything else, and the server does the same with every answer.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from tacit.errors import Refused
+
+# Libraries that must be the same everywhere: others could draw or round otherwise.
+_LIBRARIES = ("tacit", "jax")
+# How parts are called in sentences, in the order in which they are compared.
+_CALLED = {
+    "run": "run",
+    "sites": "list of sites",
+    "budget": "budget",
+    "schema": "schema (bounds, levels or columns)",
+    "method": "method",
+    "model": "model or prior",
+    "tacit": "version of Tacit",
+    "jax": "version of JAX",
+}
+# Parts that are digests, which say nothing to people.
+_DIGESTS = ("schema", "model")
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What is agreed on, part by part."""
+
+    parts: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, **parts: str) -> "Agreement":
+        """An agreement on these parts, and on the versions of libraries here."""
+        return cls((*parts.items(), *_versions()))
+
+    @property
+    def text(self) -> str:
+        """The agreement as it travels."""
+        return json.dumps(dict(self.parts), sort_keys=True)
+
+    @property
+    def digest(self) -> str:
+        """A short digest of all parts, to be compared by people."""
+        return digest_of(self.text)
+
+    def differences(self, other: Mapping[str, Any]) -> Iterator[str]:
+        """A phrase for every part of another agreement that differs from this one."""
+        own = dict(self.parts)
+        for part, called in _CALLED.items():
+            here, there = own.get(part, "none"), str(other.get(part, "none"))
+            if here != there:
+                shown = "" if part in _DIGESTS else f" ({_short(there)} instead of {_short(here)})"
+                yield f"another {called}{shown}"
+
+    def refuse_other(self, text: object, mine: str, theirs: str) -> None:
+        """Raises unless a text is this agreement.
+
+        Args:
+            text: What the other end sent.
+            mine: What this end is called.
+            theirs: What the other end is called.
+
+        Raises:
+            Refused: With a sentence that names what differs.
+        """
+        if text == self.text:
+            return
+        try:
+            other = json.loads(str(text))
+        except ValueError:
+            other = None
+        if not isinstance(other, dict):
+            raise Refused(
+                f"{theirs} does not say what it agreed to; it has another version of Tacit than {mine}."
+            )
+        found = ", ".join(self.differences(other)) or "other terms"
+        raise Refused(f"{theirs} has {found} than {mine}. Nothing was charged for this message.")
+
+
+def digest_of(text: str) -> str:
+    """Sixteen hexadecimal digits that identify a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    return tuple((name, version(name)) for name in _LIBRARIES)

@@ -1,0 +1,188 @@
+"""A federated run: its sites, and all of them in this process.
+
+`in_process` prepares every site with its own budget, runs the schedule and returns the server. A deployment does
+the same with its own `Transport`, using `site_of` at each site and the method's ``server`` at the server.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dp_accounting.dp_event import DpEvent
+from numpy.typing import NDArray
+
+from tacit.accounting import Budget
+from tacit.accounting.journal import Journal, LedgerJournal, Terms
+from tacit.accounting.ledger import Ledger
+from tacit.errors import InvalidArgument
+from tacit.federated.client import Client
+from tacit.federated.method import FederatedMethod
+from tacit.federated.schemes.base import Prepared
+from tacit.federated.server import conduct
+from tacit.federated.transport import InProcess
+from tacit.models.reading import called
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteCost:
+    """What a run costs one site, and the ledger that is charged, if it is at hand."""
+
+    event: DpEvent | None
+    budget: Budget | None
+    ledger: Ledger | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadySite:
+    """A site that is ready to answer, and what the run costs it."""
+
+    client: Client
+    cost: SiteCost
+
+
+def site_of(
+    name: str,
+    rows: Rows | Callable[[], Rows],
+    method: FederatedMethod,
+    target: Any,
+    *,
+    run: str,
+    sites: int,
+    budget: Budget | None,
+    ledger: Ledger | None = None,
+    prepared: Prepared | None = None,
+    about: str = "",
+    seed: int | None = None,
+) -> ReadySite:
+    """A site of a run, with noise calibrated for all answers. The first task charges the ledger.
+
+    Args:
+        name: The name of the site.
+        rows: The rows, or a function that reads them when a task is computed.
+        method: Settings of the run.
+        target: What sites fit together.
+        run: The name of the run.
+        sites: The number of sites.
+        budget: The budget of the site, or None for a run without privacy.
+        ledger: The ledger to charge.
+        prepared: The result of ``method.scheme.prepare``, if it is at hand.
+        about: The method's ``about``, which a ledger needs to tell studies with one name apart.
+        seed: Makes answers reproducible, and the run not private.
+
+    Returns:
+        The client, and what the run costs.
+    """
+    scheme = method.scheme
+    ready = prepared or scheme.prepare(method.setting(target, budget, sites))
+    terms = Terms(
+        run=run,
+        answers=method.num_rounds + method.spare_answers,
+        event=ready.event,
+        budget=budget,
+        label=f"federated run {run}: {called(target.model)}",
+        about=about,
+    )
+    journal: Journal | None = None if ledger is None else LedgerJournal(ledger)
+    key = None if seed is None else seeded_keys(f"{seed}|{name}")
+    client = Client(
+        name,
+        rows,
+        ready.work,
+        terms,
+        journal,
+        key,
+        seeded=seed is not None,
+        family=target.family,
+        hidden=not (ready.in_factor and (scheme.each_message_private or scheme.own_factors)),
+    )
+    cost = SiteCost(event=ready.event, budget=budget, ledger=ledger)
+    return ReadySite(client=client, cost=cost)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedResult:
+    """The server at the end of a run, and the cost at each site."""
+
+    server: Any
+    costs: Mapping[str, SiteCost]
+
+    @property
+    def trace(self) -> NDArray[np.float64]:
+        """A vector for every update."""
+        return np.array(self.server.trace)
+
+
+def in_process(
+    method: FederatedMethod,
+    target: Any,
+    rows: Mapping[str, Rows],
+    budgets: Mapping[str, Budget | None],
+    *,
+    run: str,
+    ledgers: Mapping[str, Ledger] | None = None,
+    seed: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> FederatedResult:
+    """Runs all sites and the server in this process.
+
+    Args:
+        method: Settings of the run.
+        target: What sites fit together.
+        rows: Rows of each site, by name.
+        budgets: Budget of each site, by name.
+        run: The name of the run.
+        ledgers: Ledgers of sites, by name.
+        seed: Makes the run reproducible, and not private.
+        progress: Is called with the number of rounds done.
+
+    Returns:
+        The server, and the cost at each site.
+    """
+    names, shared = tuple(rows), set(budgets.values())
+    if not method.scheme.each_message_private and len(shared) > 1:
+        raise InvalidArgument("Sites that share noise need the same budget; pass one for all.")
+    prepared = {
+        budget: method.scheme.prepare(method.setting(target, budget, len(names)))
+        for budget in shared
+    }
+    sites = {
+        name: site_of(
+            name,
+            rows[name],
+            method,
+            target,
+            run=run,
+            sites=len(names),
+            budget=budgets[name],
+            ledger=(ledgers or {}).get(name),
+            prepared=prepared[budgets[name]],
+            about=method.about(target, len(names), rows[name]) if name in (ledgers or {}) else "",
+            seed=seed,
+        )
+        for name in names
+    }
+    # Sites may have different budgets; the most noise that any of them adds is what the server expects.
+    server = method.server(target, names, run=run, budget=_least(shared), source=Randomness(seed))
+    transport = InProcess([site.client for site in sites.values()])
+    conduct(server, transport, method.rounds(len(names)), progress)
+    costs = {name: site.cost for name, site in sites.items()}
+    return FederatedResult(server=server, costs=costs)
+
+
+def _least(budgets: Iterable[Budget | None]) -> Budget | None:
+    """The budget with the least epsilon, then the least delta; None if there is none."""
+    given = [budget for budget in budgets if budget is not None]
+    return min(given, key=lambda each: (each.epsilon, each.delta)) if given else None
+
+
+def seeded_keys(label: str) -> Callable[[int], bytes]:
+    """Keys that depend on a label and a round only: the same in every process."""
+
+    def key(number: int) -> bytes:
+        return hashlib.sha256(f"tacit:{label}|{number}".encode()).digest()
+
+    return key

@@ -1,0 +1,314 @@
+"""The server's part of pooled scoring: sums of all sites' sums, and the posterior that follows from them.
+
+The update is that of `tacit.inference.scoring_steps`, and the posterior that of `tacit.inference.evidence`. All of
+it is post-processing of what sites released.
+"""
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidArgument, TacitError
+from tacit.federated.arrays import read, written
+from tacit.federated.method import Fitted
+from tacit.federated.scored.carried import Frame, carried
+from tacit.federated.scored.site import Question
+from tacit.federated.server import added_up
+from tacit.federated.transport import Reply, Task
+from tacit.inference.base import Intervals, parameters
+from tacit.inference.evidence import StepRecord, posterior_of
+from tacit.inference.scores import SHARES, Tempo, tempo, width
+from tacit.inference.scoring_steps import LONG, State, asked, moved, start_of
+from tacit.inference.whitened import whitened
+from tacit.models.base import AnyModel
+from tacit.models.natural import Vector
+
+_LOG = logging.getLogger(__name__)
+# The first rounds only find the way: such a part of them. What part of a Newton step a round goes, before
+# and after (benchmarks/federation.py).
+_EARLY, _PACES = 0.5, (1.2, 0.6)
+# An answer so many rounds ago stands in for one that is missing, when the place moves.
+_RECENT = 3
+_DRAWS = 1000
+# Sums of larger numbers are no sums of clipped vectors.
+_MOST = 1e12
+# The fields of a state that change from round to round, and how many dimensions they have.
+_CHANGING = {
+    "place": 1,
+    "root": 2,
+    "level": 0,
+    "chances": 1,
+    "slow": 1,
+    "dispersion": 0,
+    "counts": 1,
+    "step": 0,
+}
+
+
+class Round(NamedTuple):
+    """A round that counted: its number, what the step left, and the sites' sums, none if masked."""
+
+    number: int
+    record: StepRecord
+    answers: Mapping[str, Vector]
+
+
+@dataclass(kw_only=True)
+class ScoringServer:
+    """Where a fit is, and what sites answered.
+
+    Args:
+        run: The name of the run.
+        model: The model.
+        sites: Names of the sites.
+        num_rounds: How many rounds there will be.
+        noise: Standard deviation of the noise in one site's answer.
+        outcomes: Outcomes that are drawn for each row.
+        whole: Whether a round counts only if all sites answered, as shared noise requires.
+        grid: The factor of answers that are whole numbers, or None.
+    """
+
+    run: str
+    model: AnyModel
+    sites: tuple[str, ...]
+    num_rounds: int
+    noise: float
+    outcomes: int
+    whole: bool = False
+    grid: float | None = None
+    state: State = field(init=False)
+    done: list[Round] = field(init=False, default_factory=list)
+    folded: dict[str, int] = field(init=False)
+    used: dict[str, int] = field(init=False)
+    trace: list[Vector] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.state = start_of(self.model)
+        self.folded = dict.fromkeys(self.sites, 0)
+        self.used = dict.fromkeys(self.sites, 0)
+
+    @property
+    def early(self) -> int:
+        """The number of rounds that only find the way."""
+        return math.floor(_EARLY * self.num_rounds)
+
+    @cached_property
+    def _tempo(self) -> NDArray[np.float32]:
+        """What is known of the rounds beforehand."""
+        noise = self.noise * math.sqrt(len(self.sites))
+        late = self.num_rounds - self.early
+        final = noise / math.sqrt(late * SHARES[1][0])
+        return tempo([noise, noise], final, _PACES, (self.early, late))
+
+    def tasks(self, sites: Sequence[str]) -> dict[str, Task]:
+        """The tasks of the next round; of the same one again, if it did not count."""
+        line = jnp.asarray(self._tempo[len(self.done)])
+        question = Question(self.model.dimension).packed(_asked(self.state, line))
+        number = len(self.done) + 1
+        return {name: self._task(name, number, question) for name in sites}
+
+    def _task(self, site: str, number: int, question: Vector) -> Task:
+        folded = self.folded[site]
+        share = np.zeros(width(self.model.dimension) if folded else 0)
+        return Task(run=self.run, round=number, posterior=question, folded=folded, share=share)
+
+    def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> None:
+        """Moves the place by the sum of the answers. Nothing changes if the round does not count."""
+        kept = {
+            name: reply
+            for name, reply in replies.items()
+            if name in tasks
+            and (reply.run, reply.round) == (self.run, tasks[name].round)
+            and self._sound(name, reply)
+        }
+        if not kept or (self.whole and kept.keys() != set(self.sites)):
+            return
+        answers = {} if self.whole else {name: reply.values for name, reply in kept.items()}
+        total = added_up(list(kept.values()), np.zeros(0)) + self._stood_in(answers)
+        line = jnp.asarray(self._tempo[len(self.done)])
+        arguments = _asked(self.state, line)
+        state, record = _moved(self.state, line, arguments, jnp.asarray(total, jnp.float32))
+        self.state = state
+        self._count(Round(len(self.done) + 1, jax.tree.map(np.asarray, record), answers), kept)
+
+    def _count(self, finished: Round, kept: Mapping[str, Any]) -> None:
+        self.done.append(finished)
+        self.trace.append(_vector_of(self.model, self.state.place))
+        for name in kept:
+            self.folded[name] = finished.number
+            self.used[name] += 1
+
+    def _stood_in(self, answers: Mapping[str, Vector]) -> Vector:
+        """The sum of recent answers of sites that did not answer now, as of the present metric."""
+        total = np.zeros(width(self.model.dimension))
+        if self.whole:
+            return total
+        now = self._frame(len(self.done), self.state)
+        for name in set(self.sites) - set(answers):
+            for finished in reversed(self.done[-_RECENT:]):
+                if name in finished.answers:
+                    total += carried(finished.answers[name], self._frame_of(finished), now)
+                    break
+        return total
+
+    def _frame(self, index: int, state: State) -> Frame:
+        line = self._tempo[index]
+        given = _asked(state, jnp.asarray(line))
+        clips = np.array([given.clip, given.wide], np.float64)
+        return Frame(np.asarray(state.root, np.float64), clips, line[4:].astype(np.float64))
+
+    def _frame_of(self, finished: Round) -> Frame:
+        line, record = self._tempo[finished.number - 1], finished.record
+        root, clips = (np.asarray(each, np.float64) for each in (record.root, record.clips))
+        return Frame(root, clips, line[4:].astype(np.float64))
+
+    def _sound(self, name: str, reply: Reply) -> bool:
+        """Whether an answer has the shape and type of this run, and can be a sum of clipped vectors."""
+        kind = "f" if self.grid is None else "i"
+        sound = (
+            reply.grid == self.grid
+            and reply.change.shape == (width(self.model.dimension),)
+            and reply.change.dtype.kind == kind
+            # Masked numbers can be any; not so for NaN.
+            and (self.whole or bool(np.all(np.abs(reply.values) < _MOST)))
+        )
+        if not sound:
+            _LOG.warning("The answer of %s is not of the expected form; it is left out.", name)
+        return sound
+
+    def fitted(self, rng: np.random.Generator, without: Sequence[str] = ()) -> Fitted:
+        """The posterior of what sites answered.
+
+        Args:
+            rng: Draws the posterior.
+            without: Sites to leave out.
+
+        Returns:
+            The posterior.
+        """
+        seen, given, missing = self._seen(without)
+        late = min(len(seen.place), len(self.done) - self.early)
+        result = posterior_of(self.model, Tempo(given, late, 1.0), seen, self.outcomes, rng, _DRAWS)
+        vectors = _vector_of(self.model, result.draws)
+        absent = f"The posterior is without the rows of {', '.join(missing)}."
+        return Fitted(
+            draws=parameters(self.model, jnp.asarray(vectors, jnp.float32)),
+            trace={"mean": np.array(self.trace)},
+            mean=vectors.mean(axis=0),
+            covariance=np.atleast_2d(np.cov(vectors.T)),
+            said=(*result.said, *((absent,) if missing else ())),
+            fitted_by=(
+                f"Private Fisher scoring over {len(self.sites) - len(missing)} sites.",
+                f"{len(self.done)} rounds; intervals include the noise.",
+            ),
+            intervals=Intervals.INCLUDED,
+            converged=result.converged,
+        )
+
+    def _seen(
+        self, without: Sequence[str]
+    ) -> tuple[StepRecord, NDArray[np.float32], tuple[str, ...]]:
+        """What the rounds left, what was known of them, and which sites are not in it.
+
+        Where a site missed a late round, the mean of its other late answers takes the place of the
+        missing one, and counts as often less as it should.
+        """
+        if len(self.done) <= self.early + 1:
+            raise TacitError("Too few rounds counted to make a posterior; start the run again.")
+        records = [finished.record for finished in self.done]
+        seen = StepRecord(*(np.stack(each) for each in zip(*records, strict=True)))
+        given = self._tempo[: len(self.done)].copy()
+        if self.whole:
+            if without:
+                raise InvalidArgument("Answers were masked; only their sum is known.")
+            return seen, given, ()
+        late = self.done[self.early :]
+        counts = {name: sum(name in each.answers for each in late) for name in self.sites}
+        there = [name for name in self.sites if counts[name] and name not in without]
+        missing = tuple(name for name in self.sites if name not in there)
+        if not missing and min(counts.values()) == len(late):
+            return seen, given, ()
+        if not there:
+            raise TacitError("No site is left to make a posterior of.")
+        released = [self._sum_of(there, each, late) for each in late]
+        seen = StepRecord(*(each[self.early :] for each in seen))._replace(
+            released=np.stack(released)
+        )
+        given = given[self.early :]
+        given[:, 0] = self.noise * math.sqrt(len(late) * sum(1 / counts[name] for name in there))
+        return seen, given, missing
+
+    def _sum_of(self, names: Sequence[str], finished: Round, late: Sequence[Round]) -> Vector:
+        """The sum of sites' answers in a round, with means in place of missing ones."""
+        total = np.zeros(width(self.model.dimension))
+        frame = self._frame_of(finished)
+        for name in names:
+            if name in finished.answers:
+                total += finished.answers[name]
+                continue
+            others = [each for each in late if name in each.answers]
+            moved_here = [carried(e.answers[name], self._frame_of(e), frame) for e in others]
+            total += np.mean(moved_here, axis=0)
+        return total
+
+    def packed(self) -> bytes:
+        """The last round and where it led, as bytes."""
+        held = self.state._asdict()
+        state = [np.asarray(held[name], np.float32) for name in _CHANGING]
+        if not self.done:
+            return written(np.int64(0), *state)
+        last = self.done[-1]
+        answered = np.array([name in last.answers for name in self.sites], np.int64)
+        sums = [last.answers[name] for name in self.sites if name in last.answers]
+        size = width(self.model.dimension)
+        return written(
+            np.int64(last.number),
+            *state,
+            *(np.asarray(each, np.float32) for each in last.record),
+            answered,
+            np.reshape(sums, (-1, size)).astype(np.float64),
+            np.array([self.folded[name] for name in self.sites], np.int64),
+        )
+
+    def restore(self, packed: Sequence[bytes]) -> None:
+        """Goes back to where a server was, by all that it packed."""
+        for each in packed[1:]:
+            self._restore_round(each)
+
+    def _restore_round(self, packed: bytes) -> None:
+        kinds: dict[str, tuple[str, int]] = {"number": ("i", 0)}
+        kinds |= {name: ("f", count) for name, count in _CHANGING.items()}
+        shapes = {"place": 1, "root": 2, "level": 0, "clips": 1, "released": 1, "chances": 1}
+        kinds |= {f"record_{name}": ("f", count) for name, count in shapes.items()}
+        kinds |= {"answered": ("i", 1), "sums": ("f", 2), "folded": ("i", 1)}
+        held = read(packed, **kinds)
+        if (
+            len(held["answered"]) != len(self.sites)
+            or held["place"].shape != self.state.place.shape
+        ):
+            raise TacitError("The stored state is of other sites, or of another model.")
+        changed: dict[str, Any] = {name: held[name] for name in _CHANGING}
+        self.state = self.state._replace(**changed)
+        record = StepRecord(*(held[f"record_{name}"] for name in StepRecord._fields))
+        there = [name for name, yes in zip(self.sites, held["answered"], strict=True) if yes]
+        answers = dict(zip(there, held["sums"], strict=True))
+        used = [n for n, r in zip(self.sites, held["folded"], strict=True) if r == held["number"]]
+        self._count(Round(int(held["number"]), record, answers), dict.fromkeys(used))
+
+
+def _vector_of(model: AnyModel, places: Any) -> Vector:
+    """Unconstrained numbers, from whitened ones."""
+    space = whitened(model)
+    return np.asarray(space.mean + np.asarray(places, np.float64) @ space.scale.T)
+
+
+_asked = jax.jit(asked)
+_moved = jax.jit(partial(moved, rate=1.0, stride=LONG))

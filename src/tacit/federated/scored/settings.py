@@ -1,0 +1,235 @@
+"""`PooledScoring`: the settings of private Fisher scoring over several sites."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
+
+import numpy as np
+from attrs import evolve
+from dp_accounting.dp_event import DpEvent
+
+from tacit import _validate
+from tacit.accounting import Budget, calibrate, events
+from tacit.errors import InvalidArgument
+from tacit.federated.describe import described
+from tacit.federated.method import Fitted
+from tacit.federated.schemes.base import Aggregation, Prepared, RunSetting
+from tacit.federated.schemes.trust import BY_NOISE, SEVERAL_SITES
+from tacit.federated.scored.server import ScoringServer
+from tacit.federated.scored.site import Question, ScoredTarget, SummedScores
+from tacit.federated.server import AnyServer, Schedule, ScheduleName
+from tacit.federated.target import ConjugateTarget
+from tacit.inference.scores import width
+from tacit.inference.scoring import refuse_unfit
+from tacit.inference.whitened import whitened
+from tacit.models.base import AnyModel
+from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
+from tacit.privacy.shares import extra_delta
+
+# The share of delta that covers sums of shares of noise, and the largest epsilon for which it is enough.
+_FOR_SHARES, _UP_TO = 2.0**-40, 100.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedScores:
+    """How sites protect their rows in pooled scoring: every answer is one noisy clipped sum.
+
+    Args:
+        noise: Each ``"site"`` adds all the noise that its answers need; or it is ``"split"`` over sites,
+            whose answers are masked, so that their sum has as much as that of one table.
+        dishonest: With ``"split"``, the number of sites that may reveal or leave out their noise.
+        num_outcomes: As of `tacit.Scoring`.
+        rows_bound: A declared bound on the number of units at a site.
+    """
+
+    noise: Literal["site", "split"] = "site"
+    dishonest: int = 1
+    num_outcomes: int = 4
+    rows_bound: int = 2**17
+
+    protects: ClassVar[str] = "rows"
+    own_factors: ClassVar[bool] = False
+
+    @property
+    def trust(self) -> tuple[str, ...]:
+        """Who is trusted."""
+        said = (each.format(dishonest=self.dishonest) for each in BY_NOISE[self.noise])
+        return (*said, SEVERAL_SITES)
+
+    @property
+    def each_message_private(self) -> bool:
+        """Whether every message has enough noise by itself."""
+        return self.noise == "site"
+
+    @property
+    def split(self) -> bool:
+        """Whether only the sum of all messages has enough noise."""
+        return self.noise == "split"
+
+    def prepare(self, setting: RunSetting) -> Prepared:
+        """Noise for all answers. Theorem F7."""
+        noise, event = 0.0, None
+        if setting.budget is not None:
+            budget = self._budget(setting.budget)
+            noise = calibrate.noise_multiplier(budget, num_steps=setting.answers)
+            event = self._event(noise, setting, setting.budget)
+        mechanism = self.mechanism(setting, noise)
+        if self.split and setting.budget is not None:
+            self._refuse_coarse(setting, mechanism, setting.budget)
+        work = SummedScores(setting.target, self.num_outcomes, mechanism)
+        return Prepared(work=work, event=event, in_factor=False)
+
+    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:  # noqa: ARG002
+        """The sum of the answers; where noise is shared, all sites must answer."""
+        work = cast("SummedScores", self.prepare(setting).work)
+        return Aggregation(whole=self.split, tracked=False, grid=work.grid)
+
+    def mechanism(self, setting: RunSetting, noise: float) -> NoisySums:
+        """One answer, with noise so many times the clip in the sum that must be private."""
+        honest = setting.together - self.dishonest
+        if self.split and honest < 1:
+            raise InvalidArgument(
+                f"With {setting.together} sites, {self.dishonest} of them dishonest, nobody is left to "
+                'add noise; use noise="site".'
+            )
+        return NoisySums(
+            sampling_rate=1.0,
+            num_steps=1,
+            clip=1.0,
+            noise_multiplier=noise / math.sqrt(honest) if self.split else noise,
+            dimension=width(setting.target.model.dimension),
+            batch_bound=self.rows_bound,
+            secrets=True,
+            whole=self.split,
+        )
+
+    def _budget(self, budget: Budget) -> Budget:
+        """The budget of normal noise: without twice the part of delta that is kept for shares of noise."""
+        return evolve(budget, delta=budget.delta * (1 - 2 * _FOR_SHARES)) if self.split else budget
+
+    def _event(self, noise: float, setting: RunSetting, budget: Budget) -> DpEvent:
+        event = events.sampled_gaussian(noise, 1.0, setting.answers)
+        if not self.split:
+            return event
+        return events.compose(event, events.Slack(delta=_FOR_SHARES * budget.delta))
+
+    def _refuse_coarse(self, setting: RunSetting, mechanism: NoisySums, budget: Budget) -> None:
+        """Refuses shares of noise whose sum is further from normal than delta allows. Lemma 4."""
+        extra = extra_delta(
+            mechanism.noise_std / mechanism.grid,
+            setting.together - self.dishonest,
+            numbers=mechanism.dimension * setting.answers,
+            epsilon=max(budget.epsilon, _UP_TO),
+        )
+        if extra > _FOR_SHARES * budget.delta:
+            raise InvalidArgument(
+                "A site's share of the noise is so few lattice points that the sum of shares is not "
+                'normal; use noise="site", or a smaller rows_bound.'
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PooledScoring:
+    """Private Fisher scoring over several sites, the default federated method.
+
+    In every round all sites are asked for the noisy sum of their rows' scores and curvature at the same
+    place, in the metric of what was learned so far. The server adds the sums up, which makes them sums over
+    all rows, moves the place, and makes the posterior as `tacit.Scoring` does. Intervals include the
+    noise. Nothing needs tuning, and how rows are spread over sites does not matter.
+
+    The model must be able to draw its outcomes, and have at most 64 unconstrained numbers. All settings
+    are public and the same at all sites.
+
+    Args:
+        num_rounds: How often every site is asked.
+        noise: With ``"site"`` every answer is private by itself. The noise of the sum then grows with
+            the square root of the number of sites. With ``"split"`` sites share the noise and mask
+            their answers; the result is that of one table.
+        dishonest: With ``"split"``, the number of sites that may reveal or leave out their noise.
+        spare_answers: Answers that are charged in addition to the rounds.
+        num_outcomes: As of `tacit.Scoring`.
+        rows_bound: A declared bound on the number of units at a site.
+    """
+
+    num_rounds: int = 20
+    noise: Literal["site", "split"] = "site"
+    dishonest: int = 1
+    spare_answers: int = 0
+    num_outcomes: int = 4
+    rows_bound: int = 2**17
+
+    schedule: ClassVar[ScheduleName] = "synchronous"
+
+    def __post_init__(self) -> None:
+        _validate.integer("num_rounds", self.num_rounds, least=4)
+        _validate.count("spare_answers", self.spare_answers, least=0)
+        _validate.choice("noise", self.noise, ("site", "split"))
+        _validate.count("dishonest", self.dishonest, least=0)
+        _validate.count("num_outcomes", self.num_outcomes, least=2)
+        _validate.count("rows_bound", self.rows_bound)
+
+    @property
+    def scheme(self) -> ReleasedScores:
+        """How sites protect their rows."""
+        return ReleasedScores(
+            noise=self.noise,
+            dishonest=self.dishonest,
+            num_outcomes=self.num_outcomes,
+            rows_bound=self.rows_bound,
+        )
+
+    def rounds(self, sites: int) -> Schedule:  # noqa: ARG002 (all are asked in every round)
+        """The schedule: all sites in every round."""
+        return Schedule(num_rounds=self.num_rounds)
+
+    def target(self, model: AnyModel | ConjugateTarget) -> ScoredTarget:
+        """What sites fit together."""
+        if isinstance(model, ConjugateTarget):
+            raise InvalidArgument(
+                "PooledScoring() needs a model; use tacit.federated.Partitioned()."
+            )
+        refuse_unfit(model)
+        space = whitened(model)
+        prior = np.concatenate([space.mean, np.ravel(space.scale)])
+        return ScoredTarget(model=model, family=Question(model.dimension), prior=prior)
+
+    def setting(self, target: ScoredTarget, budget: Budget | None, sites: int) -> RunSetting:
+        """What one site knows about the run."""
+        answers = self.num_rounds + self.spare_answers
+        return RunSetting(
+            target=target, budget=budget, answers=answers, sites=sites, together=sites
+        )
+
+    def about(self, target: ScoredTarget, sites: int, rows: Rows) -> str:
+        """A digest that identifies the study; it depends on the types of the columns, not on values."""
+        return described((self, sites), target, rows)
+
+    def server(
+        self,
+        target: ScoredTarget,
+        names: tuple[str, ...],
+        *,
+        run: str,
+        budget: Budget | None,
+        source: Randomness,
+    ) -> ScoringServer:
+        """The server of a run. The budget tells it how much noise answers have."""
+        setting = self.setting(target, budget, len(names))
+        aggregation = self.scheme.aggregation(setting, source)
+        work = cast("SummedScores", self.scheme.prepare(setting).work)
+        return ScoringServer(
+            run=run,
+            model=target.model,
+            sites=names,
+            num_rounds=self.num_rounds,
+            noise=work.mechanism.noise_std,
+            outcomes=self.num_outcomes,
+            whole=aggregation.whole,
+            grid=aggregation.grid,
+        )
+
+    def fitted(self, target: ScoredTarget, server: AnyServer, seed: int) -> Fitted:  # noqa: ARG002
+        """The posterior of a finished run."""
+        return cast("ScoringServer", server).fitted(np.random.default_rng(seed))

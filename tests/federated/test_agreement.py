@@ -1,0 +1,63 @@
+"""The server and its sites agree on the study, or say what differs before anything is charged."""
+
+import json
+
+import pytest
+from sites_on_disk import NAMES, make_sites
+
+from tacit.accounting.ledger import Ledger
+from tacit.errors import Refused
+from tacit.federated.agreement import Agreement
+from tacit.federated.answers import answered
+from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.messages import task_fields
+
+AGREED = Agreement.of(run="r", budget="epsilon 1", schema="a1", method="M()", model="b2", sites="x")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "said"),
+    [
+        ("budget", "epsilon 2", "another budget (epsilon 2 instead of epsilon 1)"),
+        ("schema", "a9", "another schema (bounds, levels or columns)"),
+        ("method", "N()", "another method (N() instead of M())"),
+        ("model", "b9", "another model or prior"),
+        ("sites", "x, y", "another list of sites (x, y instead of x)"),
+        ("jax", "0.1", "another version of JAX (0.1 instead of"),
+        ("tacit", None, "another version of Tacit (none instead of"),
+    ],
+)
+def test_what_differs_is_named(part, value, said):
+    other = json.loads(AGREED.text) | {part: value}
+    if value is None:
+        del other[part]
+    with pytest.raises(Refused) as refused:
+        AGREED.refuse_other(json.dumps(other), "north", "The server")
+    assert said in str(refused.value)
+    assert str(refused.value).count("another") == 1
+
+
+@pytest.mark.parametrize("text", [None, "", "[1]", "3", b"x"])
+def test_an_end_that_says_nothing_is_refused(text):
+    with pytest.raises(Refused, match="does not say what it agreed to"):
+        AGREED.refuse_other(text, "north", "The server")
+
+
+def test_the_same_is_accepted_whatever_the_order():
+    AGREED.refuse_other(AGREED.text, "north", "The server")
+    assert AGREED.digest == Agreement.of(**dict(AGREED.parts)).digest
+
+
+def test_a_site_refuses_a_task_on_other_terms_and_is_not_charged(tmp_path):
+    files = make_sites(tmp_path)
+    settings = SiteSettings.from_file(files["north"])
+    study, site = load_study(settings.study), OpenSite(settings)
+    task = study.server().tasks(NAMES)["north"]
+    other = json.loads(study.agreement.text) | {"budget": "epsilon 3"}
+    for kind in ("hello", "task", "offer"):
+        fields = {**task_fields(task, agreed=json.dumps(other)), "kind": kind}
+        with pytest.raises(Refused, match="The server has another budget"):
+            answered(site, fields)
+    hello = answered(site, {"kind": "hello", "agreed": study.agreement.text})
+    assert hello == {"site": "north", "agreed": study.agreement.text}
+    assert not Ledger(settings.ledger).charges

@@ -1,0 +1,239 @@
+"""Pooled scoring: sums over sites are sums over rows, and the posterior is that of one table."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+
+import tacit
+from tacit import Rows
+from tacit.accounting import PLD
+from tacit.errors import InvalidArgument, Refused, TacitError
+from tacit.federated import Partitioned, PooledScoring
+from tacit.federated.engine import in_process, site_of
+from tacit.federated.scored.carried import Frame, carried
+from tacit.federated.scored.site import Question
+from tacit.federated.server import conduct
+from tacit.federated.transport import InProcess, Task
+from tacit.inference.base import Intervals
+from tacit.inference.scores import width
+from tacit.interfaces.federated import default_method
+from tacit.models.model import Model, Parameter
+from tacit.privacy.noise import Randomness
+
+BUDGET = tacit.Budget(8, 1e-5)
+NAMES = ("north", "south", "west")
+
+
+def chances(params, row):
+    return dist.Bernoulli(logits=row["x"] @ params["w"])
+
+
+MODEL = Model(
+    parameters={"w": Parameter((2,))},
+    log_prior=lambda params: dist.Normal().log_prob(params["w"]).sum(),
+    log_likelihood=lambda params, row: chances(params, row).log_prob(row["y"]),
+    simulate=lambda key, params, row: {"y": chances(params, row).sample(key)},
+)
+
+
+def table(size=1500):
+    rng = np.random.default_rng(4)
+    x = np.column_stack([np.ones(size), rng.normal(size=size)]).astype(np.float32)
+    y = rng.binomial(1, expit(x @ [-0.7, 1.1])).astype(np.float32)
+    return x, y
+
+
+def sites_of():
+    """Sites of different sizes: one has mostly zeros, one only ones, one the smallest predictors."""
+    x, y = table()
+    order = np.lexsort([x[:, 1], y])
+    parts = np.split(order, [600, 1100])
+    return {
+        name: Rows({"x": x[part], "y": y[part]}) for name, part in zip(NAMES, parts, strict=True)
+    }
+
+
+def mode():
+    x, y = table()
+
+    def loss(w):
+        eta = x @ w
+        return np.sum(np.logaddexp(0, eta) - y * eta) + w @ w / 2
+
+    found = minimize(loss, np.zeros(2))
+    return found.x, found.hess_inv
+
+
+@pytest.fixture(scope="module")
+def method():
+    return PooledScoring(num_rounds=10)
+
+
+@pytest.fixture(scope="module")
+def target(method):
+    return method.target(MODEL)
+
+
+@pytest.fixture(scope="module")
+def finished(method, target):
+    rows = sites_of()
+    return in_process(method, target, rows, dict.fromkeys(rows, BUDGET), run="r", seed=3).server
+
+
+def test_sites_that_are_nothing_alike_find_the_posterior_of_one_table(method, target, finished):
+    found = method.fitted(target, finished, 0)
+    mean, covariance = mode()
+    spread = np.sqrt(np.diag(covariance))
+    assert np.all(np.abs(found.mean - mean) < 4 * np.sqrt(np.diag(found.covariance)))
+    assert np.all(np.abs(found.mean - mean) < 5 * spread)
+    assert np.all(np.sqrt(np.diag(found.covariance)) < 4 * spread)
+    assert found.intervals is Intervals.INCLUDED
+    assert found.converged
+    assert found.draws["w"].shape == (1000, 2)
+
+
+def test_noise_that_sites_share_and_add_is_enough_for_their_budget(target):
+    for noise in ("site", "split"):
+        scheme = PooledScoring(noise=noise).scheme
+        setting = PooledScoring(noise=noise).setting(target, BUDGET, 11)
+        ready = scheme.prepare(setting)
+        assert PLD().epsilon(ready.event, BUDGET.delta, "add-remove") <= BUDGET.epsilon
+        std = ready.work.mechanism.noise_std
+        total = std * np.sqrt(10) if noise == "split" else std  # one of them may tell its own
+        composed = PLD().epsilon(
+            tacit.accounting.events.gaussian(total / np.sqrt(20)), BUDGET.delta, "add-remove"
+        )
+        assert composed <= BUDGET.epsilon * (1 + 1e-6)
+
+
+def test_answers_that_share_noise_are_whole_numbers_and_add_up_to_the_same(target):
+    method = PooledScoring(num_rounds=10, noise="split")
+    rows = sites_of()
+    server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    task = server.tasks(NAMES)["north"]
+    clients = {
+        name: site_of(
+            name, rows[name], method, target, run="r", sites=3, budget=BUDGET, seed=2
+        ).client
+        for name in NAMES
+    }
+    replies = {name: client.answer(task) for name, client in clients.items()}
+    assert all(reply.change.dtype == np.int64 for reply in replies.values())
+    count = sum(reply.values[-1] for reply in replies.values()) / 0.1  # its share is a hundredth
+    std = clients["north"].work.mechanism.noise_std * np.sqrt(3) / 0.1
+    assert abs(count - 1500) < 6 * std
+    server.fold(dict.fromkeys(NAMES, task), {n: replies[n] for n in NAMES[1:]})
+    assert not server.trace  # a sum without a site's noise is no sum
+    again = server.tasks(NAMES)["north"]
+    assert again.digest("north") == task.digest("north")  # the same round, at no cost
+    server.fold(dict.fromkeys(NAMES, task), replies)
+    assert len(server.trace) == 1
+    with pytest.raises(TacitError, match="Too few rounds"):
+        server.fitted(np.random.default_rng(0))
+
+
+class Losing(InProcess):
+    """Loses the answers of one site in some rounds."""
+
+    def exchange(self, tasks):
+        replies = super().exchange(tasks)
+        if tasks["west"].round in {3, 7, 8}:
+            del replies["west"]
+        return replies
+
+
+def test_a_site_that_misses_rounds_still_counts(method, target, finished):
+    rows = sites_of()
+    clients = [
+        site_of(n, rows[n], method, target, run="r", sites=3, budget=BUDGET, seed=3).client
+        for n in NAMES
+    ]
+    server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    kept = [server.packed()]
+    conduct(server, Losing(clients), method.rounds(3), keep=lambda s: kept.append(s.packed()))
+    assert server.used == {"north": 10, "south": 10, "west": 7}
+    found, whole = server.fitted(np.random.default_rng(0)), method.fitted(target, finished, 0)
+    spread = np.sqrt(np.diag(whole.covariance))
+    assert np.all(np.abs(found.mean - whole.mean) < 4 * spread)
+    assert np.all(np.diag(found.covariance) > 0.8 * np.diag(whole.covariance))
+
+    # A server that died goes on where it was.
+    other = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    other.restore(kept[:6])
+    for number in range(6, 11):
+        at = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+        at.restore(kept[: number + 1])
+        assert np.array_equal(np.array(at.trace), np.array(server.trace)[:number])
+    assert other.used["west"] == 4
+    assert np.array_equal(
+        at.fitted(np.random.default_rng(0)).mean, server.fitted(np.random.default_rng(0)).mean
+    )
+
+
+def test_a_posterior_without_a_site_is_that_of_the_others(finished):
+    # South has only ones, and without it the intercept is far lower.
+    whole = finished.fitted(np.random.default_rng(0))
+    without = finished.fitted(np.random.default_rng(0), without=["west"])
+    assert without.mean[0] < whole.mean[0] - 0.3
+    assert any("without the rows of west" in said for said in without.said)
+    with pytest.raises(TacitError, match="No site is left"):
+        finished.fitted(np.random.default_rng(0), without=NAMES)
+
+
+@pytest.mark.parametrize("spoil", ["place", "metric", "clip", "shares", "nan"])
+def test_a_question_that_no_fit_can_ask_is_refused_before_the_charge(method, target, spoil):
+    rows = sites_of()["north"]
+    server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    task = server.tasks(NAMES)["north"]
+    where = {"place": 0, "metric": 2, "clip": 6, "shares": 8, "nan": 1}[spoil]
+    vector = task.posterior.copy()
+    vector[where] = np.nan if spoil == "nan" else -1e38
+    client = site_of("north", rows, method, target, run="r", sites=3, budget=BUDGET, seed=3).client
+    with pytest.raises(Refused):
+        client.answer(Task(run="r", round=1, posterior=vector))
+    assert client._journal.latest("r") is None
+
+
+def test_a_question_survives_its_way():
+    rng, family = np.random.default_rng(0), Question(3)
+    vector = rng.uniform(0.1, 0.3, size=family.size)
+    again = family.packed(family.given(vector, None))
+    assert again == pytest.approx(vector, rel=1e-6)
+    assert family.proper(vector)
+
+
+def test_an_answer_carried_there_and_back_is_the_same():
+    rng = np.random.default_rng(1)
+    frames = [
+        Frame(
+            np.linalg.cholesky(np.cov(rng.normal(size=(3, 9)))),
+            rng.uniform(1, 4, size=2),
+            rng.uniform(0.1, 0.5, size=6),
+        )
+        for _ in range(2)
+    ]
+    answer = rng.normal(size=width(3))
+    assert carried(carried(answer, *frames), *frames[::-1]) == pytest.approx(answer)
+    assert np.abs(carried(answer, *frames) - answer).max() > 0.1
+
+
+def test_the_default_is_pooled_scoring_where_it_fits():
+    assert default_method(MODEL) == PooledScoring()
+    silent = Model(
+        parameters={"w": Parameter((2,))},
+        log_prior=lambda params: -jnp.sum(params["w"] ** 2),
+        log_likelihood=lambda params, row: row["y"] * params["w"][0],
+    )
+    assert default_method(silent) == Partitioned()
+    assert default_method(tacit.conjugate.Poisson("visits")) == Partitioned()
+    with pytest.raises(InvalidArgument, match="cannot draw"):
+        PooledScoring().target(silent)
+
+
+def test_damping_of_private_optimisation_follows_the_number_of_sites():
+    assert Partitioned().rounds(10).damping == pytest.approx(0.1)
+    assert Partitioned(group_size=2).rounds(10).damping == pytest.approx(0.5)
+    assert Partitioned(schedule="sequential").rounds(10).damping == 1
