@@ -126,7 +126,7 @@ def _with_prior(form: Callable[..., Any]) -> Callable[..., Any]:
 def _all(method: StepSettings, given: Given, total: jax.Array) -> jax.Array:
     """From a sum over a batch to one over everybody, back in the gradient's own units."""
     rate: Any = method.sampling_rate if given.rate is None else given.rate
-    return (total if given.clip is None else total * given.clip) / rate
+    return jnp.asarray((total if given.clip is None else total * given.clip) / rate)
 
 
 def _in_clips(clip: jax.Array | None, gradient: Any) -> Any:
