@@ -30,6 +30,7 @@ from tacit import (
 )
 from tacit.errors import InvalidArgument
 from tacit.models import Parameter
+from tacit.results import predictive
 
 RNG = np.random.default_rng(0)
 BUDGET = Budget(0.5, 1e-5)
@@ -228,7 +229,7 @@ def test_intervals_cover_what_they_say(title, noise):
             assert np.all(off(naive[name]))
 
 
-def test_the_whole_line_with_a_schema(tmp_path):
+def test_the_whole_line_with_a_schema(tmp_path, monkeypatch):
     schema = Schema({"x": Number(-1, 1), "y": Number(-1, 1), "n": Count(20), "b": Binary()})
     model = conjugate.LinearRegression("y", ("x", "n", "b"))
     planned = plan(model, schema, budget=BUDGET, method=Statistics(**QUICK))
@@ -243,7 +244,11 @@ def test_the_whole_line_with_a_schema(tmp_path):
     assert post.draws["coefficients"].shape == (20, 3)
     assert post.trace["statistics"].shape == (1, 15)
     assert post.predict(data).shape == (300,)
-    assert post.predict(data, kind="draws").shape == (20, 300)
+    drawn = post.predict(data, kind="draws")
+    assert drawn.shape == (20, 300)
+    monkeypatch.setattr(predictive, "_MOST", 20 * 70)  # blocks of 70 rows, the last of 20
+    (ends,) = predictive.ends(post, data, [0.05, 0.95]).values()
+    np.testing.assert_allclose(ends, np.quantile(drawn, [0.05, 0.95], axis=0), rtol=1e-5)
     post.save(tmp_path / "p.nc")
     assert type(post).load(tmp_path / "p.nc") == post
     with pytest.raises(BudgetError):

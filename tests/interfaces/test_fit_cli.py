@@ -466,17 +466,18 @@ def test_levels_have_no_interval():
         (Intervals.INCLUDED, ["5%", "95%"]),
     ],
 )
-def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, capsys):
-    from tacit.interfaces.predictions import write_predictions
+def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, capsys, monkeypatch):
+    from tacit.interfaces import predictions
 
     class Predicting:
         def __init__(self):
             self.intervals = intervals
 
-        def predict(self, _, kind="mean"):
-            return np.ones(2) if kind == "mean" else np.ones((5, 2))
+        def predict(self, _):
+            return np.ones(2)
 
-    write_predictions(Predicting(), {}, None, interval=True, levels=[])
+    monkeypatch.setattr(predictions, "ends", lambda *_: {"y": np.ones((2, 2))})
+    predictions.write_predictions(Predicting(), {}, None, interval=True, levels=[])
     header, *lines = csv.reader(capsys.readouterr().out.splitlines())
     assert header == ["mean", *ends]
     assert lines == [["1", "1", "1"]] * 2

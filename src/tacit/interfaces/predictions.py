@@ -13,7 +13,7 @@ from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals
 from tacit.results.posterior import Posterior
-from tacit.results.predictive import needed, predictions
+from tacit.results.predictive import ends, needed, predictions
 from tacit.results.wording import beside
 
 
@@ -46,9 +46,9 @@ def write_predictions(
         )
     columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
     if interval:
-        draws = np.asarray(posterior.predict(data, kind="draws"))
         names = [_named(name, posterior.intervals) for name in ("5%", "95%")]
-        columns |= dict(zip(names, np.quantile(draws, [0.05, 0.95], axis=0), strict=True))
+        (both,) = ends(posterior, data, [0.05, 0.95]).values()
+        columns |= dict(zip(names, both, strict=True))
     lines = zip(*([_cell(value) for value in values] for values in columns.values()), strict=True)
     if out is None:
         _write(sys.stdout, list(columns), lines)

@@ -1,7 +1,7 @@
 """Predictions for new rows from the draws of a posterior."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -33,6 +33,17 @@ def predict(
     return next(iter(whole.values())) if len(whole) == 1 else whole
 
 
+def ends(
+    posterior: "Posterior", data: TableLike, quantiles: Sequence[float], seed: int = 0
+) -> dict[str, NDArray[Any]]:
+    """Quantiles of draws of each outcome, [quantiles, rows], in blocks: draws of all rows are not held."""
+
+    def summary(draws: NDArray[Any]) -> NDArray[Any]:
+        return np.moveaxis(np.quantile(draws, quantiles, axis=1), 0, 1)
+
+    return predictions(posterior, data, "draws", seed, summary)
+
+
 def needed(posterior: "Posterior") -> tuple[Predicts, Schema]:
     """The model and the schema that predictions need: its own, or made again from its formula."""
     model: object = posterior.model
@@ -53,9 +64,13 @@ def needed(posterior: "Posterior") -> tuple[Predicts, Schema]:
 
 
 def predictions(
-    posterior: "Posterior", data: TableLike, kind: Kind, seed: int
+    posterior: "Posterior",
+    data: TableLike,
+    kind: Kind,
+    seed: int,
+    summary: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
 ) -> dict[str, NDArray[Any]]:
-    """Predictions of each outcome by name; see `Posterior.predict`."""
+    """Predictions of each outcome by name, or a summary of each block; see `Posterior.predict`."""
     _validate.choice("kind", kind, ("mean", "draws", "probit"))
     seed = _validate.count("seed", seed, least=0)
     model, schema = needed(posterior)
@@ -65,7 +80,7 @@ def predictions(
         n: np.broadcast_to(model.made_up[n], (len(present), *np.shape(model.made_up[n])))
         for n in names
     }
-    found = _blocks(posterior, model, {**columns, **made_up}, kind, seed)
+    found = _blocks(posterior, model, {**columns, **made_up}, kind, seed, summary)
     return {name: _with_gaps(values, present, kind) for name, values in found.items()}
 
 
@@ -75,6 +90,7 @@ def _blocks(
     columns: Mapping[str, NDArray[Any]],
     kind: Kind,
     seed: int,
+    summary: Callable[[NDArray[Any]], NDArray[Any]],
 ) -> dict[str, NDArray[Any]]:
     draws = {name: jnp.asarray(posterior.draws[name]) for name in model.places}
     keys = jax.random.split(jax.random.key(seed), posterior.num_draws)
@@ -96,7 +112,8 @@ def _blocks(
     parts: list[Any] = []
     for start in range(0, max(rows, 1), size):
         part = {name: jnp.asarray(values[start : start + size]) for name, values in columns.items()}
-        parts.append(jax.tree.map(np.asarray, block(start, part, draws, model.constants)))
+        found = block(start, part, draws, model.constants)
+        parts.append({name: summary(np.asarray(values)) for name, values in found.items()})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
