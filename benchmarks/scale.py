@@ -5,6 +5,7 @@ settings for their declared number, at epsilon 1:
 
     python benchmarks/scale.py --rows 1e5 1e6 1e7 1e8 --processes 1 2 4
     python benchmarks/scale.py --rows 1e6 --processes 1 2 --everyone   # every step reads all rows
+    python benchmarks/scale.py --step    # processor time and bytes of one step of one process
     python benchmarks/scale.py --quick
 
 Each fit has processes of its own, which read the same four files. Seconds are those of the slowest process,
@@ -34,7 +35,10 @@ def main(arguments=None):
     parser.add_argument("--everyone", action="store_true", help="every step reads all rows")
     parser.add_argument("--quick", action="store_true", help="10,000 rows, one and two processes")
     parser.add_argument("--folder", type=Path, default=None, help="where to put the files")
+    parser.add_argument("--step", action="store_true", help="measure a step of one process")
     given = parser.parse_args(arguments)
+    if given.step:
+        return one_step()
     if given.quick:
         given.rows, given.processes = [1e4], [1, 2]
     lines = []
@@ -123,6 +127,39 @@ def work(settings):
     ended = time.perf_counter()
     took = {"plan": planned - began, "read": reading[0], "fit": ended - planned - reading[0]}
     print(json.dumps(took | {"peak": peak()}))
+
+
+def one_step(rows=200_000, steps=100):
+    """Prints the processor time of a step on a tenth of the rows, and what a process sends in it."""
+    import numpy as np
+
+    import tacit
+    from tacit.inference.scores import width
+    from tacit.privacy.part_gate import PartBlocks
+
+    schema = tacit.Schema({name: tacit.Number(-4, 4) for name in NAMES} | {"y": tacit.Binary()})
+    used, usual = [], PartBlocks.run
+
+    def timed(self, start, steps, *more):
+        began = time.process_time()
+        found = usual(self, start, steps, *more)
+        used.append((time.process_time() - began) / steps)
+        return found
+
+    PartBlocks.run = timed
+    method = tacit.Scoring(sampling_rate=0.1, num_steps=steps)
+    model = tacit.glm("y ~ x0 + x1 + x2", schema=schema)
+    with tempfile.TemporaryDirectory() as name:
+        path = make(Path(name), FILES * rows)[0]
+        plan = tacit.plan(model, schema, budget=tacit.Budget(1, 1e-9), method=method)
+        tacit.fit(plan, [str(path)])
+    seconds = float(np.median(used[2:]))  # the first block compiles
+    print(
+        f"{1000 * seconds:.1f} ms of processor time for {rows // 10} rows, {1e6 * seconds / (rows / 10):.2f} us each"
+    )
+    sent = {size: 16 * width(size) for size in (4, 10, 30, 64)}
+    print(f"bytes that a process sends in a step, by parameters: {sent}")
+    return seconds
 
 
 def peak():
