@@ -132,11 +132,12 @@ def main(given=None):
             for kind, method in chains(name, size, epsilon, start, scale):
                 began = time.perf_counter()
                 post = tacit.fit(model, rows, budget=budget, method=method, seed=0)
-                accepted = float(np.mean(post.trace["accepted"]))
+                tests = post.trace["accepted"]
+                accepted, steps = float(np.mean(tests)), len(tests)
                 off = mmd(np.asarray(post.draws["theta"], np.float64), exact)
                 took = time.perf_counter() - began
                 print(
-                    f"| {name} | {epsilon:g} | {kind} | {len(post.trace['accepted'])} | {accepted:.2f} "
+                    f"| {name} | {epsilon:g} | {kind} | {steps} | {accepted:.2f} "
                     f"| {off:.3f} | {took:.0f} |",
                     flush=True,
                 )
