@@ -7,10 +7,10 @@ import threading
 
 import numpy as np
 import pytest
-from sites_on_disk import NAMES, make_sites
+from sites_on_disk import NAMES, copy_study, make_sites
 
-from tacit.errors import InvalidArgument
-from tacit.federated.answers import answered_once
+from tacit.errors import InvalidArgument, LedgerError, Refused
+from tacit.federated.answers import WarmSite, answered_once
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
 from tacit.federated.guard import Guard, ask, packed, unpacked
 from tacit.federated.messages import reply_of, task_fields
@@ -98,3 +98,24 @@ def test_the_command_listens_for_the_group_only_and_cleans_up(tmp_path):
             process.send_signal(2)
     assert process.returncode == 130
     assert not place.exists()
+
+
+def test_a_warm_site_loads_its_study_once_and_notices_what_changed(tmp_path):
+    files = make_sites(tmp_path)
+    settings = SiteSettings.from_file(files["north"])
+    warm = WarmSite(settings)
+    task, agreed = first_task(files)
+    said = reply_of("north", warm.answered(task_fields(task, agreed=agreed)))
+    assert np.array_equal(said.change, OpenSite(settings).answer(task).change)
+    study = warm.opened().study
+    assert warm.opened().study is study
+    copy_study(settings.study.parent, "statistics", NAMES, rounds=2)
+    assert warm.opened().study is not study
+    with pytest.raises(Refused, match="another method"):
+        warm.answered(task_fields(task, agreed=agreed))
+    # A ledger that is gone is noticed at once, and not made anew.
+    copy_study(settings.study.parent, "statistics", NAMES)
+    settings.ledger.unlink()
+    with pytest.raises(LedgerError):
+        warm.answered(task_fields(task, agreed=agreed))
+    assert not settings.ledger.exists()

@@ -16,7 +16,7 @@ from tacit.federated.engine import in_process, site_of
 from tacit.federated.scored.carried import Frame, carried
 from tacit.federated.scored.site import Question
 from tacit.federated.server import conduct
-from tacit.federated.transport import InProcess, Task
+from tacit.federated.transport import InProcess, Reply, Task
 from tacit.inference.base import Intervals
 from tacit.inference.scores import width
 from tacit.interfaces.federated import default_method
@@ -181,6 +181,35 @@ def test_a_posterior_without_a_site_is_that_of_the_others(finished):
     assert any("without the rows of west" in said for said in without.said)
     with pytest.raises(TacitError, match="No site is left"):
         finished.fitted(np.random.default_rng(0), without=NAMES)
+
+
+def test_influence_is_how_far_the_posterior_moves_without_a_site(finished):
+    found = finished.influence()
+    assert set(found) == set(NAMES)
+    assert found["west"] > 5  # it has nearly all ones
+    spread = finished.fitted(np.random.default_rng(0)).covariance[0, 0] ** 0.5
+    whole, without = (
+        finished.fitted(np.random.default_rng(0), without=each).mean[0] for each in ((), ["west"])
+    )
+    assert found["west"] > 0.5 * abs(whole - without) / spread
+    said = finished.fitted(np.random.default_rng(0)).said
+    assert any(each.startswith("Without") and "leave it out" in each for each in said)
+
+
+@pytest.mark.parametrize("garbage", [1e9, 1e30, 300.0])
+def test_an_answer_that_is_no_sum_of_clipped_vectors_is_left_out(
+    method, target, finished, garbage, caplog
+):
+    server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    tasks = server.tasks(NAMES)
+    answers = finished.done[0].answers
+    replies = {n: Reply(site=n, run="r", round=1, change=answers[n]) for n in NAMES}
+    spoiled = answers["south"].copy()
+    spoiled[:2] += np.array([garbage, -garbage]) * 10
+    replies["south"] = Reply(site="south", run="r", round=1, change=spoiled)
+    server.fold(tasks, replies)
+    assert server.used == {"north": 1, "south": 0, "west": 1}
+    assert "answer of south" in caplog.text
 
 
 @pytest.mark.parametrize("spoil", ["place", "metric", "clip", "shares", "nan"])

@@ -1,12 +1,15 @@
 """`tacit federated new` and `identity`: what they write is what sites and servers read."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from cryptography.x509 import IPAddress, SubjectAlternativeName, load_pem_x509_certificate
 
 from tacit import Ledger
 from tacit.errors import InvalidArgument
@@ -112,3 +115,32 @@ def test_a_check_says_what_is_in_order_and_charges_nothing(tmp_path, capsys):
     schema.write_text(schema.read_text().replace("high: 100", "high: 101"))
     assert main(["federated", "check", str(settings)]) == 0
     assert digest not in capsys.readouterr().out
+
+
+def test_keys_are_those_of_one_authority_and_secrets_are_for_their_owner(tmp_path, capsys):
+    folder = tmp_path / "keys"
+    command = ["federated", "keys", str(folder), "--site", "a", "--site", "b"]
+    assert main([*command, "--address", "10.0.0.7"]) == 0
+    authority = load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+    server = load_pem_x509_certificate((folder / "server.crt").read_bytes())
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(SubjectAlternativeName).value
+    assert [str(each) for each in names.get_values_for_type(IPAddress)] == ["10.0.0.7"]
+    for name in "ab":
+        secret = load_ssh_private_key((folder / name).read_bytes(), None)
+        public = load_ssh_public_key((folder / f"{name}.pub").read_bytes())
+        assert secret.public_key() == public
+        assert secret.curve.name == "secp384r1"
+    for name in ("ca.key", "server.key", "a", "b"):
+        assert (folder / name).stat().st_mode & 0o777 == 0o600
+    capsys.readouterr()
+    assert main(command) == 2
+    assert "never replaced" in capsys.readouterr().err
+
+
+def test_the_script_of_a_trial_is_one_that_a_shell_can_read(tmp_path):
+    folder = tmp_path / "study"
+    assert main(["federated", "new", str(folder), "--site", "a", "--site", "b"]) == 0
+    script = (folder / "trial.sh").read_text()
+    assert "for site in a b; do" in script
+    subprocess.run(["/bin/sh", "-n", folder / "trial.sh"], check=True)

@@ -1,17 +1,22 @@
 """What a site answers to one message."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from tacit.errors import Refused
 from tacit.federated.compiled import written_to
-from tacit.federated.deploy import OpenSite, SiteSettings
+from tacit.federated.deploy import OpenSite, SiteSettings, Study, load_study
 from tacit.federated.masks import Session
 from tacit.federated.messages import Fields, reply_fields, task_of
+from tacit.privacy.rows import Rows
 
 # Where JAX stores compiled programs is one setting of the whole process.
 _TURN = threading.Lock()
+# Endings of files beside the study that it may read.
+_STUDY_FILES = (".py", ".yaml", ".yml", ".toml", ".json")
 
 
 def answered(site: OpenSite, fields: Mapping[str, Any]) -> Fields:
@@ -37,13 +42,62 @@ def _answered(site: OpenSite, fields: Mapping[str, Any]) -> Fields:
     raise Refused("The server sent a message that this version of Tacit does not know.")
 
 
+class WarmSite:
+    """A site whose study and rows stay in memory from one message to the next.
+
+    Programs that were compiled then serve again. The study is loaded and the rows are read anew when one of
+    their files has changed. The ledger is opened for every message, so that one that was deleted or replaced
+    is noticed.
+
+    Args:
+        settings: The settings of the site.
+    """
+
+    def __init__(self, settings: SiteSettings) -> None:
+        self._settings = settings
+        self._stamp: tuple[object, ...] = ()
+        self._study: Study | None = None
+        self._rows: Rows | None = None
+
+    def opened(self) -> OpenSite:
+        """The site, open for one message."""
+        stamp = tuple(_stamps(self._settings))
+        if stamp != self._stamp:
+            self._study, self._rows, self._stamp = None, None, stamp
+        self._study = self._study or load_study(self._settings.study)
+        return OpenSite(self._settings, self._study, self._read)
+
+    def answered(self, fields: Fields) -> Fields:
+        """The answer of the site to one message."""
+        return _answered_by(self.opened, self._settings, fields)
+
+    def _read(self, path: Path) -> Rows:
+        if self._study is not None and self._rows is None:
+            self._rows = self._study.read(path)
+        assert self._rows is not None
+        return self._rows
+
+
+def _stamps(settings: SiteSettings) -> Iterator[tuple[str, int, int]]:
+    """What shows that a file of the study or the data has changed."""
+    beside = sorted(settings.study.parent.iterdir())
+    for path in (*(each for each in beside if each.suffix in _STUDY_FILES), settings.data):
+        with suppress(OSError):  # whoever reads it says what is missing
+            found = path.stat()
+            yield str(path), found.st_mtime_ns, found.st_size
+
+
 def answered_once(settings: SiteSettings, fields: Fields) -> Fields:
     """The answer of a site that is opened for one message."""
+    return _answered_by(lambda: OpenSite(settings), settings, fields)
+
+
+def _answered_by(opened: Callable[[], OpenSite], settings: SiteSettings, fields: Fields) -> Fields:
     # Every message may be a process of its own, so programs of the study are stored for the next one.
     # Programs that take rows are not stored.
     with _TURN:
         with written_to(settings.ledger.with_suffix(".cache")):
-            site = OpenSite(settings)
+            site = opened()
             if fields.get("kind") == "task":
                 site.prepare()
         with written_to(None):

@@ -24,6 +24,7 @@ from tacit.federated.engine import site_of
 from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
 from tacit.federated.method import FederatedMethod
+from tacit.federated.schemes.base import Prepared
 from tacit.federated.schemes.without_privacy import WithoutPrivacy
 from tacit.federated.server import AnyServer
 from tacit.federated.transport import Reply, Task
@@ -100,6 +101,12 @@ class Study:
             method=repr(self.method),
             model=digest_of(self.about),
         )
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """What a site does in this study, with the noise of its budget."""
+        setting = self.method.setting(self.target, self.budget, len(self.sites))
+        return self.method.scheme.prepare(setting)
 
     @property
     def unit(self) -> str:
@@ -190,11 +197,23 @@ def open_ledger(settings: SiteSettings) -> Ledger:
 
 
 class OpenSite:
-    """A site that is open for one message."""
+    """A site that is open for one message.
 
-    def __init__(self, settings: SiteSettings) -> None:
+    Args:
+        settings: The settings of the site.
+        study: Its study, if it was loaded before.
+        read: Reads its rows; by default the study's function.
+    """
+
+    def __init__(
+        self,
+        settings: SiteSettings,
+        study: Study | None = None,
+        read: Callable[[Path], Rows] | None = None,
+    ) -> None:
         self.settings, self.name = settings, settings.name
-        self.study = load_study(settings.study)
+        self.study = study or load_study(settings.study)
+        self._reads = read or self.study.read
         if self.name not in self.study.sites:
             raise InvalidArgument(f"{self.name} is not a site of the study at this site.")
 
@@ -219,7 +238,7 @@ class OpenSite:
         return self._client.answer(task)
 
     def _read(self) -> Rows:
-        rows = self.study.read(self.settings.data)
+        rows = self._reads(self.settings.data)
         if rows.unit != self.study.example.unit:
             raise InvalidArgument(
                 f"The study protects a {self.study.example.unit}; the data are by {rows.unit}."
@@ -242,6 +261,7 @@ class OpenSite:
             sites=len(study.sites),
             budget=study.budget,
             ledger=self._ledger,
+            prepared=study.prepared,
             about=study.about,
             seed=study.seed,
         )

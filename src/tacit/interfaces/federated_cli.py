@@ -8,12 +8,13 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.errors import InvalidArgument
-from tacit.federated.answers import answered_once
+from tacit.federated.answers import WarmSite
 from tacit.federated.deploy import SiteSettings, open_ledger
 from tacit.federated.guard import Guard
 from tacit.federated.told import guarded
 from tacit.interfaces import project
 from tacit.interfaces.federated_check import checked
+from tacit.interfaces.federated_keys import write_keys
 
 app = typer.Typer(
     help="Fit one posterior to the data of several sites.",
@@ -48,6 +49,26 @@ def identity(
     with os.fdopen(handle, "w", encoding="ascii") as opened:
         opened.write(made.private_bytes_raw().hex())
     typer.echo(made.public_key().public_bytes_raw().hex())
+
+
+@app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Folder to create; must not exist.")],
+    site: Annotated[list[str], typer.Option(help="Name of a site; repeat for each site.")],
+    address: Annotated[
+        str, typer.Option(help="Address or name at which sites reach the server.")
+    ] = "127.0.0.1",
+    days: Annotated[int, typer.Option(help="For how long certificates are valid.", min=1)] = 365,
+) -> None:
+    """Create a certificate authority, the server's certificate, and a key for every node.
+
+    Each site gets ca.crt and its own key, the server the rest. For a real study, let each site create its
+    own key instead, and send its public half.
+    """
+    write_keys(folder, address, tuple(site), days)
+    typer.echo(
+        f"Wrote {folder}. Keep ca.key and server.key secret; each site gets ca.crt and its own key."
+    )
 
 
 @app.command("open")
@@ -85,7 +106,8 @@ def guard(
 ) -> None:
     """Answer for a site as a separate user, so that code shipped to the node cannot read rows."""
     held = SiteSettings.from_file(settings)
-    with Guard(socket, lambda fields: guarded(lambda: answered_once(held, fields))) as server:
+    site = WarmSite(held)
+    with Guard(socket, lambda fields: guarded(lambda: site.answered(fields))) as server:
         try:
             typer.echo(f"{held.name} is listening at {socket}.")
             server.serve_forever()

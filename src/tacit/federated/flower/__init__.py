@@ -9,9 +9,11 @@ left out of the round; its next task tells it so. The server's memory is on its 
 The code of a ClientApp comes with the run. A site that wants to keep it away from rows runs a guard
 (`tacit.federated.guard`). The server learns only the kind of an error at a site, and a sentence
 (`tacit.federated.told`).
+
+The stub ``__init__.pyi`` lists the names. Each is imported when it is first used: a node that only passes
+messages on to a guard needs little of Tacit, and starts quickly.
 """
 
-from tacit.federated.flower.client import client_app
-from tacit.federated.flower.server import server_app
+import lazy_loader
 
-__all__ = ["client_app", "server_app"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from tacit.errors import Refused
-from tacit.federated.answers import answered_once
-from tacit.federated.deploy import SiteSettings
-from tacit.federated.flower.post import RECORD
+from tacit.federated.flower.post import RECORD, Fields
 from tacit.federated.guard import ask
-from tacit.federated.messages import Fields
 from tacit.federated.told import guarded
 
+if TYPE_CHECKING:  # they load JAX, which a node with a guard does not need
+    from tacit.federated.deploy import SiteSettings
 
-def client_app(settings: Callable[[Context], SiteSettings] | None = None) -> ClientApp:
+
+def client_app(settings: Callable[[Context], "SiteSettings"] | None = None) -> ClientApp:
     """The ClientApp of a site.
 
     Args:
@@ -39,14 +40,18 @@ def client_app(settings: Callable[[Context], SiteSettings] | None = None) -> Cli
 
 
 def _handled(
-    fields: Fields, context: Context, settings: Callable[[Context], SiteSettings] | None
+    fields: Fields, context: Context, settings: Callable[[Context], "SiteSettings"] | None
 ) -> Fields:
     """The answer of the site that a node belongs to."""
     node = context.node_config
+    if settings is None and node.get("guard"):
+        return ask(Path(str(node["guard"])), fields)
+
+    from tacit.federated.answers import answered_once
+    from tacit.federated.deploy import SiteSettings
+
     if settings is not None:
         return answered_once(settings(context), fields)
-    if node.get("guard"):
-        return ask(Path(str(node["guard"])), fields)
     if node.get("site"):
         return answered_once(SiteSettings.from_file(str(node["site"])), fields)
     raise Refused(

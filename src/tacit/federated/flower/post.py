@@ -3,16 +3,16 @@
 import logging
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
-
-from tacit.federated.messages import Fields
 
 _LOG = logging.getLogger(__name__)
 # The name of the record that holds the fields of a message.
 RECORD = "tacit"
 _KIND = "query"
+Fields = dict[str, Any]
 # Seconds between two looks for answers.
 _PAUSE = 0.5
 

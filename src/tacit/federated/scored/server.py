@@ -9,25 +9,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidArgument, TacitError
+from tacit.errors import TacitError
 from tacit.federated.arrays import read, written
 from tacit.federated.method import Fitted
 from tacit.federated.scored.carried import Frame, carried
+from tacit.federated.scored.findings import Findings, Round, frame_of, vector_of
 from tacit.federated.scored.site import Question
 from tacit.federated.server import added_up
 from tacit.federated.transport import Reply, Task
-from tacit.inference.base import Intervals, parameters
-from tacit.inference.evidence import StepRecord, posterior_of
-from tacit.inference.scores import SHARES, Tempo, tempo, width
+from tacit.inference.evidence import StepRecord
+from tacit.inference.scores import SHARES, tempo, width
 from tacit.inference.scoring_steps import LONG, State, asked, moved, start_of
-from tacit.inference.whitened import whitened
 from tacit.models.base import AnyModel
 from tacit.models.natural import Vector
 
@@ -37,9 +36,8 @@ _LOG = logging.getLogger(__name__)
 _EARLY, _PACES = 0.5, (1.2, 0.6)
 # An answer so many rounds ago stands in for one that is missing, when the place moves.
 _RECENT = 3
-_DRAWS = 1000
-# Sums of larger numbers are no sums of clipped vectors.
-_MOST = 1e12
+# Standard deviations of noise that no answer exceeds.
+_SURE = 8.0
 # The fields of a state that change from round to round, and how many dimensions they have.
 _CHANGING = {
     "place": 1,
@@ -53,14 +51,6 @@ _CHANGING = {
 }
 
 
-class Round(NamedTuple):
-    """A round that counted: its number, what the step left, and the sites' sums, none if masked."""
-
-    number: int
-    record: StepRecord
-    answers: Mapping[str, Vector]
-
-
 @dataclass(kw_only=True)
 class ScoringServer:
     """Where a fit is, and what sites answered.
@@ -72,6 +62,7 @@ class ScoringServer:
         num_rounds: How many rounds there will be.
         noise: Standard deviation of the noise in one site's answer.
         outcomes: Outcomes that are drawn for each row.
+        rows_bound: The declared bound on the number of units at a site, which bounds its influence.
         whole: Whether a round counts only if all sites answered, as shared noise requires.
         grid: The factor of answers that are whole numbers, or None.
     """
@@ -82,6 +73,7 @@ class ScoringServer:
     num_rounds: int
     noise: float
     outcomes: int
+    rows_bound: int
     whole: bool = False
     grid: float | None = None
     state: State = field(init=False)
@@ -141,7 +133,7 @@ class ScoringServer:
 
     def _count(self, finished: Round, kept: Mapping[str, Any]) -> None:
         self.done.append(finished)
-        self.trace.append(_vector_of(self.model, self.state.place))
+        self.trace.append(vector_of(self.model, self.state.place))
         for name in kept:
             self.folded[name] = finished.number
             self.used[name] += 1
@@ -155,7 +147,7 @@ class ScoringServer:
         for name in set(self.sites) - set(answers):
             for finished in reversed(self.done[-_RECENT:]):
                 if name in finished.answers:
-                    total += carried(finished.answers[name], self._frame_of(finished), now)
+                    total += carried(finished.answers[name], frame_of(self._tempo, finished), now)
                     break
         return total
 
@@ -165,11 +157,6 @@ class ScoringServer:
         clips = np.array([given.clip, given.wide], np.float64)
         return Frame(np.asarray(state.root, np.float64), clips, line[4:].astype(np.float64))
 
-    def _frame_of(self, finished: Round) -> Frame:
-        line, record = self._tempo[finished.number - 1], finished.record
-        root, clips = (np.asarray(each, np.float64) for each in (record.root, record.clips))
-        return Frame(root, clips, line[4:].astype(np.float64))
-
     def _sound(self, name: str, reply: Reply) -> bool:
         """Whether an answer has the shape and type of this run, and can be a sum of clipped vectors."""
         kind = "f" if self.grid is None else "i"
@@ -178,86 +165,47 @@ class ScoringServer:
             and reply.change.shape == (width(self.model.dimension),)
             and reply.change.dtype.kind == kind
             # Masked numbers can be any; not so for NaN.
-            and (self.whole or bool(np.all(np.abs(reply.values) < _MOST)))
+            and (self.whole or self._possible(reply.values))
         )
         if not sound:
-            _LOG.warning("The answer of %s is not of the expected form; it is left out.", name)
+            _LOG.warning(
+                "The answer of %s is not of the expected form, or no sum of clipped vectors; it is left "
+                "out.",
+                name,
+            )
         return sound
 
+    def _possible(self, values: Vector) -> bool:
+        """Whether an answer can be a noisy sum over as many units as it says, and as may be.
+
+        A unit's vector is no longer than one. This bounds what a site that sends anything else can do.
+        """
+        share = float(self._tempo[len(self.done)][-1])
+        count = float(values[-1]) / share
+        slack = _SURE * self.noise * (1 / share + math.sqrt(len(values)))
+        most = min(count, float(self.rows_bound)) + slack
+        return bool(np.linalg.norm(values) <= most)  # not so for NaN
+
+    def influence(self) -> dict[str, float]:
+        """How far the posterior would move without each site; see `Findings.influence`."""
+        return self._findings.influence()
+
     def fitted(self, rng: np.random.Generator, without: Sequence[str] = ()) -> Fitted:
-        """The posterior of what sites answered.
+        """The posterior of what sites answered; see `Findings.fitted`."""
+        return self._findings.fitted(rng, np.array(self.trace), without)
 
-        Args:
-            rng: Draws the posterior.
-            without: Sites to leave out.
-
-        Returns:
-            The posterior.
-        """
-        seen, given, missing = self._seen(without)
-        late = min(len(seen.place), len(self.done) - self.early)
-        result = posterior_of(self.model, Tempo(given, late, 1.0), seen, self.outcomes, rng, _DRAWS)
-        vectors = _vector_of(self.model, result.draws)
-        absent = f"The posterior is without the rows of {', '.join(missing)}."
-        return Fitted(
-            draws=parameters(self.model, jnp.asarray(vectors, jnp.float32)),
-            trace={"mean": np.array(self.trace)},
-            mean=vectors.mean(axis=0),
-            covariance=np.atleast_2d(np.cov(vectors.T)),
-            said=(*result.said, *((absent,) if missing else ())),
-            fitted_by=(
-                f"Private Fisher scoring over {len(self.sites) - len(missing)} sites.",
-                f"{len(self.done)} rounds; intervals include the noise.",
-            ),
-            intervals=Intervals.INCLUDED,
-            converged=result.converged,
+    @property
+    def _findings(self) -> Findings:
+        return Findings(
+            model=self.model,
+            sites=self.sites,
+            noise=self.noise,
+            outcomes=self.outcomes,
+            whole=self.whole,
+            early=self.early,
+            tempo=self._tempo,
+            done=tuple(self.done),
         )
-
-    def _seen(
-        self, without: Sequence[str]
-    ) -> tuple[StepRecord, NDArray[np.float32], tuple[str, ...]]:
-        """What the rounds left, what was known of them, and which sites are not in it.
-
-        Where a site missed a late round, the mean of its other late answers takes the place of the
-        missing one, and counts as often less as it should.
-        """
-        if len(self.done) <= self.early + 1:
-            raise TacitError("Too few rounds counted to make a posterior; start the run again.")
-        records = [finished.record for finished in self.done]
-        seen = StepRecord(*(np.stack(each) for each in zip(*records, strict=True)))
-        given = self._tempo[: len(self.done)].copy()
-        if self.whole:
-            if without:
-                raise InvalidArgument("Answers were masked; only their sum is known.")
-            return seen, given, ()
-        late = self.done[self.early :]
-        counts = {name: sum(name in each.answers for each in late) for name in self.sites}
-        there = [name for name in self.sites if counts[name] and name not in without]
-        missing = tuple(name for name in self.sites if name not in there)
-        if not missing and min(counts.values()) == len(late):
-            return seen, given, ()
-        if not there:
-            raise TacitError("No site is left to make a posterior of.")
-        released = [self._sum_of(there, each, late) for each in late]
-        seen = StepRecord(*(each[self.early :] for each in seen))._replace(
-            released=np.stack(released)
-        )
-        given = given[self.early :]
-        given[:, 0] = self.noise * math.sqrt(len(late) * sum(1 / counts[name] for name in there))
-        return seen, given, missing
-
-    def _sum_of(self, names: Sequence[str], finished: Round, late: Sequence[Round]) -> Vector:
-        """The sum of sites' answers in a round, with means in place of missing ones."""
-        total = np.zeros(width(self.model.dimension))
-        frame = self._frame_of(finished)
-        for name in names:
-            if name in finished.answers:
-                total += finished.answers[name]
-                continue
-            others = [each for each in late if name in each.answers]
-            moved_here = [carried(e.answers[name], self._frame_of(e), frame) for e in others]
-            total += np.mean(moved_here, axis=0)
-        return total
 
     def packed(self) -> bytes:
         """The last round and where it led, as bytes."""
@@ -302,12 +250,6 @@ class ScoringServer:
         answers = dict(zip(there, held["sums"], strict=True))
         used = [n for n, r in zip(self.sites, held["folded"], strict=True) if r == held["number"]]
         self._count(Round(int(held["number"]), record, answers), dict.fromkeys(used))
-
-
-def _vector_of(model: AnyModel, places: Any) -> Vector:
-    """Unconstrained numbers, from whitened ones."""
-    space = whitened(model)
-    return np.asarray(space.mean + np.asarray(places, np.float64) @ space.scale.T)
 
 
 _asked = jax.jit(asked)

@@ -226,6 +226,7 @@ class PooledScoring:
             num_rounds=self.num_rounds,
             noise=work.mechanism.noise_std,
             outcomes=self.num_outcomes,
+            rows_bound=self.rows_bound,
             whole=aggregation.whole,
             grid=aggregation.grid,
         )

@@ -35,6 +35,7 @@ def write(folder: Path, sites: tuple[str, ...], run: str) -> None:
     names = f"[{', '.join(json.dumps(name) for name in sites)}]"
     values = {"package": _PACKAGE, "sites": names, "run": run, **_commands(sites)}
     _write(folder / "README.md", "README.md", values)
+    _write(folder / "trial.sh", "trial.sh", values)
     _write(folder / "app" / "pyproject.toml", "pyproject.toml", values)
     (folder / "app" / _PACKAGE).mkdir()
     (folder / "app" / _PACKAGE / "__init__.py").write_text('"""The study."""\n', "utf-8")
@@ -54,14 +55,11 @@ def _plain(name: str) -> bool:
 
 
 def _commands(sites: tuple[str, ...]) -> dict[str, str]:
-    """Commands that start a node for each site on one machine."""
-    nodes = [
-        "flower-supernode --insecure --superlink 127.0.0.1:8000 --host 127.0.0.1 "
-        f"--port {9094 + i} --node-config \"site='$PWD/sites/{name}/site.toml'\" > {name}.log 2>&1 &\n"
-        'processes="$processes $!"'
-        for i, name in enumerate(sites)
-    ]
-    return {"nodes": "\n".join(nodes)}
+    """The names of sites as a shell takes them: in a loop, and as options."""
+    return {
+        "site_names": " ".join(sites),
+        "site_options": " ".join(f"--site {name}" for name in sites),
+    }
 
 
 def _write(path: Path, template: str, values: Mapping[str, str]) -> None:

@@ -1,0 +1,96 @@
+"""`tacit federated keys`: a certificate authority, the server's certificate, and a key for every node."""
+
+import ipaddress
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tacit.errors import InvalidArgument
+
+_Key = ec.EllipticCurvePrivateKey
+_PEM = serialization.Encoding.PEM
+
+
+def write_keys(folder: Path, address: str, sites: tuple[str, ...], days: int) -> None:
+    """Writes what TLS and node authentication need into a new folder, secrets for their owner only.
+
+    Args:
+        folder: The folder to create.
+        address: The address or the name at which sites reach the server.
+        sites: Names of the sites.
+        days: For how long certificates are valid.
+
+    Raises:
+        InvalidArgument: If the folder exists, or cannot be created.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise InvalidArgument(
+            f"{folder} cannot be created: {error.strerror}. Keys that exist are never replaced."
+        ) from error
+    authority, server = _made(), _made()
+    issuer = _name("study authority")
+    own = _certificate(issuer, issuer, authority, authority, days, None)
+    _secret(folder / "ca.key", _pem(authority))
+    (folder / "ca.crt").write_bytes(own.public_bytes(_PEM))
+    _secret(folder / "server.key", _pem(server))
+    given = _certificate(_name(address), issuer, server, authority, days, address)
+    (folder / "server.crt").write_bytes(given.public_bytes(_PEM))
+    for site in sites:
+        key = _made()
+        _secret(folder / site, _pem(key, serialization.PrivateFormat.OpenSSH))
+        public = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        (folder / f"{site}.pub").write_bytes(public + b"\n")
+
+
+def _made() -> _Key:
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def _pem(key: _Key, kind: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8) -> bytes:
+    return key.private_bytes(_PEM, kind, serialization.NoEncryption())
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: _Key, signer: _Key, days: int, address: str | None
+) -> x509.Certificate:
+    """A certificate: of the authority itself, or of the server at an address."""
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=address is None, path_length=None), critical=True)
+    )
+    if address is not None:
+        made = made.add_extension(x509.SubjectAlternativeName([_place(address)]), critical=False)
+    return made.sign(signer, hashes.SHA384())
+
+
+def _place(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
+
+
+def _secret(path: Path, content: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as opened:
+        opened.write(content)
