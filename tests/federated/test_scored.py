@@ -13,7 +13,7 @@ from tacit.accounting import PLD
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated import Partitioned, PooledScoring
 from tacit.federated.engine import in_process, site_of
-from tacit.federated.scored.carried import Frame, carried
+from tacit.federated.scored.carried import MetricFrame, carried
 from tacit.federated.scored.site import Question
 from tacit.federated.server import conduct
 from tacit.federated.transport import InProcess, Reply, Task
@@ -237,7 +237,7 @@ def test_a_question_survives_its_way():
 def test_an_answer_carried_there_and_back_is_the_same():
     rng = np.random.default_rng(1)
     frames = [
-        Frame(
+        MetricFrame(
             np.linalg.cholesky(np.cov(rng.normal(size=(3, 9)))),
             rng.uniform(1, 4, size=2),
             rng.uniform(0.1, 0.5, size=6),

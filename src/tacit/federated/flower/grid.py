@@ -115,7 +115,7 @@ class FlowerTransport:
         said = str(reply["error"]) if "error" in reply else self._other(name, reply)
         if said is not None:
             self.refused[name] = said
-            _LOG.warning("%s refuses, or is refused: %s", name, said)
+            _LOG.warning("%s %s: %s", name, "refuses" if "error" in reply else "is refused", said)
         return said is not None
 
     def _other(self, name: str, reply: Fields) -> str | None:

@@ -9,7 +9,7 @@ from tacit.inference.scores import parts_of, released_of
 from tacit.models.natural import Vector
 
 
-class Frame(NamedTuple):
+class MetricFrame(NamedTuple):
     """The metric of a round, as a Cholesky factor, its clips and its shares."""
 
     root: NDArray[np.float64]
@@ -17,7 +17,7 @@ class Frame(NamedTuple):
     shares: Vector
 
 
-def carried(answer: Vector, before: Frame, after: Frame) -> Vector:
+def carried(answer: Vector, before: MetricFrame, after: MetricFrame) -> Vector:
     """An answer in one frame, as it would be in another if the place were the same."""
     size = len(before.root)
     seen = parts_of(answer, size, 1.0, before.clips, before.shares)

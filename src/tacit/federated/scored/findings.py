@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.method import Fitted
-from tacit.federated.scored.carried import Frame, carried
+from tacit.federated.scored.carried import MetricFrame, carried
 from tacit.inference.base import Intervals, parameters
 from tacit.inference.evidence import StepRecord, posterior_of
 from tacit.inference.scores import Tempo, width
@@ -171,10 +171,10 @@ class Findings:
         return total
 
 
-def frame_of(tempo: NDArray[np.float32], finished: Round) -> Frame:
+def frame_of(tempo: NDArray[np.float32], finished: Round) -> MetricFrame:
     """The metric, clips and shares of a round."""
     root, clips = (np.asarray(e, np.float64) for e in (finished.record.root, finished.record.clips))
-    return Frame(root, clips, tempo[finished.number - 1][4:].astype(np.float64))
+    return MetricFrame(root, clips, tempo[finished.number - 1][4:].astype(np.float64))
 
 
 def vector_of(model: AnyModel, places: Any) -> Vector:

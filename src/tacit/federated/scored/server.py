@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tacit.errors import TacitError
 from tacit.federated.arrays import read, written
 from tacit.federated.method import Fitted
-from tacit.federated.scored.carried import Frame, carried
+from tacit.federated.scored.carried import MetricFrame, carried
 from tacit.federated.scored.findings import Findings, Round, frame_of, vector_of
 from tacit.federated.scored.site import Question
 from tacit.federated.server import added_up
@@ -151,11 +151,11 @@ class ScoringServer:
                     break
         return total
 
-    def _frame(self, index: int, state: State) -> Frame:
+    def _frame(self, index: int, state: State) -> MetricFrame:
         line = self._tempo[index]
         given = _asked(state, jnp.asarray(line))
         clips = np.array([given.clip, given.wide], np.float64)
-        return Frame(np.asarray(state.root, np.float64), clips, line[4:].astype(np.float64))
+        return MetricFrame(np.asarray(state.root, np.float64), clips, line[4:].astype(np.float64))
 
     def _sound(self, name: str, reply: Reply) -> bool:
         """Whether an answer has the shape and type of this run, and can be a sum of clipped vectors."""
