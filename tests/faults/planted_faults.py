@@ -235,7 +235,7 @@ _OF_BOUNDS = [
     ),
     fault(
         "a person may move a sum by a clip for each row",
-        "tacit.privacy.release:_release",
+        "tacit.privacy.release:_sums",
         "place(vector, given.clip, lattice.points))",
         "place(vector / 3, given.clip, lattice.points) * (1 if given.units.row_present is None else 3))",
         BOUND + "a_unit_beyond_the_clip_moves_a_sum_by_the_clip[by rows-of_people-False]",
@@ -291,8 +291,8 @@ _OF_STREAMS = [
     fault(
         "one key for sampling and noise",
         "tacit.privacy.gate:Gate.__init__",
-        'self._sampling, self._noise = chosen.child("sampling"), chosen.child("noise")',
-        'self._sampling = chosen.child("sampling"); self._noise = Randomness.from_key(self._sampling._key)',
+        'sampling, noise = chosen.child("sampling"), chosen.child("noise")',
+        'sampling = chosen.child("sampling"); noise = Randomness.from_key(sampling._key)',
         STREAMS + "no_word_is_drawn_twice_in_a_run[None]",
         STREAMS + "no_word_is_drawn_twice_in_a_run[5]",
     ),
@@ -403,7 +403,7 @@ _OF_WORDS = [
         "words of units are those that noise is made of",
         "tacit.privacy.gate:Gate.__init__",
         'chosen.child("secret")',
-        "Randomness.from_key(self._noise._key)",
+        "Randomness.from_key(noise._key)",
         SECRETS + "words_tell_nothing_of_the_noise[63]",
         STREAMS + "no_word_is_drawn_twice_where_units_have_secret_ones[1.0]",
     ),
@@ -411,7 +411,7 @@ _OF_WORDS = [
         "words of units are those that batches are drawn by",
         "tacit.privacy.gate:Gate.__init__",
         'chosen.child("secret")',
-        "Randomness.from_key(self._sampling._key)",
+        "Randomness.from_key(sampling._key)",
         STREAMS + "no_word_is_drawn_twice_where_units_have_secret_ones[0.3]",
     ),
     Fault(

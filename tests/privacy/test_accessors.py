@@ -26,8 +26,8 @@ SOURCE = Path(tacit.__file__).parent
 # What holds rows, tells how many there are, or protects them.
 FORBIDDEN = {
     "_batch", "_chunks", "_count", "_device", "_device_fields", "_fetch", "_fields", "_hold",
-    "_host_fields", "_keeper", "_keyed_digest", "_looked_at", "_noise", "_charged", "_present", "_private", "_sampling", "_secret", "_silent",
-    "_streams", "_units", "_use", "_use_up",
+    "_host_fields", "_keeper", "_keyed_digest", "_looked_at", "_bits", "_blocks", "_charged", "_padded", "_present", "_private", "_silent",
+    "_streams", "_taken", "_units", "_use", "_use_up",
 }  # fmt: skip
 SECRET = 7.25
 
@@ -60,6 +60,7 @@ def test_the_list_has_all_that_rows_and_gates_hold():
         names = {*vars(holder), *(name for name in dir(type(holder)) if not name.startswith("__"))}
         private = {name for name in names if name.startswith("_")}
         made = {
+            "_agreed",
             "_grouped",
             "_randomness",
             "_of_fixed_size",
@@ -143,7 +144,7 @@ def test_no_public_name_of_a_gate_gives_rows():
         return -jnp.sum(jnp.where(present, (rows["x"] - vector[0]) ** 2, 0.0))
 
     given = np.zeros(5), density, None
-    arguments = {"draw": given, "check_draw": given}
+    arguments = {"draw": given, "check_draw": given, "agreed": (3,)}
     for name in (name for name in dir(DrawGate) if not name.startswith("_")):
         gate = open_gate(rows, grid(), Randomness(0))
         try:

@@ -129,9 +129,9 @@ class ScoringServer:
         arguments = _asked(self.state, line)
         state, record = _moved(self.state, line, arguments, jnp.asarray(total, jnp.float32))
         self.state = state
-        self._count(Round(len(self.done) + 1, jax.tree.map(np.asarray, record), answers), kept)
+        self._tally(Round(len(self.done) + 1, jax.tree.map(np.asarray, record), answers), kept)
 
-    def _count(self, finished: Round, kept: Mapping[str, Any]) -> None:
+    def _tally(self, finished: Round, kept: Mapping[str, Any]) -> None:
         self.done.append(finished)
         self.trace.append(vector_of(self.model, self.state.place))
         for name in kept:
@@ -245,11 +245,11 @@ class ScoringServer:
             raise TacitError("The stored state is of other sites, or of another model.")
         changed: dict[str, Any] = {name: held[name] for name in _CHANGING}
         self.state = self.state._replace(**changed)
-        record = StepRecord(*(held[f"record_{name}"] for name in StepRecord._fields))
+        record = StepRecord(*(held[f"record_{name}"] for name in StepRecord.__annotations__))
         there = [name for name, yes in zip(self.sites, held["answered"], strict=True) if yes]
         answers = dict(zip(there, held["sums"], strict=True))
         used = [n for n, r in zip(self.sites, held["folded"], strict=True) if r == held["number"]]
-        self._count(Round(int(held["number"]), record, answers), dict.fromkeys(used))
+        self._tally(Round(int(held["number"]), record, answers), dict.fromkeys(used))
 
 
 _asked = jax.jit(asked)
