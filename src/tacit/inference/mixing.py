@@ -23,7 +23,10 @@ _FEWEST = 4  # draws of a chain, or nothing can be said
 
 def by_chain(draws: Arrays, chains: int) -> dict[str, Floats]:
     """Draws [draws, ...] as [chains, draws of each, ...]."""
-    return {name: value.reshape(chains, -1, *value.shape[1:]) for name, value in draws.items()}
+    return {
+        name: value.reshape(chains, len(value) // chains, *value.shape[1:])
+        for name, value in draws.items()
+    }
 
 
 def effective_sizes(draws: Arrays, chains: int = 1) -> dict[str, Floats]:
@@ -38,7 +41,7 @@ def r_hats(draws: Arrays, chains: int = 1) -> dict[str, Floats]:
 
 def _each(measure: Callable[[Floats], Floats], draws: Floats) -> Floats:
     """A measure of each number of an array [chains, draws, ...]; NaN if some draw is not finite."""
-    if draws.shape[1] < _FEWEST:
+    if draws.shape[1] < _FEWEST or not draws.size:
         return np.full(draws.shape[2:], np.nan)
     fine = np.isfinite(draws).all(axis=(0, 1))
     with np.errstate(all="ignore"):  # draws that never move

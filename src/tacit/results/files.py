@@ -153,7 +153,10 @@ def _names(arrays: Mapping[str, NDArray[Any]], leading: int) -> dict[str, str]:
 
 def _joined(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Arrays [chains, draws, ...] as draws one after the other."""
-    return {name: value.reshape(-1, *value.shape[2:]) for name, value in arrays.items()}
+    return {
+        name: value.reshape(value.shape[0] * value.shape[1], *value.shape[2:])
+        for name, value in arrays.items()
+    }
 
 
 def _diagnostics(posterior: "Posterior") -> dict[str, NDArray[Any]]:
