@@ -223,9 +223,9 @@ def note():
         os.fsync(file.fileno())
 
 read = Rows._device_fields
-def noted(rows):
+def noted(rows, length=None):
     note()
-    return read(rows)
+    return read(rows, length)
 Rows._device_fields = noted
 around(Rows, "_device_fields", after="read")
 around(Ledger, "charge_all", "asked", "charged")

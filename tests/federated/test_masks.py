@@ -111,6 +111,14 @@ def test_a_forged_or_replayed_key_is_refused(kind):
         sites["north"].mask(FIRST, forgeries(sites)[kind], np.zeros(3, np.int64), ABOUT)
 
 
+def test_a_member_with_other_terms_is_refused_whatever_the_server_says():
+    """Its share of the noise could be smaller than the others count on."""
+    sites = {name: Masker(name, IDENTITIES[name], ROSTER, terms=b"epsilon 1") for name in NAMES}
+    sites["west"] = Masker("west", IDENTITIES["west"], ROSTER, terms=b"epsilon 10")
+    with pytest.raises(InvalidArgument, match="another study"):
+        sites["north"].mask(FIRST, offers_of(sites), np.zeros(3, np.int64), ABOUT)
+
+
 @pytest.fixture(params=["memory", "disk"])
 def keys(request, tmp_path):
     if request.param == "memory":

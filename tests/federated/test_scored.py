@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -14,7 +15,7 @@ from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated import Partitioned, PooledScoring
 from tacit.federated.engine import in_process, site_of
 from tacit.federated.scored.carried import MetricFrame, carried
-from tacit.federated.scored.site import Question
+from tacit.federated.scored.site import Question, low_words, with_high_words
 from tacit.federated.server import conduct
 from tacit.federated.transport import InProcess, Reply, Task
 from tacit.inference.base import Intervals
@@ -122,7 +123,8 @@ def test_answers_that_share_noise_are_whole_numbers_and_add_up_to_the_same(targe
     }
     replies = {name: client.answer(task) for name, client in clients.items()}
     assert all(reply.change.dtype == np.int64 for reply in replies.values())
-    count = sum(reply.values[-1] for reply in replies.values()) / 0.1  # its share is a hundredth
+    added = low_words(np.sum([reply.change for reply in replies.values()], axis=0))
+    count = added[-1] * replies["north"].grid / 0.1  # its share is a hundredth
     std = clients["north"].work.mechanism.noise_std * np.sqrt(3) / 0.1
     assert abs(count - 1500) < 6 * std
     server.fold(dict.fromkeys(NAMES, task), {n: replies[n] for n in NAMES[1:]})
@@ -266,3 +268,18 @@ def test_damping_of_private_optimisation_follows_the_number_of_sites():
     assert Partitioned().rounds(10).damping == pytest.approx(0.1)
     assert Partitioned(group_size=2).rounds(10).damping == pytest.approx(0.5)
     assert Partitioned(schedule="sequential").rounds(10).damping == 1
+
+
+def test_a_sum_of_answers_tells_not_which_site_wrapped_around():
+    """The upper half of the sum is uniform, whether or not the lower halves have passed 2^31."""
+    rng = np.random.default_rng(0)
+    low = rng.integers(-(2**31), 2**31, (2, 4000)).astype(np.int32)
+    answers = [with_high_words(each, Randomness(i)) for i, each in enumerate(low)]
+    total = np.sum(answers, axis=0)
+    expected = low.astype(np.int64).sum(axis=0).astype(np.int32)
+    assert np.array_equal(low_words(total), expected)
+    high = (total.view(np.uint64) >> np.uint64(60)).astype(int)
+    assert stats.chisquare(np.bincount(high, minlength=16)).pvalue > 1e-6
+    wrapped = np.abs(low.astype(np.int64).sum(axis=0)) >= 2**31
+    for some in (wrapped, ~wrapped):
+        assert stats.chisquare(np.bincount(high[some], minlength=16)).pvalue > 1e-6

@@ -125,6 +125,9 @@ def test_what_statistics_cannot_fit_is_refused():
     laplace, model = tacit.Statistics(noise="laplace"), tacit.glm("y ~ age", schema=SCHEMA)
     with pytest.raises(InvalidArgument, match="gaussian"):
         tacit.plan(model, budget=BUDGET, method=laplace)
+    fixed = tacit.Budget(2, 1e-5, adjacency="replace")
+    with pytest.raises(InvalidArgument, match="leave out size"):
+        tacit.plan(model, budget=fixed, method=tacit.Statistics(size=500))
 
 
 def test_the_command_line_fits_by_statistics(tmp_path, capsys):

@@ -15,8 +15,11 @@ import tacit
 from tacit.errors import InvalidArgument
 from tacit.interfaces import workers
 from tacit.interfaces.cli import main
+from tacit.interfaces.front_ends.registry import as_model
+from tacit.interfaces.parts import parts_of
 from tacit.models.model import Model, Parameter
 from tacit.privacy import keeper, unfinished
+from tacit.privacy.parts import Parts
 
 BUDGET = tacit.Budget(1, 1e-6)
 SCHEMA = tacit.Schema({"y": tacit.Number(-5, 5)})
@@ -108,6 +111,31 @@ def test_methods_without_one_sequence_of_sums_are_refused_before_the_charge(
     with pytest.raises(InvalidArgument, match="Rows in several files need a method"):
         tacit.fit(MODEL, files, schema=SCHEMA, budget=BUDGET, method=method, ledger=ledger)
     assert ledger.left.epsilon == 3
+
+
+def test_a_file_that_is_named_twice_is_refused(files, tmp_path):
+    """Its rows would count twice, and the sum would move by two clips for one of them."""
+    link = tmp_path / "again.csv"
+    link.symlink_to(files[0])
+    hard = tmp_path / "hard.csv"
+    os.link(files[1], hard)
+    for twice in ([*files, files[0]], [*files, str(link)], [*files, str(hard)]):
+        with pytest.raises(InvalidArgument, match="would count twice"):
+            fitted(twice)
+
+
+def test_exact_fits_need_one_table(files):
+    with pytest.raises(InvalidArgument, match="all rows in one table"):
+        tacit.fit_without_privacy(MODEL, files, schema=SCHEMA)
+
+
+def test_processes_with_files_in_another_order_have_other_facts(files, monkeypatch):
+    """So they refuse each other: a file would be read by two of them."""
+    told = []
+    monkeypatch.setattr(Parts, "refuse_others", lambda _, facts: told.append(facts))
+    for order in (files, files[::-1]):
+        parts_of(as_model(MODEL, SCHEMA), SCHEMA, order)
+    assert told[0] != told[1]
 
 
 def test_a_list_must_hold_paths():

@@ -22,6 +22,23 @@ _ROWS: Final = 2**16
 _HELD: Final = 2**28
 
 
+def refuse_twice(paths: Sequence[Path]) -> None:
+    """Raises if two paths lead to one file, whose rows would count twice."""
+    known: dict[object, Path] = {}
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:  # whoever reads it says what is wrong; it may be another process
+            found = None
+        keys = [path.resolve(), *([] if found is None else [(found.st_dev, found.st_ino)])]
+        for key in keys:
+            if key in known:
+                raise InvalidArgument(
+                    f"{known[key]} and {path} are one file, whose rows would count twice; name it once."
+                )
+            known[key] = path
+
+
 def deal_rows(
     paths: Sequence[Path], into: int, folder: Path, person: str | None = None
 ) -> list[Path]:
@@ -40,6 +57,7 @@ def deal_rows(
         InvalidArgument: If a file cannot be read or written, or files differ in their columns.
     """
     _validate.count("into", into)
+    refuse_twice(paths)
     header = _header(paths)
     kind = "" if person is None else _type(header, person, paths[0])
     deal = Deal.new(person, kind, into)

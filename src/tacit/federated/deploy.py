@@ -20,6 +20,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused
 from tacit.federated.agreement import Agreement, digest_of
 from tacit.federated.client import Client
+from tacit.federated.describe import without_addresses
 from tacit.federated.engine import site_of
 from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
@@ -98,7 +99,7 @@ class Study:
             sites=", ".join(self.sites),
             budget=str(self.budget),
             schema=digest_of(self.schema),
-            method=repr(self.method),
+            method=without_addresses(repr(self.method)),
             model=digest_of(self.about),
         )
 
@@ -282,4 +283,5 @@ class OpenSite:
         secret = Ed25519PrivateKey.from_private_bytes(
             bytes.fromhex(settings.identity.read_text("ascii"))
         )
-        return Masker(self.name, secret, roster, LedgerMaskKeys(self._ledger))
+        terms = self.study.agreement.text.encode()
+        return Masker(self.name, secret, roster, LedgerMaskKeys(self._ledger), terms)

@@ -5,7 +5,7 @@ the same with its own `Transport`, using `site_of` at each site and the method's
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from tacit.errors import InvalidArgument
 from tacit.federated.client import Client
 from tacit.federated.method import FederatedMethod
 from tacit.federated.schemes.base import Prepared
+from tacit.federated.scored.site import SummedScores
 from tacit.federated.server import conduct
 from tacit.federated.transport import InProcess
 from tacit.models.reading import called
@@ -166,17 +167,24 @@ def in_process(
         for name in names
     }
     # Sites may have different budgets; the most noise that any of them adds is what the server expects.
-    server = method.server(target, names, run=run, budget=_least(shared), source=Randomness(seed))
+    server = method.server(
+        target, names, run=run, budget=_noisiest(prepared), source=Randomness(seed)
+    )
     transport = InProcess([site.client for site in sites.values()])
     conduct(server, transport, method.rounds(len(names)), progress)
     costs = {name: site.cost for name, site in sites.items()}
     return FederatedResult(server=server, costs=costs)
 
 
-def _least(budgets: Iterable[Budget | None]) -> Budget | None:
-    """The budget with the least epsilon, then the least delta; None if there is none."""
-    given = [budget for budget in budgets if budget is not None]
-    return min(given, key=lambda each: (each.epsilon, each.delta)) if given else None
+def _noisiest(prepared: Mapping[Budget | None, Prepared]) -> Budget | None:
+    """The budget whose answers have the most noise, as far as that is known."""
+
+    def noise(budget: Budget | None) -> tuple[float, float]:
+        work = prepared[budget].work
+        known = work.mechanism.noise_std if isinstance(work, SummedScores) else 0.0
+        return known, 0.0 if budget is None else -budget.epsilon
+
+    return max(prepared, key=noise)
 
 
 def seeded_keys(label: str) -> Callable[[int], bytes]:

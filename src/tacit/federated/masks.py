@@ -94,6 +94,9 @@ class Masker:
         identity: The key that it signs with.
         roster: Who takes part.
         keys: Stores secrets between messages; by default in this process.
+        terms: What all members must have in common, as bytes. It is signed with every key, so that a
+            member with other terms, and so with another share of the noise, is refused by the others,
+            whatever the server says.
     """
 
     def __init__(
@@ -102,10 +105,11 @@ class Masker:
         identity: Ed25519PrivateKey,
         roster: Roster,
         keys: MaskKeys | None = None,
+        terms: bytes = b"",
     ) -> None:
         if roster.members.get(name) != identity.public_key().public_bytes_raw():
             raise InvalidArgument(f"The roster has another key, or none, for {name}.")
-        self.name, self.roster = name, roster
+        self.name, self.roster, self._terms = name, roster, terms
         self._identity, self._keys = identity, MemoryMaskKeys() if keys is None else keys
 
     def offer(self, session: Session) -> Offer:
@@ -118,7 +122,7 @@ class Masker:
                 f"{session.attempt}; another attempt needs another number."
             )
         key = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
-        signed = self._identity.sign(_signed(session, self.name, key))
+        signed = self._identity.sign(_signed(session, self.name, key, self._terms))
         return Offer(self.name, key, signed)
 
     def mask(self, session: Session, offers: Sequence[Offer], values: Whole, about: bytes) -> Whole:
@@ -193,11 +197,11 @@ class Masker:
     def _check(self, session: Session, offer: Offer) -> None:
         signer = Ed25519PublicKey.from_public_bytes(self.roster.members[offer.site])
         try:
-            signer.verify(offer.signature, _signed(session, offer.site, offer.key))
+            signer.verify(offer.signature, _signed(session, offer.site, offer.key, self._terms))
         except InvalidSignature:
             raise Refused(
                 f"The key of {offer.site} has no valid signature for round {session.round}, attempt "
-                f"{session.attempt} of this run: it is forged, or from another round."
+                f"{session.attempt} of this run: it is forged, or from another round or another study."
             ) from None
 
     @staticmethod
@@ -273,8 +277,8 @@ def _digest(session: Session, keys: Mapping[str, bytes], about: bytes, count: in
     return hashlib.sha256(_joined(session.text(), about, str(count).encode(), *parts)).digest()
 
 
-def _signed(session: Session, site: str, key: bytes) -> bytes:
-    return _joined(b"tacit mask key", session.text(), site.encode(), key)
+def _signed(session: Session, site: str, key: bytes, terms: bytes) -> bytes:
+    return _joined(b"tacit mask key", session.text(), site.encode(), key, terms)
 
 
 def _joined(*parts: bytes) -> bytes:

@@ -50,18 +50,13 @@ def design_draws(
     scale: float,
     key: jax.Array,
     slices: Slices,
-    size: int | None = None,
 ) -> tuple[Floats, Floats]:
     """Draws of scaled weights [chains * kept, numbers] and standard deviations, chain by chain.
 
-    ``scale`` is the noise's standard deviation; zero takes the sums for exact. ``size`` is the
-    number of rows, if it is public.
+    ``scale`` is the noise's standard deviation; zero takes the sums for exact.
     """
     with jax.enable_x64(True):
-        known = np.array(released, np.float64)
-        if size is not None:
-            known[0] = size
-        seen = _seen(sums, known, scale, size is not None)
+        seen = _seen(sums, np.array(released, np.float64), scale)
         _, weights, spread = _drawn(sums, seen, key, slices)
         return np.asarray(weights), np.asarray(spread)
 
@@ -75,7 +70,7 @@ def _parts(sums: DesignSums) -> tuple[Any, Any, Any, int]:
     return distinct, places[:-1, -1], order, int(places[-1, -1])
 
 
-def _seen(sums: DesignSums, released: Floats, scale: float, public_rows: bool) -> Seen:
+def _seen(sums: DesignSums, released: Floats, scale: float) -> Seen:
     distinct, products, order, last = _parts(sums)
     squares, b, c = released[distinct], released[products], released[last]
     possible = _possible(np.append(squares, 0.0)[order], sums.typical)
@@ -87,7 +82,6 @@ def _seen(sums: DesignSums, released: Floats, scale: float, public_rows: bool) -
     error = (np.sqrt(2 * rows) * max(variance, 0.0) + scale * length) / rows
     told = variance > _MUCH * error
     scales = np.full(len(distinct), scale)
-    scales[0] = 0.0 if public_rows else scale
     noise = (squares - nearest) / np.where(scales > 0, scales, np.inf)
     return Seen(
         squares if scale > 0 else nearest,

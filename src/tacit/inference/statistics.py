@@ -105,8 +105,8 @@ class Statistics:
 
     def _plan(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
         conjugate, laplace = _conjugate(model), self.noise == "laplace"
-        if laplace and isinstance(conjugate, DesignSums):
-            raise InvalidArgument('Statistics of a formula need noise="gaussian".')
+        if isinstance(conjugate, DesignSums):
+            self._refuse_for_formulas()
         return NoisySums(
             sampling_rate=1.0,
             num_steps=1,
@@ -116,6 +116,15 @@ class Statistics:
             batch_bound=_ROOM,
             laplace=laplace,
         )
+
+    def _refuse_for_formulas(self) -> None:
+        if self.noise == "laplace":
+            raise InvalidArgument('Statistics of a formula need noise="gaussian".')
+        if self.size is not None:
+            raise InvalidArgument(
+                "Statistics of a formula are of the rows without missing values, whose number is not "
+                "public; leave out size."
+            )
 
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
@@ -183,7 +192,7 @@ class Statistics:
             kept, steps = -(-self.num_draws // _CHAINS), _STEPS * self.sweeps
             slices = Slices(_CHAINS, self.burn_in, kept, steps)
             noise = scale if self.noise_aware else 0.0
-            return model.named(*design_draws(model, released, noise, key, slices, self.size))
+            return model.named(*design_draws(model, released, noise, key, slices))
         with jax.enable_x64(True):
             seen = jnp.asarray(released, jnp.float64)
             if not self.noise_aware or not scale > 0:

@@ -117,7 +117,7 @@ def fit(
             warnings.warn(sentence, ForecastWarning, stacklevel=2)
     rows = _rows(plan.model, plan.schema, data)
     if isinstance(rows, Parts):
-        rows.refuse_others(facts_of(plan, seed))
+        rows.refuse_others(facts_of(plan, seed, kept=run is not None))
         if not rows.is_first:
             return _followed(plan, rows, seed, kept=run is not None)
     else:
@@ -219,6 +219,11 @@ def fit_without_privacy(
     rows = _rows(adapted, schema, data)
     if isinstance(method, Method):
         return _without_noise(adapted, schema, rows, method, seed)
+    if isinstance(rows, Parts):
+        raise InvalidArgument(
+            "The exact mode and NUTS need all rows in one table; pass one file, or a method such as "
+            "tacit.Scoring()."
+        )
     refuse_model(adapted, rows.blank())
     found = (nuts if method == "nuts" else laplace)(adapted, rows, seed)
     return _posterior(adapted, schema, found, _no_statement(rows))

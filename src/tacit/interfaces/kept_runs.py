@@ -219,7 +219,7 @@ def _bound(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[str, str
         "another version of Tacit or of a library": ", ".join([*versions, *machine]),
         "other XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         "another schema": digest_of(repr(plan.schema).encode()),
-        "another model": _model_digest(plan),
+        "another model": model_digest(plan),
         "another method": digest_of(method.encode(), repr(plan.mechanism).encode()),
         "another budget": repr(plan.budget),
         "another seed, or none": repr(seed),
@@ -228,7 +228,7 @@ def _bound(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[str, str
 
 
 @lru_cache(maxsize=32)
-def _model_digest(plan: Plan) -> str:
+def model_digest(plan: Plan) -> str:
     """A digest of a plan's model; traced once for all runs of the plan."""
     model = plan.model
     traced = *traced_densities(model, plan.blank), *traced_draws(model, plan.blank)

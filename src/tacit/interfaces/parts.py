@@ -11,8 +11,10 @@ import numpy as np
 
 from tacit.data.deal import Deal, deal_of
 from tacit.data.schema import Schema
+from tacit.data.shards import refuse_twice
 from tacit.errors import InvalidArgument
 from tacit.federated.describe import without_addresses
+from tacit.interfaces.kept_runs import model_digest
 from tacit.interfaces.plan import Plan
 from tacit.interfaces.rows import columns_of
 from tacit.models.base import AnyModel
@@ -37,11 +39,14 @@ def parts_of(model: AnyModel, schema: Schema, paths: Sequence[Any]) -> Parts:
     """
     if not paths or not all(isinstance(each, str | os.PathLike) for each in paths):
         raise InvalidArgument("A list of data must hold the paths of files.")
+    files = [Path(each).absolute() for each in paths]
+    refuse_twice(files)
     processes = Processes()
-    own = own_files([Path(each) for each in paths], processes.rank, processes.size)
+    own = own_files(files, processes.rank, processes.size)
     if schema.person is None:  # rows are units, so that any files will do
         held: dict[int, tuple[Path, Deal | None]] = {n: (path, None) for n, path in own.items()}
-        number, shared = len(paths), ()
+        # With another order in another process, rows of a file would count twice.
+        number, shared = len(paths), tuple(map(str, files))
     else:
         held, number, shared = _dealt(own, schema.person)
     names = columns_of(model, schema)
@@ -63,10 +68,10 @@ def refuse_alone() -> None:
         )
 
 
-def facts_of(plan: Plan, seed: int | None) -> bytes:
-    """What must be the same in all processes of a fit."""
+def facts_of(plan: Plan, seed: int | None, *, kept: bool) -> bytes:
+    """What must be the same in all processes of a fit; ``kept`` says whether the run is."""
     method = without_addresses(repr(plan.method))
-    return repr((method, plan.mechanism, plan.schema, plan.model.names, seed)).encode()
+    return repr((method, plan.mechanism, plan.schema, model_digest(plan), seed, kept)).encode()
 
 
 def _dealt(

@@ -70,7 +70,7 @@ def launch(arguments: Sequence[str], workers: int, folder: object) -> int:
             for each in started:
                 if each.poll() is None:
                     each.kill()
-        return _told(codes, said, folder)
+        return _told(codes, said, folder, again="resume" in arguments[:1])
 
 
 def _start(arguments: Sequence[str], place: Place, said: IO[bytes]) -> "subprocess.Popen[bytes]":
@@ -100,7 +100,9 @@ def _ended(started: Sequence["subprocess.Popen[bytes]"]) -> list[int]:
     return [int(each.wait()) for each in started]
 
 
-def _told(codes: Sequence[int], said: Sequence[IO[bytes]], folder: object) -> int:
+def _told(
+    codes: Sequence[int], said: Sequence[IO[bytes]], folder: object, *, again: bool = False
+) -> int:
     """The exit code of the whole, after one sentence if the first process did not say it."""
     first = codes[0]
     if first == 0 or (first > 0 and first != LOST):
@@ -113,7 +115,7 @@ def _told(codes: Sequence[int], said: Sequence[IO[bytes]], folder: object) -> in
             return code
     gone = next((rank for rank, code in enumerate(codes) if code < 0), 0)
     lost = f"Error: Process {gone} of {len(codes)} was lost, and the run ended."
-    more = "Nothing was charged."
+    more = "Nothing more was charged." if again else "Nothing was charged."
     if first < 0:
         more = f"If it was charged, go on without another charge: tacit resume {folder}."
     click.echo(f"{lost} {more}", err=True)

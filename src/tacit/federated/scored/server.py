@@ -21,7 +21,7 @@ from tacit.federated.arrays import read, written
 from tacit.federated.method import Fitted
 from tacit.federated.scored.carried import MetricFrame, carried
 from tacit.federated.scored.findings import Findings, Round, frame_of, vector_of
-from tacit.federated.scored.site import Question
+from tacit.federated.scored.site import Question, low_words
 from tacit.federated.server import added_up
 from tacit.federated.transport import Reply, Task
 from tacit.inference.evidence import StepRecord
@@ -124,12 +124,19 @@ class ScoringServer:
         if not kept or (self.whole and kept.keys() != set(self.sites)):
             return
         answers = {} if self.whole else {name: reply.values for name, reply in kept.items()}
-        total = added_up(list(kept.values()), np.zeros(0)) + self._stood_in(answers)
+        total = self._added_up(list(kept.values())) + self._stood_in(answers)
         line = jnp.asarray(self._tempo[len(self.done)])
         arguments = _asked(self.state, line)
         state, record = _moved(self.state, line, arguments, jnp.asarray(total, jnp.float32))
         self.state = state
         self._tally(Round(len(self.done) + 1, jax.tree.map(np.asarray, record), answers), kept)
+
+    def _added_up(self, replies: Sequence[Reply]) -> Vector:
+        """The sum of answers; of whole numbers, their lower halves (see `with_high_words`)."""
+        if not self.whole:
+            return added_up(replies, np.zeros(0))
+        whole = np.asarray(np.sum([reply.change for reply in replies], axis=0, dtype=np.int64))
+        return low_words(whole).astype(np.float64) * float(self.grid or 1.0)
 
     def _tally(self, finished: Round, kept: Mapping[str, Any]) -> None:
         self.done.append(finished)

@@ -127,8 +127,24 @@ class SummedScores:
         constants = jax.tree.map(jnp.asarray, target.constants)
         given = target.family.given(posterior, constants)
         _, out = run(gate, _step_of(target.model, self.outcomes), given, no_inputs)
-        kind = np.int64 if self.mechanism.whole else np.float64
-        return np.asarray(out[0], kind)
+        if not self.mechanism.whole:
+            return np.asarray(out[0], np.float64)
+        return with_high_words(np.asarray(out[0]), source.child("high words"))
+
+
+def with_high_words(low: NDArray[np.int32], source: Randomness) -> NDArray[np.int64]:
+    """Numbers of 64 bits whose lower half is given, and whose upper half is uniform.
+
+    The sum of some shows the sum of their lower halves modulo 2^32, and nothing else: not whether the
+    number of one site has wrapped around. [whole-sum]
+    """
+    high = source.words(len(low)) << np.uint64(32)
+    return (high | low.view(np.uint32).astype(np.uint64)).view(np.int64)
+
+
+def low_words(total: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The lower halves of a sum of such numbers."""
+    return (total.view(np.uint64) & np.uint64(2**32 - 1)).astype(np.uint32).view(np.int32)
 
 
 @lru_cache(maxsize=32)
