@@ -33,4 +33,4 @@ def test_a_method_is_public_and_in_the_docs(entry):
 def test_help_lists_what_can_be_asked_for(command, capsys):
     main([command, "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "default, scoring, variational, barker, langevin or hamiltonian." in said
+    assert "default, scoring, variational, barker, langevin, hamiltonian or statistics." in said

@@ -106,16 +106,16 @@ def test_who_has_no_identifier_is_nobody():
 
 def test_a_batch_takes_records_left_out_as_often_as_others(monkeypatch):
     """And what they hold is nothing: half of the units are left out, so half of a batch is."""
-    from tacit.privacy import gate as gate_module
+    from tacit.privacy import blocks as blocks_module
 
     seen = []
-    real = gate_module._with_rows
+    real = blocks_module._with_rows
 
     def spy(batches, count):
         seen.append(real(batches, count))
         return seen[-1]
 
-    monkeypatch.setattr(gate_module, "_with_rows", spy)
+    monkeypatch.setattr(blocks_module, "_with_rows", spy)
     values = [*RECORDS, *[None] * SIZE]
     method = Barker(batch_size=30, size=2 * SIZE, num_steps=200, burn_in=0.0)
     fit(mean(), {"x": values}, schema=ROWS, budget=AMPLE, method=method, seed=1)
