@@ -158,7 +158,7 @@ FAULTS = [
     faulty("formula: left out", "formula", formula=None),
     faulty("schema: left out", "schema", schema=None),
     faulty("unknown option", "--epsilonn", "--epsilonn", "1"),
-    faulty("too many arguments", "extra", "more.csv"),
+    faulty("a second file that is not there", "no data file at more.csv", "more.csv"),
     faulty("unknown method", "method must be", method="hmc"),
     faulty("unknown setting", "no setting 'steps'", "--set", "steps=3"),
     faulty("setting without a value", "name=value", "--set", "num_steps"),
