@@ -1,6 +1,7 @@
 """People dealt to files: all rows of one in one file, whatever becomes of the files."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -103,8 +104,12 @@ def test_files_that_are_not_one_deal_are_refused(dealt, tmp_path):
     table, shards = dealt
     with pytest.raises(InvalidArgument, match="some are missing"):
         units(shards[:3])
-    with pytest.raises(InvalidArgument, match="each once"):
+    with pytest.raises(InvalidArgument, match="is named again, so that its rows would count twice"):
         units([*shards[:3], shards[0]])
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(Path(shards[0]).read_bytes())
+    with pytest.raises(InvalidArgument, match="each once"):
+        units([*shards[:3], copy])
     table.to_parquet(tmp_path / "plain.parquet")
     with pytest.raises(InvalidArgument, match=r"not written by tacit shard for 'who'\. Deal"):
         units([tmp_path / "plain.parquet"])

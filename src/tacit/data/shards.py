@@ -33,8 +33,9 @@ def refuse_twice(paths: Sequence[Path]) -> None:
         keys = [path.resolve(), *([] if found is None else [(found.st_dev, found.st_ino)])]
         for key in keys:
             if key in known:
+                again = "again" if known[key] == path else f"also as {known[key]}"
                 raise InvalidArgument(
-                    f"{known[key]} and {path} are one file, whose rows would count twice; name it once."
+                    f"{path} is named {again}, so that its rows would count twice; name each file once."
                 )
             known[key] = path
 
