@@ -19,9 +19,10 @@ from tacit import Budget, Ledger, Model, Rows
 from tacit.accounting import events
 from tacit.accounting.journal import LedgerJournal, Terms
 from tacit.federated.client import Client
+from tacit.federated.schedule import Schedule
 from tacit.federated.schemes import ClippedStatistics
 from tacit.federated.schemes.base import RunSetting
-from tacit.federated.server import Schedule, Server, conduct
+from tacit.federated.server import Server, conduct
 from tacit.federated.target import ConjugateTarget
 from tacit.federated.transport import InProcess
 from tacit.models import Parameter

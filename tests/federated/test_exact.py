@@ -13,9 +13,10 @@ from through_origin import through_origin
 from tacit import Model, Rows, conjugate
 from tacit.accounting.journal import Terms
 from tacit.federated.client import Client
+from tacit.federated.schedule import Schedule
 from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.schemes.base import RunSetting
-from tacit.federated.server import Schedule, Server, conduct
+from tacit.federated.server import Server, conduct
 from tacit.federated.target import Approximate, conjugate_target
 from tacit.federated.transport import InProcess
 from tacit.models import Parameter

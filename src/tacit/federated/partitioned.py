@@ -11,10 +11,11 @@ from tacit.errors import InvalidArgument
 from tacit.federated.describe import described
 from tacit.federated.local import family_of
 from tacit.federated.method import Fitted
+from tacit.federated.schedule import Schedule, ScheduleName
 from tacit.federated.schemes.base import RunSetting, Scheme
 from tacit.federated.schemes.optimised import Optimised
 from tacit.federated.schemes.without_privacy import WithoutPrivacy
-from tacit.federated.server import AnyServer, Schedule, ScheduleName, Server
+from tacit.federated.server import AnyServer, Server
 from tacit.federated.target import Approximate, ConjugateTarget, Target, conjugate_target
 from tacit.inference.base import Intervals
 from tacit.inference.guides import Guide, MeanField

@@ -7,18 +7,17 @@ site with its next task, so that the site applies the same. Late and invalid ans
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from tacit import _validate
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.arrays import read, written
 from tacit.federated.factor import largest_share, total
-from tacit.federated.transport import Reply, Task, Transport
+from tacit.federated.schedule import Schedule
+from tacit.federated.transport import Reply, Task, Transport, replies_to
 from tacit.models.natural import ExponentialFamily, Vector
 
-ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
 # Turns the replies of a round, and the posterior that they are for, into the change of the posterior. By
 # default it is their sum. Noise of the server is added here.
 Aggregate = Callable[[Sequence[Reply], Vector], Vector]
@@ -78,43 +77,6 @@ class Folded:
 
     round: int = 0
     share: Vector = field(default_factory=lambda: np.zeros(0))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """The order in which sites are asked. Every site is asked ``num_rounds`` times.
-
-    Args:
-        num_rounds: How often every site is asked.
-        kind: With ``"synchronous"`` all sites start from the same posterior and their changes are added.
-            With ``"sequential"`` they are asked one after the other. ``"asynchronous"`` simulates
-            sites of different speeds, for comparisons.
-        group_size: The number of sites that are asked at a time, synchronously.
-        damping: The factor that changes are multiplied by.
-    """
-
-    num_rounds: int
-    kind: ScheduleName = "synchronous"
-    group_size: int | None = None
-    damping: float = 1.0
-
-    def __post_init__(self) -> None:
-        _validate.count("num_rounds", self.num_rounds)
-        _validate.choice("schedule", self.kind, ("synchronous", "sequential", "asynchronous"))
-        _validate.rate("damping", self.damping)
-        if self.group_size is not None:
-            _validate.count("group_size", self.group_size)
-            if self.kind != "synchronous":
-                raise InvalidArgument(
-                    "group_size needs the synchronous schedule; leave schedule out."
-                )
-
-    def groups(self, sites: Sequence[str]) -> list[tuple[str, ...]]:
-        """The groups of sites that are asked together in one round."""
-        if self.kind == "synchronous" and self.group_size is None:
-            return [tuple(sites)]
-        size = self.group_size or 1
-        return [tuple(sites[i : i + size]) for i in range(0, len(sites), size)]
 
 
 @dataclass(kw_only=True)
@@ -192,13 +154,8 @@ class Server:
         return share
 
     def _folded_in(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> Vector:
-        kept = {
-            name: reply
-            for name, reply in replies.items()
-            if name in tasks
-            and (reply.run, reply.round) == (self.run, tasks[name].round)
-            and self._sound(name, reply)
-        }
+        answering = replies_to(self.run, tasks, replies)
+        kept = {name: reply for name, reply in answering.items() if self._sound(name, reply)}
         if not kept or (self.whole and kept.keys() != tasks.keys()):
             return np.zeros(self.family.size)
         own = {name: reply.values for name, reply in kept.items()} if self.tracked else {}

@@ -4,8 +4,8 @@ Whatever carries messages (threads, sockets, Flower) implements `Transport`. An 
 guarantee:
 
 - `exchange` sends each named site its `Task` and returns the `Reply` of every site that answered in
-  time. A site that did not answer in time is missing from the result, and a later answer is dropped. The
-  site's `Client` learns this with its next task.
+  time. A site that did not answer in time is missing from the result, and its `Client` learns this with
+  its next task. A late answer may be returned only if the site is asked the same again.
 - A task may be delivered twice. The client answers twice with the same reply.
 - A site that answers with an error is missing from the result; it does not end the run. What it
   said (a kind and a sentence, see `tacit.federated.told`) is in `refused` until it answers. Sites in the
@@ -132,3 +132,14 @@ class InProcess:
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
         """The replies to all tasks."""
         return {name: self._clients[name].answer(task) for name, task in tasks.items()}
+
+
+def replies_to(
+    run: str, tasks: Mapping[str, Task], replies: Mapping[str, Reply]
+) -> dict[str, Reply]:
+    """The replies that answer these tasks of a run; replies to other tasks are dropped."""
+    return {
+        name: reply
+        for name, reply in replies.items()
+        if name in tasks and (reply.run, reply.round) == (run, tasks[name].round)
+    }

@@ -13,11 +13,17 @@ from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 
 from tacit.accounting import PLD, Budget
-from tacit.errors import BudgetError
+from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.client import Work
 from tacit.federated.schemes.trust import ONLY_THE_SITE, SEVERAL_SITES
 from tacit.federated.server import Aggregate
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
+from tacit.privacy.shares import extra_delta
+
+# The share of delta that covers sums of shares of noise, which are not exactly normal, and the largest
+# epsilon for which it is enough.
+FOR_SHARES, _UP_TO = 2.0**-40, 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,3 +144,28 @@ def covered(event: DpEvent, budget: Budget | None) -> DpEvent:
 def no_inputs(_: int, steps: int) -> NDArray[np.float32]:
     """Inputs of steps that take none."""
     return np.zeros(steps, np.float32)
+
+
+def refuse_coarse_shares(
+    mechanism: NoisySums, setting: RunSetting, budget: Budget, honest: int, advice: str
+) -> None:
+    """Refuses shares of noise whose sum is further from normal than delta allows. Lemma 4.
+
+    Args:
+        mechanism: What a site releases.
+        setting: The setting of the run.
+        budget: The budget of a site.
+        honest: The number of sites in a round that do not reveal their noise.
+        advice: What to do instead.
+    """
+    extra = extra_delta(
+        mechanism.noise_std / mechanism.grid,
+        honest,
+        numbers=mechanism.dimension * setting.answers,
+        epsilon=max(budget.epsilon, _UP_TO),
+    )
+    if extra > FOR_SHARES * budget.delta:
+        raise InvalidArgument(
+            "A site's share of the noise is so few lattice points that the sum of shares is not "
+            f"normal; {advice}."
+        )

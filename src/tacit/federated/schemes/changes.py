@@ -26,11 +26,13 @@ from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
 from tacit.federated.factor import shared_factor
 from tacit.federated.schemes.base import (
+    FOR_SHARES,
     Aggregation,
     Prepared,
     RunSetting,
     covered,
     no_inputs,
+    refuse_coarse_shares,
 )
 from tacit.federated.schemes.local_change import change_step
 from tacit.federated.schemes.settle import Settling, Total
@@ -43,13 +45,9 @@ from tacit.privacy.groups import as_one, in_shards
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.shares import extra_delta
 from tacit.privacy.total import EXACT, exact_bound, whole_numbers_of
 
 Place = Literal["site", "split", "server"]
-# The share of delta that covers sums of shares of noise, which are not exactly normal, and the largest
-# epsilon for which it is enough.
-_FOR_SHARES, _UP_TO = 2.0**-40, 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +149,7 @@ class ClippedChanges:
         budget = setting.budget
         if budget is None or self.noise != "split":
             return budget
-        return evolve(budget, delta=budget.delta * (1 - 2 * _FOR_SHARES))
+        return evolve(budget, delta=budget.delta * (1 - 2 * FOR_SHARES))
 
     def prepare(self, setting: RunSetting) -> Prepared:
         """Noise for all answers. Theorems F4 (rows) and F5 (data sets)."""
@@ -163,7 +161,7 @@ class ClippedChanges:
             one = events.gaussian(noise / self.sensitivity)
             event = covered(events.repeat(one, setting.answers), self._budget(setting))
             if self.noise == "split" and setting.budget is not None:
-                slack = events.Slack(delta=_FOR_SHARES * setting.budget.delta)
+                slack = events.Slack(delta=FOR_SHARES * setting.budget.delta)
                 event = events.compose(event, slack)
         mechanism = self._mechanism(setting, noise)
         if event is not None and self.noise == "split" and not self.own_factors:
@@ -198,17 +196,10 @@ class ClippedChanges:
     def _refuse_coarse(self, setting: RunSetting, mechanism: NoisySums) -> None:
         """Refuses shares of noise whose sum is further from normal than delta allows. Lemma 4."""
         budget = setting.budget or Budget(0.0, 0.5)  # without one, for comparisons
-        extra = extra_delta(
-            mechanism.noise_std / mechanism.grid,
-            setting.together - self.dishonest,
-            numbers=mechanism.dimension * setting.answers,
-            epsilon=max(budget.epsilon, _UP_TO),
+        honest = setting.together - self.dishonest
+        refuse_coarse_shares(
+            mechanism, setting, budget, honest, 'use fewer shards, or noise="site"'
         )
-        if extra > _FOR_SHARES * budget.delta:
-            raise InvalidArgument(
-                "A site's share of the noise is so few lattice points that the sum of shares is not "
-                'normal; use fewer shards, or noise="site".'
-            )
 
     def _mechanism(self, setting: RunSetting, noise: float) -> NoisySums:
         """One release, on a lattice so coarse that sums are whole numbers in float32."""

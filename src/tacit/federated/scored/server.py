@@ -23,7 +23,7 @@ from tacit.federated.scored.carried import MetricFrame, carried
 from tacit.federated.scored.findings import Findings, Round, frame_of, vector_of
 from tacit.federated.scored.site import Question, low_words
 from tacit.federated.server import added_up
-from tacit.federated.transport import Reply, Task
+from tacit.federated.transport import Reply, Task, replies_to
 from tacit.inference.evidence import StepRecord
 from tacit.inference.scores import SHARES, tempo, width
 from tacit.inference.scoring_steps import LONG, State, asked, moved, start_of
@@ -114,13 +114,8 @@ class ScoringServer:
 
     def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> None:
         """Moves the place by the sum of the answers. Nothing changes if the round does not count."""
-        kept = {
-            name: reply
-            for name, reply in replies.items()
-            if name in tasks
-            and (reply.run, reply.round) == (self.run, tasks[name].round)
-            and self._sound(name, reply)
-        }
+        answering = replies_to(self.run, tasks, replies)
+        kept = {name: reply for name, reply in answering.items() if self._sound(name, reply)}
         if not kept or (self.whole and kept.keys() != set(self.sites)):
             return
         answers = {} if self.whole else {name: reply.values for name, reply in kept.items()}

@@ -13,11 +13,18 @@ from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
 from tacit.federated.describe import described
 from tacit.federated.method import Fitted
-from tacit.federated.schemes.base import Aggregation, Prepared, RunSetting
+from tacit.federated.schedule import Schedule, ScheduleName
+from tacit.federated.schemes.base import (
+    FOR_SHARES,
+    Aggregation,
+    Prepared,
+    RunSetting,
+    refuse_coarse_shares,
+)
 from tacit.federated.schemes.trust import BY_NOISE, SEVERAL_SITES
 from tacit.federated.scored.server import ScoringServer
 from tacit.federated.scored.site import Question, ScoredTarget, SummedScores
-from tacit.federated.server import AnyServer, Schedule, ScheduleName
+from tacit.federated.server import AnyServer
 from tacit.federated.target import ConjugateTarget
 from tacit.inference.scores import width
 from tacit.inference.scoring import refuse_unfit
@@ -26,10 +33,6 @@ from tacit.models.base import AnyModel
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.shares import extra_delta
-
-# The share of delta that covers sums of shares of noise, and the largest epsilon for which it is enough.
-_FOR_SHARES, _UP_TO = 2.0**-40, 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,27 +110,20 @@ class ReleasedScores:
 
     def _budget(self, budget: Budget) -> Budget:
         """The budget of normal noise: without twice the part of delta that is kept for shares of noise."""
-        return evolve(budget, delta=budget.delta * (1 - 2 * _FOR_SHARES)) if self.split else budget
+        return evolve(budget, delta=budget.delta * (1 - 2 * FOR_SHARES)) if self.split else budget
 
     def _event(self, noise: float, setting: RunSetting, budget: Budget) -> DpEvent:
         event = events.sampled_gaussian(noise, 1.0, setting.answers)
         if not self.split:
             return event
-        return events.compose(event, events.Slack(delta=_FOR_SHARES * budget.delta))
+        return events.compose(event, events.Slack(delta=FOR_SHARES * budget.delta))
 
     def _refuse_coarse(self, setting: RunSetting, mechanism: NoisySums, budget: Budget) -> None:
         """Refuses shares of noise whose sum is further from normal than delta allows. Lemma 4."""
-        extra = extra_delta(
-            mechanism.noise_std / mechanism.grid,
-            setting.together - self.dishonest,
-            numbers=mechanism.dimension * setting.answers,
-            epsilon=max(budget.epsilon, _UP_TO),
+        honest = setting.together - self.dishonest
+        refuse_coarse_shares(
+            mechanism, setting, budget, honest, 'use noise="site", or a smaller rows_bound'
         )
-        if extra > _FOR_SHARES * budget.delta:
-            raise InvalidArgument(
-                "A site's share of the noise is so few lattice points that the sum of shares is not "
-                'normal; use noise="site", or a smaller rows_bound.'
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
