@@ -294,13 +294,20 @@ def changed(values, place, i, *, whole):
 
 
 def contributions(functions, units):
-    """What every unit of every batch comes to, by each function; one program."""
+    """What every unit of every batch comes to, by each function; one program.
+
+    Units are the first axis, as in noisy sums, and the last, as in tests.
+    """
 
     def unit(*leaves):
         return [jax.tree.leaves(function(*leaves)) for function in functions]
 
-    found = jax.jit(partial(lax.map, lambda batch: jax.vmap(unit)(*batch)))(units)
-    return [[np.asarray(each) for each in leaves] for leaves in found]
+    def both(batch):
+        turned = lax.optimization_barrier([jnp.moveaxis(leaf, 0, -1) for leaf in batch])
+        return jax.vmap(unit)(*batch), jax.vmap(unit, in_axes=-1)(*turned)
+
+    found = jax.jit(partial(lax.map, both))(units)
+    return [[np.asarray(each) for each in (*a, *b)] for a, b in zip(*found, strict=True)]
 
 
 def moved(found, where, *, exact):
