@@ -1,6 +1,8 @@
 """The default federated fit beside the default fit of the pooled table, and its coverage.
 
-    python benchmarks/federation.py [--data FOLDER] [--quick] [--part adult|coverage]
+    python benchmarks/federation.py [--data FOLDER] [--part adult|coverage]
+    python benchmarks/federation.py --part adult --ways age --sites 10 100 --seeds 1 2
+    python benchmarks/federation.py --part coverage --tables 20
 
 Adult, epsilon 1, delta 1e-5, for numbers of sites and ways to spread rows over them: alike (at random),
 unequal (sizes that fall geometrically, the largest a hundred times the smallest) and sorted by education or
@@ -8,7 +10,7 @@ by age. A fifth of the rows is held out. "split" has shared noise. Accuracy and 
 held-out rows stand beside those of the pooled private fit; seconds are of the clock, for one fit.
 
 Coverage is that of 90% intervals for 5 sites of 1,000 and 50 of 200 made-up rows, true parameters drawn from the
-prior. ``--quick`` takes one seed, three numbers of sites and few tables.
+prior.
 """
 
 import argparse
@@ -27,8 +29,8 @@ from tacit.federated import PooledScoring
 from tacit.models.model import Model, Parameter
 
 BUDGET = tacit.Budget(1, 1e-5)
-SITES, QUICK = (3, 10, 30, 100, 300), (3, 30, 300)
-WAYS = ("alike", "unequal", "education", "age")
+SITES = (3, 10, 30, 100, 300)
+WAYS = ("alike", "unequal", "education", "age", "alike, split", "education, split")
 
 
 def spread(table, sites, way, seed):
@@ -63,19 +65,18 @@ def line(name, found, seconds):
     )
 
 
-def on_adult(folder, *, quick):
+def on_adult(folder, ways, numbers, seeds):
     """Prints the table of Adult."""
     formula, schema, table = adult(folder, 48_842)
     model = tacit.glm(formula, schema=schema)
     held = np.arange(len(table["age"])) % 5 == 0
     train, test = ({n: v[which] for n, v in table.items()} for which in (~held, held))
-    seeds = range(1) if quick else range(3)
     print("| rows | accuracy (worst) | log density (worst) | seconds |\n|---|---|---|---|")
     began = time.perf_counter()
     pooled = [judged(tacit.fit(model, train, budget=BUDGET, seed=s), test) for s in seeds]
     line("pooled", pooled, (time.perf_counter() - began) / len(seeds))
-    cases = [(sites, way, "site") for way in WAYS for sites in (QUICK if quick else SITES)]
-    for sites, way, noise in [*cases, (300, "alike", "split"), (300, "education", "split")]:
+    for name, sites in ((way, sites) for way in ways for sites in numbers):
+        way, _, split = name.partition(", ")
         began = time.perf_counter()
         found = [
             judged(
@@ -84,15 +85,14 @@ def on_adult(folder, *, quick):
                     spread(train, sites, way, seed),
                     schema=schema,
                     budget=BUDGET,
-                    method=PooledScoring(noise=noise),
+                    method=PooledScoring(noise=split or "site"),
                     seed=seed,
                 ),
                 test,
             )
             for seed in seeds
         ]
-        name = f"{sites} sites, {way}{', split' if noise == 'split' else ''}"
-        line(name, found, (time.perf_counter() - began) / len(seeds))
+        line(f"{sites} sites, {name}", found, (time.perf_counter() - began) / len(seeds))
 
 
 def regression(kind, size):
@@ -121,14 +121,14 @@ def made_up(kind, size, count, seed):
     return x, y.astype(np.float32), truth
 
 
-def coverage(*, quick):
+def coverage(tables):
     """Prints how often 90% intervals hold the truth."""
     print("| model | sites | coverage | mean width | error |\n|---|---|---|---|---|")
     for kind, size in (("logistic", 4), ("logistic", 10), ("poisson", 3)):
         model = regression(kind, size)
         for sites, each in ((5, 1000), (50, 200)):
             hits, widths, errors = [], [], []
-            for seed in range(12 if quick else 100):
+            for seed in range(tables):
                 x, y, truth = made_up(kind, size, sites * each, seed)
                 data = {f"{i}": Rows({"x": x[i::sites], "y": y[i::sites]}) for i in range(sites)}
                 post = tacit.fit_federated(model, data, budget=BUDGET, seed=seed)
@@ -147,13 +147,16 @@ def coverage(*, quick):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--sites", nargs="+", type=int, default=SITES)
+    parser.add_argument("--seeds", nargs="+", type=int, default=range(3))
+    parser.add_argument("--tables", type=int, default=100, help="made-up tables in a cell")
     parser.add_argument("--part", choices=["adult", "coverage"])
     given = parser.parse_args()
     if given.part != "coverage":
-        on_adult(given.data, quick=given.quick)
+        on_adult(given.data, given.ways, given.sites, given.seeds)
     if given.part != "adult":
-        coverage(quick=given.quick)
+        coverage(given.tables)
 
 
 if __name__ == "__main__":
