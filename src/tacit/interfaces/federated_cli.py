@@ -31,7 +31,8 @@ def new(
 
     project.write(folder, tuple(site or ("north", "south", "west")), run)
     typer.echo(
-        f"Wrote {folder}. To try it on this machine: cd {folder}, tacit federated keys, sh trial.sh."
+        f"Wrote {folder}; start with {folder / 'README.md'}. To try it on this machine: cd {folder}, "
+        "tacit federated keys, sh trial.sh."
     )
 
 

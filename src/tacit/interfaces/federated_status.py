@@ -42,9 +42,8 @@ def status(path: Path) -> list[str]:
 
 def _server(path: Path) -> Iterator[str]:
     course = read_course(path)
-    yield f"Server ({path}), run {course.run}: {course.done} of {course.num_rounds} rounds, {course.left}."
-    if course.updates:
-        yield course.line
+    so_far = course.line if course.updates else f"None of {course.num_rounds} rounds is done."
+    yield f"Server ({path}), run {course.run}. {so_far}"
     yield text_table(course.sites_table, "lrrl", _SITES)
 
 

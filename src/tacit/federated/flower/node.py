@@ -23,7 +23,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
 # Seconds between two looks for a message.
-_PAUSE = 0.2
+_PAUSE = 0.5
 _FORKED = multiprocessing.get_context("fork")
 
 
