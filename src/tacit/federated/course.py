@@ -54,7 +54,6 @@ class Course:
         groups: The number of groups that are asked one after the other in a round.
         budget: The budget of every site, in words.
         updates: The updates so far.
-        started: When the server started.
     """
 
     run: str
@@ -63,7 +62,6 @@ class Course:
     groups: int
     budget: str
     updates: list[Update] = field(default_factory=list)
-    started: float = field(default_factory=time.time)
 
     def note(self, number: int, before: Mapping[str, int], used: Mapping[str, int]) -> None:
         """Adds an update, by the numbers of used answers before and after it."""
@@ -86,11 +84,14 @@ class Course:
 
     @property
     def seconds_left(self) -> float | None:
-        """About how long the other rounds will take; None before the first."""
-        times = [self.started, *(each.time for each in self.updates)][-_RECENT - 1 :]
+        """About how long the other rounds will take; None before the second update.
+
+        The first update is slow, as sites compile their programs.
+        """
+        times = [each.time for each in self.updates[-_RECENT - 1 :]]
         if len(times) < 2:
             return None
-        # A median: the first round is slow, and so is one during which the server was down.
+        # A median, because of rounds during which the server was down.
         typical = statistics.median(b - a for a, b in itertools.pairwise(times))
         return max(typical, 0.0) * (self.num_rounds * self.groups - self._number)
 
@@ -135,7 +136,6 @@ def write_run(connection: sa.Connection, course: Course) -> None:
             "num_rounds": course.num_rounds,
             "groups": course.groups,
             "budget": course.budget,
-            "started": course.started,
         }
         connection.execute(sa.insert(_RUN).values(id=1, about=json.dumps(held)))
 

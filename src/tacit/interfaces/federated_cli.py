@@ -181,3 +181,27 @@ def node(
         socket, superlink=superlink, root_certificates=root_certificates, key=key, port=port
     )
     raise typer.Exit(run_node(command, port))
+
+
+@app.command()
+def score(
+    settings: Annotated[
+        Path, typer.Argument(help="Settings of the site, site.toml, with held_out.")
+    ],
+    posterior: Annotated[Path, typer.Argument(help="The result of the study, posterior.nc.")],
+    epsilon: Annotated[float, typer.Option(help="Budget of the score: epsilon.")],
+    delta: Annotated[float, typer.Option(help="Budget of the score: delta.")],
+    low: Annotated[float, typer.Option(help="Log densities below this count as this.")] = -5.0,
+    high: Annotated[float, typer.Option(help="Log densities above this count as this.")] = 0.0,
+) -> None:
+    """Release how well the result predicts a site's held-out rows, and charge its ledger.
+
+    Every call is another release, with its own charge.
+    """
+    from tacit.accounting import Budget
+    from tacit.inference.held_out import ScoreRelease
+    from tacit.interfaces.held_out import held_out_score
+    from tacit.results.posterior import Posterior
+
+    release = ScoreRelease(low=low, high=high)
+    typer.echo(held_out_score(settings, Posterior.load(posterior), Budget(epsilon, delta), release))
