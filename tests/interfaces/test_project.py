@@ -1,22 +1,29 @@
 """`tacit federated new` and `identity`: what they write is what sites and servers read."""
 
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
+import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
-from cryptography.x509 import IPAddress, SubjectAlternativeName, load_pem_x509_certificate
+from cryptography.x509 import DNSName, IPAddress, SubjectAlternativeName, load_pem_x509_certificate
+from typer.main import get_group
 
 from tacit import Ledger
 from tacit.errors import InvalidArgument
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
 from tacit.federated.server import conduct
 from tacit.federated.transport import InProcess
+from tacit.interfaces import federated_cli
 from tacit.interfaces.cli import main
+from tacit.interfaces.site_report import part_of
 from tacit.results.posterior import Posterior
 
 DOCS = Path(__file__).parents[2] / "docs/federated.md"
@@ -45,10 +52,26 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
     assert list(post.sites) == ["a", "b"]
     assert "each site's own ledger" in str(post.sites["b"])
     # Made up with slopes of 1 and -1 (on the scale of the schema).
+    assert post.answers == {"a": (20, 20), "b": (20, 20)}
     slopes = post.draws["slopes"]
     assert np.all(np.abs(slopes.mean(axis=0) - [1, -1]) < 4 * slopes.std(axis=0))
     for site in sites:
         assert len(Ledger(site.ledger).charges) == 1
+    settings = str(folder / "sites" / "b" / "site.toml")
+    assert main(["report", str(tmp_path / "posterior.nc"), "--site", settings]) == 0
+    whole, own = ((tmp_path / f"{name}.md").read_text("utf-8") for name in ("report", "report-b"))
+    for text in (whole, own):
+        assert "| rows of a site | nothing | nothing | nothing |" in text
+        assert "each has noise that protects people by itself" in text
+    assert "Each site's own ledger has its charge" in whole
+    assert "20 of the 20 that it paid for" in own
+    assert "20 of the 20 that it was asked for" in own
+    assert "| this run | 1 |" in own
+    assert "| left | 2 |" in own
+    assert "What b contributed" in (tmp_path / "report-b.html").read_text("utf-8")
+    (tmp_path / "site.toml").write_text(Path(settings).read_text().replace('"b"', '"c"'))
+    with pytest.raises(InvalidArgument, match="not of a federated fit with the site c"):
+        part_of(post, tmp_path / "site.toml")
 
 
 def test_files_are_where_the_docs_say(tmp_path):
@@ -136,6 +159,83 @@ def test_keys_are_those_of_one_authority_and_secrets_are_for_their_owner(tmp_pat
     capsys.readouterr()
     assert main(command) == 2
     assert "never replaced" in capsys.readouterr().err
+
+
+def test_keys_are_made_for_the_sites_of_the_project_and_for_its_containers(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["federated", "keys"]) == 2
+    assert "no sites/*/site.toml here" in capsys.readouterr().err
+    assert main(["federated", "new", "study", "--site", "a", "--site", "b"]) == 0
+    monkeypatch.chdir(tmp_path / "study")
+    assert main(["federated", "keys"]) == 0
+    assert {path.stem for path in Path("keys").glob("*.pub")} == {"a", "b"}
+    server = load_pem_x509_certificate(Path("keys/server.crt").read_bytes())
+    names = server.extensions.get_extension_for_class(SubjectAlternativeName).value
+    assert names.get_values_for_type(DNSName) == ["superlink"]
+    assert [str(each) for each in names.get_values_for_type(IPAddress)] == ["127.0.0.1"]
+
+
+def test_containers_have_files_that_exist_and_commands_that_are_understood(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["federated", "new", "study", "--site", "a", "--site", "b"]) == 0
+    monkeypatch.chdir(tmp_path / "study")
+    assert main(["federated", "keys"]) == 0
+    composed = yaml.safe_load(Path("compose.yaml").read_text("utf-8"))
+    services = composed["services"]
+    named = {"superlink", "register", "open", "study"}
+    assert set(services) == named | {
+        f"{kind}-{site}" for kind in ("guard", "node") for site in "ab"
+    }
+    for name, service in services.items():
+        assert set(service.get("depends_on", {})) <= set(services)
+        for volume in service["volumes"]:
+            source, target = volume.split(":")[:2]
+            assert Path(source).exists() if "/" in source else source in composed["volumes"]
+            assert target.startswith("/")
+        understood(service["command"])
+        # Whoever has rows has no network, and nobody else has rows.
+        has_rows = any(volume.startswith("./sites") for volume in service["volumes"])
+        assert has_rows == (service.get("network_mode") == "none"), name
+    assert {each["restart"] for each in services.values()} == {"unless-stopped", "no"}
+    assert Path(".dockerignore").read_text().splitlines()[-1] == "*"
+
+
+def understood(command):
+    """Refuses a command whose program does not know its options. Nothing is started."""
+    program, *arguments = command
+    if program == "flower-superlink":
+        flower_superlink = pytest.importorskip("flwr.superlink.cli.flower_superlink")
+        flower_superlink._parse_args_run_superlink().parse_args(arguments)
+    elif program == "tacit":
+        group = get_group(federated_cli.app)
+        known = group.commands[arguments[1]]
+        with pytest.MonkeyPatch.context() as patch:
+            for parameter in known.params:  # files of the container are not here
+                if isinstance(parameter.type, click.Path):
+                    patch.setattr(parameter.type, "exists", False)
+            known.make_context(arguments[1], arguments[2:])
+    else:
+        assert program in {"flwr", "sh"}, program
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_units_of_systemd_are_valid(tmp_path):
+    assert main(["federated", "new", str(tmp_path / "study")]) == 0
+    units = sorted((tmp_path / "study" / "systemd").iterdir())
+    assert len(units) == 3
+    for unit in units:  # programs are where this Python is
+        unit.write_text(
+            unit.read_text().replace("/opt/tacit/bin", str(Path(sys.executable).parent))
+        )
+    done = subprocess.run(
+        [shutil.which("systemd-analyze"), "verify", *units],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_the_script_of_a_trial_is_one_that_a_shell_can_read(tmp_path):

@@ -210,6 +210,35 @@ class LedgerJournal:
             return bytes(connection.execute(sa.select(_ANSWERS.c.reply).where(mine)).scalar_one())
 
 
+@dataclass(frozen=True)
+class RunSoFar:
+    """A run in a journal: the answers that it paid for, those that were given, and the last round of them."""
+
+    run: str
+    paid: int
+    given: int
+    round: int
+
+
+def runs_so_far(ledger: Ledger) -> list[RunSoFar]:
+    """The runs in the journal of a site, in the order of their first answers."""
+    held = (
+        sa.select(
+            _RUNS.c.run,
+            _RUNS.c.answers,
+            sa.func.count(_ANSWERS.c.reply),
+            sa.func.max(_ANSWERS.c.round),
+        )
+        .join(_ANSWERS, _ANSWERS.c.run == _RUNS.c.run)
+        .group_by(_RUNS.c.run, _RUNS.c.answers)
+        .order_by(sa.func.min(_ANSWERS.c.id))
+    )
+    with ledger.transaction() as connection:
+        if not sa.inspect(connection).has_table(_ANSWERS.name):
+            return []  # nobody has asked yet
+        return [RunSoFar(*line) for line in connection.execute(held)]
+
+
 def link(connection: sa.Connection, digest: bytes, run: str) -> None:
     """Adds a question to the chain of the ledger."""
     found = connection.execute(sa.select(*_LASTING).where(_is(run, digest)))

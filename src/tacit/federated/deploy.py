@@ -148,6 +148,7 @@ class SiteSettings:
         data: The data file.
         ledger: The ledger.
         total: The total budget of the ledger, for all runs together.
+        held_out: A file of rows that are not fitted, for a private score of the result.
         identity: The file of the key that the site signs with.
         members: Public keys of all sites, by name.
     """
@@ -157,6 +158,7 @@ class SiteSettings:
     data: Path
     ledger: Path
     total: Budget | None = None
+    held_out: Path | None = None
     identity: Path | None = None
     members: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -175,13 +177,14 @@ class SiteSettings:
     @classmethod
     def _from(cls, held: Mapping[str, Any], folder: Path) -> "SiteSettings":
         total = held.get("budget")
-        identity = held.get("identity")
+        identity, held_out = held.get("identity"), held.get("held_out")
         return cls(
             name=str(held["name"]),
             study=folder / held["study"],
             data=folder / held["data"],
             ledger=folder / held["ledger"],
             total=None if total is None else Budget(**total),
+            held_out=None if held_out is None else folder / held_out,
             identity=None if identity is None else folder / identity,
             members={name: bytes.fromhex(key) for name, key in held.get("members", {}).items()},
         )

@@ -84,7 +84,7 @@ def site_of(
         answers=method.num_rounds + method.spare_answers,
         event=ready.event,
         budget=budget,
-        label=f"federated run {run}: {called(target.model)}",
+        label=f"{label_of(run)} {called(target.model)}",
         about=about,
     )
     journal: Journal | None = None if ledger is None else LedgerJournal(ledger)
@@ -102,6 +102,11 @@ def site_of(
     )
     cost = SiteCost(event=ready.event, budget=budget, ledger=ledger)
     return ReadySite(client=client, cost=cost)
+
+
+def label_of(run: str) -> str:
+    """How the label of a run's charge begins."""
+    return f"federated run {run}:"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ import sqlalchemy as sa
 
 from tacit.accounting.store import engine_of
 from tacit.errors import TacitError
+from tacit.federated import course
+from tacit.federated.course import Course
 from tacit.federated.server import AnyServer
 
 _META = sa.MetaData()
@@ -34,9 +36,15 @@ class FoldsFile:
         self._engine = engine_of(path)
         with self._one_sentence(), self._engine.begin() as connection:
             _META.create_all(connection)
+            course.META.create_all(connection)
 
-    def resume(self, server: AnyServer) -> None:
-        """Restores the last state of the server, or saves the first one."""
+    def resume(self, server: AnyServer, so_far: Course | None = None) -> None:
+        """Restores the last state of the server, or saves the first one.
+
+        Args:
+            server: The server.
+            so_far: Takes over the updates of the file; what the run is about is saved for ``status``.
+        """
         with self._one_sentence(), self._engine.begin() as connection:
             lines = connection.execute(sa.select(_FOLDS).order_by(_FOLDS.c.number)).all()
         if any(line.about != self._about for line in lines):
@@ -46,8 +54,12 @@ class FoldsFile:
             )
         if not lines:
             self.keep(server)
-            return
-        server.restore([line.state for line in lines])
+        else:
+            server.restore([line.state for line in lines])
+        if so_far is not None:
+            with self._one_sentence(), self._engine.begin() as connection:
+                course.write_run(connection, so_far)
+                so_far.updates = course.read_updates(connection)
 
     @contextmanager
     def _one_sentence(self) -> Iterator[None]:
@@ -63,12 +75,14 @@ class FoldsFile:
                 "their answers, and nothing is charged again."
             ) from None
 
-    def keep(self, server: AnyServer) -> None:
-        """Saves an update."""
+    def keep(self, server: AnyServer, update: course.Update | None = None) -> None:
+        """Saves an update, and when it was made from whose answers."""
         values = {"number": len(server.trace), "about": self._about, "state": server.packed()}
         try:
             with self._one_sentence(), self._engine.begin() as connection:
                 connection.execute(sa.insert(_FOLDS).values(**values))
+                if update is not None:
+                    course.write_update(connection, update)
         except sa.exc.IntegrityError:
             raise TacitError(
                 f"Another server of this run has written to {self.path}; this server stops."

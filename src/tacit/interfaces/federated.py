@@ -195,6 +195,7 @@ def posterior_of(
         labels=target.model.labels,
         reading=reading_of(target.model),
         sites=statements,
+        answers={name: (used, method.num_rounds) for name, used in found.server.used.items()},
         said=fitted.said,
         converged=fitted.converged,
         fitted_by=fitted.fitted_by,

@@ -16,12 +16,12 @@ _Key = ec.EllipticCurvePrivateKey
 _PEM = serialization.Encoding.PEM
 
 
-def write_keys(folder: Path, address: str, sites: tuple[str, ...], days: int) -> None:
+def write_keys(folder: Path, addresses: tuple[str, ...], sites: tuple[str, ...], days: int) -> None:
     """Writes what TLS and node authentication need into a new folder, secrets for their owner only.
 
     Args:
         folder: The folder to create.
-        address: The address or the name at which sites reach the server.
+        addresses: Addresses and names at which sites reach the server.
         sites: Names of the sites.
         days: For how long certificates are valid.
 
@@ -36,11 +36,11 @@ def write_keys(folder: Path, address: str, sites: tuple[str, ...], days: int) ->
         ) from error
     authority, server = _made(), _made()
     issuer = _name("study authority")
-    own = _certificate(issuer, issuer, authority, authority, days, None)
+    own = _certificate(issuer, issuer, authority, authority, days)
     _secret(folder / "ca.key", _pem(authority))
     (folder / "ca.crt").write_bytes(own.public_bytes(_PEM))
     _secret(folder / "server.key", _pem(server))
-    given = _certificate(_name(address), issuer, server, authority, days, address)
+    given = _certificate(_name(addresses[0]), issuer, server, authority, days, addresses)
     (folder / "server.crt").write_bytes(given.public_bytes(_PEM))
     for site in sites:
         key = _made()
@@ -49,6 +49,21 @@ def write_keys(folder: Path, address: str, sites: tuple[str, ...], days: int) ->
             serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
         )
         (folder / f"{site}.pub").write_bytes(public + b"\n")
+
+
+def sites_here() -> tuple[str, ...]:
+    """The sites of the project in the present folder.
+
+    Raises:
+        InvalidArgument: If this is no such folder.
+    """
+    found = tuple(path.parent.name for path in sorted(Path("sites").glob("*/site.toml")))
+    if not found:
+        raise InvalidArgument(
+            "There are no sites/*/site.toml here: go to the folder that tacit federated new made, or "
+            "name sites with --site."
+        )
+    return found
 
 
 def _made() -> _Key:
@@ -64,9 +79,14 @@ def _name(common: str) -> x509.Name:
 
 
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: _Key, signer: _Key, days: int, address: str | None
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: _Key,
+    signer: _Key,
+    days: int,
+    addresses: tuple[str, ...] = (),
 ) -> x509.Certificate:
-    """A certificate: of the authority itself, or of the server at an address."""
+    """A certificate: of the authority itself, or of the server at some addresses."""
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder()
@@ -76,10 +96,11 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
         .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=address is None, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=not addresses, path_length=None), critical=True)
     )
-    if address is not None:
-        made = made.add_extension(x509.SubjectAlternativeName([_place(address)]), critical=False)
+    if addresses:
+        places = x509.SubjectAlternativeName([_place(each) for each in addresses])
+        made = made.add_extension(places, critical=False)
     return made.sign(signer, hashes.SHA384())
 
 

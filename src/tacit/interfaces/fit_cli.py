@@ -275,12 +275,22 @@ def report(
         list[str] | None,
         typer.Option("--unit", help="Unit of a column's coefficient, as age=10; repeatable."),
     ] = None,
+    site: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--site",
+            help="Settings of a site (site.toml): also write a report of a federated fit for its own "
+            "board; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Write the report of a run again, as HTML, Markdown and a registry entry."""
     units = interfaces.runs.units_of(unit or [])
     posterior, page = interfaces.runs.report(run, out, units)
     _warn(posterior)
     typer.echo(f"Report: {page}")
+    for own in interfaces.runs.site_reports(run, out, units, site) if site else ():
+        typer.echo(f"Report: {own}")
 
 
 def _warn(posterior: "tacit.Posterior") -> None:

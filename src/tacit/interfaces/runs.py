@@ -1,14 +1,16 @@
 """What is in the folder of a run, or in the file of a posterior alone: for reports and explanations."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tacit.errors import InvalidArgument
 from tacit.interfaces.requests import Folder
+from tacit.interfaces.site_report import part_of
 from tacit.results.contents import Contents
 from tacit.results.explain import explanation
 from tacit.results.posterior import Posterior
-from tacit.results.report import write_report
+from tacit.results.report import write_report, write_site_report
 
 
 def loaded(path: Path) -> Contents:
@@ -36,6 +38,29 @@ def report(path: Path, out: Path | None, units: Mapping[str, float]) -> tuple[Po
     folder = out or (path.parent if path.is_file() else path)
     write_report(found.posterior, folder, settings=found.settings, schema=found.schema, units=units)
     return found.posterior, folder / "report.html"
+
+
+def site_reports(
+    path: Path, out: Path | None, units: Mapping[str, float], sites: Sequence[Path]
+) -> list[Path]:
+    """Writes the report of a federated fit for each site's own board; returns the pages.
+
+    Args:
+        path: The file of the result.
+        out: The folder to write to; by default that of the file.
+        units: Other units for some columns.
+        sites: Settings of the sites, each ``site.toml``.
+
+    Returns:
+        The pages.
+    """
+    found, pages = loaded(path), []
+    for settings in sites:
+        posterior, part = part_of(found.posterior, settings)
+        contents = replace(found, posterior=posterior, site=part, units=units)
+        contents = replace(contents, schema=found.schema or posterior.schema)
+        pages.append(write_site_report(contents, out or path.parent))
+    return pages
 
 
 def explained(path: Path) -> str:

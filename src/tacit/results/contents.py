@@ -16,9 +16,10 @@ from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.reading import Units
 from tacit.results import eventdata
-from tacit.results.costs import CostContents
+from tacit.results.costs import CostContents, Spending
 from tacit.results.drawings import Bar
 from tacit.results.forest import LEVEL, bars_of
+from tacit.results.sites import SitePart, who_learns
 from tacit.results.summary import Summary
 from tacit.results.units import notes as reading_notes
 from tacit.results.wording import ABOUT_INTERVALS, UNITS, beside, random_numbers, spoken
@@ -35,13 +36,30 @@ class Contents(CostContents):
 
     schema: Schema | None
     units: Units = field(default_factory=dict)
+    site: SitePart | None = None  # if the report is for the board of one site
 
     @property
     def title(self) -> str:
         """The question that was asked, or else what was fitted, in one line."""
         reading = self.posterior.reading
         said = self.settings.get("title") or (None if reading is None else reading.question)
-        return str(said) if said else f"Posterior of {_listed(list(self.posterior.draws))}"
+        title = str(said) if said else f"Posterior of {_listed(list(self.posterior.draws))}"
+        return title if self.site is None else f"{title}: the part of {self.site.name}"
+
+    @property
+    def learns(self) -> list[Sequence[str]]:
+        """What others learn of each site of a federated fit; empty for other fits."""
+        return who_learns(self.statement) if self.posterior.sites else []
+
+    @property
+    def sites(self) -> list[Sequence[str]]:
+        """The cost of a federated fit at each site; empty if the report is for one of them."""
+        return super().sites if self.site is None else []
+
+    @property
+    def spending(self) -> Spending | None:
+        """The parts of the ledger's budget, if there is a ledger."""
+        return super().spending if self.site is None else self.site.spending
 
     @property
     def notes(self) -> list[tuple[str, str]]:

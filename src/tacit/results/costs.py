@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tacit._format import in_digits, less, printed
 from tacit.accounting import ADJACENCIES, Adjacency, Budget, Curve
 from tacit.errors import InvalidArgument
-from tacit.results.statement import PrivacyStatement
+from tacit.results.statement import NO_LEDGER, PrivacyStatement
 from tacit.results.wording import COMPARED
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ class CostContents:
         if self.statement.event is None:
             return "The fit was made without privacy: no budget applies."
         spending = self.spending
+        if spending is None and self.statement.book != NO_LEDGER:
+            return f"{self.statement.book[:1].upper()}{self.statement.book[1:]}."
         if spending is None:
             return (
                 "No durable ledger was charged. Nothing prevents the same data from being used again, "

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _GAUSSIAN = "unconstrained_gaussian"
 _SITES, _SITE, _STATEMENT = "sites", "site", "privacy_statement"
+_ANSWERS = ("answers_used", "answers_asked")
 
 
 def to_datatree(posterior: "Posterior") -> xr.DataTree:
@@ -47,7 +48,14 @@ def to_datatree(posterior: "Posterior") -> xr.DataTree:
         groups["diagnostics"] = _dataset(_diagnostics(posterior), ("diagnostic",))
     if sites := posterior.sites:
         said = [each.to_json(curve=False) for each in sites.values()]
-        groups[_SITES] = xr.Dataset({_STATEMENT: ((_SITE,), said)}, {_SITE: list(sites)})
+        counts = [posterior.answers[name] for name in sites if name in posterior.answers]
+        held: dict[str, Any] = {_STATEMENT: ((_SITE,), said)}
+        if len(counts) == len(sites):
+            held |= {
+                name: ((_SITE,), list(c))
+                for name, c in zip(_ANSWERS, zip(*counts, strict=True), strict=True)
+            }
+        groups[_SITES] = xr.Dataset(held, {_SITE: list(sites)})
     gaussian = _gaussian(posterior)
     if gaussian:
         groups[_GAUSSIAN] = xr.Dataset(gaussian)
@@ -203,7 +211,7 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
         "schema": Schema.from_text(tree.attrs["schema"]) if "schema" in tree.attrs else None,
         "recipe": Recipe.from_json(tree.attrs["recipe"]) if "recipe" in tree.attrs else None,
         "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
-        **({"sites": _sites(tree)} if _SITES in tree.children else {}),
+        **({"sites": _sites(tree), "answers": _answers(tree)} if _SITES in tree.children else {}),
     }
 
 
@@ -217,6 +225,15 @@ def _sites(tree: xr.DataTree) -> dict[str, PrivacyStatement]:
     found = _children(tree)[_SITES]
     pairs = zip(found[_SITE].values, found[_STATEMENT].values, strict=True)
     return {str(name): PrivacyStatement.from_json(str(said)) for name, said in pairs}
+
+
+def _answers(tree: xr.DataTree) -> dict[str, tuple[int, int]]:
+    """How many answers of every site were used, and asked for; earlier versions did not save it."""
+    found = _children(tree)[_SITES]
+    if not set(_ANSWERS) <= set(found.data_vars):
+        return {}
+    counts = zip(*(found[name].values.tolist() for name in _ANSWERS), strict=True)
+    return {str(name): pair for name, pair in zip(found[_SITE].values, counts, strict=True)}
 
 
 def _labels(tree: xr.DataTree) -> dict[str, tuple[tuple[str, ...], ...]]:

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from tacit._format import in_digits
 from tacit.results.contents import Contents
+from tacit.results.sites import LEARNS
 from tacit.results.wording import LEAST, SITES, plain
 
 
 def text(contents: Contents) -> str:
     """The whole text."""
-    sections = (_top, _posterior, _privacy, _budget, _repeat)
+    sections = (_top, _site, _posterior, _privacy, _learns, _budget, _repeat)
     blocks = [block for section in sections for block in section(contents) if block]
     return "\n\n".join(blocks) + "\n"
 
@@ -23,6 +24,18 @@ def _top(contents: Contents) -> list[str]:
         plain(contents.answer),
         _items((name, [said]) for name, said in contents.notes),
     ]
+
+
+def _site(contents: Contents) -> list[str]:
+    if contents.site is None:
+        return []
+    return [f"## What {plain(contents.site.name)} contributed", _items(contents.site.facts)]
+
+
+def _learns(contents: Contents) -> list[str]:
+    if not contents.learns:
+        return []
+    return ["## Who learns what", _table(LEARNS, contents.learns)]
 
 
 def _posterior(contents: Contents) -> list[str]:

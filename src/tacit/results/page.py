@@ -5,6 +5,7 @@ from tacit._html import render
 from tacit.results import drawings
 from tacit.results.contents import Contents
 from tacit.results.forest import HALF, LEVEL
+from tacit.results.sites import LEARNS
 from tacit.results.wording import LEAST, SITES
 
 
@@ -20,6 +21,7 @@ def page(contents: Contents) -> str:
         panels=panels,
         not_drawn=len(contents.bars) - sum(len(each.bars) for each in panels),
         least=LEAST,
+        learns_columns=LEARNS,
         site_columns=SITES,
         plot=drawings.plot_of(contents.curves, contents.marked) if contents.curves else None,
         parts=parts,

@@ -73,6 +73,7 @@ class Posterior(NamedDraws):
         said: Sentences on how the fit went, most important first.
         intervals: Whether intervals and standard deviations account for the privacy noise.
         sites: The statement of each site of a federated fit.
+        answers: How many answers of each site a federated fit used, and how many it asked for.
         expected: Widths of 90% intervals by the plan's forecast, if it had one, by the names and in
             the units of the summary.
         reading: How to read the parameters in the units of the table, for a model by formula.
@@ -93,6 +94,7 @@ class Posterior(NamedDraws):
     said: tuple[str, ...] = ()
     intervals: Intervals = field(default=Intervals.UNKNOWN, converter=_intervals)
     sites: Mapping[str, PrivacyStatement] = field(factory=dict)
+    answers: Mapping[str, tuple[int, int]] = field(factory=dict)
     expected: Mapping[str, float] = field(factory=dict)
     reading: Reading | None = None
     fitted_by: tuple[str, ...] = ()

@@ -51,17 +51,40 @@ def write_report(
         schema=schema or posterior.schema,
         units=units or {},
     )
-    texts = {
-        HTML: page(contents),
-        MARKDOWN: markdown.text(contents),
-        REGISTRY: registry.text(
-            posterior.privacy,
-            federated=bool(contents.sites),
-            said=(contents.about_intervals, CONVERGED[posterior.converged]),
-            warnings=posterior.warnings,
-        ),
-    }
-    target = Path(folder)
+    write_texts(
+        Path(folder),
+        {
+            HTML: page(contents),
+            MARKDOWN: markdown.text(contents),
+            REGISTRY: registry.text(
+                posterior.privacy,
+                federated=bool(contents.sites),
+                said=(contents.about_intervals, CONVERGED[posterior.converged]),
+                warnings=posterior.warnings,
+            ),
+        },
+    )
+
+
+def write_site_report(contents: Contents, folder: Path) -> Path:
+    """Writes the report for the board of one site, as HTML and Markdown.
+
+    Args:
+        contents: What the report says, with the part of the site.
+        folder: The folder, which is created if necessary.
+
+    Returns:
+        The page.
+    """
+    assert contents.site is not None
+    name = f"report-{contents.site.name}"
+    texts = {f"{name}.html": page(contents), f"{name}.md": markdown.text(contents)}
+    write_texts(folder, texts)
+    return folder / f"{name}.html"
+
+
+def write_texts(target: Path, texts: Mapping[str, str]) -> None:
+    """Writes files into a folder."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

@@ -1,13 +1,14 @@
 """The ServerApp: the server's end of a Flower run."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from tacit.errors import InvalidArgument
+from tacit.federated.course import Course
 from tacit.federated.deploy import Study
 from tacit.federated.flower.grid import FlowerTransport
 from tacit.federated.folds import FoldsFile
@@ -55,11 +56,20 @@ def serve(
         nodes=nodes,
         roaming=roaming,
     )
+    rounds = study.method.rounds(len(study.sites))
+    course = Course(
+        run=study.run,
+        sites=study.sites,
+        num_rounds=rounds.num_rounds,
+        groups=len(rounds.groups(study.sites)),
+        budget=str(study.budget),
+    )
     folds = None if state is None else FoldsFile(state, f"{study.run}: {study.about}")
     if folds is not None:
-        folds.resume(server)
-    rounds = study.method.rounds(len(study.sites))
-    conduct(server, transport, rounds, _tell, None if folds is None else folds.keep)
+        folds.resume(server, course)
+    conduct(
+        server, transport, rounds, lambda _: _LOG.info(course.line), _keep(server, course, folds)
+    )
     for name, used in server.used.items():
         if used < rounds.num_rounds:
             _LOG.warning("Of %d answers of %s, %d were used.", rounds.num_rounds, name, used)
@@ -82,9 +92,19 @@ def _beside(result: Path, run: str) -> str:
     return f"{result}.{plain}.state"
 
 
-def _tell(number: int) -> None:
-    """Logs progress."""
-    _LOG.info("Round %d is done.", number)
+def _keep(
+    server: AnyServer, course: Course, folds: FoldsFile | None
+) -> Callable[[AnyServer], None]:
+    """What is done after every update: it is noted, and saved with the state of the server."""
+    before = dict(server.used)
+
+    def keep(updated: AnyServer) -> None:
+        course.note(len(updated.trace), before, updated.used)
+        before.update(updated.used)
+        if folds is not None:
+            folds.keep(updated, course.updates[-1])
+
+    return keep
 
 
 def _aloud() -> None:

@@ -13,6 +13,19 @@ from tacit.errors import InvalidArgument
 
 _PACKAGE, _ROWS = "study_app", 500
 _APP = ("study.py", "schema.yaml", "server_app.py", "client_app.py")
+# Files of the project, and the templates that they are made from.
+_FILES = {
+    "README.md": "README.md",
+    "trial.sh": "trial.sh",
+    "app/pyproject.toml": "pyproject.toml",
+    "compose.yaml": "compose.yaml",
+    "compose/config.toml": "config.toml",
+    "Dockerfile": "Dockerfile",
+    ".dockerignore": "dockerignore",
+    "systemd/tacit-superlink.service": "superlink.service",
+    "systemd/tacit-guard@.service": "guard.service",
+    "systemd/tacit-node@.service": "node.service",
+}
 
 
 def write(folder: Path, sites: tuple[str, ...], run: str) -> None:
@@ -34,9 +47,9 @@ def write(folder: Path, sites: tuple[str, ...], run: str) -> None:
         )
     names = f"[{', '.join(json.dumps(name) for name in sites)}]"
     values = {"package": _PACKAGE, "sites": names, "run": run, **_commands(sites)}
-    _write(folder / "README.md", "README.md", values)
-    _write(folder / "trial.sh", "trial.sh", values)
-    _write(folder / "app" / "pyproject.toml", "pyproject.toml", values)
+    for path, template in _FILES.items():
+        _write(folder / path, template, values)
+    (folder / "result").mkdir()
     (folder / "app" / _PACKAGE).mkdir()
     (folder / "app" / _PACKAGE / "__init__.py").write_text('"""The study."""\n', "utf-8")
     for name in _APP:
@@ -55,18 +68,30 @@ def _plain(name: str) -> bool:
 
 
 def _commands(sites: tuple[str, ...]) -> dict[str, str]:
-    """The names of sites as a shell takes them: in a loop, and as options."""
+    """The names of sites as a shell and Docker Compose take them."""
+    services = [_filled("compose_site.yaml", {"name": name}) for name in sites]
     return {
         "site_names": " ".join(sites),
-        "site_options": " ".join(f"--site {name}" for name in sites),
+        "public_keys": " ".join(f"/keys/{name}.pub" for name in sites),
+        "key_volumes": "\n".join(
+            f"      - ./keys/{name}.pub:/keys/{name}.pub:ro" for name in sites
+        ),
+        "site_services": "".join(services).rstrip("\n") + "\n",
+        "all_settings": ", ".join(f"/sites/{name}/site.toml" for name in sites),
+        "site_volumes": "\n".join(f"  sockets-{name}:" for name in sites),
     }
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    """The text of a template with its values."""
+    text = files(__package__).joinpath(f"{template}.txt").read_text("utf-8")
+    return Template(text).substitute(values)
 
 
 def _write(path: Path, template: str, values: Mapping[str, str]) -> None:
     """Writes one file from its template."""
-    text = files(__package__).joinpath(f"{template}.txt").read_text("utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(Template(text).substitute(values), "utf-8")
+    path.write_text(_filled(template, values), "utf-8")
 
 
 def _write_data(path: Path, number: int) -> None:

@@ -1,0 +1,148 @@
+"""How well a posterior predicts rows that were not used for it, by one noisy sum."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.accounting import Budget, calibrate
+from tacit.errors import InvalidArgument
+from tacit.models.base import AnyModel, Row
+from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.program import Step
+from tacit.privacy.release import Release
+from tacit.privacy.rows import Rows
+
+# Draws of the posterior that a density is averaged over.
+_DRAWS = 32
+# Units that a sum has room for on its lattice, in 64 bits.
+_ROOM = 2**31
+# A unit adds a one, its score and the score's square, each at most one.
+_WIDTH = 3
+# A noisy number of units below this many standard deviations of its noise says nothing.
+_FEW = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutScore:
+    """A released score and how far off it may be. It follows from released and public values.
+
+    Args:
+        mean: The mean log density per row, clipped to the range of the release; None if there are too
+            few rows for the noise.
+        noise_sd: The standard deviation that the noise gives the mean.
+        rows_sd: The standard deviation of the mean over held-out rows, estimated.
+    """
+
+    mean: float | None
+    noise_sd: float
+    rows_sd: float
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return "There are too few held-out rows for the noise of this budget to tell anything."
+        return (
+            f"mean log density {self.mean:.3f} (standard deviation {self.noise_sd:.2g} from the noise, "
+            f"{self.rows_sd:.2g} from the choice of rows)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRelease:
+    """What a release of a score does, all of it public.
+
+    A unit's score is the log of the posterior's mean density of its rows, divided by their number, clipped
+    to a range.
+
+    Args:
+        low: Scores below this count as this.
+        high: Scores above this count as this. Log probabilities are at most 0.
+    """
+
+    low: float = -5.0
+    high: float = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.finite("low", self.low)
+        _validate.finite("high", self.high)
+        if self.low >= self.high:
+            raise InvalidArgument("The range of scores must go from a lower to a higher number.")
+
+    def calibrated(self, budget: Budget) -> NoisySums:
+        """One noisy sum, with the noise that a budget asks for."""
+        return NoisySums(
+            sampling_rate=1.0,
+            num_steps=1,
+            clip=math.sqrt(_WIDTH),
+            noise_multiplier=calibrate.noise_multiplier(budget, num_steps=1),
+            dimension=_WIDTH,
+            batch_bound=_ROOM,
+        )
+
+    def run(
+        self, rows: Rows, plan: NoisySums, model: AnyModel, vectors: NDArray[Any]
+    ) -> HeldOutScore:
+        """The score of a posterior, from what the gate releases. [held-out-score]
+
+        Args:
+            rows: The held-out rows.
+            plan: The release, as charged.
+            model: The model.
+            vectors: Public draws of the posterior, unconstrained.
+
+        Returns:
+            The score.
+        """
+        constants = jax.tree.map(jnp.asarray, model.constants)
+        given = (jnp.asarray(vectors, jnp.float32), jnp.array([self.low, self.high]), constants)
+        _, released = run(Gate(rows, plan), _step_of(model), given, _nothing)
+        return self._told(np.asarray(released[0], np.float64), plan.noise_std)
+
+    def _told(self, released: NDArray[np.float64], noise: float) -> HeldOutScore:
+        count, total, squares = released
+        if count < _FEW * noise:
+            return HeldOutScore(mean=None, noise_sd=math.inf, rows_sd=math.inf)
+        width, mean = self.high - self.low, min(max(total / count, 0.0), 1.0)
+        spread = max(squares / count - mean**2, 0.0)
+        return HeldOutScore(
+            mean=self.low + width * mean,
+            noise_sd=width * noise * math.sqrt(1 + mean**2) / count,
+            rows_sd=width * math.sqrt(spread / count),
+        )
+
+
+def draws_of(mean: NDArray[Any], covariance: NDArray[Any]) -> NDArray[np.float64]:
+    """Draws of a posterior that is normal on the unconstrained scale; always the same ones."""
+    return np.random.default_rng(0).multivariate_normal(mean, covariance, _DRAWS)
+
+
+@lru_cache(maxsize=8)
+def _step_of(model: AnyModel) -> Step:
+    def score(given: Any, rows: Row, present: jax.Array) -> jax.Array:
+        vectors, edges, constants = given
+
+        def density(vector: jax.Array) -> jax.Array:
+            return model.unit_density(vector, rows, present, constants)
+
+        logs = jax.vmap(density)(vectors)
+        mean = jax.nn.logsumexp(logs) - math.log(_DRAWS)
+        each = mean / jnp.maximum(present.sum(), 1)
+        share = jnp.clip((each - edges[0]) / (edges[1] - edges[0]), 0, 1)
+        share = jnp.where(jnp.isnan(share), 0, share)
+        return jnp.stack([jnp.ones(()), share, share**2]) * present.any()
+
+    def step(state: Any, _: Any, release: Release) -> tuple[Any, Any]:
+        return state, release.noisy_unit_sum(score, state)
+
+    return step
+
+
+def _nothing(_: int, steps: int) -> NDArray[np.float32]:
+    return np.zeros(steps, np.float32)
