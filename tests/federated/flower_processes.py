@@ -4,11 +4,13 @@ import contextlib
 import datetime as dt
 import ipaddress
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from cryptography import x509
@@ -44,8 +46,11 @@ class Deployment:
             f'root-certificates = "{folder / "ca.crt"}"\n'
         )
 
-    def start(self, name, *command):
-        """A process in a group of its own, so that what it starts ends with it."""
+    def start(self, name, *command, largest=None):
+        """A process in a group of its own, so that what it starts ends with it.
+
+        ``largest`` is the number of bytes that a file of it may have, as on a full disk.
+        """
         with (self.folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
                 [BIN / command[0], *map(str, command[1:])],
@@ -53,6 +58,7 @@ class Deployment:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=None if largest is None else partial(limit_files, largest),
             )
 
     def kill(self, name):
@@ -70,6 +76,7 @@ class Deployment:
         port = self.address.rpartition(":")[2]
         self.start(
             *("link", "flower-superlink", "--port", port, "--enable-supernode-auth"),
+            *("--database", self.folder / "link.db"),
             *("--ssl-ca-certfile", self.folder / "ca.crt"),
             *("--ssl-certfile", self.folder / "server.crt"),
             *("--ssl-keyfile", self.folder / "server.key"),
@@ -77,20 +84,20 @@ class Deployment:
         )
         wait_for(lambda: reachable(int(port)), self.log("link"))
 
-    def start_node(self, name, settings):
+    def start_node(self, name, place, kind="site"):
         self.start(
             *(name, "flower-supernode", "--superlink", self.address, "--port", free_port()),
             *("--root-certificates", self.folder / "ca.crt"),
             *("--auth-supernode-private-key", self.folder / f"{name}.key"),
-            *("--node-config", f"site='{settings}'"),
+            *("--node-config", f"{kind}='{place}'"),
         )
 
-    def restart_node(self, name, settings):
+    def restart_node(self, name, place, kind="site"):
         """As a service manager does: a node that lost power is let in again after a minute."""
         end = time.monotonic() + HANGS
         while time.monotonic() < end:
             before = self.log(name).read_text().count("SuperNode ID")
-            self.start_node(name, settings)
+            self.start_node(name, place, kind)
             node = self.running[name]
             wait_for(
                 lambda node=node, before=before: (
@@ -144,6 +151,11 @@ def make_app(folder, scheme, names, **settings):
     project.write(folder, names, "run-1")
     copy_study(folder / "app" / "study_app", scheme, names, **settings)
     return folder / "app"
+
+
+def limit_files(largest):
+    """Runs in the new process. Python ignores the signal, so that writing fails."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 
 
 def certify(folder):

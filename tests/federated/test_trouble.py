@@ -222,8 +222,7 @@ def test_a_repeated_task_reads_no_data_and_another_study_is_refused(tmp_path):
     first = OpenSite(settings).answer(task)
     settings.data.unlink()
     assert np.array_equal(OpenSite(settings).answer(task).change, first.change)
-    text = settings.study.read_text()
-    settings.study.write_text(text.replace("noise_sd=0.5", "noise_sd=0.25"))
+    copy_study(tmp_path / "north", "statistics", NAMES, noise_sd=0.25)
     with pytest.raises(InvalidArgument, match="'study' began under other terms"):
         OpenSite(settings).answer(task)
 
