@@ -9,9 +9,10 @@ fault says so. Each fault has sites of its own, with new ledgers. Prints a line 
 if something was lost, charged twice or told.
 """
 
+# ruff: noqa: T201 (it prints a table)
+
 import argparse
 import contextlib
-import json
 import shutil
 import sqlite3
 import struct
@@ -27,7 +28,7 @@ import numpy as np
 from flower_processes import BIN, HANGS, Deployment, make_app, wait_for
 from sites_on_disk import NAMES, copy_study, make_sites
 
-from tacit.federated.deploy import SiteSettings, load_study
+from tacit.federated.deploy import load_study
 from tacit.federated.engine import site_of
 from tacit.federated.guard import Guard, ask
 from tacit.federated.server import conduct
@@ -41,7 +42,7 @@ class Passes(Guard):
     """Passes messages of a node on to a site's guard, and keeps what the site said."""
 
     def __init__(self, path):
-        self.to, self.said, self.spoil = None, [], lambda fields, reply: reply
+        self.to, self.said, self.spoil = None, [], lambda _, reply: reply
         super().__init__(path, self._passed)
 
     def _passed(self, fields):
@@ -93,9 +94,7 @@ class Trial:
     def __post_init__(self):
         self.folder = self.bench.folder / self.name.replace(" ", "-")
         settings = {"seed": SEED, "rounds": self.rounds}
-        self.files = make_sites(
-            self.folder / "sites", self.scheme, total=self.total, **settings
-        )
+        self.files = make_sites(self.folder / "sites", self.scheme, total=self.total, **settings)
         self.app = make_app(self.folder / "project", self.scheme, NAMES, **settings)
         self.result, self.streams = self.folder / "result.npz", []
         for name in NAMES:
@@ -111,7 +110,7 @@ class Trial:
     def __exit__(self, *_):
         for name in NAMES:
             self.stop_guard(name)
-            self.bench.passing[name].spoil = lambda fields, reply: reply
+            self.bench.passing[name].spoil = lambda _, reply: reply
 
     def home(self, name):
         return self.files[name].parent
@@ -160,7 +159,7 @@ class Trial:
 
     # What is checked at the end.
 
-    def is_as_expected(self, absent=lambda name, number: False):
+    def is_as_expected(self, absent=lambda *_: False):
         """Whether the result is that of the same sites in one process, without those that are absent."""
         if not self.result.exists():
             return False
@@ -179,7 +178,11 @@ class Trial:
         secrets = [str(self.folder / "sites").encode(), b"27.18", b"1.23456"]
         secrets += [struct.pack(form, VALUE) for form in ("<f", "<d")]
         folder = self.bench.folder
-        files = [*folder.glob("link.*"), *self.folder.glob("run*.log"), *self.folder.glob("*.state")]
+        files = [
+            *folder.glob("link.*"),
+            *self.folder.glob("run*.log"),
+            *self.folder.glob("*.state"),
+        ]
         written = [path.read_bytes() for path in (*files, self.result) if path.exists()]
         said = [repr(each).encode() for sent in self.bench.passing.values() for each in sent.said]
         return not any(secret in each for secret in secrets for each in (*written, *said))
@@ -348,7 +351,9 @@ def killed_link(bench):
         (trial.home("south") / "hold").unlink()
         bench.deployment.start_link()
         trial.fit(timeout=60.0)
-        yield Line("SuperLink killed, restarted, and the run started again", UNDISTURBED, whole(trial))
+        yield Line(
+            "SuperLink killed, restarted, and the run started again", UNDISTURBED, whole(trial)
+        )
 
 
 def late(bench):
@@ -383,9 +388,14 @@ def malformed(bench):
         untouched = trial.counts("west") == (0, 0)
         checks = without(trial, "south", "west", **{"named in the server's log": seen})
         yield Line("malformed answers", "left out; the posterior of the others", checks)
-        neutral = "The site's budget does not allow an answer" in trial.said and "5.0" not in trial.said
+        neutral = (
+            "The site's budget does not allow an answer" in trial.said and "5.0" not in trial.said
+        )
         checks = without(
-            trial, "south", "west", **{"nothing charged": untouched, "told without amounts": neutral}
+            trial,
+            "south",
+            "west",
+            **{"nothing charged": untouched, "told without amounts": neutral},
         )
         yield Line("ledger exhausted", "left out; the posterior of the others", checks)
 

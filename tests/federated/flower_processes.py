@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 from cryptography import x509
@@ -58,8 +57,10 @@ class Deployment:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=None if largest is None else partial(limit_files, largest),
             )
+        if largest is not None:  # before it has loaded what it needs; Python ignores the signal
+            limits = largest, largest
+            resource.prlimit(self.running[name].pid, resource.RLIMIT_FSIZE, limits)
 
     def kill(self, name):
         """As a machine that loses power."""
@@ -151,11 +152,6 @@ def make_app(folder, scheme, names, **settings):
     project.write(folder, names, "run-1")
     copy_study(folder / "app" / "study_app", scheme, names, **settings)
     return folder / "app"
-
-
-def limit_files(largest):
-    """Runs in the new process. Python ignores the signal, so that writing fails."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 
 
 def certify(folder):

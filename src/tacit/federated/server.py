@@ -142,6 +142,9 @@ class Server:
     def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> Vector:
         """Applies replies, or the largest share of them that keeps q and all cavities proper.
 
+        A round in which nothing could be used does not count. The same question is asked again, and
+        sites repeat their answers, which costs nothing.
+
         Args:
             tasks: The tasks of the round, by site.
             replies: The replies, by site. Replies to other tasks are dropped.
@@ -149,15 +152,17 @@ class Server:
         Returns:
             The share of each number that was applied.
         """
-        share = self._folded_in(tasks, replies)
-        self.trace.append(self.posterior)
-        return share
-
-    def _folded_in(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> Vector:
         answering = replies_to(self.run, tasks, replies)
         kept = {name: reply for name, reply in answering.items() if self._sound(name, reply)}
         if not kept or (self.whole and kept.keys() != tasks.keys()):
+            if all(task.round == self.round for task in tasks.values()):
+                self.round -= 1
             return np.zeros(self.family.size)
+        share = self._folded_in(kept)
+        self.trace.append(self.posterior)
+        return share
+
+    def _folded_in(self, kept: Mapping[str, Reply]) -> Vector:
         own = {name: reply.values for name, reply in kept.items()} if self.tracked else {}
         change = self._aggregated(list(kept.values()))
         share = largest_share(
@@ -291,8 +296,6 @@ def conduct(
             raise _stuck(_FRUITLESS, transport)
         if progress is not None and updated and len(server.trace) % len(groups) == 0:
             progress(len(server.trace) // len(groups))
-    if not any(server.used.values()):
-        raise _stuck(fruitless, transport)
     return np.array(server.trace)
 
 

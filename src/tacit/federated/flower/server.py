@@ -50,6 +50,7 @@ def serve(
         study.sites,
         agreement=study.agreement,
         masked=study.masked,
+        dropouts=study.setting.dropouts,
         timeout=timeout,
         patience=patience,
         nodes=nodes,
