@@ -253,6 +253,7 @@ class MaskedInProcess:
 
     def __init__(self, sites: Sequence[MaskedSite]) -> None:
         self._sites = {site.name: site for site in sites}
+        self._attempt = 0
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -261,12 +262,14 @@ class MaskedInProcess:
 
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
         """First all keys, then all replies."""
+        self._attempt += 1
         offers = [
-            self._sites[name].offer(Session(task.run, task.round)) for name, task in tasks.items()
+            self._sites[name].offer(Session(task.run, task.round, self._attempt))
+            for name, task in tasks.items()
         ]
         there = tuple(tasks)
         return {
-            name: replace(self._sites[name].answer(task, 1, offers), members=there)
+            name: replace(self._sites[name].answer(task, self._attempt, offers), members=there)
             for name, task in tasks.items()
         }
 
