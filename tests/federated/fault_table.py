@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from sites_on_disk import NAMES, copy_study, make_sites
 from tacit.federated.deploy import load_study
 from tacit.federated.engine import site_of
 from tacit.federated.guard import Guard, ask
+from tacit.federated.messages import task_fields
 from tacit.federated.server import conduct
 
 ROUNDS, SEED = 2, 7
@@ -166,6 +167,11 @@ class Trial:
         with np.load(self.result) as found:
             return np.array_equal(found["trace"], expected(self.files, absent))
 
+    def sentences(self):
+        """What the result says."""
+        with np.load(self.result) as found:
+            return str(found["said"])
+
     def counts(self, name):
         """The numbers of charges and of answers in a ledger."""
         return tuple(counted(self.ledger(name), table) for table in ("charges", "answers"))
@@ -203,14 +209,19 @@ def counted(path, table):
 
 
 class Present:
-    """Sites in this process, without those that are absent in a round."""
+    """Sites in this process, without those that are absent in a round, or leave in its middle."""
 
     def __init__(self, clients, absent):
         self.sites, self.refused, self._clients, self._absent = tuple(clients), {}, clients, absent
 
     def exchange(self, tasks):
-        there = {n: task for n, task in tasks.items() if not self._absent(n, task.round)}
-        return {name: self._clients[name].answer(task) for name, task in there.items()}
+        gone = {name: self._absent(name, task.round) for name, task in tasks.items()}
+        members = tuple(name for name in tasks if gone[name] in (False, "middle"))
+        return {
+            name: replace(self._clients[name].answer(task), members=members)
+            for name, task in tasks.items()
+            if not gone[name]
+        }
 
 
 def expected(files, absent):
@@ -270,6 +281,12 @@ def ledgers(bench):
         shutil.copy(trial.ledger("west"), older)
         trial.fit()
         yield Line("none", UNDISTURBED, whole(trial))
+        kept = next(trial.folder.glob("*.state"))
+        kept.write_bytes(kept.read_bytes()[: kept.stat().st_size // 2])
+        trial.result.unlink()
+        trial.fit()
+        damaged = "state of the server, is damaged" in trial.said and "Traceback" not in trial.said
+        kept.unlink()
         saved = {name: trial.folder / f"{name}.db" for name in NAMES}
         for name in NAMES:
             shutil.copy(trial.ledger(name), saved[name])
@@ -277,8 +294,6 @@ def ledgers(bench):
         with trial.ledger("south").open("r+b") as file:
             file.truncate(trial.ledger("south").stat().st_size // 2)
         shutil.copy(older, trial.ledger("west"))
-        for path in (trial.result, *trial.folder.glob("*.state")):
-            path.unlink()
         trial.fit()
         ended = "No answer could be used" in trial.said and not trial.result.exists()
         refused = {name: trial.said.count(f"{name} refuses") > 0 for name in NAMES}
@@ -286,6 +301,11 @@ def ledgers(bench):
         for name in NAMES:
             shutil.copy(saved[name], trial.ledger(name))
         trial.fit()
+        yield Line(
+            "state of the server truncated, then moved away",
+            f"one sentence; then {UNDISTURBED}",
+            {"one sentence": damaged, **whole(trial)},
+        )
         for fault, name, more in (
             ("ledger deleted", "north", {"not opened anew": again}),
             ("ledger truncated", "south", {}),
@@ -296,30 +316,35 @@ def ledgers(bench):
             yield Line(f"{fault}, then restored", f"refused; then {UNDISTURBED}", checks | restored)
 
 
+class Keeps:
+    """Keeps the answer of one round back."""
+
+    def __init__(self, number):
+        self.number, self.answered, self.goes_on = number, threading.Event(), threading.Event()
+
+    def __call__(self, fields, reply):
+        if fields["kind"] == "task" and fields["round"] == self.number:
+            self.answered.set()
+            self.goes_on.wait(HANGS)
+        return reply
+
+
 def killed_nodes(bench):
     with Trial(bench, "nodes killed") as trial:
         (trial.home("north") / "hold-read").touch()
         (trial.home("south") / "hold").touch()
-        answered, goes_on = threading.Event(), threading.Event()
-
-        def keep(fields, reply):
-            if fields["kind"] == "task" and not answered.is_set():
-                answered.set()
-                goes_on.wait(HANGS)
-            return reply
-
-        bench.passing["west"].spoil = keep
+        keeps = bench.passing["west"].spoil = Keeps(1)
         trial.start(timeout=60.0)
         trial.until((trial.home("north") / "reached-read").exists)
         trial.until((trial.home("south") / "reached").exists)
-        trial.until(answered.is_set)
+        trial.until(keeps.answered.is_set)
         before = {name: trial.counts(name) for name in NAMES}
         for name in NAMES:
             bench.deployment.kill(name)
         trial.stop_guard("south")  # a site that loses power
         for path in (trial.home("north") / "hold-read", trial.home("south") / "hold"):
             path.unlink()
-        goes_on.set()
+        keeps.goes_on.set()
         trial.start_guard("south")
         for name in NAMES:
             bench.restart_node(name)
@@ -454,24 +479,63 @@ def full(bench):
         )
 
 
-def state(bench):
-    with Trial(bench, "server state") as trial:
-        trial.fit()
-        kept = next(trial.folder.glob("*.state"))
-        kept.write_bytes(kept.read_bytes()[: kept.stat().st_size // 2])
-        trial.result.unlink()
-        trial.fit()
-        sentence = "state of the server, is damaged" in trial.said
-        kept.unlink()
-        trial.fit()
+def absurd(bench):
+    with Trial(bench, "absurd") as trial:
+        study = load_study(trial.home("north") / "study.py")
+        task = study.server().tasks(NAMES)["north"]
+        said = []
+        for value in (1e38, 1e300, np.inf, np.nan):
+            strange = replace(task, posterior=np.full_like(task.posterior, value))
+            fields = task_fields(strange, agreed=study.agreement.text)
+            said.append(ask(trial.folder / "north.guard", fields)["error"])
+        checks = {
+            "refused": all("finite numbers, each below" in each for each in said),
+            "nothing charged": trial.counts("north") == (0, 0),
+        }
         yield Line(
-            "state of the server truncated, then moved away",
-            f"one sentence; then {UNDISTURBED}",
-            {"one sentence": sentence, **whole(trial)},
+            "posteriors of 1e38, 1e300, infinity and NaN", "refused before the charge", checks
         )
 
 
-FAULTS = (ledgers, killed_nodes, killed_link, late, malformed, garbage, other_terms, full, state)
+def leaving(bench):
+    def absent(name, number):
+        return name == "west" and number > 1 and ("middle" if number == 2 else True)
+
+    with Trial(bench, "leaving", scheme="scored, one may leave", rounds=4) as trial:
+        keeps = bench.passing["west"].spoil = Keeps(2)
+        trial.start(timeout=30.0, patience=120.0)
+        trial.until(keeps.answered.is_set)
+        bench.deployment.kill("west")
+        keeps.goes_on.set()
+        trial.end()
+        bench.restart_node("west")
+        yield Line(
+            "site with shared noise gone for good, in the middle of a round (dropouts=1)",
+            "the others go on, with one spare answer",
+            {
+                "posterior of the other sites": trial.is_as_expected(absent),
+                "the result says so": "without the rows of west" in trial.sentences(),
+                "all charged once": all(trial.counts(name)[0] == 1 for name in NAMES),
+                "one spare answer used": trial.counts("north")[1] == trial.rounds + 1,
+                "nothing told": trial.tells_nothing(),
+            },
+        )
+
+
+FAULTS = (
+    *(
+        ledgers,
+        killed_nodes,
+        killed_link,
+        late,
+        malformed,
+        garbage,
+        other_terms,
+        full,
+        absurd,
+        leaving,
+    ),
+)
 
 
 def main():

@@ -7,7 +7,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import Study
 from tacit.federated.flower.grid import FlowerTransport
 from tacit.federated.folds import FoldsFile
@@ -88,8 +88,17 @@ def _tell(number: int) -> None:
     _LOG.info("Round %d is done.", number)
 
 
+def one_sentence(record: logging.LogRecord) -> bool:
+    """Makes a line of Flower's log of an error that Tacit raised on purpose, without a traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, TacitError):
+        record.msg, record.args, record.exc_info = "%s", (str(error),), None
+    return True
+
+
 def _aloud() -> None:
     """Sends progress to the log that ``flwr run --stream`` shows."""
+    logging.getLogger("flwr").addFilter(one_sentence)
     logger = logging.getLogger("tacit")
     logger.setLevel(logging.INFO)
     if not logger.handlers:
