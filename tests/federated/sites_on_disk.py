@@ -98,7 +98,8 @@ def chances(params, row):
 
 
 def scored():
-    method = PooledScoring(num_rounds=SETTINGS.get("rounds", 4), **SCORED[SETTINGS["scheme"]])
+    given = {**SCORED[SETTINGS["scheme"]], **SETTINGS.get("scoring", {})}
+    method = PooledScoring(num_rounds=SETTINGS.get("rounds", 4), **given)
     model = Model(
         parameters={"w": Parameter((3,))},
         log_prior=lambda params: dist.Normal(0, 3).log_prob(params["w"]).sum(),
