@@ -449,7 +449,7 @@ def other_terms(bench):
     for pair in (cases[:2], cases[2:]):
         others = {name: differs for name, differs, _, _ in pair}
         with Trial(bench, f"other {pair[0][2]}", others=others) as trial:
-            trial.fit(patience=20.0)
+            trial.fit(patience=60.0)
             for name, _, what, sentence in pair:
                 said = f"{sentence}" in trial.said and f"than {name}" in trial.said
                 more = {"said what differs": said, "nothing charged": trial.counts(name) == (0, 0)}

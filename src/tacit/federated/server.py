@@ -14,6 +14,7 @@ import numpy as np
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.arrays import read, written
 from tacit.federated.factor import largest_share, total
+from tacit.federated.influence import MOST_COMPARED, influences, tell
 from tacit.federated.schedule import Schedule
 from tacit.federated.transport import Reply, Task, Transport, replies_to
 from tacit.models.natural import ExponentialFamily, Vector
@@ -171,6 +172,9 @@ class Server:
         self.posterior = self.posterior + share * change
         for name, part in own.items():
             self.factors[name] = self.factors[name] + share * part
+        if len(own) <= MOST_COMPARED:
+            parts = {name: share * part for name, part in own.items()}
+            tell(self.round, influences(self.family, self.posterior, parts))
         # Where the factor is shared, sites keep none of their own.
         told = share if self.tracked else np.zeros(self.family.size)
         for name, reply in kept.items():
@@ -201,6 +205,23 @@ class Server:
         if change.shape != self.prior.shape or not np.isfinite(change).all():
             raise InvalidArgument("The sum of the answers is not finite, or has the wrong shape.")
         return change
+
+    def influence(self) -> dict[str, float]:
+        """How far the posterior would move without each site, in standard deviations.
+
+        Nothing is known if only the sum of answers is.
+        """
+        known = self.tracked and 1 < len(self.sites) <= MOST_COMPARED
+        return influences(self.family, self.posterior, self.factors) if known else {}
+
+    def without(self, sites: Sequence[str]) -> Vector:
+        """The posterior without some sites: divided by their factors."""
+        if not self.tracked:
+            raise InvalidArgument("Only the sum of answers is known.")
+        rest = self.posterior - total([self.factors[name] for name in sites])
+        if not self.family.proper(rest):
+            raise TacitError("Without these sites the posterior is not a distribution.")
+        return rest
 
     def packed(self) -> bytes:
         """The state as bytes."""

@@ -10,22 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, TacitError
+from tacit.federated.influence import MOST_COMPARED, swayed
 from tacit.federated.method import Fitted
 from tacit.federated.scored.carried import MetricFrame, carried
 from tacit.inference.base import Intervals, parameters
 from tacit.inference.evidence import StepRecord, posterior_of
-from tacit.inference.scores import Tempo, width
+from tacit.inference.scores import Tempo, parts_of, width
 from tacit.inference.whitened import whitened
 from tacit.models.base import AnyModel
 from tacit.models.natural import Vector
 
 _DRAWS, _FEW_DRAWS = 1000, 200
-# With more sites than this, they are not compared with each other.
-_MOST_COMPARED = 30
 # Late rounds that a posterior needs.
 _FEWEST = 2
-# A site whose rows move the posterior by more standard deviations than this is named.
-_MUCH = 3.0
 
 
 class Round(NamedTuple):
@@ -120,15 +117,25 @@ class Findings:
 
     def _swayed(self, without: Sequence[str]) -> tuple[str, ...]:
         """A sentence about the site with the most influence, if that is much."""
-        found = {} if without or len(self.sites) > _MOST_COMPARED else self.influence()
-        name = max(found, key=lambda each: found[each], default="")
-        if not name or found[name] < _MUCH:
-            return ()
-        said = (
-            f"Without {name} the posterior would move by {found[name]:.1f} of its standard deviations; "
-            "compare the sites' data, or leave it out."
-        )
-        return (said,)
+        return swayed({} if without or len(self.sites) > MOST_COMPARED else self.influence())
+
+    def pulls(self, finished: Round) -> dict[str, float]:
+        """How strongly each site pulled in a round, in standard deviations that all rows leave.
+
+        It is the length of a site's score. Scores of all sites cancel where the posterior is.
+        """
+        frame, size = frame_of(self.tempo, finished), self.model.dimension
+        if self.whole or not 1 < len(finished.answers) <= MOST_COMPARED:
+            return {}
+        seen = {
+            name: parts_of(answer, size, 1.0, frame.clips, frame.shares)
+            for name, answer in finished.answers.items()
+        }
+        units = max(sum(float(each.count) for each in seen.values()), 1.0)
+        return {
+            name: float(np.linalg.norm(each.score)) / math.sqrt(units)
+            for name, each in seen.items()
+        }
 
     def _seen(
         self, without: Sequence[str]

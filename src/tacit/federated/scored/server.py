@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import TacitError
 from tacit.federated.arrays import read, written
+from tacit.federated.influence import tell
 from tacit.federated.method import Fitted
 from tacit.federated.scored.carried import MetricFrame, carried
 from tacit.federated.scored.findings import Findings, Round, frame_of, vector_of
@@ -143,6 +144,7 @@ class ScoringServer:
         self.state = state
         found = jax.tree.map(np.asarray, record)
         self._tally(Round(len(self.done) + 1, found, frozenset(kept), answers))
+        tell(len(self.done), self._findings.pulls(self.done[-1]))
 
     def _complete(self, tasks: Mapping[str, Task], kept: Mapping[str, Reply]) -> bool:
         """Whether masks cancel: all members of the round are there, and enough of them."""
@@ -227,6 +229,10 @@ class ScoringServer:
     def influence(self) -> dict[str, float]:
         """How far the posterior would move without each site; see `Findings.influence`."""
         return self._findings.influence()
+
+    def pulls(self) -> list[dict[str, float]]:
+        """How strongly each site pulled, in every round; see `Findings.pulls`."""
+        return [self._findings.pulls(finished) for finished in self.done]
 
     def fitted(self, rng: np.random.Generator, without: Sequence[str] = ()) -> Fitted:
         """The posterior of what sites answered; see `Findings.fitted`."""
