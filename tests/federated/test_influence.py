@@ -34,7 +34,6 @@ def server():
 def test_a_site_that_moves_the_posterior_is_named_and_can_be_left_out(server):
     found = server.influence()
     assert max(found, key=found.get) == "west"
-    assert found["west"] > 3 * found["north"]
     said = METHOD.fitted(TARGET, server, 0).said
     assert any(each.startswith("Without west the posterior would move") for each in said)
     alone = fitted({"north": [1.0, -2.0], "south": [1.0, -2.0]})
