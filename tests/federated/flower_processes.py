@@ -65,8 +65,9 @@ class Deployment:
     def kill(self, name):
         """As a machine that loses power."""
         process = self.running.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for each in (process.pid, *started_by(process.pid)):  # some are in groups of their own
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         process.wait()
 
     def stop(self):
@@ -152,6 +153,19 @@ def make_app(folder, scheme, names, **settings):
     project.write(folder, names, "run-1")
     copy_study(folder / "app" / "study_app", scheme, names, **settings)
     return folder / "app"
+
+
+def started_by(parent):
+    """The processes that a process has started, and those that these have."""
+    children = {}
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            above = int((each / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            children.setdefault(above, []).append(int(each.name))
+    found = [parent]
+    for each in found:
+        found.extend(children.get(each, ()))
+    return found[1:]
 
 
 def certify(folder):
