@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import ipaddress
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -44,8 +45,11 @@ class Deployment:
             f'root-certificates = "{folder / "ca.crt"}"\n'
         )
 
-    def start(self, name, *command):
-        """A process in a group of its own, so that what it starts ends with it."""
+    def start(self, name, *command, largest=None):
+        """A process in a group of its own, so that what it starts ends with it.
+
+        ``largest`` is the number of bytes that a file of it may have, as on a full disk.
+        """
         with (self.folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
                 [BIN / command[0], *map(str, command[1:])],
@@ -54,12 +58,16 @@ class Deployment:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        if largest is not None:  # before it has loaded what it needs; Python ignores the signal
+            limits = largest, largest
+            resource.prlimit(self.running[name].pid, resource.RLIMIT_FSIZE, limits)
 
     def kill(self, name):
         """As a machine that loses power."""
         process = self.running.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for each in (process.pid, *started_by(process.pid)):  # some are in groups of their own
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         process.wait()
 
     def stop(self):
@@ -70,6 +78,7 @@ class Deployment:
         port = self.address.rpartition(":")[2]
         self.start(
             *("link", "flower-superlink", "--port", port, "--enable-supernode-auth"),
+            *("--database", self.folder / "link.db"),
             *("--ssl-ca-certfile", self.folder / "ca.crt"),
             *("--ssl-certfile", self.folder / "server.crt"),
             *("--ssl-keyfile", self.folder / "server.key"),
@@ -77,20 +86,20 @@ class Deployment:
         )
         wait_for(lambda: reachable(int(port)), self.log("link"))
 
-    def start_node(self, name, settings):
+    def start_node(self, name, place, kind="site"):
         self.start(
             *(name, "flower-supernode", "--superlink", self.address, "--port", free_port()),
             *("--root-certificates", self.folder / "ca.crt"),
             *("--auth-supernode-private-key", self.folder / f"{name}.key"),
-            *("--node-config", f"site='{settings}'"),
+            *("--node-config", f"{kind}='{place}'"),
         )
 
-    def restart_node(self, name, settings):
+    def restart_node(self, name, place, kind="site"):
         """As a service manager does: a node that lost power is let in again after a minute."""
         end = time.monotonic() + HANGS
         while time.monotonic() < end:
             before = self.log(name).read_text().count("SuperNode ID")
-            self.start_node(name, settings)
+            self.start_node(name, place, kind)
             node = self.running[name]
             wait_for(
                 lambda node=node, before=before: (
@@ -144,6 +153,19 @@ def make_app(folder, scheme, names, **settings):
     project.write(folder, names, "run-1")
     copy_study(folder / "app" / "study_app", scheme, names, **settings)
     return folder / "app"
+
+
+def started_by(parent):
+    """The processes that a process has started, and those that these have."""
+    children = {}
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            above = int((each / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            children.setdefault(above, []).append(int(each.name))
+    found = [parent]
+    for each in found:
+        found.extend(children.get(each, ()))
+    return found[1:]
 
 
 def certify(folder):

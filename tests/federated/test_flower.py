@@ -14,11 +14,12 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from sites_on_disk import NAMES, make_sites
 
 from tacit import Ledger
+from tacit.errors import TacitError
 from tacit.federated.deploy import SiteSettings, load_study, open_ledger
 from tacit.federated.engine import in_process
-from tacit.federated.flower import client_app
+from tacit.federated.flower import client_app, post
 from tacit.federated.flower.grid import FlowerTransport
-from tacit.federated.flower.server import serve
+from tacit.federated.flower.server import one_sentence, serve
 from tacit.federated.messages import task_fields
 from tacit.federated.told import guarded
 
@@ -134,16 +135,62 @@ def test_a_site_that_stays_away_for_a_round_keeps_in_step(tmp_path, kind):
     assert server.folded["south"].round == 4
 
 
-def test_a_masked_round_without_one_site_is_dropped_and_nobody_is_asked(tmp_path):
+def test_slow_answers_to_the_first_question_count_and_questions_do_not_pile_up(tmp_path):
+    hellos = []
+
     def trouble(node, fields, count):
-        return "lost" if node == 2 and fields.get("round") == 2 else None
+        hellos.extend([node] if fields["kind"] == "hello" else [])
+        return "slow" if fields["kind"] == "hello" else None
+
+    files = make_sites(tmp_path, seed=3)
+    study = load_study(files["north"].parent / "study.py")
+    server = serve(FakeGrid(files, trouble), study, timeout=0.3, patience=30.0)
+    assert np.array_equal(server.posterior, served(files, FakeGrid(files))[0])
+    assert len(hellos) <= 3 * 6  # after 0.3, 0.9, 2.1, ... of 8 seconds
+
+
+def test_a_site_that_has_gone_is_not_waited_for_in_every_round(tmp_path):
+    def trouble(node, fields, count):
+        return "lost" if node == 2 and fields.get("round", 0) > 1 else None
+
+    files = make_sites(tmp_path, seed=3, rounds=6)
+    served(files, FakeGrid(files, trouble), patience=300.0)
+    assert 300 < post.time.monotonic() < 400
+
+
+def test_a_node_that_fails_is_not_asked_again_at_once(tmp_path):
+    files = make_sites(tmp_path, seed=3, rounds=1)
+    grid = FakeGrid(files, lambda node, *_: "dead" if node == 2 else None)
+    served(files, grid, patience=300.0)
+    assert grid.count < 40
+
+
+def test_an_error_that_ends_a_run_is_one_sentence():
+    said = TacitError("No answer could be used.")
+    record = logging.LogRecord("flwr", 40, "", 1, "raised", None, (TacitError, said, None))
+    assert one_sentence(record)
+    assert (record.getMessage(), record.exc_info) == ("No answer could be used.", None)
+    other = logging.LogRecord("flwr", 40, "", 1, "raised", None, (ValueError, ValueError(), None))
+    assert one_sentence(other)
+    assert other.exc_info
+
+
+def test_a_masked_round_without_one_site_is_asked_again_and_nobody_answers_before(tmp_path):
+    attempts = []
+
+    def trouble(node, fields, count):
+        if fields.get("round") != 2:
+            return None
+        attempts.append(fields["attempt"])
+        return "lost" if node == 2 and fields["attempt"] == attempts[0] else None
 
     files = make_sites(tmp_path, "masked", seed=3)
     grid = FakeGrid(files, trouble)
-    _, trace = served(files, grid, patience=1.5)
-    assert np.array_equal(trace[0], trace[1])
-    assert not np.array_equal(trace[1], trace[2])
-    assert not [f for f, _ in grid.replies if f["kind"] == "task" and f["round"] == 2]
+    posterior, _ = served(files, grid, patience=1.5)
+    assert np.array_equal(posterior, served(files, FakeGrid(files))[0])
+    tasks = [f["attempt"] for f, _ in grid.replies if f["kind"] == "task" and f["round"] == 2]
+    assert len(tasks) == 3
+    assert attempts[0] not in tasks
 
 
 @pytest.mark.parametrize("scheme", ["statistics", "masked"])

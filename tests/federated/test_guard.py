@@ -119,3 +119,21 @@ def test_a_warm_site_loads_its_study_once_and_notices_what_changed(tmp_path):
     with pytest.raises(LedgerError):
         warm.answered(task_fields(task, agreed=agreed))
     assert not settings.ledger.exists()
+
+
+def test_a_module_that_the_study_imports_is_loaded_again_when_it_changes(tmp_path, monkeypatch):
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "bounds_of_tests.py").write_text("BOUNDS = 'some'\n")
+    monkeypatch.syspath_prepend(folder)
+    settings = SiteSettings.from_file(make_sites(tmp_path / "sites")["north"])
+    settings.study.write_text(
+        settings.study.read_text() + "import bounds_of_tests\n"
+        "study = replace(study, schema=bounds_of_tests.BOUNDS)\n"
+    )
+    warm = WarmSite(settings)
+    study = warm.opened().study
+    assert warm.opened().study is study
+    assert study.schema == "some"
+    (folder / "bounds_of_tests.py").write_text("BOUNDS = 'quite different'\n")
+    assert warm.opened().study.schema == "quite different"

@@ -283,3 +283,18 @@ def test_a_sum_of_answers_tells_not_which_site_wrapped_around():
     wrapped = np.abs(low.astype(np.int64).sum(axis=0)) >= 2**31
     for some in (wrapped, ~wrapped):
         assert stats.chisquare(np.bincount(high[some], minlength=16)).pvalue > 1e-6
+
+
+def test_every_round_tells_how_strongly_sites_pulled(finished):
+    pulls = finished.pulls()
+    assert len(pulls) == 10
+    place = finished.trace[-2]
+    information, scores = 0, {}
+    for name, rows in sites_of().items():
+        x, y = rows._fields["x"], rows._fields["y"]
+        chance = expit(x @ place)
+        information = information + (x * (chance * (1 - chance))[:, None]).T @ x
+        scores[name] = x.T @ (y - chance)
+    for name, score in scores.items():
+        expected = np.sqrt(score @ np.linalg.solve(information, score))
+        assert pulls[-1][name] == pytest.approx(expected, rel=0.5, abs=3), (name, expected, pulls)

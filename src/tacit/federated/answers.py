@@ -1,7 +1,10 @@
 """What a site answers to one message."""
 
+import importlib
+import sys
+import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from tacit.privacy.rows import Rows
 
 # Where JAX stores compiled programs is one setting of the whole process.
 _TURN = threading.Lock()
+_TACIT = Path(__file__).parents[1]
 # Endings of files beside the study that it may read.
 _STUDY_FILES = (".py", ".yaml", ".yml", ".toml", ".json")
 
@@ -46,7 +50,8 @@ class WarmSite:
     """A site whose study and rows stay in memory from one message to the next.
 
     Programs that were compiled then serve again. The study is loaded and the rows are read anew when one of
-    their files has changed. The ledger is opened for every message, so that one that was deleted or replaced
+    their files has changed, or one of a module that the study imports. (Installed packages are not watched.)
+    The ledger is opened for every message, so that one that was deleted or replaced
     is noticed.
 
     Args:
@@ -58,13 +63,12 @@ class WarmSite:
         self._stamp: tuple[object, ...] = ()
         self._study: Study | None = None
         self._rows: Rows | None = None
+        self._imported: dict[str, Path] = {}  # modules that came with the study
 
     def opened(self) -> OpenSite:
         """The site, open for one message."""
-        stamp = tuple(_stamps(self._settings))
-        if stamp != self._stamp:
-            self._study, self._rows, self._stamp = None, None, stamp
-        self._study = self._study or load_study(self._settings.study)
+        if self._study is None or self._stamp != self._stamped():
+            self._load()
         return OpenSite(self._settings, self._study, self._read)
 
     def warmed(self) -> Fields:
@@ -72,6 +76,22 @@ class WarmSite:
         with _TURN, written_to(self._settings.ledger.with_suffix(".cache")):
             self.opened().prepare()
         return {}
+
+    def _load(self) -> None:
+        self._study, self._rows = None, None
+        for name in self._imported:
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        before = set(sys.modules)
+        self._study = load_study(self._settings.study)
+        self._imported = dict(_own(set(sys.modules) - before))
+        self._stamp = self._stamped()
+
+    def _stamped(self) -> tuple[object, ...]:
+        """What shows that a file of the study or the data has changed."""
+        study, data = self._settings.study, self._settings.data
+        beside = [path for path in study.parent.iterdir() if path.suffix in _STUDY_FILES]
+        return tuple(_stamps({*beside, *self._imported.values(), data}))
 
     def answered(self, fields: Fields) -> Fields:
         """The answer of the site to one message."""
@@ -84,10 +104,17 @@ class WarmSite:
         return self._rows
 
 
-def _stamps(settings: SiteSettings) -> Iterator[tuple[str, int, int]]:
-    """What shows that a file of the study or the data has changed."""
-    beside = sorted(settings.study.parent.iterdir())
-    for path in (*(each for each in beside if each.suffix in _STUDY_FILES), settings.data):
+def _own(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """The files of those modules that are neither installed nor of Tacit."""
+    installed = [Path(each) for each in (*sysconfig.get_paths().values(), str(_TACIT))]
+    for name in names:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and not any(Path(file).is_relative_to(each) for each in installed):
+            yield name, Path(file)
+
+
+def _stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
+    for path in sorted(paths):
         with suppress(OSError):  # whoever reads it says what is missing
             found = path.stat()
             yield str(path), found.st_mtime_ns, found.st_size

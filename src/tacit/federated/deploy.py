@@ -25,7 +25,7 @@ from tacit.federated.engine import site_of
 from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
 from tacit.federated.method import FederatedMethod
-from tacit.federated.schemes.base import Prepared
+from tacit.federated.schemes.base import Prepared, RunSetting
 from tacit.federated.schemes.without_privacy import WithoutPrivacy
 from tacit.federated.server import AnyServer
 from tacit.federated.transport import Reply, Task
@@ -78,7 +78,7 @@ class Study:
                 "The asynchronous schedule simulates sites of different speeds. Over a network use the "
                 "synchronous or the sequential schedule."
             )
-        _ = self.method.setting(self.target, self.budget, len(self.sites))
+        _ = self.setting
 
     @property
     def masked(self) -> bool:
@@ -104,10 +104,14 @@ class Study:
         )
 
     @cached_property
+    def setting(self) -> RunSetting:
+        """What a site knows about the run."""
+        return self.method.setting(self.target, self.budget, len(self.sites))
+
+    @cached_property
     def prepared(self) -> Prepared:
         """What a site does in this study, with the noise of its budget."""
-        setting = self.method.setting(self.target, self.budget, len(self.sites))
-        return self.method.scheme.prepare(setting)
+        return self.method.scheme.prepare(self.setting)
 
     @property
     def unit(self) -> str:
@@ -226,8 +230,17 @@ class OpenSite:
         _ = self._client
 
     def refuse_unreadable(self) -> None:
-        """Raises if the rows cannot be read, or are not of the study. Nothing of them is told."""
-        _ = self._read()
+        """Raises if the rows cannot be read, or are not of the study.
+
+        What it says is for the people of the site. That there are more rows than ``rows_bound`` must not
+        be told to the server, so that it is no reason to refuse a task.
+        """
+        rows, bound = self._read(), self.study.setting.rows_bound
+        if bound is not None and rows.is_longer_than(bound):
+            raise InvalidArgument(
+                f"There are more {rows.unit}s than the study's rows_bound of {bound}. The server would leave "
+                "the answers of this site out, after it has paid for them. Ask for a larger rows_bound."
+            )
 
     def offer(self, session: Session) -> Offer:
         """The key of this site for the masks of a round."""
@@ -279,10 +292,10 @@ class OpenSite:
                 f"The settings of {self.name} need a signing key (identity) and the public keys of all "
                 "sites of the study (members)."
             )
-        setting = self.study.method.setting(
-            self.study.target, self.study.budget, len(self.study.sites)
+        setting = self.study.setting
+        roster = Roster(
+            members=settings.members, together=setting.together, absent=setting.dropouts
         )
-        roster = Roster(members=settings.members, together=setting.together)
         secret = Ed25519PrivateKey.from_private_bytes(
             bytes.fromhex(settings.identity.read_text("ascii"))
         )

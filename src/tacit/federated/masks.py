@@ -7,15 +7,16 @@ and the other subtracts it, modulo 2^64. What the server gets from a site is uni
 (federated/PROOFS.md, Theorem F6).
 
 A site trusts only its own `Roster`: who takes part, the keys they sign with, and how many answer together. It
-refuses a key that no member signed for this attempt, and any other number of members. If a member leaves, the
-sum is noise: the server drops the round, and another attempt uses new keys.
+refuses a key that no member signed for this attempt, and any other number of members. If a member leaves after
+the keys were passed on, the sum is noise. Another attempt uses new keys and the same members. Other members need a
+new round, because an answer goes into the sum of one group only (Theorem F8).
 
 Masked numbers are stored and sent as plain bytes of a fixed type, because the masks act on these bytes.
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -65,14 +66,17 @@ class Roster:
     Args:
         members: Public keys that members sign with, by name.
         together: The number of members that answer in one round; by default all.
+        absent: How many of these may be missing from a round.
     """
 
     members: Mapping[str, bytes]
     together: int | None = None
+    absent: int = 0
 
     def __post_init__(self) -> None:
         number = _validate.count("the number of members", len(self.members), least=2)
-        _validate.count("together", self.size, least=2)
+        _validate.count("absent", self.absent, least=0)
+        _validate.count("the number of members in a round", self.least, least=2)
         keys = set(self.members.values())
         if self.size > number or len(keys) < number or {len(key) for key in keys} != {32}:
             raise InvalidArgument(
@@ -84,6 +88,11 @@ class Roster:
     def size(self) -> int:
         """The number of members that answer in one round."""
         return len(self.members) if self.together is None else self.together
+
+    @property
+    def least(self) -> int:
+        """The least number of members in one round."""
+        return self.size - self.absent
 
 
 class Masker:
@@ -158,7 +167,7 @@ class Masker:
         return np.frombuffer(done, np.int64).copy()
 
     def _refuse_other_members(self, session: Session, keys: Mapping[str, bytes]) -> None:
-        """Refuses a second set of sites for one answer: two sums would share its noise."""
+        """Refuses a second set of sites for one answer: two sums would share its noise. [one-group]"""
         label = _joined(b"members", session.run.encode(), str(session.round).encode())
         members = hashlib.sha256(_joined(*(name.encode() for name in keys))).digest()
         if self._keys.kept(label, members) != members:
@@ -181,10 +190,12 @@ class Masker:
     def _accepted(self, session: Session, offers: Sequence[Offer]) -> dict[str, bytes]:
         """The keys of this round's members, each signed for this session."""
         names = [offer.site for offer in offers]
-        if len(names) != self.roster.size or len(set(names)) != len(names):
+        least, most = self.roster.least, self.roster.size
+        if not least <= len(names) <= most or len(set(names)) != len(names):
+            number = f"{most}" if least == most else f"{least} to {most}"
             raise Refused(
-                f"{self.name} expects {self.roster.size} sites in a round and was told of {len(names)}; "
-                "with fewer shares of noise nobody is protected."
+                f"{self.name} expects {number} sites in a round and was told of {len(names)}; with fewer "
+                "shares of noise nobody is protected."
             )
         if self.name not in names or not set(names) <= set(self.roster.members):
             raise Refused(f"{self.name} was told of sites that are not in its roster.")
@@ -242,6 +253,7 @@ class MaskedInProcess:
 
     def __init__(self, sites: Sequence[MaskedSite]) -> None:
         self._sites = {site.name: site for site in sites}
+        self._attempt = 0
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -250,10 +262,16 @@ class MaskedInProcess:
 
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
         """First all keys, then all replies."""
+        self._attempt += 1
         offers = [
-            self._sites[name].offer(Session(task.run, task.round)) for name, task in tasks.items()
+            self._sites[name].offer(Session(task.run, task.round, self._attempt))
+            for name, task in tasks.items()
         ]
-        return {name: self._sites[name].answer(task, 1, offers) for name, task in tasks.items()}
+        there = tuple(tasks)
+        return {
+            name: replace(self._sites[name].answer(task, self._attempt, offers), members=there)
+            for name, task in tasks.items()
+        }
 
 
 def _shared(own: X25519PrivateKey, name: str, key: bytes) -> bytes:

@@ -9,6 +9,7 @@ from tacit import _validate
 from tacit.accounting import Budget
 from tacit.errors import InvalidArgument
 from tacit.federated.describe import described
+from tacit.federated.influence import swayed
 from tacit.federated.local import family_of
 from tacit.federated.method import Fitted
 from tacit.federated.schedule import Schedule, ScheduleName
@@ -135,7 +136,8 @@ class Partitioned:
 
     def fitted(self, target: Target, server: AnyServer, seed: int) -> Fitted:
         """The posterior of a finished run."""
-        family, found = target.family, cast("Server", server).posterior
+        held = cast("Server", server)
+        family, found = target.family, held.posterior
         gaussian = family if isinstance(family, DiagonalGaussian | FullGaussian) else None
         clear = isinstance(self.scheme, WithoutPrivacy)
         return Fitted(
@@ -143,7 +145,7 @@ class Partitioned:
             trace={"natural": np.array(server.trace)},
             mean=None if gaussian is None else gaussian.mean(found),
             covariance=None if gaussian is None else gaussian.covariance(found),
-            said=(_UNCHECKED,),
+            said=(_UNCHECKED, *swayed(held.influence())),
             fitted_by=(
                 f"Partitioned variational inference over {len(server.sites)} sites.",
                 f"{self.num_rounds} rounds.",

@@ -14,6 +14,7 @@ import numpy as np
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.arrays import read, written
 from tacit.federated.factor import largest_share, total
+from tacit.federated.influence import MOST_COMPARED, influences, tell
 from tacit.federated.schedule import Schedule
 from tacit.federated.transport import Reply, Task, Transport, replies_to
 from tacit.models.natural import ExponentialFamily, Vector
@@ -142,6 +143,9 @@ class Server:
     def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> Vector:
         """Applies replies, or the largest share of them that keeps q and all cavities proper.
 
+        A round in which nothing could be used does not count. The same question is asked again, and
+        sites repeat their answers, which costs nothing.
+
         Args:
             tasks: The tasks of the round, by site.
             replies: The replies, by site. Replies to other tasks are dropped.
@@ -149,15 +153,17 @@ class Server:
         Returns:
             The share of each number that was applied.
         """
-        share = self._folded_in(tasks, replies)
-        self.trace.append(self.posterior)
-        return share
-
-    def _folded_in(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> Vector:
         answering = replies_to(self.run, tasks, replies)
         kept = {name: reply for name, reply in answering.items() if self._sound(name, reply)}
         if not kept or (self.whole and kept.keys() != tasks.keys()):
+            if all(task.round == self.round for task in tasks.values()):
+                self.round -= 1
             return np.zeros(self.family.size)
+        share = self._folded_in(kept)
+        self.trace.append(self.posterior)
+        return share
+
+    def _folded_in(self, kept: Mapping[str, Reply]) -> Vector:
         own = {name: reply.values for name, reply in kept.items()} if self.tracked else {}
         change = self._aggregated(list(kept.values()))
         share = largest_share(
@@ -166,6 +172,9 @@ class Server:
         self.posterior = self.posterior + share * change
         for name, part in own.items():
             self.factors[name] = self.factors[name] + share * part
+        if len(own) <= MOST_COMPARED:
+            parts = {name: share * part for name, part in own.items()}
+            tell(self.round, influences(self.family, self.posterior, parts))
         # Where the factor is shared, sites keep none of their own.
         told = share if self.tracked else np.zeros(self.family.size)
         for name, reply in kept.items():
@@ -196,6 +205,23 @@ class Server:
         if change.shape != self.prior.shape or not np.isfinite(change).all():
             raise InvalidArgument("The sum of the answers is not finite, or has the wrong shape.")
         return change
+
+    def influence(self) -> dict[str, float]:
+        """How far the posterior would move without each site, in standard deviations.
+
+        Nothing is known if only the sum of answers is.
+        """
+        known = self.tracked and 1 < len(self.sites) <= MOST_COMPARED
+        return influences(self.family, self.posterior, self.factors) if known else {}
+
+    def without(self, sites: Sequence[str]) -> Vector:
+        """The posterior without some sites: divided by their factors."""
+        if not self.tracked:
+            raise InvalidArgument("Only the sum of answers is known.")
+        rest = self.posterior - total([self.factors[name] for name in sites])
+        if not self.family.proper(rest):
+            raise TacitError("Without these sites the posterior is not a distribution.")
+        return rest
 
     def packed(self) -> bytes:
         """The state as bytes."""
@@ -291,8 +317,6 @@ def conduct(
             raise _stuck(_FRUITLESS, transport)
         if progress is not None and updated and len(server.trace) % len(groups) == 0:
             progress(len(server.trace) // len(groups))
-    if not any(server.used.values()):
-        raise _stuck(fruitless, transport)
     return np.array(server.trace)
 
 

@@ -67,6 +67,8 @@ class Reply:
         change: The change of natural parameters; or with ``grid``, whole numbers that are
             multiplied by it. Whole numbers can be masked and summed without rounding errors.
         grid: The factor of whole numbers, or None.
+        members: Names of the sites whose masks cancel in the sum, as the transport asked them; empty
+            without masks.
     """
 
     site: str
@@ -74,6 +76,7 @@ class Reply:
     round: int
     change: NDArray[Any] = field(repr=False)
     grid: float | None = None
+    members: tuple[str, ...] = ()
 
     @property
     def values(self) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from flwr.serverapp import Grid
 
@@ -16,6 +17,8 @@ from tacit.federated.messages import Fields, sound_offer, sound_reply, task_fiel
 from tacit.federated.transport import Reply, Task
 
 _LOG = logging.getLogger(__name__)
+# Seconds before a question that failed is repeated: at first, and at most.
+_PAUSES = 0.5, 30.0
 
 
 class FlowerTransport:
@@ -30,8 +33,10 @@ class FlowerTransport:
         agreement: What sites must agree on. It goes with every message, and an answer without it is
             left out.
         masked: Whether replies are masked.
+        dropouts: Of masked replies, how many sites may be missing from a round.
         timeout: Seconds after which a message that was not answered is sent again.
-        patience: Seconds after which the round continues without the site.
+        patience: Seconds after which the round continues without the site. In later rounds it is
+            waited for no longer than ``timeout``, until it answers again.
         nodes: Node numbers of sites, by name, if they are known.
         roaming: Whether a site may return with another node number, as nodes without keys do.
     """
@@ -43,6 +48,7 @@ class FlowerTransport:
         *,
         agreement: Agreement,
         masked: bool = False,
+        dropouts: int = 0,
         timeout: float = 600.0,
         patience: float = 3600.0,
         nodes: Mapping[str, int] | None = None,
@@ -50,28 +56,33 @@ class FlowerTransport:
     ) -> None:
         self.sites = sites
         self.refused: dict[str, str] = {}
-        self._grid, self._masked, self._agreement = grid, masked, agreement
+        self._grid, self._agreement = grid, agreement
+        self._masked, self._dropouts = masked, dropouts
+        self._absent: set[str] = set()  # sites that nobody waits for any more
         self._timeout = _validate.positive("timeout", timeout)
         self._patience = _validate.positive("patience", patience)
         self._nodes: dict[str, int] = {}  # the present node of each site
+        self._hellos = self._post()
         self._bound, self._roaming = dict(nodes or {}), roaming  # the node that may be each site
 
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
         """The replies of the sites that answered in time."""
         # A restarted server asks for new masks, so that no key is used twice.
         attempt = 1 + secrets.randbelow(2**31)
-        offers = self._offers(tasks, attempt) if self._masked else ()
-        if offers is None:
-            return {}
+        offers = self._offers(tasks, attempt) if self._masked else []
+        members = tuple(offer.site for offer in offers)
+        if self._masked and len(members) < len(tasks) - self._dropouts:
+            return {}  # no task is sent, and nobody's answer is bound to these members
         agreed = self._agreement.text
         fields = {
-            name: task_fields(task, attempt, offers, agreed=agreed) for name, task in tasks.items()
+            name: task_fields(tasks[name], attempt, offers, agreed=agreed)
+            for name in (members if self._masked else tasks)
         }
         said = {name: sound_reply(name, each) for name, each in self._delivered(fields).items()}
-        return {name: reply for name, reply in said.items() if reply is not None}
+        return {n: replace(each, members=members) for n, each in said.items() if each is not None}
 
-    def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer] | None:
-        """The keys of all sites of a round, or None if one is missing; then no task is sent."""
+    def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer]:
+        """The keys of the sites of a round."""
         asked = {
             name: {
                 "kind": "offer",
@@ -83,17 +94,17 @@ class FlowerTransport:
             for name, task in tasks.items()
         }
         found = {name: sound_offer(name, each) for name, each in self._delivered(asked).items()}
-        offers = [offer for offer in found.values() if offer is not None]
-        return offers if len(offers) == len(tasks) else None
+        return [offer for offer in found.values() if offer is not None]
 
     def _delivered(self, fields: Mapping[str, Fields]) -> dict[str, Fields]:
         """The answers of sites, each asked until it answers or patience ends; late ones count.
 
-        One that answers with an error is asked again in the next round.
+        One that answers with an error is asked again in the next round. Between two questions that
+        failed there is a pause, which gets longer.
         """
         end, found = time.monotonic() + self._patience, dict[str, Fields]()
-        missing, post = dict(fields), Post(self._grid, 2 * self._patience)
-        names: dict[int, str] = {}
+        missing, post = dict(fields), self._post()
+        names, pause = dict[int, str](), _PAUSES[0]
         while missing and (left := end - time.monotonic()) > 0:
             self._locate(missing, min(self._timeout, left))
             asked = {
@@ -106,9 +117,26 @@ class FlowerTransport:
             missing = {name: each for name, each in missing.items() if name not in found}
             if missing:
                 _LOG.info("No answer yet from %s.", ", ".join(missing))
-            for name in missing:  # it may return as another node
-                self._nodes.pop(name, None)
+            self._drop_gone(missing, post)
+            if missing.keys() <= self._absent:
+                break
+            if not post.waits:
+                time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
+                pause = min(2 * pause, _PAUSES[1])
+        self._absent = (self._absent | missing.keys()) - found.keys()
         return {name: reply for name, reply in found.items() if not self._is_refusal(name, reply)}
+
+    def _drop_gone(self, missing: Mapping[str, Fields], post: Post) -> None:
+        """Forgets nodes that are not connected any more: the site may return as another node."""
+        there = set(self._grid.get_node_ids())
+        for name in missing:
+            if name in self._nodes and self._nodes[name] not in there:
+                node = self._nodes.pop(name)
+                post.forget(node)
+                self._hellos.forget(node)
+
+    def _post(self) -> Post:
+        return Post(self._grid, 2 * self._patience, self._timeout)
 
     def _is_refusal(self, name: str, reply: Fields) -> bool:
         self.refused.pop(name, None)
@@ -134,9 +162,8 @@ class FlowerTransport:
         strange = [node for node in self._grid.get_node_ids() if node not in known]
         hello: Fields = {"kind": "hello", "agreed": self._agreement.text}
         claims: dict[str, list[int]] = {}
-        post = Post(self._grid, 2 * timeout)
-        post.send(dict.fromkeys(strange, hello))
-        for node, reply in post.answers(timeout).items():
+        self._hellos.send(dict.fromkeys(strange, hello))
+        for node, reply in self._hellos.answers(timeout).items():
             said = str(reply["error"]) if "error" in reply else None
             if said is None and reply.get("site") in self.sites:
                 said = self._other(str(reply["site"]), reply)
@@ -147,8 +174,6 @@ class FlowerTransport:
                 claims.setdefault(str(reply["site"]), []).append(node)
         for name, claimants in claims.items():
             self._admit(name, claimants)
-        if not set(wanted) <= set(self._nodes):
-            time.sleep(1)
 
     def _admit(self, name: str, claimants: Sequence[int]) -> None:
         """Assigns a name to its known node, or to the only node that claims it."""

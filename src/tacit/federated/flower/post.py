@@ -21,20 +21,29 @@ class Post:
     """Sends messages and keeps waiting for the answers to all of them.
 
     A message that is sent again does not replace the one before: whichever is answered first counts. A site
-    that takes longer than the time after which it is asked again is therefore heard in the end.
+    that takes longer than the time after which it is asked again is therefore heard in the end. Each time it
+    is given twice as long, so that messages do not pile up at a slow site.
 
     Args:
         grid: The grid of the ServerApp.
         keep: Seconds for which Flower keeps a message.
+        again: Seconds after which a node that did not answer may be asked again.
     """
 
-    def __init__(self, grid: Grid, keep: float) -> None:
-        self._grid, self._keep = grid, max(keep, 60.0)
+    def __init__(self, grid: Grid, keep: float, again: float) -> None:
+        self._grid, self._keep, self._again = grid, max(keep, 60.0), again
         self._waiting: dict[str, int] = {}  # the node of every message that was not answered
+        self._due: dict[
+            int, tuple[float, float]
+        ] = {}  # when a node may be asked again, and after what
 
     def send(self, fields: Mapping[int, Fields]) -> None:
-        """Sends fields to nodes."""
-        nodes = list(fields)
+        """Sends fields to those nodes that were not asked a short time ago."""
+        now, never = time.monotonic(), (0.0, self._again)
+        nodes = [node for node in fields if node not in self._due or self._due[node][0] <= now]
+        for node in nodes:
+            after = self._due.get(node, never)[1]
+            self._due[node] = now + after, 2 * after
         messages = [
             Message(RecordDict({RECORD: ConfigRecord(fields[node])}), node, _KIND, ttl=self._keep)
             for node in nodes
@@ -42,6 +51,15 @@ class Post:
         if messages:
             sent = self._grid.push_messages(messages)
             self._waiting |= {key: node for key, node in zip(sent, nodes, strict=True) if key}
+
+    def forget(self, node: int) -> None:
+        """Asks a node without delay when it is there again."""
+        self._due.pop(node, None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a message has neither been answered nor failed."""
+        return bool(self._waiting)
 
     def answers(self, timeout: float) -> dict[int, Fields]:
         """Answers by node: until every node has answered or failed, or the time is over."""
@@ -61,6 +79,7 @@ class Post:
             node = self._waiting.pop(reply.metadata.reply_to_message_id, None)
             if node is None:
                 continue
+            self.forget(node)
             if reply.has_content() and RECORD in reply.content.config_records:
                 found[node] = dict(reply.content.config_records[RECORD])
             elif reply.has_content():

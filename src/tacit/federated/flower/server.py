@@ -7,7 +7,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.course import Course
 from tacit.federated.deploy import Study
 from tacit.federated.flower.grid import FlowerTransport
@@ -51,6 +51,7 @@ def serve(
         study.sites,
         agreement=study.agreement,
         masked=study.masked,
+        dropouts=study.setting.dropouts,
         timeout=timeout,
         patience=patience,
         nodes=nodes,
@@ -107,8 +108,17 @@ def _keep(
     return keep
 
 
+def one_sentence(record: logging.LogRecord) -> bool:
+    """Makes a line of Flower's log of an error that Tacit raised on purpose, without a traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, TacitError):
+        record.msg, record.args, record.exc_info = "%s", (str(error),), None
+    return True
+
+
 def _aloud() -> None:
     """Sends progress to the log that ``flwr run --stream`` shows."""
+    logging.getLogger("flwr").addFilter(one_sentence)
     logger = logging.getLogger("tacit")
     logger.setLevel(logging.INFO)
     if not logger.handlers:

@@ -38,6 +38,8 @@ class RunSetting:
         sites: The number of sites that take part.
         together: The number of sites that answer in one round.
         damping: The factor that the server multiplies changes by.
+        dropouts: How many of the sites that answer together may be missing.
+        rows_bound: The declared bound on the number of units at a site, if there is one.
     """
 
     target: Any
@@ -46,6 +48,8 @@ class RunSetting:
     sites: int
     together: int
     damping: float = 1.0
+    dropouts: int = 0
+    rows_bound: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ _SUM_ONLY = (
     "protect anyone, so they must be masked (secure aggregation)"
 )
 _HONEST = "at most {dishonest} of the sites reveal the noise that they added, or leave it out"
+MAY_LEAVE = "up to {dropouts} of the sites may leave; the noise of the others is enough"
 _SERVER = (
     "the server is trusted with the sites' changes, which it gets without noise, and with the "
     "noise; the connection to it is encrypted"

@@ -10,27 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, TacitError
+from tacit.federated.influence import MOST_COMPARED, swayed
 from tacit.federated.method import Fitted
 from tacit.federated.scored.carried import MetricFrame, carried
 from tacit.inference.base import Intervals, parameters
 from tacit.inference.evidence import StepRecord, posterior_of
-from tacit.inference.scores import Tempo, width
+from tacit.inference.scores import Tempo, parts_of, width
 from tacit.inference.whitened import whitened
 from tacit.models.base import AnyModel
 from tacit.models.natural import Vector
 
 _DRAWS, _FEW_DRAWS = 1000, 200
-# With more sites than this, they are not compared with each other.
-_MOST_COMPARED = 30
-# A site whose rows move the posterior by more standard deviations than this is named.
-_MUCH = 3.0
+# Late rounds that a posterior needs.
+_FEWEST = 2
 
 
 class Round(NamedTuple):
-    """A round that counted: its number, what the step left, and the sites' sums, none if masked."""
+    """A round that counted: its number, what the step left, whose rows are in it, and the sites' sums.
+
+    There are no sums of single sites if answers were masked.
+    """
 
     number: int
     record: StepRecord
+    members: frozenset[str]
     answers: Mapping[str, Vector]
 
 
@@ -114,15 +117,25 @@ class Findings:
 
     def _swayed(self, without: Sequence[str]) -> tuple[str, ...]:
         """A sentence about the site with the most influence, if that is much."""
-        found = {} if without or len(self.sites) > _MOST_COMPARED else self.influence()
-        name = max(found, key=lambda each: found[each], default="")
-        if not name or found[name] < _MUCH:
-            return ()
-        said = (
-            f"Without {name} the posterior would move by {found[name]:.1f} of its standard deviations; "
-            "compare the sites' data, or leave it out."
-        )
-        return (said,)
+        return swayed({} if without or len(self.sites) > MOST_COMPARED else self.influence())
+
+    def pulls(self, finished: Round) -> dict[str, float]:
+        """How strongly each site pulled in a round, in standard deviations that all rows leave.
+
+        It is the length of a site's score. Scores of all sites cancel where the posterior is.
+        """
+        frame, size = frame_of(self.tempo, finished), self.model.dimension
+        if self.whole or not 1 < len(finished.answers) <= MOST_COMPARED:
+            return {}
+        seen = {
+            name: parts_of(answer, size, 1.0, frame.clips, frame.shares)
+            for name, answer in finished.answers.items()
+        }
+        units = max(sum(float(each.count) for each in seen.values()), 1.0)
+        return {
+            name: float(np.linalg.norm(each.score)) / math.sqrt(units)
+            for name, each in seen.items()
+        }
 
     def _seen(
         self, without: Sequence[str]
@@ -132,7 +145,7 @@ class Findings:
         Where a site missed a late round, the mean of its other late answers takes the place of the
         missing one, and counts as often less as it should.
         """
-        if len(self.done) <= self.early + 1:
+        if len(self.done) < self.early + _FEWEST:
             raise TacitError("Too few rounds counted to make a posterior; start the run again.")
         records = [finished.record for finished in self.done]
         seen = StepRecord(*(np.stack(each) for each in zip(*records, strict=True)))
@@ -140,7 +153,7 @@ class Findings:
         if self.whole:
             if without:
                 raise InvalidArgument("Answers were masked; only their sum is known.")
-            return seen, given, ()
+            return self._of_one_group(seen, given)
         late = self.done[self.early :]
         counts = {name: self._late_answers(name) for name in self.sites}
         there = [name for name in self.sites if counts[name] and name not in without]
@@ -156,6 +169,27 @@ class Findings:
         given = given[self.early :]
         given[:, 0] = self.noise * math.sqrt(len(late) * sum(1 / counts[name] for name in there))
         return seen, given, missing
+
+    def _of_one_group(
+        self, seen: StepRecord, given: NDArray[np.float32]
+    ) -> tuple[StepRecord, NDArray[np.float32], tuple[str, ...]]:
+        """The rounds whose sums are over the same sites: those of the group that most late rounds have.
+
+        Sums over different sites are no samples of one sum, and masked answers cannot be taken apart.
+        """
+        groups = [each.members for each in self.done[self.early :]]
+        if all(len(group) == len(self.sites) for group in groups):
+            return seen, given, ()
+        usual = max(groups, key=lambda group: (groups.count(group), len(group)))
+        chosen = [self.early + i for i, group in enumerate(groups) if group == usual]
+        if len(chosen) < _FEWEST:
+            raise TacitError(
+                "Sites left so often that too few rounds are of the same sites; start a new run."
+            )
+        given = given[chosen]
+        given[:, 0] = self.noise * math.sqrt(len(usual))
+        missing = tuple(name for name in self.sites if name not in usual)
+        return StepRecord(*(each[chosen] for each in seen)), given, missing
 
     def _sum_of(self, names: Sequence[str], finished: Round, late: Sequence[Round]) -> Vector:
         """The sum of sites' answers in a round, with means in place of missing ones."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import TacitError
 from tacit.federated.arrays import read, written
+from tacit.federated.influence import tell
 from tacit.federated.method import Fitted
 from tacit.federated.scored.carried import MetricFrame, carried
 from tacit.federated.scored.findings import Findings, Round, frame_of, vector_of
@@ -63,7 +64,10 @@ class ScoringServer:
         noise: Standard deviation of the noise in one site's answer.
         outcomes: Outcomes that are drawn for each row.
         rows_bound: The declared bound on the number of units at a site, which bounds its influence.
-        whole: Whether a round counts only if all sites answered, as shared noise requires.
+        whole: Whether a round counts only if all sites answered whose masks are in it, as shared noise
+            requires.
+        dropouts: How many sites may be missing from such a round.
+        spare: How many rounds may be given up because a site left in the middle.
         grid: The factor of answers that are whole numbers, or None.
     """
 
@@ -75,7 +79,10 @@ class ScoringServer:
     outcomes: int
     rows_bound: int
     whole: bool = False
+    dropouts: int = 0
+    spare: int = 0
     grid: float | None = None
+    given_up: int = field(init=False, default=0)
     state: State = field(init=False)
     done: list[Round] = field(init=False, default_factory=list)
     folded: dict[str, int] = field(init=False)
@@ -86,6 +93,7 @@ class ScoringServer:
         self.state = start_of(self.model)
         self.folded = dict.fromkeys(self.sites, 0)
         self.used = dict.fromkeys(self.sites, 0)
+        self._in_vain = 0
 
     @property
     def early(self) -> int:
@@ -104,8 +112,12 @@ class ScoringServer:
         """The tasks of the next round; of the same one again, if it did not count."""
         line = jnp.asarray(self._tempo[len(self.done)])
         question = Question(self.model.dimension).packed(_asked(self.state, line))
-        number = len(self.done) + 1
-        return {name: self._task(name, number, question) for name in sites}
+        return {name: self._task(name, self._number, question) for name in sites}
+
+    @property
+    def _number(self) -> int:
+        """The number of the next round, as sites count: with those that were given up."""
+        return len(self.done) + self.given_up + 1
 
     def _task(self, site: str, number: int, question: Vector) -> Task:
         folded = self.folded[site]
@@ -116,15 +128,39 @@ class ScoringServer:
         """Moves the place by the sum of the answers. Nothing changes if the round does not count."""
         answering = replies_to(self.run, tasks, replies)
         kept = {name: reply for name, reply in answering.items() if self._sound(name, reply)}
-        if not kept or (self.whole and kept.keys() != set(self.sites)):
+        if not kept or (self.whole and not self._complete(tasks, kept)):
+            self._go_past(answering)
             return
         answers = {} if self.whole else {name: reply.values for name, reply in kept.items()}
         total = self._added_up(list(kept.values())) + self._stood_in(answers)
+        if self.whole and not self._possible(total, len(kept)):
+            _LOG.warning(
+                "The sum of the answers is no sum of clipped vectors; a site is not honest."
+            )
+            return
         line = jnp.asarray(self._tempo[len(self.done)])
         arguments = _asked(self.state, line)
         state, record = _moved(self.state, line, arguments, jnp.asarray(total, jnp.float32))
         self.state = state
-        self._tally(Round(len(self.done) + 1, jax.tree.map(np.asarray, record), answers), kept)
+        found = jax.tree.map(np.asarray, record)
+        self._tally(Round(len(self.done) + 1, found, frozenset(kept), answers))
+        tell(len(self.done), self._findings.pulls(self.done[-1]))
+
+    def _complete(self, tasks: Mapping[str, Task], kept: Mapping[str, Reply]) -> bool:
+        """Whether masks cancel: all members of the round are there, and enough of them."""
+        members = {name for reply in kept.values() for name in reply.members} or set(tasks)
+        return kept.keys() == members and len(kept) >= len(self.sites) - self.dropouts
+
+    def _go_past(self, answering: Mapping[str, Reply]) -> None:
+        """Gives a round up that lacks a site for good: its answers are bound to a group with the site.
+
+        That is so if some of the group answered, or if a round is in vain for the second time. Without
+        spare answers the same round is asked again, until the site is back.
+        """
+        self._in_vain += 1
+        if self.dropouts and self.given_up < self.spare and (answering or self._in_vain > 1):
+            self.given_up, self._in_vain = self.given_up + 1, 0
+            _LOG.warning("A site left in the middle of a round; the others are asked another one.")
 
     def _added_up(self, replies: Sequence[Reply]) -> Vector:
         """The sum of answers; of whole numbers, their lower halves (see `with_high_words`)."""
@@ -133,12 +169,13 @@ class ScoringServer:
         whole = np.asarray(np.sum([reply.change for reply in replies], axis=0, dtype=np.int64))
         return low_words(whole).astype(np.float64) * float(self.grid or 1.0)
 
-    def _tally(self, finished: Round, kept: Mapping[str, Any]) -> None:
+    def _tally(self, finished: Round) -> None:
+        for name in finished.members:
+            self.folded[name] = self._number
+            self.used[name] += 1
+        self._in_vain = 0
         self.done.append(finished)
         self.trace.append(vector_of(self.model, self.state.place))
-        for name in kept:
-            self.folded[name] = finished.number
-            self.used[name] += 1
 
     def _stood_in(self, answers: Mapping[str, Vector]) -> Vector:
         """The sum of recent answers of sites that did not answer now, as of the present metric."""
@@ -177,20 +214,25 @@ class ScoringServer:
             )
         return sound
 
-    def _possible(self, values: Vector) -> bool:
-        """Whether an answer can be a noisy sum over as many units as it says, and as may be.
+    def _possible(self, values: Vector, sites: int = 1) -> bool:
+        """Whether this can be a noisy sum over as many units as it says, and as sites may have.
 
         A unit's vector is no longer than one. This bounds what a site that sends anything else can do.
         """
         share = float(self._tempo[len(self.done)][-1])
         count = float(values[-1]) / share
-        slack = _SURE * self.noise * (1 / share + math.sqrt(len(values)))
-        most = min(count, float(self.rows_bound)) + slack
+        noise = self.noise * math.sqrt(sites)
+        slack = _SURE * noise * (1 / share + math.sqrt(len(values)))
+        most = min(count, float(sites * self.rows_bound)) + slack
         return bool(np.linalg.norm(values) <= most)  # not so for NaN
 
     def influence(self) -> dict[str, float]:
         """How far the posterior would move without each site; see `Findings.influence`."""
         return self._findings.influence()
+
+    def pulls(self) -> list[dict[str, float]]:
+        """How strongly each site pulled, in every round; see `Findings.pulls`."""
+        return [self._findings.pulls(finished) for finished in self.done]
 
     def fitted(self, rng: np.random.Generator, without: Sequence[str] = ()) -> Fitted:
         """The posterior of what sites answered; see `Findings.fitted`."""
@@ -216,7 +258,7 @@ class ScoringServer:
         if not self.done:
             return written(np.int64(0), *state)
         last = self.done[-1]
-        answered = np.array([name in last.answers for name in self.sites], np.int64)
+        answered = np.array([name in last.members for name in self.sites], np.int64)
         sums = [last.answers[name] for name in self.sites if name in last.answers]
         size = width(self.model.dimension)
         return written(
@@ -225,7 +267,7 @@ class ScoringServer:
             *(np.asarray(each, np.float32) for each in last.record),
             answered,
             np.reshape(sums, (-1, size)).astype(np.float64),
-            np.array([self.folded[name] for name in self.sites], np.int64),
+            np.int64(self.given_up),
         )
 
     def restore(self, packed: Sequence[bytes]) -> None:
@@ -238,7 +280,7 @@ class ScoringServer:
         kinds |= {name: ("f", count) for name, count in _CHANGING.items()}
         shapes = {"place": 1, "root": 2, "level": 0, "clips": 1, "released": 1, "chances": 1}
         kinds |= {f"record_{name}": ("f", count) for name, count in shapes.items()}
-        kinds |= {"answered": ("i", 1), "sums": ("f", 2), "folded": ("i", 1)}
+        kinds |= {"answered": ("i", 1), "sums": ("f", 2), "given_up": ("i", 0)}
         held = read(packed, **kinds)
         if (
             len(held["answered"]) != len(self.sites)
@@ -249,9 +291,9 @@ class ScoringServer:
         self.state = self.state._replace(**changed)
         record = StepRecord(*(held[f"record_{name}"] for name in StepRecord.__annotations__))
         there = [name for name, yes in zip(self.sites, held["answered"], strict=True) if yes]
-        answers = dict(zip(there, held["sums"], strict=True))
-        used = [n for n, r in zip(self.sites, held["folded"], strict=True) if r == held["number"]]
-        self._tally(Round(int(held["number"]), record, answers), dict.fromkeys(used))
+        answers = {} if self.whole else dict(zip(there, held["sums"], strict=True))
+        self.given_up = int(held["given_up"])
+        self._tally(Round(int(held["number"]), record, frozenset(there), answers))
 
 
 _asked = jax.jit(asked)

@@ -21,7 +21,7 @@ from tacit.federated.schemes.base import (
     RunSetting,
     refuse_coarse_shares,
 )
-from tacit.federated.schemes.trust import BY_NOISE, SEVERAL_SITES
+from tacit.federated.schemes.trust import BY_NOISE, MAY_LEAVE, SEVERAL_SITES
 from tacit.federated.scored.server import ScoringServer
 from tacit.federated.scored.site import Question, ScoredTarget, SummedScores
 from tacit.federated.server import AnyServer
@@ -43,12 +43,14 @@ class ReleasedScores:
         noise: Each ``"site"`` adds all the noise that its answers need; or it is ``"split"`` over sites,
             whose answers are masked, so that their sum has as much as that of one table.
         dishonest: With ``"split"``, the number of sites that may reveal or leave out their noise.
+        dropouts: With ``"split"``, the number of sites that may be missing from a sum.
         num_outcomes: As of `tacit.Scoring`.
         rows_bound: A declared bound on the number of units at a site.
     """
 
     noise: Literal["site", "split"] = "site"
     dishonest: int = 1
+    dropouts: int = 0
     num_outcomes: int = 4
     rows_bound: int = 2**17
 
@@ -58,8 +60,9 @@ class ReleasedScores:
     @property
     def trust(self) -> tuple[str, ...]:
         """Who is trusted."""
-        said = (each.format(dishonest=self.dishonest) for each in BY_NOISE[self.noise])
-        return (*said, SEVERAL_SITES)
+        said = (*BY_NOISE[self.noise], *((MAY_LEAVE,) if self.dropouts else ()))
+        numbers = {"dishonest": self.dishonest, "dropouts": self.dropouts}
+        return (*(each.format(**numbers) for each in said), SEVERAL_SITES)
 
     @property
     def each_message_private(self) -> bool:
@@ -85,17 +88,17 @@ class ReleasedScores:
         return Prepared(work=work, event=event, in_factor=False)
 
     def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:  # noqa: ARG002
-        """The sum of the answers; where noise is shared, all sites must answer."""
+        """The sum of the answers; where noise is shared, all sites must answer, but for dropouts."""
         work = cast("SummedScores", self.prepare(setting).work)
         return Aggregation(whole=self.split, tracked=False, grid=work.grid)
 
     def mechanism(self, setting: RunSetting, noise: float) -> NoisySums:
         """One answer, with noise so many times the clip in the sum that must be private."""
-        honest = setting.together - self.dishonest
+        honest = self._honest(setting)
         if self.split and honest < 1:
             raise InvalidArgument(
-                f"With {setting.together} sites, {self.dishonest} of them dishonest, nobody is left to "
-                'add noise; use noise="site".'
+                f"With {setting.together} sites, of which {self.dishonest} may be dishonest and "
+                f'{self.dropouts} may leave, nobody is left to add noise; use noise="site".'
             )
         return NoisySums(
             sampling_rate=1.0,
@@ -107,6 +110,10 @@ class ReleasedScores:
             secrets=True,
             whole=self.split,
         )
+
+    def _honest(self, setting: RunSetting) -> int:
+        """The least number of sites whose shares of noise are in a sum. Theorem F8."""
+        return setting.together - self.dishonest - self.dropouts
 
     def _budget(self, budget: Budget) -> Budget:
         """The budget of normal noise: without twice the part of delta that is kept for shares of noise."""
@@ -120,9 +127,12 @@ class ReleasedScores:
 
     def _refuse_coarse(self, setting: RunSetting, mechanism: NoisySums, budget: Budget) -> None:
         """Refuses shares of noise whose sum is further from normal than delta allows. Lemma 4."""
-        honest = setting.together - self.dishonest
         refuse_coarse_shares(
-            mechanism, setting, budget, honest, 'use noise="site", or a smaller rows_bound'
+            mechanism,
+            setting,
+            budget,
+            self._honest(setting),
+            'use noise="site", or a smaller rows_bound',
         )
 
 
@@ -144,6 +154,9 @@ class PooledScoring:
             the square root of the number of sites. With ``"split"`` sites share the noise and mask
             their answers; the result is that of one table.
         dishonest: With ``"split"``, the number of sites that may reveal or leave out their noise.
+        dropouts: With ``"split"``, the number of sites that may leave for good without ending the run.
+            Each site adds as much more noise. One that leaves in the middle of a round costs an answer
+            of the others, so ``spare_answers`` must be at least as many.
         spare_answers: Answers that are charged in addition to the rounds.
         num_outcomes: As of `tacit.Scoring`.
         rows_bound: A declared bound on the number of units at a site.
@@ -152,6 +165,7 @@ class PooledScoring:
     num_rounds: int = 20
     noise: Literal["site", "split"] = "site"
     dishonest: int = 1
+    dropouts: int = 0
     spare_answers: int = 0
     num_outcomes: int = 4
     rows_bound: int = 2**17
@@ -163,6 +177,14 @@ class PooledScoring:
         _validate.count("spare_answers", self.spare_answers, least=0)
         _validate.choice("noise", self.noise, ("site", "split"))
         _validate.count("dishonest", self.dishonest, least=0)
+        _validate.count("dropouts", self.dropouts, least=0)
+        if self.dropouts and self.noise == "site":
+            raise InvalidArgument('dropouts is for noise="split"; other runs go on without a site.')
+        if self.dropouts > self.spare_answers:
+            raise InvalidArgument(
+                "A site that leaves in the middle of a round costs an answer of the others; pass "
+                "spare_answers of at least dropouts."
+            )
         _validate.count("num_outcomes", self.num_outcomes, least=2)
         _validate.count("rows_bound", self.rows_bound)
 
@@ -172,6 +194,7 @@ class PooledScoring:
         return ReleasedScores(
             noise=self.noise,
             dishonest=self.dishonest,
+            dropouts=self.dropouts,
             num_outcomes=self.num_outcomes,
             rows_bound=self.rows_bound,
         )
@@ -195,7 +218,13 @@ class PooledScoring:
         """What one site knows about the run."""
         answers = self.num_rounds + self.spare_answers
         return RunSetting(
-            target=target, budget=budget, answers=answers, sites=sites, together=sites
+            target=target,
+            budget=budget,
+            answers=answers,
+            sites=sites,
+            together=sites,
+            dropouts=self.dropouts,
+            rows_bound=self.rows_bound,
         )
 
     def about(self, target: ScoredTarget, sites: int, rows: Rows) -> str:
@@ -224,6 +253,8 @@ class PooledScoring:
             outcomes=self.num_outcomes,
             rows_bound=self.rows_bound,
             whole=aggregation.whole,
+            dropouts=self.dropouts,
+            spare=self.spare_answers,
             grid=aggregation.grid,
         )
 

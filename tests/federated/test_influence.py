@@ -1,0 +1,64 @@
+"""What single sites do to a posterior is seen, and a site can be taken out."""
+
+import logging
+
+import numpy as np
+import pytest
+from through_origin import through_origin
+
+from tacit import Rows
+from tacit.errors import InvalidArgument, TacitError
+from tacit.federated import Partitioned
+from tacit.federated.engine import in_process
+from tacit.federated.schemes import WithoutPrivacy
+
+TARGET = through_origin(2, noise_sd=0.5, prior_sd=3.0)
+METHOD = Partitioned(scheme=WithoutPrivacy(), num_rounds=2)
+
+
+def fitted(slopes):
+    rng = np.random.default_rng(1)
+    rows = {}
+    for name, slope in slopes.items():
+        x = rng.normal(size=(30, 2)).astype(np.float32)
+        y = (x @ slope + 0.5 * rng.normal(size=30)).astype(np.float32)
+        rows[name] = Rows({"x": x, "y": y})
+    return in_process(METHOD, TARGET, rows, dict.fromkeys(rows), run="r").server
+
+
+@pytest.fixture(scope="module")
+def server():
+    return fitted({"north": [1.0, -2.0], "south": [1.0, -2.0], "west": [40.0, 9.0]})
+
+
+def test_a_site_that_moves_the_posterior_is_named_and_can_be_left_out(server):
+    found = server.influence()
+    assert max(found, key=found.get) == "west"
+    said = METHOD.fitted(TARGET, server, 0).said
+    assert any(each.startswith("Without west the posterior would move") for each in said)
+    alone = fitted({"north": [1.0, -2.0], "south": [1.0, -2.0]})
+    assert np.allclose(server.without(["west"]), alone.posterior, rtol=1e-4)
+
+
+def test_sites_that_are_alike_are_not_named():
+    alike = fitted({"north": [1.0, -2.0], "south": [1.0, -2.0], "west": [1.0, -2.0]})
+    assert max(alike.influence().values()) < 3
+    assert not [each for each in METHOD.fitted(TARGET, alike, 0).said if "Without" in each]
+
+
+def test_every_round_says_who_moved_most(caplog):
+    with caplog.at_level(logging.INFO, "tacit"):
+        fitted({"north": [1.0, -2.0], "west": [40.0, 9.0]})
+    assert "Round 1: " in caplog.text
+    assert "moved the posterior most" in caplog.text
+
+
+def test_what_is_not_known_is_not_told(server):
+    server.factors["north"] = server.posterior
+    with pytest.raises(TacitError, match="not a distribution"):
+        server.without(["north", "south"])
+    assert server.influence()["north"] == np.inf
+    server.tracked = False
+    assert server.influence() == {}
+    with pytest.raises(InvalidArgument, match="sum of answers"):
+        server.without(["west"])

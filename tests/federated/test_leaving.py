@@ -1,0 +1,147 @@
+"""Sites that leave a run whose noise is shared: nobody's answer is in two sums, and the others go on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_masks import IDENTITIES, ROSTER
+from test_scored import BUDGET, MODEL, NAMES, sites_of
+
+import tacit
+from tacit.accounting import PLD, events
+from tacit.errors import InvalidArgument, TacitError
+from tacit.federated import PooledScoring
+from tacit.federated.engine import site_of
+from tacit.federated.masks import MaskedInProcess, MaskedSite, Masker
+from tacit.federated.server import conduct
+from tacit.privacy.noise import Randomness
+
+METHOD = PooledScoring(num_rounds=6, noise="split", dishonest=0, dropouts=1, spare_answers=1)
+
+
+@pytest.fixture(scope="module")
+def target():
+    return METHOD.target(MODEL)
+
+
+class Leaving(MaskedInProcess):
+    """West is gone from an exchange on: in its middle, or before it gave a key."""
+
+    def __init__(self, sites, last, *, middle, returns=99):
+        super().__init__(sites)
+        self.last, self.middle, self.returns, self.asked = last, middle, returns, []
+
+    def exchange(self, tasks):
+        self.asked.append(next(iter(tasks.values())).round)
+        there = len(self.asked)
+        gone = self.last < there < self.returns
+        if gone and not (self.middle and there == self.last + 1):
+            tasks = {name: task for name, task in tasks.items() if name != "west"}
+        replies = super().exchange(tasks)
+        return {name: reply for name, reply in replies.items() if not (gone and name == "west")}
+
+
+def masked_sites(method, target, rows):
+    roster = replace(ROSTER, absent=method.dropouts)
+    setting = {"run": "r", "sites": 3, "budget": BUDGET, "seed": 2}
+    return [
+        MaskedSite(
+            site_of(name, rows[name], method, target, **setting).client,
+            Masker(name, IDENTITIES[name], roster),
+        )
+        for name in NAMES
+    ]
+
+
+def run(target, method=METHOD, **leaving):
+    server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    transport = Leaving(masked_sites(method, target, sites_of()), **leaving)
+    conduct(server, transport, method.rounds(3))
+    return server, transport
+
+
+@pytest.mark.parametrize(
+    ("middle", "asked"), [(True, [1, 2, 3, 4, 5, 6, 7]), (False, [1, 2, 3, 4, 5, 6])]
+)
+def test_a_site_that_leaves_for_good_does_not_end_the_run(target, middle, asked, caplog):
+    server, transport = run(target, last=2, middle=middle)
+    assert transport.asked == asked  # a round is given up only if answers were bound to all sites
+    assert server.used == {"north": 6, "south": 6, "west": 2}
+    assert server.given_up == middle
+    found = METHOD.fitted(target, server, 0)
+    assert "The posterior is without the rows of west." in found.said
+    assert ("left in the middle" in caplog.text) == middle
+
+
+def test_the_posterior_is_of_rounds_with_the_same_sites(target):
+    """West misses one of three late rounds, and the two others are of all sites."""
+    server, _ = run(target, last=3, middle=False, returns=5)
+    assert [len(each.members) for each in server.done] == [3, 3, 3, 2, 3, 3]
+    seen, given, missing = server._findings._seen(())
+    assert missing == ()
+    assert len(given) == len(seen.place) == 2
+    assert server.used["west"] == 5
+
+
+def test_a_server_that_starts_again_knows_what_was_given_up(target):
+    server, _ = run(target, last=2, middle=True)
+    states, again = (
+        [b""],
+        METHOD.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0)),
+    )
+    kept = METHOD.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    transport = Leaving(masked_sites(METHOD, target, sites_of()), last=2, middle=True)
+    conduct(kept, transport, METHOD.rounds(3), keep=lambda each: states.append(each.packed()))
+    again.restore(states)
+    assert (again.folded, again.used, again.given_up) == (server.folded, server.used, 1)
+    assert [each.members for each in again.done] == [each.members for each in server.done]
+
+
+def test_without_spare_sites_the_run_ends_with_a_sentence(target):
+    class Silent(MaskedInProcess):
+        def exchange(self, tasks):
+            replies = super().exchange(tasks)
+            return {name: reply for name, reply in replies.items() if name != "west"}
+
+    method = replace(METHOD, dropouts=0)
+    server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    transport = Silent(masked_sites(method, target, sites_of()))
+    with pytest.raises(TacitError, match="3 consecutive rounds"):
+        conduct(server, transport, method.rounds(3))
+
+
+def test_the_noise_of_those_who_stay_is_enough(target):
+    method = replace(METHOD, dishonest=2, dropouts=3, spare_answers=4)
+    ready = method.scheme.prepare(method.setting(target, BUDGET, 11))
+    of_sum = ready.work.mechanism.noise_std * np.sqrt(11 - 2 - 3)
+    composed = events.gaussian(of_sum / np.sqrt(6 + 4))
+    assert PLD().epsilon(composed, BUDGET.delta, "add-remove") <= BUDGET.epsilon * (1 + 1e-6)
+    assert "up to 3 of the sites may leave" in " ".join(method.scheme.trust)
+
+
+def test_a_sum_that_cannot_be_is_not_used(target, caplog):
+    class Spoils(Leaving):
+        def exchange(self, tasks):
+            replies = super().exchange(tasks)
+            if len(self.asked) == 2:
+                wrong = replies["west"].change.copy()
+                wrong[0] += 2**28
+                replies["west"] = replace(replies["west"], change=wrong)
+            return replies
+
+    server = METHOD.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    transport = Spoils(masked_sites(METHOD, target, sites_of()), last=99, middle=False)
+    conduct(server, transport, METHOD.rounds(3))
+    assert "a site is not honest" in caplog.text
+    assert transport.asked == [1, 2, 2, 3, 4, 5, 6]
+    assert np.array_equal(server.trace, run(target, last=99, middle=False)[0].trace)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"noise": "site"}, {"spare_answers": 0}, {"dropouts": -1}],
+)
+def test_settings_that_keep_no_promise_are_refused(settings):
+    with pytest.raises(InvalidArgument):
+        replace(METHOD, **settings)
+    assert tacit.federated.PooledScoring().dropouts == 0
