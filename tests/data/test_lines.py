@@ -40,11 +40,10 @@ QUIET = settings(
 
 def one_by_one(raw, separator, width):
     """The cells of a file without its header, line by line, as text or None."""
-    rows = []
-    for line in raw.split(b"\n")[1:]:
-        text = line.rstrip(b"\r")
-        if (text.strip(b" \r") or width == 1) and (text or line is not raw.split(b"\n")[-1]):
-            rows.append(lines._cells(text, separator, width) or [None] * width)
+    pieces = raw.removesuffix(b"\n").split(b"\n")[1:]
+    texts = [piece.rstrip(b"\r") for piece in pieces]
+    kept = [text for text in texts if width == 1 or text.strip(b" \r")]
+    rows = [lines._cells(text, separator, width) or [None] * width for text in kept]
     return [np.array([row[i] for row in rows] or [], object) for i in range(width)]
 
 

@@ -20,6 +20,8 @@ class Lines(NamedTuple):
     """The lines of a block, and the cells of the plain ones."""
 
     text: NDArray[np.uint8]
+    quoted: bool
+    """Whether there are quotes."""
     starts: Places
     stops: Places
     """Where each line begins and ends."""
@@ -34,6 +36,8 @@ class Lines(NamedTuple):
         """Where the cells of a column begin in plain lines, and their sizes, without quotes."""
         begin = self.cells[:, place - 1] + 1 if place else self.starts[self.plain]
         size = self.cells[:, place] - begin
+        if not self.quoted:
+            return begin, size
         quoted = self.text[begin] == _QUOTE
         return begin + quoted, size - 2 * quoted
 
@@ -55,7 +59,8 @@ def found_cells(block: bytes, separator: bytes, width: int, longest: int) -> Lin
     odd = stops - starts > longest
     if b"\r" in block:
         odd[np.searchsorted(stops, np.flatnonzero(text == _RETURN))] = True
-    if b'"' in block:
+    quoted = b'"' in block
+    if quoted:
         quotes = text == _QUOTE
         _refuse_quotes(text, quotes, starts, stops, odd, mark)
         outside = np.cumsum(quotes, dtype=np.uint8)[marks] % 2 == 0
@@ -63,9 +68,9 @@ def found_cells(block: bytes, separator: bytes, width: int, longest: int) -> Lin
     counts = np.diff(np.flatnonzero(ends), prepend=-1)
     odd |= counts != width
     if not odd.any():
-        return Lines(text, starts, stops, stops[:0], slice(None), marks.reshape(-1, width))
+        return Lines(text, quoted, starts, stops, stops[:0], slice(None), marks.reshape(-1, width))
     cells = marks[np.repeat(~odd, counts)].reshape(-1, width)
-    return Lines(text, starts, stops, np.flatnonzero(odd), ~odd, cells)
+    return Lines(text, quoted, starts, stops, np.flatnonzero(odd), ~odd, cells)
 
 
 def _refuse_quotes(

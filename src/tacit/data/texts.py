@@ -77,15 +77,12 @@ class Texts:
     def numbers(self, read: Callable[[object], float]) -> NDArray[np.float64]:
         """What ``read`` says of each cell, if it reads plain decimals as Python does."""
         there, width = self._short(LONGEST)
-        rows, sizes = self.starts[there], self.sizes[there]
-        characters = self._words(rows, sizes, width).view(np.uint8)
-        values, plain = decimals(characters, sizes)
-        if len(there) == len(self) and plain.all():
+        characters = self._words(there, width).view(np.uint8)
+        values, plain = decimals(characters, self.sizes[there])
+        if len(values) == len(self) and plain.all():
             return values
-        found = np.empty(len(self))
-        found[there] = values
-        rest = np.ones(len(self), np.bool_)
-        rest[there[plain]] = False
+        found, rest = np.empty(len(self)), np.ones(len(self), np.bool_)
+        found[there], rest[there] = values, ~plain
         return self._read(np.flatnonzero(rest), found, read)
 
     def labels(self, table: Mapping[str, int], read: Callable[[object], int]) -> NDArray[np.int32]:
@@ -93,19 +90,20 @@ class Texts:
         found = np.empty(len(self), np.int32)
         known = {text.encode("utf-8", "surrogatepass"): code for text, code in table.items()}
         there, width = self._short(max(map(len, known), default=0))
-        if not len(there) or not known:
+        sizes = self.sizes[there]
+        if not len(sizes) or not known:
             return self._read(np.arange(len(self)), found, read)
         levels = sorted(((_level(text, width), code) for text, code in known.items()))
-        words = self._words(self.starts[there], self.sizes[there], width)
-        mixed = _mixed(words, self.sizes[there])
+        words = self._words(there, width)
+        mixed = _mixed(words, sizes)
         place = np.searchsorted(np.array([level[0] for level, _ in levels], np.uint64), mixed)
         place = np.minimum(place, len(levels) - 1)
-        hits = self.sizes[there] == np.array([level[1] for level, _ in levels])[place]
+        hits = sizes == np.array([level[1] for level, _ in levels])[place]
         wanted = np.array([words for (_, _, *words), _ in levels], "<u8")
         hits &= (words == wanted[place]).all(axis=1)
         found[there] = np.array([code for _, code in levels], np.int32)[place]
         rest = np.ones(len(self), np.bool_)
-        rest[there[hits]] = False
+        rest[there] = ~hits
         return self._read(np.flatnonzero(rest), found, read)
 
     def _read(
@@ -122,8 +120,8 @@ class Texts:
 
         Long cells may count as different though they are equal.
         """
-        short, width = self._short(len(PADDING), rows)
-        words = self._words(self.starts[short], self.sizes[short], width)
+        short, width = self._short_of(rows)
+        words = self._words(short, width)
         _, first, same = np.unique(
             _mixed(words, self.sizes[short]), return_index=True, return_inverse=True
         )
@@ -139,10 +137,10 @@ class Texts:
 
     def made_of(self, rows: Rows, letters: bytes, digits: bytes) -> NDArray[np.bool_]:
         """Which cells are made of these letters and digits, have a digit, and are not long."""
-        short, width = self._short(len(PADDING), rows)
+        short, width = self._short_of(rows)
         kinds = np.zeros(256, np.uint8)
         kinds[[*letters]], kinds[[*digits]] = 1, 2
-        found = kinds[self._words(self.starts[short], self.sizes[short], width).view(np.uint8)]
+        found = kinds[self._words(short, width).view(np.uint8)]
         made = np.zeros(len(self), np.bool_)
         made[short] = (found > 0).sum(axis=1) == self.sizes[short]
         made[short] &= (found > 1).any(axis=1)
@@ -153,25 +151,30 @@ class Texts:
         starts = self.starts[rows]
         return zip(starts.tolist(), (starts + self.sizes[rows]).tolist(), strict=True)
 
-    def _short(self, most: int, rows: Rows | None = None) -> tuple[Rows, int]:
+    def _short(self, most: int) -> tuple[Rows | slice, int]:
         """The rows whose cells are not longer than so many bytes, and how many words those have."""
-        sizes = self.sizes if rows is None else self.sizes[rows]
-        short = sizes <= min(most, len(PADDING))
-        if self.odd is not None:
-            short &= ~(self.odd if rows is None else self.odd[rows])
-        found = np.flatnonzero(short)
-        longest = int(sizes[found].max(initial=1))
-        return found if rows is None else rows[found], -(-longest // _WORD)
+        short = self.sizes <= min(most, len(PADDING))
+        short = short if self.odd is None else short & ~self.odd
+        found = slice(None) if short.all() else np.flatnonzero(short)
+        return found, self._width(found)
 
-    def _words(
-        self, starts: NDArray[np.int64], sizes: NDArray[np.int64], width: int
-    ) -> NDArray[np.uint64]:
+    def _short_of(self, rows: Rows) -> tuple[Rows, int]:
+        """Those of some rows whose cells are not longer than the padding, and how many words they have."""
+        short = self.sizes[rows] <= len(PADDING)
+        found = rows[short if self.odd is None else short & ~self.odd[rows]]
+        return found, self._width(found)
+
+    def _width(self, rows: Rows | slice) -> int:
+        return -(-int(self.sizes[rows].max(initial=1)) // _WORD)
+
+    def _words(self, rows: Rows | slice, width: int) -> NDArray[np.uint64]:
         """The words of cells, with zeros where a cell has no bytes any more."""
         size = width * _WORD
         every = np.ndarray((len(self.data) - size + 1,), f"V{size}", self.data, strides=(1,))
-        words: NDArray[np.uint64] = every[starts].view("<u8").reshape(len(starts), width)
+        words: NDArray[np.uint64] = every[self.starts[rows]].view("<u8").reshape(-1, width)
+        left = self.sizes[rows]
         for place in range(width):
-            words[:, place] &= _KEEP[np.clip(sizes - place * _WORD, 0, _WORD)]
+            words[:, place] &= _KEEP[np.clip(left - place * _WORD, 0, _WORD)]
         return words
 
 
