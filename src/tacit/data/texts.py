@@ -100,7 +100,7 @@ class Texts:
         place = np.minimum(place, len(levels) - 1)
         hits = sizes == np.array([level[1] for level, _ in levels])[place]
         wanted = np.array([words for (_, _, *words), _ in levels], "<u8")
-        hits &= (words == wanted[place]).all(axis=1)
+        hits &= _equal(words, wanted, place)
         found[there] = np.array([code for _, code in levels], np.int32)[place]
         rest = np.ones(len(self), np.bool_)
         rest[there] = ~hits
@@ -126,7 +126,7 @@ class Texts:
             _mixed(words, self.sizes[short]), return_index=True, return_inverse=True
         )
         equal = self.sizes[short] == self.sizes[short[first]][same]
-        equal &= (words == words[first][same]).all(axis=1)
+        equal &= _equal(words, words[first], same)
         if len(short) == len(rows) and equal.all():
             return short[first], same
         place = np.full(len(self), -1, np.intp)
@@ -173,9 +173,20 @@ class Texts:
         every = np.ndarray((len(self.data) - size + 1,), f"V{size}", self.data, strides=(1,))
         words: NDArray[np.uint64] = every[self.starts[rows]].view("<u8").reshape(-1, width)
         left = self.sizes[rows]
+        if width == 1:
+            words &= _KEEP[left][:, None]
+            return words
         for place in range(width):
             words[:, place] &= _KEEP[np.clip(left - place * _WORD, 0, _WORD)]
         return words
+
+
+def _equal(words: NDArray[np.uint64], others: NDArray[np.uint64], place: Rows) -> NDArray[np.bool_]:
+    """Which cells have the words of others, each at a place."""
+    equal = np.ones(len(words), np.bool_)
+    for word, other in zip(words.T, others.T, strict=True):
+        equal &= word == np.ascontiguousarray(other)[place]
+    return equal
 
 
 def _mixed(words: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
