@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from tacit.data.arrays import Inside, decoded, list_form, objects, refusal, refuse_entries, rounds
+from tacit.data.arrays import Inside, list_form, objects, refusal, refuse_entries, rounds
 from tacit.data.cells import Cells
+from tacit.data.texts import PADDING, Texts
 
 _TEXTS = (
     types.is_string,
@@ -52,9 +53,7 @@ def of_array(name: str, column: Any) -> Cells:
         values = np.asarray(column.fill_null(filler))
         return Cells(values, np.asarray(column.is_valid()), rounded=rounded)
     if any(is_text(kind) for is_text in _TEXTS):
-        # Text may be broken, for which pyarrow would raise an error.
-        texts = column.cast(pa.large_binary()).to_pylist()
-        return objects([decoded(cell) for cell in texts])._replace(shape=())
+        return _of_texts(column)
     found = objects([_python(cell) for cell in column])
     if _inside(kind) is not None:
         shape, inner = list_form(kind, _inside)
@@ -63,6 +62,18 @@ def of_array(name: str, column: Any) -> Cells:
     if types.is_nested(kind):
         raise refusal(name, kind)
     return found._replace(shape=(), readable=types.is_null(kind))
+
+
+def _of_texts(column: Any) -> Cells:
+    """Text, which may be broken: pyarrow would raise an error."""
+    whole = column.cast(pa.large_binary())
+    if isinstance(whole, pa.ChunkedArray):
+        whole = whole.combine_chunks()
+    _, places, data = whole.buffers()
+    ends = np.frombuffer(places, np.int64, len(whole) + 1, 8 * whole.offset)
+    cut = b"" if data is None else data.slice(ends[0], ends[-1] - ends[0]).to_pybytes()
+    texts = Texts(cut + PADDING, ends[:-1] - ends[0], np.diff(ends), known=True)
+    return Cells(texts, np.asarray(whole.is_valid()))
 
 
 def _inside(kind: Any) -> Inside:

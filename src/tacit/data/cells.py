@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.data.texts import Texts
+
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 _BY_ONES = 2.0**11  # below this, floats of any precision represent all whole numbers
 UNKNOWN, MISSING = -1, -2  # codes of a label that was not declared, and of a missing one
@@ -26,9 +28,9 @@ GAPS = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?"])
 
 
 class Cells(NamedTuple):
-    """The cells of a column as they came: Booleans, integers, floats or objects, one for each row."""
+    """The cells of a column as they came: Booleans, integers, floats, objects or text, one for each row."""
 
-    values: NDArray[Any]
+    values: NDArray[Any] | Texts
     present: NDArray[np.bool_] | None = None
     """False where the container marks a value as missing; None if it marks none."""
     shape: tuple[int | None, ...] | None = ()
@@ -125,7 +127,9 @@ def read_numbers(cells: Cells, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Every cell as a number, or as an array of ``shape``; NaN where missing."""
     values = cells.values
     with np.errstate(all="ignore"):
-        if values.dtype.kind != "O":
+        if isinstance(values, Texts):
+            numbers = values.numbers(number_of)
+        elif values.dtype.kind != "O":
             numbers = values.astype(np.float64, copy=False)
         elif values.ndim == 1 and shape:
             numbers = _arrays(values, shape)
@@ -165,7 +169,9 @@ def _parts(cell: Any) -> NDArray[Any]:
 def read_labels(cells: Cells, table: Mapping[str, int]) -> NDArray[np.int32]:
     """The code of every cell's text in ``table``; `UNKNOWN` or `MISSING` for the others."""
     values = cells.values
-    if values.dtype.kind == "O":
+    if isinstance(values, Texts):
+        codes = values.labels(table, lambda cell: _code(cell, table))
+    elif values.dtype.kind == "O":
         codes = np.fromiter((_code(cell, table) for cell in values), np.int32, len(values))
     elif values.dtype.kind == "b":
         yes, no = table.get("True", UNKNOWN), table.get("False", UNKNOWN)

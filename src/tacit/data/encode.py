@@ -1,6 +1,9 @@
 """Encoding the chunks of a table by a schema's kinds, each row by itself."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,9 @@ from tacit.data.store import Store
 from tacit.errors import InvalidArgument
 
 _BESIDE = ""  # what is kept beside the columns, whose names are not empty
+_THREADS = min(4, os.cpu_count() or 1)
 Arrays = dict[str, NDArray[np.generic]]
+_Rows = tuple[Arrays, NDArray[np.bool_]]
 
 
 def encode_table(
@@ -28,8 +33,7 @@ def encode_table(
     """All rows of a table, one of so many in memory; see `Schema.encode`."""
     people, out, number = People(), Store(mapped=False), 0
     with Store(mapped=source.mapped, tables=tables) as store:
-        for table in source.chunks(_wanted(kinds, person)):
-            columns, kept = _encode(table, kinds)
+        for table, columns, kept in _encoded(source, _wanted(kinds, person), kinds):
             if person is not None:
                 columns[_BESIDE] = _codes(person, table[person], people)
                 out.append({_BESIDE: np.unique(columns[_BESIDE][~kept])})
@@ -54,21 +58,37 @@ def encode_all(source: Source, kinds: Mapping[str, Kind]) -> tuple[Arrays, NDArr
     store = Store(mapped=False)
     # Without predictors, the number of rows is read off the first column, whatever its name.
     wanted: Sequence[Any] = tuple(kinds) or tuple(source.names)[:1]
-    for table in source.chunks(wanted):
-        columns, present = _encode(table, kinds)
+    for _, columns, present in _encoded(source, wanted, kinds):
         store.append(columns | {_BESIDE: present})
     whole = store.finish()
     present = whole.pop(_BESIDE)
     return whole, present
 
 
+def _encoded(
+    source: Source, names: Sequence[str], kinds: Mapping[str, Kind]
+) -> Iterator[tuple[Mapping[str, Cells], Arrays, NDArray[np.bool_]]]:
+    """The chunks of a table and their encoded rows, in order; chunks of a file at the same time."""
+    chunks = source.chunks(names)
+    if source.path is None:  # whose cells may be objects that mind
+        yield from ((table, *_encode(table, kinds)) for table in chunks)
+        return
+    pending: deque[tuple[Mapping[str, Cells], Future[_Rows]]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for table in chunks:
+            pending.append((table, pool.submit(_encode, table, kinds)))
+            if len(pending) > _THREADS:
+                first, rows = pending.popleft()
+                yield first, *rows.result()
+        for first, rows in pending:
+            yield first, *rows.result()
+
+
 def _wanted(kinds: Mapping[str, Kind], person: str | None) -> Sequence[str]:
     return tuple(kinds) if person is None else (*kinds, person)
 
 
-def _encode(
-    table: Mapping[str, Cells], kinds: Mapping[str, Kind]
-) -> tuple[Arrays, NDArray[np.bool_]]:
+def _encode(table: Mapping[str, Cells], kinds: Mapping[str, Kind]) -> _Rows:
     """An encoded chunk, and which of its rows are not left out for a missing value."""
     encoded = {name: kind.encode(_shaped(name, table[name], kind)) for name, kind in kinds.items()}
     present = np.ones(len(next(iter(table.values())).values), np.bool_)

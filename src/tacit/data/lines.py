@@ -9,30 +9,33 @@ A line whose number of cells differs from the header's, or that is longer than a
 which every cell is missing. Empty lines are skipped, except in a file with one column, where an empty line is
 a missing cell. Bytes that are not UTF-8 become replacement characters.
 
-This is written by hand because `pyarrow.csv` (version 26) does not keep that rule: also with
-``newlines_in_values=False``, a stray quote swallows the following lines up to the end of a block.
+Plain lines are read all at once, by the places of their separators (see `tacit.data.plain_lines`), and
+every other line by the csv module, which gives the same cells. This is written by hand because
+`pyarrow.csv` (version 26) does not keep the rule above: also with ``newlines_in_values=False``, a stray
+quote swallows the following lines up to the end of a block.
 """
 
 import csv
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from tacit.data.cells import Cells
+from tacit.data.plain_lines import Lines, found_cells
+from tacit.data.texts import PADDING, Texts
 from tacit.errors import InvalidArgument, reason_of
 
-_BLOCK, _LONGEST = 2**22, 2**20  # bytes that are read at a time, and of the longest line
+_BLOCK, _LONGEST = 2**21, 2**20  # bytes that are read at a time, and of the longest line
 _MARK = b"\xef\xbb\xbf"  # with which some programs begin a UTF-8 file
 
 
 def header(path: Path) -> list[str]:
     """The names in the first line."""
-    line = next((lines[0] for lines in _blocks(path) if lines), b"").removeprefix(_MARK)
+    line = next(_blocks(path), b"").partition(b"\n")[0].removeprefix(_MARK)
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError:
@@ -57,54 +60,54 @@ def chunks(path: Path, names: Sequence[str]) -> Iterator[dict[str, Cells]]:
     known = header(path)
     places = [known.index(name) for name in names]
     yield {name: Cells(np.empty(0, dtype=object)) for name in names}
-    separator, first = _separator(path), 1  # after the header
-    for lines in _blocks(path):
-        yield _table(lines[first:], names, places, len(known), separator)
-        first = 0 if lines else first
+    separator, began = _separator(path), False
+    for block in _blocks(path):
+        rows = block if began else block[block.index(b"\n") + 1 :]  # without the header
+        began = True
+        columns = _columns(rows, separator, len(known), places)
+        yield {name: Cells(column) for name, column in zip(names, columns, strict=True)}
 
 
 def _separator(path: Path) -> str:
     return "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes] else ","
 
 
-def _table(
-    lines: Sequence[bytes], names: Sequence[str], places: Sequence[int], width: int, separator: str
-) -> dict[str, Cells]:
-    held = lines
-    columns = _square(held, separator, width)
-    if columns is None:
-        held = [line.rstrip(b"\r") for line in lines]
-        held = held if width == 1 else [line for line in held if line.strip(b" \r")]
-        columns = _square(held, separator, width) or _ragged(held, separator, width)
-    return {
-        name: Cells(np.fromiter(columns(place), dtype=object, count=len(held)))
-        for name, place in zip(names, places, strict=True)
-    }
+def _columns(block: bytes, separator: str, width: int, places: Sequence[int]) -> Iterator[Texts]:
+    """Some columns of a block of lines, of which plain ones are read all at once."""
+    block = block.replace(b"\r\n", b"\n") if b"\r" in block else block
+    lines = found_cells(block, separator.encode(), width, _LONGEST)
+    data = block + PADDING
+    others: dict[int, list[str] | None] = {}
+    dropped = []
+    for line in lines.odd.tolist():
+        raw = block[lines.starts[line] : lines.stops[line]].rstrip(b"\r")
+        if width == 1 or raw.strip(b" \r"):
+            others[line] = _cells(raw, separator, width)
+        else:
+            dropped.append(line)
+    for place in places:
+        yield _column(data, lines, others, dropped, place)
 
 
-_Columns = Callable[[int], Iterable[str | None]]
-
-
-def _square(lines: Sequence[bytes], separator: str, width: int) -> _Columns | None:
-    """The columns of plain lines: all with the right number of cells, and none with a quote.
-
-    They are the same as line by line, but faster. None if a line is not plain.
-    """
-    mark, most = separator.encode(), _LONGEST
-    if not lines or any(line.count(mark) != width - 1 or len(line) > most for line in lines):
-        return None
-    whole = mark.join(lines)
-    if b'"' in whole or b"\r" in whole:
-        return None
-    cells = whole.decode("utf-8", "replace").split(separator)
-    return lambda place: cells[place::width]
-
-
-def _ragged(lines: Sequence[bytes], separator: str, width: int) -> _Columns:
-    """The columns of any lines, read line by line."""
-    bad = [None] * width
-    rows = [_cells(line, separator, width) or bad for line in lines]
-    return lambda place: map(itemgetter(place), rows)
+def _column(
+    data: bytes,
+    lines: Lines,
+    others: Mapping[int, list[str] | None],
+    dropped: Sequence[int],
+    place: int,
+) -> Texts:
+    starts, sizes = lines.column(place)
+    if not len(lines.odd):
+        return Texts(data, starts, sizes)
+    everywhere = np.zeros((2, len(lines.starts)), np.int64)
+    everywhere[:, lines.plain] = starts, sizes
+    odd, exact = np.zeros(len(lines.starts), np.bool_), np.empty(len(lines.starts), object)
+    for line, cells in others.items():
+        odd[line], exact[line] = True, None if cells is None else cells[place]
+    kept = np.ones(len(odd), np.bool_)
+    kept[dropped] = False
+    starts, sizes = everywhere[:, kept]
+    return Texts(data, starts, sizes, odd[kept], exact[kept])
 
 
 def _cells(line: bytes, separator: str, width: int) -> list[str] | None:
@@ -127,8 +130,8 @@ def _split(line: str, separator: str) -> list[str]:
     return found[0] if found else []
 
 
-def _blocks(path: Path) -> Iterator[list[bytes]]:
-    """The lines of a file, a block at a time; the end of a line that is too long is left out."""
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Whole lines of a file, a block at a time; the end of a line that is too long is left out."""
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         with opener(path, "rb") as file:
@@ -138,11 +141,13 @@ def _blocks(path: Path) -> Iterator[list[bytes]]:
         raise InvalidArgument(f"{path} cannot be read: {reason}.") from None
 
 
-def _split_blocks(file: IO[bytes]) -> Iterator[list[bytes]]:
+def _split_blocks(file: IO[bytes]) -> Iterator[bytes]:
     rest = b""
     while block := file.read(_BLOCK):
-        *whole, rest = (rest + block).split(b"\n")
-        yield whole
-        rest = rest[: _LONGEST + 1]
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield rest + block[:end]
+            rest = b""
+        rest = (rest + block[end:])[: _LONGEST + 1]
     if rest:
-        yield [rest]
+        yield rest + b"\n"

@@ -12,12 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.cells import GAPS, Cells, inexact, plain, text_of
+from tacit.data.texts import Texts
 from tacit.errors import InvalidArgument
 
 # A letter for the kind of identifier, and its code; empty for an unknown person.
-_CODE = np.dtype("S17")
+_HASHED = 16  # bytes
+_CODE = np.dtype(f"S{1 + _HASHED}")
 # The largest number of rows per person. Every person takes up that much memory.
 MOST_ROWS = 100_000
+# Text of these characters, with a digit among them, is neither missing nor a float, and is hashed as it is.
+_DIGITS, _LETTERS = b"0123456789", b"-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Text of floats that may have been rounded, as pandas or `text_of` writes them.
 _INEXACT = re.compile(r"-?([0-9]+\.0+|[0-9](\.[0-9]+)?e\+[0-9]+|0x1\.[0-9a-f]+p\+[0-9]+|inf)")
 
@@ -50,7 +54,9 @@ class People:
                 "to whole numbers or text."
             )
         values = cells.values
-        if values.dtype.kind == "O":
+        if isinstance(values, Texts):
+            codes = self._codes_of_texts(values)
+        elif values.dtype.kind == "O":
             codes = np.fromiter(map(self._code, values), _CODE, len(values))
         elif values.dtype.kind in "iu":
             codes = _plain(b"i", values.astype(np.uint64))
@@ -63,6 +69,20 @@ class People:
         if cells.present is not None:
             codes[~cells.present] = b""
         return codes
+
+    def _codes_of_texts(self, texts: Texts) -> NDArray[np.bytes_]:
+        """The same as `_code` of every cell, of equal cells only once."""
+        firsts, same = texts.distinct(np.arange(len(texts)))
+        plain = texts.made_of(firsts, _LETTERS, _DIGITS)
+        codes = np.zeros((len(firsts), _CODE.itemsize), np.uint8)
+        data, places = texts.data, texts.places(firsts[plain])
+        # Without a function of our own, because a file has millions of people.
+        hashed = b"".join([blake2b(data[a:b], digest_size=_HASHED).digest() for a, b in places])
+        codes[plain, 0] = ord("t")
+        codes[plain, 1:] = np.frombuffer(hashed, np.uint8).reshape(-1, _HASHED)
+        found: NDArray[np.bytes_] = codes.view(_CODE)[:, 0]
+        found[~plain] = [self._code(cell) for cell in texts.cells(firsts[~plain])]
+        return found[same]
 
     def _code(self, cell: Any) -> bytes:
         text = text_of(_number(cell) if isinstance(cell, Decimal | Fraction) else cell)
@@ -93,7 +113,7 @@ class People:
             return b""
         held = codes if isinstance(cells, tuple) else sorted(codes)
         whole = repr((isinstance(cells, tuple), held)).encode()
-        return b"p" + blake2b(whole, digest_size=16).digest()
+        return b"p" + _digest(whole)
 
 
 def _number(cell: Decimal | Fraction) -> Any:
@@ -110,7 +130,11 @@ def _number(cell: Decimal | Fraction) -> Any:
 
 
 def _hashed(text: bytes) -> bytes:
-    return b"t" + blake2b(text, digest_size=16).digest()
+    return b"t" + _digest(text)
+
+
+def _digest(text: bytes) -> bytes:
+    return blake2b(text, digest_size=_HASHED).digest()
 
 
 def _plain(letter: bytes, words: NDArray[np.uint64]) -> NDArray[np.bytes_]:
