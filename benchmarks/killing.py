@@ -24,7 +24,7 @@ from tacit.accounting import accountants
 from tacit.accounting.chain import Mark
 from tacit.accounting.ledger import Ledger
 from tacit.interfaces import fit as fits
-from tacit.interfaces import fit_cli, resume_cli, workers
+from tacit.interfaces import workers
 from tacit.interfaces.cli import main
 from tacit.interfaces.kept_runs import KeptRun
 from tacit.interfaces.requests import Folder, Request
@@ -187,7 +187,7 @@ def _forked(work: Callable[[], int], *closed: int, **streams: int) -> int:
 
 def _started(arguments: list[str], folder: Path, here: Range) -> int:
     os.chdir(folder)
-    unfinished._SECONDS = unfinished._TIMES = 0.0
+    vars(unfinished).update(_SECONDS=0.0, _TIMES=0.0)
     _remember(folder / "accounted")
     several = int(arguments[arguments.index("--workers") + 1]) > 1
     here.enter(STARTER if several else "0")
@@ -301,6 +301,3 @@ def _remembered(
         return float(path.read_text())
 
     return found
-
-
-assert fit_cli and resume_cli  # imported, so that forks need not
