@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from threading import Thread
 
 import pytest
 import sqlalchemy as sa
@@ -43,6 +44,24 @@ def by_hand(path, *statements):
 def spend(path, times=1):
     for _ in range(times):
         Ledger(path).charge(EVENT, ONE)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders cannot be locked there")
+def test_a_mark_is_not_replaced_by_an_older_one(path, monkeypatch):
+    """Of two that have charged, the later one comes while the earlier one places its mark."""
+    mark = chain.Mark(path)
+    first, second = (chain.Head(mark.read().links + i, bytes([i])) for i in (1, 2))
+    other = Thread(target=chain.Mark(path)._place, args=(mark._written(second), second))
+
+    def meanwhile():
+        other.start()
+        other.join(0.2)  # it waits
+        return chain.Head(0, b"")
+
+    monkeypatch.setattr(mark, "read", meanwhile)
+    mark._place(mark._written(first), first)
+    other.join()
+    assert chain.Mark(path).read() == second
 
 
 def test_a_line_that_was_changed_is_noticed_by_who_had_opened_the_book(path):

@@ -286,6 +286,11 @@ def in_a_branch(state, _, release):
     return state, chosen
 
 
+def in_a_call(state, _, release):
+    """Its trace would hold the width of the batch."""
+    return state, jax.jit(lambda by: by * release.noisy_sum(value, ()))(jnp.ones(3))
+
+
 def mapped(state, _, release):
     both = jax.vmap(lambda shift: release.noisy_sum(lambda s, row: row["x"] + s, shift))(
         jnp.zeros((2, 3))
@@ -431,6 +436,7 @@ BAD = [
     in_a_loop,
     in_a_while,
     in_a_branch,
+    in_a_call,
     mapped,
     captures_rows,
     captures_rows_inside,

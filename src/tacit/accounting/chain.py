@@ -27,7 +27,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tacit.accounting.address import Address, Where
-from tacit.accounting.store import sync_folder
+from tacit.accounting.store import alone_in, sync_folder
 from tacit.errors import LedgerError
 
 META = sa.MetaData()
@@ -178,12 +178,13 @@ class Mark:
         return file
 
     def _place(self, file: Path, now: Head) -> None:
-        held = self.read()
-        if held is None or held.links < now.links:  # another process may have been first
-            file.replace(self.path)
-            sync_folder(self.path.parent)
-        else:
-            file.unlink()
+        with alone_in(self.path.parent):
+            held = self.read()
+            if held is None or held.links < now.links:  # another process may have been first
+                file.replace(self.path)
+                sync_folder(self.path.parent)
+            else:
+                file.unlink()
 
 
 class OwnMark(Mark):

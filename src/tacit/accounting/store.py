@@ -1,8 +1,10 @@
 """SQLite files with durable transactions, and readable errors."""
 
+import errno
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +14,13 @@ import sqlalchemy as sa
 
 from tacit.errors import LedgerError, reason_of
 
+if sys.platform != "win32":
+    import fcntl
+
 # Seconds to wait for another process that writes.
 PATIENCE = 60.0
+# Seconds to wait for another process that is about to replace a file.
+_TURN = 5.0
 _SAID = {
     "SQLITE_BUSY": "is locked by another process; try again when that is done",
     "SQLITE_LOCKED": "is locked by another process; try again when that is done",
@@ -104,3 +111,30 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keeps other processes out that say the same of this folder, where the system can.
+
+    A process that stands still must not stop the others, so they wait for a few seconds only.
+    """
+    if sys.platform == "win32":  # which opens no folders
+        yield
+        return
+    handle, until = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), time.monotonic() + _TURN
+    try:
+        while not _taken(handle) and time.monotonic() < until:
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    """Whether a folder could be locked; also where its file system has no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in {errno.EAGAIN, errno.EACCES}
+    return True

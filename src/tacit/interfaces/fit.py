@@ -313,8 +313,9 @@ def _run(
     with progress_bar(gate.mechanism.num_steps, shown=progress) as tell:
         found = plan.method.run(plan.model, gate, _model_key(source, gate), tell)
     result = _posterior(plan.model, plan.schema, found, statement)
-    lines = () if plan.forecast is None else plan.forecast.lines
-    expected = {each.parameter: each.width for each in lines}
+    # The first process has asked for the forecast before; in the others it would only take time.
+    forecast = plan.forecast if jax.process_index() == 0 else None
+    expected = {each.parameter: each.width for each in forecast.lines} if forecast else {}
     return evolve(result, expected=expected, fitted_by=plan.method_lines())
 
 

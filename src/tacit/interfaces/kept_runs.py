@@ -27,6 +27,7 @@ from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 from tacit.privacy.unfinished import Unfinished, destroy, digest_of, is_unfinished, notes_of
+from tacit.results.files import DRAFTS
 from tacit.results.posterior import Posterior
 
 POSTERIOR, SETTINGS = "posterior.nc", "settings.yaml"
@@ -86,6 +87,10 @@ class KeptRun:
         """Saves the posterior, and then destroys the keys."""
         target = self._run.folder / POSTERIOR
         try:
+            for each in target.parent.glob(
+                DRAFTS.format(target.name)
+            ):  # of a process that was killed
+                each.unlink()
             posterior.save(target)
             with target.open("rb") as file:
                 os.fsync(file.fileno())

@@ -5,7 +5,8 @@ secret bits, the sampling mask, the noise, the clip, the grid), "rows" for anyth
 those, or nothing. The rules:
 
 - a release takes exactly the batch, every part by its name, arguments without a label, and the
-  mechanism's lattice; there is exactly one, not inside a loop or a branch, and it alone uses the noise;
+  mechanism's lattice; there is exactly one, in the step itself and not inside a loop, a branch or another
+  function of JAX, and it alone uses the noise;
 - what the step returns has no label;
 - every operation is on the lists of `admitted`: a function of its inputs, without effects,
   callbacks, references and rules of its own for batching; in the per-row function, one that acts
@@ -73,6 +74,9 @@ class _Walk:
                 self._check_release(equation, given)
                 out = [None]
             elif (body := _called(equation)) is not None:
+                self._refuse_release(
+                    equation, body
+                )  # whose trace would have the batch's width in it
                 _refuse_unless_plain(equation)
                 out = self.through(body, given)
             else:
@@ -106,13 +110,16 @@ class _Walk:
     def _refuse_hidden(self, equation: Any) -> None:
         _refuse_unless_plain(equation)
         for body in _bodies(equation):
+            self._refuse_release(equation, body)
             for inner in equations(body):
-                if inner.primitive is self._release:
-                    raise BoundaryError(
-                        f"A release inside {equation.primitive.name} cannot be counted; call it "
-                        "once, in the step itself."
-                    )
                 _refuse_unless_plain(inner)
+
+    def _refuse_release(self, equation: Any, body: Jaxpr) -> None:
+        if any(inner.primitive is self._release for inner in equations(body)):
+            raise BoundaryError(
+                f"The step makes its release inside {equation.primitive.name}; call it once, in the step "
+                "itself."
+            )
 
 
 def _refuse_unless_plain(equation: Any) -> None:

@@ -184,10 +184,8 @@ def summed_by(
 def _at_release(traced: ClosedJaxpr, given: Sequence[Any]) -> jax.Array:
     """Follows a trace up to its release, which is in no call, and returns the sum there."""
     jaxpr = traced.jaxpr
-    places = [i for i, each in enumerate(jaxpr.eqns) if each.primitive is release_p]
-    if not places:
-        raise BoundaryError("The step must make its release itself, and not in a function of JAX.")
-    release, before = jaxpr.eqns[places[0]], jaxpr.eqns[: places[0]]
+    place = next(i for i, each in enumerate(jaxpr.eqns) if each.primitive is release_p)
+    release, before = jaxpr.eqns[place], jaxpr.eqns[:place]
     wanted = [atom for atom in release.invars if not isinstance(atom, Constant)]
     start = jaxpr.replace(eqns=before, outvars=wanted)
     found = iter(jax.core.eval_jaxpr(start, traced.consts, *given))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _GAUSSIAN = "unconstrained_gaussian"
+DRAFTS = ".{}.*.part"
+"""How files are called that are not complete, given the name of the whole."""
 _SITES, _SITE, _STATEMENT = "sites", "site", "privacy_statement"
 _ANSWERS = ("answers_used", "answers_asked")
 
@@ -65,7 +67,7 @@ def to_datatree(posterior: "Posterior") -> xr.DataTree:
 def save(posterior: "Posterior", path: str | os.PathLike[str]) -> None:
     """Writes a file beside the target, and then moves it there: nobody sees half a file."""
     target, tree = Path(path), to_datatree(posterior)
-    draft = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
+    draft = target.parent / DRAFTS.format(target.name).replace("*", secrets.token_hex(4))
     try:
         tree.to_netcdf(draft, engine="h5netcdf")
         draft.replace(target)
