@@ -2,7 +2,7 @@
 
     python benchmarks/linear_statistics.py                    # some minutes
     python benchmarks/linear_statistics.py --repeats 5 --methods statistics
-    python benchmarks/linear_statistics.py --polynomial          # logistic regression, seconds
+    python benchmarks/linear_statistics.py --polynomial          # logistic and Poisson regression, seconds
 
 Predictors are uniform on [-1, 1], coefficients are normal with standard deviation .7, the outcome has a standard
 deviation between .4 and 1.2 given its mean, and is declared to be within -5 and 5. Every table is fitted at epsilon 1.
@@ -57,35 +57,57 @@ def cell(name, count, size, repeats, seed):
     return [f"{size:,}", str(count), name, str(len(held)), f"{np.mean(held):.2f}", *root, *worst, f"{np.median(seconds):.1f}"]  # fmt: skip
 
 
-def polynomial(size, count, repeats=20):
-    """Coverage and error of logistic regression by polynomial statistics, without noise and at epsilon 1.
+def logistic(rng, predictor):
+    """Outcomes -1 or 1, whose log-likelihood is a function of y times the predictor."""
+    return 2 * (rng.random(len(predictor)) < 1 / (1 + np.exp(-predictor))) - 1
 
-    The logistic likelihood is replaced by the quadratic that is nearest on [-4, 4] at Chebyshev's points (Huggins et al.
-    2017), so that the sums of x x' and x y suffice. The covariance includes the noise to first order.
+
+def counts(rng, predictor):
+    """Counts up to 20, as a schema would bound them."""
+    return np.minimum(rng.poisson(np.exp(predictor)), 20)
+
+
+def nearest(function, within):
+    """The quadratic that is nearest to a function at Chebyshev's points: second, first and no order."""
+    at = within * np.cos(np.pi * (np.arange(400) + 0.5) / 400)
+    return np.polyfit(at, function(at), 2)
+
+
+def polynomial(family, size, count, repeats=20):
+    """Coverage and error of a regression by polynomial statistics, without noise and at epsilon 1.
+
+    The likelihood of the predictor is replaced by a quadratic (Huggins et al. 2017, Kulkarni et al. 2021), so that
+    the sums of x x' and x y suffice: of the logistic one on [-4, 4], and of Poisson's y t - exp(t) on [-2, 2]. Counts are divided by their bound before noise is added. The covariance includes the noise to first order.
     """
-    at = 4 * np.cos(np.pi * (np.arange(400) + 0.5) / 400)
-    second, first, _ = np.polyfit(at, -np.log1p(np.exp(-at)), 2)
+    poisson = family is counts
+    if poisson:
+        second, first, _ = -nearest(np.exp, 2.0)
+        slope, most = 1.0, 20.0
+    else:
+        second, slope, _ = nearest(lambda t: -np.log1p(np.exp(-t)), 4.0)
+        first, most = 0.0, 1.0
     scale = 3.73 * np.sqrt((count + 1) * (count + 2) / 2)  # the noise of that many products
     held, errors = {0.0: [], scale: []}, {0.0: [], scale: []}
     for i in range(repeats):
-        rng = np.random.default_rng([77, size, count, i])
+        rng = np.random.default_rng([78 if poisson else 77, size, count, i])
         x = np.column_stack([np.ones(size), rng.uniform(-1, 1, (size, count - 1))])
-        truth = rng.normal(size=count)
-        y = 2 * (rng.random(size) < 1 / (1 + np.exp(-x @ truth))) - 1
+        truth = rng.normal(size=count) * (0.3 if poisson else 1.0)
+        y = family(rng, x @ truth)
         for noise in (0.0, scale):
             square = np.triu(rng.standard_normal((count, count)))
             products = x.T @ x + noise * (square + np.triu(square, 1).T)
             bend = -2 * second * products + np.eye(count) / 2.5**2
-            mean = np.linalg.solve(bend, first * (x.T @ y + noise * rng.standard_normal(count)))
-            extra = noise**2 * (first**2 + 4 * second**2 * (mean @ mean))
+            told = x.T @ y + noise * most * rng.standard_normal(count)
+            mean = np.linalg.solve(bend, slope * told + first * products[:, 0])
+            extra = noise**2 * ((slope * most) ** 2 + first**2 + 4 * second**2 * (mean @ mean))
             inverse = np.linalg.inv(bend)
             spread = np.sqrt(np.diag(inverse @ (bend + extra * np.eye(count)) @ inverse))
             held[noise].append(np.abs(mean - truth) < 1.645 * spread)
             errors[noise].append(mean - truth)
     for noise, each in held.items():
-        error = np.sqrt(np.mean(np.square(errors[noise])))
-        epsilon = "1" if noise else "no noise"
-        print(f"| {size:,} | {count} | {epsilon} | {np.mean(each):.2f} | {error:.3f} |", flush=True)
+        line = [family.__name__, f"{size:,}", str(count), "1" if noise else "no noise"]
+        line += [f"{np.mean(each):.2f}", f"{np.sqrt(np.mean(np.square(errors[noise]))):.3f}"]
+        print(f"| {' | '.join(line)} |", flush=True)
 
 
 def main(given=None):
@@ -95,12 +117,15 @@ def main(given=None):
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--seed", type=int, default=12)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--polynomial", action="store_true", help="logistic regression instead")
+    parser.add_argument("--polynomial", action="store_true", help="logistic and Poisson instead")
     chosen = parser.parse_args(given)
     if chosen.polynomial:
-        print("| rows | coefficients | epsilon | cover 90 | error |\n|---|---|---|---|---|")
-        for size, count in ((2000, 5), (20_000, 5), (20_000, 10)):
-            polynomial(size, count, chosen.repeats)
+        print(
+            "| outcome | rows | coefficients | epsilon | cover 90 | error |\n|---|---|---|---|---|---|"
+        )
+        for family in (logistic, counts):
+            for size, count in ((2000, 5), (20_000, 5), (20_000, 10)):
+                polynomial(family, size, count, chosen.repeats)
         return
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}", flush=True)
     for count in chosen.counts:

@@ -105,6 +105,16 @@ def test_what_is_said_follows_from_the_numbers(forecast):
     assert "held the truth" in text
 
 
+def test_a_forecast_of_a_chain_says_how_many_draws_it_is_worth(model, forecast):
+    chain = tacit.Barker(num_steps=400, ratio_bound=0.05)
+    told = tacit.forecast(model, size=200, budgets=BUDGETS[1], method=chain, repeats=3)
+    assert 1 < told.effective[0] < 200  # of 320 draws that follow one another
+    assert f" {told.effective[0]:.2g} " in str(told).partition("effective draws")[2]
+    assert json.loads(told.to_json())["budgets"][0]["effective_draws"] == told.effective[0]
+    assert "effective draws" not in str(forecast)
+    assert json.loads(forecast.to_json())["budgets"][0]["effective_draws"] is None
+
+
 def test_a_hopeless_budget_is_called_so_and_a_good_one_is_not(model, forecast):
     hopeless = tacit.forecast(model, size=60, budgets=BUDGETS[0], repeats=3)
     assert "hopeless" in hopeless.warnings()[0]

@@ -11,6 +11,9 @@ import tacit
 from tacit.data import store
 from tacit.privacy import release
 from tacit.privacy.bound import Lattice, part_sums, released
+from tacit.privacy.decisions import BarkerTests
+from tacit.privacy.gate import Gate, run
+from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
 
@@ -25,14 +28,41 @@ def test_pieces_add_up_to_the_whole(monkeypatch, noise_std, length):
     present = generator.uniform(size=length) < 0.7
     noise = np.arange(6 if lattice.wide else 3, dtype=np.int32)
     grid = jnp.float32(1 / lattice.points)
-    parts = release._in_pieces(lambda units: units, [jnp.array(units)], jnp.array(present), lattice)
-    together = part_sums(jnp.array(units), jnp.array(present), lattice)
+    operands = jnp.array(units), jnp.array(present)
+    parts = release._in_pieces(lambda *given: part_sums(*given, lattice), operands)
+    together = part_sums(*operands, lattice)
     whole = released(together, jnp.array(noise), grid, lattice)
     apart = released(parts, jnp.array(noise), grid, lattice)
     np.testing.assert_array_equal(apart, whole)
     words = noise.view(np.int64) if lattice.wide else noise
     exact = (units[present].sum(axis=0, dtype=np.int64) + words) / lattice.points
     np.testing.assert_allclose(apart, exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("length", [63, 64, 1000])
+@pytest.mark.parametrize("people", [False, True])
+def test_a_test_in_pieces_decides_by_the_sum_of_all_units(monkeypatch, length, people):
+    monkeypatch.setattr(release, "_PIECE", 64)
+    generator = np.random.default_rng(length)
+    x = generator.integers(-64, 65, (length, 3)).astype(np.float32) / 2**10  # points of the lattice
+    who = generator.integers(0, length // 2, length) if people else np.arange(length)
+    rows = Rows.by_person({"x": x}, who, length) if people else Rows({"x": x})
+    weights = np.array([1, -1, 2], np.float32)
+    units = np.array([(x[who == each] @ weights).sum() for each in np.unique(who)])
+    bound = 0.125
+    total = np.clip(units, -bound, bound).sum()
+    # What is clipped is held a little below the bound.
+    near = bound * 2.0**-12 * len(units) + 1e-3
+    shifts = np.float32([near - total, -near - total])
+    tests = BarkerTests(num_steps=2, ratio_bound=bound)
+    monkeypatch.setattr(BarkerTests, "noise", lambda *given: np.zeros((given[-1], 2), np.int32))
+
+    def step(state, shift, release):
+        return state, release.noisy_test(lambda given, row: row["x"] @ given, state, shift)
+
+    gate = Gate(rows, tests, Randomness(0))
+    _, accepted = run(gate, step, jnp.array(weights), lambda first, n: shifts[first : first + n])
+    np.testing.assert_array_equal(accepted, [True, False])
 
 
 def test_fetched_units_are_those_that_jax_would_take():

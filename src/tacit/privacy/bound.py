@@ -182,33 +182,34 @@ def ratio_on_lattice(ratios: jax.Array, clip: jax.Array, lattice: RatioLattice) 
     return jnp.clip(jnp.rint(near).astype(jnp.int32), -lattice.most, lattice.most)
 
 
-def decide(
-    units: jax.Array,
-    present: jax.Array,
-    noise: jax.Array,
-    grid: jax.Array,
-    shift: jax.Array,
-    lattice: RatioLattice,
-) -> jax.Array:
-    """Whether the sum of ratios and the shift together exceed the noise. [test-decide]"""
-    kept = jnp.where(present, units, 0)
+def ratio_sums(units: jax.Array, present: jax.Array, lattice: RatioLattice) -> jax.Array:
+    """Sums of the units present, in parts [parts] that 32 bits can hold."""
+    return _short_sums(jnp.where(present, units, 0), lattice.points)
+
+
+def decide(parts: jax.Array, noise: jax.Array, grid: jax.Array, shift: jax.Array) -> jax.Array:
+    """Whether the sum of ratios, given in parts, and the shift together exceed the noise. [test-decide]"""
     with jax.enable_x64(True):
         drawn = jax.lax.bitcast_convert_type(noise, jnp.float64)
-        total = _exact_sum(kept, lattice.points).astype(jnp.float64)
-        public = shift.astype(jnp.float64)
-        if lattice.batch_size is None:
-            return total > (drawn - public) / grid.astype(jnp.float64)
-        size, one = lattice.batch_size, float(lattice.points)
+        total = parts.astype(jnp.int64).sum(axis=0).astype(jnp.float64)
+        return total > (drawn - shift.astype(jnp.float64)) / grid.astype(jnp.float64)
+
+
+def decide_on_batch(
+    units: jax.Array, present: jax.Array, noise: jax.Array, shift: jax.Array, lattice: RatioLattice
+) -> jax.Array:
+    """The same of a batch of fixed size, whose variance takes part. [test-decide-batch]"""
+    kept = jnp.where(present, units, 0)
+    size, one = lattice.batch_size or 1, float(lattice.points)
+    with jax.enable_x64(True):
+        drawn = jax.lax.bitcast_convert_type(noise, jnp.float64)
+        total = _short_sums(kept, lattice.points).astype(jnp.int64).sum(axis=0)
         squares = jnp.sum(jnp.square(kept.astype(jnp.int64))).astype(jnp.float64)
-        mean = total / (size * one)
+        mean = total.astype(jnp.float64) / (size * one)
         variance = jnp.clip(squares / (size * one**2) - mean * mean, 0.0, 1.0)
-        accepted: jax.Array = math.sqrt(size) * mean + public > jnp.sqrt(2 - variance) * drawn
+        ratio = math.sqrt(size) * mean + shift.astype(jnp.float64)
+        accepted: jax.Array = ratio > jnp.sqrt(2 - variance) * drawn
         return accepted
-
-
-def _exact_sum(kept: jax.Array, points: int) -> jax.Array:
-    """A sum in 64 bits."""
-    return _short_sums(kept, points).astype(jnp.int64).sum(axis=0)
 
 
 def _short_sums(kept: jax.Array, points: int) -> jax.Array:

@@ -14,10 +14,12 @@ from tacit.privacy.bound import (
     Lattice,
     RatioLattice,
     decide,
+    decide_on_batch,
     on_lattice,
     on_lattice_by_sum,
     part_sums,
     ratio_on_lattice,
+    ratio_sums,
     released,
     whole_sum,
 )
@@ -193,10 +195,7 @@ def _release(
     shared: _Public = jax.tree.unflatten(public, operands[: public.num_leaves])
     given: Batch = jax.tree.unflatten(batch, operands[public.num_leaves :])
     if isinstance(lattice, RatioLattice):
-        assert shared.shift is not None
-        private = jax.tree.leaves((given.units, given.secret))
-        units = ratio_on_lattice(_contributions(unit, shared)(*private), given.clip, lattice)
-        return decide(units, given.present, given.noise, given.grid, shared.shift, lattice)
+        return _decided(unit, shared, given, lattice)
     return released(_sums(unit, shared, given, lattice), given.noise, given.grid, lattice)
 
 
@@ -212,53 +211,72 @@ def unreleased_sum(
     return whole_sum(_sums(unit, shared, given, lattice), lattice)
 
 
-def _contributions(unit: Any, shared: _Public) -> Callable[..., jax.Array]:
-    """What units contribute, each by itself."""
+def _contributions(unit: Any, shared: _Public, axis: int = 0) -> Callable[..., jax.Array]:
+    """What units contribute, each by itself. ``axis`` is that of the units in what is given."""
 
     def of(*leaves: jax.Array) -> jax.Array:
         (found,) = jax.core.eval_jaxpr(unit, shared.constants, *shared.arguments, *leaves)
         return jnp.asarray(found)
 
-    return jax.vmap(of)
+    return jax.vmap(of, in_axes=axis)
+
+
+def _decided(unit: Any, shared: _Public, given: Batch, lattice: RatioLattice) -> jax.Array:
+    """The decision of a test on all units, or on a batch of fixed size.
+
+    Units are the last axis here, as a column's values then lie one after the other: products with parameters take a
+    fraction of the time.
+    """
+    assert shared.shift is not None
+    ratios = _contributions(unit, shared, axis=-1)
+
+    def on_points(*private: jax.Array) -> jax.Array:
+        turned = [jnp.moveaxis(leaf, 0, -1) for leaf in private]
+        # Or the compiler would turn them back.
+        turned = jax.lax.optimization_barrier(turned)  # type: ignore[no-untyped-call]
+        return ratio_on_lattice(ratios(*turned), given.clip, lattice)
+
+    def sums(*operands: jax.Array) -> jax.Array:
+        *private, present = operands
+        return ratio_sums(on_points(*private), present, lattice)
+
+    private = jax.tree.leaves((given.units, given.secret))
+    if lattice.batch_size is None:
+        parts = _in_pieces(sums, [*private, given.present])
+        return decide(parts, given.noise, given.grid, shared.shift)
+    units = on_points(*private)
+    return decide_on_batch(units, given.present, given.noise, shared.shift, lattice)
 
 
 def _sums(unit: Any, shared: _Public, given: Batch, lattice: Lattice) -> jax.Array:
     """Sums of the units present, on the lattice, in parts as of `part_sums`."""
-    private = jax.tree.leaves((given.units, given.secret))
     place = on_lattice if lattice.order == 2 else on_lattice_by_sum
     contributions = _contributions(unit, shared)
 
-    def on_points(*private: jax.Array) -> jax.Array:
-        values = jnp.asarray(contributions(*private))
-        return jax.vmap(lambda vector: place(vector, given.clip, lattice.points))(values)
-
-    if len(given.present) <= _PIECE:
-        return part_sums(on_points(*private), given.present, lattice)
-    return _in_pieces(on_points, private, given.present, lattice)
-
-
-def _in_pieces(
-    on_points: Callable[..., jax.Array],
-    private: Sequence[jax.Array],
-    present: jax.Array,
-    lattice: Lattice,
-) -> jax.Array:
-    """Sums over many units, a piece at a time: integers add up to the same, in less memory."""
-
-    def sums(operands: Sequence[jax.Array]) -> jax.Array:
+    def sums(*operands: jax.Array) -> jax.Array:
         *private, present = operands
-        return part_sums(on_points(*private), present, lattice)
+        values = jnp.asarray(contributions(*private))
+        units = jax.vmap(lambda vector: place(vector, given.clip, lattice.points))(values)
+        return part_sums(units, present, lattice)
+
+    return _in_pieces(sums, [*jax.tree.leaves((given.units, given.secret)), given.present])
+
+
+def _in_pieces(sums: Callable[..., jax.Array], operands: Sequence[jax.Array]) -> jax.Array:
+    """Sums over units; over many, a piece at a time: integers add up to the same, in less memory."""
+    units = len(operands[-1])
+    if units <= _PIECE:
+        return sums(*operands)
 
     def piece(start: jax.Array) -> jax.Array:
-        return sums([jax.lax.dynamic_slice_in_dim(leaf, start, _PIECE) for leaf in operands])
+        return sums(*[jax.lax.dynamic_slice_in_dim(leaf, start, _PIECE) for leaf in operands])
 
-    operands = [*private, present]
-    even = len(present) // _PIECE * _PIECE
+    even = units // _PIECE * _PIECE
     parts = jax.lax.map(piece, jnp.arange(0, even, _PIECE))
-    flat: jax.Array = parts.reshape(-1, parts.shape[-1])
-    if even == len(present):
+    flat: jax.Array = parts.reshape(-1, *parts.shape[2:])
+    if even == units:
         return flat
-    return jnp.concatenate([flat, sums([leaf[even:] for leaf in operands])])
+    return jnp.concatenate([flat, sums(*[leaf[even:] for leaf in operands])])
 
 
 def _abstract(*_: Any, lattice: Lattice | RatioLattice, **__: Any) -> Any:

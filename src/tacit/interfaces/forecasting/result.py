@@ -64,6 +64,8 @@ class Forecast:
         lines: One line for each parameter and budget.
         seconds: The time of one fit at each budget, without compiling.
         converged: The share of fits that converged at each budget.
+        effective: How many independent draws a chain is worth at each budget, for the parameter that mixes worst; NaN
+            for methods whose draws are independent.
         repeats: The number of tables.
         focus: The parameter that sentences are about.
         effect: The effect of interest, or None.
@@ -78,6 +80,7 @@ class Forecast:
     lines: tuple[ForecastLine, ...]
     seconds: tuple[float, ...]
     converged: tuple[float, ...]
+    effective: tuple[float, ...]
     repeats: int
     focus: str
     effect: float | None
@@ -168,7 +171,8 @@ class Forecast:
             "seconds",
         ]
         asked = [] if self.effect is None else [f"{self.focus} of {self.effect:g} found in"]
-        rows = [[*header[:-1], *asked, header[-1]]]
+        chain = ["effective draws"] if np.isfinite(self.effective).any() else []
+        rows = [[*header[:-1], *asked, *chain, header[-1]]]
         for i, budget in enumerate(self.budgets):
             line = next(each for each in self.at(i) if each.parameter == self.focus)
             held = np.mean([each.coverage for each in self.at(i)])
@@ -179,6 +183,7 @@ class Forecast:
                     f"{held:.0%}",
                     f"±{_short(line.detectable)}",
                     *chance,
+                    *[_short(self.effective[i]) for _ in chain],
                     _short(self.seconds[i]),
                 ]
             )
@@ -207,6 +212,7 @@ class Forecast:
                     "method": self.method[i],
                     "seconds": self.seconds[i],
                     "converged": self.converged[i],
+                    "effective_draws": _number(self.effective[i]),
                     "warnings": list(self.warnings(i)),
                     "parameters": [_plain(line) for line in self.at(i)],
                 }
@@ -231,11 +237,12 @@ def _laid_out(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _plain(line: ForecastLine) -> dict[str, Any]:
     """A line for JSON, which has no NaN."""
-    return {
-        name: None if isinstance(value, float) and not np.isfinite(value) else value
-        for name, value in line._asdict().items()
-        if name != "epsilon"
-    }
+    return {name: _number(value) for name, value in line._asdict().items() if name != "epsilon"}
+
+
+def _number(value: Any) -> Any:
+    """None for what JSON has no number for."""
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _short(number: float) -> str:

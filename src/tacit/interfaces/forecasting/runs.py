@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tacit.accounting import Budget
 from tacit.inference.base import Method, MethodResult
 from tacit.inference.exact import laplace
+from tacit.inference.mixing import effective_sizes
 from tacit.interfaces.forecasting.tables import Floats, Tables
 from tacit.privacy.noise import Randomness
 from tacit.privacy.opening import open_gate
@@ -26,13 +27,15 @@ _ENDS = ((1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2)
 class Fits:
     """Fits of several tables: posterior means and ends of 90% intervals, [fits, entries].
 
-    ``converged`` and ``seconds`` have an entry for each fit.
+    ``converged``, ``effective`` and ``seconds`` have an entry for each fit. ``effective`` is how many independent draws the
+    worst number of a chain is worth; NaN where draws are independent.
     """
 
     mean: Floats
     low: Floats
     high: Floats
     converged: NDArray[np.bool_]
+    effective: Floats
     seconds: Floats
 
     @property
@@ -113,5 +116,14 @@ def _together(tables: Tables, found: Sequence[MethodResult], seconds: Sequence[f
         low=ends[:, 0],
         high=ends[:, 1],
         converged=np.array([each.converged is not False for each in found]),
+        effective=np.array([_effective(each) for each in found]),
         seconds=np.asarray(seconds),
     )
+
+
+def _effective(found: MethodResult) -> float:
+    """How many independent draws the worst number of a chain is worth; NaN without one, and 0 if one never moved."""
+    if not found.chain:
+        return float("nan")
+    sizes = effective_sizes(found.draws, found.chains).values()
+    return float(min(np.nan_to_num(each).min() for each in sizes))
