@@ -150,7 +150,7 @@ def claims(found, ratios):
             + ", ".join(f"{r:.3f} +- {e:.3f}" for _, r, e in ours)
             + " with noise of 2 eta",
             verdict="paper is wrong" if half else "agrees in part",
-            why="Drift of eta needs noise of variance 2 eta; with eta the chain is at temperature 1/2. Steps "
+            why="Wrong if it is a half, to .03 and three standard errors. Drift of eta needs noise of variance 2 eta; with eta the chain is at temperature 1/2. Steps "
             "that are larger add some error of their own.",
         ),
         Claim(
@@ -158,7 +158,7 @@ def claims(found, ratios):
             reported="",
             found=f"its noise has {least:.0f} to {most:.0f} times the variance that the budget needs",
             verdict="paper is wrong" if least > 10 else "agrees",
-            why="The bound holds, and is far from exact: sampling and composition are bounded one after "
+            why="Wrong if ten times or more. The bound holds, and is far from exact: sampling and composition are bounded one after "
             "the other, each with constants of its own.",
         ),
     ]
