@@ -279,7 +279,7 @@ def _figure(setting: Setting, data, path, runs, mine, scores, costs) -> None:
 def _weights(axis, theirs, own, *, labelled) -> None:
     """Means of the weights of one run; the post's solid, Tacit's dotted."""
     steps = 5 * np.arange(len(theirs[0, ::5]))
-    for j, colour in enumerate(("black", "C4", "C5", "C6", "C8")):
+    for j, colour in enumerate(("black", "deepskyblue", "purple", "darkorange", "limegreen")):
         label = ("bias" if j == 0 else f"weight {j}") if labelled else None
         axis.plot(steps, theirs[0, ::5, j], color=colour, linewidth=1, label=label)
         if own is not None:

@@ -197,13 +197,16 @@ def draw_errors(setting, errors, floor):
         for column in range(2):
             axis = axes[row, column]
             for name, (costs, gap, error) in errors.items():
+                # Where the whole run costs next to nothing, only its end can be drawn.
+                part = slice(-1, None) if costs[-1] < 0.1 else slice(None)
                 axis.errorbar(
-                    costs, gap[row, :, column], error[row, :, column], label=name, elinewidth=0.6
-                )
+                    costs[part], gap[row, part, column], error[row, part, column], label=name,
+                    elinewidth=0.6, marker="o" if part.start else None,
+                )  # fmt: skip
             axis.axhline(
                 floor[row, column], color="k", ls=":", label="non-private chain of 40,000 steps"
             )
-            axis.set(xscale="log", title=f"{what} of theta {column + 1}")
+            axis.set(xlim=(0, None), ylim=(0, None), title=f"{what} of theta {column + 1}")
         axes[row, 0].set_ylabel(f"mean absolute error of the {what}, 1 s.e.")
         axes[1, row].set_xlabel("epsilon of the first t steps, as each is accounted")
     handles, labels = axes[0, 0].get_legend_handles_labels()

@@ -291,6 +291,7 @@ def _panels(clips, theta, way, ratios, gaps):
     # A logarithmic axis of less than two decades has hardly a tick.
     deviations = [f.std() for f in flat]
     spread.set_yscale("log" if max(deviations) > 100 * min(deviations) else "linear")
+    summary.set_ylim(bottom=max(1e-6, summary.get_ylim()[0]))
     for axis in (summary, spread):
         axis.set(xscale="log", xlabel="clipping bound C", xticks=clips)
         axis.set_xticks(clips, [f"{c:g}" for c in clips])

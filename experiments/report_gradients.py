@@ -121,7 +121,7 @@ def _figure(setting: Setting, found, true, own, spent) -> None:
         low, high = np.quantile(gaps[:, ::10], [0.1, 0.9], axis=0)
         rounds = 1 + 10 * np.arange(len(middle))
         style = "--" if how == "eq. 4.17 as printed" else "-"
-        colour = "red" if reading == AUTHOR else f"C{list(READINGS).index(reading)}"
+        colour = "magenta" if reading == AUTHOR else f"C{list(READINGS).index(reading)}"
         second.plot(rounds, middle, style, color=colour, linewidth=1.2, label=f"{reading}; {how}")
         second.fill_between(rounds, low, high, color=colour, alpha=0.08)
     second.plot(own, color="black", linewidth=1, label="the library's engine, same settings")

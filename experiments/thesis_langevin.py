@@ -109,12 +109,17 @@ def draw(setting, found, lengths, ratios):
         xscale="log", ylim=(0.4, 1.15), xlabel="step size", ylabel="variance over truth, 2 s.e."
     )
     left.set(title="Gaussian posterior, 32 coordinates")
+    sizes = sorted({each[1] for each in found})
+    left.set_xticks(sizes, [f"{size:.2g}" for size in sizes])
+    left.minorticks_off()
     left.legend(loc="center left")
     for epsilon, values in ratios.items():
-        right.loglog(lengths, values, "o-", label=f"epsilon {epsilon:g}")
+        right.semilogx(lengths, values, "o-", label=f"epsilon {epsilon:g}")
     right.set(xlabel="number of steps, q = .01", ylabel="variance of noise over what suffices")
-    right.set(title="delta 1e-5, replace", ylim=(100, 2000))
-    right.legend()
+    right.set(title="delta 1e-5, replace", ylim=(0, None))
+    right.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    right.minorticks_off()
+    right.legend(loc="lower right")
     figure.tight_layout()
     save_figure(setting, "thesis_langevin", figure)
 

@@ -163,7 +163,7 @@ def draw_scores(setting, epsilons, scores, alone, true):
     axis.set(xscale="log", xlabel="epsilon at delta 1e-3, replace, by each form's own accounting")
     axis.set(
         ylabel="log predictive density of a test row, 1 s.e.",
-        ylim=(max(floor, -14) - 0.5, true + 0.4),
+        ylim=(max(floor, -14) - 1, true + 0.4),
     )
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     save_figure(setting, "thesis_mixture_scores", figure)
