@@ -5,6 +5,7 @@ for `tacit reproduce --all` on the real ones, and in `experiments/RESULTS.md`.
 """
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from catalogue import experiments
 from reproduction import SOURCES, Claim
 
+import tacit
 from tacit.interfaces.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -106,3 +108,23 @@ def test_names_that_are_none(capsys):
     assert "--list" in capsys.readouterr().err
     assert main(["reproduce", "--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(experiments())
+
+
+_LETTERS = {
+    "N": 1000, "c": 1.0, "C": 1.0, "L": 1.0, "B": 1.0, "R": 1.0, "s": 1.0, "q": 0.01, "n": 100, "T": 100,
+    "tau": 10, "q1": 0.01, "q2": 0.02, "T1": 5, "T2": 5, "beta": 20.0, "schedule": lambda _: 1.0,
+    "budget": tacit.Budget(1, 1e-5),
+}  # fmt: skip
+_MODULES = ("accounting", "federated", "methods", "conjugate")
+
+
+def test_every_call_of_the_guide_to_the_papers_runs():
+    page = (ROOT / "docs" / "papers.md").read_text()
+    tables = page[page.index("## Algorithms") : page.index("## Experiments")]
+    space = {**_LETTERS, "schemes": tacit.federated.schemes}
+    space |= {name: getattr(tacit, name) for name in {*tacit.__all__, *_MODULES}}
+    calls = {c for c in re.findall(r"`([^`]+)`", tables) if re.match(r"[A-Za-z_.]+(\(|$)", c)}
+    words = {"plate", "claim", "noise_multiplier", "windowed_adagrad", "PROOFS.md"}
+    assert len(calls - words) > 50
+    for call in calls - words:
+        eval(call, space)  # noqa: S307
