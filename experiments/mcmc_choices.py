@@ -133,6 +133,7 @@ def _figure(setting: Setting, found, lines) -> None:
         right.plot(place, each.mean(), "_", color="black", markersize=30)
     right.set(ylim=(0, None), ylabel="error of the posterior mean; bars: means")
     right.set_xticks(range(len(found)), list(found), fontsize=8)
+    right.margins(x=0.15)
     save_figure(setting, EXPERIMENT.name, figure)
 
 

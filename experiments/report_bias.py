@@ -109,7 +109,7 @@ def _claims(values, dropped) -> list[Claim]:
             reported="tends to be",
             found=f"mean of draws {variances[1].mean():.4f} ± {_error(variances[1]):.4f}, exact {variances[0]:.4f}; above it in {above:.1%}; {dropped} draws without a variance",
             verdict=_direction(variances[1].mean() - variances[0], _error(variances[1]), above - 0.5, half),
-            why="On average it is, by Jensen's inequality; as a precision's noise is symmetric, it is above and below equally often.",
+            why="By the mean of draws and by the share above, at three standard errors. On average it is, by Jensen's inequality; as a precision's noise is symmetric, it is above and below equally often.",
         ),
     ]  # fmt: skip
 

@@ -177,14 +177,14 @@ def _attack_claims(found) -> list[Claim]:
             reported=f"mu {claimed:.3f}, epsilon {cost(claimed):.2f} here",
             found=f"an attacker reaches mu {mu:.2f} ± {error:.2f}: epsilon at least {cost(mu - 2 * error):.2f}",
             verdict="paper is wrong" if mu - 3 * error > claimed else "agrees",
-            why="A site keeps its hidden noise in its own factor and takes it back in the next round; moves of the posterior so reveal it. Composition needs messages that depend on data and on what is public only.",
+            why="Wrong if the attacker is above the claim by three standard errors. A site keeps its hidden noise in its own factor and takes it back in the next round; moves of the posterior so reveal it. Composition needs messages that depend on data and on what is public only.",
         ),
         Claim(
             said="With a factor that all sites share, rounds do compose (not a claim of the report).",
             reported="",
             found=f"mu {safe:.3f} ± {slight:.3f}, claimed {claimed:.3f}",
             verdict=judged(safe - 3 * slight <= claimed),
-            why="Tacit's default for whole data sets; the same attacker, who knows the shared factor.",
+            why="Agrees if not above the claim by three standard errors. Tacit's default for whole data sets; the same attacker, who knows the shared factor.",
         ),
     ]  # fmt: skip
 
@@ -208,7 +208,7 @@ def _noise_claims() -> list[Claim]:
             reported="sqrt(M)",
             found=f"mu {message:.2f} against {mu:.3f} for {SITES} sites: epsilon {cost(message):.1f} against {cost(mu):.2f}",
             verdict=judged(abs(message / mu - SITES**0.5) < 1e-9, cost(message) > 2 * cost(mu)),
-            why="Of all rounds' messages of one site, at the claimed composition; in epsilon the factor is larger than sqrt(M).",
+            why="Agrees if mu differs by sqrt(M), and epsilon by a factor of two or more. Of all rounds' messages of one site, at the claimed composition; in epsilon the factor is larger than sqrt(M).",
         ),
         Claim(
             said="A client that takes off its own noise has the variance down by (M - 1)/M, which matters little.",
@@ -222,6 +222,7 @@ def _noise_claims() -> list[Claim]:
             reported="in the extreme, all but one site",
             found=f"all but one together: epsilon {cost(message):.1f}",
             verdict=judged(cost(message) > 5 * cost(mu)),
+            why="Almost all is taken to be five times the epsilon.",
         ),
     ]  # fmt: skip
 
@@ -234,7 +235,7 @@ def _fit_claims(gaps) -> list[Claim]:
             reported="sub-optimal",
             found=", ".join(f"{way}: median KL {gap:.3g}" for way, gap in late.items()),
             verdict=judged(late[UNTRACKED] > 2 * late[PRINTED]),
-            why="20 sites of 10 points, C = 100, noise 0.5, damping 0.5, last ten of 40 rounds. Tacit's shared factor tracks noise too, as it follows from the posterior.",
+            why="Worse is taken to be a KL twice as large. 20 sites of 10 points, C = 100, noise 0.5, damping 0.5, last ten of 40 rounds. Tacit's shared factor tracks noise too, as it follows from the posterior.",
         ),
     ]  # fmt: skip
 
@@ -246,6 +247,7 @@ def _library_claim(found) -> Claim:
         reported="",
         found="; ".join(f"{w}: {mu:.2f} ± {e:.2f} against {found[w][0]:.2f}" for w, (mu, e, _) in own.items()),
         verdict=judged(*(abs(mu - found[w][0]) < 3 * e for w, (mu, e, _) in own.items())),
+        why="Within three standard errors.",
     )  # fmt: skip
 
 

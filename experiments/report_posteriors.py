@@ -8,7 +8,7 @@ many coefficients it is counted how typical the typical is.
 
 import numpy as np
 from report_model import CLAMPED, CLEAR, ONCE, divergence, drawn, exact, judged, posteriors, stopped
-from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
 
 CLIPS = (0.25, 2.0, 16.0)
 SHOWN = ((CLAMPED, 0.25), (CLAMPED, 2.0), (CLEAR, 0.25), (CLEAR, 2.0), (CLEAR, 16.0))
@@ -115,13 +115,14 @@ def _claims(found, true) -> list[Claim]:
             reported="Fig. 4.7",
             found=_told({CLIPS[0]: small}),
             verdict=judged(small[1] > half, small[2] > half),
-            why="A row's two statistics are clipped by the same factor, so that clipping keeps a row's own ratio; the mean shrinks as rows of large x, which point most, lose most, and as the prior counts for more.",
+            why="Most, as above. A row's two statistics are clipped by the same factor, so that clipping keeps a row's own ratio; the mean shrinks as rows of large x, which point most, lose most, and as the prior counts for more.",
         ),
         Claim(
             said="One release at the same epsilon is nearer to the exact posterior (not a claim of the report).",
             reported="",
             found="median KL " + "; ".join(f"C={c:g}: {ours[c][0]:.3g} against {noisy[c][0]:.3g}" for c in CLIPS),
             verdict=judged(*(ours[c][0] < noisy[c][0] for c in CLIPS)),
+            why="At every C.",
         ),
     ]  # fmt: skip
 
@@ -135,7 +136,7 @@ def _reasonable(q, p) -> Claim:
         reported="reasonable, by eye",
         found=f"the mean is off by {exactly:.1f} exact deviations in the median, {own:.1f} of its own; its 95% interval has the exact mean in {inside:.0%}",
         verdict=judged(exactly < 3, inside > 0.9),
-        why="Reasonable is taken to be: within three exact deviations in the median, and intervals that hold the exact mean in 90% or more.",
+        why="Reasonable is taken to be: within three exact deviations in the median, and intervals that hold the exact mean in 90% or more. " + KNOWN,
     )  # fmt: skip
 
 

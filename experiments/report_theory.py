@@ -194,10 +194,11 @@ def _figure(setting: Setting, found, groups) -> None:
         title=f"epsilon {BUDGET.epsilon:g}; bars: medians",
     )
     left.set_xticks(range(len(found)), list(found))
+    left.margins(x=0.15)
     shown = [line for line in groups if line[0] == 2.0 and line[1] == 0.5]
     right.plot([line[2] for line in shown], [line[3] for line in shown], "o-", label="eq. 3.8")
     right.plot([line[2] for line in shown], [line[4] for line in shown], "s-", label="exact")
-    right.set(yscale="log", xlabel="points in a group, t", ylabel="delta at t x 0.5")
+    right.set(ylim=(0, None), xlabel="points in a group, t", ylabel="delta at t x 0.5")
     right.set_title("Gaussian mechanism, noise 2 sensitivities")
     right.legend(frameon=False)
     save_figure(setting, EXPERIMENT.name, figure)

@@ -55,6 +55,7 @@ def claims_of(found: Found) -> list[Claim]:
             }[case.name],
             found=f"{len(data.y)} by {data.x.shape[1]}; {case.rate * data.cut:.0f} rows",
             verdict="agrees" if round(case.rate * data.cut) == case.batch else "does not agree",
+            why="Equal as whole numbers.",
         ),
         _accountants(found),
     ]
@@ -88,7 +89,7 @@ def _against_langevin(found: Found) -> dict[str, str]:
         "found": "DPVI and DP-SGLD " + "; ".join(texts),
         "verdict": "agrees" if all(wins) else partly,
         "why": (
-            f"Above by two standard errors at {sum(wins)} of {len(wins)}, below at {sum(losses)}. "
+            f"Above by two standard errors at {sum(wins)} of {len(wins)}, below at {sum(losses)}: agrees if above at all, in part if below at none. "
             f"{found.dpvi.shape[1]} runs at each level (the thesis: ten); DP-SGLD takes the best of "
             f"four steps for each epsilon.{_tightly(found)}"
         ),
@@ -143,7 +144,7 @@ def _as_printed(found: Found) -> Claim:
         why=(
             "The scripts clip shares of the ELBO that are multiplied by N / B, so that c is "
             f"{found.case.rate * found.case.clip:g} in the units of Algorithm 1, and their AdaGrad sums the last ten squares. As "
-            f"printed it is worse by two standard errors at {short.sum()} of {len(short)} noise levels."
+            f"printed it is worse by two standard errors at {short.sum()} of {len(short)} noise levels: wrong if at all, in part if at some."
         ),
     )
 
@@ -173,7 +174,7 @@ def _met(found: Found) -> Claim:
         found="; ".join(texts),
         verdict="agrees" if all(whole) else "agrees in part" if any(whole) else "does not agree",
         why=(
-            "Met is no more than two standard errors below. The authors' models have "
+            "Met is no more than two standard errors below; agrees if met everywhere in both forms, in part if in one. The authors' models have "
             "no intercept. Of this one split, the non-private optimum itself has "
             f"{found.level:.4f} (stored: {STORED_LEVELS[found.case.name]:.4f})."
         ),
@@ -194,7 +195,7 @@ def _accountants(found: Found) -> Claim:
             f"{found.moments[middle]:.3g}, and tightly {tight[middle]:.3g}"
         ),
         verdict="agrees" if (ratio > 1).all() else "does not agree",
-        why=f"The Gaussian theorem that advanced composition starts from holds at {holds} of {len(tight)} noise levels.",
+        why=f"Agrees if smaller at every noise level. The Gaussian theorem that advanced composition starts from holds at {holds} of {len(tight)} noise levels.",
     )
 
 

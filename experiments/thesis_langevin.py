@@ -109,12 +109,17 @@ def draw(setting, found, lengths, ratios):
         xscale="log", ylim=(0.4, 1.15), xlabel="step size", ylabel="variance over truth, 2 s.e."
     )
     left.set(title="Gaussian posterior, 32 coordinates")
+    sizes = sorted({each[1] for each in found})
+    left.set_xticks(sizes, [f"{size:.2g}" for size in sizes])
+    left.minorticks_off()
     left.legend(loc="center left")
     for epsilon, values in ratios.items():
-        right.loglog(lengths, values, "o-", label=f"epsilon {epsilon:g}")
+        right.semilogx(lengths, values, "o-", label=f"epsilon {epsilon:g}")
     right.set(xlabel="number of steps, q = .01", ylabel="variance of noise over what suffices")
-    right.set(title="delta 1e-5, replace", ylim=(100, 2000))
-    right.legend()
+    right.set(title="delta 1e-5, replace", ylim=(0, None))
+    right.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    right.minorticks_off()
+    right.legend(loc="lower right")
     figure.tight_layout()
     save_figure(setting, "thesis_langevin", figure)
 
@@ -150,7 +155,7 @@ def claims(found, ratios):
             + ", ".join(f"{r:.3f} +- {e:.3f}" for _, r, e in ours)
             + " with noise of 2 eta",
             verdict="paper is wrong" if half else "agrees in part",
-            why="Drift of eta needs noise of variance 2 eta; with eta the chain is at temperature 1/2. Steps "
+            why="Wrong if it is a half, to .03 and three standard errors. Drift of eta needs noise of variance 2 eta; with eta the chain is at temperature 1/2. Steps "
             "that are larger add some error of their own.",
         ),
         Claim(
@@ -158,7 +163,7 @@ def claims(found, ratios):
             reported="",
             found=f"its noise has {least:.0f} to {most:.0f} times the variance that the budget needs",
             verdict="paper is wrong" if least > 10 else "agrees",
-            why="The bound holds, and is far from exact: sampling and composition are bounded one after "
+            why="Wrong if ten times or more. The bound holds, and is far from exact: sampling and composition are bounded one after "
             "the other, each with constants of its own.",
         ),
     ]

@@ -89,7 +89,7 @@ def _claims(found) -> list[Claim]:
             found=f"{a1:.2f} to {a10:.2f}",
             verdict="agrees" if all(near) else "agrees in part" if any(near) else "does not agree",
             why=(
-                f"Half of delta goes to the composition; the best share gives {best[0]:.2f} to "
+                f"Equal to a tenth, in part if one of the two is. Half of delta goes to the composition; the best share gives {best[0]:.2f} to "
                 f"{best[1]:.2f}. The Gaussian theorem holds for a step's epsilon below 1 only; where it does, sigma "
                 f"goes from {v1:.2f} to {v10:.2f}."
             ),
@@ -103,6 +103,7 @@ def _claims(found) -> list[Claim]:
                 f"{m1 / p1:.1f} times less again"
             ),
             verdict="agrees" if a1 / m1 > 2 else "does not agree",
+            why="Far is taken to be a factor of two.",
         ),
     ]
 

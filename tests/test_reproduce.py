@@ -5,13 +5,20 @@ for `tacit reproduce --all` on the real ones, and in `experiments/RESULTS.md`.
 """
 
 import json
+import re
+from dataclasses import asdict
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from catalogue import experiments
-from reproduction import SOURCES, Claim
+from mcmc_langevin import SIZE, langevin_chains
+from mixture import two_means
+from reproduction import PAPERS, SOURCES, Claim, write_results
 
+import tacit
 from tacit.interfaces.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -106,3 +113,68 @@ def test_names_that_are_none(capsys):
     assert "--list" in capsys.readouterr().err
     assert main(["reproduce", "--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(experiments())
+
+
+_LETTERS = {
+    "N": 1000, "c": 1.0, "C": 1.0, "L": 1.0, "B": 1.0, "R": 1.0, "s": 1.0, "q": 0.01, "n": 100, "T": 100,
+    "tau": 10, "q1": 0.01, "q2": 0.02, "T1": 5, "T2": 5, "beta": 20.0, "schedule": lambda _: 1.0,
+    "budget": tacit.Budget(1, 1e-5),
+}  # fmt: skip
+_MODULES = ("accounting", "federated", "methods", "conjugate")
+
+
+def test_every_call_of_the_guide_to_the_papers_runs():
+    page = (ROOT / "docs" / "papers.md").read_text()
+    tables = page[page.index("## Algorithms") : page.index("## Experiments")]
+    space = {**_LETTERS, "schemes": tacit.federated.schemes}
+    space |= {name: getattr(tacit, name) for name in {*tacit.__all__, *_MODULES}}
+    calls = {c for c in re.findall(r"`([^`]+)`", tables) if re.match(r"[A-Za-z_.]+(\(|$)", c)}
+    words = {"plate", "claim", "noise_multiplier", "windowed_adagrad", "PROOFS.md"}
+    assert len(calls - words) > 50
+    for call in calls - words:
+        eval(call, space)  # noqa: S307
+
+
+@pytest.mark.slow
+def test_several_at_a_time(tmp_path, capsys):
+    names = ["thesis_passes", "report_bias"]
+    assert main(["reproduce", *names, "--quick", "--jobs", "2", "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert all(f"{name}: " in told for name in names)
+    assert all((tmp_path / f"{name}.json").exists() for name in names)
+
+
+def test_runs_as_many_as_the_papers_are_listed_apart(tmp_path):
+    experiment = experiments()[0]
+    (tmp_path / PAPERS).mkdir()
+    for folder, found, verdict in (
+        (tmp_path, "5 of 9", "agrees"),
+        (tmp_path / PAPERS, "6 of 9", "does not agree"),
+    ):
+        claims = [
+            asdict(Claim(said="So it is.", reported="", found=found, verdict=verdict)),
+            asdict(Claim(said="And this.", reported="", found="both", verdict="agrees")),
+        ]
+        kept = json.dumps({"length": "usual", "claims": claims})
+        (folder / f"{experiment.name}.json").write_text(kept)
+    write_results(tmp_path, tmp_path / "RESULTS.md", [experiment])
+    usual, long = (tmp_path / "RESULTS.md").read_text().split("## With as many runs")
+    assert "2 claims of the papers: agrees 2." in usual
+    assert "| So it is. | 6 of 9 | does not agree | agrees |" in long
+    assert "And this." not in long
+
+
+def test_langevin_chain_of_the_papers_follows_the_gradient():
+    """In plain JAX, for speed: without noise, its steps are those of the model's own gradient."""
+    (((last,),),) = langevin_chains(np.full(10, 0.7), 100, 200, runs=1, variances=(0.0,))
+    model = two_means()
+
+    def density(theta):
+        p = {"theta": theta}
+        return 100 * model.log_likelihood(p, {"x": 0.7}) + model.log_prior(p)
+
+    def step(_, theta):
+        return theta + SIZE * jax.grad(density)(theta)
+
+    by_model = jax.lax.fori_loop(0, 200, step, jnp.zeros(2))
+    np.testing.assert_allclose(last, by_model, rtol=1e-4)

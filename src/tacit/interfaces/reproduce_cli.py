@@ -1,7 +1,9 @@
 """The command ``tacit reproduce``: rerun the experiments of the source papers."""
 
 import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -24,11 +26,15 @@ def reproduce(
     every: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Short runs, for a quick check.")] = False,
     paper: Annotated[
-        bool, typer.Option("--paper", help="As long as in the papers; some take hours.")
+        bool,
+        typer.Option(
+            "--paper", help="As many runs as in the papers, kept beside the usual results."
+        ),
     ] = False,
     data: Annotated[
         Path | None, typer.Option(help="Folder with abalone.csv and adult.csv.")
     ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Experiments to run at the same time.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Output folder for figures and tables.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
 ) -> None:
@@ -44,19 +50,43 @@ def reproduce(
         raise InvalidArgument("Pass --quick or --paper, not both.")
     length = "quick" if quick else "paper" if paper else "usual"
     home = Path(catalogue.__file__ or "").parent
-    target = out or (Path("reproduced") if quick else home / "results")
-    setting = reproduction.Setting(length=length, data=data or tables.USUAL, out=target)
-    for experiment in chosen:
-        typer.echo(f"{experiment.name} ... ", nl=False)
-        try:
-            took = reproduction.perform(experiment, setting)
-        except tables.NoData as error:
-            typer.echo("no data")
-            raise InvalidArgument(str(error)) from None
-        typer.echo(f"{took:.0f} s")
-    page = target.parent / "RESULTS.md" if out is None and not quick else target / "RESULTS.md"
-    reproduction.write_results(target, page, list(known.values()))
+    kept = out or (Path("reproduced") if quick else home / "results")
+    target = kept / reproduction.PAPERS if paper else kept
+    try:
+        _perform_all([each.name for each in chosen], length, data or tables.USUAL, target, jobs)
+    except tables.NoData as error:
+        raise InvalidArgument(str(error)) from None
+    page = kept.parent / "RESULTS.md" if out is None and not quick else kept / "RESULTS.md"
+    reproduction.write_results(kept, page, list(known.values()))
     typer.echo(f"Wrote {page}.")
+
+
+def _perform_all(names: list[str], length: str, data: Path, target: Path, jobs: int) -> None:
+    """Runs the experiments, several at a time in processes of their own, and prints each one's seconds."""
+    if len(names) == 1 or jobs == 1:
+        for name in names:
+            typer.echo(f"{name}: {_perform(name, length, data, target):.0f} s")
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        # The longest are among the last: they start first.
+        running = {
+            pool.submit(_perform, name, length, data, target): name for name in reversed(names)
+        }
+        try:
+            for done in as_completed(running):
+                typer.echo(f"{running[done]}: {done.result():.0f} s")
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _perform(name: str, length: str, data: Path, target: Path) -> float:
+    """Runs one experiment and returns the seconds that it took."""
+    catalogue, reproduction, _ = _modules()
+    (experiment,) = (each for each in catalogue.experiments() if each.name == name)
+    setting = reproduction.Setting(length=length, data=data, out=target)
+    took: float = reproduction.perform(experiment, setting)
+    return took
 
 
 def _chosen(names: list[str], known: dict[str, Any], *, every: bool) -> list[Any]:
@@ -76,6 +106,7 @@ def _modules() -> tuple[ModuleType, Any, Any]:
             "The experiments are not installed with the library; run this command in a clone of the "
             "repository, which contains the folder experiments."
         )
-    sys.path.insert(0, str(folder.resolve()))
+    if str(folder.resolve()) not in sys.path:
+        sys.path.insert(0, str(folder.resolve()))
     catalogue, reproduction, tables = map(import_module, ("catalogue", "reproduction", "tables"))
     return catalogue, reproduction, tables
