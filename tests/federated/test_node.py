@@ -1,18 +1,21 @@
 """A site's node: the command of its SuperNode, and that it ends with it."""
 
+import importlib
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-flower_supernode = pytest.importorskip("flwr.supernode.cli.flower_supernode")
+pytest.importorskip("flwr")
 
 from flower_processes import free_port
 
 from tacit.federated.flower.node import run_node, supernode_command
 
 pytestmark = pytest.mark.processes
+
+flower_supernode = importlib.import_module("flwr.supernode.cli.flower_supernode")
 
 # It has no message for anybody, and ends with an exit code of its own when it was asked three times.
 SUPERNODE = """
