@@ -54,7 +54,8 @@ class Watch:
             key = process.name, fields[19]  # its number, and when it began
             self.seconds[key] = (int(fields[11]) + int(fields[12])) / TICKS
             program = [Path(word).name for word in words[1:4] if not word.startswith("-")]
-            self.names[key] = " ".join(program[: 3 if program[:1] == ["tacit"] else 1])
+            if any(program):  # it has not ended
+                self.names[key] = " ".join(program[: 3 if program[0] == "tacit" else 1])
 
     @property
     def total(self):
@@ -65,7 +66,7 @@ class Watch:
         """CPU seconds of each program, most first."""
         parts = defaultdict(float)
         for key, seconds in self.seconds.items():
-            parts[self.names[key]] += seconds
+            parts[self.names.get(key, "others")] += seconds
         return sorted(parts.items(), key=lambda part: -part[1])
 
 

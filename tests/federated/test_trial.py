@@ -39,4 +39,5 @@ def test_a_new_project_runs_to_its_posterior_in_three_commands(tmp_path, monkeyp
     assert "Who learns what" in (tmp_path / "study" / "report.html").read_text("utf-8")
     assert read_course(tmp_path / "study" / "posterior.nc.run-1.state").done == 20
     for site in post.sites:
+        assert (tmp_path / "study" / f"report-{site}.html").is_file()
         assert len(tacit.Ledger(f"sites/{site}/budget.db").charges) == 1

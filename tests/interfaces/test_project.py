@@ -64,6 +64,7 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
         assert "| rows of a site | nothing | nothing | nothing |" in text
         assert "each has noise that protects people by itself" in text
     assert "Each site's own ledger has its charge" in whole
+    assert re.search(r"\| a \| 1e-06 \| 1 \| [\d.]+ \| row \| 20 of 20 \|", whole)
     assert "20 of the 20 that it paid for" in own
     assert "20 of the 20 that it was asked for" in own
     assert "| this run | 1 |" in own

@@ -78,11 +78,23 @@ class CostContents:
 
     @property
     def sites(self) -> list[Sequence[str]]:
-        """The cost of a federated fit at each site."""
+        """The cost of a federated fit at each site, and how many of its answers were used."""
         return [
-            (name, in_digits(one.delta), *(printed(one.epsilons[a]) for a in ADJACENCIES), one.unit)
+            (
+                name,
+                in_digits(one.delta),
+                *(printed(one.epsilons[a]) for a in ADJACENCIES),
+                one.unit,
+                self._used(name),
+            )
             for name, one in self.posterior.sites.items()
         ]
+
+    def _used(self, site: str) -> str:
+        if site not in self.posterior.answers:
+            return "not known"
+        used, asked = self.posterior.answers[site]
+        return f"{used} of {asked}"
 
     @cached_property
     def curves(self) -> dict[Adjacency, Curve]:

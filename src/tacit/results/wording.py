@@ -21,7 +21,7 @@ COMPARED: dict[Adjacency, str] = {
     "add-remove": "the same data with and without one {unit}",
     "replace": "the same data with one {unit} exchanged for any other",
 }
-SITES = ("site", "delta", *(f"epsilon, {a}" for a in ADJACENCIES), "unit")
+SITES = ("site", "delta", *(f"epsilon, {a}" for a in ADJACENCIES), "unit", "answers used")
 LEAST = (
     "Several sites took part. The rest of this report is about the site with the weakest guarantee."
 )

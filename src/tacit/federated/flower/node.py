@@ -6,10 +6,12 @@ imported everything before, and forks for every message. Code that was shipped w
 the fork, which ends with the message.
 """
 
+import ctypes
 import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +26,7 @@ from flwr.supernode.runtime.run_clientapp import run_clientapp
 
 # Seconds between two looks for a message.
 _PAUSE = 0.5
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _FORKED = multiprocessing.get_context("fork")
 
 
@@ -64,7 +67,8 @@ def run_node(command: Sequence[str], port: int) -> int:
         The exit code of the SuperNode. A service manager should start the node again.
     """
     signal.signal(signal.SIGTERM, _stop)
-    with subprocess.Popen(command) as node:  # noqa: S603 (of `supernode_command`)
+    # One thread only, so that something may run before the SuperNode.
+    with subprocess.Popen(command, preexec_fn=_end_with_parent) as node:  # noqa: S603, PLW1509
         try:
             _fetch(node, f"127.0.0.1:{port}")
         except KeyboardInterrupt:
@@ -72,6 +76,15 @@ def run_node(command: Sequence[str], port: int) -> int:
         finally:
             node.terminate()
     return node.returncode
+
+
+def _end_with_parent() -> None:
+    """Asks the kernel to end this process when its parent dies, by whatever signal; on Linux only.
+
+    A SuperNode that nobody fetches messages from would keep its site from coming back.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

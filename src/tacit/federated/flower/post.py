@@ -13,8 +13,8 @@ _LOG = logging.getLogger(__name__)
 RECORD = "tacit"
 _KIND = "query"
 Fields = dict[str, Any]
-# Seconds between two looks for answers.
-_PAUSE = 0.5
+# Seconds between two looks for answers: more and more, as each costs the SuperLink time.
+_PAUSE, _SLOWER, _LONGEST = 0.25, 1.2, 5.0
 
 
 class Post:
@@ -63,12 +63,13 @@ class Post:
 
     def answers(self, timeout: float) -> dict[int, Fields]:
         """Answers by node: until every node has answered or failed, or the time is over."""
-        end, found = time.monotonic() + timeout, dict[int, Fields]()
+        end, found, pause = time.monotonic() + timeout, dict[int, Fields](), _PAUSE
         while True:
             found |= self._pulled()
             if not self._waiting or time.monotonic() >= end:
                 return found
-            time.sleep(min(_PAUSE, max(end - time.monotonic(), 0.01)))
+            time.sleep(min(pause, max(end - time.monotonic(), 0.01)))
+            pause = min(_SLOWER * pause, _LONGEST)
 
     def _pulled(self) -> dict[int, Fields]:
         """The answers that are there. Other messages to the same node need none any more."""
