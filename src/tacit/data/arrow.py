@@ -49,6 +49,8 @@ def of_array(name: str, column: Any) -> Cells:
     if types.is_decimal(kind):
         column, kind = column.cast(pa.float64()), pa.float64()
     if types.is_primitive(kind):
+        if not column.null_count:  # not copied, unless it is in several pieces or Booleans
+            return Cells(np.asarray(column), rounded=rounded)
         filler = pa.scalar(0).cast(kind)
         values = np.asarray(column.fill_null(filler))
         return Cells(values, np.asarray(column.is_valid()), rounded=rounded)

@@ -18,14 +18,14 @@ quote swallows the following lines up to the end of a block.
 import csv
 import gzip
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from tacit.data.cells import Cells
-from tacit.data.plain_lines import Lines, found_cells
+from tacit.data.plain_lines import found_cells
 from tacit.data.texts import PADDING, Texts
 from tacit.errors import InvalidArgument, reason_of
 
@@ -64,50 +64,37 @@ def chunks(path: Path, names: Sequence[str]) -> Iterator[dict[str, Cells]]:
     for block in _blocks(path):
         rows = block if began else block[block.index(b"\n") + 1 :]  # without the header
         began = True
-        columns = _columns(rows, separator, len(known), places)
-        yield {name: Cells(column) for name, column in zip(names, columns, strict=True)}
+        yield dict(zip(names, _columns(rows, separator, len(known), places), strict=True))
 
 
 def _separator(path: Path) -> str:
     return "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes] else ","
 
 
-def _columns(block: bytes, separator: str, width: int, places: Sequence[int]) -> Iterator[Texts]:
+def _columns(block: bytes, separator: str, width: int, places: Sequence[int]) -> Iterator[Cells]:
     """Some columns of a block of lines, of which plain ones are read all at once."""
     block = block.replace(b"\r\n", b"\n") if b"\r" in block else block
     lines = found_cells(block, separator.encode(), width, _LONGEST)
-    data = block + PADDING
-    others: dict[int, list[str] | None] = {}
-    dropped = []
-    for line in lines.odd.tolist():
-        raw = block[lines.starts[line] : lines.stops[line]].rstrip(b"\r")
-        if width == 1 or raw.strip(b" \r"):
-            others[line] = _cells(raw, separator, width)
-        else:
-            dropped.append(line)
-    for place in places:
-        yield _column(data, lines, others, dropped, place)
-
-
-def _column(
-    data: bytes,
-    lines: Lines,
-    others: Mapping[int, list[str] | None],
-    dropped: Sequence[int],
-    place: int,
-) -> Texts:
-    starts, sizes = lines.column(place)
-    if not len(lines.odd):
-        return Texts(data, starts, sizes)
-    everywhere = np.zeros((2, len(lines.starts)), np.int64)
-    everywhere[:, lines.plain] = starts, sizes
-    odd, exact = np.zeros(len(lines.starts), np.bool_), np.empty(len(lines.starts), object)
-    for line, cells in others.items():
-        odd[line], exact[line] = True, None if cells is None else cells[place]
-    kept = np.ones(len(odd), np.bool_)
-    kept[dropped] = False
-    starts, sizes = everywhere[:, kept]
-    return Texts(data, starts, sizes, odd[kept], exact[kept])
+    kept, present = np.ones((2, len(lines.starts)), np.bool_)
+    others: list[bytes] = []  # the cells of other lines, which are put after the block
+    ends = lines.starts[lines.odd].tolist(), lines.stops[lines.odd].tolist()
+    for line, start, stop in zip(lines.odd.tolist(), *ends, strict=True):
+        raw = block[start:stop].rstrip(b"\r")
+        cells = _cells(raw, separator, width)
+        kept[line], present[line] = width == 1 or bool(raw.strip(b" \r")), cells is not None
+        others += [b"" if cells is None else cells[place].encode() for place in places]
+    data = b"".join([block, *others, PADDING])
+    sizes = np.fromiter(map(len, others), np.int64, len(others))
+    starts = len(block) + np.cumsum(sizes) - sizes
+    there = np.stack([starts, sizes]).reshape(2, len(lines.odd), len(places))
+    marked = None if present.all() else present[kept]
+    for i, place in enumerate(places):
+        found = lines.column(place)
+        if len(lines.odd):
+            everywhere = np.empty((2, len(kept)), np.int64)
+            everywhere[:, lines.plain], everywhere[:, lines.odd] = found, there[:, :, i]
+            found = everywhere[0, kept], everywhere[1, kept]
+        yield Cells(Texts(data, *found), marked)
 
 
 def _cells(line: bytes, separator: str, width: int) -> list[str] | None:

@@ -6,7 +6,7 @@ by digit (see `tacit.data.decimals`). Every other cell is read by the function i
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,6 @@ class Texts:
         data: Bytes, with `PADDING` at the end.
         starts: Where each cell begins.
         sizes: How many bytes each cell has.
-        odd: Which cells are elsewhere; None if none are.
-        exact: Those cells, as text or None, at their places.
         known: Whether bytes that are not UTF-8 stay bytes; otherwise they become replacement
             characters.
     """
@@ -43,32 +41,22 @@ class Texts:
         data: bytes,
         starts: NDArray[np.int64],
         sizes: NDArray[np.int64],
-        odd: NDArray[np.bool_] | None = None,
-        exact: NDArray[Any] | None = None,
         *,
         known: bool = False,
     ) -> None:
         self.data, self.starts, self.sizes, self.known = data, starts, sizes, known
-        self.odd, self.exact = odd, exact
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def __getitem__(self, some: slice) -> Self:
-        odd = None if self.odd is None else self.odd[some]
-        exact = None if self.exact is None else self.exact[some]
-        part = self.starts[some], self.sizes[some]
-        return type(self)(self.data, *part, odd, exact, known=self.known)
+        return type(self)(self.data, self.starts[some], self.sizes[some], known=self.known)
 
-    def cells(self, rows: Iterable[int]) -> list[Any]:
+    def cells(self, rows: Rows) -> list[str | bytes]:
         """The cells of some rows, one by one."""
-        return [self._cell(row) for row in rows]
+        return [self._decoded(self.data[start:stop]) for start, stop in self.places(rows)]
 
-    def _cell(self, row: int) -> object:
-        if self.odd is not None and self.exact is not None and self.odd[row]:
-            return self.exact[row]
-        start = self.starts[row]
-        raw = self.data[start : start + self.sizes[row]]
+    def _decoded(self, raw: bytes) -> str | bytes:
         try:
             return raw.decode()
         except UnicodeDecodeError:
@@ -147,21 +135,19 @@ class Texts:
         return made[rows]
 
     def places(self, rows: Rows) -> Iterable[tuple[int, int]]:
-        """Where cells that are not odd begin and end in the data."""
+        """Where cells begin and end in the data."""
         starts = self.starts[rows]
         return zip(starts.tolist(), (starts + self.sizes[rows]).tolist(), strict=True)
 
     def _short(self, most: int) -> tuple[Rows | slice, int]:
         """The rows whose cells are not longer than so many bytes, and how many words those have."""
         short = self.sizes <= min(most, len(PADDING))
-        short = short if self.odd is None else short & ~self.odd
         found = slice(None) if short.all() else np.flatnonzero(short)
         return found, self._width(found)
 
     def _short_of(self, rows: Rows) -> tuple[Rows, int]:
         """Those of some rows whose cells are not longer than the padding, and how many words they have."""
-        short = self.sizes[rows] <= len(PADDING)
-        found = rows[short if self.odd is None else short & ~self.odd[rows]]
+        found = rows[self.sizes[rows] <= len(PADDING)]
         return found, self._width(found)
 
     def _width(self, rows: Rows | slice) -> int:

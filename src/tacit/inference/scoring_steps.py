@@ -112,12 +112,16 @@ def start_of(model: AnyModel) -> State:
 @lru_cache(maxsize=32)
 def step_of(model: AnyModel, outcomes: int, rate: float) -> Step:
     """The step of a fit of a model: the same object again, so that it compiles once."""
-    per_unit = contribution(model, outcomes)
+
+    def per_unit(*given: Any) -> jax.Array:
+        vector: jax.Array = _contribution(model, outcomes)(*given)
+        return vector
 
     def step(state: State, given: Any, release: Release) -> tuple[Any, Any]:
-        arguments = asked(state, given)
+        arguments = _asked(state, given)
         released = release.noisy_unit_sum(per_unit, arguments)
-        return moved(state, given, arguments, released, rate, SMALL)
+        after: tuple[Any, Any] = _moved(state, given, arguments, released, rate, SMALL)
+        return after
 
     return step
 
@@ -247,3 +251,12 @@ def _clips(state: State, final: jax.Array, size: int) -> jax.Array:
 def _at_least(matrix: jax.Array, least: float) -> jax.Array:
     values, vectors = jnp.linalg.eigh((matrix + matrix.T) / 2)
     return jnp.asarray((vectors * jnp.maximum(values, least)) @ vectors.T)
+
+
+@lru_cache(maxsize=32)
+def _contribution(model: AnyModel, outcomes: int) -> Any:
+    return jax.jit(contribution(model, outcomes))
+
+
+# JAX keeps the traces of compiled functions, and the gate traces a step several times.
+_asked, _moved = jax.jit(asked), jax.jit(moved, static_argnums=(4, 5))
