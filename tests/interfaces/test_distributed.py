@@ -7,13 +7,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import jaxlib
 import numpy as np
 import pandas as pd
 import pytest
+from jax._src import distributed, xla_bridge
 
 import tacit
 from tacit.errors import InvalidArgument
-from tacit.interfaces import workers
+from tacit.interfaces import joining, workers
 from tacit.interfaces.cli import main
 from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.parts import parts_of
@@ -181,6 +183,19 @@ def test_a_scheduler_that_jax_does_not_find_is_told_in_a_sentence(visits, monkey
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     assert main(command(FILES, "none", "--no-ledger", "--workers", "2")) == 2
     assert "JAX did not find the other processes" in capsys.readouterr().err
+
+
+def test_processes_on_one_machine_listen_on_it_only(monkeypatch):
+    """Gloo would listen where the name of the machine leads; JAX passes no place to it."""
+    asked = []
+    monkeypatch.setattr(
+        jaxlib._jax, "make_gloo_tcp_collectives", lambda **given: asked.append(given)
+    )
+    monkeypatch.setattr(distributed.global_state, "client", "a client")
+    joining._listen_here()
+    with pytest.raises(TypeError):  # as no collectives were made
+        xla_bridge.make_cpu_client()
+    assert asked == [{"distributed_client": "a client", "hostname": "127.0.0.1"}]
 
 
 def told(codes, said=b"", capsys=None):

@@ -119,6 +119,7 @@ def test_a_killed_fit_goes_on_bit_for_bit_for_one_charge(tmp_path, monkeypatch, 
     charged = len(ledger.charges)
     assert charged == (point != "before the charge")
     key = key_of(run)
+    (run / ".posterior.nc.0f.part").touch()  # as if it was killed while it saved
     found = fitted(run=run, ledger=ledger)
     assert len(ledger.charges) == 1
     assert found == uninterrupted(monkeypatch, key, ledger=new_ledger(tmp_path, "other.db"))

@@ -1,11 +1,15 @@
 """Joining the processes of a run, by JAX's distributed runtime."""
 
+from functools import partial
+
 import jax
+import jaxlib
 
 from tacit.errors import InvalidArgument
 from tacit.interfaces.workers import Place
 from tacit.privacy.processes import Processes
 
+_HERE = "127.0.0.1"
 # Seconds without a sign of life after which a process counts as lost.
 _SILENCE = 60
 
@@ -28,20 +32,31 @@ def join(workers: int) -> int:
         if place is None:
             jax.distributed.initialize(heartbeat_timeout_seconds=_SILENCE)
         else:
+            _listen_here()
             jax.distributed.initialize(
-                f"127.0.0.1:{place.port}",
+                f"{_HERE}:{place.port}",
                 place.size,
                 place.rank,
-                coordinator_bind_address=f"127.0.0.1:{place.port}",
+                coordinator_bind_address=f"{_HERE}:{place.port}",
                 heartbeat_timeout_seconds=_SILENCE,
             )
-    except (ValueError, RuntimeError):
+        Processes().meet()
+    except (ValueError, RuntimeError):  # also if the name of a machine leads nowhere
         raise InvalidArgument(
             "JAX did not find the other processes; see docs/distributed.md for job files."
         ) from None
-    Processes().meet()
     if jax.process_count() != workers:
         raise InvalidArgument(
             f"The scheduler started {jax.process_count()} processes, but --workers is {workers}."
         )
     return jax.process_index()
+
+
+def _listen_here() -> None:
+    """Lets processes on one machine listen on it only.
+
+    Gloo listens where the name of the machine leads, which may be the network, or nowhere. JAX has no
+    setting for this.
+    """
+    inner = jaxlib._jax
+    inner.make_gloo_tcp_collectives = partial(inner.make_gloo_tcp_collectives, hostname=_HERE)
