@@ -49,7 +49,7 @@ def simulated(count, size, repeats, seed):
     """Tables of the model, with the truth of each."""
     case = calibration_models.logistic(count, 1.0, 1.0, 4.0)
     for i in range(repeats):
-        values, table = case.draw(np.random.default_rng([seed, count, size, i]), size)
+        values, table = case.draw(np.random.default_rng([*seed, count, size, i]), size)
         yield case.model, case.schema, table, values["b"]
 
 
@@ -173,7 +173,7 @@ def main(given=None):
     parser.add_argument("--counts", nargs="+", type=int, default=[5, 10], choices=[5, 10])
     parser.add_argument("--sizes", nargs="*", type=int, default=[2000, 20_000, 200_000])
     parser.add_argument("--repeats", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=19, help="of the simulated tables")
+    parser.add_argument("--seed", nargs="*", type=int, default=[], help="other simulated tables")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--speed", type=int, help="time steps of Barker tests on this many rows")
     parser.add_argument("--data", type=Path, help="a folder with adult.csv")

@@ -242,6 +242,14 @@ _OF_BOUNDS = [
         BOUND + "a_unit_beyond_the_clip_moves_a_sum_by_the_clip[by units-of_people-True]",
     ),
     fault(
+        "a unit that counts in two pieces",
+        "tacit.privacy.release:_in_pieces",
+        "leaf[even:]",
+        "leaf[even - 1 :]",
+        "privacy/test_pieces.py::test_pieces_add_up_to_the_whole[65-1.0]",
+        "privacy/test_pieces.py::test_a_test_in_pieces_decides_by_the_sum_of_all_units[False-1000]",
+    ),
+    fault(
         "ratios of a test clipped at 1.05 times the bound",
         "tacit.privacy.bound:RatioLattice.most",
         "self.points - 8",

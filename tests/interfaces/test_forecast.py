@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,6 +121,14 @@ def test_a_hopeless_budget_is_called_so_and_a_good_one_is_not(model, forecast):
     assert "hopeless" in hopeless.warnings()[0]
     assert "almost nothing" in hopeless.sentences[0]
     assert forecast.warnings(1) == ()
+
+
+@pytest.mark.parametrize(("held", "included", "warned"), [(0.3, True, True), (0.3, False, False), (0.8, True, False)])  # fmt: skip
+def test_intervals_that_seldom_hold_the_truth_are_warned_of(forecast, held, included, warned):
+    lines = tuple(line._replace(coverage=held) for line in forecast.lines)
+    told = replace(forecast, lines=lines, noise_included=(included, included))
+    assert any("held the truth" in each for each in told.warnings(1)) == warned
+    assert forecast.noise_included == (True, True)
 
 
 def test_columns_and_effects_are_as_the_scenario_says(model):

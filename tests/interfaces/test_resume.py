@@ -5,8 +5,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -46,6 +48,7 @@ MODEL = Model(
     log_prior=lambda p: -0.5 * p["m"] ** 2,
     log_likelihood=log_likelihood,
 )
+SIMULATED = replace(MODEL, simulate=lambda key, p, _: {"y": p["m"] + jax.random.normal(key)})
 ROWS = tacit.Rows({"y": Y})
 SHORT = tacit.Variational(num_steps=600, sampling_rate=0.2)
 LONG = tacit.Barker(num_steps=300, start=SHORT)
@@ -60,8 +63,8 @@ METHODS = {
 }
 
 
-def fitted(method=SHORT, **more):
-    return tacit.fit(MODEL, ROWS, budget=BUDGET, method=method, **more)
+def fitted(method=SHORT, model=MODEL, **more):
+    return tacit.fit(model, ROWS, budget=BUDGET, method=method, **more)
 
 
 def after(monkeypatch, holder, name, number=1):
@@ -148,6 +151,22 @@ def test_every_method_goes_on_bit_for_bit(tmp_path, method):
     run = tmp_path / "run"
     writes = 2 if method == "one draw" else 7 if method == "a start and a chain" else 3
     killed(run, unfinished, "write_whole", writes, **settings)
+    assert fitted(run=run, **settings) == whole
+
+
+GUIDED = {
+    "barker": tacit.Barker(num_steps=600, start=tacit.Scoring(num_steps=60)),
+    "hamiltonian": tacit.Hamiltonian(num_steps=300, start=tacit.Scoring(num_steps=60)),
+}
+
+
+@pytest.mark.parametrize("method", ["barker", pytest.param("hamiltonian", marks=pytest.mark.slow)])
+def test_chains_that_an_approximation_guides_go_on_bit_for_bit(tmp_path, method):
+    """They are killed in the second stage: the first has one block, whose end is the second write."""
+    settings = {"model": SIMULATED, "method": GUIDED[method], "seed": 4}
+    whole, run = fitted(**settings), tmp_path / "run"
+    assert whole.chains == 4
+    killed(run, unfinished, "write_whole", 4, **settings)
     assert fitted(run=run, **settings) == whole
 
 

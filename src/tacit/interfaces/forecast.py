@@ -119,6 +119,7 @@ def forecast_of(
         lines=tuple(lines),
         seconds=tuple(float(np.median(found.seconds[1:])) for found in fits),
         converged=tuple(float(found.converged.mean()) for found in fits),
+        noise_included=tuple(found.noise_included for found in fits),
         effective=tuple(float(np.median(found.effective)) for found in fits),
         repeats=repeats,
         focus=focus,

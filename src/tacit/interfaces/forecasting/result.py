@@ -18,6 +18,8 @@ PLURAL = {"row": "rows", "person": "people"}
 _LITTLE = 0.8
 # What part of fits must converge.
 _CONVERGED = 0.5
+# What part of 90% intervals must hold the truth, and how many standard errors a few tables may be below it.
+_HELD, _ERRORS = 0.85, 2.5
 
 
 class ForecastLine(NamedTuple):
@@ -64,6 +66,7 @@ class Forecast:
         lines: One line for each parameter and budget.
         seconds: The time of one fit at each budget, without compiling.
         converged: The share of fits that converged at each budget.
+        noise_included: Whether intervals include the noise at each budget, as the method says.
         effective: How many independent draws a chain is worth at each budget, for the parameter that mixes worst; NaN
             for methods whose draws are independent.
         repeats: The number of tables.
@@ -80,6 +83,7 @@ class Forecast:
     lines: tuple[ForecastLine, ...]
     seconds: tuple[float, ...]
     converged: tuple[float, ...]
+    noise_included: tuple[bool, ...]
     effective: tuple[float, ...]
     repeats: int
     focus: str
@@ -116,7 +120,7 @@ class Forecast:
         return (f"Without privacy it would be ±{_short(line.without_privacy / 2)}; {prior}.",)
 
     def warnings(self, budget: int = 0) -> tuple[str, ...]:
-        """Reasons not to spend a budget: nothing would be learnt, or a chain would not mix.
+        """Reasons not to spend a budget: nothing would be learnt, a chain would not mix, or intervals would be wrong.
 
         Args:
             budget: The place of the budget in ``budgets``.
@@ -137,7 +141,19 @@ class Forecast:
                 f"The forecast is hopeless: {where}, {1 - self.converged[budget]:.0%} of fits to made-up "
                 "tables did not converge. Use other settings or another method."
             )
+        held = self._held(budget)
+        # As if the intervals of one table held together or not at all.
+        error = np.sqrt(LEVEL * (1 - LEVEL) / self.repeats)
+        if self.noise_included[budget] and held < _HELD - _ERRORS * error:
+            said.append(
+                f"The forecast is hopeless: {where}, only {held:.0%} of the {LEVEL:.0%} intervals of fits to made-up "
+                "tables held the truth. Use other settings, another method, or a model that fits the scenario."
+            )
         return tuple(said)
+
+    def _held(self, budget: int) -> float:
+        """The share of intervals that held the truth."""
+        return float(np.mean([line.coverage for line in self.at(budget)]))
 
     def __str__(self) -> str:
         tables = *_laid_out(self.widths()), "", *_laid_out(self.fits())
@@ -175,12 +191,11 @@ class Forecast:
         rows = [[*header[:-1], *asked, *chain, header[-1]]]
         for i, budget in enumerate(self.budgets):
             line = next(each for each in self.at(i) if each.parameter == self.focus)
-            held = np.mean([each.coverage for each in self.at(i)])
             chance = [] if line.chance is None else [f"{line.chance:.0%}"]
             rows.append(
                 [
                     f"{budget.epsilon:g}",
-                    f"{held:.0%}",
+                    f"{self._held(i):.0%}",
                     f"±{_short(line.detectable)}",
                     *chance,
                     *[_short(self.effective[i]) for _ in chain],

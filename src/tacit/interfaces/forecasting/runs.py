@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.accounting import Budget
-from tacit.inference.base import Method, MethodResult
+from tacit.inference.base import Intervals, Method, MethodResult
 from tacit.inference.exact import laplace
 from tacit.inference.mixing import effective_sizes
 from tacit.interfaces.forecasting.tables import Floats, Tables
@@ -28,7 +28,8 @@ class Fits:
     """Fits of several tables: posterior means and ends of 90% intervals, [fits, entries].
 
     ``converged``, ``effective`` and ``seconds`` have an entry for each fit. ``effective`` is how many independent draws the
-    worst number of a chain is worth; NaN where draws are independent.
+    worst number of a chain is worth; NaN where draws are independent. ``noise_included`` says that intervals should hold the truth
+    with noise and all.
     """
 
     mean: Floats
@@ -36,6 +37,7 @@ class Fits:
     high: Floats
     converged: NDArray[np.bool_]
     effective: Floats
+    noise_included: bool
     seconds: Floats
 
     @property
@@ -117,6 +119,7 @@ def _together(tables: Tables, found: Sequence[MethodResult], seconds: Sequence[f
         high=ends[:, 1],
         converged=np.array([each.converged is not False for each in found]),
         effective=np.array([_effective(each) for each in found]),
+        noise_included=all(each.intervals is Intervals.INCLUDED for each in found),
         seconds=np.asarray(seconds),
     )
 
