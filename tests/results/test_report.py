@@ -16,11 +16,13 @@ import yaml
 import tacit
 from tacit.accounting import Budget, events
 from tacit.errors import InvalidArgument, TacitError
+from tacit.federated.schemes.trust import BY_NOISE, NO_GUARANTEE
 from tacit.inference.base import Intervals
 from tacit.results import drawings, wording
 from tacit.results.drawings import Bar
 from tacit.results.posterior import FederatedPosterior, Posterior
 from tacit.results.report import write_report
+from tacit.results.sites import who_learns
 from tacit.results.statement import PrivacyStatement
 
 EVENT = events.gaussian(5.0)
@@ -485,3 +487,20 @@ def test_the_page_prints(tmp_path, browser, difficult):
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 12
     for box in re.findall(rb"/MediaBox\s*\[([^]]*)\]", content):
         assert np.allclose(np.array(box.split(), float), [0, 0, 595, 842], atol=2)  # A4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"assumptions": BY_NOISE["site"]}, "each has noise that protects people by itself"),
+        ({"assumptions": BY_NOISE["split"]}, "single answers are masked"),
+        ({"assumptions": BY_NOISE["server"]}, "the server is trusted"),
+        ({"assumptions": (NO_GUARANTEE,)}, "without protection"),
+        ({"event": None, "delta": 0.0}, "without protection"),
+        ({}, "as the guarantee assumes"),
+    ],
+)
+def test_what_the_server_learns_depends_on_who_adds_the_noise(changes, said):
+    learnt = {name: server for name, server, *_ in who_learns(statement(**changes))}
+    assert said in learnt["answers of a site in each round"]
+    assert learnt["rows of a site"] == "nothing"

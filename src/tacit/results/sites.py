@@ -24,6 +24,7 @@ _SERVER = {
     ),
 }
 _UNPROTECTED = ("each of them, without protection", "as much as its answers tell")
+_UNKNOWN = ("as the guarantee assumes", "as much as it learns of its answers")
 
 
 def who_learns(statement: PrivacyStatement) -> list[Sequence[str]]:
@@ -35,7 +36,7 @@ def who_learns(statement: PrivacyStatement) -> list[Sequence[str]]:
     Returns:
         The lines below the header `LEARNS`.
     """
-    answers, count = _SERVER.get(_noise_of(statement), _UNPROTECTED)
+    answers, count = _answers_told(statement)
     return [
         ("rows of a site", _NOTHING, _NOTHING, _NOTHING),
         ("answers of a site in each round", answers, _NOTHING, "what follows from all of them"),
@@ -53,12 +54,13 @@ def who_learns(statement: PrivacyStatement) -> list[Sequence[str]]:
     ]
 
 
-def _noise_of(statement: PrivacyStatement) -> str:
-    """Who adds the noise, by the statement's assumptions; empty if nobody is protected."""
+def _answers_told(statement: PrivacyStatement) -> tuple[str, str]:
+    """What the server learns of answers and of the number of rows, by who adds the noise."""
     said = set(statement.assumptions)
     if statement.event is None or NO_GUARANTEE in said:
-        return ""
-    return next((noise for noise, sentences in BY_NOISE.items() if sentences[0] in said), "")
+        return _UNPROTECTED
+    known = (_SERVER[noise] for noise, sentences in BY_NOISE.items() if sentences[0] in said)
+    return next(known, _UNKNOWN)
 
 
 @dataclass(frozen=True, kw_only=True)
