@@ -456,7 +456,8 @@ def other_terms(bench):
         with Trial(bench, pair[0][2], others=others) as trial:
             trial.fit(patience=60.0)
             for name, _, what, sentence in pair:
-                said = f"{sentence}" in trial.said and f"than {name}" in trial.said
+                lines = trial.said.splitlines()
+                said = any(sentence in each and f"than {name}." in each for each in lines)
                 more = {"said what differs": said, "nothing charged": trial.counts(name) == (0, 0)}
                 yield Line(
                     f"site with {what}",
