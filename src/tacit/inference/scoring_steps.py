@@ -114,13 +114,14 @@ def step_of(model: AnyModel, outcomes: int, rate: float) -> Step:
     """The step of a fit of a model: the same object again, so that it compiles once."""
 
     def per_unit(*given: Any) -> jax.Array:
-        vector: jax.Array = _contribution(model, outcomes)(*given)
+        vector: jax.Array = _parts(model, outcomes, rate)[1](*given)
         return vector
 
     def step(state: State, given: Any, release: Release) -> tuple[Any, Any]:
-        arguments = _asked(state, given)
+        ask, _, move = _parts(model, outcomes, rate)
+        arguments = ask(state, given)
         released = release.noisy_unit_sum(per_unit, arguments)
-        after: tuple[Any, Any] = _moved(state, given, arguments, released, rate, SMALL)
+        after: tuple[Any, Any] = move(state, given, arguments, released)
         return after
 
     return step
@@ -254,9 +255,13 @@ def _at_least(matrix: jax.Array, least: float) -> jax.Array:
 
 
 @lru_cache(maxsize=32)
-def _contribution(model: AnyModel, outcomes: int) -> Any:
-    return jax.jit(contribution(model, outcomes))
+def _parts(model: AnyModel, outcomes: int, rate: float) -> Any:
+    """What a step asks, what a unit adds, and how a step moves.
 
-
-# JAX keeps the traces of compiled functions, and the gate traces a step several times.
-_asked, _moved = jax.jit(asked), jax.jit(moved, static_argnums=(4, 5))
+    JAX keeps the traces of compiled functions, and the gate traces a step several times.
+    """
+    return (
+        jax.jit(lambda state, given: asked(state, given)),  # noqa: PLW0108 (traces are kept by function)
+        jax.jit(contribution(model, outcomes)),
+        jax.jit(lambda *given: moved(*given, rate=rate, stride=SMALL)),
+    )
