@@ -263,5 +263,5 @@ def _parts(model: AnyModel, outcomes: int, rate: float) -> Any:
     return (
         jax.jit(lambda state, given: asked(state, given)),  # noqa: PLW0108 (traces are kept by function)
         jax.jit(contribution(model, outcomes)),
-        jax.jit(lambda *given: moved(*given, rate=rate, stride=SMALL)),
+        jax.jit(lambda state, given, *of: moved(state, given, of[0], of[1], rate, SMALL)),
     )
