@@ -122,8 +122,10 @@ class Range:
             str(shot.rank),
         ):
             return
-        (self.folder / "fired").touch()
-        os.kill(int((self.folder / shot.victim).read_text()), signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have ended before
+            os.kill(int((self.folder / shot.victim).read_text()), 0)
+            (self.folder / "fired").touch()
+            os.kill(int((self.folder / shot.victim).read_text()), signal.SIGKILL)
 
     @property
     def fired(self) -> bool:

@@ -97,7 +97,7 @@ class Bench:
 
     def killed(self, run, kills):
         """One fit, killed again and again; adds the kills by stage and by who was killed."""
-        for number in range(MOST + 1):
+        for number in range(2 * MOST):  # on a busy machine processes can lose each other unkilled
             begun = self.begun(run)
             workers = self.chance.choice([1, 2, 2, 2, 3, 3])
             stage, shot, who = self.aimed(kills, workers, begun=begun)
@@ -107,7 +107,7 @@ class Bench:
             )
             kills.update([(stage, who)] if here.fired else [])
             print(f"  {code} {shot if here.fired else None} {said.strip()}", file=sys.stderr)
-            if not here.fired and code:
+            if not here.fired and code and "was lost" not in said:
                 raise SystemExit(f"The fit failed: {said}")
             if said.count("\n") > 1:
                 raise SystemExit(f"More than one sentence was said: {said}")

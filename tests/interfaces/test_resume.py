@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -420,6 +421,18 @@ def interrupted(monkeypatch, number):
         write(path, content)
 
     monkeypatch.setattr(unfinished, "write_whole", counted)
+
+
+def test_an_interruption_after_the_posterior_was_saved_leaves_the_run_whole(
+    visits, monkeypatch, capsys
+):
+    """Ctrl-C while the last files of the finished run are removed."""
+    monkeypatch.chdir(visits)
+    with monkeypatch.context() as patched:
+        patched.setattr(unfinished, "destroy", Mock(side_effect=KeyboardInterrupt))
+        assert call(capsys, *FIT, "--no-ledger", "--out", "late")[0] == 130
+    assert call(capsys, "resume", "late")[0] == 0
+    assert {path.name for path in Path("late").iterdir()} > {"posterior.nc", "settings.yaml"}
 
 
 def test_an_interrupted_command_says_how_to_go_on_and_does(visits, monkeypatch, capsys):

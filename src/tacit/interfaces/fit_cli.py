@@ -216,7 +216,7 @@ def _fitted(
     try:
         return fit_in(folder, asked, plan, data, book, quiet=quiet)
     except BaseException:  # an interruption, too
-        if not folder.unfinished:
+        if not (folder.unfinished or folder.saved):
             folder.discard()
         raise
 

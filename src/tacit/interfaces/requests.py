@@ -211,6 +211,11 @@ class Folder:
         return is_unfinished(self.path)
 
     @property
+    def saved(self) -> bool:
+        """Whether a posterior is here."""
+        return (self.path / POSTERIOR).exists()
+
+    @property
     def notes(self) -> Mapping[str, str]:
         """Where the data and the ledger of an unfinished run are."""
         return notes_of(self.path)[1]
