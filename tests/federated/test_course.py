@@ -37,7 +37,7 @@ def test_the_server_says_in_one_line_who_answered_and_status_repeats_it(tmp_path
 
     with caplog.at_level(logging.INFO, "tacit"):
         serve(FakeGrid(files, trouble), study, timeout=5.0, patience=30.0, state=state)
-    lines = [each for each in caplog.messages if each.startswith("Round")]
+    lines = [each for each in caplog.messages if " of 3: " in each]
     assert lines[0] == "Round 1 of 3: all sites answered; time left not known yet."
     assert lines[1].startswith("Round 2 of 3: all sites but west answered; about ")
     assert lines[2] == "Round 3 of 3: all sites answered; the last round is done."
