@@ -206,7 +206,8 @@ def draw_errors(setting, errors, floor):
             axis.axhline(
                 floor[row, column], color="k", ls=":", label="non-private chain of 40,000 steps"
             )
-            axis.set(xlim=(0, None), ylim=(0, None), title=f"{what} of theta {column + 1}")
+            axis.set(title=f"{what} of theta {column + 1}")
+        axes[row, 0].set(xlim=(0, None), ylim=(0, None))  # of both columns
         axes[row, 0].set_ylabel(f"mean absolute error of the {what}, 1 s.e.")
         axes[1, row].set_xlabel("epsilon of the first t steps, as each is accounted")
     handles, labels = axes[0, 0].get_legend_handles_labels()
