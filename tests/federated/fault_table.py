@@ -213,6 +213,7 @@ class Present:
 
     def __init__(self, clients, absent):
         self.sites, self.refused, self._clients, self._absent = tuple(clients), {}, clients, absent
+        self.sent = True
 
     def exchange(self, tasks):
         gone = {name: self._absent(name, task.round) for name, task in tasks.items()}

@@ -54,7 +54,7 @@ class Lossy:
 
     def __init__(self, clients, chance, rng):
         self._clients, self._chance, self._rng = clients, chance, rng
-        self.sites = tuple(each.name for each in clients)
+        self.sites, self.sent = tuple(each.name for each in clients), True
 
     def exchange(self, tasks):
         by_name = {each.name: each for each in self._clients}

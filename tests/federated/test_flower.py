@@ -293,6 +293,47 @@ def test_a_server_with_more_sites_than_pinned_is_refused(tmp_path):
     assert all("expects 3 sites" in said for said in transport.refused.values())
 
 
+def leaves(node, fields, kind, number):
+    """Whether a message is the so-manyth question, of this kind, to a node."""
+    return node == 3 and (fields["kind"], fields.get("round")) == (kind, number)
+
+
+def test_a_server_that_dies_after_it_gave_a_round_up_does_not_ask_it_again(tmp_path):
+    files, state = make_sites(tmp_path, "scored, one may leave", seed=3), tmp_path / "state"
+    study = load_study(tmp_path / "north" / "study.py")
+
+    def trouble(node, fields, count):
+        if leaves(node, fields, "task", 3):
+            raise KeyboardInterrupt
+        return "lost" if leaves(node, fields, "task", 2) else None
+
+    given = {"timeout": 5.0, "patience": 5.0, "state": state}
+    with pytest.raises(KeyboardInterrupt):
+        serve(FakeGrid(files, trouble), study, **given)
+    server = serve(FakeGrid(files), study, **given)
+    assert server.given_up == 1
+    assert server.used == dict.fromkeys(NAMES, 4)
+
+
+def test_a_round_is_asked_again_of_the_sites_that_are_bound_to_it(tmp_path):
+    """West comes back to a round that the others have answered without it."""
+    files, state = make_sites(tmp_path, "scored, one may leave", seed=3), tmp_path / "state"
+    study, late = load_study(tmp_path / "north" / "study.py"), []
+
+    def trouble(node, fields, count):
+        if leaves(node, fields, "task", 2) or (leaves(node, fields, "offer", 3) and not late):
+            return "lost"
+        if node == 2 and (fields["kind"], fields.get("round")) == ("task", 3) and not late:
+            late.append(count)
+            return "late"
+        return None
+
+    server = serve(FakeGrid(files, trouble), study, timeout=5.0, patience=4.0, state=state)
+    assert late
+    assert [sorted(each.members) for each in server.done][1] == ["north", "south"]
+    assert server.used == {"north": 4, "south": 4, "west": 3}
+
+
 def test_a_node_without_settings_says_so(tmp_path):
     app = client_app()
     context = Context(1, 1, {}, RecordDict(), {})

@@ -4,15 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from test_masks import IDENTITIES, ROSTER
 from test_scored import BUDGET, MODEL, NAMES, sites_of
 
 import tacit
 from tacit.accounting import PLD, events
-from tacit.errors import InvalidArgument, TacitError
+from tacit.accounting.ledger import Ledger
+from tacit.errors import InvalidArgument, LedgerError, TacitError
 from tacit.federated import PooledScoring
 from tacit.federated.engine import site_of
-from tacit.federated.masks import MaskedInProcess, MaskedSite, Masker
+from tacit.federated.maskkeys import LedgerMaskKeys
+from tacit.federated.masks import MaskedInProcess, MaskedSite, Masker, Roster
 from tacit.federated.server import conduct
 from tacit.privacy.noise import Randomness
 
@@ -91,10 +94,49 @@ def test_a_server_that_starts_again_knows_what_was_given_up(target):
     )
     kept = METHOD.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
     transport = Leaving(masked_sites(METHOD, target, sites_of()), last=2, middle=True)
-    conduct(kept, transport, METHOD.rounds(3), keep=lambda each: states.append(each.packed()))
+
+    def keep(updated):
+        if len(updated.trace) == len(states):  # not if a round was given up
+            states.append(updated.packed())
+
+    conduct(kept, transport, METHOD.rounds(3), keep=keep)
     again.restore(states)
     assert (again.folded, again.used, again.given_up) == (server.folded, server.used, 1)
     assert [each.members for each in again.done] == [each.members for each in server.done]
+
+
+def test_as_many_sites_as_declared_may_leave_one_after_the_other(target):
+    """Three leave in the middle of three consecutive rounds."""
+
+    class OneByOne(MaskedInProcess):
+        gone: tuple[str, ...] = ()
+
+        def exchange(self, tasks):
+            there = {name: task for name, task in tasks.items() if name not in self.gone}
+            replies = super().exchange(there)
+            if self._attempt in {2, 3, 4}:
+                leaves = max(there)
+                self.gone += (leaves,)
+                del replies[leaves]
+            return replies
+
+    names = ("a", "b", "c", "d", "e")
+    method = replace(METHOD, dropouts=3, spare_answers=3)
+    identities = {name: Ed25519PrivateKey.generate() for name in names}
+    keys = {name: key.public_key().public_bytes_raw() for name, key in identities.items()}
+    rows = dict(zip(names, 2 * tuple(sites_of().values()), strict=False))
+    setting = {"run": "r", "sites": 5, "budget": BUDGET, "seed": 2}
+    sites = [
+        MaskedSite(
+            site_of(name, rows[name], method, target, **setting).client,
+            Masker(name, identities[name], Roster(members=keys, absent=3)),
+        )
+        for name in names
+    ]
+    server = method.server(target, names, run="r", budget=BUDGET, source=Randomness(0))
+    conduct(server, OneByOne(sites), method.rounds(5))
+    assert server.given_up == 3
+    assert server.used == {"a": 6, "b": 6, "c": 1, "d": 1, "e": 1}
 
 
 def test_without_spare_sites_the_run_ends_with_a_sentence(target):
@@ -145,3 +187,21 @@ def test_settings_that_keep_no_promise_are_refused(settings):
     with pytest.raises(InvalidArgument):
         replace(METHOD, **settings)
     assert tacit.federated.PooledScoring().dropouts == 0
+
+
+def test_two_sites_of_which_one_may_leave_are_refused(target):
+    with pytest.raises(InvalidArgument, match="whose answer nobody masks"):
+        METHOD.scheme.prepare(METHOD.setting(target, BUDGET, 2))
+
+
+def test_a_ledger_without_the_group_of_an_answer_is_refused(tmp_path):
+    """A copy from before the answer was masked would let a site mask it for another group."""
+    path, copy = tmp_path / "a.db", tmp_path / "copy"
+    book = Ledger.new(path, total=tacit.Budget(1, 1e-5))
+    keys = LedgerMaskKeys(book)
+    copy.write_bytes(path.read_bytes())
+    assert keys.bound(b"round 1", b"all") == b"all"
+    assert keys.bound(b"round 1", b"fewer") == b"all"
+    path.write_bytes(copy.read_bytes())
+    with pytest.raises(LedgerError):
+        LedgerMaskKeys(Ledger(path)).bound(b"round 1", b"fewer")

@@ -157,8 +157,8 @@ class Client:
                 "task needs a new round, and a restarted server that adds noise needs a new run."
             )
         state = _state(last)
-        if task.folded == state.folded:
-            return state  # the last answer was not used
+        if task.folded == state.folded or self._hidden:
+            return state  # the last answer was not used, or goes into no factor
         sized = task.share.shape == state.factor.shape and bool(np.isfinite(task.share).all())
         if task.folded == last.round and last.reply is not None and sized:
             reply, grid = _change(last), self.work.grid

@@ -25,6 +25,14 @@ _FOLDS = sa.Table(
     sa.Column("about", sa.String, nullable=False),
     sa.Column("state", sa.LargeBinary, nullable=False),
 )
+# What sites are bound to, beside updates: rounds that were given up, and the group of a round.
+_GIVEN_UP = sa.Table("given_up", _META, sa.Column("number", sa.Integer, primary_key=True))
+_GROUPS = sa.Table(
+    "groups",
+    _META,
+    sa.Column("round", sa.Integer, primary_key=True),
+    sa.Column("members", sa.JSON, nullable=False),
+)
 
 
 class FoldsFile:
@@ -56,6 +64,9 @@ class FoldsFile:
             self.keep(server)
         else:
             server.restore([line.state for line in lines])
+            with self._one_sentence(), self._engine.begin() as connection:
+                most = connection.execute(sa.select(sa.func.max(_GIVEN_UP.c.number))).scalar()
+            server.given_up = most or 0
         if so_far is not None:
             with self._one_sentence(), self._engine.begin() as connection:
                 course.write_run(connection, so_far)
@@ -78,11 +89,35 @@ class FoldsFile:
     def keep(self, server: AnyServer, update: course.Update | None = None) -> None:
         """Saves an update, and when it was made from whose answers."""
         values = {"number": len(server.trace), "about": self._about, "state": server.packed()}
+        with self._alone() as connection:
+            connection.execute(sa.insert(_FOLDS).values(**values))
+            if update is not None:
+                course.write_update(connection, update)
+
+    def give_up(self, number: int) -> None:
+        """Saves that a round was given up, the so-manyth one."""
+        with self._alone() as connection:
+            connection.execute(sa.insert(_GIVEN_UP).values(number=number))
+
+    def group_of(self, number: int) -> tuple[str, ...] | None:
+        """The sites to which the answers of a round are bound, if it was asked."""
+        with self._one_sentence(), self._engine.begin() as connection:
+            found = connection.execute(
+                sa.select(_GROUPS.c.members).where(_GROUPS.c.round == number)
+            ).scalar()
+        return None if found is None else tuple(found)
+
+    def bind(self, number: int, members: tuple[str, ...]) -> None:
+        """Saves the sites of a round, before they are asked."""
+        with self._alone() as connection:
+            connection.execute(sa.insert(_GROUPS).values(round=number, members=list(members)))
+
+    @contextmanager
+    def _alone(self) -> Iterator[sa.Connection]:
+        """A transaction for a line that only one server can write."""
         try:
             with self._one_sentence(), self._engine.begin() as connection:
-                connection.execute(sa.insert(_FOLDS).values(**values))
-                if update is not None:
-                    course.write_update(connection, update)
+                yield connection
         except sa.exc.IntegrityError:
             raise TacitError(
                 f"Another server of this run has written to {self.path}; this server stops."

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
+from tacit.accounting import chain
 from tacit.accounting.ledger import Ledger
 from tacit.errors import Refused
 
@@ -27,6 +28,10 @@ class MaskKeys(Protocol):
 
     def kept(self, session: bytes, secret: bytes) -> bytes | None:
         """The secret of a session: the given one if there was none, or None if it was used."""
+        ...
+
+    def bound(self, answer: bytes, group: bytes) -> bytes:
+        """The group of sites of an answer: the given one if there was none."""
         ...
 
     def secret(self, session: bytes) -> bytes | None:
@@ -51,6 +56,7 @@ class MemoryMaskKeys:
 
     def __init__(self) -> None:
         self._secrets: dict[bytes, bytes] = {}
+        self._groups: dict[bytes, bytes] = {}
         self._masked: dict[bytes, tuple[bytes, bytes]] = {}
 
     def kept(self, session: bytes, secret: bytes) -> bytes | None:
@@ -58,6 +64,10 @@ class MemoryMaskKeys:
         if session in self._masked:
             return None
         return self._secrets.setdefault(session, secret)
+
+    def bound(self, answer: bytes, group: bytes) -> bytes:
+        """The group of sites of an answer: the given one if there was none."""
+        return self._groups.setdefault(answer, group)
 
     def secret(self, session: bytes) -> bytes | None:
         """The secret of a session, or None if it was used or does not exist."""
@@ -93,6 +103,19 @@ class LedgerMaskKeys:
                 connection.execute(sa.insert(_KEYS).values(**values))
                 return secret
             return None if row.secret is None else bytes(row.secret)
+
+    def bound(self, answer: bytes, group: bytes) -> bytes:
+        """The group of sites of an answer: the given one if there was none.
+
+        It is a line of the ledger's chain, so that a copy of the ledger without it is refused.
+        """
+        with self._ledger.transaction() as connection:
+            row = connection.execute(_of(answer)).first()
+            if row is not None:
+                return bytes(row.secret or b"")
+            connection.execute(sa.insert(_KEYS).values(session=answer, secret=group))
+            chain.link(connection, "group", (answer, group))
+            return group
 
     def secret(self, session: bytes) -> bytes | None:
         """The secret of a session, or None if it was used or does not exist."""

@@ -170,7 +170,7 @@ class Masker:
         """Refuses a second set of sites for one answer: two sums would share its noise. [one-group]"""
         label = _joined(b"members", session.run.encode(), str(session.round).encode())
         members = hashlib.sha256(_joined(*(name.encode() for name in keys))).digest()
-        if self._keys.kept(label, members) != members:
+        if self._keys.bound(label, members) != members:
             raise Refused(
                 f"{self.name} has answered round {session.round} with a different group of sites; a new "
                 "group needs a new round."
@@ -253,7 +253,7 @@ class MaskedInProcess:
 
     def __init__(self, sites: Sequence[MaskedSite]) -> None:
         self._sites = {site.name: site for site in sites}
-        self._attempt = 0
+        self._attempt, self.sent = 0, True
 
     @property
     def sites(self) -> tuple[str, ...]:

@@ -47,20 +47,21 @@ _KINDS = {
 class AnyServer(Protocol):
     """A server's end of a run: what `conduct` asks of it.
 
-    ``trace`` has a vector for every update, and ``used`` the number of answers of each site that were
-    used.
+    ``trace`` has a vector for every update, ``used`` the number of answers of each site that were used,
+    and ``given_up`` the number of rounds that were given up because a site left.
     """
 
     sites: tuple[str, ...]
     trace: list[Vector]
     used: dict[str, int]
+    given_up: int
 
     def tasks(self, sites: Sequence[str]) -> dict[str, Task]:
         """The tasks of the next round for some sites."""
         ...
 
     def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> object:
-        """Applies replies; an update makes the trace longer."""
+        """Applies replies; an update makes the trace longer. Without tasks, nothing was sent."""
         ...
 
     def packed(self) -> bytes:
@@ -112,6 +113,7 @@ class Server:
     factors: dict[str, Vector] = field(init=False)
     folded: dict[str, Folded] = field(init=False)
     used: dict[str, int] = field(init=False)
+    given_up: int = field(init=False, default=0)
     round: int = field(init=False, default=0)
     trace: list[Vector] = field(init=False, default_factory=list)
 
@@ -293,7 +295,7 @@ def conduct(
         transport: Carries tasks and replies.
         schedule: The order in which sites are asked.
         progress: Is called with the number of rounds done.
-        keep: Saves the server's state after every update.
+        keep: Saves the server's state, after every update and when a round was given up.
 
     Returns:
         Posteriors after every update, [updates, numbers].
@@ -306,13 +308,15 @@ def conduct(
     fruitless, groups = 0, schedule.groups(server.sites)
     most = _FRUITLESS * len(groups)
     while (done := len(server.trace)) < schedule.num_rounds * len(groups):
-        before = sum(server.used.values())
+        before, given_up = sum(server.used.values()), server.given_up
         tasks = server.tasks(groups[done % len(groups)])
-        server.fold(tasks, transport.exchange(tasks))
-        updated = len(server.trace) > done
-        if keep is not None and updated:
+        replies = transport.exchange(tasks)
+        server.fold(tasks if transport.sent else {}, replies)
+        updated, goes_on = len(server.trace) > done, server.given_up > given_up
+        if keep is not None and (updated or goes_on):
             keep(server)
-        fruitless = 0 if sum(server.used.values()) > before else fruitless + 1
+        useful = goes_on or sum(server.used.values()) > before
+        fruitless = 0 if useful else fruitless + 1
         if fruitless == most:
             raise _stuck(_FRUITLESS, transport)
         if progress is not None and updated and len(server.trace) % len(groups) == 0:

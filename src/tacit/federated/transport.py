@@ -112,6 +112,11 @@ class Transport(Protocol):
         """Errors of sites when they were last asked, by name."""
         ...
 
+    @property
+    def sent(self) -> bool:
+        """Whether any of the last tasks has left. If not, no site's answer is bound to its round."""
+        ...
+
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
         """Sends each named site its task and returns the replies by name."""
         ...
@@ -121,6 +126,7 @@ class InProcess:
     """Sites in this process, asked one after the other."""
 
     refused: ClassVar[Mapping[str, str]] = {}
+    sent: ClassVar[bool] = True
 
     def __init__(self, clients: Sequence[Answers]) -> None:
         self._clients = {client.name: client for client in clients}

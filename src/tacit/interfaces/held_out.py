@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
+from attrs import evolve
+
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument
@@ -19,15 +22,15 @@ def held_out_score(
     Args:
         path: The settings of the site, whose ``held_out`` names a file of rows that were not fitted.
         posterior: The result of the study.
-        budget: What the release may cost. It is charged every time.
+        budget: What the release may cost, under the ledger's adjacency. It is charged every time.
         release: The range of scores.
 
     Returns:
         The score.
 
     Raises:
-        InvalidArgument: If the settings name no held-out rows, or the posterior is of another model.
-            Nothing is charged.
+        InvalidArgument: If the settings name no held-out rows, or the posterior has not as many
+            parameters as the study's model. Nothing is charged.
         BudgetError: If the ledger refuses the charge. Nothing is released.
     """
     settings = SiteSettings.from_file(path)
@@ -38,13 +41,21 @@ def held_out_score(
     study = load_study(settings.study)
     model, mean = study.target.model, posterior.unconstrained_mean
     covariance = posterior.unconstrained_covariance
-    if mean is None or covariance is None or len(mean) != model.dimension:
+    if (
+        mean is None
+        or covariance is None
+        or len(mean) != model.dimension
+        or not np.isfinite(covariance).all()
+    ):
         raise InvalidArgument(
-            "The posterior is not of this study's model, or is not normal on the unconstrained scale."
+            "The posterior has not the parameters of this study's model, or is not normal on the "
+            "unconstrained scale."
         )
-    plan = release.calibrated(budget)
+    draws = draws_of(mean, covariance)
     ledger = Ledger(settings.ledger, settings.total, unit=study.unit)
+    budget = evolve(budget, adjacency=ledger.total.adjacency)
+    plan = release.calibrated(budget)
     rows = study.read(settings.held_out)
     refuse_ledger(ledger, [budget], [rows])
     ledger.charge(plan.event, budget, label=f"held-out score of run {study.run}")
-    return release.run(rows, plan, model, draws_of(mean, covariance))
+    return release.run(rows, plan, model, draws)

@@ -39,6 +39,7 @@ def part_of(posterior: Posterior, path: Path) -> tuple[Posterior, SitePart]:
     used, asked = posterior.answers.get(settings.name, (None, None))
     part = SitePart(
         name=settings.name,
+        run=study.run,
         used=used,
         asked=asked,
         given=run.given,

@@ -39,7 +39,12 @@ def who_learns(statement: PrivacyStatement) -> list[Sequence[str]]:
     answers, count = _answers_told(statement)
     return [
         ("rows of a site", _NOTHING, _NOTHING, _NOTHING),
-        ("answers of a site in each round", answers, _NOTHING, "what follows from all of them"),
+        (
+            "answers of a site in each round",
+            answers,
+            "what follows from the questions; of two sites, each may learn what the other answered",
+            "what follows from all of them",
+        ),
         (
             "where the fit was in each round",
             "everything",
@@ -47,7 +52,12 @@ def who_learns(statement: PrivacyStatement) -> list[Sequence[str]]:
             "everything: it is in the file of the result",
         ),
         ("how many rows a site has", count, _NOTHING, _NOTHING),
-        ("which sites answered", "in each round", _NOTHING, "in how many rounds"),
+        (
+            "which sites answered",
+            "in each round",
+            "which sites take part in each round, if answers are masked; otherwise nothing",
+            "in how many rounds",
+        ),
         ("errors at a site", "their kind, and a sentence without values", _NOTHING, _NOTHING),
         ("budget that a site has left", _NOTHING, _NOTHING, _NOTHING),
         ("model, bounds, levels, budget, method, names of sites", *["everything"] * 3),
@@ -69,6 +79,7 @@ class SitePart:
 
     Args:
         name: The name of the site.
+        run: The name of the run, by the site's own study.
         used: The number of its answers that the fit used, if that is known.
         asked: The number of answers that the fit asked for.
         given: The number of answers that left the site, by its own journal.
@@ -79,6 +90,7 @@ class SitePart:
     """
 
     name: str
+    run: str
     used: int | None
     asked: int | None
     given: int
@@ -100,6 +112,7 @@ class SitePart:
         if self.used is not None:
             used = f"{self.used} of the {self.asked} that it was asked for"
         return [
+            ("Run", (f"{self.run}, which the site's own study names",)),
             ("Answers that left the site", (f"{self.given} of the {self.paid} that it paid for",)),
             ("Answers that the fit used", (used,)),
             (

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from flwr.serverapp import Grid
 
@@ -21,6 +22,33 @@ _LOG = logging.getLogger(__name__)
 _PAUSES = 0.5, 30.0
 
 
+class Groups(Protocol):
+    """Remembers the sites of rounds whose answers are masked: other sites would be refused."""
+
+    def group_of(self, number: int) -> tuple[str, ...] | None:
+        """The sites of a round, if it was asked."""
+        ...
+
+    def bind(self, number: int, members: tuple[str, ...]) -> None:
+        """Remembers the sites of a round, before they are asked."""
+        ...
+
+
+class _InMemory:
+    """Groups of rounds until the process ends."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, tuple[str, ...]] = {}
+
+    def group_of(self, number: int) -> tuple[str, ...] | None:
+        """The sites of a round, if it was asked."""
+        return self._groups.get(number)
+
+    def bind(self, number: int, members: tuple[str, ...]) -> None:
+        """Remembers the sites of a round."""
+        self._groups[number] = members
+
+
 class FlowerTransport:
     """Carries tasks over a Flower grid; see `tacit.federated.transport` for its guarantees.
 
@@ -34,6 +62,7 @@ class FlowerTransport:
             left out.
         masked: Whether replies are masked.
         dropouts: Of masked replies, how many sites may be missing from a round.
+        groups: Where the sites of such rounds are remembered; by default in memory.
         timeout: Seconds after which a message that was not answered is sent again.
         patience: Seconds after which the round continues without the site. In later rounds it is
             waited for no longer than ``timeout``, until it answers again.
@@ -49,6 +78,7 @@ class FlowerTransport:
         agreement: Agreement,
         masked: bool = False,
         dropouts: int = 0,
+        groups: Groups | None = None,
         timeout: float = 600.0,
         patience: float = 3600.0,
         nodes: Mapping[str, int] | None = None,
@@ -58,6 +88,7 @@ class FlowerTransport:
         self.refused: dict[str, str] = {}
         self._grid, self._agreement = grid, agreement
         self._masked, self._dropouts = masked, dropouts
+        self._groups, self.sent = groups or _InMemory(), True
         self._absent: set[str] = set()  # sites that nobody waits for any more
         self._timeout = _validate.positive("timeout", timeout)
         self._patience = _validate.positive("patience", patience)
@@ -69,17 +100,34 @@ class FlowerTransport:
         """The replies of the sites that answered in time."""
         # A restarted server asks for new masks, so that no key is used twice.
         attempt = 1 + secrets.randbelow(2**31)
-        offers = self._offers(tasks, attempt) if self._masked else []
+        if not self._masked:
+            return self._replies(tasks, attempt)
+        number = next(iter(tasks.values())).round
+        group = self._groups.group_of(number)
+        self.sent = group is not None
+        asked = {name: task for name, task in tasks.items() if group is None or name in group}
+        offers = self._offers(asked, attempt)
         members = tuple(offer.site for offer in offers)
-        if self._masked and len(members) < len(tasks) - self._dropouts:
-            return {}  # no task is sent, and nobody's answer is bound to these members
+        if group is not None and set(members) != set(group):
+            return {}  # the answers of the others are bound to the whole group
+        if group is None:
+            if len(members) < len(tasks) - self._dropouts:
+                return {}  # no task is sent, and nobody's answer is bound to these members
+            self._groups.bind(number, members)
+            self.sent = True
+        replies = self._replies({name: tasks[name] for name in members}, attempt, offers)
+        return {name: replace(each, members=members) for name, each in replies.items()}
+
+    def _replies(
+        self, tasks: Mapping[str, Task], attempt: int, offers: Sequence[Offer] = ()
+    ) -> dict[str, Reply]:
+        """The replies to tasks, with the keys of all sites of the round."""
         agreed = self._agreement.text
         fields = {
-            name: task_fields(tasks[name], attempt, offers, agreed=agreed)
-            for name in (members if self._masked else tasks)
+            name: task_fields(task, attempt, offers, agreed=agreed) for name, task in tasks.items()
         }
         said = {name: sound_reply(name, each) for name, each in self._delivered(fields).items()}
-        return {n: replace(each, members=members) for n, each in said.items() if each is not None}
+        return {name: reply for name, reply in said.items() if reply is not None}
 
     def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer]:
         """The keys of the sites of a round."""

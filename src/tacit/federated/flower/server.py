@@ -46,12 +46,14 @@ def serve(
         The server at the end of the run.
     """
     server = study.server()
+    folds = None if state is None else FoldsFile(state, f"{study.run}: {study.about}")
     transport = FlowerTransport(
         grid,
         study.sites,
         agreement=study.agreement,
         masked=study.masked,
         dropouts=study.setting.dropouts,
+        groups=folds,
         timeout=timeout,
         patience=patience,
         nodes=nodes,
@@ -65,7 +67,6 @@ def serve(
         groups=len(rounds.groups(study.sites)),
         budget=str(study.budget),
     )
-    folds = None if state is None else FoldsFile(state, f"{study.run}: {study.about}")
     if folds is not None:
         folds.resume(server, course)
     conduct(
@@ -100,6 +101,10 @@ def _keep(
     before = dict(server.used)
 
     def keep(updated: AnyServer) -> None:
+        if len(updated.trace) == len(course.updates):
+            if folds is not None:
+                folds.give_up(updated.given_up)
+            return
         course.note(len(updated.trace), before, updated.used)
         before.update(updated.used)
         if folds is not None:

@@ -126,6 +126,8 @@ class ScoringServer:
 
     def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> None:
         """Moves the place by the sum of the answers. Nothing changes if the round does not count."""
+        if not tasks:
+            return
         answering = replies_to(self.run, tasks, replies)
         kept = {name: reply for name, reply in answering.items() if self._sound(name, reply)}
         if not kept or (self.whole and not self._complete(tasks, kept)):

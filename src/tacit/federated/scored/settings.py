@@ -34,6 +34,9 @@ from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
+# Sites of a round whose answers are masked.
+_FEWEST_MASKED = 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedScores:
@@ -99,6 +102,11 @@ class ReleasedScores:
             raise InvalidArgument(
                 f"With {setting.together} sites, of which {self.dishonest} may be dishonest and "
                 f'{self.dropouts} may leave, nobody is left to add noise; use noise="site".'
+            )
+        if self.split and setting.together - self.dropouts < _FEWEST_MASKED:
+            raise InvalidArgument(
+                f"With {setting.together} sites, of which {self.dropouts} may leave, one could be left, whose "
+                'answer nobody masks; use noise="site", or fewer dropouts.'
             )
         return NoisySums(
             sampling_rate=1.0,
