@@ -90,7 +90,7 @@ def main():
         at, spent = time.monotonic(), 0.0
         for line in trial.stdout:
             print(line, end="")
-            if line.startswith("Round"):
+            if line.startswith("Round") and " of " in line.partition(":")[0]:
                 watch.look()
                 now, total = time.monotonic(), watch.total
                 print(f"    {now - at:.1f} s of the clock, {total - spent:.1f} s of CPU")
