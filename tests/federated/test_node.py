@@ -3,7 +3,6 @@
 import importlib
 import os
 import select
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ pytest.importorskip("flwr")
 
 from flower_processes import HANGS, free_port
 
-from tacit.federated.flower.node import run_node, supernode_command
+from tacit.federated.flower.node import supernode_command
 
 pytestmark = pytest.mark.processes
 
@@ -47,21 +46,22 @@ sys.exit(7)
 """
 
 
+def node_of(supernode, port):
+    """Runs a node in a process of its own: in this one JAX has threads, and a fork is an error."""
+    run = f"from tacit.federated.flower.node import run_node; exit(run_node({supernode!r}, {port}))"
+    return subprocess.Popen([sys.executable, "-c", run], stdout=subprocess.PIPE, text=True)
+
+
 def test_a_node_fetches_messages_until_its_supernode_ends_and_passes_on_its_exit_code():
-    port, before = free_port(), signal.getsignal(signal.SIGTERM)
-    try:
-        assert run_node([sys.executable, "-c", SUPERNODE, str(port), "end"], port) == 7
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    port = free_port()
+    with node_of([sys.executable, "-c", SUPERNODE, str(port), "end"], port) as node:
+        assert node.wait() == 7
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not end children")
 def test_a_supernode_ends_with_its_node_also_if_that_is_killed():
     port = free_port()
-    command = [sys.executable, "-c", SUPERNODE, str(port), "stay"]
-    run = f"from tacit.federated.flower.node import run_node; run_node({command!r}, {port})"
-    node = subprocess.Popen([sys.executable, "-c", run], stdout=subprocess.PIPE, text=True)
-    with node:
+    with node_of([sys.executable, "-c", SUPERNODE, str(port), "stay"], port) as node:
         number = int(node.stdout.readline())  # the SuperNode has been asked
         ended = os.pidfd_open(number)
         node.kill()

@@ -82,7 +82,7 @@ def test_too_few_rows_for_the_noise_are_said_to_be(site):
 def test_nothing_is_charged_for_what_is_refused(site, tmp_path, capsys):
     ledger = Ledger(SiteSettings.from_file(site).ledger)
     before = len(ledger.charges)
-    with pytest.raises(InvalidArgument, match="not of this study's model"):
+    with pytest.raises(InvalidArgument, match="not the parameters of this study's model"):
         held_out_score(site, a_posterior(np.zeros(2)), LARGE, ScoreRelease())
     with pytest.raises(BudgetError):
         held_out_score(site, a_posterior(), Budget(100, 1e-6), ScoreRelease())
