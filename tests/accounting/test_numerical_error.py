@@ -105,7 +105,7 @@ def test_any_error_of_the_stated_size_is_covered(slowly, error):
         excess = -np.expm1(np.minimum(epsilon - losses, 0))
         direction = weights * excess
         worst = composition.masses + weights * error * direction / np.linalg.norm(direction)
-        true = float(worst @ excess) + composition.beyond
+        true = math.fsum(worst * excess) + composition.beyond  # without rounding of its own
         assert composition.delta(epsilon) >= min(true, 1) * (1 - 1e-13)
 
 

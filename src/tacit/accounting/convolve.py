@@ -237,7 +237,8 @@ class Composition(NamedTuple):
     def _charge(self, start: int, excess: Array) -> float:
         body = _dot(self.masses[start:], excess)
         noise = self.error * math.sqrt(_dot(self.squared_weights[start:], excess**2))
-        return (body + noise) * self.factor + self.beyond
+        # Rounding of the two sums above: at most a unit a term.
+        return (body + noise) * (self.factor + 2 * len(self.masses) * _UNIT) + self.beyond
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon in the window, not below zero, whose bound is `delta`."""
