@@ -457,8 +457,8 @@ _OF_ACCOUNTS = [
     fault(
         "numerical error of the composition not charged",
         "tacit.accounting.convolve:Composition._charge",
-        "(body + noise) * self.factor",
-        "body * self.factor",
+        "(body + noise)",
+        "body",
         NUMERICAL + "any_error_of_the_stated_size_is_covered[sampled-0.001]",
         NUMERICAL + "worse_rounding_costs_more",
     ),
