@@ -341,6 +341,30 @@ def test_no_two_people_are_taken_for_one(dtype):
     assert len(np.unique(codes)) == len(ids)
 
 
+def test_people_of_a_file_are_those_of_a_table(tmp_path):
+    """Short and long, plain and not: read from text at once or one by one, a person has one code."""
+    ids = [
+        "7",
+        "a-1",
+        "p" * 15 + "1",
+        "p" * 16 + "1",
+        "ä1",
+        "no digit",
+        "",
+        "nan",
+        "1e+20",
+        "x\x001",
+    ]
+    ids += ["p" * 15 + "2", "p" * 16 + "2", "7", "1 2", "p" * 15 + "1", "p" * 16 + "1"]
+    schema = Schema({"x": Count(99)}, person="who", most_rows=2)
+    path = tmp_path / "ids.csv"
+    pd.DataFrame({"x": range(len(ids)), "who": ids}).to_csv(path, index=False)
+    read = schema.encode(str(path)).person
+    one_by_one = schema.encode({"x": range(len(ids)), "who": np.array(ids, object)}).person
+    assert read.tolist() == one_by_one.tolist()
+    assert len(set(read.tolist()) - {b""}) == len(set(ids) - {"", "nan", "1e+20"})
+
+
 BIG = 2**53 + 2
 ROUNDED = {
     "floats": np.array([BIG, BIG + 2, 5, -BIG], np.float64),

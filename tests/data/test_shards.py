@@ -124,8 +124,10 @@ def test_a_changed_header_is_refused(dealt, tmp_path):
         parquet.read_table(shards[0]),
         json.loads(parquet.read_schema(shards[0]).metadata[NOTE]),
     )
-    for change in ({"type": "float"}, {"person": "nobody"}, {"more": 1}):
-        damaged = table.replace_schema_metadata({NOTE: json.dumps(note | change)})
+    older = {name: value for name, value in note.items() if name != "form"}
+    changed = ({"type": "float"}, {"person": "nobody"}, {"more": 1}, {"form": 1})
+    for changes in (*(note | change for change in changed), older):
+        damaged = table.replace_schema_metadata({NOTE: json.dumps(changes)})
         parquet.write_table(damaged, tmp_path / "damaged.parquet")
         with pytest.raises(InvalidArgument, match="deal the rows again"):
             deal_of(tmp_path / "damaged.parquet")

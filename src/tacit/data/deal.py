@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.data.people import FORM
 from tacit.errors import InvalidArgument
 
 Words = NDArray[np.uint64]
@@ -31,6 +32,7 @@ class Deal:
         into: The number of files.
         index: The number of this file, from 0.
         key: The key of the hash, 16 bytes in hexadecimal digits. As private as the rows.
+        form: How identifiers are coded before they are hashed (`tacit.data.people`).
     """
 
     person: str | None
@@ -38,11 +40,14 @@ class Deal:
     into: int
     index: int
     key: str
+    form: int
 
     @classmethod
     def new(cls, person: str | None, kind: str, into: int) -> "Deal":
         """A deal by a new random key, for the first file."""
-        return cls(person=person, type=kind, into=into, index=0, key=secrets.token_hex(16))
+        return cls(
+            person=person, type=kind, into=into, index=0, key=secrets.token_hex(16), form=FORM
+        )
 
     def note(self) -> dict[bytes, bytes]:
         """The entry in a file's header."""
@@ -81,11 +86,15 @@ def deal_of(path: Path) -> Deal | None:
         if noted is None:
             return None
         deal = Deal(**json.loads(noted))
-        if deal.person is None or str(header.field(deal.person).type) == deal.type:
+        same = deal.person is None or str(header.field(deal.person).type) == deal.type
+        if same and deal.form == FORM:
             return deal
     except (ArrowException, OSError, ValueError, TypeError, KeyError):
         pass
-    raise InvalidArgument(f"The header of {path} is damaged, or was changed; deal the rows again.")
+    raise InvalidArgument(
+        f"The header of {path} is damaged, was changed, or was written by another version; deal the rows "
+        "again with tacit shard."
+    )
 
 
 def siphash(key: bytes, texts: NDArray[np.bytes_]) -> Words:

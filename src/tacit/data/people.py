@@ -15,12 +15,14 @@ from tacit.data.cells import GAPS, Cells, inexact, plain, text_of
 from tacit.data.texts import Texts
 from tacit.errors import InvalidArgument
 
-# A letter for the kind of identifier, and its code; empty for an unknown person.
-_HASHED = 16  # bytes
-_CODE = np.dtype(f"S{1 + _HASHED}")
+# The number of this way to code identifiers: shards of another would put people elsewhere.
+FORM = 2
+# A letter for the kind of identifier, and its code of so many bytes; empty for an unknown person.
+_BYTES = 16
+_CODE = np.dtype(f"S{1 + _BYTES}")
 # The largest number of rows per person. Every person takes up that much memory.
 MOST_ROWS = 100_000
-# Text of these characters, with a digit among them, is neither missing nor a float, and is hashed as it is.
+# Text of these characters, with a digit among them, is neither missing nor a float, and counts as it is.
 _DIGITS, _LETTERS = b"0123456789", b"-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Text of floats that may have been rounded, as pandas or `text_of` writes them.
 _INEXACT = re.compile(r"-?([0-9]+\.0+|[0-9](\.[0-9]+)?e\+[0-9]+|0x1\.[0-9a-f]+p\+[0-9]+|inf)")
@@ -29,9 +31,9 @@ _INEXACT = re.compile(r"-?([0-9]+\.0+|[0-9](\.[0-9]+)?e\+[0-9]+|0x1\.[0-9a-f]+p\
 class People:
     """Codes for the persons of a table that is read in chunks.
 
-    The code of a text is a hash of 128 bits, so no list of people is kept and no two people share a code. If
-    two did, the rows of one would count as the other's, and the guarantee would hold for neither. The code
-    of a number is the number itself.
+    The code of a number or of a text of up to 16 bytes is itself. That of a longer text is a hash of 128
+    bits. So no list of people is kept and no two people share a code. If two did, the rows of one would
+    count as the other's, and the guarantee would hold for neither.
     """
 
     def __init__(self) -> None:
@@ -71,18 +73,18 @@ class People:
         return codes
 
     def _codes_of_texts(self, texts: Texts) -> NDArray[np.bytes_]:
-        """The same as `_code` of every cell, of equal cells only once."""
-        firsts, same = texts.distinct(np.arange(len(texts)))
-        plain = texts.made_of(firsts, _LETTERS, _DIGITS)
-        codes = np.zeros((len(firsts), _CODE.itemsize), np.uint8)
-        data, places = texts.data, texts.places(firsts[plain])
-        # Without a function of our own, because a file has millions of people.
-        hashed = b"".join([blake2b(data[a:b], digest_size=_HASHED).digest() for a, b in places])
-        codes[plain, 0] = ord("t")
-        codes[plain, 1:] = np.frombuffer(hashed, np.uint8).reshape(-1, _HASHED)
+        """The same as `_code` of every cell; without a loop over those that are short and plain."""
+        codes = np.zeros((len(texts), _CODE.itemsize), np.uint8)
+        every = np.arange(len(texts))
+        plain = texts.made_of(every, _LETTERS, _DIGITS) & (texts.sizes <= _BYTES)
+        codes[plain, 0] = ord("s")
+        codes[plain, 1:] = texts.characters(every[plain], _BYTES)
         found: NDArray[np.bytes_] = codes.view(_CODE)[:, 0]
-        found[~plain] = [self._code(cell) for cell in texts.cells(firsts[~plain])]
-        return found[same]
+        if not plain.all():
+            firsts, same = texts.distinct(every[~plain])
+            others = np.array([self._code(cell) for cell in texts.cells(firsts)], _CODE)
+            found[~plain] = others[same]
+        return found
 
     def _code(self, cell: Any) -> bytes:
         text = text_of(_number(cell) if isinstance(cell, Decimal | Fraction) else cell)
@@ -93,8 +95,8 @@ class People:
             if (
                 "\ufffd" in short
             ):  # invalid UTF-8, which identifies a person only if the bytes are known
-                return _hashed(cell) if isinstance(cell, bytes) else b""
-            return _hashed(short.encode("utf-8", "surrogatepass"))
+                return _code_of(cell) if isinstance(cell, bytes) else b""
+            return _code_of(short.encode("utf-8", "surrogatepass"))
         try:
             if isinstance(cell, tuple | frozenset):
                 return self._code_of_parts(cell)
@@ -129,12 +131,13 @@ def _number(cell: Decimal | Fraction) -> Any:
     return cell
 
 
-def _hashed(text: bytes) -> bytes:
-    return b"t" + _digest(text)
+def _code_of(text: bytes) -> bytes:
+    """Text as it is, if it is short and no zeros could be lost at its end; otherwise its hash."""
+    return b"s" + text if len(text) <= _BYTES and b"\0" not in text else b"t" + _digest(text)
 
 
 def _digest(text: bytes) -> bytes:
-    return blake2b(text, digest_size=_HASHED).digest()
+    return blake2b(text, digest_size=_BYTES).digest()
 
 
 def _plain(letter: bytes, words: NDArray[np.uint64]) -> NDArray[np.bytes_]:

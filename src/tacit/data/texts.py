@@ -134,6 +134,11 @@ class Texts:
         made[short] &= (found > 1).any(axis=1)
         return made[rows]
 
+    def characters(self, rows: Rows, most: int) -> NDArray[np.uint8]:
+        """The bytes of cells that have at most so many, followed by zeros."""
+        width = -(-most // _WORD)
+        return self._words(rows, width).view(np.uint8)[:, :most]
+
     def places(self, rows: Rows) -> Iterable[tuple[int, int]]:
         """Where cells begin and end in the data."""
         starts = self.starts[rows]

@@ -100,7 +100,8 @@ class Plan:
 
     @cached_property
     def _speeds(self) -> tuple[Speed, ...]:
-        return speeds_of(self.model, self.schema, self.blank, self.method, self.mechanism)
+        size = USUAL_SIZE if self.size is None else self.size
+        return speeds_of(self.model, self.schema, self.blank, self.method, self.mechanism, size)
 
     @cached_property
     def forecast(self) -> Forecast | None:

@@ -16,29 +16,35 @@ from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages, StepMechanism
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
-# Mechanisms of many similar steps; how many steps are timed, and on batches of which sizes.
+# Mechanisms of many similar steps; how many steps are timed, and on batches of at most how many units.
 Timed = NoisySums | BarkerTests | SampledBarkerTests
-_STEPS, _BATCHES = 40, (64, 1024)
+_STEPS, _LARGEST = 40, 4096
 
 
 class Speed(NamedTuple):
-    """Seconds of a step: a fixed part, and a part for every unit in the batch."""
+    """Seconds of a step on a batch of so many units."""
 
-    fixed: float
-    per_unit: float
+    step: float
+    batch: int
     mechanism: StepMechanism
 
     def seconds(self, units: int) -> float:
-        """Seconds of all steps of the mechanism, for a number of units."""
-        step = self.fixed + self.per_unit * self.mechanism.looked_at(units)
-        return self.mechanism.num_steps * step
+        """Seconds of all steps of the mechanism: in proportion for larger batches, the same for smaller."""
+        larger = self.mechanism.looked_at(units) / self.batch
+        return self.mechanism.num_steps * self.step * max(larger, 1.0)
 
 
 def speeds_of(
-    model: AnyModel, schema: Schema | None, blank: Rows, method: Method, mechanism: Mechanism
+    model: AnyModel,
+    schema: Schema | None,
+    blank: Rows,
+    method: Method,
+    mechanism: Mechanism,
+    size: int,
 ) -> tuple[Speed, ...]:
     """Measures the speed of each stage of a fit on rows that the schema makes up, or on the blank row.
 
+    Batches are those of so many units. A batch of another size would be another program to compile.
     None at all for a mechanism that does not consist of many similar steps.
     """
     if isinstance(mechanism, Stages):
@@ -46,8 +52,8 @@ def speeds_of(
         if stages is None:
             return ()
         first, steps = stages
-        made = _speed(model, schema, blank, lambda *_: steps, mechanism.mechanisms[1])
-        return (*speeds_of(model, schema, blank, first, mechanism.mechanisms[0]), made)
+        made = _speed(model, schema, blank, lambda *_: steps, mechanism.mechanisms[1], size)
+        return (*speeds_of(model, schema, blank, first, mechanism.mechanisms[0], size), made)
     if not isinstance(mechanism, Timed) or mechanism.num_steps < _STEPS:
         return ()
     if not isinstance(method, Triable):
@@ -57,7 +63,7 @@ def speeds_of(
     def steps_of(trial: StepMechanism, key: jax.Array) -> Steps | None:
         return short.steps(model, trial, key) if isinstance(short, Stepwise) else None
 
-    return (_speed(model, schema, blank, steps_of, mechanism, short),)
+    return (_speed(model, schema, blank, steps_of, mechanism, size, short),)
 
 
 def _speed(
@@ -66,25 +72,21 @@ def _speed(
     blank: Rows,
     steps_of: Callable[[StepMechanism, jax.Array], Steps | None],
     mechanism: StepMechanism,
+    size: int,
     short: Method | None = None,
 ) -> Speed:
     """The speed of some steps, or of a short method where it is not known as steps."""
-
-    def taken(batch: int) -> float:
-        trial, units = mechanism.trial(_STEPS, batch)
-        rows = blank_rows(model, schema, units) if schema else blank
-        times = []
-        for _ in range(3):  # the first compiles
-            gate, key = Gate(rows, trial, Randomness(0)), jax.random.key(0)
-            steps = steps_of(trial, key)
-            began = time.perf_counter()
-            if steps is not None:  # without what follows the steps, however many there are
-                run(gate, *steps)
-            elif short is not None:
-                short.run(model, gate, key)
-            times.append(time.perf_counter() - began)
-        return min(times[1:]) / _STEPS
-
-    small, large = map(taken, _BATCHES)
-    slope = max(large - small, 0.0) / (_BATCHES[1] - _BATCHES[0])
-    return Speed(max(small - slope * _BATCHES[0], 0.0), slope, mechanism)
+    batch = min(max(round(mechanism.looked_at(size)), 1), _LARGEST)
+    trial, units = mechanism.trial(_STEPS, batch)
+    rows = blank_rows(model, schema, units) if schema else blank
+    times = []
+    for _ in range(3):  # the first compiles
+        gate, key = Gate(rows, trial, Randomness(0)), jax.random.key(0)
+        steps = steps_of(trial, key)
+        began = time.perf_counter()
+        if steps is not None:  # without what follows the steps, however many there are
+            run(gate, *steps)
+        elif short is not None:
+            short.run(model, gate, key)
+        times.append(time.perf_counter() - began)
+    return Speed(min(times[1:]) / _STEPS, batch, mechanism)
