@@ -4,7 +4,7 @@ Format and lint, types, layers, tests with doctests. Arguments go to pytest:
 ``python scripts/check.py -m slow`` runs the long tests instead of the usual ones.
 
 Most tests compile many small programs and run each of them briefly, so they compile with less
-optimisation. Tests of the boundary compile as users do.
+optimisation and compute on one thread in each process. Tests of the boundary do both as users do.
 """
 
 import os
@@ -33,14 +33,13 @@ def main() -> int:
         "tests of the boundary": [*pytest, *BOUNDARY],
         "tests": [*pytest, *(f"--ignore={each}" for each in BOUNDARY)],
     }
-    flags = {"tests": f"{os.environ.get('XLA_FLAGS', '')} {COMPILE_QUICKLY}".strip()}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {COMPILE_QUICKLY}".strip()
+    settings = {"tests": {"XLA_FLAGS": flags, "NPROC": "1"}}
     failed = []
     for name, (tool, *arguments) in checks.items():
         print(f"== {name}", flush=True)
         start = time.monotonic()
-        command, env = [TOOLS / tool, *arguments], dict(os.environ)
-        if name in flags:
-            env["XLA_FLAGS"] = flags[name]
+        command, env = [TOOLS / tool, *arguments], os.environ | settings.get(name, {})
         if subprocess.run(command, cwd=ROOT, env=env, check=False).returncode:
             failed.append(name)
         print(f"== {name}: {time.monotonic() - start:.0f} s", flush=True)
