@@ -11,8 +11,8 @@ from tacit import _validate
 USUAL_SIZE = 20_000
 # How fast the sampling rate falls with more units: so that 500 steps look about five times at each
 # of a million. What sampling then adds to the error is small (benchmarks/settings.py). Beyond a
-# million it falls faster: a fit to ten million takes less than three times one to 100,000.
-_FALLING, _MANY, _FALLING_FASTER = 0.59, 1_000_000, 0.8
+# million it falls faster: a fit to a hundred million takes less than three times one to 100,000.
+_FALLING, _MANY, _FALLING_FASTER = 0.59, 1_000_000, 0.85
 
 
 def rate_for(rate: float, size: int) -> float:
@@ -26,7 +26,7 @@ def rate_for(rate: float, size: int) -> float:
         The rate, lower for more units, so that time grows more slowly than the data.
 
     >>> rate_for(0.1, 500), rate_for(0.1, 1_000_000), rate_for(0.1, 10_000_000)
-    (0.1, 0.00995, 0.00158)
+    (0.1, 0.00995, 0.0014)
     """
     units = max(_validate.count("size", size), USUAL_SIZE)
     slowly = (USUAL_SIZE / min(units, _MANY)) ** _FALLING
