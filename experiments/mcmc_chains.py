@@ -123,10 +123,8 @@ def on_all_rows(setting, x):
 
 def langevin(setting, x):
     """DP-SGLD at the paper's settings, as published and with noise of the right size."""
-    steps, runs = (
-        setting.pick(quick=20_000, usual=STEPS),
-        setting.pick(quick=2, usual=RUNS // 2, paper=RUNS),
-    )
+    steps = setting.pick(quick=20_000, usual=STEPS)
+    runs = setting.pick(quick=2, usual=RUNS // 2, paper=RUNS)
     burn_in = min(BURN_IN, steps // 2) // EVERY
     papers = langevin_cost(PAPERS, STEPS)
     found = langevin_chains(x, COUNTED, steps, runs)

@@ -1,9 +1,9 @@
 """DP-SGLD at the settings of the paper on DP-MCMC (Fig. 3): runs of 6 million steps.
 
 There are 10 runs, and the paper's 20 with ``--paper``. They go side by side in one program, in plain
-JAX: the rows are made up, and a release for each step would take ten times as long. `PublishedLangevin` takes the same steps by releases;
-`mcmc_chains` runs it with larger ones. A batch is drawn with replacement, as large as its expected
-size. Gradients are not clipped: none reaches the paper's bound of 100 (.01 when tempered).
+JAX: the rows are made up, and a release for each step would take ten times as long.
+`PublishedLangevin` takes the same steps by releases; `mcmc_chains` runs it with larger ones. A batch
+is drawn with replacement, as large as its expected size. Gradients are not clipped: none reaches the paper's bound of 100 (.01 when tempered).
 """
 
 import jax

@@ -64,7 +64,7 @@ def reproduce(
 
 def _perform_all(names: list[str], length: str, data: Path, target: Path, jobs: int) -> None:
     """Runs the experiments, several at a time in processes of their own, and prints each one's seconds."""
-    if length == "quick" and (len(names) == 1 or jobs == 1):
+    if length == "quick" and (len(names) == 1 or jobs == 1):  # another process would take longer
         for name in names:
             typer.echo(f"{name}: {_perform(name, length, data, target):.0f} s")
         return
@@ -84,8 +84,7 @@ def _perform_all(names: list[str], length: str, data: Path, target: Path, jobs: 
 def _on_one_thread() -> None:
     """Makes XLA compute on one thread in this process, which has not used it yet.
 
-    Sums are then added up in the same order on any number of cores. Most programs of the experiments
-    are small, and take half the processor's time.
+    So no number can depend on how many cores there are. Other processes use the other cores.
     """
     os.environ["NPROC"] = "1"
 
