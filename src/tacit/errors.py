@@ -5,6 +5,22 @@ computed from a row.
 """
 
 from traceback import extract_tb
+from typing import Final
+
+DISTRIBUTION: Final = "tacit-bayes"
+"""The name to install; the package index has another author's library under the name of the import."""
+EXTRA_OF: Final = {
+    "arviz": "plots",
+    "flwr": "federated",
+    "matplotlib": "plots",
+    "psycopg": "postgres",
+    "pyarrow": "parquet",
+    "pymc": "pymc",
+    "pytensor": "pymc",
+    "sklearn": "sklearn",
+    "statsmodels": "demo",
+}
+"""The extra of this distribution that installs each optional package, by the name of its import."""
 
 
 class TacitError(Exception):
@@ -13,6 +29,22 @@ class TacitError(Exception):
 
 class InvalidArgument(TacitError, ValueError):
     """An argument is invalid."""
+
+
+class MissingPackage(TacitError, ImportError):
+    """An optional package is not installed.
+
+    Args:
+        package: The name of its import, one of `EXTRA_OF`.
+        purpose: What needs it, as the start of the message.
+    """
+
+    def __init__(self, package: str, purpose: str = "This") -> None:
+        super().__init__(
+            f"{purpose} needs the package {package}, which is not installed: "
+            f"pip install '{DISTRIBUTION}[{EXTRA_OF[package]}]'.",
+            name=package,
+        )
 
 
 class Refused(InvalidArgument):

@@ -26,7 +26,7 @@ from tacit.accounting.journal import LedgerJournal
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.past import past_of
 from tacit.accounting.raising import raise_total
-from tacit.errors import BudgetError, InvalidArgument, LedgerError, Overspent
+from tacit.errors import BudgetError, InvalidArgument, LedgerError, MissingPackage, Overspent
 from tacit.interfaces.cli import main
 
 psycopg = (
@@ -489,7 +489,7 @@ def test_errors_are_one_sentence_without_the_password(
 
 def test_a_missing_driver_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(LedgerError, match=r"pip install 'tacit\[postgres\]'"):
+    with pytest.raises(MissingPackage, match=r"pip install 'tacit-bayes\[postgres\]'"):
         Ledger("postgresql://anna@127.0.0.1/registry")
 
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from tacit.accounting.address import Address
 from tacit.accounting.store import PATIENCE, TryAgain
-from tacit.errors import InvalidArgument, LedgerError
+from tacit.errors import InvalidArgument, LedgerError, MissingPackage
 
 # The tables are in a schema of their own, and found nowhere else.
 SCHEMA = "tacit"
@@ -77,10 +77,8 @@ def engine_at(address: Address) -> sa.Engine:
                 name: each for name, each in _USUAL.items() if name not in address.url.query
             },
         )
-    except ImportError:
-        raise LedgerError(
-            "A ledger on a PostgreSQL server needs a driver: pip install 'tacit[postgres]'."
-        ) from None
+    except ModuleNotFoundError:
+        raise MissingPackage("psycopg", "A ledger on a PostgreSQL server") from None
 
     @sa.event.listens_for(engine, "connect", insert=True)
     def _connect(connection: object, _record: object) -> None:

@@ -7,6 +7,7 @@ whatever the files hold, and no file needs to know of the others.
 
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.people import FORM
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, MissingPackage
 
 Words = NDArray[np.uint64]
 NOTE: Final = b"tacit.shard"  # the entry in a file's header
@@ -74,12 +75,32 @@ class Deal:
         return kept
 
 
+def refuse_twice(paths: Sequence[Path]) -> None:
+    """Raises if two paths lead to one file, whose rows would count twice."""
+    known: dict[object, Path] = {}
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:  # whoever reads it says what is wrong; it may be another process
+            found = None
+        keys = [path.resolve(), *([] if found is None else [(found.st_dev, found.st_ino)])]
+        for key in keys:
+            if key in known:
+                again = "again" if known[key] == path else f"also as {known[key]}"
+                raise InvalidArgument(
+                    f"{path} is named {again}, so that its rows would count twice; name each file once."
+                )
+            known[key] = path
+
+
 def deal_of(path: Path) -> Deal | None:
     """How the rows of a file were chosen, or None if ``tacit shard`` did not write it."""
     if path.suffix.lower() not in {".parquet", ".pq"}:
         return None
-    from pyarrow import ArrowException, parquet  # an extra
-
+    try:
+        from pyarrow import ArrowException, parquet  # an extra
+    except ModuleNotFoundError:
+        raise MissingPackage("pyarrow", f"Reading {path}") from None
     try:
         header = parquet.read_schema(path)
         noted = (header.metadata or {}).get(NOTE)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from tacit import _validate
-from tacit.data.deal import Deal
+from tacit.data.deal import Deal, refuse_twice
 from tacit.data.people import People
 from tacit.data.tables import read_column
 from tacit.errors import InvalidArgument
@@ -20,24 +20,6 @@ from tacit.errors import InvalidArgument
 # Rows that are read at a time, and bytes that all shards together hold before they are written.
 _ROWS: Final = 2**16
 _HELD: Final = 2**28
-
-
-def refuse_twice(paths: Sequence[Path]) -> None:
-    """Raises if two paths lead to one file, whose rows would count twice."""
-    known: dict[object, Path] = {}
-    for path in paths:
-        try:
-            found = path.stat()
-        except OSError:  # whoever reads it says what is wrong; it may be another process
-            found = None
-        keys = [path.resolve(), *([] if found is None else [(found.st_dev, found.st_ino)])]
-        for key in keys:
-            if key in known:
-                again = "again" if known[key] == path else f"also as {known[key]}"
-                raise InvalidArgument(
-                    f"{path} is named {again}, so that its rows would count twice; name each file once."
-                )
-            known[key] = path
 
 
 def deal_rows(

@@ -20,7 +20,7 @@ from tacit.data.cells import Cells, number_of
 from tacit.data.paths import path_of
 from tacit.data.store import lies_on_disk
 from tacit.data.tables import InMemory, TableLike, header, read_column
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, MissingPackage
 
 Chunk = dict[str, Cells]
 _ROWS = 2**16  # in a chunk
@@ -160,10 +160,8 @@ def _array(path: Path) -> Source:
 def _parquet(path: Path) -> Source:
     try:
         from tacit.data.parquet import chunks, likely_kinds, schema
-    except ImportError:
-        raise InvalidArgument(
-            f"{path} needs the package pyarrow: pip install 'tacit[parquet]'; or pass a CSV file."
-        ) from None
+    except ModuleNotFoundError:
+        raise MissingPackage("pyarrow", f"Reading {path}") from None
     found = schema(path)
     return Source(
         names=found.names,

@@ -12,10 +12,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from tacit import __version__
 from tacit.errors import Refused
 
-# Libraries that must be the same everywhere: others could draw or round otherwise.
-_LIBRARIES = ("tacit", "jax")
 # How parts are called in sentences, in the order in which they are compared.
 _CALLED = {
     "run": "run",
@@ -97,4 +96,4 @@ def _short(text: str) -> str:
 
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
-    return tuple((name, version(name)) for name in _LIBRARIES)
+    return ("tacit", __version__), ("jax", version("jax"))

@@ -1,94 +1,151 @@
-"""The demonstration: a private logistic regression on scikit-learn's breast-cancer data.
+"""The demonstration: who had an affair, in Fair's survey of married women, with and without privacy.
 
-569 women, three measurements of cell nuclei each, and whether the tumour was malignant.
+6,366 women, one row each, from statsmodels' data set ``fair`` (Fair, 1978; the survey was made by
+the magazine Redbook in 1974).
 """
 
-from collections.abc import Callable
+import csv
+import math
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-import numpyro
 from numpy.typing import NDArray
-from numpyro import distributions as dist
 
 from tacit.accounting import Budget
 from tacit.data.columns import Binary, Number
 from tacit.data.schema import Schema
-from tacit.errors import TacitError
+from tacit.errors import MissingPackage
 from tacit.interfaces.fit import fit, fit_without_privacy
+from tacit.interfaces.glm import glm
 from tacit.interfaces.plan import Plan, plan
+from tacit.results.figures import pyplot
+from tacit.results.forest import bars_of
+from tacit.results.plots import saved
 from tacit.results.posterior import Posterior
 
-# Plausible ranges in the units of the data, from the definitions of the measurements and not from
-# these rows.
-BOUNDS = {"radius": (5, 30), "texture": (8, 42), "concave_points": (0.0, 0.22)}
-_PLACES = {"radius": 0, "texture": 1, "concave_points": 7}  # among the columns of the data
+# The answers that the questionnaire allows, which are public whoever answered.
 SCHEMA = Schema(
-    {name: Number(low, high, scaled=True) for name, (low, high) in BOUNDS.items()}
-    | {"malignant": Binary()}
+    {
+        "rate_marriage": Number(1, 5),  # 1 very poor, 5 very good
+        "yrs_married": Number(0, 23, measured_in="years"),
+        "children": Number(0, 6),
+        "religious": Number(1, 4),  # 1 not, 4 strongly
+        "educ": Number(9, 20, measured_in="years"),  # of school
+        "affair": Binary(),
+    }
 )
-_TEST = 114  # every fifth woman is held out
+FORMULA = "affair ~ rate_marriage + yrs_married + children + religious + educ"
+_UNITS = {"yrs_married": 10, "educ": 4}
+_HELD_OUT = 1_273  # every fifth woman
 
-
-def model(
-    radius: jax.Array,
-    texture: jax.Array,
-    concave_points: jax.Array,
-    malignant: jax.Array | None = None,
-) -> None:
-    """Logistic regression; each measurement runs from -1 to 1 within its bounds."""
-    logit = numpyro.sample("intercept", dist.Normal(0, 3))
-    logit += numpyro.sample("radius", dist.Normal(0, 3)) * radius
-    logit += numpyro.sample("texture", dist.Normal(0, 3)) * texture
-    logit += numpyro.sample("concave_points", dist.Normal(0, 3)) * concave_points
-    with numpyro.plate("women", radius.shape[0]):
-        numpyro.sample("malignant", dist.Bernoulli(logits=logit), obs=malignant)
+Table = dict[str, NDArray[Any]]
 
 
 def demo_plan(budget: Budget) -> Plan:
     """The plan of the demonstration. Reads no data."""
-    return plan(model, SCHEMA, budget=budget)
+    return plan(glm(FORMULA, schema=SCHEMA), budget=budget)
 
 
-def run(budget: Budget, tell: Callable[[str], None]) -> Posterior:
-    """Fits with and without privacy, and prints both."""
-    training, test = _tables()
-    planned = demo_plan(budget)
+def run(
+    epsilons: tuple[float, float], delta: float, folder: Path, tell: Callable[[str], None]
+) -> None:
+    """Fits without privacy and with two budgets, and prints, plots and reports the results.
+
+    Args:
+        epsilons: The epsilons of the two private fits.
+        delta: Their delta.
+        folder: Where the plot and the report of the first private fit are written.
+        tell: Prints a line.
+    """
+    training, test = tables()
+    pyplot()  # whatever is not installed is named before anything is fitted
+    budgets = [Budget(epsilon, delta) for epsilon in epsilons]
     tell(
-        f"Three measurements of cell nuclei, {len(BOUNDS) + 1} parameters, and whether the tumour was "
-        "malignant;\nscikit-learn's breast-cancer data. Private Bayesian logistic regression:\n"
+        f"Who had an affair? {len(training['affair']) + _HELD_OUT:,} married women were asked in 1974 "
+        "(statsmodels' data set fair).\n"
+        f"Bayesian logistic regression, {FORMULA}:\n"
     )
-    private = fit(planned, training)
-    tell(f"{private.summary()}\n")
-    open_book = fit_without_privacy(planned.model, training, schema=SCHEMA)
-    tell("Accuracy on held-out women")
-    tell(f"  private, epsilon {budget.epsilon:g}    {_accuracy(private, test):.1%}")
-    tell(f"  not private           {_accuracy(open_book, test):.1%}")
+    model = glm(FORMULA, schema=SCHEMA)
+    fits = {"not private": fit_without_privacy(model, training)}
+    for budget in budgets:
+        fits[f"epsilon {budget.epsilon:g}"] = fit(model, training, budget=budget)
+    for line in _table(fits, test):
+        tell(line)
+    # Rounded up, so that the sentence stays true.
+    guess, smaller = (f"{math.ceil(budget.best_guess * 1000) / 10}%" for budget in budgets)
     tell(
-        "These accuracies are computed from rows without protection. Outside a demonstration, compute\n"
-        "them on public data, or release them within the budget.\n"
+        "\nThe sd of a private fit includes the noise that protects the women.\n\n"
+        "What this means for one of these women: somebody who knows the answers of all others, and would\n"
+        f"otherwise toss a coin over whether she took part, guesses right at most {guess} of the time\n"
+        f"after reading the result at epsilon {epsilons[0]:g}, and at most {smaller} of the time at epsilon "
+        f"{epsilons[1]:g}. Without privacy\nnothing limits what such a reader learns about her.\n"
     )
-    tell("Privacy cost of the private fit")
-    tell(str(private.privacy))
-    return private
+    first = fits[f"epsilon {budgets[0].epsilon:g}"]
+    first.report(folder)
+    _plot(fits, folder / "forest.png")
+    tell(f"Forest plot: {folder / 'forest.png'}     Report: {folder / 'report.html'}\n")
+    tell(
+        "These fits have no ledger, and the accuracies were computed without protection, as only a\n"
+        "demonstration may. To fit a table with a ledger, type next:\n"
+        "  tacit example\n"
+        "  tacit ledger new registry.db --epsilon 3 --delta 1e-5 --unit person\n"
+        "  tacit fit visits.csv --schema visits.yaml --formula 'readmitted ~ age + dose + ward' \\\n"
+        "      --epsilon 1 --delta 1e-6 --ledger registry.db --out run"
+    )
 
 
-def _tables() -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    try:
-        from sklearn.datasets import load_breast_cancer
-    except ImportError as error:
-        raise TacitError(
-            "The demonstration needs scikit-learn: pip install 'tacit[sklearn]'."
-        ) from error
-    data = load_breast_cancer()
-    table = {name: data.data[:, place] for name, place in _PLACES.items()}
-    table["malignant"] = 1 - data.target
-    order = np.random.default_rng(0).permutation(len(data.target))
-    held, kept = order[:_TEST], order[_TEST:]
-    return {n: v[kept] for n, v in table.items()}, {n: v[held] for n, v in table.items()}
+def tables() -> tuple[Table, Table]:
+    """The answers of four fifths of the women, and of those who are held out."""
+    found = find_spec("statsmodels")  # whose data are read without the time that importing it takes
+    if found is None or not found.submodule_search_locations:
+        raise MissingPackage("statsmodels", "The demonstration")
+    path = Path(found.submodule_search_locations[0]) / "datasets" / "fair" / "fair.csv"
+    with path.open(encoding="utf-8") as file:
+        names = next(csv.reader(file))
+        columns = dict(zip(names, np.loadtxt(file, delimiter=",", unpack=True), strict=True))
+    columns["affair"] = (columns["affairs"] > 0).astype(int)
+    order = np.random.default_rng(0).permutation(len(columns["affair"]))
+    held, kept = order[:_HELD_OUT], order[_HELD_OUT:]
+    return tuple({name: columns[name][some] for name in SCHEMA.names} for some in (kept, held))
 
 
-def _accuracy(posterior: Posterior, test: dict[str, NDArray[Any]]) -> float:
+def accuracy(posterior: Posterior, test: Table) -> float:
+    """The share of women whose answer is predicted rightly."""
     chance = np.asarray(posterior.predict(test))
-    return float(np.mean((chance > 0.5) == test["malignant"]))
+    return float(np.mean((chance > 0.5) == test["affair"]))
+
+
+def _table(fits: Mapping[str, Posterior], test: Table) -> list[str]:
+    """Mean and sd of each coefficient for each fit, and the accuracy on women held out."""
+    summaries = [post.summary(units=_UNITS).lines for post in fits.values()]
+    lines = [f"{'log-odds of an affair':<28}" + "".join(f"{name:>22}" for name in fits)]
+    for same in zip(*summaries, strict=True):
+        cells = (f"{line.mean:.2f} +- {line.sd:.2f}" for line in same)
+        lines.append(f"{same[0].label:<28}" + "".join(f"{cell:>22}" for cell in cells))
+    right = "".join(f"{accuracy(post, test):>22.1%}" for post in fits.values())
+    return [*lines, f"{'accuracy, women held out':<28}{right}"]
+
+
+def _plot(fits: Mapping[str, Posterior], path: Path) -> None:
+    """Draws the intervals of all fits beside each other."""
+    with saved(path) as keep:
+        figure, axes = pyplot().subplots(figsize=(7.2, 4.2), layout="constrained")
+        colours = ("0.35", "#0b5cad", "#c2571a")
+        for number, (name, post) in enumerate(fits.items()):
+            bars = bars_of(post, len(SCHEMA.names), units=_UNITS)
+            for place, bar in enumerate(bars):
+                height, colour = place + 0.22 * (number - 1), colours[number]
+                label = name if place == 0 else None
+                axes.hlines(height, bar.lower, bar.upper, color=colour, linewidth=2, label=label)
+                axes.plot(bar.mean, height, "o", markersize=5, color=colour)
+            axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
+            axes.set_ylim(len(bars) - 0.5, -0.5)
+        axes.axvline(0, color="0.4", linewidth=1, zorder=0)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        axes.legend(frameon=False, loc="lower right")
+        axes.set_title("Log-odds of an affair: means and 90% intervals", fontsize=10, loc="left")
+        keep(figure)

@@ -1,10 +1,10 @@
 """The command ``tacit demo``."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import tacit
 from tacit import interfaces
 from tacit.interfaces.fit_cli import telling_interruptions
 
@@ -13,9 +13,13 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command()
 def demo(
-    epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of the first private fit.")] = 1.0,
+    smaller: Annotated[float, typer.Option(help="Epsilon of the second private fit.")] = 0.1,
+    delta: Annotated[float, typer.Option(help="Delta of both.")] = 1e-5,
+    out: Annotated[Path, typer.Option(help="Folder of the plot and the report.")] = Path(
+        "tacit-demo"
+    ),
 ) -> None:
-    """Fit a private logistic regression to scikit-learn's breast-cancer data."""
+    """Fit who had an affair, by a survey of 6,366 women, without and with privacy."""
     with telling_interruptions():
-        interfaces.demo.run(tacit.Budget(epsilon, delta), typer.echo)
+        interfaces.demo.run((epsilon, smaller), delta, out, typer.echo)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, MissingPackage
 
 app = typer.Typer(
     help="Fit one posterior to the data of several sites.",
@@ -175,7 +175,10 @@ def node(
 
     It ends when the SuperNode ends; let a service manager start it again.
     """
-    from tacit.federated.flower.node import run_node, supernode_command
+    try:
+        from tacit.federated.flower.node import run_node, supernode_command
+    except ModuleNotFoundError:
+        raise MissingPackage("flwr", "tacit federated node") from None
 
     command = supernode_command(
         socket, superlink=superlink, root_certificates=root_certificates, key=key, port=port

@@ -18,7 +18,15 @@ import jax
 from tacit import _validate
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.accounting.store import sync_folder
-from tacit.errors import InvalidArgument, LedgerError, TacitError, Unsaved, place_of, reason_of
+from tacit.errors import (
+    DISTRIBUTION,
+    InvalidArgument,
+    LedgerError,
+    TacitError,
+    Unsaved,
+    place_of,
+    reason_of,
+)
 from tacit.federated.describe import traced_densities, traced_draws, without_addresses
 from tacit.interfaces.plan import Plan
 from tacit.interfaces.refusals import refuse_ledger
@@ -32,7 +40,7 @@ from tacit.results.posterior import Posterior
 
 POSTERIOR, SETTINGS = "posterior.nc", "settings.yaml"
 # Libraries whose versions decide on the last bits of a step or of its noise.
-_LIBRARIES = ("tacit", "jax", "jaxlib", "numpy", "scipy", "mpmath", "cryptography", "numpyro")
+_LIBRARIES = (DISTRIBUTION, "jax", "jaxlib", "numpy", "scipy", "mpmath", "cryptography", "numpyro")
 # Bytes for the posterior and a report.
 _ROOM = 2**22
 

@@ -9,9 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from tacit.data.deal import Deal, deal_of
+from tacit.data.deal import Deal, deal_of, refuse_twice
 from tacit.data.schema import Schema
-from tacit.data.shards import refuse_twice
 from tacit.errors import InvalidArgument
 from tacit.federated.describe import without_addresses
 from tacit.interfaces.kept_runs import model_digest

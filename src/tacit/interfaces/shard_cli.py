@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.errors import InvalidArgument
+from tacit.errors import MissingPackage
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -30,9 +30,7 @@ def shard(
     """
     try:
         from tacit.data.shards import deal_rows  # pyarrow is an extra
-    except ImportError:
-        raise InvalidArgument(
-            "tacit shard needs the package pyarrow: pip install 'tacit[parquet]'."
-        ) from None
+    except ModuleNotFoundError:
+        raise MissingPackage("pyarrow", "tacit shard") from None
     written = deal_rows(data, into, out, person)
     typer.echo(f"Wrote {len(written)} shards to {out}.")

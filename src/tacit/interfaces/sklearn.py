@@ -13,7 +13,7 @@ from attrs import evolve
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.data.columns import Binary, Category, Number
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, MissingPackage
 from tacit.models.arrays import classifier, gaussian, in_own_units
 
 try:
@@ -24,10 +24,8 @@ try:
 
     from tacit.interfaces.sklearn_base import PrivateBayes
     from tacit.interfaces.sklearn_inputs import codes_of, limits, target_of
-except ImportError as error:
-    raise ImportError(
-        "The estimators need scikit-learn 1.6 or later; pip install 'tacit[sklearn]'."
-    ) from error
+except ImportError as error:  # an older scikit-learn lacks some of these names
+    raise MissingPackage("sklearn", "This module (scikit-learn 1.6 or later)") from error
 
 FROM_DATA = "from data"
 _LABELS_READ = "the labels that occur in the data, which were read from them"

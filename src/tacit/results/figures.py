@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from tacit.errors import InvalidArgument, TacitError
+from tacit.errors import InvalidArgument, MissingPackage, TacitError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,8 +41,8 @@ def arviz_library() -> ModuleType:
         warnings.simplefilter("ignore", FutureWarning)
         try:
             import arviz
-        except ImportError as error:
-            raise TacitError("This plot needs ArviZ: pip install 'tacit[plots]'.") from error
+        except ModuleNotFoundError as error:
+            raise MissingPackage("arviz", "This plot") from error
     found: ModuleType = arviz
     return found
 
@@ -51,8 +51,8 @@ def pyplot() -> ModuleType:
     """Matplotlib's pyplot, or an error that says how to install it."""
     try:
         from matplotlib import pyplot as plt
-    except ImportError as error:
-        raise TacitError("Plots need matplotlib: pip install 'tacit[plots]'.") from error
+    except ModuleNotFoundError as error:
+        raise MissingPackage("matplotlib", "A plot") from error
     return plt
 
 

@@ -4,6 +4,8 @@ import platform
 from functools import cache
 from importlib.metadata import version
 
+from tacit import __version__
+
 
 def library_versions() -> dict[str, str]:
     """Versions of Tacit, the libraries that results depend on, and Python."""
@@ -12,5 +14,5 @@ def library_versions() -> dict[str, str]:
 
 @cache
 def _library_versions() -> tuple[tuple[str, str], ...]:
-    names = ("tacit", "jax", "numpy", "dp-accounting")
-    return (*((name, version(name)) for name in names), ("python", platform.python_version()))
+    others = ((name, version(name)) for name in ("jax", "numpy", "dp-accounting"))
+    return (("tacit", __version__), *others, ("python", platform.python_version()))

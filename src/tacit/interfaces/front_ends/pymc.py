@@ -3,7 +3,7 @@
 import sys
 
 from tacit.data.schema import Schema
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, MissingPackage
 from tacit.interfaces.front_ends.base import FrontEnd, highest, made_up
 from tacit.models.base import AnyModel
 from tacit.models.pymc import PyMC, PyMCModel, is_bambi
@@ -33,10 +33,8 @@ class ByPyMC(FrontEnd[object]):
             raise InvalidArgument("A PyMC model needs schema=: the public facts about its columns.")
         try:
             from tacit.models.pymc_adapt import from_pymc
-        except ImportError as error:
-            raise InvalidArgument(
-                "PyMC models need PyMC, which is not installed; pip install 'tacit[pymc]'."
-            ) from error
+        except ModuleNotFoundError as error:
+            raise MissingPackage("pymc", "A PyMC model") from error
         return from_pymc(
             described, made_up(schema), lambda name: highest(schema[name]), schema.person
         )

@@ -2,14 +2,20 @@
 
 import csv
 import json
+import sys
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from hashlib import sha256
+from importlib.metadata import distribution, distributions
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 
-from tacit.errors import InvalidArgument
+import tacit
+from tacit.errors import DISTRIBUTION, InvalidArgument
 
 _PACKAGE, _ROWS = "study_app", 500
 _APP = ("study.py", "schema.yaml", "server_app.py", "client_app.py")
@@ -46,7 +52,14 @@ def write(folder: Path, sites: tuple[str, ...], run: str) -> None:
             "Names of sites and runs may have letters, digits, - and _; sites need different names."
         )
     names = f"[{', '.join(json.dumps(name) for name in sites)}]"
-    values = {"package": _PACKAGE, "sites": names, "run": run, **_commands(sites)}
+    values = {
+        "package": _PACKAGE,
+        "sites": names,
+        "run": run,
+        "wheel": _write_software(folder / "software"),
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        **_commands(sites),
+    }
     for path, template in _FILES.items():
         _write(folder / path, template, values)
     (folder / "result").mkdir()
@@ -60,6 +73,44 @@ def write(folder: Path, sites: tuple[str, ...], run: str) -> None:
         for name in ("study.py", "schema.yaml"):
             _write(home / name, name, values)
         _write_data(home / "data.csv", number)
+
+
+def _write_software(folder: Path) -> str:
+    """Writes a wheel of the installed Tacit, and the versions of all that is installed beside it.
+
+    All sites and the server install these files: they must run one version, and it need not be one
+    that a package index has.
+
+    Args:
+        folder: The folder to create.
+
+    Returns:
+        The file name of the wheel.
+    """
+    folder.mkdir(parents=True)
+    installed, home = distribution(DISTRIBUTION), Path(tacit.__file__).parent
+    project = f"{DISTRIBUTION.replace('-', '_')}-{tacit.__version__}"
+    contents = {
+        f"tacit/{path.relative_to(home).as_posix()}": path.read_bytes()
+        for path in sorted(home.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    for name in ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE"):
+        contents[f"{project}.dist-info/{name}"] = (installed.read_text(name) or "").encode()
+    record = f"{project}.dist-info/RECORD"
+    lines = [
+        f"{path},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
+        for path, data in contents.items()
+    ]
+    contents[record] = "".join([*lines, f"{record},,\n"]).encode()
+    wheel = f"{project}-py3-none-any.whl"
+    with ZipFile(folder / wheel, "w", ZIP_DEFLATED) as archive:
+        for path, data in contents.items():
+            archive.writestr(path, data)
+    versions = {each.name: each.version for each in distributions() if each.name != DISTRIBUTION}
+    pins = "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()))
+    (folder / "constraints.txt").write_text(pins, "utf-8")
+    return wheel
 
 
 def _plain(name: str) -> bool:
