@@ -146,6 +146,6 @@ def _plot(fits: Mapping[str, Posterior], path: Path) -> None:
         axes.axvline(0, color="0.4", linewidth=1, zorder=0)
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
-        axes.legend(frameon=False, loc="lower right")
+        figure.legend(loc="outside lower center", ncols=len(fits), frameon=False)
         axes.set_title("Log-odds of an affair: means and 90% intervals", fontsize=10, loc="left")
         keep(figure)
