@@ -15,7 +15,6 @@ from tacit.federated.engine import in_process
 
 pytestmark = pytest.mark.processes
 
-ROUNDS = 2
 
 
 @pytest.fixture(scope="module")
@@ -43,36 +42,60 @@ def counted(path, table):
         connection.close()
 
 
-@pytest.mark.parametrize("scheme", ["statistics", pytest.param("masked", marks=pytest.mark.slow)])
+class Fit:
+    """A fit by nodes of its own."""
+
+    def __init__(self, deployment, scheme, names, rounds):
+        self.deployment, self.rounds = deployment, rounds
+        folder = deployment.folder / f"{scheme} of {len(names)}"
+        settings = {"seed": 7, "rounds": rounds}
+        self.files = make_sites(folder / "sites", scheme, names, **settings)
+        self.app = make_app(folder / "project", scheme, names, **settings)
+        self.nodes = {name: f"{scheme}-{len(names)}-{name}" for name in names}
+        self.result = folder / "result.npz"
+
+    def begin(self):
+        for name, node in self.nodes.items():
+            self.deployment.register(node)
+            self.deployment.start_node(node, self.files[name])
+        config = f"result='{self.result}' timeout=90.0"
+        self.deployment.flwr("run", self.app, "local", "--run-config", config)
+
+    def check_result(self):
+        wait_for(self.result.exists, self.deployment.log("link"))
+        expected = in_this_process(self.files)
+        with np.load(self.result) as found:
+            assert np.array_equal(found["posterior"], expected.server.posterior)
+            assert np.array_equal(found["trace"], expected.trace)
+        for path in self.files.values():
+            assert counted(path.parent / "site.db", "charges") == 1
+            assert counted(path.parent / "site.db", "answers") == self.rounds
+            assert (path.parent / "site.db").stat().st_mode & 0o077 == 0
+        for node in self.nodes.values():  # they would answer the next run too
+            self.deployment.kill(node)
+
+
+def test_a_fit_by_real_nodes(deployment):
+    fit = Fit(deployment, "statistics", NAMES[:2], rounds=1)
+    fit.begin()
+    fit.check_result()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["statistics", "masked"])
 def test_a_fit_by_real_nodes_one_of_which_dies_in_the_middle(deployment, scheme):
-    folder = deployment.folder / scheme
-    files = make_sites(folder / "sites", scheme, seed=7, rounds=ROUNDS)
-    app = make_app(folder / "project", scheme, NAMES, seed=7, rounds=ROUNDS)
-    nodes = {name: f"{scheme}-{name}" for name in NAMES}
-    west, result = files["west"].parent, folder / "result.npz"
+    fit = Fit(deployment, scheme, NAMES, rounds=2)
+    node, west = fit.nodes["west"], fit.files["west"].parent
     (west / "hold").touch()
-    for name in NAMES:
-        deployment.register(nodes[name])
-        deployment.start_node(nodes[name], files[name])
-    deployment.flwr("run", app, "local", "--run-config", f"result='{result}' timeout=90.0")
+    fit.begin()
     # West has charged, has its key, and is in the middle of its answer.
     wait_for((west / "reached").exists, deployment.log("link"))
-    deployment.kill(nodes["west"])
+    deployment.kill(node)
     assert counted(west / "site.db", "answers") == 1
-    assert not result.exists()
+    assert not fit.result.exists()
     (west / "hold").unlink()
-    deployment.restart_node(nodes["west"], files["west"])
-    wait_for(result.exists, deployment.log("link"))
-    expected = in_this_process(files)
-    with np.load(result) as found:
-        assert np.array_equal(found["posterior"], expected.server.posterior)
-        assert np.array_equal(found["trace"], expected.trace)
-    for path in files.values():
-        assert counted(path.parent / "site.db", "charges") == 1
-        assert counted(path.parent / "site.db", "answers") == ROUNDS
-        assert (path.parent / "site.db").stat().st_mode & 0o077 == 0
-    for node in nodes.values():  # they would answer the next run too
-        deployment.kill(node)
+    deployment.restart_node(node, fit.files["west"])
+    fit.check_result()
 
 
 def test_a_node_with_a_key_that_nobody_registered_is_refused(deployment):

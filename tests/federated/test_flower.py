@@ -60,8 +60,17 @@ def test_masked_replies_are_nowhere_near_the_changes(tmp_path):
     assert np.abs(np.sum(sent, axis=0)).max() < 2**30
 
 
-@pytest.mark.parametrize("scheme", ["statistics", "masked"])
-@pytest.mark.parametrize("kind", ["lost", "late", "dead"])
+@pytest.mark.parametrize(
+    ("scheme", "kind"),
+    [
+        ("masked", "lost"),
+        ("statistics", "late"),
+        ("statistics", "dead"),
+        pytest.param("statistics", "lost", marks=pytest.mark.slow),
+        pytest.param("masked", "late", marks=pytest.mark.slow),
+        pytest.param("masked", "dead", marks=pytest.mark.slow),
+    ],
+)
 def test_a_message_that_is_not_answered_is_sent_again_and_changes_nothing(tmp_path, scheme, kind):
     def trouble(node, fields, count):
         return kind if count in {5, 8, 12} else None
@@ -74,7 +83,7 @@ def test_a_message_that_is_not_answered_is_sent_again_and_changes_nothing(tmp_pa
         assert len(Ledger(path.parent / "site.db").charges) == 1
 
 
-@pytest.mark.parametrize("scheme", ["statistics", "masked"])
+@pytest.mark.parametrize("scheme", ["statistics", pytest.param("masked", marks=pytest.mark.slow)])
 def test_a_site_that_always_answers_after_it_was_asked_again_is_heard(tmp_path, scheme):
     def trouble(node, fields, count):
         return "slow" if node == 1 and fields["kind"] != "hello" else None
@@ -103,7 +112,7 @@ def test_a_repeated_task_gets_identical_bytes_and_a_new_one_takes_an_answer(tmp_
     connection.close()
 
 
-@pytest.mark.parametrize("kind", ["lost", "late"])
+@pytest.mark.parametrize("kind", [pytest.param("lost", marks=pytest.mark.slow), "late"])
 def test_a_site_that_stays_away_for_a_round_keeps_in_step(tmp_path, kind):
     """The server goes on without it; when it is back, both ends have the same factor."""
 
@@ -193,9 +202,9 @@ def test_a_masked_round_without_one_site_is_asked_again_and_nobody_answers_befor
     assert attempts[0] not in tasks
 
 
-@pytest.mark.parametrize("scheme", ["statistics", "masked"])
+@pytest.mark.parametrize("scheme", [pytest.param("statistics", marks=pytest.mark.slow), "masked"])
 def test_a_server_that_begins_again_comes_to_where_it_was(tmp_path, scheme):
-    files = make_sites(tmp_path, scheme)  # without a seed: keys are random, and kept
+    files = make_sites(tmp_path, scheme, rounds=2)  # without a seed: keys are random, and kept
     first, _ = served(files, FakeGrid(files))
     again, _ = served(files, FakeGrid(files))
     assert np.array_equal(first, again)
@@ -298,6 +307,7 @@ def leaves(node, fields, kind, number):
     return node == 3 and (fields["kind"], fields.get("round")) == (kind, number)
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_after_it_gave_a_round_up_does_not_ask_it_again(tmp_path):
     files, state = make_sites(tmp_path, "scored, one may leave", seed=3), tmp_path / "state"
     study = load_study(tmp_path / "north" / "study.py")
@@ -315,6 +325,7 @@ def test_a_server_that_dies_after_it_gave_a_round_up_does_not_ask_it_again(tmp_p
     assert server.used == dict.fromkeys(NAMES, 4)
 
 
+@pytest.mark.slow
 def test_a_round_is_asked_again_of_the_sites_that_are_bound_to_it(tmp_path):
     """West comes back to a round that the others have answered without it."""
     files, state = make_sites(tmp_path, "scored, one may leave", seed=3), tmp_path / "state"

@@ -83,23 +83,23 @@ class Spoiling(FakeGrid):
         return reply
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda said: {**said, "change": said["change"][:-8]},
-        lambda said: {**said, "change": said["change"][:-3]},
-        lambda said: {**said, "change": np.full(5, np.nan).tobytes()},
-        lambda said: {**said, "type": "<f4"},
-        lambda said: {**said, "grid": 0.5},
-        lambda _: {"nothing": 1},
-    ],
-)
-def test_a_reply_that_is_none_is_an_answer_that_did_not_come(tmp_path, spoil):
-    files = make_sites(tmp_path, seed=3)
-    _, trace = served(files, Spoiling(files, spoil))
-    left = make_sites(tmp_path / "other", seed=3)
+SPOILED = {
+    "too short": lambda said: {**said, "change": said["change"][:-8]},
+    "cut in a number": lambda said: {**said, "change": said["change"][:-3]},
+    "not a number": lambda said: {**said, "change": np.full(5, np.nan).tobytes()},
+    "another type": lambda said: {**said, "type": "<f4"},
+    "another grid": lambda said: {**said, "grid": 0.5},
+    "no answer": lambda _: {"nothing": 1},
+}
+
+
+def test_a_reply_that_is_none_is_an_answer_that_did_not_come(tmp_path):
+    left = make_sites(tmp_path / "left", seed=3)
     lost = FakeGrid(left, lambda node, f, _: "lost" if (node, f.get("round")) == (1, 2) else None)
-    assert np.array_equal(trace, served(left, lost)[1])
+    expected = served(left, lost)[1]
+    for name, spoil in SPOILED.items():
+        files = make_sites(tmp_path / name, seed=3)
+        assert np.array_equal(served(files, Spoiling(files, spoil))[1], expected), name
 
 
 def with_impostor(files, folder):
@@ -169,7 +169,9 @@ class Dies(Exception):
     pass
 
 
-@pytest.mark.parametrize("scheme", ["statistics", "masked", "server"])
+@pytest.mark.parametrize(
+    "scheme", [pytest.param("statistics", marks=pytest.mark.slow), "masked", "server"]
+)
 def test_a_server_that_dies_goes_on_where_it_was(tmp_path, scheme):
     files = make_sites(tmp_path, scheme, rounds=4)
     state = tmp_path / "folds"
