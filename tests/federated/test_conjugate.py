@@ -72,7 +72,14 @@ def design():
     return np.column_stack([np.ones(COUNT), X.astype(float), TABLE["b"]])
 
 
-@pytest.mark.parametrize("name", MODELS)
+# The others have posteriors of the same families.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in {"bernoulli", "normal"} else ())
+        for name in MODELS
+    ],
+)
 def test_sites_together_find_the_pooled_posterior(name):
     """Both fits draw from it, one by natural parameters and the other by scaled sums."""
     apart = fit_federated(MODELS[name], by_site(), method=CLEAR)
