@@ -22,7 +22,7 @@ FIT = [
 ]
 # The second method's own noise is more than the budget asks for.
 METHODS = {
-    "scoring": ["--set", "num_steps=40"],
+    "scoring": "--set num_steps=40 --set sampling_rate=1".split(),
     "langevin": [
         "--method",
         "langevin",

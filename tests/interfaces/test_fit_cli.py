@@ -19,7 +19,8 @@ from tacit.results.posterior import FederatedPosterior
 
 FIT = [
     *("fit", "visits.csv", "--schema", "visits.yaml", "--epsilon", "1", "--delta", "1e-6"),
-    *("--formula", "readmitted ~ age + ward", "--set", "num_steps=200"),
+    *("--formula", "readmitted ~ age + ward", "--set", "sampling_rate=1"),
+    *("--set", "num_steps=60"),
 ]
 
 NOTES = ["--note", "purpose=Who comes back?", "--note", "approval=2026-117"]
@@ -60,7 +61,7 @@ def test_a_run_is_all_that_was_asked(folder):
     asked = yaml.safe_load((run / "settings.yaml").read_text())
     assert asked["formula"] == "readmitted ~ age + ward"
     assert asked["family"] == "bernoulli"
-    assert asked["settings"] == {"num_steps": 200}
+    assert asked["settings"] == {"num_steps": 60, "sampling_rate": 1}
     assert tacit.Schema.from_yaml(run / "schema.yaml") == tacit.Schema.from_yaml("visits.yaml")
     post = tacit.Posterior.load(run / "posterior.nc")
     assert post.privacy.unit == "person"
