@@ -17,7 +17,7 @@ settings.register_profile(
 settings.load_profile("at any speed")
 
 # Real servers and nodes wait for each other more than they work: others can work meanwhile.
-FIRST = ("test_deployment.py",)
+FIRST = ("test_deployment.py", "test_trial.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
