@@ -20,7 +20,7 @@ from tacit.privacy import mechanisms
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
 
-RATE, STEPS, CHAINS, CLIP = 0.25, 16, 1600, 2.0
+RATE, STEPS, CHAINS, CLIP = 0.25, 16, 800, 2.0
 BUDGET = Budget(8, 1e-3)
 # Two phases, so that multipliers of about 1 and 1.4 are charged.
 METHOD = Langevin(
@@ -108,12 +108,13 @@ def more_batches(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("fault", [half_noise, more_batches])
+@pytest.mark.parametrize("fault", [half_noise, pytest.param(more_batches, marks=pytest.mark.slow)])
 def test_faults_of_the_gate_are_caught(fault, tradeoff, monkeypatch):
     fault(monkeypatch)
     assert audit(tradeoff)[2] != []
 
 
+@pytest.mark.slow
 def test_noise_that_protects_nobody_must_not_be_counted(charged, tradeoff):
     """Half the noise outside the release: the chain looks the same, and is not as private."""
     halved = tuple((noise / 2, steps) for noise, steps in charged.phases)
@@ -122,6 +123,7 @@ def test_noise_that_protects_nobody_must_not_be_counted(charged, tradeoff):
     assert audit(tradeoff, release=release)[2] != []
 
 
+@pytest.mark.slow
 def test_a_budget_for_fewer_steps_than_are_taken_is_caught(monkeypatch):
     budget = Budget(1, 0.05)
     method = replace(METHOD, step_size=0.2, hot=True)

@@ -16,7 +16,7 @@ from tacit.privacy import mechanisms, release
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
 
-FITS, NOISES = 2000, ["gaussian", "laplace"]
+FITS, NOISES = 1000, ["gaussian", "laplace"]
 MODEL = conjugate.Bernoulli("x")
 BUDGETS = {"gaussian": Budget(3, 1e-5), "laplace": Budget(3)}
 METHODS = {

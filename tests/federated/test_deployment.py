@@ -16,7 +16,6 @@ from tacit.federated.engine import in_process
 pytestmark = pytest.mark.processes
 
 
-
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     made = Deployment(tmp_path_factory.mktemp("deployment"))

@@ -22,7 +22,7 @@ FIT = [
 ]
 # The second method's own noise is more than the budget asks for.
 METHODS = {
-    "scoring": "--set num_steps=40 --set sampling_rate=1".split(),
+    "variational": "--method variational --set num_steps=5 --set sampling_rate=1".split(),
     "langevin": [
         "--method",
         "langevin",
@@ -56,7 +56,7 @@ def test_everything_that_is_printed_agrees(there, capsys, method):
     asked = [*FIT, *METHODS[method]]
     plan = shown(capsys, *asked, "--dry-run")
     (planned,) = re.findall(r"Cost: epsilon ([\d.]+) at delta 1e-06, add-remove", plan)
-    assert (planned == "1") == (method == "scoring")
+    assert (planned == "1") == (method == "variational")
     left = f"{100 - float(planned):.10g}"
     for number, earlier in (("one", "0"), ("two", planned)):
         assert main([*asked, "--out", number]) == 0
@@ -81,7 +81,7 @@ def test_everything_that_is_printed_agrees(there, capsys, method):
 def test_a_run_that_costs_less_says_what_was_asked(there, capsys):
     plan = shown(capsys, *FIT, *METHODS["langevin"], "--dry-run")
     assert "add-remove (at most 1 was asked for)" in plan
-    assert "add-remove (asked for)" in shown(capsys, *FIT, *METHODS["scoring"], "--dry-run")
+    assert "add-remove (asked for)" in shown(capsys, *FIT, *METHODS["variational"], "--dry-run")
 
 
 def quick(ledger, budget):

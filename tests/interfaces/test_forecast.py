@@ -36,6 +36,12 @@ def forecast(model):
     )
 
 
+@pytest.fixture(scope="module")
+def small(model):
+    """A plan that cannot find anything."""
+    return tacit.plan(model, budget=BUDGETS[0], size=60)
+
+
 def tables(model, size=1500, **scenario):
     adapted = as_model(model, SCHEMA)
     return Tables(model=adapted, schema=SCHEMA, scenario=tacit.Scenario(**scenario), size=size)
@@ -116,10 +122,9 @@ def test_a_forecast_of_a_chain_says_how_many_draws_it_is_worth(model, forecast):
     assert json.loads(forecast.to_json())["budgets"][0]["effective_draws"] is None
 
 
-def test_a_hopeless_budget_is_called_so_and_a_good_one_is_not(model, forecast):
-    hopeless = tacit.forecast(model, size=60, budgets=BUDGETS[0], repeats=3)
-    assert "hopeless" in hopeless.warnings()[0]
-    assert "almost nothing" in hopeless.sentences[0]
+def test_a_hopeless_budget_is_called_so_and_a_good_one_is_not(small, forecast):
+    assert "hopeless" in small.forecast.warnings()[0]
+    assert "almost nothing" in small.forecast.sentences[0]
     assert forecast.warnings(1) == ()
 
 
@@ -246,38 +251,38 @@ def test_methods_that_read_columns_of_their_own_have_no_forecast():
     assert "Declared size: about 99 rows." in str(plan)
 
 
-def test_the_statement_names_the_declared_size_as_public(model):
-    plan = tacit.plan(
-        model, budget=tacit.Budget(5, 1e-5), method=tacit.Scoring(num_steps=20), size=40
-    )
+def test_the_statement_names_the_declared_size_as_public(small):
     table = {"x": np.zeros(40), "z": np.zeros(40, int), "y": np.zeros(40, int)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ForecastWarning)
-        found = tacit.fit(plan, table, seed=1)
+        found = tacit.fit(small, table, seed=1)
     assert any("declared size" in each for each in found.privacy.public)
     assert set(found.expected) == {"Intercept", "x", "z"}
 
 
-def test_a_plan_with_a_size_has_settings_for_it_and_a_forecast(model):
-    small, large, unknown = (
-        tacit.plan(model, budget=BUDGETS[0], size=size) for size in (60, 5_000_000, None)
-    )
+@pytest.mark.slow
+def test_a_plan_with_a_large_size_looks_at_fewer_rows_in_each_step(model):
+    large = tacit.plan(model, budget=BUDGETS[0], size=5_000_000)
+    assert large.method.sampling_rate < tacit.Scoring().sampling_rate / 10
+    assert large.forecast is not None
+
+
+def test_a_plan_with_a_size_has_settings_for_it_and_a_forecast(model, small):
+    unknown = tacit.plan(model, budget=BUDGETS[0])
     assert small.method.num_steps < unknown.method.num_steps
-    assert large.method.sampling_rate < unknown.method.sampling_rate / 10
     assert unknown.forecast is None
     assert "because no size was declared" in str(unknown)
     assert "Declared size: about 60 rows." in str(small)
     assert "hopeless" in small.warnings[0]
 
 
-def test_a_fit_warns_before_anything_is_charged(model, tmp_path):
-    plan = tacit.plan(model, budget=BUDGETS[0], size=60)
+def test_a_fit_warns_before_anything_is_charged(small, tmp_path):
     ledger = tacit.Ledger.new(tmp_path / "ledger.db", total=BUDGETS[0], unit="row")
     table = {"x": np.zeros(60), "z": np.zeros(60, int), "y": np.zeros(60, int)}
     with warnings.catch_warnings():
         warnings.simplefilter("error", ForecastWarning)
         with pytest.raises(ForecastWarning, match="hopeless"):
-            tacit.fit(plan, table, ledger=ledger)
+            tacit.fit(small, table, ledger=ledger)
     assert ledger.left == BUDGETS[0]
 
 
@@ -301,11 +306,14 @@ def test_rates_fall_with_the_size_and_steps_with_the_noise(model):
 
 
 def test_tune_finds_the_best_of_what_it_tries(model):
-    good, bad = tacit.Scoring(num_steps=250), tacit.Scoring(num_steps=6)
-    found = tacit.tune(model, size=800, budget=BUDGETS[1], methods=[bad, good], repeats=3)
+    good, bad = (tacit.Variational(num_steps=n, sampling_rate=1.0) for n in (300, 6))
+    found = tacit.tune(model, size=400, budget=BUDGETS[1], methods=[bad, good], repeats=3)
     assert found.method == good
     assert [each.error for each in found.trials] == sorted(each.error for each in found.trials)
     assert "num_steps=6" in str(found)
+
+
+QUICK = "--set num_steps=20 --set sampling_rate=1".split()
 
 
 @pytest.fixture
@@ -321,7 +329,7 @@ def test_the_command_writes_a_page_and_json(folder, capsys):
     page = folder / "page.html"
     command = ["forecast", str(folder / "schema.yaml"), "--formula", FORMULA, "--size", "400"]
     command += ["--epsilon", "1,5", "--delta", "1e-5", "--repeats", "2", "--json"]
-    command += ["--scenario", str(folder / "scenario.yaml"), "--out", str(page)]
+    command += ["--scenario", str(folder / "scenario.yaml"), "--out", str(page), *QUICK]
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
     assert [each["epsilon"] for each in found["budgets"]] == [1, 5]
@@ -332,17 +340,25 @@ def test_the_command_writes_a_page_and_json(folder, capsys):
     assert html.count("<polyline") == 3
 
 
-def test_the_command_line_asks_before_it_spends_on_nothing(folder, capsys):
+def hopeless_command(folder):
     command = ["fit", str(folder / "data.csv"), "--schema", str(folder / "schema.yaml")]
     command += ["--formula", FORMULA, "--epsilon", "0.1", "--delta", "1e-5", "--size", "40"]
-    command += ["--no-ledger", "--out", str(folder / "run"), "--seed", "1"]
-    assert main(command) == 2
+    command += ["--no-ledger", "--out", str(folder / "run"), "--seed", "1", *QUICK]
+    return command
+
+
+def test_the_command_line_asks_before_it_spends_on_nothing(folder, capsys):
+    assert main(hopeless_command(folder)) == 2
     told = capsys.readouterr()
     assert "Declared size: about 40 rows." in told.out
     assert "hopeless" in told.err
     assert "--yes" in told.err
     assert not (folder / "run").exists()
-    assert main([*command, "--yes"]) == 0
+
+
+@pytest.mark.slow
+def test_the_command_line_spends_on_nothing_if_told_to(folder):
+    assert main([*hopeless_command(folder), "--yes"]) == 0
     assert "What was expected" in (folder / "run" / "report.html").read_text()
 
 

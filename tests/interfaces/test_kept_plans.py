@@ -10,7 +10,7 @@ import tacit
 from tacit.interfaces import kept_plans
 
 SCHEMA = tacit.Schema({"age": tacit.Number(20, 80), "ill": tacit.Binary()})
-BUDGET, METHOD = tacit.Budget(1, 1e-5), tacit.Scoring(num_steps=5)
+BUDGET, METHOD = tacit.Budget(1, 1e-5), tacit.Scoring(num_steps=5, sampling_rate=1.0)
 TABLE = {"age": np.linspace(20, 80, 40), "ill": np.arange(40) % 2}
 
 
@@ -50,7 +50,7 @@ def test_the_same_model_again_neither_plans_nor_compiles(work, monkeypatch):
         model,
         schema=tacit.Schema.from_text(SCHEMA.to_text()),
         budget=tacit.Budget(1, 1e-5),
-        method=tacit.Scoring(num_steps=5),
+        method=tacit.Scoring(num_steps=5, sampling_rate=1.0),
     )
     assert work() == []
     assert not planned

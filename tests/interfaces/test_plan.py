@@ -31,7 +31,7 @@ COLUMNS = {
 }
 SCHEMA = tacit.Schema(COLUMNS)
 BUDGET = tacit.Budget(1, 1e-6)
-QUICK = tacit.Variational(num_steps=40)
+QUICK = tacit.Variational(num_steps=40, sampling_rate=1.0)
 
 
 def model(age, ward, ill=None):

@@ -30,7 +30,7 @@ from sklearn.utils.estimator_checks import (
 
 # Fits here are far too short.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-QUICK = tacit.Variational(num_steps=5)
+QUICK = tacit.Variational(num_steps=5, sampling_rate=1.0)
 RAW = {"preprocessing": "none"}
 FREE = {"bounds": (-4, 4), "ledger": "no ledger", "method": QUICK, **RAW}
 # What scikit-learn asks for and privacy forbids: whether an error is raised would tell.
