@@ -72,12 +72,15 @@ def design():
     return np.column_stack([np.ones(COUNT), X.astype(float), TABLE["b"]])
 
 
-# The others have posteriors of the same families.
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in {"bernoulli", "normal"} else ())
-        for name in MODELS
+        "unknown variance",
+        "categorical",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("poisson", "regression", "normal", "bernoulli")
+        ),
     ],
 )
 def test_sites_together_find_the_pooled_posterior(name):
@@ -136,7 +139,7 @@ def test_clipped_statistics_are_within_their_noise(name, clip, rounds):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("noise", ["site", "server", None])
+@pytest.mark.parametrize("noise", ["site", pytest.param("server", marks=pytest.mark.slow), None])
 def test_every_scheme_for_statistics_takes_every_conjugate_model(name, noise):
     """Without noise, so that what remains is the scheme: sums on a lattice of the clip."""
     target, rows = conjugate_target(MODELS[name]), by_site()

@@ -36,7 +36,7 @@ def in_this_process(files):
     return in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
 
 
-@pytest.mark.parametrize("scheme", ["statistics", "masked"])
+@pytest.mark.parametrize("scheme", ["statistics", pytest.param("masked", marks=pytest.mark.slow)])
 def test_a_site_that_fails_in_one_round_is_asked_in_the_next(tmp_path, scheme, caplog):
     files = make_sites(tmp_path, scheme, seed=3)
     data, aside, asked = tmp_path / "south" / "data.csv", tmp_path / "aside", []
@@ -94,11 +94,11 @@ SPOILED = {
 
 
 def test_a_reply_that_is_none_is_an_answer_that_did_not_come(tmp_path):
-    left = make_sites(tmp_path / "left", seed=3)
+    left = make_sites(tmp_path / "left", seed=3, rounds=2)
     lost = FakeGrid(left, lambda node, f, _: "lost" if (node, f.get("round")) == (1, 2) else None)
     expected = served(left, lost)[1]
     for name, spoil in SPOILED.items():
-        files = make_sites(tmp_path / name, seed=3)
+        files = make_sites(tmp_path / name, seed=3, rounds=2)
         assert np.array_equal(served(files, Spoiling(files, spoil))[1], expected), name
 
 

@@ -87,7 +87,8 @@ def test_what_is_charged_is_not_contradicted_and_an_eighth_of_the_noise_is(kind)
     assert "broken on purpose" not in str(whole)
 
 
-@pytest.mark.parametrize("kind", ["variational", pytest.param("barker", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["variational", "barker"])
 def test_under_replace_one_canary_takes_the_place_of_another(kind):
     plan = planned(kind, "replace")
     whole, broken = (
@@ -98,6 +99,7 @@ def test_under_replace_one_canary_takes_the_place_of_another(kind):
     assert "one in place of the other" in whole.canary
 
 
+@pytest.mark.slow
 def test_a_person_is_audited_with_all_rows():
     found = tacit.audit(planned("variational", schema=PEOPLE), runs=RUNS, seed=1)
     assert found.unit == "person"
@@ -184,7 +186,9 @@ def loose_clip(monkeypatch):
     monkeypatch.setattr(release_module, "on_lattice", lambda *args: 4 * real(*args))
 
 
-@pytest.mark.parametrize("fault", [quarter_noise, no_sampling, loose_clip])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(quarter_noise, marks=pytest.mark.slow), no_sampling, loose_clip]
+)
 def test_faults_of_the_real_mechanism_are_noticed(fault, monkeypatch):
     """The audit runs the gate itself: it is not told what is wrong with it."""
     # At a low rate, so that sampling is most of what protects; the plan is made before the fault.

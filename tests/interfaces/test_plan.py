@@ -1,6 +1,7 @@
 """A plan says what will be done and what it costs, and touches no data."""
 
 import warnings
+from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,6 +42,11 @@ def model(age, ward, ill=None):
     numpyro.deterministic("gap", u[2] - u[0])
     with numpyro.plate("rows", age.shape[0]):
         numpyro.sample("ill", dist.Bernoulli(logits=slope * age + u[ward]), obs=ill)
+
+
+@cache
+def planned():
+    return tacit.plan(model, SCHEMA, budget=BUDGET, method=QUICK)
 
 
 def test_says_what_it_does_and_costs():
@@ -104,9 +110,7 @@ def test_the_estimate_of_time_is_that_of_the_steps(monkeypatch):
 def test_warns_of_columns_that_will_be_clipped():
     wide = tacit.Schema(COLUMNS | {"age": tacit.Number(18, 100)})
     assert "Most rows are clipped" in str(tacit.plan(model, wide, budget=BUDGET, method=QUICK))
-    assert "Most rows are clipped" not in str(
-        tacit.plan(model, SCHEMA, budget=BUDGET, method=QUICK)
-    )
+    assert "Most rows are clipped" not in str(planned())
 
 
 def test_clipping_is_told_before_the_charge_without_a_declared_size(tmp_path):
@@ -119,20 +123,18 @@ def test_clipping_is_told_before_the_charge_without_a_declared_size(tmp_path):
     assert not book.charges
     # The default method's clip has no bias, and narrow columns are not clipped.
     assert tacit.plan(model, wide, budget=BUDGET).warnings == ()
-    assert tacit.plan(model, SCHEMA, budget=BUDGET, method=QUICK).warnings == ()
+    assert planned().warnings == ()
 
 
 def test_every_kind_of_table_gives_the_same_fit():
-    plan = tacit.plan(model, SCHEMA, budget=BUDGET, method=QUICK)
     tables = (TABLE, pd.DataFrame(TABLE), pl.DataFrame(TABLE))
-    fits = [tacit.fit(plan, table, seed=1).draws["slope"] for table in tables]
+    fits = [tacit.fit(planned(), table, seed=1).draws["slope"] for table in tables]
     assert np.array_equal(fits[0], fits[1])
     assert np.array_equal(fits[0], fits[2])
 
 
 def test_a_plan_and_its_parts_are_one_fit():
-    plan = tacit.plan(model, SCHEMA, budget=BUDGET, method=QUICK)
-    whole = tacit.fit(plan, TABLE, seed=2)
+    whole = tacit.fit(planned(), TABLE, seed=2)
     parts = tacit.fit(model, TABLE, schema=SCHEMA, budget=BUDGET, method=QUICK, seed=2)
     assert np.array_equal(whole.draws["u"], parts.draws["u"])
     assert list(whole.draws) == ["slope", "u", "gap"]
@@ -169,9 +171,8 @@ def test_predictions_are_probabilities_of_the_simulation(fitted):
 
 def test_a_loaded_posterior_predicts_with_its_plan(fitted, tmp_path):
     fitted.save(tmp_path / "post.nc")
-    plan = tacit.plan(model, SCHEMA, budget=BUDGET, method=QUICK)
     new = {"age": [50.0], "ward": ["B"]}
-    loaded = tacit.Posterior.load(tmp_path / "post.nc", plan=plan)
+    loaded = tacit.Posterior.load(tmp_path / "post.nc", plan=planned())
     assert loaded.predict(new) == pytest.approx(fitted.predict(new), abs=1e-6)
     with pytest.raises(InvalidArgument, match="pass its plan"):
         tacit.Posterior.load(tmp_path / "post.nc").predict(new)
@@ -204,17 +205,15 @@ def test_two_outcomes_give_a_mapping():
         (lambda: tacit.plan(model, COLUMNS, budget=BUDGET), "needs a tacit.Schema"),
         (lambda: tacit.plan("model", SCHEMA, budget=BUDGET), "must be a NumPyro function"),
         (
-            lambda: tacit.fit(tacit.plan(model, SCHEMA, budget=BUDGET), TABLE, budget=BUDGET),
+            lambda: tacit.fit(planned(), TABLE, budget=BUDGET),
             "A plan has its own",
         ),
         (
-            lambda: tacit.fit(
-                tacit.plan(model, SCHEMA, budget=BUDGET), tacit.Rows({"age": [1.0], "ill": [0]})
-            ),
+            lambda: tacit.fit(planned(), tacit.Rows({"age": [1.0], "ill": [0]})),
             "Pass a data frame",
         ),
         (
-            lambda: tacit.fit(tacit.plan(model, SCHEMA, budget=BUDGET), {"age": [1.0]}),
+            lambda: tacit.fit(planned(), {"age": [1.0]}),
             "has no column 'ward'",
         ),
     ],
@@ -226,11 +225,10 @@ def test_wrong_arguments_are_one_sentence(call, words):
 
 def test_a_header_at_fault_charges_nothing(tmp_path):
     ledger = tacit.Ledger.new(tmp_path / "l.db", total=tacit.Budget(2, 1e-5))
-    plan = tacit.plan(model, SCHEMA, budget=BUDGET, method=QUICK)
     with pytest.raises(InvalidArgument):
-        tacit.fit(plan, {"age": [1.0]}, ledger=ledger)
+        tacit.fit(planned(), {"age": [1.0]}, ledger=ledger)
     assert ledger.left.epsilon == 2
-    tacit.fit(plan, TABLE, ledger=ledger)
+    tacit.fit(planned(), TABLE, ledger=ledger)
     assert ledger.left.epsilon == pytest.approx(1)
 
 

@@ -161,7 +161,8 @@ GUIDED = {
 }
 
 
-@pytest.mark.parametrize("method", ["barker", pytest.param("hamiltonian", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", GUIDED)
 def test_chains_that_an_approximation_guides_go_on_bit_for_bit(tmp_path, method):
     """They are killed in the second stage: the first has one block, whose end is the second write."""
     settings = {"model": SIMULATED, "method": GUIDED[method], "seed": 4}
@@ -338,7 +339,8 @@ def test_a_fit_that_fails_after_the_charge_says_how_to_go_on(tmp_path, monkeypat
 
 FIT = [
     *("fit", "visits.csv", "--schema", "visits.yaml", "--epsilon", "1", "--delta", "1e-6"),
-    *("--formula", "readmitted ~ age", "--set", "num_steps=1000", "--seed", "5", "--quiet"),
+    *("--formula", "readmitted ~ age", "--method", "variational", "--set", "sampling_rate=1"),
+    *("--set", "num_steps=1000", "--seed", "5", "--quiet"),
 ]
 # Kills itself when the state was written so many times, or in the middle of that write.
 DYING = """
@@ -385,6 +387,7 @@ def call(capsys, *arguments):
     return code, captured.out, captured.err
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_command_that_is_killed_again_and_again_goes_on(visits, monkeypatch, capsys):
     """By SIGKILL: in the middle of a write, then after the next one, which another process makes."""

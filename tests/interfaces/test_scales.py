@@ -145,7 +145,9 @@ def test_statements_of_sites_remember_it_too():
     released = tacit.private_scales(SCHEMA, TABLE, ["age"], budget=SMALL).released
     schema = tacit.Schema({"y": tacit.Binary()}, released=released)
     sites = {name: {"y": [0, 1, 1]} for name in ("here", "there")}
-    method = tacit.federated.Partitioned(num_rounds=1)
+    steps = tacit.Variational(num_steps=5, sampling_rate=1.0)
+    scheme = tacit.federated.schemes.Optimised(variational=steps)
+    method = tacit.federated.Partitioned(scheme=scheme, num_rounds=1)
     post = tacit.fit_federated(
         tacit.glm("y ~ 1", schema=schema), sites, schema=schema, budget=SMALL, method=method
     )
