@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from attrs import evolve
 
 import tacit
 from tacit.interfaces import demo
+from tacit.interfaces.cli import main
 from tacit.interfaces.fit import fit_many
 from tacit.interfaces.rows import rows_of
 
@@ -46,27 +48,44 @@ def _words(lines):
     return [re.sub(r"\d+\.\d", "#", line.split("  ")[0]) for line in lines]
 
 
+COMMANDS = README.split("<!-- five minutes -->\n```sh\n")[1].split("```")[0]
+
+
+def check_five_minutes(folder, printed):
+    """Refuses what was printed and written if it is not what the README says."""
+    shown = README.split("and prints:\n\n```\n")[1].split("```")[0]
+    assert _words(shown.splitlines()) == _words(printed.splitlines()[4:-3])
+    assert "Left: epsilon 2, delta 9e-06" in printed
+    chances = [float(line) for line in printed.splitlines()[-2:]]
+    assert chances == pytest.approx([0.09, 0.5], abs=0.06)  # as simulated
+    page = (folder / "run" / "report.html").read_text()
+    assert "readmitted ~ age + dose + ward" in page
+
+
+def test_five_minutes_from_a_table_to_a_report(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for command in COMMANDS.splitlines():
+        assert main(shlex.split(command)[1:]) == 0
+    printed, complaints = capsys.readouterr()
+    check_five_minutes(tmp_path, printed)
+    assert not complaints
+
+
+@pytest.mark.slow
 @pytest.mark.processes
-def test_five_minutes_from_a_table_to_a_report(tmp_path):
-    """The commands as they stand there, in a shell."""
-    commands = README.split("<!-- five minutes -->\n```sh\n")[1].split("```")[0]
+def test_five_minutes_in_a_shell(tmp_path):
+    """The commands as they stand there."""
     (tmp_path / "tacit").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tacit "$@"\n')
     (tmp_path / "tacit").chmod(0o755)
     done = subprocess.run(
-        ["/bin/bash", "-euo", "pipefail", "-c", commands],
+        ["/bin/bash", "-euo", "pipefail", "-c", COMMANDS],
         cwd=tmp_path,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=True,
     )
-    shown = README.split("and prints:\n\n```\n")[1].split("```")[0]
-    assert _words(shown.splitlines()) == _words(done.stdout.splitlines()[4:-3])
-    assert "Left: epsilon 2, delta 9e-06" in done.stdout
-    chances = [float(line) for line in done.stdout.splitlines()[-2:]]
-    assert chances == pytest.approx([0.09, 0.5], abs=0.06)  # as simulated
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert "readmitted ~ age + dose + ward" in page
+    check_five_minutes(tmp_path, done.stdout)
     assert not done.stderr
 
 

@@ -35,6 +35,8 @@ METHODS = {
 def there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["example"]) == 0
+    lines = (tmp_path / "visits.csv").read_text().splitlines()[:1000]
+    (tmp_path / "visits.csv").write_text("\n".join([*lines, ""]))
     assert main("ledger new l.db --epsilon 100 --delta 1e-5 --unit person".split()) == 0
     return tmp_path
 
