@@ -1,5 +1,6 @@
 """`tacit federated new` and `identity`: what they write is what sites and servers read."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from cryptography.x509 import DNSName, IPAddress, SubjectAlternativeName, load_pem_x509_certificate
 from typer.main import get_group
 
+import tacit
 from tacit import Ledger
 from tacit.errors import InvalidArgument
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
@@ -73,6 +75,33 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
     (tmp_path / "site.toml").write_text(Path(settings).read_text().replace('"b"', '"c"'))
     with pytest.raises(InvalidArgument, match="not of a federated fit with the site c"):
         part_of(post, tmp_path / "site.toml")
+
+
+@pytest.mark.processes
+def test_a_project_has_a_wheel_of_the_installed_version(tmp_path):
+    folder = tmp_path / "study"
+    assert main(["federated", "new", str(folder), "--site", "north"]) == 0
+    (wheel,) = (folder / "software").glob("*.whl")
+    target = tmp_path / "target"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", str(target), str(wheel)], check=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "tacit", "--version"],
+        cwd=target,
+        env={**os.environ, "PYTHONPATH": str(target)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout == f"tacit {tacit.__version__}\n"
+    source = Path(tacit.__file__).parent
+    for path in source.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            copy = target / "tacit" / path.relative_to(source)
+            assert copy.read_bytes() == path.read_bytes()
+    pins = (folder / "software" / "constraints.txt").read_text().splitlines()
+    assert f"numpy=={np.__version__}" in pins
+    assert not any(line.startswith("tacit-bayes==") for line in pins)
 
 
 def test_files_are_where_the_docs_say(tmp_path):
@@ -200,7 +229,12 @@ def test_containers_have_files_that_exist_and_commands_that_are_understood(tmp_p
         has_rows = any(volume.startswith("./sites") for volume in service["volumes"])
         assert has_rows == (service.get("network_mode") == "none"), name
     assert {each["restart"] for each in services.values()} == {"unless-stopped", "no"}
-    assert Path(".dockerignore").read_text().splitlines()[-1] == "*"
+    assert Path(".dockerignore").read_text().splitlines()[-2:] == ["*", "!software"]
+    (wheel,) = Path("software").glob("*.whl")
+    assert f"--constraint /software/constraints.txt '/software/{wheel.name}[federated]'" in (
+        Path("Dockerfile").read_text("utf-8")
+    )
+    assert f"'software/{wheel.name}[federated]'" in Path("README.md").read_text("utf-8")
 
 
 def understood(command):
