@@ -14,9 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from tacit.accounting import Budget, chain, events, store
-from tacit.accounting import ledger as ledger_module
 from tacit.accounting.adopt import adopt
-from tacit.accounting.book import write_charge
 from tacit.accounting.journal import Answer, LedgerJournal, Terms, fresh_key
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, LedgerError
@@ -210,11 +208,11 @@ def test_a_crash_before_the_mark_loses_nothing(path):
 @pytest.mark.parametrize(
     "attack",
     [
-        "INSERT INTO charges VALUES (9, 't', 'l', -100.0, 0.0, 0.0, 'e')",
-        "INSERT INTO charges VALUES (9, 't', 'l', 'free', 0.0, 0.0, 'e')",
-        "INSERT INTO charges VALUES (9, 't', 'l', 9e999, 0.0, 0.0, 'e')",
-        "INSERT INTO charges VALUES (9, 't', 'l', 0.0, -1.0, 0.0, 'e')",
-        "INSERT INTO charges VALUES (9, 't', 'l', 0.0, 0.0, -1.0, 'e')",
+        "INSERT INTO charges VALUES (9, 't', 'l', -100.0, 0.0, 0.0, 'e', '')",
+        "INSERT INTO charges VALUES (9, 't', 'l', 'free', 0.0, 0.0, 'e', '')",
+        "INSERT INTO charges VALUES (9, 't', 'l', 9e999, 0.0, 0.0, 'e', '')",
+        "INSERT INTO charges VALUES (9, 't', 'l', 0.0, -1.0, 0.0, 'e', '')",
+        "INSERT INTO charges VALUES (9, 't', 'l', 0.0, 0.0, -1.0, 'e', '')",
         "INSERT INTO book VALUES (2, 9.0, 0.0, 'replace', 'row', 'sum', 0.0)",
     ],
 )
@@ -229,7 +227,7 @@ FREE = ("DROP TRIGGER charges_no_update", "DROP TRIGGER charges_no_delete")
 @pytest.mark.parametrize(
     "attack",
     [
-        ("INSERT INTO charges VALUES (9, 't', 'l', 0.5, 0.0, 0.0, 'e')",),
+        ("INSERT INTO charges VALUES (9, 't', 'l', 0.5, 0.0, 0.0, 'e', '')",),
         (*FREE, "UPDATE charges SET epsilon = 0.001 WHERE id = 1"),
         (*FREE, "UPDATE charges SET label = 'other' WHERE id = 2"),
         (*FREE, "DELETE FROM charges WHERE id = 2"),
@@ -237,6 +235,7 @@ FREE = ("DROP TRIGGER charges_no_update", "DROP TRIGGER charges_no_delete")
         ("DROP TRIGGER book_no_update", "UPDATE book SET epsilon = 99"),
         ("DROP TRIGGER entries_no_update", "UPDATE entries SET analyst = 'other' WHERE id = 2"),
         ("INSERT INTO raises VALUES (1, 't', 's', 99.0, 0.0)",),
+        ("INSERT INTO finishes VALUES (1, 1, 't', 'd')",),
         ("DROP TRIGGER chain_no_update", "UPDATE chain SET digest = x'00' WHERE id = 2"),
     ],
 )
@@ -256,19 +255,13 @@ def test_a_book_that_lacks_its_last_lines_is_noticed(path):
         Ledger(path)
 
 
-def test_a_book_from_before_entries_is_read_and_goes_on(path, monkeypatch):
-    """Earlier versions did not record whose a charge was."""
-    by_hand(path, "DROP TABLE entries", "DROP TABLE raises")
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            ledger_module, "write_charge", lambda where, line, _: write_charge(where, line)
-        )
-        spend(path)
-    assert [each.analyst for each in Ledger(path).charges] == [""]
-    Ledger(path).for_run("second").charge(EVENT, ONE)
-    assert [each.run for each in Ledger(path).charges] == ["", "second"]
-    by_hand(path, "DROP TABLE entries")
-    with pytest.raises(LedgerError, match="changed by another program"):
+def test_a_book_of_an_earlier_version_is_refused_in_a_sentence(path):
+    """Its charges do not say of which run they are, and no result was recorded."""
+    spend(path)
+    by_hand(path, "DROP TABLE finishes")
+    with pytest.raises(
+        LedgerError, match="written by an earlier version of Tacit, or lost a table"
+    ):
         Ledger(path)
 
 

@@ -35,16 +35,53 @@ def test_sums_add_up_to_the_total_and_no_further(tmp_path):
 
 
 @pytest.mark.parametrize("rule", ["sum", "renyi"])
-def test_a_receipt_is_found_again_by_its_label(tmp_path, rule):
+def test_a_receipt_is_found_again_by_its_run(tmp_path, rule):
     """As the charge was answered, whatever was charged later."""
     ledger = Ledger.new(tmp_path / "r.db", total=Budget(3, 1e-5), rule=rule)
     small = Budget(0.5, 1e-7)
     event, other = run_of(small), run_of(Budget(0.4, 1e-7))
-    given = [ledger.charge(event, small, f"run {i}") for i in range(3)]
+    given = [ledger.charge(event, small, "a fit", run_id=f"run {i}") for i in range(3)]
     assert [Ledger(tmp_path / "r.db").receipt(event, f"run {i}") for i in range(3)] == given
     assert ledger.receipt(event, "run 3") is None
     assert ledger.receipt(other, "run 1") is None
     assert len(ledger.charges) == 3
+
+
+def test_a_run_is_not_recognised_by_what_users_write(tmp_path):
+    """A label may end like the name of somebody else's run."""
+    ledger = Ledger.new(tmp_path / "r.db", total=Budget(3, 1e-5))
+    small = Budget(0.5, 1e-7)
+    ledger.charge(run_of(small), small, "a study, run 0123456789abcdef")
+    assert ledger.receipt(run_of(small), "run 0123456789abcdef") is None
+    assert ledger.receipt(run_of(small), "0123456789abcdef") is None
+
+
+def test_a_run_is_charged_once(tmp_path):
+    ledger = Ledger.new(tmp_path / "r.db", total=Budget(3, 1e-5))
+    small = Budget(0.5, 1e-7)
+    for _ in range(2):
+        ledger.charge(run_of(small), small)
+    ledger.charge(run_of(small), small, run_id="r")
+    with pytest.raises(LedgerError, match="does not accept such a line"):
+        ledger.charge(run_of(small), small, run_id="r")
+    assert [each.run_id for each in ledger.charges] == ["", "", "r"]
+
+
+def test_one_result_leaves_for_a_charge(tmp_path):
+    """The same one may leave again, after a crash; whatever else was finished in between."""
+    ledger = Ledger.new(tmp_path / "r.db", total=Budget(3, 1e-5))
+    small = Budget(0.5, 1e-7)
+    for name in ("", "first", "second"):
+        ledger.charge(run_of(small), small, run_id=name)
+    assert ledger.finish_of("first") is None
+    assert ledger.finish("second", "b") == "b"
+    assert ledger.finish("first", "a") == "a"
+    assert ledger.finish("first", "other") == "a"
+    assert Ledger(tmp_path / "r.db").finish("first", "a") == "a"
+    assert (ledger.finish_of("first"), ledger.finish_of("second")) == ("a", "b")
+    for name in ("", "third"):
+        with pytest.raises(LedgerError, match="no charge for the run"):
+            ledger.finish(name, "a")
 
 
 def test_delta_runs_out_too(tmp_path):

@@ -180,7 +180,7 @@ def test_an_analyst_can_change_nothing_and_raise_nothing(server, refusing, state
     assert len(refusing.charges) == 1
 
 
-@pytest.mark.parametrize("table", ["book", "charges", "entries", "raises", "chain"])
+@pytest.mark.parametrize("table", ["book", "charges", "entries", "finishes", "raises", "chain"])
 @pytest.mark.parametrize("verb", ["DELETE FROM", "TRUNCATE"])
 def test_even_the_steward_cannot_remove_a_line(server, refusing, table, verb):
     with pytest.raises(psycopg.errors.DatabaseError, match=r"append-only|cannot truncate"):
@@ -230,6 +230,22 @@ def test_a_link_that_does_not_follow_is_refused(server, refusing, link, reason):
     with pytest.raises(psycopg.DatabaseError, match=reason):
         by_hand(server, refusing.path.name, "anna", statement)
     assert len(opened(server, refusing, "anna").charges) == 1
+
+
+def test_one_result_leaves_for_a_charge(server, team):
+    """Whoever records it first; the server signs the time, and nobody can record one by hand."""
+    anna = opened(server, team, "anna")
+    anna.charge(EVENT, ONE, run_id="r")
+    anna.charge(EVENT, ONE)
+    assert anna.finish("r", "a") == team.finish("r", "b") == "a"
+    assert team.finish_of("r") == "a"
+    statement = "INSERT INTO tacit.finishes VALUES (2, 2, '', 'mine')"
+    with pytest.raises(psycopg.DatabaseError, match="needs its link"):
+        by_hand(server, team.path.name, "anna", statement, isolation="SERIALIZABLE")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        by_hand(server, team.path.name, "anna", "UPDATE tacit.finishes SET digest = 'b'")
+    with pytest.raises(LedgerError, match="no charge for the run"):
+        anna.finish("other", "a")
 
 
 def test_who_is_not_of_the_team_sees_nothing(server, team):
@@ -352,7 +368,8 @@ def test_another_ledger_at_the_same_address_is_noticed(server, team, monkeypatch
         "UPDATE tacit.entries SET analyst = 'bert'",
         "UPDATE tacit.book SET epsilon = 30",
         "DELETE FROM tacit.entries",
-        "DROP TABLE tacit.raises",
+        "UPDATE tacit.charges SET run_id = 'other'",
+        "INSERT INTO tacit.finishes VALUES (1, 1, '', 'digest')",
         "INSERT INTO tacit.raises VALUES (1, '', '', 30, 1e-5)",
     ],
 )

@@ -38,8 +38,8 @@ from numpyro import handlers
 from scipy import special
 
 import tacit
+from tacit.captured.search import refuse_captured
 from tacit.errors import BoundaryError, InvalidArgument, TacitError
-from tacit.privacy.captured import refuse_captured
 
 SCHEMA = tacit.Schema({"x": tacit.Number(-1, 1), "y": tacit.Number(-5, 5)})
 # A value that stands for somebody's: it must appear in no message.

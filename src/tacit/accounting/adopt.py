@@ -63,7 +63,8 @@ def adopt(path: str | os.PathLike[str]) -> Ledger:
 def _rewrite(connection: sa.Connection, *, answers: bool) -> None:
     """Copies the lines of a ledger of the first version into tables of this version."""
     terms = connection.execute(sa.select(BOOK)).mappings().one()
-    charges = connection.execute(sa.select(CHARGES).order_by(CHARGES.c.id)).mappings().all()
+    first = [column for column in CHARGES.c if column is not CHARGES.c.run_id]
+    charges = connection.execute(sa.select(*first).order_by(CHARGES.c.id)).mappings().all()
     for table in (BOOK, CHARGES):
         table.drop(connection)
     create_tables(connection)

@@ -55,11 +55,30 @@ CHARGES = sa.Table(
     sa.Column("delta", sa.Float, nullable=False),
     sa.Column("divergence", sa.Float, nullable=False),
     sa.Column("event", sa.String, nullable=False),
+    # The random name of a run that is kept on disk, by which it finds its charge; or empty.
+    sa.Column("run_id", sa.String, nullable=False, server_default=""),
     *_checked("epsilon", "< inf"),
     *_checked("delta", "<= 1"),
     *_checked("divergence", "<= inf"),
 )
-# Who made a charge, and for which run. Ledgers of earlier versions have no such table.
+_KEPT = CHARGES.c.run_id != ""
+sa.Index(
+    "one_charge_for_a_run",
+    CHARGES.c.run_id,
+    unique=True,
+    sqlite_where=_KEPT,
+    postgresql_where=_KEPT,
+)
+# The result that left for a charge: one for each, by its digest.
+FINISHES = sa.Table(
+    "finishes",
+    _META,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("charge", sa.Integer, sa.ForeignKey(CHARGES.c.id), nullable=False, unique=True),
+    sa.Column("time", sa.String, nullable=False),
+    sa.Column("digest", sa.String, nullable=False),
+)
+# Who made a charge, and what they call the run and its folder.
 ENTRIES = sa.Table(
     "entries",
     _META,
@@ -81,12 +100,18 @@ RAISES = sa.Table(
     *_checked("delta", "<= 1"),
 )
 # The tables of a ledger, with the kind of their lines in the chain.
-KINDS = {"book": BOOK, "charge": CHARGES, "entry": ENTRIES, "raise": RAISES}
+KINDS = {
+    "book": BOOK,
+    "charge": CHARGES,
+    "entry": ENTRIES,
+    "finish": FINISHES,
+    "raise": RAISES,
+}
 # SQLite's triggers; those of a server are in `tacit.accounting.guard`.
 _APPEND_ONLY = [
     f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
     f"BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
-    for table in ("book", "charges", "entries", "raises", "chain")
+    for table in ("book", "charges", "entries", "finishes", "raises", "chain")
     for verb in ("UPDATE", "DELETE")
 ]
 
@@ -100,6 +125,7 @@ class Charge:
     epsilon: float
     delta: float
     event: str
+    run_id: str = ""
     analyst: str = ""
     run: str = ""
     folder: str = ""
@@ -117,7 +143,6 @@ class Raise:
 
 def create_tables(connection: sa.Connection) -> None:
     """Creates the tables that are missing."""
-    connection.info.pop("tables", None)
     _META.create_all(connection)
     chain.META.create_all(connection)
     if connection.dialect.name == "sqlite":
@@ -137,9 +162,23 @@ def write_charge(
     """Writes a charge, whose it was if that is known, and their links."""
     number = _append(connection, "charge", line)
     if entry is not None:
-        if not _has(connection, ENTRIES):
-            create_tables(connection)
         _append(connection, "entry", {"id": number, **entry})
+
+
+def write_finish(connection: sa.Connection, run_id: str, time: str, digest: str) -> bool:
+    """Writes that the result of a run leaves, and the link; False if there is no charge for the run."""
+    held = sa.select(CHARGES.c.id).where(CHARGES.c.run_id == run_id)
+    charge = connection.execute(held).scalar() if run_id else None
+    if charge is not None:
+        _append(connection, "finish", {"charge": charge, "time": time, "digest": digest})
+    return charge is not None
+
+
+def read_finish(connection: sa.Connection, run_id: str) -> str | None:
+    """The digest of what left for the charge of a run, or None."""
+    held = sa.select(FINISHES.c.digest).join(CHARGES).where(CHARGES.c.run_id == run_id)
+    found: str | None = connection.execute(held).scalar()
+    return found
 
 
 def write_raise(connection: sa.Connection, line: Mapping[str, Any]) -> None:
@@ -173,20 +212,16 @@ def read_terms(connection: sa.Connection) -> dict[str, Any]:
 
 def read_raises(connection: sa.Connection) -> list[Raise]:
     """All changes of the total, oldest first."""
-    if not _has(connection, RAISES):
-        return []
     columns = (RAISES.c.time, RAISES.c.steward, RAISES.c.epsilon, RAISES.c.delta)
     return [Raise(*row) for row in connection.execute(sa.select(*columns).order_by(RAISES.c.id))]
 
 
 def read_charges(connection: sa.Connection) -> list[Charge]:
     """All charges, oldest first."""
-    held = (CHARGES.c.time, CHARGES.c.label, CHARGES.c.epsilon, CHARGES.c.delta, CHARGES.c.event)
-    found = sa.select(*held)
-    if _has(connection, ENTRIES):
-        own = (ENTRIES.c.analyst, ENTRIES.c.run, ENTRIES.c.folder)
-        found = sa.select(*held, *(sa.func.coalesce(each, "") for each in own))
-        found = found.outerjoin_from(CHARGES, ENTRIES)
+    names = ("time", "label", "epsilon", "delta", "event", "run_id")
+    own = (ENTRIES.c.analyst, ENTRIES.c.run, ENTRIES.c.folder)
+    held = (*(CHARGES.c[name] for name in names), *(sa.func.coalesce(each, "") for each in own))
+    found = sa.select(*held).outerjoin_from(CHARGES, ENTRIES)
     return [Charge(*row) for row in connection.execute(found.order_by(CHARGES.c.id))]
 
 
@@ -206,16 +241,20 @@ def refuse_changed(connection: sa.Connection, path: Where) -> None:
     """Raises if a line of the ledger was changed after it was written."""
     chain.refuse_broken(connection, path)
     for kind, table in KINDS.items():
-        there = _has(connection, table)
-        found = connection.execute(sa.select(table).order_by(table.c.id)).all() if there else []
+        found = connection.execute(sa.select(table).order_by(table.c.id)).all()
         chain.refuse_changed(connection, path, kind, found)
 
 
 def refuse_strange(connection: sa.Connection, mark: chain.Mark, path: Where) -> None:
     """Raises if the file is not a ledger of this version."""
-    tables = _tables(connection)
-    if {"book", "charges", "chain"} <= tables:
+    tables = set(sa.inspect(connection).get_table_names())
+    if {table.name for table in KINDS.values()} | {"chain"} <= tables:
         return
+    if {"book", "charges", "chain"} <= tables:
+        raise LedgerError(
+            f"{path} was written by an earlier version of Tacit, or lost a table. Restore its newest copy, "
+            "or create a new ledger whose total is what this one had left."
+        )
     if mark.read() is not None:
         raise LedgerError(f"{path} was emptied, or is an older copy; restore its newest copy.")
     if {"book", "charges"} <= tables:
@@ -250,15 +289,3 @@ def refuse_lost(mark: chain.Mark, path: Where) -> None:
             f"There was a ledger at {path}: its mark file is still there. Restore its newest copy, or "
             "create a ledger under another name with the remaining budget."
         )
-
-
-def _has(connection: sa.Connection, table: sa.Table) -> bool:
-    return table.name in _tables(connection)
-
-
-def _tables(connection: sa.Connection) -> set[str]:
-    """The tables that are there, which are looked up once in a transaction."""
-    if "tables" not in connection.info:
-        connection.info["tables"] = set(sa.inspect(connection).get_table_names())
-    found: set[str] = connection.info["tables"]
-    return found

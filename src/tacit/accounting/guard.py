@@ -40,6 +40,12 @@ _RULES = {
         END IF;
         RETURN NEW;""",  # noqa: S608
     "sign_entry": "NEW.analyst := session_user; RETURN NEW;",
+    "admit_finish": f"""
+        IF NEW.id <> (SELECT coalesce(max(id), 0) + 1 FROM finishes) THEN
+            RAISE EXCEPTION 'results are numbered one after the other';
+        END IF;
+        NEW.time := {_NOW};
+        RETURN NEW;""",  # noqa: S608
     "admit_raise": f"""
         NEW.time := {_NOW};
         NEW.steward := session_user;
@@ -57,7 +63,7 @@ _RULES = {
         ) THEN
             RAISE EXCEPTION 'a link must follow from the one before it';
         END IF;
-        IF NEW.kind NOT IN ('charge', 'entry')
+        IF NEW.kind NOT IN ('charge', 'entry', 'finish')
             AND NOT has_table_privilege(session_user, 'raises', 'INSERT') THEN
             RAISE EXCEPTION 'only the steward may add such a link';
         END IF;
@@ -68,26 +74,34 @@ _RULES = {
             RAISE EXCEPTION 'a charge needs its entry and its link';
         END IF;
         RETURN NULL;""",
+    "need_finish_link": """
+        IF (SELECT count(*) FROM finishes) <> (SELECT count(*) FROM chain WHERE kind = 'finish') THEN
+            RAISE EXCEPTION 'a result needs its link';
+        END IF;
+        RETURN NULL;""",
     "need_line": """
         IF (SELECT count(*) FROM charges) <> (SELECT count(*) FROM chain WHERE kind = 'charge')
-            OR (SELECT count(*) FROM entries) <> (SELECT count(*) FROM chain WHERE kind = 'entry') THEN
+            OR (SELECT count(*) FROM entries) <> (SELECT count(*) FROM chain WHERE kind = 'entry')
+            OR (SELECT count(*) FROM finishes) <> (SELECT count(*) FROM chain WHERE kind = 'finish') THEN
             RAISE EXCEPTION 'a link needs its line';
         END IF;
         RETURN NULL;""",
 }
-_TABLES = ("book", "charges", "entries", "raises", "chain")
+_TABLES = ("book", "charges", "entries", "finishes", "raises", "chain")
 _TRIGGERS = {
     "admit_charge": "BEFORE INSERT ON charges",
     "sign_entry": "BEFORE INSERT ON entries",
+    "admit_finish": "BEFORE INSERT ON finishes",
     "admit_raise": "BEFORE INSERT ON raises",
     "follow_chain": "BEFORE INSERT ON chain",
     "need_link": "AFTER INSERT ON charges DEFERRABLE INITIALLY DEFERRED",
+    "need_finish_link": "AFTER INSERT ON finishes DEFERRABLE INITIALLY DEFERRED",
     "need_line": "AFTER INSERT ON chain DEFERRABLE INITIALLY DEFERRED",
 }
 _GRANTS = (
     "USAGE ON SCHEMA {schema}",
     "SELECT ON ALL TABLES IN SCHEMA {schema}",
-    "INSERT ON {schema}.charges, {schema}.entries, {schema}.chain",
+    "INSERT ON {schema}.charges, {schema}.entries, {schema}.finishes, {schema}.chain",
     "UPDATE ON {schema}.turn",  # it has no columns: this only allows to lock it
 )
 

@@ -9,7 +9,7 @@ import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from attrs import asdict
@@ -20,23 +20,26 @@ from tacit.accounting import chain
 from tacit.accounting.book import (
     Charge,
     read_charges,
+    read_finish,
     read_terms,
     refuse_changed,
     refuse_strange,
     spent_so_far,
     total_of,
     write_charge,
+    write_finish,
 )
 from tacit.accounting.budget import Budget
 from tacit.accounting.filter import RULES, PrivacyFilter, Rule
 from tacit.accounting.places import place_at
 from tacit.accounting.stamps import folder_here, now, readable, user
 from tacit.accounting.store import TryAgain
-from tacit.errors import BudgetError, InvalidArgument, Overspent
+from tacit.errors import BudgetError, InvalidArgument, LedgerError, Overspent
 
 if TYPE_CHECKING:  # it takes a second to load, and showing a ledger does not need it
     from dp_accounting.dp_event import DpEvent
 
+T = TypeVar("T")
 # Units of privacy: a row, all rows of a person, or everything that one site holds.
 UNITS = ("row", "person", "data set")
 # How often a transaction is tried that others undo. Each time, one of them has gone through.
@@ -166,7 +169,9 @@ class Ledger:
                     f"{self.path} was created with {name} {held} and cannot be changed to {each}."
                 )
 
-    def charge(self, event: "DpEvent", budget: Budget, label: str = "") -> Receipt:
+    def charge(
+        self, event: "DpEvent", budget: Budget, label: str = "", *, run_id: str = ""
+    ) -> Receipt:
         """Charges a run in full, or raises. Call it before the first read of a row.
 
         Args:
@@ -174,6 +179,7 @@ class Ledger:
             budget: The budget that the run was calibrated to. It must cover the event. What is
                 charged is the cost of the event, which may be less.
             label: A label for the charge.
+            run_id: The random name of a run that is kept on disk, by which `receipt` finds its charge.
 
         Returns:
             The remaining budget before and after the charge.
@@ -183,7 +189,8 @@ class Ledger:
             BudgetError: If the budget does not cover the event or has another adjacency.
             LedgerError: If the ledger cannot be used.
         """
-        return self.charge_all([(event, budget)], label)[0]
+        lines = [self.line(event, budget, label, run_id)]
+        return _tried(lambda: self._booked(lines))[0]
 
     def charge_all(
         self, runs: Sequence[tuple["DpEvent", Budget]], label: str = ""
@@ -201,12 +208,7 @@ class Ledger:
             Overspent: If the ledger has too little left for all of them. Nothing is charged.
         """
         lines = [self.line(event, budget, label) for event, budget in runs]
-        for _ in range(_TRIES - 1):
-            try:
-                return self._booked(lines)
-            except TryAgain:  # undone because of others, so that nothing was charged
-                continue
-        return self._booked(lines)
+        return _tried(lambda: self._booked(lines))
 
     def _booked(self, lines: Sequence[Mapping[str, Any]]) -> list[Receipt]:
         receipts = []
@@ -218,12 +220,12 @@ class Ledger:
                 receipts.append(Receipt(before, self._left(connection)))
         return receipts
 
-    def receipt(self, event: "DpEvent", ending: str) -> Receipt | None:
-        """The receipt of the charge with this event and label, or None if there is no such charge.
+    def receipt(self, event: "DpEvent", run_id: str) -> Receipt | None:
+        """The receipt of the charge of a run with this event, or None if there is no such charge.
 
         Args:
             event: What the run does to the data.
-            ending: How the label of the charge ends, and that of no other charge.
+            run_id: The random name of the run, as for `charge`.
 
         Returns:
             The receipt that the charge was answered with.
@@ -232,10 +234,39 @@ class Ledger:
             self.refuse_changed(connection)
             charges, spent = read_charges(connection), spent_so_far(connection)
         for i, charge in enumerate(charges):
-            if charge.event == repr(event) and charge.label.endswith(ending):
+            if charge.event == repr(event) and charge.run_id == run_id:
                 before, after = (spent.first(count) for count in (i, i + 1))
                 return Receipt(self._filter.left(before), self._filter.left(after))
         return None
+
+    def finish(self, run_id: str, digest: str) -> str:
+        """Records that the result of a run leaves. The first one is kept: a charge pays for one.
+
+        Args:
+            run_id: The random name of the run, as for `charge`.
+            digest: A digest of the result.
+
+        Returns:
+            The digest of the result that was recorded first. Only that one may leave.
+
+        Raises:
+            LedgerError: If the run was not charged, or the ledger cannot be used.
+        """
+        return _tried(lambda: self._finished(run_id, digest))
+
+    def _finished(self, run_id: str, digest: str) -> str:
+        with self.transaction() as connection:
+            self.refuse_changed(connection)
+            first = read_finish(connection, run_id)
+            if first is None and not write_finish(connection, run_id, now(), digest):
+                raise LedgerError(f"{self.path} has no charge for the run {run_id!r}.")
+        return first or digest
+
+    def finish_of(self, run_id: str) -> str | None:
+        """The digest of the result that left for the charge of a run, or None if none has."""
+        with self.transaction() as connection:
+            self.refuse_changed(connection)
+            return read_finish(connection, run_id)
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
@@ -288,7 +319,9 @@ class Ledger:
                 f"{budget.adjacency}; calibrate the run for the ledger's adjacency."
             )
 
-    def line(self, event: "DpEvent", budget: Budget, label: str) -> dict[str, Any]:
+    def line(
+        self, event: "DpEvent", budget: Budget, label: str, run_id: str = ""
+    ) -> dict[str, Any]:
         """The line that a run is recorded as. Raises if its budget does not cover the event."""
         self.refuse_adjacency(budget)
         charged = accounting.cost.cost(event, budget)
@@ -299,6 +332,7 @@ class Ledger:
             "delta": charged.delta,
             "divergence": self._filter.divergence(event),
             "event": repr(event),
+            "run_id": run_id,
         }
 
     def _left(self, connection: sa.Connection) -> Budget:
@@ -338,6 +372,16 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, total={self.total}, unit={self.unit!r})"
+
+
+def _tried(write: Callable[[], T]) -> T:
+    """What a transaction returns, tried again if it was undone because of others: then nothing was written."""
+    for _ in range(_TRIES - 1):
+        try:
+            return write()
+        except TryAgain:
+            continue
+    return write()
 
 
 def _opened(kind: type[Ledger], path: str, noted: Mapping[str, str]) -> Ledger:

@@ -20,7 +20,6 @@ from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused
 from tacit.federated.agreement import Agreement, digest_of
 from tacit.federated.client import Client
-from tacit.federated.describe import without_addresses
 from tacit.federated.engine import site_of
 from tacit.federated.maskkeys import LedgerMaskKeys
 from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
@@ -29,6 +28,7 @@ from tacit.federated.schemes.base import Prepared, RunSetting
 from tacit.federated.schemes.without_privacy import WithoutPrivacy
 from tacit.federated.server import AnyServer
 from tacit.federated.transport import Reply, Task
+from tacit.privacy.digest import without_addresses
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 

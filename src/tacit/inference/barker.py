@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.captured.search import refuse_captured
 from tacit.errors import InvalidArgument
 from tacit.inference.barker_guided import (
     GUIDED_STEPS,
@@ -45,7 +46,6 @@ from tacit.inference.proposals import (
 from tacit.inference.turns import chains_of
 from tacit.inference.variational import Variational
 from tacit.models.base import AnyModel
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.gate import check as check_step
 from tacit.privacy.mechanisms import Mechanism, Stages

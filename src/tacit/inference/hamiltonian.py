@@ -19,6 +19,7 @@ from scipy.special import ndtr
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
+from tacit.captured.search import refuse_captured
 from tacit.errors import InvalidArgument
 from tacit.inference.base import (
     Intervals,
@@ -35,7 +36,6 @@ from tacit.inference.reference import USUAL_SHARE, Approximated, FirstFit, Refer
 from tacit.inference.scoring import Scoring, suits
 from tacit.inference.turns import chain_by_chain, chains_of
 from tacit.models.base import AnyModel
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting import Budget
+from tacit.captured.search import refuse_captured
 from tacit.errors import InvalidArgument
 from tacit.inference.base import (
     Intervals,
@@ -37,7 +38,6 @@ from tacit.inference.base import (
 from tacit.inference.mixing import bad_mixing
 from tacit.inference.tempering import tempering
 from tacit.models.base import AnyModel
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import Mechanism, NoisySums
 from tacit.privacy.program import Step

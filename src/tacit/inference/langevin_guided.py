@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.accounting import Budget, calibrate, events
+from tacit.captured.search import refuse_captured
 from tacit.inference.base import (
     Intervals,
     MethodResult,
@@ -36,7 +37,6 @@ from tacit.inference.reference import (
 )
 from tacit.inference.turns import chain_by_chain, chains_in_words, chains_of, turns
 from tacit.models.base import AnyModel
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.program import Step

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate
+from tacit.captured.search import refuse_captured
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals, MethodResult, Progress, parameters
 from tacit.inference.samplers import Sampler
 from tacit.models.base import AnyModel
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate
 from tacit.privacy.mechanisms import Mechanism
 from tacit.privacy.one_draw.claims import Claim, LogConcave

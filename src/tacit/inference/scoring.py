@@ -18,6 +18,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
+from tacit.captured.search import refuse_captured
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals, MethodResult, Progress, Steps, parameters, seed_of
 from tacit.inference.evidence import USUAL_DRAWS, Result, posterior_of
@@ -26,7 +27,6 @@ from tacit.inference.scoring_steps import USUAL_LEVEL, start_of, step_of
 from tacit.inference.sizes import rate_for, room_for
 from tacit.inference.whitened import whitened
 from tacit.models.base import AnyModel
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
+from tacit.captured.search import refuse_captured
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Arrays, Intervals, MethodResult, Progress, Steps
 from tacit.inference.elliptical import Slices
@@ -28,7 +29,6 @@ from tacit.models.counts import CountModel
 from tacit.models.design_sums import DesignSums, design_sums
 from tacit.models.linear import Linear
 from tacit.models.statistic import Conjugate
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.program import Step

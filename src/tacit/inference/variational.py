@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.captured.search import refuse_captured
 from tacit.inference.base import (
     Intervals,
     MethodResult,
@@ -27,7 +28,6 @@ from tacit.inference.guides import Guide
 from tacit.inference.variational_settings import VariationalSettings
 from tacit.inference.variational_steps import Given, step_of
 from tacit.models.base import AnyModel
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import Stages
 

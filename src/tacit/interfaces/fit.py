@@ -7,7 +7,8 @@ computed from rows.
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -125,7 +126,10 @@ def fit(
     if run is None:
         return _fit([plan], [rows], ledger, [seed], progress, note=label)[0]
     with kept_run(Path(run), plan, rows, data, ledger, seed, label) as kept:
-        return kept.finished(_fit([plan], [rows], ledger, [seed], progress, kept)[0])
+        found = kept.finished(_fit([plan], [rows], ledger, [seed], progress, kept)[0])
+        if isinstance(rows, Parts):
+            rows.processes.meet()  # nothing leaves in another process before
+        return found
 
 
 def _planned(
@@ -280,17 +284,22 @@ def _fit(
     for gate in gates:  # how many units there are is public only if the ledger takes it to be
         gate.refuse_misfit()
     receipts: Sequence[Receipt | None] = [None] * len(plans)
-    if kept is not None:
-        receipts = [kept.charged()]
-    elif ledger is not None:
+    if kept is None and ledger is not None:
         runs = [(p.mechanism.event, p.budget) for p in plans]
         receipts = ledger.charge_all(runs, label=plans[0].label(note))
-    statements = [statement_of(*each) for each in zip(plans, gates, receipts, strict=True)]
+
+    def stated(plan: Plan, gate: Gate, receipt: Receipt | None) -> PrivacyStatement:
+        # A run that is kept was charged by its gate, which had stored its question before.
+        return statement_of(plan, gate, receipt if kept is None else kept.charged())
+
+    statements = [partial(stated, *each) for each in zip(plans, gates, receipts, strict=True)]
     runs_of = zip(plans, gates, sources, statements, strict=True)
     try:
         return [_run(*of, progress=progress) for of in runs_of]
     except KeyboardInterrupt as error:
-        spent = "\n\n".join(str(statement) for statement in statements)
+        if kept is not None and not kept.is_charged:
+            raise
+        spent = "\n\n".join(str(statement()) for statement in statements)
         raise Interrupted(
             "Interrupted. The run counts as spent: its ledger, if any, was charged in full before it "
             f"started, and charges are not refunded.{'' if kept is None else kept.hint}\n{spent}"
@@ -303,16 +312,25 @@ def _followed(plan: Plan, rows: Parts, seed: int | None, *, kept: bool) -> Poste
         rows.follow_digest()
     source = Randomness(seed)
     gate = open_gate(rows, plan.mechanism, source)
-    return _run(plan, gate, source, statement_of(plan, gate, None), progress=False)
+    statement = partial(statement_of, plan, gate, None)
+    found = _run(plan, gate, source, statement, progress=False)
+    if kept:
+        rows.processes.meet()  # the first one has recorded that the posterior leaves
+    return found
 
 
 def _run(
-    plan: Plan, gate: Gate, source: Randomness, statement: PrivacyStatement, *, progress: bool
+    plan: Plan,
+    gate: Gate,
+    source: Randomness,
+    statement: Callable[[], PrivacyStatement],
+    *,
+    progress: bool,
 ) -> Posterior:
-    """One fit that was charged."""
+    """One fit; its statement is asked for when it was charged."""
     with progress_bar(gate.mechanism.num_steps, shown=progress) as tell:
         found = plan.method.run(plan.model, gate, _model_key(source, gate), tell)
-    result = _posterior(plan.model, plan.schema, found, statement)
+    result = _posterior(plan.model, plan.schema, found, statement())
     # The first process has asked for the forecast before; in the others it would only take time.
     forecast = plan.forecast if jax.process_index() == 0 else None
     expected = {each.parameter: each.width for each in forecast.lines} if forecast else {}

@@ -1,8 +1,10 @@
 """Fits that are kept in a folder until they are finished, and go on there after an interruption.
 
-The charge of such a fit carries the random name of its run, so that it is found again and paid once.
+The charge of such a fit carries the random name of its run, so that it is found again and paid once. One
+posterior leaves for it.
 """
 
+import hashlib
 import json
 import os
 import platform
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from attrs import evolve
 
 from tacit import _validate
 from tacit.accounting.ledger import Ledger, Receipt
@@ -27,15 +30,15 @@ from tacit.errors import (
     place_of,
     reason_of,
 )
-from tacit.federated.describe import traced_densities, traced_draws, without_addresses
 from tacit.interfaces.plan import Plan
 from tacit.interfaces.refusals import refuse_ledger
+from tacit.privacy.digest import digest_of, model_digest, without_addresses
 from tacit.privacy.keeper import Keeper
 from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.unfinished import Unfinished, destroy, digest_of, is_unfinished, notes_of
-from tacit.results.files import DRAFTS
+from tacit.privacy.settings import arithmetic_settings, num_threads
+from tacit.privacy.unfinished import Unfinished, destroy, is_unfinished, notes_of
 from tacit.results.posterior import Posterior
 
 POSTERIOR, SETTINGS = "posterior.nc", "settings.yaml"
@@ -53,17 +56,20 @@ class KeptRun:
     ) -> None:
         self._run, self._plan, self._ledger, self._note = run, plan, ledger, note
         self._new, self.is_charged = new, False
+        self._held: Receipt | None = None
 
     def randomness(self) -> Randomness:
         """What protects the rows: the same again when the run goes on."""
         return self._run.randomness()
 
     def keeper(self) -> Keeper:
-        """What keeps the gate."""
-        return Keeper(self._run)
+        """What keeps the gate, and charges the run when its question is stored."""
+        return Keeper(self._run, self.charged)
 
     def charged(self) -> Receipt | None:
-        """Charges the run, or finds the charge that was made for it."""
+        """Charges the run, or finds the charge that was made for it. Once for all gates of the run."""
+        if self.is_charged:
+            return self._held
         receipt = self._receipt()
         if receipt is None and self._ledger is not None:
             if self._run.started:
@@ -72,15 +78,15 @@ class KeptRun:
                     "under one; restore the newest copy of the ledger."
                 )
             event, budget = self._plan.mechanism.event, self._plan.budget
-            label = f"{self._plan.label(self._note)}, {ending_of(self._run.name)}"
-            receipt = self._ledger.charge(event, budget, label)
-        self.is_charged = True
+            label = self._plan.label(self._note)
+            receipt = self._ledger.charge(event, budget, label, run_id=self._run.name)
+        self._held, self.is_charged = receipt, True
         return receipt
 
     def _receipt(self) -> Receipt | None:
         if self._ledger is None:
             return None
-        return self._ledger.receipt(self._plan.mechanism.event, ending_of(self._run.name))
+        return self._ledger.receipt(self._plan.mechanism.event, self._run.name)
 
     @property
     def hint(self) -> str:
@@ -91,26 +97,68 @@ class KeptRun:
         call = f"call tacit.fit with the same arguments and run={str(folder)!r}"
         return f" To go on without another charge, {call}."
 
+    def check_unfinished(self) -> None:
+        """Raises if a posterior has left for the run's charge, and it is not the one that waits here."""
+        if self._ledger is None or self._waiting.exists():
+            return
+        if self._ledger.finish_of(self._run.name) is not None:
+            raise InvalidArgument(self._left_before())
+
     def finished(self, posterior: Posterior) -> Posterior:
-        """Saves the posterior, and then destroys the keys."""
-        target = self._run.folder / POSTERIOR
-        try:
-            for each in target.parent.glob(
-                DRAFTS.format(target.name)
-            ):  # of a process that was killed
-                each.unlink()
-            posterior.save(target)
-            with target.open("rb") as file:
-                os.fsync(file.fileno())
-            sync_folder(target.parent)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the run is kept)
-            reason = reason_of(error.__cause__) or reason_of(error) or place_of(error)
-            raise Unsaved(
-                f"The fit was charged, but its posterior cannot be written to {target} ({reason}). "
-                f"Nothing is lost.{self.hint}"
-            ) from None
+        """Saves the posterior, records that it leaves, and then destroys the keys. [kept-finish]
+
+        It waits beside the keys until the ledger has recorded it. If the process ends there, it is this
+        file that leaves when the run goes on, and not one that was computed anew.
+        """
+        with self._saving():
+            posterior = self._kept(posterior)
+            digest = hashlib.sha256(self._waiting.read_bytes()).hexdigest()
+        first = digest
+        if self._ledger is not None:
+            first = self._ledger.finish(self._run.name, digest)
+        if first != digest:
+            self._waiting.unlink()
+            raise Unsaved(self._left_before())
+        with self._saving():
+            self._waiting.replace(self._run.folder / POSTERIOR)
+            sync_folder(self._run.folder)
         self._run.destroy()
         return posterior
+
+    def _kept(self, posterior: Posterior) -> Posterior:
+        """The posterior that waits, on disk; this one if there was none."""
+        waiting, plan = self._waiting, self._plan
+        if waiting.exists():
+            return evolve(Posterior.load(waiting), model=plan.model, schema=plan.schema)
+        posterior.save(waiting)
+        with waiting.open("rb") as file:
+            os.fsync(file.fileno())
+        sync_folder(waiting.parent)
+        return posterior
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Says how to go on if the posterior cannot be written: whatever it is, the run is kept."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            reason = reason_of(error.__cause__) or reason_of(error) or place_of(error)
+            raise Unsaved(
+                f"The fit was charged, but its posterior cannot be written to {self._run.folder} "
+                f"({reason}). Nothing is lost.{self.hint}"
+            ) from None
+
+    @property
+    def _waiting(self) -> Path:
+        """The posterior before it leaves."""
+        return self._run.place / POSTERIOR
+
+    def _left_before(self) -> str:
+        assert self._ledger is not None
+        return (
+            f"A posterior has left for the charge of the run in {self._run.folder}, from another copy of it; "
+            f"{self._ledger.path} pays for one. Fit again in another folder, with a charge of its own."
+        )
 
     def give_up(self) -> None:
         """Removes a new run that was not charged; where that is not known, it is kept."""
@@ -172,6 +220,7 @@ def kept_run(
     try:
         if not new:
             run.refuse_other(rows, bound)
+            kept.check_unfinished()
         yield kept
     except BaseException as error:
         kept.give_up()
@@ -183,22 +232,17 @@ def kept_run(
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a folder has a finished run. What is left of its keys is removed."""
-    if is_unfinished(folder) or not (folder / POSTERIOR).exists():
+    """Whether a folder has a finished run, whose posterior has left. What is left of its keys is removed."""
+    if not (folder / POSTERIOR).exists():
         return False
     destroy(folder)
     return True
 
 
-def ending_of(name: str) -> str:
-    """How the label of the charge of a run ends, and that of no other charge."""
-    return f"run {name}"
-
-
 def refuse_uncharged(folder: Path, plan: Plan, ledger: Ledger | None) -> None:
     """Raises if a run that was begun under a ledger was not charged to it."""
     name, _ = notes_of(folder)
-    if ledger is not None and not ledger.receipt(plan.mechanism.event, ending_of(name)):
+    if ledger is not None and not ledger.receipt(plan.mechanism.event, name):
         raise InvalidArgument(
             f"{ledger.path} has no charge for the run in {folder}: it ended before it was charged, or this "
             "is not its ledger. If nothing was charged, remove the folder and fit again."
@@ -230,9 +274,10 @@ def _bound(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[str, str
     versions = [f"{name} {version(name)}" for name in _LIBRARIES]
     return {
         "another version of Tacit or of a library": ", ".join([*versions, *machine]),
-        "other XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+        "another number of threads": str(num_threads()),
+        "other settings of JAX, XLA or BLAS": arithmetic_settings(),
         "another schema": digest_of(repr(plan.schema).encode()),
-        "another model": model_digest(plan),
+        "another model": digest_of_model(plan),
         "another method": digest_of(method.encode(), repr(plan.mechanism).encode()),
         "another budget": repr(plan.budget),
         "another seed, or none": repr(seed),
@@ -241,12 +286,9 @@ def _bound(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[str, str
 
 
 @lru_cache(maxsize=32)
-def model_digest(plan: Plan) -> str:
+def digest_of_model(plan: Plan) -> str:
     """A digest of a plan's model; traced once for all runs of the plan."""
-    model = plan.model
-    traced = *traced_densities(model, plan.blank), *traced_draws(model, plan.blank)
-    texts = [*traced, repr(model.names)]
-    return digest_of(*(without_addresses(text).encode() for text in texts))
+    return model_digest(plan.model, plan.blank)
 
 
 def _room(plan: Plan) -> int:

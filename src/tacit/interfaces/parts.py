@@ -12,14 +12,15 @@ import numpy as np
 from tacit.data.deal import Deal, deal_of, refuse_twice
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
-from tacit.federated.describe import without_addresses
-from tacit.interfaces.kept_runs import model_digest
+from tacit.interfaces.kept_runs import digest_of_model
 from tacit.interfaces.plan import Plan
 from tacit.interfaces.rows import columns_of
 from tacit.models.base import AnyModel
+from tacit.privacy.digest import without_addresses
 from tacit.privacy.parts import Parts
 from tacit.privacy.processes import Processes
 from tacit.privacy.rows import Rows
+from tacit.privacy.settings import arithmetic_settings, num_threads
 
 
 def parts_of(model: AnyModel, schema: Schema, paths: Sequence[Any]) -> Parts:
@@ -68,9 +69,13 @@ def refuse_alone() -> None:
 
 
 def facts_of(plan: Plan, seed: int | None, *, kept: bool) -> bytes:
-    """What must be the same in all processes of a fit; ``kept`` says whether the run is."""
-    method = without_addresses(repr(plan.method))
-    return repr((method, plan.mechanism, plan.schema, model_digest(plan), seed, kept)).encode()
+    """What must be the same in all processes of a fit; ``kept`` says whether the run is.
+
+    Processes with other numbers of threads would round differently (PROOFS.md, Theorem 11).
+    """
+    method, rounding = without_addresses(repr(plan.method)), (num_threads(), arithmetic_settings())
+    model = digest_of_model(plan)
+    return repr((method, plan.mechanism, plan.schema, model, rounding, seed, kept)).encode()
 
 
 def _dealt(

@@ -8,7 +8,8 @@ steps, with sampling and noise drawn on the host.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from threading import Lock
 from typing import Any, ClassVar, Protocol
 
@@ -207,7 +208,11 @@ def run(
     form = _checked(step, state, first_of(given), gate)
     blocks = gate._blocks(every)
     blocks.compile(step, form)
-    done, state, outputs = _begun(gate, blocks, step, form, state, given)
+    later = (
+        inputs(first, min(every, mechanism.num_steps - first))
+        for first in range(every, mechanism.num_steps, every)
+    )
+    done, state, outputs = _begun(gate, blocks, step, form, state, chain([given], later))
     for first in range(done - done % every, mechanism.num_steps, every):
         end = min(first + every, mechanism.num_steps)
         given = given if first == 0 else inputs(first, end - first)
@@ -224,19 +229,24 @@ def run(
 
 
 def _begun(
-    gate: Gate, blocks: Runner, step: Step, form: tuple[Any, ...], state: Any, given: Any
+    gate: Gate, blocks: Runner, step: Step, form: tuple[Any, ...], state: Any, given: Iterator[Any]
 ) -> Position:
-    """Where the steps begin: where they were, if the gate is that of a run that goes on. [kept-run]"""
+    """Where the steps begin: where they were, if the gate is that of a run that goes on. [kept-run]
+
+    A run that is kept asks with the inputs of all its steps, one block after the other.
+    """
     mechanism, position = of_steps(gate), Position(0, state, [])
+    first = next(given)
 
     def returns() -> Any:
         batch = made_up(gate, mechanism)
-        return outcome(step, mechanism.lattice, state, first_of(given), batch)[1]
+        return outcome(step, mechanism.lattice, state, first_of(first), batch)[1]
 
     if gate._keeper is not None:
         text, made, returned = form
         drawn = blocks.steps, blocks.source  # how words are drawn
-        gate._keeper.ask(repr(mechanism), drawn, text, *made, repr(returned), state, given)
+        asked = [repr(mechanism), drawn, text, *made, repr(returned), state, first]
+        gate._keeper.ask(chain(asked, given))
         position = gate._keeper.position(state, returns, gate._streams())
     return gate._agreed(position, returns)
 

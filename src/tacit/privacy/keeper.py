@@ -1,15 +1,16 @@
 """What a gate hands to an unfinished run, and takes from it to go on: states, outputs, streams."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.privacy.digest import array_bytes, digest_of
 from tacit.privacy.noise import Randomness
-from tacit.privacy.unfinished import Standing, Unfinished, digest_of
+from tacit.privacy.unfinished import Standing, Unfinished
 
 
 class Position(NamedTuple):
@@ -21,25 +22,37 @@ class Position(NamedTuple):
 
 
 class Keeper:
-    """Keeps one gate of an unfinished run."""
+    """Keeps one gate of an unfinished run.
 
-    def __init__(self, run: Unfinished, gate: str = "gate") -> None:
-        self._run, self._gate, self._question = run, gate, ""
+    Args:
+        run: The run.
+        charge: Charges the run, or finds the charge that was made for it.
+        gate: The name of the gate in the run.
+    """
+
+    def __init__(
+        self, run: Unfinished, charge: Callable[[], object] | None = None, gate: str = "gate"
+    ) -> None:
+        self._run, self._charge, self._gate, self._question = run, charge, gate, ""
 
     def stage(self, number: int) -> "Keeper":
         """What keeps a gate of several."""
-        return Keeper(self._run, f"{self._gate} {number}")
+        return Keeper(self._run, self._charge, f"{self._gate} {number}")
 
-    def ask(self, *question: Any) -> None:
+    def ask(self, question: Iterable[Any]) -> None:
         """Says what will be asked of the rows; raises if it was something else before.
 
+        The question is on disk before the run is charged, so that whoever copies a run that was charged
+        copies its question. [kept-question]
+
         Args:
-            *question: All that decides on it: bytes, and trees of texts, numbers and arrays.
+            question: All that decides on it: bytes, and trees of texts, numbers and arrays.
         """
-        parts = [part for each in question for part in _parts(each)]
-        self._question = digest_of(*parts)
+        self._question = digest_of(*(digest_of(*_parts(each)).encode() for each in question))
         if self._run.standing(self._gate, self._question) is None:
             self._run.store(self._gate, Standing(self._question, 0, (), b""), last=True)
+        if self._charge is not None:
+            self._charge()
 
     def position(
         self, start: Any, returned: Callable[[], Any], streams: Sequence[Randomness]
@@ -92,19 +105,16 @@ def joined(outputs: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
 
 
-def _parts(value: Any) -> list[bytes]:
+def _parts(value: Any) -> Iterator[bytes]:
     """What a digest takes of a value."""
     if isinstance(value, bytes):
-        return [value]
+        yield value
+        return
     leaves, tree = jax.tree.flatten(value)
-    return [str(tree).encode(), *map(_part, leaves)]
-
-
-def _part(leaf: Any) -> bytes:
-    if not isinstance(leaf, np.ndarray | np.generic | jax.Array | float | int):
-        return repr(leaf).encode()
-    array = np.asarray(leaf)
-    return f"{array.shape} {array.dtype} ".encode() + array.tobytes()
+    yield str(tree).encode()
+    for leaf in leaves:
+        numbers = isinstance(leaf, np.ndarray | np.generic | jax.Array | float | int)
+        yield array_bytes(leaf) if numbers else repr(leaf).encode()
 
 
 def _packed(arrays: Sequence[NDArray[Any]]) -> bytes:

@@ -58,7 +58,8 @@ class Parts(Rows):
         """Raises in this process if the first one has other public facts."""
         if facts != self.processes.tell(facts):
             raise InvalidArgument(
-                "The processes of a run must have the same columns, model, method and settings."
+                "The processes of a run must have the same columns, model, method, settings and number of "
+                "threads (NPROC)."
             )
 
     @property

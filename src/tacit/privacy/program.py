@@ -13,9 +13,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 from jax.extend.core import Literal as Constant
 
+from tacit.captured.search import refuse_captured
 from tacit.errors import BoundaryError
 from tacit.privacy.bound import Lattice, RatioLattice
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.check import captured, check_trace, constants, equations
 from tacit.privacy.fetch import scan, take
 from tacit.privacy.release import Batch, Release, refuse_inseparable, release_p, unreleased_sum

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
+from tacit.captured.search import refuse_captured
 from tacit.errors import BoundaryError
 from tacit.privacy.bound import (
     Lattice,
@@ -23,7 +24,6 @@ from tacit.privacy.bound import (
     released,
     whole_sum,
 )
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.units import Units
 
 _PIECE = 2**14  # units that are looked at together, so that what is in between fits a cache

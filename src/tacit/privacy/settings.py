@@ -1,8 +1,12 @@
-"""JAX settings while a gate is at work: those that print, stop or show values are off."""
+"""JAX settings while a gate is at work: those that print, stop or show values are off.
+
+And those that the last bits of a result depend on, to which a run is bound.
+"""
 
 import logging
+import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Lock
 
 import jax
@@ -82,3 +86,40 @@ def refused_traces() -> Iterator[None]:
             "callbacks, custom rules for gradients that do not fit, and decisions in Python that "
             "depend on a row."
         ) from None
+
+
+# What decides on the last bits of what JAX computes, beside its version and XLA's flags.
+_JAX_SETTINGS = (
+    "jax_default_matmul_precision", "jax_default_prng_impl", "jax_disable_most_optimizations",
+    "jax_enable_x64", "jax_exec_time_optimization_effort", "jax_high_dynamic_range_gumbel",
+    "jax_num_cpu_devices", "jax_numpy_dtype_promotion", "jax_optimization_level",
+    "jax_random_seed_offset", "jax_softmax_custom_jvp", "jax_threefry_partitionable",
+    "jax_use_direct_linearize",
+)  # fmt: skip
+# What XLA and the libraries of linear algebra read when they are loaded.
+_VARIABLES = (
+    "XLA_FLAGS", "BLIS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_CBWR", "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+)  # fmt: skip
+
+
+def num_threads() -> int:
+    """How many threads XLA computes with on the CPU, found as XLA finds it.
+
+    A product of matrices is cut into as many parts, which round by themselves.
+    """
+    for name in ("PJRT_NPROC", "NPROC"):
+        with suppress(KeyError, ValueError):
+            return max(0, int(os.environ[name]))
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # where the system does not tell
+        return os.cpu_count() or 1
+
+
+def arithmetic_settings() -> str:
+    """Settings of JAX, XLA and linear algebra on which the last bits of a result depend."""
+    known = jax.config.values
+    held = {name: getattr(jax.config, name, known.get(name)) for name in _JAX_SETTINGS}
+    variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    return repr((held, variables))

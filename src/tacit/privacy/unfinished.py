@@ -5,7 +5,6 @@ overwritten when the run is finished. ``state`` is exchanged as a whole, and sea
 keys. PROOFS.md says why a run that goes on is the run that was charged. [kept-run]
 """
 
-import hashlib
 import hmac
 import json
 import os
@@ -143,15 +142,21 @@ class Unfinished:
 
     @property
     def started(self) -> bool:
-        """Whether anything was computed from rows and stored."""
-        return bool(self._standings)
+        """Whether anything was computed from rows and stored. A question is stored before that."""
+        return any(held.steps for held in self._standings.values())
+
+    @property
+    def place(self) -> Path:
+        """The folder that only the owner can enter, where a result waits until it may leave."""
+        return self.folder / _FOLDER
 
     def refuse_other(self, rows: Rows, bound: Mapping[str, str]) -> None:
         """Raises if the rows or anything else differs from what the run was begun with."""
         before, mac = self._held["bound"], bytes.fromhex(self._held["mac"])
         for name in {**before, **bound}:
-            if before.get(name) != bound.get(name):
-                raise self._other(name)
+            held, now = before.get(name), bound.get(name)
+            if held != now:
+                raise self._other(f"{name} ({held}, now {now})" if _is_number(held) else name)
         if not hmac.compare_digest(rows._keyed_digest(mac).hex(), self._held["rows"]):
             raise self._other("other data")
 
@@ -279,12 +284,9 @@ def destroy(folder: Path) -> None:
     remove(folder / _FOLDER)
 
 
-def digest_of(*parts: bytes) -> str:
-    """One digest of several parts, each with its length."""
-    found = hashlib.sha256()
-    for each in parts:
-        found.update(len(each).to_bytes(8, "big") + each)
-    return found.hexdigest()
+def _is_number(said: str | None) -> bool:
+    """Whether what a run is bound to may be shown: a plain number, and not a digest."""
+    return said is not None and said.isdecimal()
 
 
 def _damaged(path: Path) -> TacitError:

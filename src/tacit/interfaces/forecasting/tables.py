@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit.captured.search import refuse_captured
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.whitened import prior_draws
@@ -22,7 +23,6 @@ from tacit.models.families.counts import POISSON
 from tacit.models.program import INTERCEPT, Program
 from tacit.models.reading import Meaning, reading_of
 from tacit.models.simulated import SimulatedModel, with_outcomes
-from tacit.privacy.captured import refuse_captured
 from tacit.privacy.rows import Rows
 from tacit.results.summary import coordinates
 

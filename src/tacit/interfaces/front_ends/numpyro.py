@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import jax
 
+from tacit.captured.search import refuse_captured
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.interfaces.front_ends.base import FrontEnd, highest, made_up
@@ -11,7 +12,6 @@ from tacit.models.adapt import from_numpyro
 from tacit.models.base import AnyModel
 from tacit.models.numpyro import NumPyro, NumPyroModel
 from tacit.models.verify import verified
-from tacit.privacy.captured import refuse_captured
 
 
 class ByNumPyro(FrontEnd[object]):

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BoundaryError
+from tacit.privacy.digest import density_digest, made_up_unit
 from tacit.privacy.gate import Gate
 from tacit.privacy.one_draw.chain import ChainDraws, check_chain, draw_by_chain
 from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
@@ -50,9 +52,25 @@ class DrawGate(Gate):
         _, draw = _DRAWN[type(self.mechanism)]
         self._use_up()
         if self._keeper is not None:  # a run that goes on draws anew, and the same  [kept-run]
-            public = [each for each in given if not callable(each)]
-            self._keeper.ask(type(self.mechanism).__name__, vars(self.mechanism), public)
+            self._keeper.ask(self._question(*given))
         return draw(self.mechanism, self._private, self._bits.noise, *given)
+
+    def _question(self, *given: Any) -> list[Any]:
+        """What is asked of the rows; functions by digests of their traces. [kept-question]"""
+        mechanism = self.mechanism
+        asked = [type(mechanism).__name__, vars(mechanism)]
+        if not given:
+            return asked
+        prior, density, constants = given
+        on_grid = isinstance(mechanism, GridDraws)
+        vector = jnp.zeros(len(mechanism.points) if on_grid else mechanism.dimension)
+        unit = made_up_unit(self._private)
+        return [
+            *asked,
+            prior if on_grid else density_digest(prior, vector, constants),
+            density_digest(density, vector, *unit, constants),
+            constants,
+        ]
 
 
 def draw_gate(gate: Gate) -> DrawGate:

@@ -13,7 +13,7 @@ from importlib.util import resolve_name
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from tacit.privacy.held import LIBRARIES
+from tacit.captured.held import LIBRARIES
 
 # Whose own globals are not searched for rows.
 _LIBRARIES = LIBRARIES | sys.stdlib_module_names

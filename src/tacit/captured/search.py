@@ -25,9 +25,8 @@ from weakref import ref
 
 import jax
 
-from tacit.errors import BoundaryError
-from tacit.privacy.held import MOST, Numbers, attributes, elements, form
-from tacit.privacy.mentions import (
+from tacit.captured.held import MOST, Numbers, attributes, elements, form
+from tacit.captured.mentions import (
     Mentions,
     imported,
     is_library,
@@ -37,6 +36,7 @@ from tacit.privacy.mentions import (
     ways_out,
     ways_out_by,
 )
+from tacit.errors import BoundaryError
 
 Named = Iterator[tuple[str, Any]]
 
