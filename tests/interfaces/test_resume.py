@@ -20,6 +20,8 @@ from tacit.inference.samplers import GridSampler
 from tacit.interfaces import fit as fits
 from tacit.interfaces import kept_runs
 from tacit.interfaces.cli import main
+from tacit.interfaces.parts import facts_of
+from tacit.interfaces.plan import planned
 from tacit.models.model import Model, Parameter
 from tacit.privacy import unfinished
 from tacit.privacy.noise import Randomness
@@ -106,12 +108,12 @@ def new_ledger(folder, name="l.db"):
 
 
 POINTS = {
-    "before the charge": (kept_runs.KeptRun, "randomness", 1),
+    "before the charge": (unfinished, "write_whole", 2),
     "after the charge": (ledgers.Ledger, "charge", 1),
-    "at the first step": (unfinished, "write_whole", 2),
     "in the middle": (unfinished, "write_whole", 3),
     "after the last step": (unfinished, "write_whole", 5),
     "when the posterior is saved": (tacit.Posterior, "save", 1),
+    "when it was recorded": (ledgers.Ledger, "finish", 1),
 }
 
 
@@ -123,7 +125,7 @@ def test_a_killed_fit_goes_on_bit_for_bit_for_one_charge(tmp_path, monkeypatch, 
     charged = len(ledger.charges)
     assert charged == (point != "before the charge")
     key = key_of(run)
-    (run / ".posterior.nc.0f.part").touch()  # as if it was killed while it saved
+    (run / "unfinished" / ".posterior.nc.0f.part").touch()  # as if it was killed while it saved
     found = fitted(run=run, ledger=ledger)
     assert len(ledger.charges) == 1
     assert found == uninterrupted(monkeypatch, key, ledger=new_ledger(tmp_path, "other.db"))
@@ -256,6 +258,114 @@ def test_another_version_is_refused(begun, monkeypatch):
         tabled(folder, ledger=ledger)
 
 
+def test_another_number_of_threads_is_refused(begun, monkeypatch):
+    """Products of matrices round by how many threads share them."""
+    folder, ledger = begun
+    monkeypatch.setenv("NPROC", "77")
+    with pytest.raises(InvalidArgument, match=r"another number of threads \(\d+, now 77\)"):
+        tabled(folder, ledger=ledger)
+    assert len(ledger.charges) == 1
+
+
+@pytest.mark.parametrize("name", ["OPENBLAS_NUM_THREADS", "XLA_FLAGS"])
+def test_other_settings_of_libraries_are_refused(begun, monkeypatch, name):
+    folder, ledger = begun
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(InvalidArgument, match="other settings of JAX, XLA or BLAS"):
+        tabled(folder, ledger=ledger)
+
+
+def test_processes_compare_their_threads(monkeypatch):
+    """Before anything is charged; `Parts.refuse_others` compares these bytes."""
+    plan = planned(MODEL, None, ROWS.blank(), BUDGET, SHORT)
+    before = facts_of(plan, None, kept=False)
+    assert facts_of(plan, None, kept=False) == before
+    monkeypatch.setenv("NPROC", "77")
+    assert facts_of(plan, None, kept=False) != before
+
+
+def hidden(shift):
+    """A model with numbers that no text of its trace has: in a function of a function."""
+
+    def likelihood(p, row):
+        table = jax.jit(lambda y: (y * np.full(3, shift, np.float32)).sum())
+        return log_likelihood({"m": p["m"] - table(1.0)}, row)
+
+    return replace(MODEL, log_likelihood=likelihood)
+
+
+def scheduled(late):
+    """A method with a function that differs in its last steps alone, and not by its name."""
+    return replace(SHORT, clip=lambda step: np.where(step < 500, 1.0, late))
+
+
+SECOND = {
+    "a model": ({"model": hidden(0.1)}, {"model": hidden(0.2)}, "another model"),
+    "a method": ({"method": scheduled(1.0)}, {"method": scheduled(2.0)}, "another model, method"),
+}
+
+
+@pytest.mark.parametrize("case", SECOND)
+def test_a_copy_cannot_be_finished_with_another(tmp_path, monkeypatch, case):
+    """Killed right after the charge, when no step was stored."""
+    first, second, said = SECOND[case]
+    ledger = new_ledger(tmp_path)
+    killed(tmp_path / "run", ledgers.Ledger, "charge", ledger=ledger, **first)
+    assert len(ledger.charges) == 1
+    # A single word is that of the model's own draws, which protects nobody.
+    usual = Randomness.words
+    monkeypatch.setattr(
+        Randomness,
+        "words",
+        lambda self, count: usual(self, count) if count == 1 else pytest.fail("drawn"),
+    )
+    with pytest.raises(InvalidArgument, match=said):
+        fitted(run=tmp_path / "run", ledger=ledger, **second)
+    assert len(ledger.charges) == 1
+
+
+def test_one_posterior_leaves_for_a_charge(tmp_path, monkeypatch):
+    """A copy that is finished later is refused before a word is drawn; one that is at work, at its end."""
+    ledger, run, copies = new_ledger(tmp_path), tmp_path / "run", [tmp_path / "a", tmp_path / "b"]
+    killed(run, unfinished, "write_whole", 3, ledger=ledger)
+    for copy in copies:
+        shutil.copytree(run, copy)
+    found = fitted(run=run, ledger=ledger)
+    assert tacit.Posterior.load(run / "posterior.nc") == found
+    with monkeypatch.context() as patch:
+        patch.setattr(Randomness, "words", lambda *_: pytest.fail("drawn"))
+        with pytest.raises(InvalidArgument, match="A posterior has left for the charge"):
+            fitted(run=copies[0], ledger=ledger)
+    save = tacit.Posterior.save
+
+    def otherwise(self, path):
+        save(self, path)
+        with path.open("ab") as file:
+            file.write(b" ")
+
+    with monkeypatch.context() as patch:  # as if the first was not finished when this one began
+        patch.setattr(ledgers.Ledger, "finish_of", lambda *_: None)
+        patch.setattr(tacit.Posterior, "save", otherwise)
+        with pytest.raises(Unsaved, match="A posterior has left for the charge"):
+            fitted(run=copies[1], ledger=ledger)
+    assert not [file for copy in copies for file in copy.rglob("*.nc")]
+
+
+def test_what_was_recorded_is_what_leaves(tmp_path):
+    """A crash after that loses nothing, also if another posterior would be computed now."""
+    ledger, run = new_ledger(tmp_path), tmp_path / "run"
+    killed(run, ledgers.Ledger, "finish", ledger=ledger)
+    saved = (run / "unfinished" / "posterior.nc").read_bytes()
+    assert not (run / "posterior.nc").exists()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tacit.Posterior, "save", lambda *_: pytest.fail("saved anew"))
+        found = fitted(run=run, ledger=ledger)
+    assert (run / "posterior.nc").read_bytes() == saved
+    assert tacit.Posterior.load(run / "posterior.nc") == found
+    assert found.model is not None
+    assert [path.name for path in run.iterdir()] == ["posterior.nc"]
+
+
 def test_a_ledger_without_the_charge_is_refused(begun):
     """A run that has read rows is never charged later."""
     folder, _ = begun
@@ -330,7 +440,7 @@ def test_a_fit_that_fails_after_the_charge_says_how_to_go_on(tmp_path, monkeypat
         raise tacit.errors.BoundaryError("No.")
 
     ledger = new_ledger(tmp_path)
-    monkeypatch.setattr("tacit.interfaces.fit._run", fails)
+    monkeypatch.setattr("tacit.privacy.blocks.Blocks.run", fails)
     with pytest.raises(Unsaved, match=r"was charged and then failed: No. To go on without another"):
         fitted(run=tmp_path / "run", ledger=ledger)
 

@@ -18,6 +18,9 @@ from tacit.privacy.gate import run
 from tacit.privacy.keeper import Keeper
 from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
+from tacit.privacy.one_draw.chain import ChainDraws
+from tacit.privacy.one_draw.claims import BoundedLikelihood
+from tacit.privacy.one_draw.grid import GridDraws
 from tacit.privacy.opening import open_gate
 from tacit.privacy.rows import Rows
 from tacit.privacy.unfinished import Unfinished, destroy, is_unfinished
@@ -344,6 +347,92 @@ def test_another_question_is_refused(tmp_path, monkeypatch, mechanism, step, sta
     monkeypatch.setattr(Randomness, "words", lambda *_: pytest.fail("drawn"))
     with pytest.raises(InvalidArgument, match="never answer another question"):
         run(gate, step, state, given, block=BLOCK)
+    held.close()
+
+
+def in_a_function(shift):
+    """A density whose number no text of its trace has."""
+    return lambda at, fields, _present, _constants: jax.jit(
+        lambda x: -((x * np.full(2, shift, np.float32)).sum() ** 2)
+    )(fields["x"][0] - at[0])
+
+
+def quadratic(at, _constants):
+    return -0.5 * (at**2).sum()
+
+
+def with_rule(shift):
+    """A prior whose derivative has a rule of its own, which the trace of its value lacks."""
+    of = jax.custom_jvp(quadratic)
+    of.defjvp(lambda at, along: (of(*at), shift * (along[0]).sum()))
+    return of
+
+
+DRAWS = {
+    "grid": GridDraws(
+        claim=BoundedLikelihood(bound=1.0),
+        power=1.0,
+        num_draws=1,
+        low=(-1.0,),
+        high=(1.0,),
+        points=(5,),
+    ),
+    "chain": ChainDraws(
+        claim=BoundedLikelihood(bound=1.0),
+        power=1.0,
+        num_draws=1,
+        dimension=1,
+        warm_up=1,
+        length=1,
+        resolution=0.1,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        ("grid", (np.zeros(5), in_a_function(1.0)), (np.zeros(5), in_a_function(2.0))),
+        ("grid", (np.zeros(5), in_a_function(1.0)), (np.arange(5.0), in_a_function(1.0))),
+        ("chain", (quadratic, in_a_function(1.0)), (quadratic, in_a_function(2.0))),
+        ("chain", (with_rule(1.0), in_a_function(1.0)), (with_rule(2.0), in_a_function(1.0))),
+    ],
+)
+def test_another_draw_is_refused(tmp_path, monkeypatch, kind, first, second):
+    """Functions count by what they are traced as; asked again, they are the same."""
+    drawn = []
+    monkeypatch.setattr(
+        "tacit.privacy.one_draw.gate._DRAWN",
+        {type(DRAWS[kind]): (lambda *_: None, lambda *_: drawn.append(kind))},
+    )
+    held = begun(tmp_path, Randomness())
+
+    def draw(given):
+        open_gate(rows(), DRAWS[kind], held.randomness(), Keeper(held)).draw(*given, None)
+
+    draw(first)
+    draw(first)
+    with pytest.raises(InvalidArgument, match="never answer another question"):
+        draw(second)
+    assert len(drawn) == 2
+    held.close()
+
+
+def test_the_question_is_on_disk_before_the_charge(tmp_path):
+    """Of a gate of steps, with the inputs of all of them."""
+    mechanism, step = KINDS["sampled"]
+    held, charged = begun(tmp_path, Randomness()), []
+
+    def charge():
+        charged.append(Unfinished._read(held))
+        raise Killed
+
+    for given in (inputs, lambda first, steps: inputs(first, steps) + (first > 0)):
+        gate = open_gate(rows(), mechanism, held.randomness(), Keeper(held, charge))
+        with pytest.raises(Killed if given is inputs else InvalidArgument):
+            run(gate, step, start(), given, block=BLOCK)
+    (stored,) = charged
+    assert [each.steps for each in stored.values()] == [0]
     held.close()
 
 

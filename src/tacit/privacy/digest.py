@@ -117,20 +117,18 @@ def density_digest(function: Callable[..., Any], vector: jax.Array, *more: Any) 
     """A digest of a function of a vector: of its trace, and of those of its derivatives.
 
     A trace of the value has the name of a function with rules of its own for derivatives, but not the
-    rules. Gradients and slopes, to second order, are what methods follow. [kept-model]
+    rules. Methods take derivatives in both modes, to second order. [kept-model]
     """
 
     def value(vector: jax.Array) -> Any:
         return function(vector, *more)
 
-    def slope(vector: jax.Array) -> Any:
-        return jax.jvp(value, (vector,), (vector,))[1]
+    def along(of: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda at: jax.jvp(of, (at,), (jnp.ones_like(at),))[1]
 
-    def curvature(vector: jax.Array) -> Any:
-        return jax.jvp(jax.grad(value), (vector,), (vector,))[1]
-
+    back, forth = jax.grad(value), along(value)
     found = [trace_digest(function, vector, *more).encode()]
-    for each in (slope, jax.grad(value), curvature):
+    for each in (back, forth, along(back), along(forth)):
         try:
             found.append(trace_digest(each, vector).encode())
         except Exception as error:  # noqa: BLE001 (a model's own code, which no method can follow so)
