@@ -80,6 +80,8 @@ STAGES: dict[str, dict[str, Event]] = {
     "while the posterior is saved": {
         "before it is written": Event(Posterior, "save"),
         "posterior beside its place": Event(Path, "replace", target="posterior.nc"),
+        "before it is recorded": Event(Ledger, "finish"),
+        "after it is recorded": Event(Ledger, "finish", after=True),
     },
     "while the keys are destroyed": {
         "before they are overwritten": Event(unfinished, "overwrite"),

@@ -17,6 +17,7 @@ GUIDED = "inference/test_guided.py::test_"
 FORMULA_SUMS = "inference/test_statistics_formula.py::test_"
 SEEN = "test_audit_secrets.py::test_"
 KEPT = "privacy/test_unfinished.py::test_"
+DIGESTS = "privacy/test_digest.py::test_"
 RESUMED = "interfaces/test_resume.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
@@ -884,6 +885,56 @@ _OF_KEPT_RUNS = [
         "if last:",
         "if False:",
         KEPT + "a_disk_that_is_full_for_a_while_costs_nothing",
+    ),
+    fault(
+        "a digest without the arrays inside a function",
+        "tacit.privacy.digest:trace_digest",
+        "(*arrays_in(traced), *jax.tree.leaves(arguments))",
+        "(*traced.consts, *jax.tree.leaves(arguments))",
+        DIGESTS + "an_array_counts_wherever_it_is[in_jit]",
+    ),
+    fault(
+        "a digest without rules for derivatives",
+        "tacit.privacy.digest:density_digest",
+        "for each in (back, forth, along(back), along(forth)):",
+        "for each in ():",
+        DIGESTS + "an_array_counts_wherever_it_is[in_jvp_rule]",
+        KEPT + "another_draw_is_refused[chain-first3-second3]",
+    ),
+    fault(
+        "a charge before the question is stored",
+        "tacit.privacy.keeper:Keeper.ask",
+        "if self._run.standing(self._gate, self._question) is None:",
+        "if self._charge is None and self._run.standing(self._gate, self._question) is None:",
+        KEPT + "the_question_is_on_disk_before_the_charge",
+    ),
+    fault(
+        "a second posterior for one charge",
+        "tacit.interfaces.kept_runs:KeptRun.finished",
+        "if first != digest:",
+        "if False:",
+        RESUMED + "one_posterior_leaves_for_a_charge",
+    ),
+    fault(
+        "a ledger that records what leaves last",
+        "tacit.accounting.ledger:Ledger._finished",
+        "return first or digest",
+        "return digest",
+        LEDGER + "one_result_leaves_for_a_charge",
+    ),
+    fault(
+        "a run that is recognised by the end of its label",
+        "tacit.accounting.ledger:Ledger.receipt",
+        "charge.run_id == run_id",
+        "(charge.run_id == run_id or charge.label.endswith(run_id))",
+        LEDGER + "a_run_is_not_recognised_by_what_users_write",
+    ),
+    fault(
+        "a run that goes on with another number of threads",
+        "tacit.interfaces.kept_runs:_bound",
+        "str(num_threads())",
+        '"1"',
+        RESUMED + "another_number_of_threads_is_refused",
     ),
     fault(
         "a run that goes on and is charged again",
