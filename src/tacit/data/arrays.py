@@ -51,7 +51,8 @@ def from_numpy(name: str, column: ArrayLike) -> Cells:
         cells = texts(array)
     elif array.dtype.kind in "biufO":
         by_cell = array.dtype.kind == "O" and array.ndim == 1
-        cells = Cells(array, shape=None if by_cell else array.shape[1:])
+        shape = None if by_cell else array.shape[1:]
+        cells = Cells(array, shape=shape, rounded=array.dtype.kind == "f")
     else:
         raise refusal(name, array.dtype)
     if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):

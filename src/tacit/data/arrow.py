@@ -45,7 +45,7 @@ def of_array(name: str, column: Any) -> Cells:
         return of_array(name, column.cast(kind.value_type))
     if types.is_temporal(kind):
         raise refusal(name, kind)
-    rounded = types.is_decimal(kind) and rounds(kind)
+    rounded = types.is_floating(kind) or (types.is_decimal(kind) and rounds(kind))
     if types.is_decimal(kind):
         column, kind = column.cast(pa.float64()), pa.float64()
     if types.is_primitive(kind):

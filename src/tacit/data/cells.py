@@ -39,7 +39,8 @@ class Cells(NamedTuple):
     readable: bool = True
     """Whether the column's type is numbers, Booleans or text. Other types can only be identifiers."""
     rounded: bool = False
-    """Whether numbers may have been rounded on the way, so that two of them became equal."""
+    """Whether whole numbers of this type may have been rounded on the way, so that two of them became equal:
+    floats, and decimals with more digits. Containers turn whole numbers into floats if one is missing."""
 
     def part(self, start: int, stop: int) -> "Cells":
         """Some of the rows."""

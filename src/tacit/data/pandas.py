@@ -36,14 +36,15 @@ def _of_series(name: str, column: Any) -> Cells:
 
         return arrow.of_array(name, column.array.__arrow_array__())
     if isinstance(dtype, pd.CategoricalDtype):
-        _of_series(name, dtype.categories.to_series())  # refuses types that are refused elsewhere
+        # Refuses types that are refused elsewhere.
+        kinds = _of_series(name, dtype.categories.to_series())
         labels, *_ = objects([*dtype.categories, None])  # the code -1 means missing
-        return Cells(labels[column.array.codes])
+        return Cells(labels[column.array.codes], rounded=kinds.rounded)
     if isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype | pd.DatetimeTZDtype):
         raise refusal(name, dtype)
     if isinstance(dtype, pd.StringDtype):
         return texts(column.to_numpy(dtype=object, na_value=None))
     if not isinstance(dtype, np.dtype) and isinstance(dtype, _Masked):
         values = column.to_numpy(dtype=dtype.numpy_dtype, na_value=0)
-        return Cells(values, ~column.isna().to_numpy())
+        return Cells(values, ~column.isna().to_numpy(), rounded=values.dtype.kind == "f")
     return from_numpy(name, column.to_numpy())

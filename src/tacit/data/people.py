@@ -46,14 +46,17 @@ class People:
         Decimals and fractions are compared as numbers, tuples and frozen sets by their parts, and other
         hashable objects by equality. The person is unknown, and the row is left out, if the identifier or
         a part of it is missing, differs from itself, defines no equality or cannot be hashed. The same
-        holds for a float from 2^53, which may stand for several integers, and for text with a replacement
-        character, which stands for unknown bytes. The codes are as private as the identifiers, and are
-        used for nothing but to group rows.
+        holds for a float from 2^53 among objects, which may stand for several integers, and for text with
+        a replacement character, which stands for unknown bytes. A column of floats is refused by its
+        type, whatever it holds: it may be one of integers that one record without an identifier has
+        turned into floats, which would make everybody unknown whose identifier is large.
+        The codes are as private as the identifiers, and are used for nothing but to group rows.
         """
         if cells.rounded:
             raise InvalidArgument(
-                "The identifiers of persons are decimals with more digits than a float holds; convert them "
-                "to whole numbers or text."
+                "The column that identifies persons is of floats, or of decimals with more digits than a float "
+                "holds, and its numbers may have been rounded; read the identifiers as text or as whole numbers "
+                "(in pandas, dtype=str or Int64)."
             )
         values = cells.values
         if isinstance(values, Texts):
@@ -62,12 +65,10 @@ class People:
             codes = np.fromiter(map(self._code, values), _CODE, len(values))
         elif values.dtype.kind in "iu":
             codes = _plain(b"i", values.astype(np.uint64))
-        else:
-            with np.errstate(all="ignore"):  # no warning may show a cell
-                real = values.astype(np.float64) + 0.0  # no negative zero
-                codes = _plain(b"f", real.view(np.uint64))
-                if values.dtype.kind == "f":
-                    codes[inexact(values) | (real != values)] = b""
+        else:  # Booleans, and decimals, of which a whole number may be too large for a float
+            real = values.astype(np.float64) + 0.0  # no negative zero
+            codes = _plain(b"f", real.view(np.uint64))
+            codes[inexact(real)] = b""
         if cells.present is not None:
             codes[~cells.present] = b""
         return codes

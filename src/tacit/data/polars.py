@@ -23,7 +23,7 @@ def _of_series(name: str, column: Any) -> Cells:
     dtype = column.dtype
     if dtype.is_temporal():
         raise refusal(name, dtype)
-    rounded = dtype.is_decimal() and rounds(dtype)
+    rounded = dtype.is_float() or (dtype.is_decimal() and rounds(dtype))
     if dtype.is_decimal():
         column = column.cast(pl.Float64)
     wide = dtype in (pl.Int128, pl.UInt128)  # NumPy has no such integers

@@ -79,6 +79,7 @@ def _type(header: Any, person: str, path: Path) -> str:
     blank = read_column(header.empty_table(), person)
     if blank.shape or not blank.readable:
         raise InvalidArgument(f"Column {person!r} must identify one person in each row.")
+    People().codes(blank)  # refuses types that cannot identify people
     return str(header.field(person).type)
 
 

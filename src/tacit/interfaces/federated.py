@@ -227,7 +227,7 @@ def _statement(
         unit=unit,
         public=(
             "the model and its prior",
-            "column names and shapes",
+            "column names, types and shapes",
             "every setting of the method",
             "which sites take part",
         ),
