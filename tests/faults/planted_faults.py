@@ -794,6 +794,20 @@ _OF_EDGES = [
         "federated/test_flower.py::test_the_server_hears_of_no_file_and_no_budget_of_a_site",
     ),
     fault(
+        "programs of a gate are stored",
+        "tacit.privacy.settings:_store_programs",
+        "last is None or None in _folders.values()",
+        "last is None",
+        "privacy/test_settings.py::test_nowhere_holds_while_anybody_says_so",
+    ),
+    fault(
+        "identifiers of floats are read",
+        "tacit.data.people:People.codes",
+        "if cells.rounded:",
+        "if False:",
+        "data/test_encode.py::test_a_record_without_an_identifier_takes_nobody_along",
+    ),
+    fault(
         "programs that anybody may read",
         "tacit.federated.compiled:_make_private",
         "stat.S_IMODE(found.st_mode) != 0o700",

@@ -14,6 +14,7 @@ from tacit.federated.answers import answered_once
 from tacit.federated.compiled import written_to
 from tacit.federated.deploy import SiteSettings, load_study
 from tacit.federated.messages import task_fields
+from tacit.privacy.settings import programs_stored_in
 
 
 def rights(folder):
@@ -51,7 +52,7 @@ def test_nothing_is_kept_where_nothing_should_be(tmp_path):
     with written_to(tmp_path / "own"):
         jax.jit(lambda x: x * 3.0)(jnp.ones(3))
         some = kept(tmp_path / "own")
-        with written_to(None):
+        with programs_stored_in(None):
             jax.jit(lambda x: x * 5.0)(jnp.ones(5))
         assert kept(tmp_path / "own") == some
         jax.jit(lambda x: x * 7.0)(jnp.ones(7))

@@ -3,8 +3,12 @@
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 
+import jax
 import pytest
+
+from tacit.privacy.settings import programs_stored_in, quiet
 
 FAST = (
     "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false "
@@ -48,6 +52,22 @@ jax.jit(lambda x: x + 1)(np.ones(4711))
 """
 
 
+STORED = """
+import os, jax
+folder = os.environ["JAX_COMPILATION_CACHE_DIR"]
+stored = lambda: sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+jax.jit(lambda x: x * 3)(np.ones(5))
+before = stored()
+assert before
+def other(state, _, release):
+    return state, release.noisy_sum(lambda _, row: row["x"] * 2, ())
+run(Gate(Rows({"x": rows}), mechanism), other, np.zeros(3), lambda _, n: np.zeros(n))
+assert stored() == before, set(stored()) - set(before)
+jax.jit(lambda x: x * 5)(np.ones(7))
+assert set(stored()) > set(before)
+"""
+
+
 def said(program, **settings):
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -88,3 +108,30 @@ def test_loggers_say_nothing_of_rows():
     heard = said(TALKING + FIT + HEARD)
     assert "9377" not in heard
     assert "4711" in heard
+
+
+def test_programs_of_a_gate_are_not_stored(tmp_path):
+    """JAX's persistent cache has files with the shapes of rows; those of other programs stay."""
+    stored = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)}
+    said(FIT + STORED, **stored, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
+
+
+def test_nowhere_holds_while_anybody_says_so(tmp_path):
+    """A gate in one thread, and whoever stores programs in another."""
+
+    def folder():
+        return jax.config.jax_compilation_cache_dir
+
+    with ExitStack() as gate, ExitStack() as other:
+        assert folder() is None
+        other.enter_context(programs_stored_in(tmp_path / "one"))
+        gate.enter_context(quiet())
+        assert folder() is None
+        later = other.enter_context(ExitStack())
+        later.enter_context(programs_stored_in(tmp_path / "two"))
+        assert folder() is None
+        gate.close()
+        assert folder() == str(tmp_path / "two")
+        later.close()
+        assert folder() == str(tmp_path / "one")
+    assert folder() is None

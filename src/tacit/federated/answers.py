@@ -15,6 +15,7 @@ from tacit.federated.deploy import OpenSite, SiteSettings, Study, load_study
 from tacit.federated.masks import Session
 from tacit.federated.messages import Fields, reply_fields, task_of
 from tacit.privacy.rows import Rows
+from tacit.privacy.settings import programs_stored_in
 
 # Where JAX stores compiled programs is one setting of the whole process.
 _TURN = threading.Lock()
@@ -133,5 +134,5 @@ def _answered_by(opened: Callable[[], OpenSite], settings: SiteSettings, fields:
             site = opened()
             if fields.get("kind") == "task":
                 site.prepare()
-        with written_to(None):
+        with programs_stored_in(None):
             return answered(site, fields)

@@ -11,33 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import jax
-from jax.experimental.compilation_cache import compilation_cache
-
 from tacit.errors import InvalidArgument
+from tacit.privacy.settings import programs_stored_in
 
-_FOLDER, _LEAST = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
 # Endings of the files that JAX writes.
 _WRITTEN = ("-cache", "-atime")
 
 
 @contextmanager
-def written_to(folder: Path | None) -> Iterator[None]:
-    """Stores programs that any thread compiles meanwhile in a folder, or nowhere."""
-    if folder is not None:
-        _make_private(folder)
-    before = [jax.config.values[name] for name in (_FOLDER, _LEAST)]
-    _set(None if folder is None else str(folder), 0.0)
-    try:
+def written_to(folder: Path) -> Iterator[None]:
+    """Stores programs that any thread compiles meanwhile in a private folder."""
+    _make_private(folder)
+    with programs_stored_in(folder):
         yield
-    finally:
-        _set(*before)
-
-
-def _set(folder: str | None, least: float) -> None:
-    jax.config.update(_FOLDER, folder)  # type: ignore[no-untyped-call]
-    jax.config.update(_LEAST, least)  # type: ignore[no-untyped-call]
-    compilation_cache.reset_cache()  # JAX chooses the folder only once
 
 
 def _make_private(folder: Path) -> None:

@@ -7,15 +7,21 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from threading import Lock
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 from tacit.errors import InvalidArgument, TacitError
 
 # Loggers of JAX that were made to say less, and the levels they had; and how many gates work.
 _levels: dict[logging.Logger, int] = {}
 _lock, _working = Lock(), [0]
+# Where compiled programs shall be stored, by all who have asked, and what was set before the first of them.
+_FOLDER, _LEAST = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+_folders: dict[object, Path | None] = {}
+_before: dict[str, object] = {}
 
 
 @contextmanager
@@ -24,10 +30,12 @@ def quiet() -> Iterator[None]:
 
     One that stops at NaN would tell that a row has it; one that logs what is compiled, or moved to
     the device, prints shapes, which hold how many rows there are, as JAX's loggers do below a
-    warning; without compilation every operation runs by itself. [gate-settings]
+    warning; one that stores compiled programs writes those shapes into files that others may read;
+    without compilation every operation runs by itself. [gate-settings]
     """
     with ExitStack() as off:
         off.enter_context(_loggers_off())
+        off.enter_context(programs_stored_in(None))
         off.enter_context(jax.transfer_guard("allow"))
         for setting in (
             jax.debug_nans, jax.debug_infs, jax.log_compiles, jax.explain_cache_misses,
@@ -65,6 +73,39 @@ def _talking() -> list[logging.Logger]:
         and each.name.split(".")[0] == "jax"
         and each.getEffectiveLevel() < logging.WARNING
     ]
+
+
+@contextmanager
+def programs_stored_in(folder: Path | None) -> Iterator[None]:
+    """Stores programs that any thread compiles meanwhile in a folder, or nowhere.
+
+    JAX has one such setting for the whole process. So while anybody says nowhere, it is nowhere.
+    """
+    asked = object()
+    with _lock:
+        if not _folders:
+            _before.update({name: jax.config.values[name] for name in (_FOLDER, _LEAST)})
+        _folders[asked] = folder
+        _store_programs()
+    try:
+        yield
+    finally:
+        with _lock:
+            del _folders[asked]
+            _store_programs()
+
+
+def _store_programs() -> None:
+    """Tells JAX where to store programs."""
+    wanted = dict(_before)
+    if _folders:
+        *_, last = _folders.values()
+        nowhere = last is None or None in _folders.values()
+        wanted = {_FOLDER: None if nowhere else str(last), _LEAST: 0.0}
+    if wanted[_FOLDER] != jax.config.values[_FOLDER]:
+        for name, value in wanted.items():
+            jax.config.update(name, value)  # type: ignore[no-untyped-call]
+        compilation_cache.reset_cache()  # JAX chooses the folder only once
 
 
 @contextmanager
