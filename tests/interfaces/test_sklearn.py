@@ -279,7 +279,7 @@ def test_the_statement_says_what_was_read_and_what_is_missing():
 
 
 def test_a_pipeline_is_fitted_only_if_somebody_answers_for_its_steps(tmp_path):
-    """A scaler learns exact means of the rows; the estimator cannot see it, and says so."""
+    """A scaler learns exact means of the rows: it is seen in a pipeline, and elsewhere it must be declared."""
     x, y, _ = data(60)
     book = ledger(tmp_path)
     given = {**FREE, "ledger": book, "classes": [0, 1]}
@@ -287,13 +287,24 @@ def test_a_pipeline_is_fitted_only_if_somebody_answers_for_its_steps(tmp_path):
         silent = tacit.PrivateBayesClassifier(**{**given, "preprocessing": unsaid})
         with pytest.raises(InvalidArgument, match=r"StandardScaler.*bounds.*private_scales"):
             make_pipeline(StandardScaler(), silent).fit(x, y)
+    raw = tacit.PrivateBayesClassifier(**{**given, "preprocessing": "none"})
+    kept = make_pipeline("passthrough", StandardScaler())
+    for several in (make_pipeline(StandardScaler(), raw), make_pipeline(kept, "passthrough", raw)):
+        with pytest.raises(InvalidArgument, match=r"changed them: (StandardScaler|Pipeline)\."):
+            several.fit(x, y)
+    nested = make_pipeline(FunctionTransformer(), make_pipeline(StandardScaler(), raw))
+    with pytest.raises(InvalidArgument, match="changed them: FunctionTransformer, StandardScaler"):
+        nested.fit(x, y)
     assert not book.charges
     public = FrozenEstimator(StandardScaler().fit(data(60, seed=9)[0]))
     answered = tacit.PrivateBayesClassifier(**{**given, "preprocessing": "public"})
     statement = make_pipeline(public, answered).fit(x, y)[-1].privacy_
     assert "before fit is set by public facts" in str(statement)
-    assert "scaler in a pipeline, is not covered and voids this" in str(statement)
+    assert "scaler in a pipeline, is not covered and voids the guarantee" in str(statement)
+    assert "Steps of the pipeline: FrozenEstimator." in str(statement)
     assert statement == tacit.PrivacyStatement.from_json(statement.to_json())
+    wrong = make_pipeline(FunctionTransformer(), StandardScaler(), answered).fit(x, y)[-1].privacy_
+    assert "FunctionTransformer, StandardScaler, fitted to these rows." in str(wrong)
 
 
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])
@@ -303,10 +314,15 @@ def test_every_statement_says_that_steps_before_are_not_covered(kind):
         model = tacit.PrivateBayesClassifier(classes=[0, 1], **FREE).fit(x, y)
     else:
         model = tacit.PrivateBayesRegressor(target_bounds=(-15, 15), **FREE).fit(x, score)
-    for said in (str(model.privacy_), model.privacy_._repr_html_()):
+    statement = model.privacy_
+    assert str(statement).startswith("Declared by whoever called fit, and not checked: rows came")
+    registered = statement.to_registry()
+    for said in (str(statement), statement._repr_html_(), str(registered)):
         assert "rows came to fit as they were recorded" in said
-        assert "a step that was fitted to them" in said
-    assert model.posterior_.privacy.assumptions == model.privacy_.assumptions
+        assert "A step that was fitted to these rows" in said
+    page = statement._repr_html_()
+    assert page.index("not checked") < page.index("epsilon")
+    assert model.posterior_.privacy.declared == statement.declared
 
 
 def test_nothing_fitted_holds_rows_and_it_can_be_pickled():
@@ -359,7 +375,7 @@ def test_searches_and_cross_validation_do_not_spend_unless_told_to(tmp_path):
     model.set_params(clones="refuse")
     assert not book.charges
     # A pipeline fits the estimator itself, once.
-    make_pipeline(FunctionTransformer(), model).fit(x, y)
+    make_pipeline("passthrough", model).fit(x, y)
     assert len(book.charges) == 1
     free = clone(model.set_params(ledger="no ledger", clones="charge"))
     with pytest.raises(BudgetError, match=r"need a tacit\.Ledger"):

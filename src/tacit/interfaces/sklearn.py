@@ -49,7 +49,7 @@ class PrivateBayesClassifier(ClassifierMixin, PrivateBayes):  # type: ignore[mis
         preprocessing: What was done to the rows before `fit`, including earlier steps of a
             pipeline: ``"none"``, or ``"public"`` if every step is defined by public facts and acts
             on each row by itself. A step that is fitted to the rows voids the guarantee. Required;
-            the statement repeats it.
+            the statement begins with it. ``"none"`` is refused in a pipeline with other steps.
         ledger: A `tacit.Ledger`, which every fit is charged to in full, or ``"no ledger"``.
             Required.
         clones: ``"refuse"``, or ``"charge"`` to let searches and cross-validation fit clones, each
@@ -181,7 +181,7 @@ class PrivateBayesRegressor(RegressorMixin, PrivateBayes):  # type: ignore[misc]
         preprocessing: What was done to the rows before `fit`, including earlier steps of a
             pipeline: ``"none"``, or ``"public"`` if every step is defined by public facts and acts
             on each row by itself. A step that is fitted to the rows voids the guarantee. Required;
-            the statement repeats it.
+            the statement begins with it. ``"none"`` is refused in a pipeline with other steps.
         ledger: A `tacit.Ledger`, which every fit is charged to in full, or ``"no ledger"``.
             Required.
         clones: ``"refuse"``, or ``"charge"`` to let searches and cross-validation fit clones, each

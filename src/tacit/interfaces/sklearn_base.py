@@ -10,7 +10,8 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_random_state
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Tags, check_random_state, get_tags
 from sklearn.utils.validation import validate_data
 
 from tacit.accounting import Budget
@@ -21,20 +22,28 @@ from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.base import Method
 from tacit.interfaces.fit import fit as private_fit
-from tacit.interfaces.sklearn_inputs import limits, refuse_form, refuse_unequal, scaled
+from tacit.interfaces.sklearn_inputs import (
+    limits,
+    refuse_form,
+    refuse_unequal,
+    scaled,
+    steps_before,
+)
 from tacit.models.model import Model
 from tacit.results.posterior import Posterior
 from tacit.results.wording import CONVERGED
 
 NO_LEDGER = "no ledger"
-# An estimator cannot see the steps before it in a pipeline; it can make somebody answer for them.
+# An estimator sees the steps of a pipeline that calls it, and nothing else that was done to rows: somebody
+# has to answer for that. Values outside the bounds would tell of it, too, but an error because of a value would
+# be a release that nobody has paid for.
 _BEFORE = {
     "none": "rows came to fit as they were recorded",
     "public": "what was done to rows before fit is set by public facts, each row by itself",
 }
-_VOIDS = (
-    "as was declared: a step that was fitted to them, such as a scaler in a pipeline, is not covered "
-    "and voids this"
+_DECLARED = (
+    "Declared by whoever called fit, and not checked: {before}. A step that was fitted to these rows, such "
+    "as a scaler in a pipeline, is not covered and voids the guarantee.{seen}"
 )
 
 
@@ -113,6 +122,14 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument('clones must be "refuse" or "charge".')
         if self._is_clone:
             self._refuse_clone()
+        steps = ", ".join(type(step).__name__ for step in steps_before(self))
+        if steps and self.preprocessing == "none":
+            raise InvalidArgument(
+                f'preprocessing="none" says that rows come to fit as they were recorded, but this pipeline has '
+                f"changed them: {steps}. Leave these steps out, since the bounds already scale the features; "
+                'or declare preprocessing="public" if each is defined by public facts and acts on each row by '
+                "itself. Nothing was charged."
+            )
 
     def _about_clones(self) -> str:
         """Why clones are refused, and how to allow them."""
@@ -156,11 +173,13 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
 
     def _keep(self, posterior: Posterior, public: tuple[str, ...] = ()) -> None:
         """Keeps a posterior, and warns if the fit did not converge."""
-        before = f"{_BEFORE[str(self.preprocessing)]}, {_VOIDS}"
+        steps = steps_before(self)
+        seen = f" Steps of the pipeline: {', '.join(map(_described, steps))}." if steps else ""
+        before = _BEFORE[str(self.preprocessing)]
         statement = evolve(
             posterior.privacy,
             public=(*posterior.privacy.public, *public),
-            assumptions=(*posterior.privacy.assumptions, before),
+            declared=_DECLARED.format(before=before, seen=seen),
         )
         self.posterior_ = evolve(posterior, privacy=statement, model=None, schema=None)
         self.privacy_ = statement
@@ -169,3 +188,9 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
         if posterior.converged is False:
             sentences = " ".join([CONVERGED[False], *posterior.said])
             warnings.warn(sentences, ConvergenceWarning, stacklevel=3)
+
+
+def _described(step: Any) -> str:
+    """The class of a step of a pipeline, and whether scikit-learn has just fitted it."""
+    stays = isinstance(step, FrozenEstimator) or not get_tags(step).requires_fit
+    return type(step).__name__ if stays else f"{type(step).__name__}, fitted to these rows"

@@ -1,10 +1,12 @@
 """Checks and scaling of the arrays that scikit-learn passes, each row by itself."""
 
+import inspect
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
+from sklearn.pipeline import Pipeline
 from sklearn.utils import column_or_1d
 
 from tacit.errors import InvalidArgument
@@ -86,3 +88,24 @@ def codes_of(target: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]
         if isinstance(label, str | int | float):
             codes[row] = places.get(label, np.nan)
     return codes
+
+
+def steps_before(estimator: object) -> list[Any]:
+    """The steps that changed the rows in the pipelines that are fitting an estimator, first ones first.
+
+    A pipeline tells its last step nothing of the others. So the pipelines are those among the callers.
+    """
+    found: list[Any] = []
+    at_work, frame = {id(estimator)}, inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, Pipeline) and id(caller) not in at_work:
+            steps = [step for _, step in caller.steps]
+            place = next((i for i, step in enumerate(steps) if id(step) in at_work), -1)
+            changing = [
+                step for step in steps[:place] if step is not None and not isinstance(step, str)
+            ]
+            found = changing + found
+        at_work.add(id(caller))
+        frame = frame.f_back
+    return found

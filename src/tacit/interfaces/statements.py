@@ -22,7 +22,11 @@ def assumed(schema: Schema | None) -> tuple[str, ...]:
 
 def statement_of(plan: Plan, gate: Gate, receipt: Receipt | None) -> PrivacyStatement:
     """What a fit by a plan cost, and what was public."""
-    public = ["the model and its prior", "column names, types and shapes", "every setting of the method"]
+    public = [
+        "the model and its prior",
+        "column names, types and shapes",
+        "every setting of the method",
+    ]
     if plan.schema is not None:
         public.append("bounds and levels of the schema")
     if plan.size is not None:

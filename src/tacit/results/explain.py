@@ -51,7 +51,9 @@ def explanation(contents: Contents) -> str:
         "What was asked": _asked(contents),
         "What leaves": _leaves(contents),
         f"What it means for one {contents.statement.unit}": _person(contents),
-        "What is assumed": _items(contents.statement.assumptions),
+        "What is assumed": _items(
+            (*filter(None, [contents.statement.declared]), *contents.statement.assumptions)
+        ),
         "What is public, and so not protected": _items(contents.statement.public),
         "What is not protected either": [*_items(contents.statement.not_protected), _GROUPS],
         "What was spent, and what is left": _spent(contents),

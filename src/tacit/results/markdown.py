@@ -60,6 +60,7 @@ def _privacy(contents: Contents) -> list[str]:
         return [title, plain(statement.warning)]
     return [
         title,
+        plain(statement.declared),
         plain(contents.epsilon_words),
         "Without a seed, the same run would have:" if statement.seeded else "",
         _items((name, [said]) for name, said in contents.costs),

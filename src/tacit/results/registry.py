@@ -178,7 +178,7 @@ def _implementation(statement: "PrivacyStatement") -> dict[str, Any]:
     done = "no noise" if event is None else json.dumps(eventdata.to_data(event))
     rests = f" Assumes: {'; '.join(statement.assumptions)}." if statement.assumptions else ""
     return {
-        "preprocessing_and_hyperparameter_tuning": None,
+        "preprocessing_and_hyperparameter_tuning": statement.declared or None,
         "mechanisms": f"What was done to the data: {done}. Implemented with {versions}. "
         f"Noise and sampling: {statement.randomness}.{rests}",
         "justification": None,

@@ -44,6 +44,8 @@ class PrivacyStatement:
         seeded: Whether the noise came from a seed, which voids the guarantee.
         not_protected: What the guarantee does not cover.
         assumptions: What must be true for the guarantee to hold.
+        declared: What somebody declared about the data before the fit, which nothing can check. Every
+            rendering begins with it.
         asked: The epsilon of the budget. The run may have cost less, and the ledger is charged the
             actual cost.
         budget_before: What the ledger had left before the charge.
@@ -60,6 +62,7 @@ class PrivacyStatement:
     seeded: bool
     not_protected: tuple[str, ...] = NOT_PROTECTED
     assumptions: tuple[str, ...] = ()
+    declared: str = ""
     asked: float | None = None
     budget_before: Budget | None = None
     budget_left: Budget | None = None
@@ -134,7 +137,7 @@ class PrivacyStatement:
     def __str__(self) -> str:
         if self.event is None:
             return str(self.warning)
-        lines = [self.warning] if self.warning else []
+        lines = [said for said in (self.warning, self.declared) if said]
         if self.seeded:
             lines.append("without a seed, the same run would have:")
         lines += [self.epsilon_line(adjacency) for adjacency in ADJACENCIES]
@@ -169,6 +172,7 @@ class PrivacyStatement:
             "public": list(self.public),
             "not_protected": list(self.not_protected),
             "assumptions": list(self.assumptions),
+            "declared": self.declared,
             "seeded": self.seeded,
             "randomness": self.randomness,
             "asked": self.asked,
@@ -227,6 +231,7 @@ class PrivacyStatement:
                 public=tuple(data["public"]),
                 not_protected=tuple(data["not_protected"]),
                 assumptions=tuple(data["assumptions"]),
+                declared=str(data.get("declared", "")),
                 book=str(data.get("book", NO_LEDGER)),
                 **{name: data[name] for name in ("delta", "adjacency", "unit", "seeded")},
             )
