@@ -4,7 +4,9 @@ import errno
 import json
 import os
 import stat
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -235,6 +237,41 @@ def test_files_are_for_their_owner_only(tmp_path, monkeypatch):
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()}
     assert files == {"keys": 0o600, "state": 0o600, "lock": 0o600}
+
+
+class Windows:
+    """The locks of Windows: a byte of a file is one handle's, until that is closed."""
+
+    LK_NBLCK = 2
+
+    def __init__(self):
+        self.locks = {}
+
+    def locking(self, handle, mode, size):
+        assert (mode, size) == (self.LK_NBLCK, 1)
+        file = os.fstat(handle).st_ino
+        if file in self.locks:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        self.locks[file] = handle
+
+    def close(self, handle):
+        self.locks = {file: held for file, held in self.locks.items() if held != handle}
+        self.closed(handle)
+
+
+@pytest.mark.parametrize("system", ["this", "Windows"])
+def test_one_process_at_a_time_has_a_run(tmp_path, monkeypatch, system):
+    if system == "Windows":
+        fake = Windows()
+        fake.closed = os.close
+        monkeypatch.setattr(os, "close", fake.close)
+        monkeypatch.setitem(sys.modules, "msvcrt", fake)
+        monkeypatch.setattr(private_files, "sys", SimpleNamespace(platform="win32"))
+    held = begun(tmp_path / "run", Randomness())
+    with pytest.raises(InvalidArgument, match="Another process is at work on the run"):
+        Unfinished.open(tmp_path / "run")
+    held.close()
+    Unfinished.open(tmp_path / "run").close()
 
 
 def test_what_others_may_read_has_neither_keys_nor_rows(tmp_path, monkeypatch):

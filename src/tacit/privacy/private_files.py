@@ -10,9 +10,6 @@ from pathlib import Path
 from tacit.accounting.store import sync_folder
 from tacit.errors import InvalidArgument
 
-if sys.platform != "win32":
-    import fcntl
-
 # How the names of files begin that are not complete.
 DRAFT = "draft-"
 
@@ -61,12 +58,23 @@ def write_whole(path: Path, content: bytes) -> None:
 def locked(path: Path) -> int:
     """A handle of a file that one process at a time may have, until it closes it or ends."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise InvalidArgument(
-                f"Another process is at work on the run in {path.parent.parent}; wait for it to end."
-            ) from None
+    try:
+        _lock(handle)
+    except OSError:
+        os.close(handle)
+        raise InvalidArgument(
+            f"Another process is at work on the run in {path.parent.parent}; wait for it to end."
+        ) from None
     return handle
+
+
+def _lock(handle: int) -> None:
+    """Locks an open file, or raises `OSError` if another process has locked it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # the first byte, which need not be there
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
