@@ -579,9 +579,8 @@ def test_an_interrupted_command_says_how_to_go_on_and_does(visits, monkeypatch, 
     assert all(np.array_equal(found.draws[name], whole.draws[name]) for name in whole.draws)
 
 
-def test_a_command_that_was_killed_before_its_charge_is_not_charged_later(
-    visits, monkeypatch, capsys
-):
+def test_a_command_that_was_killed_before_its_charge_begins(visits, monkeypatch, capsys):
+    """With the ledger that it was begun with, and for one charge; in another it must have one."""
     monkeypatch.chdir(visits)
     tacit.Ledger.new("l5.db", total=tacit.Budget(3, 1e-5), unit="person")
     with pytest.MonkeyPatch.context() as patch:
@@ -589,10 +588,18 @@ def test_a_command_that_was_killed_before_its_charge_is_not_charged_later(
         patch.setattr(kept_runs.KeptRun, "give_up", lambda _: None)
         with pytest.raises(Killed):
             main([*FIT, "--ledger", "l5.db", "--out", "early"])
-    code, _, err = call(capsys, "resume", "early")
+    shutil.copytree("early", "moved")
+    code, _, err = call(capsys, "resume", "moved", "--ledger", "whole.db")
     assert code == 2
-    assert "remove the folder and fit again" in err
+    assert "resume it without --ledger" in err
     assert tacit.Ledger("l5.db").charges == []
+    assert len(tacit.Ledger("whole.db").charges) == 1
+    code, _, err = call(capsys, "resume", "early", "--quiet")
+    assert (code, err) == (0, "")
+    (charge,) = tacit.Ledger("l5.db").charges
+    assert charge.run == "early"
+    found, whole = (tacit.Posterior.load(f"{run}/posterior.nc") for run in ("early", "whole"))
+    assert all(np.array_equal(found.draws[name], whole.draws[name]) for name in whole.draws)
 
 
 def test_what_is_no_run_cannot_go_on(visits, monkeypatch, capsys):

@@ -245,7 +245,7 @@ def refuse_uncharged(folder: Path, plan: Plan, ledger: Ledger | None) -> None:
     if ledger is not None and not ledger.receipt(plan.mechanism.event, name):
         raise InvalidArgument(
             f"{ledger.path} has no charge for the run in {folder}: it ended before it was charged, or this "
-            "is not its ledger. If nothing was charged, remove the folder and fit again."
+            "is not its ledger. If nothing was charged, resume it without --ledger."
         )
 
 

@@ -45,7 +45,7 @@ def resume(
 ) -> None:
     """Go on with a fit that was interrupted, without another charge.
 
-    The posterior is the one that the fit would have had without the interruption. Data, schema,
+    A fit that was interrupted before it was charged begins, and is charged now. The posterior is the one that the fit would have had without the interruption. Data, schema,
     settings and versions of the software must be the same; otherwise the command refuses to go on.
     """
     run = interfaces.requests.Folder(folder)
@@ -70,8 +70,9 @@ def resume(
         if rank > 0:
             fit_in(run, asked, plan, held, None, quiet=True)
             return
-        book = _ledger(ledger, run.notes.get("ledger"))
-        interfaces.kept_runs.refuse_uncharged(folder, plan, book)
+        book = _ledger(folder, ledger, run.notes.get("ledger"))
+        if ledger is not None:  # another one than the run was begun with must be the same ledger
+            interfaces.kept_runs.refuse_uncharged(folder, plan, book)
         found = fit_in(run, asked, plan, held, book, quiet=quiet)
         reported(run, found)
     if not quiet:
@@ -85,10 +86,10 @@ def _noted(notes: Mapping[str, str]) -> list[Path]:
     return [Path(notes["data"])]
 
 
-def _ledger(moved: str | None, noted: str | None) -> "tacit.Ledger | None":
+def _ledger(folder: Path, moved: str | None, noted: str | None) -> "tacit.Ledger | None":
     """The ledger of the run, if it has one."""
     if noted is None:
         if moved is not None:
             raise InvalidArgument("The run was begun without a ledger; leave --ledger out.")
         return None
-    return tacit.Ledger(moved or noted)
+    return tacit.Ledger(moved or noted).for_run(folder.absolute().name, folder)
