@@ -59,7 +59,7 @@ def test_shards_hold_all_rows_and_each_person_once(dealt):
     people = [set(part.who.dropna()) for part in parts]
     assert sum(map(len, people)) == len(set(table.who.dropna()))
     assert min(map(len, people)) > 100  # of about 172, by a fair hash within six standard errors
-    assert all(path.stat().st_mode & 0o077 == 0 for path in shards)
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (*shards, shards[0].parent))
 
 
 def test_keys_are_fresh_and_the_same_within_a_deal(dealt):
@@ -108,14 +108,38 @@ def test_files_that_are_not_one_deal_are_refused(dealt, tmp_path):
         units([*shards[:3], shards[0]])
     copy = tmp_path / "copy.parquet"
     copy.write_bytes(Path(shards[0]).read_bytes())
-    with pytest.raises(InvalidArgument, match="each once"):
+    with pytest.raises(InvalidArgument, match=r"copy.parquet is a copy of .*shard-0.parquet, so"):
         units([*shards[:3], copy])
+    rewritten = tmp_path / "rewritten.parquet"
+    parquet.write_table(parquet.read_table(shards[0]), rewritten, compression="none")
+    with pytest.raises(InvalidArgument, match="each once"):
+        units([*shards[:3], rewritten])
     table.to_parquet(tmp_path / "plain.parquet")
     with pytest.raises(InvalidArgument, match=r"not written by tacit shard for 'who'\. Deal"):
         units([tmp_path / "plain.parquet"])
     other = deal_rows([shards[0]], 4, tmp_path / "other", "who")
     with pytest.raises(InvalidArgument, match="one call of tacit shard"):
         units([*shards[:3], other[3]])
+
+
+def test_rows_of_a_copied_file_do_not_count_twice(tmp_path):
+    """Where rows are units, any files will do; but not the same bytes twice."""
+    schema = tacit.Schema({"x": tacit.Number(0, 10_000)})
+    for name, rows in (("a", "7\n8\n"), ("b", "7\n9\n"), ("c", "7\n8\n"), ("d", "7\n8\n9\n")):
+        (tmp_path / f"{name}.csv").write_text(f"x\n{rows}")
+    a, b, c, d = (tmp_path / f"{name}.csv" for name in "abcd")
+    parts_of(MODEL, schema, [a, b, d])
+    with pytest.raises(InvalidArgument, match=r"c.csv is a copy of .*a.csv, so") as caught:
+        parts_of(MODEL, schema, [a, b, c])
+    assert "7" not in str(caught.value).replace(str(tmp_path), "")
+
+
+def test_identifiers_of_floats_are_not_dealt(tmp_path):
+    table = pd.DataFrame({"who": [2**53 + 2, None], "x": 0})
+    table.to_parquet(tmp_path / "floats.parquet")
+    with pytest.raises(InvalidArgument, match="as text or as whole numbers"):
+        deal_rows([tmp_path / "floats.parquet"], 2, tmp_path / "shards", "who")
+    assert not (tmp_path / "shards").exists()
 
 
 def test_a_changed_header_is_refused(dealt, tmp_path):

@@ -5,9 +5,11 @@ leaves out rows of people whom the hash deals to another one. So each person cou
 whatever the files hold, and no file needs to know of the others.
 """
 
+import filecmp
 import json
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -76,7 +78,10 @@ class Deal:
 
 
 def refuse_twice(paths: Sequence[Path]) -> None:
-    """Raises if two paths lead to one file, whose rows would count twice."""
+    """Raises if two paths lead to one file, or to copies of it, whose rows would count twice.
+
+    A copy is a file of the same bytes. A table that was written twice in two ways is not noticed.
+    """
     known: dict[object, Path] = {}
     for path in paths:
         try:
@@ -91,6 +96,20 @@ def refuse_twice(paths: Sequence[Path]) -> None:
                     f"{path} is named {again}, so that its rows would count twice; name each file once."
                 )
             known[key] = path
+    _refuse_copies([path for path in paths if path.is_file()])
+
+
+def _refuse_copies(paths: Sequence[Path]) -> None:
+    by_size: dict[int, list[Path]] = {}
+    for path in paths:
+        others = by_size.setdefault(path.stat().st_size, [])
+        for other in others:
+            with suppress(OSError):  # whoever reads it says what is wrong
+                if filecmp.cmp(other, path, shallow=False):  # reads up to the first difference
+                    raise InvalidArgument(
+                        f"{path} is a copy of {other}, so that its rows would count twice; name one of them."
+                    )
+        others.append(path)
 
 
 def deal_of(path: Path) -> Deal | None:

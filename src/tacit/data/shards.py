@@ -34,7 +34,7 @@ def deal_rows(
         person: The column that identifies people. By default rows are dealt in turn.
 
     Returns:
-        The files that were written, for their owner only.
+        The files that were written; they and their folder are for their owner only.
 
     Raises:
         InvalidArgument: If a file cannot be read or written, or files differ in their columns.
@@ -84,9 +84,10 @@ def _type(header: Any, person: str, path: Path) -> str:
 
 
 def _make(folder: Path, shards: Sequence[Path]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise InvalidArgument(f"{folder} is not empty; pass a new folder with --out.")
+    folder.chmod(0o700)
     for path in shards:
         path.touch(mode=0o600)
 
