@@ -2,7 +2,7 @@
 
 Each site adds round(a Z) of its own. The sum of n of these is not the rounding of one normal with
 deviation a sqrt(n), so that the Gaussian mechanism's theorem does not hold for it as it stands. It
-holds up to a chance that this module bounds (federated/PROOFS.md, Lemma 4), and that chance is
+holds up to a chance that this module bounds (federated/PROOFS.md, Lemma F1), and that chance is
 charged: it comes out of delta.
 """
 

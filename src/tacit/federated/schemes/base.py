@@ -153,7 +153,7 @@ def no_inputs(_: int, steps: int) -> NDArray[np.float32]:
 def refuse_coarse_shares(
     mechanism: NoisySums, setting: RunSetting, budget: Budget, honest: int, advice: str
 ) -> None:
-    """Refuses shares of noise whose sum is further from normal than delta allows. Lemma 4.
+    """Refuses shares of noise whose sum is further from normal than delta allows. Lemma F1.
 
     Args:
         mechanism: What a site releases.

@@ -194,7 +194,7 @@ class ClippedChanges:
         return noise / math.sqrt(honest)
 
     def _refuse_coarse(self, setting: RunSetting, mechanism: NoisySums) -> None:
-        """Refuses shares of noise whose sum is further from normal than delta allows. Lemma 4."""
+        """Refuses shares of noise whose sum is further from normal than delta allows. Lemma F1."""
         budget = setting.budget or Budget(0.0, 0.5)  # without one, for comparisons
         honest = setting.together - self.dishonest
         refuse_coarse_shares(

@@ -134,7 +134,7 @@ class ReleasedScores:
         return events.compose(event, events.Slack(delta=FOR_SHARES * budget.delta))
 
     def _refuse_coarse(self, setting: RunSetting, mechanism: NoisySums, budget: Budget) -> None:
-        """Refuses shares of noise whose sum is further from normal than delta allows. Lemma 4."""
+        """Refuses shares of noise whose sum is further from normal than delta allows. Lemma F1."""
         refuse_coarse_shares(
             mechanism,
             setting,
