@@ -62,13 +62,16 @@ class Release:
     def noisy_sum(self, per_row: PerRow, arguments: Any) -> jax.Array:
         """The noisy sum of ``per_row(arguments, row)``, a vector, over the sampled units.
 
-        Privacy
-            Released: the sum over sampled units of a vector clipped to the mechanism's clip in the
-            2-norm, plus Gaussian noise, on the mechanism's lattice. Sensitivity: the clip, for a unit
-            that is sampled; the pairs under add-remove and replace are those of PROOFS.md,
-            Theorem 1. With Laplace noise the clip is in the 1-norm, by Theorem 3. Event:
-            `NoisySums.event`. Public inputs: the arguments, which the check proves to be free
-            of rows.
+        Guarantee:
+            Released: the sum over sampled units of a vector clipped to the mechanism's clip, plus noise,
+                on the mechanism's lattice.
+            Neighbours: add-remove and replace.
+            Sensitivity under add-remove: `clip`, for a unit that is sampled; in the 2-norm, with
+                Laplace noise in the 1-norm.
+            Sensitivity under replace: `2 * clip`.
+            Event: `NoisySums.event`.
+            Public inputs: the mechanism, and the arguments, which the check proves to be free of rows.
+            Theorem: 1; with Laplace noise 3.
         """
         return self._released(Lattice, _over_rows(per_row), arguments)
 
@@ -77,25 +80,51 @@ class Release:
 
         ``present`` tells which of the rows are real. A vector that is not finite is zero.
         Where the mechanism has secrets, ``per_unit(arguments, rows, present, secret)`` gets the two
-        words of 32 bits that are the unit's own in this step: fresh, and never released. The
-        pairs stay those of Theorem 1, and of Theorem 3 (PROOFS.md, Theorem 1S).
+        words of 32 bits that are the unit's own in this step: fresh, and never released.
+
+        Guarantee:
+            Released: as for `noisy_sum`.
+            Neighbours: add-remove and replace.
+            Sensitivity under add-remove: `clip`, for a unit that is sampled; in the 2-norm, with
+                Laplace noise in the 1-norm.
+            Sensitivity under replace: `2 * clip`.
+            Event: `NoisySums.event`.
+            Public inputs: the mechanism, and the arguments, which the check proves to be free of rows.
+            Theorem: 1; with Laplace noise 3; with secrets 1S.
         """
         return self._released(Lattice, _over_units(per_unit), arguments)
 
     def noisy_test(self, per_row: PerRow, arguments: Any, shift: jax.Array) -> jax.Array:
         """Whether to accept: the sum of ``per_row(arguments, row)``, plus ``shift``, is tested.
 
-        Privacy
-            Released: one bit, true with a probability that follows the sum over units of a
-            number clipped to the mechanism's clip, and the shift. Sensitivity: the clip for a unit,
-            in the log odds; PROOFS.md, Theorems 4 (all units) and 5 (a batch of fixed size).
-            Event: `BarkerTests.event` or `SampledBarkerTests.event`. Public inputs: the
-            arguments and the shift, which the check proves to be free of rows.
+        Guarantee:
+            Released: one bit, true with a probability that follows the sum over units of a number
+                clipped to the mechanism's clip, and the shift.
+            Neighbours: add-remove and replace on all units; replace on a batch of fixed size.
+            Sensitivity under add-remove: `clip`, in the log odds; none for `SampledBarkerTests`.
+            Sensitivity under replace: `2 * clip`, in the log odds; for `SampledBarkerTests` in the sum of
+                the batch's log ratios.
+            Event: `BarkerTests.event` or `SampledBarkerTests.event`.
+            Public inputs: the mechanism, and the arguments and the shift, which the check proves to be
+                free of rows; for `SampledBarkerTests` the number of units.
+            Theorem: 4 on all units; 5 on a batch of fixed size.
         """
         return self._tested(_over_rows(per_row, _decisive), arguments, shift)
 
     def noisy_unit_test(self, per_unit: PerUnit, arguments: Any, shift: jax.Array) -> jax.Array:
-        """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once."""
+        """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once.
+
+        Guarantee:
+            Released: as for `noisy_test`.
+            Neighbours: add-remove and replace on all units; replace on a batch of fixed size.
+            Sensitivity under add-remove: `clip`, in the log odds; none for `SampledBarkerTests`.
+            Sensitivity under replace: `2 * clip`, in the log odds; for `SampledBarkerTests` in the sum
+                of the batch's log ratios.
+            Event: `BarkerTests.event` or `SampledBarkerTests.event`.
+            Public inputs: the mechanism, and the arguments and the shift, which the check proves to be
+                free of rows; for `SampledBarkerTests` the number of units.
+            Theorem: 4 on all units; 5 on a batch of fixed size.
+        """
         return self._tested(_over_units(per_unit), arguments, shift)
 
     def _tested(

@@ -23,14 +23,16 @@ def randomised_response(
     the first decides whether to tell the truth and the second what to say otherwise, are
     ``noise=0.5`` and two categories.
 
-    Privacy
-        Released: one category for every respondent. A respondent's category has its answer
-        with probability 1 - noise + noise/k and any other with noise/k, so that one answer
-        changes its probability by a factor of at most 1 + k (1 - noise) / noise. Adjacency:
-        replace, as it is public who responded. Event: `events.randomised_response(noise,
-        num_categories)`, once for every time that the same people are asked. Public inputs:
-        ``noise``, ``num_categories`` and the number of respondents. Proof: PROOFS.md,
-        Theorem 6. [response-draw]
+    Guarantee:
+        Released: one category for every respondent: the answer with probability
+            1 - noise + noise / num_categories, and any other with noise / num_categories. [response-draw]
+        Neighbours: replace, as it is public who responded.
+        Sensitivity under add-remove: none.
+        Sensitivity under replace: `log(1 + num_categories * (1 - noise) / noise)`, in the log
+            probability of a category.
+        Event: `events.randomised_response`, once for every time that the same people are asked.
+        Public inputs: ``noise``, ``num_categories`` and the number of respondents.
+        Theorem: 6.
     """
     chance = _validate.rate("noise", noise)
     categories = _validate.count("num_categories", num_categories, least=2)

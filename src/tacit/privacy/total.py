@@ -21,11 +21,15 @@ def noisy_total(
 ) -> NDArray[np.int64]:
     """The sum of the sites' whole numbers, with Gaussian noise of ``noise_std`` lattice points.
 
-    Privacy
-        Released: the sum of integer vectors, one from each site and each clipped by the site's
-        own gate, plus round(noise_std Z). Sensitivity: the lattice points of a clip, for whatever
-        is one unit of that gate. Event: Gaussian with noise_std over that. Public inputs:
-        ``noise_std`` and how many sites there are. Proof: federated/PROOFS.md, Theorem F5.
+    Guarantee:
+        Released: the sum of integer vectors, one from each site and each clipped by the site's own
+            gate, plus round(noise_std Z).
+        Neighbours: add-remove and replace, of whatever is one unit of that gate.
+        Sensitivity under add-remove: `points`, the lattice points of a clip, in the 2-norm.
+        Sensitivity under replace: `2 * points`.
+        Event: Gaussian, with a multiplier of noise_std over the lattice points of a clip.
+        Public inputs: ``noise_std`` and how many sites there are.
+        Theorem: F5.
     """
     std = _validate.non_negative("noise_std", noise_std)
     total: NDArray[np.int64] = np.asarray(np.sum(np.stack(changes), axis=0), np.int64)

@@ -84,12 +84,17 @@ def draw_by_chain(
 ) -> NDArray[np.float64]:
     """Draws from the posterior of a prior and a unit's density, on the mechanism's lattice.
 
-    Privacy
+    Guarantee:
         Released: the end of a chain for each draw, rounded to multiples of the mechanism's resolution.
-        Event: `ChainDraws.event`, *if* the ends have the posterior's distribution, which is
-        assumed. A unit's log-likelihood is clamped to what `BoundedLikelihood` or
-        `LipschitzLikelihood` say; that it is as `LogConcave` says is assumed too. Public
-        inputs: the mechanism, the constants, and the prior and the density, checked to be plain.
+        Neighbours: those of the claim, *if* the ends have the posterior's distribution, which is
+            assumed.
+        Sensitivity under add-remove: that of the claim. A unit's log-likelihood is clamped to what
+            `BoundedLikelihood` or `LipschitzLikelihood` say; that it is as `LogConcave` says is
+            assumed too.
+        Sensitivity under replace: that of the claim.
+        Event: `ChainDraws.event`, that of exact draws.
+        Public inputs: the mechanism, the constants, and the prior and the density, checked to be plain.
+        Theorem: none; see "Draws by chains".
     """
     words = bits.words(mechanism.num_draws).view(np.uint32).reshape(-1, 2)
     keys = jax.random.wrap_key_data(jnp.asarray(words))

@@ -111,12 +111,17 @@ def draw_from_grid(
 
     ``prior`` has the log prior of every point; a point without a finite one is left out.
 
-    Privacy
-        Released: points, each with probability proportional to exp(prior + sum over units of
-        the clamped score). Sensitivity: a score lies in an interval as long as `GridDraws.span`
-        (below its best, for `BoundedLikelihood`; around a record of zeros, for
-        `LipschitzLikelihood`). Event: `GridDraws.event`; PROOFS.md, Theorem 7. Public inputs:
-        the prior, the constants and the density, checked to be a plain function of one unit.
+    Guarantee:
+        Released: points, each with probability proportional to exp(prior + sum over units of the
+            clamped score).
+        Neighbours: add-remove and replace for `BoundedLikelihood`; replace for `LipschitzLikelihood`.
+        Sensitivity under add-remove: `span`, of a score below its best, in the range of a log
+            probability ratio; none for `LipschitzLikelihood`.
+        Sensitivity under replace: `2 * span`; for `LipschitzLikelihood` around a record of zeros.
+        Event: `GridDraws.event`.
+        Public inputs: the mechanism, the prior, the constants and the density, checked to be a plain
+            function of one unit; for `LipschitzLikelihood` the number of units.
+        Theorem: 7.
     """
     kept = np.flatnonzero(np.isfinite(prior))
     places = mechanism.places[kept]

@@ -104,11 +104,16 @@ def check_rejection(mechanism: LogisticDraws, rows: Rows) -> None:
 def draw_by_rejection(mechanism: LogisticDraws, rows: Rows, bits: Randomness) -> Floats:
     """Coefficients drawn from the posterior of logistic regression, on the mechanism's lattice.
 
-    Privacy
-        Released: exact draws, rounded to multiples of the mechanism's resolution. Sensitivity: a
-        row's log-likelihood is concave and its gradient no longer than the radius; the
-        posterior is strongly log-concave with the prior's precision. Event:
-        `LogisticDraws.event`; PROOFS.md, Theorem 9. Public inputs: the mechanism.
+    Guarantee:
+        Released: exact draws, rounded to multiples of the mechanism's resolution.
+        Neighbours: add-remove and replace.
+        Sensitivity under add-remove: `power * radius * rows_per_unit / sqrt(precision)`, as for
+            Gaussian noise of variance one: the slope of a unit's log-likelihood, which is
+            concave, over the root of the prior's precision.
+        Sensitivity under replace: `2 * power * radius * rows_per_unit / sqrt(precision)`.
+        Event: `LogisticDraws.event`.
+        Public inputs: the mechanism.
+        Theorem: 9.
     """
     target = _Target(_signed_rows(rows, mechanism), mechanism)
     return np.stack([_one(target, bits) for _ in range(mechanism.num_draws)])

@@ -101,11 +101,16 @@ def check_statistic(mechanism: StatisticDraws, rows: Rows) -> None:
 def draw_by_statistic(mechanism: StatisticDraws, rows: Rows, bits: Randomness) -> Floats:
     """Points drawn from the posterior that the sum of a column gives.
 
-    Privacy
-        Released: points, each with probability proportional to exp(prior + power x (sum over
-        rows of the log-likelihood at the row's value)). Sensitivity: a row's log-likelihood
-        is a mixture of two public tables, neither of which spans more than the mechanism's bound
-        says. Event: `StatisticDraws.event`; PROOFS.md, Theorem 8. Public inputs: the mechanism.
+    Guarantee:
+        Released: points, each with probability proportional to exp(prior + power x (sum over rows
+            of the log-likelihood at the row's value)).
+        Neighbours: add-remove and replace.
+        Sensitivity under add-remove: `2 * power * bound`, in the range of a log probability ratio:
+            a row's log-likelihood is a mixture of two public tables, neither of which spans more.
+        Sensitivity under replace: `4 * power * bound`.
+        Event: `StatisticDraws.event`.
+        Public inputs: the mechanism.
+        Theorem: 8.
     """
     number, total = _statistic(rows, mechanism)
     factor = mechanism.power * BELOW
