@@ -219,7 +219,7 @@ def test_charges_are_numbered_one_after_the_other(server, refusing, number):
 @pytest.mark.parametrize(
     ("link", "reason"),
     [
-        ("5, 'charge', 'digest'::bytea, 'hash'::bytea", "must follow"),
+        ("5, 'charge', 'digest'::bytea, 'hash'::bytea", "its line"),
         ("7, 'charge', 'digest'::bytea, sha256('')", "must follow"),
         ("5, 'raise', digest, sha256(hash || '\\x00' || 'raise' || '\\x00' || digest)", "steward"),
         ("5, 'entry', digest, sha256(hash || '\\x00' || 'entry' || '\\x00' || digest)", "its line"),
@@ -246,6 +246,30 @@ def test_one_result_leaves_for_a_charge(server, team):
         by_hand(server, team.path.name, "anna", "UPDATE tacit.finishes SET digest = 'b'")
     with pytest.raises(LedgerError, match="no charge for the run"):
         anna.finish("other", "a")
+
+
+def test_a_wrong_link_does_not_block_the_ledger(server, team):
+    """An analyst who writes charges by hand: whatever digests and hashes are passed, the server makes its own."""
+    anna = opened(server, team, "anna")
+    anna.charge(EVENT, ONE, 'säuberlich\n"ill" ~ age')
+    link = (
+        "INSERT INTO tacit.chain SELECT id + 1, '{kind}', 'wrong'::bytea, sha256(hash || '\\x00' || "
+        "'{kind}' || '\\x00' || 'wrong'::bytea) FROM tacit.chain ORDER BY id DESC LIMIT 1"
+    )
+    charge, entry = (each.format(epsilon=0.1) for each in CHARGE)
+    lines = (charge, link.format(kind="charge"), entry, link.format(kind="entry"))
+    by_hand(server, team.path.name, "anna", *lines)
+    bert = opened(server, team, "bert")
+    assert [each.label for each in bert.charges][1] == "mine"
+    bert.charge(EVENT, ONE)
+    assert len(opened(server, team, "anna").charges) == 3
+
+
+def test_entries_come_in_the_order_of_their_charges(server, refusing):
+    """Or their links would be in another order than they are."""
+    entry = "INSERT INTO tacit.entries VALUES (1, 'bert', '', '')"
+    with pytest.raises(psycopg.DatabaseError, match="in the order of their charges"):
+        by_hand(server, refusing.path.name, "anna", entry)
 
 
 def test_who_is_not_of_the_team_sees_nothing(server, team):

@@ -241,7 +241,7 @@ def refuse_changed(connection: sa.Connection, path: Where) -> None:
     """Raises if a line of the ledger was changed after it was written."""
     chain.refuse_broken(connection, path)
     for kind, table in KINDS.items():
-        found = connection.execute(sa.select(table).order_by(table.c.id)).all()
+        found = chain.lines_of(connection, table)
         chain.refuse_changed(connection, path, kind, found)
 
 

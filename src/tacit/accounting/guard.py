@@ -2,11 +2,11 @@
 
 The owner of the schema is the steward. Analysts may read everything and append charges. Whatever a client
 does, nobody can change or remove a line, charges come in serialisable transactions, each is signed with the
-name of the login and the server's clock, each has its link in the chain, and under the rule ``"sum"`` they
-never exceed the total. Whether a charge covers what its run does is Tacit's to check, in the client.
+name of the login and the server's clock, each has its link in the chain, which the server makes itself, and
+under the rule ``"sum"`` they never exceed the total. Whether a charge covers what its run does is Tacit's to check, in the client.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
@@ -18,6 +18,7 @@ _TOTAL = (
     "SELECT id, epsilon, delta FROM raises) AS totals ORDER BY id DESC LIMIT 1"
 )
 _NOW = """to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS') || '+00:00'"""
+_OF_KIND = "TABLE_OF_THE_KIND"  # stands for the table of the line that a link is of
 # No value of a user is part of these texts.
 _RULES = {
     "append_only": "RAISE EXCEPTION 'the ledger is append-only';",
@@ -39,7 +40,12 @@ _RULES = {
             RAISE EXCEPTION 'too little is left of the total';
         END IF;
         RETURN NEW;""",  # noqa: S608
-    "sign_entry": "NEW.analyst := session_user; RETURN NEW;",
+    "sign_entry": """
+        IF EXISTS (SELECT FROM entries WHERE id >= NEW.id) THEN
+            RAISE EXCEPTION 'entries come in the order of their charges';
+        END IF;
+        NEW.analyst := session_user;
+        RETURN NEW;""",
     "admit_finish": f"""
         IF NEW.id <> (SELECT coalesce(max(id), 0) + 1 FROM finishes) THEN
             RAISE EXCEPTION 'results are numbered one after the other';
@@ -54,20 +60,31 @@ _RULES = {
             RAISE EXCEPTION 'a total can only be raised';
         END IF;
         RETURN NEW;""",
-    "follow_chain": r"""
+    # A wrong digest by an analyst would look like a line that was changed later, and block the ledger.
+    "follow_chain": rf"""
         SELECT coalesce(max(id), 0) AS id FROM chain INTO last;
         SELECT hash FROM chain WHERE id = last.id INTO before;
-        IF NEW.id <> last.id + 1 OR NEW.hash IS DISTINCT FROM sha256(
-            coalesce(before.hash, ''::bytea) || '\x00'::bytea || convert_to(NEW.kind, 'UTF8')
-            || '\x00'::bytea || NEW.digest
-        ) THEN
+        IF NEW.id <> last.id + 1 THEN
             RAISE EXCEPTION 'a link must follow from the one before it';
         END IF;
         IF NEW.kind NOT IN ('charge', 'entry', 'finish')
             AND NOT has_table_privilege(session_user, 'raises', 'INSERT') THEN
             RAISE EXCEPTION 'only the steward may add such a link';
         END IF;
-        RETURN NEW;""",
+        IF {_OF_KIND} IS NOT NULL THEN
+            EXECUTE 'SELECT row_to_json(line)::text AS text FROM ' || {_OF_KIND}
+                || ' AS line ORDER BY id OFFSET $1 LIMIT 1'
+                INTO line USING (SELECT count(*) FROM chain WHERE kind = NEW.kind);
+            IF line.text IS NULL THEN
+                RAISE EXCEPTION 'a link needs its line';
+            END IF;
+            NEW.digest := sha256(convert_to(line.text, 'UTF8'));
+        END IF;
+        NEW.hash := sha256(
+            coalesce(before.hash, ''::bytea) || '\x00'::bytea || convert_to(NEW.kind, 'UTF8')
+            || '\x00'::bytea || NEW.digest
+        );
+        RETURN NEW;""",  # noqa: S608
     "need_link": """
         IF (SELECT count(*) FROM charges) <> (SELECT count(*) FROM chain WHERE kind = 'charge')
             OR NOT EXISTS (SELECT FROM entries WHERE id = NEW.id) THEN
@@ -116,13 +133,15 @@ def open_schema(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-def enforce(connection: sa.Connection) -> None:
-    """Creates the triggers, once the tables are there."""
-    for name, body in _RULES.items():
+def enforce(connection: sa.Connection, kinds: Mapping[str, sa.Table]) -> None:
+    """Creates the triggers, once the tables are there: each with the kind of its lines in the chain."""
+    tables = " ".join(f"WHEN '{kind}' THEN '{table.name}'" for kind, table in kinds.items())
+    for name, rule in _RULES.items():
+        body = rule.replace(_OF_KIND, f"(CASE NEW.kind {tables} END)")
         connection.exec_driver_sql(
             f"CREATE FUNCTION {SCHEMA}.{name}() RETURNS trigger LANGUAGE plpgsql "
-            f"SET search_path = {SCHEMA}, pg_temp AS "
-            f"$rule$ DECLARE total record; spent record; last record; before record; BEGIN {body} END $rule$"
+            f"SET search_path = {SCHEMA}, pg_temp SET extra_float_digits = 1 AS "
+            f"$rule$ DECLARE total record; spent record; last record; before record; line record; BEGIN {body} END $rule$"
         )
     for name, when in _TRIGGERS.items():
         kind = "CONSTRAINT TRIGGER" if "DEFERRABLE" in when else "TRIGGER"

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from tacit.accounting import chain, guard, store
 from tacit.accounting.address import Address, Where, where_of
-from tacit.accounting.book import create_tables, make, refuse_lost, write_terms
+from tacit.accounting.book import KINDS, create_tables, make, refuse_lost, write_terms
 from tacit.accounting.server import begun, engine_at
 from tacit.errors import InvalidArgument, LedgerError
 
@@ -106,7 +106,7 @@ class ServerPlace:
         with begun(self._engine, self._address, alone=False) as connection:
             guard.open_schema(connection)
             create_tables(connection)
-            guard.enforce(connection)
+            guard.enforce(connection, KINDS)
             write_terms(connection, terms)
             guard.admit(connection, analysts)
 

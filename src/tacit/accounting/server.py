@@ -20,6 +20,7 @@ _LOCAL = (
     # A process that stands still in a transaction would keep all others from charging.
     f"SET LOCAL idle_in_transaction_session_timeout = '{PATIENCE:.0f}s'",
     "SET LOCAL synchronous_commit = on",
+    "SET LOCAL extra_float_digits = 1",  # as where the digests of lines are made
 )
 _USUAL = {"connect_timeout": "10", "application_name": "tacit"}
 _AGAIN = (
