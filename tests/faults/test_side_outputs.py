@@ -12,8 +12,11 @@ import json
 import logging
 import re
 import secrets
+import sys
 import warnings
+from collections.abc import Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import attrs
@@ -23,12 +26,12 @@ import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
-from planting import Change, Fault, forget, planted
+from planting import forget
 
 import tacit
 from tacit import conjugate
 from tacit.accounting import journal, stamps
-from tacit.errors import TacitError
+from tacit.errors import InvalidArgument, TacitError
 from tacit.interfaces import requests
 from tacit.interfaces.cli import main
 from tacit.methods import (
@@ -41,10 +44,11 @@ from tacit.methods import (
     LogisticRejection,
 )
 from tacit.models import Parameter
-from tacit.privacy import noise, release
+from tacit.privacy import noise, release, settings
 from tacit.privacy.one_draw import chain, grid, reject, statistic
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+interfaces_fit = sys.modules[tacit.fit.__module__]
 BUDGET = tacit.Budget(2, 1e-5)
 REPLACE = tacit.Budget(2, 1e-5, "replace")
 COLUMNS = {
@@ -80,7 +84,7 @@ def with_first(**cells):
     """The table with other cells in its first row."""
     changed = table()
     for name, cell in cells.items():
-        changed.at[0, name] = cell
+        changed.loc[0, name] = cell
     return changed
 
 
@@ -89,6 +93,15 @@ def with_more(*people):
     last = [{"age": 77.7, "ward": "b", "yes": 1, "money": 99.9, "who": who} for who in people]
     more = pd.DataFrame(last).astype(table().dtypes.to_dict())
     return pd.concat([table(), more], ignore_index=True)
+
+
+def far_away():
+    """The table with a row more, and other first ones."""
+    changed = with_more("person 99")
+    for row, cells in enumerate((WILD, NOTHING)):
+        for name, cell in cells.items():
+            changed.loc[row, name] = cell
+    return changed
 
 
 OTHER = {"age": 88.8, "ward": "b", "yes": 1, "money": 99.9}
@@ -125,7 +138,11 @@ def cut_sums():
         return jnp.zeros_like(here), *others
 
     def of_nobody(function):
-        return lambda units, here, *rest: function(units, jnp.zeros_like(here), *rest)
+        def cut(units, here, *rest):
+            return function(units, jnp.zeros_like(here), *rest)
+
+        cut.whole = function
+        return cut
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release, "part_sums", of_nobody(whole))
@@ -168,27 +185,19 @@ class Keys:
 
 def plain(value):
     """A value as something that can be compared to the bit, whatever is in it."""
-    match value:
-        case np.ndarray() | np.generic():
-            array = np.asarray(value)
-            content = array.tolist() if array.dtype == object else array.tobytes()
-            return str(array.dtype), array.shape, content
-        case dict():
-            return {str(key): plain(each) for key, each in value.items()}
-        case list() | tuple():
-            return [plain(each) for each in value]
-        case tacit.Posterior():
-            own = {each.name: getattr(value, each.name) for each in attrs.fields(type(value))}
-            return {name: plain(each) for name, each in own.items()}
-        case _ if hasattr(value, "__array__"):
-            return plain(np.asarray(value))
-        case _ if hasattr(value, "row_density"):  # a model
-            return plain(value.constants)
-        case _:
-            try:
-                return plain(dict(value))  # a frozen mapping
-            except (TypeError, ValueError):
-                return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    if hasattr(value, "row_density"):  # a model
+        value = value.constants
+    if isinstance(value, tacit.Posterior):
+        value = {each.name: getattr(value, each.name) for each in attrs.fields(type(value))}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if hasattr(value, "__array__"):
+        array = np.asarray(value)
+        content = array.tolist() if array.dtype == object else array.tobytes()
+        return str(array.dtype), array.shape, content
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def of_posterior(posterior, folder):
@@ -367,7 +376,7 @@ def by_command(*options, formula="yes ~ age + ward", schema=SCHEMA):
         schema.to_yaml(folder / "schema.yaml")
         unit = "row" if schema.person is None else "person"
         book = f"ledger new book.db --epsilon 9 --delta 1e-3 --unit {unit}"
-        given = f"--schema schema.yaml --epsilon 2 --delta 1e-5 --yes --ledger book.db --out run"
+        given = "--schema schema.yaml --epsilon 2 --delta 1e-5 --yes --ledger book.db --out run"
         codes = [
             main(book.split()),
             main(["fit", "data.csv", *given.split(), "--formula", formula, *options]),
@@ -406,7 +415,6 @@ ENDS = {"low": {"probability": 0.05}, "high": {"probability": 0.95}}
 SHORT = {"num_steps": 6}
 START = tacit.Scoring(**SHORT)
 ESTIMATED = {"epsilon": 2.0, "delta": 1e-5}
-slow = pytest.mark.slow
 FITS = {
     "default": (by_formula(tacit.Scoring(**SHORT)), NEIGHBOURS),
     "default, of people": (by_formula(tacit.Scoring(**SHORT), schema=PEOPLE), OF_PEOPLE),
@@ -503,7 +511,89 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("name", FITS)
+# Of these fits take a few seconds; the command line's is one by the default method.
+QUICK = ("statistics", "one sample, by a statistic", "the command line")
+
+
+@pytest.mark.parametrize("name", QUICK)
 def test_nothing_but_releases_follows_rows(name, tmp_path):
+    """All at once: a row more, one of extreme cells, and one without any."""
+    fit, _ = FITS[name]
+    assert leaks(fit, {"all": far_away}, tmp_path) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FITS)
+def test_nothing_but_releases_follows_any_row(name, tmp_path):
     fit, neighbours = FITS[name]
     assert leaks(fit, neighbours, tmp_path) == {}
+
+
+# Controls: what would leak is seen ------------------------------------------------------------
+
+STATISTICS, _ = FITS["statistics"]
+run_of_fit = interfaces_fit._run
+
+
+def leaking(plan, gate, source, statement, **given):
+    """Runs a fit, and tells of its rows in all ways that there are."""
+    count = gate._private._count
+    print(count)  # noqa: T201
+    print(count, file=sys.stderr)  # noqa: T201
+    warnings.warn(f"{count} rows", UserWarning, stacklevel=1)
+    logging.getLogger("tacit").debug("There are %d rows.", count)
+    Path("rows.txt").write_text(str(count))
+    found = run_of_fit(plan, gate, source, statement, **given)
+    trace = {**found.trace, "rows": np.array([1.0 * count])}
+    return attrs.evolve(found, trace=trace, said=(*found.said, f"There are {count} rows."))
+
+
+def test_leaks_that_are_there_are_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(interfaces_fit, "_run", leaking)
+    found = leaks(STATISTICS, {"all": far_away}, tmp_path)["all"]
+    seen = {
+        *("posterior", "course", "tree", "file saved.nc", "file run/posterior.nc"),
+        *("file report/report.html", "file report/report.md", "file rows.txt"),
+        *("printed", "on standard error", "warned"),
+    }
+    assert seen <= set(found)
+    assert any(line.startswith("There are") for line in found)  # in the log
+
+
+def test_a_cell_that_leaks_is_seen(tmp_path, monkeypatch):
+    """The least of it: a bit of one cell, in one number."""
+
+    def run(plan, gate, *given, **more):
+        first = np.asarray(next(iter(gate._private._device_fields().fields.values())))[0]
+        found = run_of_fit(plan, gate, *given, **more)
+        nudged = {name: np.nextafter(each, each + first) for name, each in found.draws.items()}
+        return attrs.evolve(found, draws=nudged)
+
+    monkeypatch.setattr(interfaces_fit, "_run", run)
+    other = {"another row": functools.partial(with_first, yes=1 - table()["yes"][0])}
+    assert "posterior" in leaks(STATISTICS, other, tmp_path)["another row"]
+
+
+def test_an_error_for_one_row_is_seen(tmp_path, monkeypatch):
+    def run(plan, gate, *given, **more):
+        if gate._private._count > SIZE:
+            raise InvalidArgument("There are too many rows.")
+        return run_of_fit(plan, gate, *given, **more)
+
+    monkeypatch.setattr(interfaces_fit, "_run", run)
+    assert "error" in leaks(STATISTICS, NEIGHBOURS, tmp_path)["one row more"]
+
+
+def test_shapes_that_jax_would_log_are_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(settings, "_talking", list)
+    more = {"two rows more": lambda: with_more("person 98", "person 99")}
+    found = leaks(STATISTICS, more, tmp_path)["two rows more"]
+    assert any(f"[{SIZE + 2}]" in line for line in found)
+
+
+def test_with_the_sums_in_place_fits_differ(tmp_path, monkeypatch):
+    """It is the sums that were cut out: fits do look at rows."""
+    forget()
+    monkeypatch.setattr(release, "part_sums", release.part_sums.whole)
+    assert "posterior" in leaks(STATISTICS, {"all": far_away}, tmp_path)["all"]
+    forget()

@@ -115,16 +115,27 @@ def test_a_task_of_a_lying_server_is_refused_and_costs_nothing(untouched, name):
 
 # What no site takes from a message: settings of its own, and a key of its noise.
 ORDERS = {
-    **{"clip": 1e9, "noise_multiplier": 0.0, "noise": "none", "sampling_rate": 1.0, "steps": 10**6},
-    **{"epsilon": 1e9, "delta": 1.0, "answers": 10**6, "rounds": 10**6, "adjacency": "replace"},
-    **{"key": bytes(32), "seed": 0, "seeded": True, "site": "south", "name": "south", "grid": 1e9},
-    **{
-        "study": "study.py",
-        "data": "data.csv",
-        "ledger": "other.db",
-        "hidden": True,
-        "state": b"0",
-    },
+    "clip": 1e9,
+    "noise_multiplier": 0.0,
+    "noise": "none",
+    "sampling_rate": 1.0,
+    "steps": 10**6,
+    "epsilon": 1e9,
+    "delta": 1.0,
+    "answers": 10**6,
+    "rounds": 10**6,
+    "adjacency": "replace",
+    "key": bytes(32),
+    "seed": 0,
+    "seeded": True,
+    "site": "south",
+    "name": "south",
+    "grid": 1e9,
+    "study": "study.py",
+    "data": "data.csv",
+    "ledger": "other.db",
+    "hidden": True,
+    "state": b"0",
 }
 
 
