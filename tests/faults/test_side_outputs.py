@@ -591,6 +591,7 @@ def test_shapes_that_jax_would_log_are_seen(tmp_path, monkeypatch):
     assert any(f"[{SIZE + 2}]" in line for line in found)
 
 
+@pytest.mark.slow
 def test_with_the_sums_in_place_fits_differ(tmp_path, monkeypatch):
     """It is the sums that were cut out: fits do look at rows."""
     forget()
