@@ -175,35 +175,43 @@ def test_a_server_gets_the_answers_that_were_charged_and_no_more(tmp_path):
     assert study.prepared.event.count == ANSWERS
 
 
-# Questions at the ends of what a site takes for one, as of pooled scoring.
-def hostile(question, kind):
-    """A question that makes rows count for as much as it can."""
-    changed, size = question.copy(), 3
-    if kind == "far away":
-        changed[:size] = 1e6
-    if kind == "a steep metric":
-        changed[size : size + size**2] = 1e9
-    if kind == "tiny clips":
-        changed[-8:-6] = 1e-30
-    if kind == "wide clips":
-        changed[-8:-6] = 1e6
-    if kind == "one share of all":
-        changed[-6:] = [1.0, *[1e-30] * 5]
-    if kind == "everything":
-        changed[:size], changed[size:-8], changed[-8:-6] = -1e6, -1e9, 1e-30
-    return changed
+# Questions at the ends of what a site takes for one.
+def as_it_is(question):
+    return question
 
 
-KINDS = ("honest", "far away", "a steep metric", "tiny clips", "wide clips", "everything")
+def far_away(question):
+    return np.concatenate([np.full(3, 1e6), question[3:]])
 
 
-def test_answers_to_hostile_questions_have_the_clip_and_the_noise_that_were_charged(tmp_path):
+def with_steep_metric(question):
+    return np.concatenate([question[:3], np.full(9, 1e9), question[12:]])
+
+
+def with_clips(question, clips):
+    return np.concatenate([question[:-8], [clips, clips], question[-6:]])
+
+
+HOSTILE = {
+    "scored": [
+        *(as_it_is, far_away, with_steep_metric),
+        *(lambda question, c=c: with_clips(question, c) for c in (1e-30, 1e6)),
+        lambda question: with_clips(with_steep_metric(far_away(question)), 1e-30),
+    ],
+    "statistics": [as_it_is, lambda question: 1e-9 * question, lambda question: 1e9 * question],
+}
+
+
+@pytest.mark.parametrize("scheme", HOSTILE)
+def test_answers_to_hostile_questions_have_the_clip_and_the_noise_that_were_charged(
+    tmp_path, scheme
+):
     """With the same keys noise cancels, and what one row moves is left; with others noise is left."""
-    rounds = 2 * len(KINDS)
-    files = make_sites(tmp_path / "as they are", "scored", seed=3, rounds=rounds)
+    rounds = 2 * len(HOSTILE[scheme])
+    files = make_sites(tmp_path / "as they are", scheme, seed=3, rounds=rounds)
     shutil.copytree(tmp_path / "as they are", tmp_path / "one row more")
     with (tmp_path / "one row more" / "north" / "data.csv").open("a") as table:
-        table.write("-5,5,30\n")
+        table.write("-5,5,19\n")
     study = study_of(files)
     sites = [
         OpenSite(SiteSettings.from_file(tmp_path / each / "north" / "site.toml"), study)
@@ -211,8 +219,8 @@ def test_answers_to_hostile_questions_have_the_clip_and_the_noise_that_were_char
     ]
     mechanism = study.prepared.work.work.mechanism
     fields, moved, number = first_task(files), [], 0
-    for kind in KINDS:
-        question = hostile(np.frombuffer(fields["posterior"]), kind).tobytes()
+    for ask in HOSTILE[scheme]:
+        question = ask(np.frombuffer(fields["posterior"])).tobytes()
         said = []
         for _ in range(2):
             number += 1
@@ -220,7 +228,7 @@ def test_answers_to_hostile_questions_have_the_clip_and_the_noise_that_were_char
             said.append([np.frombuffer(answered(site, task)["change"]) for site in sites])
             moved.append(np.linalg.norm(said[-1][0] - said[-1][1]))
         noise = (said[0][0] - said[1][0]) / np.sqrt(2)
-        assert np.sqrt(np.mean(noise**2)) > 0.5 * mechanism.noise_std, kind
+        assert np.sqrt(np.mean(noise**2)) > 0.5 * mechanism.noise_std
     assert max(moved) <= mechanism.clip
     assert max(moved) > 0.5 * mechanism.clip  # somebody gets near it
     assert all(spent(site.settings.ledger) == (1, rounds) for site in sites)
