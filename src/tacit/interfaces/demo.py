@@ -21,9 +21,8 @@ from tacit.errors import MissingPackage
 from tacit.interfaces.fit import fit, fit_without_privacy
 from tacit.interfaces.glm import glm
 from tacit.interfaces.plan import Plan, plan
-from tacit.results.figures import pyplot
+from tacit.results.figures import pyplot, saved
 from tacit.results.forest import bars_of
-from tacit.results.plots import saved
 from tacit.results.posterior import Posterior
 
 # The answers that the questionnaire allows, which are public whoever answered.
@@ -109,7 +108,8 @@ def tables() -> tuple[Table, Table]:
     columns["affair"] = (columns["affairs"] > 0).astype(int)
     order = np.random.default_rng(0).permutation(len(columns["affair"]))
     held, kept = order[:_HELD_OUT], order[_HELD_OUT:]
-    return tuple({name: columns[name][some] for name in SCHEMA.names} for some in (kept, held))
+    training, test = ({name: columns[name][some] for name in SCHEMA.names} for some in (kept, held))
+    return training, test
 
 
 def accuracy(posterior: Posterior, test: Table) -> float:
