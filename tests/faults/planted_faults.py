@@ -961,7 +961,7 @@ _OF_KEPT_RUNS = [
         "a run that goes on and is charged again",
         "tacit.interfaces.kept_runs:KeptRun.charged",
         "receipt = self._receipt()",
-        "receipt = None; self._run._standings.clear()",
+        "receipt = None; self._run._standings.clear(); self._run.name += os.urandom(2).hex()",
         RESUMED + "a_killed_fit_goes_on_bit_for_bit_for_one_charge[after the charge]",
     ),
 ]

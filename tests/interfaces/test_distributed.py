@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import jaxlib
@@ -225,9 +226,13 @@ def test_one_sentence_says_why_the_processes_ended(capsys):
 
 
 def killed_after(process, rank, folder):
-    """Kills a worker once the first position was stored."""
-    while not (folder / "unfinished" / "state").exists():
+    """Kills a worker once the run was charged, which is when its question was stored."""
+    ledger = tacit.Ledger(folder.parent / "ledger.db")
+    before = len(ledger.charges)
+    while len(ledger.charges) == before:
         assert process.poll() is None
+        time.sleep(0.05)
+    assert (folder / "unfinished" / "state").exists()
     for each in Path("/proc").glob("[0-9]*"):
         try:
             told = (each / "environ").read_bytes().split(b"\0")

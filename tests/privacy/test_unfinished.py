@@ -464,12 +464,17 @@ def test_the_question_is_on_disk_before_the_charge(tmp_path):
         charged.append(Unfinished._read(held))
         raise Killed
 
-    for given in (inputs, lambda first, steps: inputs(first, steps) + (first > 0)):
+    def asking(given):
         gate = open_gate(rows(), mechanism, held.randomness(), Keeper(held, charge))
-        with pytest.raises(Killed if given is inputs else InvalidArgument):
-            run(gate, step, start(), given, block=BLOCK)
+        run(gate, step, start(), given, block=BLOCK)
+
+    with pytest.raises(Killed):
+        asking(inputs)
     (stored,) = charged
     assert [each.steps for each in stored.values()] == [0]
+    with pytest.raises(InvalidArgument, match="never answer another question"):
+        asking(lambda first, steps: inputs(first, steps) + (first > 0))
+    assert len(charged) == 1
     held.close()
 
 
