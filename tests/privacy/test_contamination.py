@@ -164,9 +164,11 @@ group("random numbers", "i", "f3",
     bits=lambda i, _: jax.random.bits(key(i), (3,)),
     split=lambda i, _: jax.random.normal(jax.random.split(key(i))[1]),
     fold=lambda i, _: jax.random.uniform(jax.random.fold_in(key(0), i)),
-    gamma=lambda i, a: jax.random.gamma(key(i), a),
-    gamma_slope=lambda i, a: jax.grad(lambda a: jax.random.gamma(key(i), a).sum())(a),
     choice=lambda i, a: jax.random.categorical(key(i), a),
+)  # fmt: skip
+group("gamma", "i", "f3",
+    draws=lambda i, a: jax.random.gamma(key(i), a),
+    slope=lambda i, a: jax.grad(lambda a: jax.random.gamma(key(i), a).sum())(a),
 )  # fmt: skip
 group(
     "blocks of bits",
@@ -310,11 +312,15 @@ def contributions(functions, units):
     return [[np.asarray(each) for each in (*a, *b)] for a, b in zip(*found, strict=True)]
 
 
+@jax.jit
+def points_of(found):
+    """Where contributions end on the lattice; one program for all of them."""
+    on = jax.vmap(jax.vmap(lambda unit: on_lattice(unit.ravel(), jnp.float32(1), POINTS)))
+    return jax.tree.map(on, found)
+
+
 def moved(found, where, *, exact):
     """Whether a batch has somebody who was not changed, and contributes something else."""
-    if not exact:
-        on = jax.vmap(jax.vmap(lambda v: on_lattice(v.ravel(), jnp.float32(1), POINTS)))
-        found = np.asarray(jax.jit(on)(found))
     for place, after in zip(where, found, strict=True):
         keep = np.arange(WIDTH) != place
         before, now = found[0][keep], after[keep]
@@ -331,6 +337,8 @@ def meeting(name):
     places = PLACES[:1] if name in SLOW else PLACES
     units, where = variants(operands(kinds, np.random.default_rng(0)), places)
     found = contributions([function for _, function in functions], units)
+    if name in PRODUCTS:
+        found = jax.tree.map(np.asarray, points_of(found))
     return [
         label
         for (label, _), leaves in zip(functions, found, strict=True)
@@ -343,7 +351,13 @@ def operations(function, kinds):
     return {e.primitive.name for e in equations(jax.make_jaxpr(function)(*one).jaxpr)}
 
 
-@pytest.mark.parametrize("name", GROUPS)
+# Their programs take longest to compile.
+LONG = {"slow functions", "gamma"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in GROUPS]
+)
 def test_units_do_not_meet(name):
     assert meeting(name) == []
 

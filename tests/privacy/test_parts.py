@@ -63,7 +63,7 @@ def in_processes(size, attempts=3):
     return said
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_several_processes_release_what_one_does_bit_for_bit(alone, size):
     total = (2**62 + 3) * size
     for numbers, told, sums in in_processes(size):

@@ -84,23 +84,26 @@ def test_fast_math_does_not_lengthen_a_unit():
     said(NORMS, XLA_FLAGS=FAST)
 
 
+COMPILED = {
+    "JAX_LOG_COMPILES": "1",
+    "JAX_EXPLAIN_CACHE_MISSES": "1",
+    "JAX_DEBUG_NANS": "1",
+    "JAX_DEBUG_INFS": "1",
+    "JAX_TRANSFER_GUARD": "log_explicit",
+}
+
+
 @pytest.mark.parametrize(
-    "setting",
+    "settings",
     [
-        "JAX_LOG_COMPILES",
-        "JAX_EXPLAIN_CACHE_MISSES",
-        "JAX_DEBUG_NANS",
-        "JAX_DEBUG_INFS",
-        "JAX_DISABLE_JIT",
+        pytest.param(COMPILED, id="all of a compiled program"),
+        pytest.param({"JAX_DISABLE_JIT": "1"}, id="JAX_DISABLE_JIT"),
+        *(pytest.param({k: v}, id=k, marks=pytest.mark.slow) for k, v in COMPILED.items()),
     ],
 )
-def test_no_setting_tells_of_rows(setting):
+def test_no_setting_tells_of_rows(settings):
     """Neither how many there are, nor that one of them has a cell that is not a number."""
-    assert "9377" not in said(FIT, **{setting: "1"})
-
-
-def test_transfers_to_the_device_are_not_told():
-    assert "9377" not in said(FIT, JAX_TRANSFER_GUARD="log_explicit")
+    assert "9377" not in said(FIT, **settings)
 
 
 def test_loggers_say_nothing_of_rows():

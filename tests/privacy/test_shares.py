@@ -30,7 +30,7 @@ def sums(chances, count):
 def with_uniforms(std, count, reach):
     """Chances of round(sqrt(count) std Z + sum of count - 1 uniforms), from their transform."""
     step = 2 * math.pi / 1000  # sums over frequencies repeat after 1000 whole numbers
-    frequency = np.arange(-200 / std, 200 / std, step)
+    frequency = np.arange(-20 / std, 20 / std, step)  # beyond, at most exp(-400)
     transform = (
         np.exp(-count * (std * frequency) ** 2 / 2) * np.sinc(frequency / 2 / math.pi) ** count
     )
