@@ -13,9 +13,11 @@ from planting import codes, planted
 
 TESTS = Path(__file__).parents[1]
 ASSERTIONS = (AssertionError, pytest.fail.Exception)
-# Nothing of the outer run is touched: neither its cache nor its workers nor its signals.
-OPTIONS = ("-q", "-m", "", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-WITHOUT = ("cacheprovider", "xdist", "faulthandler", "hypothesispytest")
+# Slow tests too, and no doctests.
+OPTIONS = ("-q", "-o", "addopts=", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+# Nothing of the outer run is touched: neither its cache nor its workers nor its signals. And the
+# garbage of every inner run is not collected five times over.
+WITHOUT = ("cacheprovider", "xdist", "faulthandler", "hypothesispytest", "unraisableexception")
 
 
 @dataclass
