@@ -40,7 +40,10 @@ def fitted(guide, steps=3000):
     "guide",
     [
         autoguide.AutoMultivariateNormal,
-        lambda model: autoguide.AutoLowRankMultivariateNormal(model, rank=2),
+        pytest.param(
+            lambda model: autoguide.AutoLowRankMultivariateNormal(model, rank=2),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(autoguide.AutoIAFNormal, marks=pytest.mark.slow),
     ],
 )
@@ -64,7 +67,13 @@ def test_block_flow_is_normal_where_the_posterior_is():
     assert draws.mean(axis=0) == pytest.approx(MEAN, abs=0.05)
 
 
-@pytest.mark.parametrize("kind", [autoguide.AutoMultivariateNormal, autoguide.AutoIAFNormal])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        autoguide.AutoMultivariateNormal,
+        pytest.param(autoguide.AutoIAFNormal, marks=pytest.mark.slow),
+    ],
+)
 def test_draws_and_entropy_are_those_of_the_guide(kind):
     guide = AutoGuide(kind)
     params = guide.start(4)
@@ -73,13 +82,18 @@ def test_draws_and_entropy_are_those_of_the_guide(kind):
     assert guide.entropy(params, noise) == pytest.approx(float(slope), abs=1e-4)
 
 
-def test_a_start_moves_every_guide():
-    centre = jnp.array([1.0, -2.0, 3.0])
-    for kind in (autoguide.AutoDiagonalNormal, autoguide.AutoBNAFNormal):
-        guide = AutoGuide(kind)
-        there = guide.draw(guide.moved(guide.start(3), centre), jnp.zeros(3))
-        moved = np.asarray(there - guide.draw(guide.start(3), jnp.zeros(3)))
-        assert moved == pytest.approx(np.asarray(centre), abs=1e-5)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        autoguide.AutoDiagonalNormal,
+        pytest.param(autoguide.AutoBNAFNormal, marks=pytest.mark.slow),
+    ],
+)
+def test_a_start_moves_every_guide(kind):
+    guide, centre = AutoGuide(kind), jnp.array([1.0, -2.0, 3.0])
+    there = guide.draw(guide.moved(guide.start(3), centre), jnp.zeros(3))
+    moved = np.asarray(there - guide.draw(guide.start(3), jnp.zeros(3)))
+    assert moved == pytest.approx(np.asarray(centre), abs=1e-5)
 
 
 @pytest.mark.parametrize(

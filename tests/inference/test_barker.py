@@ -1,6 +1,7 @@
 """Barker chains: the right posterior, whichever test decides, and what they refuse."""
 
 import math
+from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,9 +42,12 @@ def within(post, mean, variance, errors=3.0, name="theta"):
     "test",
     [
         {"ratio_bound": 0.12},
-        {"ratio_bound": 0.12, "noise_variance": 1.0},
         {"ratio_bound": 0.12, "noise_variance": 2.0},
-        {"ratio_bound": 0.12, "noise_variance": 2.0, "correction": "mixture"},
+        pytest.param({"ratio_bound": 0.12, "noise_variance": 1.0}, marks=pytest.mark.slow),
+        pytest.param(
+            {"ratio_bound": 0.12, "noise_variance": 2.0, "correction": "mixture"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_chain_on_all_rows_finds_the_grid_posterior(test):
@@ -138,6 +142,7 @@ def test_discrete_parameters_of_both_kinds_of_model():
         fit(numpyro_model, {"x": counts}, schema=schema, budget=budget, method=Variational())
 
 
+@pytest.mark.slow
 def test_person_effects_are_integrated_out():
     """A unit's rows have one density together, and the chain sees it."""
     rng = np.random.default_rng(0)
@@ -159,6 +164,7 @@ def test_person_effects_are_integrated_out():
     assert post.sd()["mean"] == pytest.approx(math.sqrt((1 + 1 / 3) / 100), rel=0.3)
 
 
+@cache
 def linear():
     return Model(
         parameters={"w": Parameter((2,))},

@@ -79,18 +79,33 @@ METHODS = {
     "statistics, laplace": (tacit.Statistics(noise="laplace", num_draws=50), Budget(1)),
     "statistics, naive": (tacit.Statistics(noise_aware=False, num_draws=50), ADD_REMOVE),
 }
+# One of each kind; all others are slow.
+FAST = {
+    "scoring",
+    "variational",
+    "langevin, plain",
+    "hamiltonian, plain",
+    "barker, published",
+    "one sample, grid",
+    "statistics",
+}
 # Settings of these may cost less than the budget: they were made for something else.
 CHEAP = {"langevin, plain", "langevin, published"}
 
 
-@pytest.fixture(params=METHODS, ids=str)
+def marked(names):
+    """Those that are not among the fast ones are slow."""
+    return [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in names]
+
+
+@pytest.fixture(params=marked(METHODS), ids=str)
 def case(request):
     return request.param, *METHODS[request.param]
 
 
 # On batches of fixed size the number of rows is public.
 any_number = pytest.mark.parametrize(
-    "case", [n for n in METHODS if n != "barker, batches"], indirect=True
+    "case", marked(n for n in METHODS if n != "barker, batches"), indirect=True
 )
 
 
@@ -197,20 +212,15 @@ def test_it_says_what_intervals_include_and_how_it_went(case):
 
 
 @any_number
-def test_shapes_do_not_follow_the_number_of_rows(case):
+@pytest.mark.parametrize("times", [0, pytest.param(3, marks=pytest.mark.slow)])
+def test_shapes_do_not_follow_the_number_of_rows(case, times):
+    """And no rows are no error."""
     name, method, budget = case
-    more = {"y": np.tile(TABLE["y"], 3)}
-    first, second = seeded(name), fit(method, budget, more, seed=1)
+    first, second = seeded(name), fit(method, budget, {"y": np.tile(TABLE["y"], times)}, seed=1)
+    assert np.isfinite(second.draws["probability"]).all()
     for group in ("draws", "trace", "sample_stats"):
         one, other = getattr(first, group), getattr(second, group)
         assert {n: v.shape for n, v in one.items()} == {n: v.shape for n, v in other.items()}
-
-
-@any_number
-def test_no_rows_are_no_error(case):
-    _, method, budget = case
-    post = fit(method, budget, {"y": np.zeros(0, int)}, seed=1)
-    assert np.isfinite(post.draws["probability"]).all()
 
 
 def test_several_fits_are_the_single_ones(case):

@@ -76,7 +76,10 @@ def test_the_table_is_better_than_the_mixture_and_than_no_correction():
     assert 4 * table.error < mixture.error < normal.error / 5 < nothing.error / 5
 
 
-@pytest.mark.parametrize(("variance", "kind"), [(1.0, "table"), (2.0, "table"), (2.0, "mixture")])
+@pytest.mark.parametrize(
+    ("variance", "kind"),
+    [(1.0, "table"), pytest.param(2.0, "table", marks=pytest.mark.slow), (2.0, "mixture")],
+)
 def test_normal_noise_and_draws_are_logistic(variance, kind):
     found, generator, count = correction(variance, kind), np.random.default_rng(1), 1_000_000
     noise = np.sqrt(variance) * generator.standard_normal(count)
@@ -113,7 +116,10 @@ def test_draws_are_independent_of_a_run_s_normals():
         assert abs(stats.spearmanr(abs(drawn), abs(column)).statistic) < limit
 
 
-@pytest.mark.parametrize(("variance", "worst"), [(0.05, 1e-7), (1.8, 3e-4), (3.2, 0.03)])
+@pytest.mark.parametrize(
+    ("variance", "worst"),
+    [pytest.param(0.05, 1e-7, marks=pytest.mark.slow), (1.8, 3e-4), (3.2, 0.03)],
+)
 def test_other_variances_are_made_when_asked(variance, worst):
     found = correction(variance)
     assert found is correction(variance)  # once

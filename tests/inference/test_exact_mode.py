@@ -183,6 +183,7 @@ def test_people_with_few_rows_count_by_their_rows_and_padding_never():
     assert (grouped.draws["rate"] > 0).all()
 
 
+@pytest.mark.slow
 def test_effects_of_people_are_integrated_out():
     """A balanced one-way layout with known noise: the likelihood of mean and spread by hand."""
     rng = np.random.default_rng(0)

@@ -126,7 +126,15 @@ def test_the_approximation_itself_is_not_skewed():
     assert abs(shape(post.draws["probability"])[2]) < 0.25
 
 
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "barker",
+        "langevin",
+        pytest.param("hamiltonian", marks=pytest.mark.slow),
+        pytest.param("penalty", marks=pytest.mark.slow),
+    ],
+)
 def test_a_chain_makes_it_as_skewed_as_the_posterior(name):
     model = conjugate.Bernoulli("y")
     post = fit_without_privacy(model, ROWS_OF_ONE, method=CHAINS[name])

@@ -1,6 +1,7 @@
 """Langevin chains: the right temperature, whether the release carries the noise or not."""
 
 from dataclasses import replace
+from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +22,7 @@ SD = np.sqrt(np.diag(COVARIANCE))
 BUDGET = Budget(2, 1e-5)
 
 
+@cache
 def linear():
     return Model(
         parameters={"w": Parameter((2,))},
@@ -50,7 +52,10 @@ def spread(posteriors):
         return np.sqrt(((draws - MEAN) ** 2).mean(axis=(0, 1))) / SD
 
 
-@pytest.mark.parametrize(("epsilon", "size", "spent"), [(2, 1000, 2), (20, 4000, None)])
+@pytest.mark.parametrize(
+    ("epsilon", "size", "spent"),
+    [(2, 1000, 2), pytest.param(20, 4000, None, marks=pytest.mark.slow)],
+)
 def test_the_default_step_is_right_whether_privacy_or_the_posterior_bounds_it(epsilon, size, spent):
     method = Langevin(sampling_rate=0.25, num_steps=12_000, clip=4.0, size=size, burn_in=0.3)
     budget = Budget(epsilon, 1e-5)
@@ -62,6 +67,7 @@ def test_the_default_step_is_right_whether_privacy_or_the_posterior_bounds_it(ep
     assert charged < epsilon / 2 if spent is None else charged == pytest.approx(spent, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_largest_step_that_the_budget_allows_can_be_too_large():
     given = Langevin(sampling_rate=0.25, num_steps=8000, clip=4.0, step_size=1.0)
     budget = Budget(60, 1e-5)

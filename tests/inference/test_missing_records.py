@@ -1,5 +1,7 @@
 """Records with a missing cell: where the number of units is public, they must not change it."""
 
+from functools import cache
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ ROWS = Schema({"x": Number(-1, 1)})
 PEOPLE = Schema({"x": Number(-1, 1)}, person="who", most_rows=2)
 
 
+@cache
 def mean():
     """A normal mean; a record's log-likelihood falls far below zero, whatever it says."""
     return Model(
@@ -126,6 +129,7 @@ def test_a_batch_takes_records_left_out_as_often_as_others(monkeypatch):
     assert indices.max() == SIZE - 1
 
 
+@pytest.mark.slow
 def test_a_chain_takes_a_record_left_out_for_one_of_zeros():
     plan = ChainDraws(
         claim=LipschitzLikelihood(slope=5.0, radius=1.0),

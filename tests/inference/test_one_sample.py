@@ -1,5 +1,7 @@
 """One posterior sample, from a budget to a posterior with its statement."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +34,7 @@ X = RNG.normal(size=(400, 2)).astype(np.float32) * 0.6
 SIDE = (RNG.logistic(size=400) < X @ [3.0, -2.0]).astype(np.float32)
 
 
+@cache
 def rate():
     """A yes or no with an unknown rate, Beta(2, 2)."""
     return Model(
@@ -43,6 +46,7 @@ def rate():
     )
 
 
+@cache
 def logistic(precision=1.0):
     return Model(
         parameters={"w": Parameter((2,))},
@@ -71,7 +75,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", ["grid", "conjugate", "rejection", pytest.param("chain", marks=pytest.mark.slow)]
+)
 def test_within_the_budget_charged_and_repeatable(case, tmp_path):
     method, model, rows, name = CASES[case]
     budget = Budget(0.5, 1e-5)

@@ -20,6 +20,7 @@ def variances(model, x, exact, method, budget, chains, alike):
     return found / truth, error / truth
 
 
+@pytest.mark.slow
 def test_on_a_gaussian_ours_is_right_and_the_published_one_has_half_the_variance():
     x = experiment.gaussian_rows(40_000, 32)
     settings = {

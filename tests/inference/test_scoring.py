@@ -29,6 +29,7 @@ from tacit.privacy.rows import Rows
 
 BUDGET = tacit.Budget(1, 1e-6)
 SIZE = 3
+MANY = 20_000  # rows, where a mean is looked at
 
 
 def outcome(kind, params, row):
@@ -146,7 +147,7 @@ def test_rows_that_are_no_numbers_add_nothing():
 @pytest.mark.parametrize("kind", KINDS)
 def test_at_the_truth_clipped_scores_have_mean_zero(kind):
     """Where the same clip of plain gradients is far from it."""
-    count, clip = 20_000, {"logistic": 0.5, "linear": 2.0, "poisson": 0.5}[kind]
+    count, clip = MANY, {"logistic": 0.5, "linear": 2.0, "poisson": 0.5}[kind]
     model, theta = regression(kind), true_vector(kind)
     rows = jax.tree.map(jnp.asarray, table(kind, count, seed=2))
     metric = np.eye(model.dimension)
@@ -177,18 +178,26 @@ def parts(kind, rows, clip):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_own_outcomes_vary_as_much_as_drawn_ones_if_the_model_is_right(kind):
-    seen = parts(kind, table(kind, 40_000, seed=6), 2.0)
+    seen = parts(kind, table(kind, MANY, seed=6), 2.0)
     assert float(seen.own / seen.slope) == pytest.approx(1, abs=0.05)
     assert float(dispersion(seen.slope, seen.own, 0.0)) < 1.05
 
 
-def test_counts_that_vary_more_are_noticed_and_said():
+def varied_counts(size):
     rng = np.random.default_rng(7)
-    rows = table("poisson", 6_000, seed=7)
-    rows["y"] = rng.poisson(np.exp(rows["x"] @ TRUTH["w"]) * rng.gamma(0.2, 5.0, 6_000))
-    rows["y"] = rows["y"].astype(np.float32)
-    seen = parts("poisson", rows, 3.0)
+    rows = table("poisson", size, seed=7)
+    counts = rng.poisson(np.exp(rows["x"] @ TRUTH["w"]) * rng.gamma(0.2, 5.0, size))
+    return rows | {"y": counts.astype(np.float32)}
+
+
+def test_counts_that_vary_more_are_noticed():
+    seen = parts("poisson", varied_counts(MANY), 3.0)
     assert float(dispersion(seen.slope, seen.own, 0.0)) > 1.5
+
+
+@pytest.mark.slow
+def test_counts_that_vary_more_are_said():
+    rows = varied_counts(6_000)
     plain = tacit.fit(
         regression("poisson"), Rows(table("poisson", 6_000)), budget=tacit.Budget(8, 1e-5), seed=0
     )
@@ -198,6 +207,7 @@ def test_counts_that_vary_more_are_noticed_and_said():
     assert (varied.sd()["w"] > 1.2 * plain.sd()["w"]).all()
 
 
+@pytest.mark.slow
 def test_a_column_that_few_rows_have_is_learned():
     """One row in a hundred tells of it: the clip must not make the metric forget it."""
     rng, truth = np.random.default_rng(8), np.array([-0.5, 0.8, 1.0])
@@ -220,7 +230,9 @@ def test_curvature_is_as_uneven_as_it_is_seen_to_be():
     assert _spread(np.zeros(0), noise, usual) == pytest.approx(usual)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+)
 def test_without_noise_it_is_about_the_exact_posterior(kind):
     rows = Rows(table(kind, 2000, seed=3))
     exact = fit_without_privacy(regression(kind), rows)
@@ -317,13 +329,16 @@ def centred(clinic, y=None):
         numpyro.sample("y", dist.Normal(level[clinic], 1.0), obs=y)
 
 
-def test_a_prior_that_is_not_normal_stays_the_prior():
-    model = as_model(centred, GROUPS)
-    space = whitened(model)
+def test_a_prior_that_is_not_normal_is_known_to_be():
+    space = whitened(as_model(centred, GROUPS))
     assert not space.quadratic
     assert np.isfinite(space.mean).all()
     assert np.isfinite(space.scale).all()
     assert np.linalg.cond(space.scale) < 1e3
+
+
+@pytest.mark.slow
+def test_a_prior_that_is_not_normal_stays_the_prior():
     method = Scoring(num_steps=4)
     none = {"clinic": np.array([], object), "y": np.zeros(0)}
     prior = fit_without_privacy(centred, none, schema=GROUPS, method=method)

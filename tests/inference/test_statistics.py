@@ -102,7 +102,9 @@ def test_counts_are_what_enumeration_says(noise):
     assert_agree(chain(model, seen, scale, noise)["rate"], mean, np.sqrt(spread))
 
 
-@pytest.mark.parametrize(("noise", "size"), [("gaussian", None), ("laplace", 100)])
+@pytest.mark.parametrize(
+    ("noise", "size"), [("gaussian", None), pytest.param("laplace", 100, marks=SLOWLY)]
+)
 def test_a_normal_is_what_simulation_says(noise, size):
     # Parameters and whole data sets from the prior, weighted by how likely the noise is.
     count, seen, scale = 60_000, np.array([104.0, 9.0, 6.0]), 10.0
@@ -146,6 +148,7 @@ def people(rows):
     return {"x": x.astype(np.float32), "y": y.astype(np.float32)}
 
 
+@SLOWLY
 def test_without_noise_or_with_little_it_is_the_conjugate_posterior():
     data = people(400)
     x, y = data["x"].astype(float), data["y"].astype(float)
@@ -209,14 +212,11 @@ def off(share):
     return abs(share - 0.9) > 4 * np.sqrt(0.09 / 200)
 
 
-SLOW = [
-    pytest.param(title, noise, marks=SLOWLY)
-    for title in ("Bernoulli", "normal", "categorical, 4 levels", "Poisson", "regression")
-    for noise in NOISES
-]
-
-
-@pytest.mark.parametrize(("title", "noise"), [("Bernoulli", "gaussian"), *SLOW])
+@SLOWLY
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize(
+    "title", ["Bernoulli", "normal", "categorical, 4 levels", "Poisson", "regression"]
+)
 def test_intervals_cover_what_they_say(title, noise):
     shared = benchmark()
     case = shared.CASES[title]

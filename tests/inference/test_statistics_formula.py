@@ -69,6 +69,7 @@ def test_statistics_are_products_within_their_bound(formula):
     np.testing.assert_allclose(whole, design.T @ design, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_exact_sums_give_the_exact_posterior(plan):
     rows = table(3000)
     found = tacit.fit_without_privacy(plan, rows, method=tacit.Statistics())
@@ -79,6 +80,7 @@ def test_exact_sums_give_the_exact_posterior(plan):
         np.testing.assert_allclose(found.sd()[name], sd, rtol=0.15, err_msg=name)
 
 
+@pytest.mark.slow
 def test_intervals_cover_although_noise_is_large():
     """Sums of the design with noise that is a multiple of what rows vary by."""
     sums, held, scale = sums_of("y ~ age + bmi"), [], 20.0
