@@ -170,17 +170,20 @@ def test_delta_and_epsilon_agree_for_every_accountant():
         assert by_name(name).delta(run, epsilon) == pytest.approx(1e-5, rel=1e-3), name
 
 
-def test_rare_jumps_and_tiny_losses_agree_both_ways():
-    """Corners where one plan does not fit all: delta at epsilon(delta) is delta again."""
-    for rate, scale, steps, delta in (
+@pytest.mark.parametrize(
+    ("rate", "scale", "steps", "delta"),
+    [
         (2e-4, 1.049, 2148, 2.6e-11),
         (1e-5, 0.7, 100_000, 1e-10),
         (1e-5, 1000.0, 1_000_000, 1e-9),
-    ):
-        run = events.sampled_gaussian(scale, rate, steps)
-        epsilon = PLD().epsilon(run, delta)
-        assert PLD().delta(run, epsilon) <= 1.05 * delta
-        assert epsilon <= Renyi().epsilon(run, delta)
+    ],
+)
+def test_rare_jumps_and_tiny_losses_agree_both_ways(rate, scale, steps, delta):
+    """Corners where one plan does not fit all: delta at epsilon(delta) is delta again."""
+    run = events.sampled_gaussian(scale, rate, steps)
+    epsilon = PLD().epsilon(run, delta)
+    assert PLD().delta(run, epsilon) <= 1.05 * delta
+    assert epsilon <= Renyi().epsilon(run, delta)
 
 
 def test_whole_batches_are_full_data():

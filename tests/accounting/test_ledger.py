@@ -331,11 +331,11 @@ class Killed:
 @pytest.mark.parametrize(
     ("point", "charges", "reads"),
     [
-        ("asked", 0, False),
         ("booked", 0, False),
         ("charged", 1, False),
-        ("read", 1, True),
-        ("fitted", 1, True),
+        pytest.param("asked", 0, False, marks=pytest.mark.slow),
+        pytest.param("read", 1, True, marks=pytest.mark.slow),
+        pytest.param("fitted", 1, True, marks=pytest.mark.slow),
     ],
 )
 def test_killed_fits_are_never_uncharged(tmp_path, point, charges, reads):

@@ -31,8 +31,23 @@ SOURCES = {
 }
 
 
+# The longest to compute. Of their kind, others are computed always.
+SLOW = {r["id"] for r in RECORDS if r["id"][:2] in {"RP", "TR", "TH"}}
+SLOW -= {
+    "RP03_abalone",
+    "RP13_dpadvi_abalone",
+    "TR_3341_200",
+    "THESIS_2.29_passes1",
+    "THESIS_2.29_passes100",
+}
+
+
 def over(source):
-    return pytest.mark.parametrize("record", SOURCES[source], ids=lambda r: r["id"])
+    records = [
+        pytest.param(r, id=r["id"], marks=[pytest.mark.slow] * (r["id"] in SLOW))
+        for r in SOURCES[source]
+    ]
+    return pytest.mark.parametrize("record", records)
 
 
 def near(value):

@@ -38,11 +38,11 @@ def exact_divergence(rate, scale, order, direction):
     ("rate", "scale", "order"),
     [
         (0.01, 1.0, 1.1),
-        (0.5, 0.5, 2.5),
+        pytest.param(0.5, 0.5, 2.5, marks=pytest.mark.slow),
         (1e-6, 3.0, 2),
         (1e-4, 0.7, 5),
         (1e-13, 30.0, 3),
-        (0.9, 5, 40),
+        pytest.param(0.9, 5, 40, marks=pytest.mark.slow),
     ],
 )
 def test_quadrature_is_exact(rate, scale, order, direction):

@@ -611,6 +611,7 @@ print(admitted, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_two_hundred_charges_of_two_analysts_at_once_lose_none_and_exceed_nothing(server, team):
     event, budget = events.gaussian(100.0), Budget(0.5, 1e-9)
@@ -659,7 +660,10 @@ ledger.charge(events.gaussian(10.0), Budget(0.5, 1e-7))
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("point", ["booked", "before the commit", "after the commit"])
+@pytest.mark.parametrize(
+    "point",
+    ["booked", pytest.param("before the commit", marks=pytest.mark.slow), "after the commit"],
+)
 def test_a_process_that_is_killed_while_it_charges_leaves_the_book_sound(server, team, point):
     bert = opened(server, team, "bert")
     bert.charge(EVENT, ONE)
@@ -688,7 +692,8 @@ def test_a_fit_on_the_command_line_names_its_run_and_hides_the_password(
         "columns:\n  y: {kind: binary}\n  x: {kind: number, low: 0, high: 7}\n"
     )
     fit = ["fit", "t.csv", "--schema", "s.yaml", "--formula", "y ~ x", "--epsilon", "1"]
-    fit += ["--delta", "1e-6", "--ledger", address, "--out", "runs/first", "--set", "num_steps=20"]
+    fit += ["--delta", "1e-6", "--ledger", address, "--out", "runs/first"]
+    fit += ["--method", "variational", "--set", "num_steps=20"]
     assert main([*fit, "--quiet"]) == 0
     assert main(["ledger", "show", address]) == 0
     assert main(["ledger", "page", address, "--out", "ledger.html"]) == 0

@@ -21,6 +21,7 @@ def benchmark(monkeypatch):
         sys.modules.pop(name)
 
 
+@pytest.mark.slow
 def test_the_quick_table_is_complete_and_its_numbers_are_possible(benchmark, tmp_path):
     path = tmp_path / "table.md"
     lines = benchmark.main(["--quick", "--markdown", str(path)])
