@@ -125,6 +125,7 @@ def test_zero_inflated():
         np.testing.assert_allclose(seen, exact, atol=4 * 0.5 / np.sqrt(COUNT))
 
 
+@pytest.mark.slow
 def test_entries_are_drawn_each_by_itself():
     scale = jnp.array([1.0, 4.0, 16.0])
     for fn, shape in (

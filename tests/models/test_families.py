@@ -192,7 +192,16 @@ def exact():
 
 
 # With known ends of follow-up, the likelihood is that of the case before.
-@pytest.mark.parametrize("case", [each for each in CASES if each != "censored at known times"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "ordinal",
+        "censored",
+        pytest.param("zero-inflated Poisson", marks=pytest.mark.slow),
+        pytest.param("zero-inflated negative binomial", marks=pytest.mark.slow),
+        pytest.param("beta", marks=pytest.mark.slow),
+    ],
+)
 def test_a_fit_without_privacy_is_what_maximum_likelihood_finds(case, exact):
     *_, (_, log_likelihood, start), others = CASES[case]
     expected, errors = by_numbers(log_likelihood, start)
@@ -223,21 +232,25 @@ def test_predictions_of_ordered_levels_are_their_probabilities(exact):
     assert "Intercept" not in names
 
 
-def test_predictions_of_the_other_families_are_means(exact):
-    at = np.array([-0.5, 0.75])
-    for case, mean in {
-        "zero-inflated Poisson": lambda eta, d: (1 - d["zero_inflation"]) * np.exp(eta),
-        "beta": lambda eta, _: expit(eta),
-        "censored": lambda eta, d: np.exp(eta) * gamma(1 + 1 / d["alpha"]),
-    }.items():
-        post = exact(case)
-        d = {name: np.asarray(values, float) for name, values in post.draws.items()}
-        eta = [d["Intercept"] + d["x"] * at[i] + d["ward"][:, 0] * i for i in range(2)]
-        expected = [mean(each, d).mean() for each in eta]
-        assert np.allclose(post.predict(NEW), expected, rtol=1e-4)  # and needs no time or event
-        drawn = post.predict(NEW, kind="draws")
-        assert drawn.min() >= 0
-        assert np.allclose(drawn.mean(axis=0), expected, rtol=0.15)
+MEANS = {
+    "zero-inflated Poisson": lambda eta, d: (1 - d["zero_inflation"]) * np.exp(eta),
+    "beta": lambda eta, _: expit(eta),
+    "censored": lambda eta, d: np.exp(eta) * gamma(1 + 1 / d["alpha"]),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(n, marks=[pytest.mark.slow] * (n != "censored")) for n in MEANS]
+)
+def test_predictions_of_the_other_families_are_means(case, exact):
+    post, at = exact(case), np.array([-0.5, 0.75])
+    d = {name: np.asarray(values, float) for name, values in post.draws.items()}
+    eta = [d["Intercept"] + d["x"] * at[i] + d["ward"][:, 0] * i for i in range(2)]
+    expected = [MEANS[case](each, d).mean() for each in eta]
+    assert np.allclose(post.predict(NEW), expected, rtol=1e-4)  # and needs no time or event
+    drawn = post.predict(NEW, kind="draws")
+    assert drawn.min() >= 0
+    assert np.allclose(drawn.mean(axis=0), expected, rtol=0.15)
 
 
 def test_the_time_of_a_censored_row_counts_as_survival():
@@ -391,6 +404,7 @@ def test_values_at_0_and_1_are_moved_inside_by_a_public_margin():
     )
 
 
+@pytest.mark.slow
 def test_a_private_fit_of_censored_times_holds_the_truth():
     data = {**SHARED, **TIMES[0]}
     model = model_of("censored")

@@ -248,7 +248,12 @@ NAMES = ["Intercept", "age", "dose", "ward", "sex"]
 CASES = simulated()
 
 
-@pytest.mark.parametrize("case", CASES)
+SLOW = {"bernoulli probit", "bernoulli cloglog", "gaussian scaled", "negativebinomial"}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in CASES]
+)
 def test_each_family_finds_what_maximum_likelihood_finds(case):
     left, settings, columns, log_likelihood = CASES[case]
     family = case.split()[0]

@@ -113,6 +113,7 @@ def test_densities_and_gradients_are_those_of_the_same_model_in_numpyro(adapted,
             np.testing.assert_allclose(value, others[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_seeded_fit_is_that_of_the_same_model_in_numpyro(adapted, in_numpyro):
     method = tacit.Variational(num_steps=300)
     fits = [
@@ -130,6 +131,7 @@ def test_a_seeded_fit_is_that_of_the_same_model_in_numpyro(adapted, in_numpyro):
     np.testing.assert_allclose(drawn.mean(axis=0), ours, atol=5 * 0.5 / 1000**0.5)
 
 
+@pytest.mark.slow
 def test_the_default_fits_it_like_the_same_model_in_numpyro(adapted, in_numpyro):
     fits = [
         tacit.fit(m, table(2000), schema=SCHEMA, budget=tacit.Budget(20, 1e-5), seed=1)
@@ -235,7 +237,13 @@ def shared_scale():
 
 
 @pytest.mark.parametrize(
-    "build", [counts, categories, mixed, by_knots, shared_scale], ids=lambda f: f.__name__
+    "build",
+    [
+        by_knots,
+        shared_scale,
+        *(pytest.param(f, marks=pytest.mark.slow) for f in (counts, categories, mixed)),
+    ],
+    ids=lambda f: f.__name__,
 )
 def test_other_families_have_pymcs_own_density(build):
     with pm.Model() as model:
@@ -495,7 +503,7 @@ assert jax.config.jax_enable_x64 is %s
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("precise", [False, True])
+@pytest.mark.parametrize("precise", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_importing_brings_no_pymc_and_its_jax_leaves_the_precision_alone(precise):
     """PyTensor turns on 64 bits in JAX for the whole process when its part for JAX is loaded."""
     subprocess.run([sys.executable, "-c", IMPORTS % (precise, precise)], check=True)

@@ -250,7 +250,13 @@ def by_row(model, rows, i):
     )
 
 
-@pytest.mark.parametrize("name", MODELS)
+# One of each thing that a model may do; of outcomes' families, those that draw in their own way.
+FAST = {"logistic", "poisson", "gamma", "vectors", "two_plates", "masked", "discrete_effects"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in MODELS]
+)
 def test_the_score_at_drawn_outcomes_of_a_row_has_mean_zero(name):
     model = adapted(MODELS[name])
     assert model.simulates

@@ -68,15 +68,8 @@ def errors(post, reference):
     return max(means), min(ratios), max(ratios)
 
 
-# The others take as long and differ in their likelihood only.
-QUICK = {"logistic", "hierarchical", "person"}
-
-
-def some_slowly(names):
-    return [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in names]
-
-
-@pytest.mark.parametrize("name", some_slowly(REGRESSIONS))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REGRESSIONS)
 def test_without_noise_it_is_the_posterior_of_nuts(name):
     """Means within 0.4 standard deviations, standard deviations within a quarter."""
     animal = ZOO[name]

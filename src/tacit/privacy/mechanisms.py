@@ -194,11 +194,11 @@ class NoisySums:
 
     def noise(self, bits: Randomness, start: int, steps: int) -> NDArray[np.int32]:
         """Integer noise for a block of steps, each phase at its own scale. [gate-noise]"""
-        parts, begin = [], 0
+        parts, begin, grid = [], 0, self.grid  # which looks at all phases, so it is computed once
         for scale, length in self.phases:
             inside = min(start + steps, begin + length) - max(start, begin)
             if inside > 0:
-                points, count = scale * self.clip / self.grid, inside * self.dimension
+                points, count = scale * self.clip / grid, inside * self.dimension
                 rounded = rounded_laplaces if self.laplace else rounded_normals
                 drawn = rounded(bits, points, count)
                 parts.append(drawn.reshape(inside, self.dimension))
