@@ -39,7 +39,7 @@ def fitted(guide, steps=3000):
 @pytest.mark.parametrize(
     "guide",
     [
-        autoguide.AutoMultivariateNormal,
+        pytest.param(autoguide.AutoMultivariateNormal, marks=pytest.mark.slow),
         pytest.param(
             lambda model: autoguide.AutoLowRankMultivariateNormal(model, rank=2),
             marks=pytest.mark.slow,

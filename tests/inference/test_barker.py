@@ -79,6 +79,7 @@ def test_a_chain_on_batches_finds_it_too():
     assert post.privacy.epsilons["replace"] < 10
 
 
+@pytest.mark.slow
 def test_without_privacy_it_is_the_same_chain_unclipped():
     post = fit_without_privacy(two_means(), ROWS, method=Barker(**WIDE))
     assert within(post, *mixture_moments(X, TEMPERED_SIZE), errors=3.5)

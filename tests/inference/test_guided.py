@@ -149,7 +149,13 @@ def test_a_chain_makes_it_as_skewed_as_the_posterior(name):
 
 
 @pytest.mark.parametrize(
-    "method", [Barker(), Langevin(), Hamiltonian()], ids=lambda m: type(m).__name__
+    "method",
+    [
+        Barker(),
+        pytest.param(Langevin(), marks=pytest.mark.slow),
+        pytest.param(Hamiltonian(), marks=pytest.mark.slow),
+    ],
+    ids=lambda m: type(m).__name__,
 )
 def test_a_plan_says_how_many_draws_to_expect_and_spends_the_budget(method):
     schema = tacit.Schema({"y": tacit.Binary()})

@@ -86,6 +86,7 @@ def test_a_declared_size_may_be_a_guess():
         assert np.all(spread(chains(method, Budget(20, 1e-5), 4)) < 2)
 
 
+@pytest.mark.slow
 def test_a_tempered_posterior_is_that_of_fewer_units():
     # Each row counts as a sixteenth, so that all deviations are about four times as large.
     method = Langevin(

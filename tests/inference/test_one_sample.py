@@ -188,11 +188,15 @@ def test_lipschitz_is_for_replace_only():
         fit(logistic(), people, budget=Budget(1, 1e-5, "replace"), method=method)
 
 
-def test_an_assumption_must_be_stated_and_is_repeated():
+def test_an_assumption_must_be_stated():
     with pytest.raises(InvalidArgument, match="exact"):
         ChainSampler()
     with pytest.raises(InvalidArgument, match="exact"):
         ChainSampler(approximate="  ")
+
+
+@pytest.mark.slow
+def test_an_assumption_is_repeated():
     _, model, rows, _ = CASES["chain"]
     post = fit(model, rows, budget=Budget(1, 1e-5), method=CHAIN)
     said = str(post.privacy)

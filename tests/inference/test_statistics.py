@@ -329,7 +329,7 @@ def test_values_outside_the_bounds_are_moved_to_them():
     assert post.trace["statistics"][0] == pytest.approx([100, 100, 100], abs=0.5)
 
 
-def test_other_models_and_methods():
+def test_other_models_are_refused():
     plain = Model(
         parameters={"m": Parameter()},
         log_prior=lambda p: -0.5 * p["m"] ** 2,
@@ -338,6 +338,11 @@ def test_other_models_and_methods():
     rows = Rows(people(500))
     with pytest.raises(InvalidArgument, match=r"tacit\.conjugate"):
         fit(plain, rows, budget=BUDGET, method=Statistics())
+
+
+@SLOWLY
+def test_other_methods_fit_a_conjugate_model():
+    rows = Rows(people(500))
     # The same conjugate model by other methods: near where statistics without noise are.
     truth = fit_without_privacy(NORMAL, rows, method=Statistics())
     by_guide = fit_without_privacy(

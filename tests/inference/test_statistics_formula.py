@@ -52,7 +52,7 @@ def plan():
     [
         "y ~ age + bmi + ward + sex",
         "y ~ C(ward, Sum) + poly(age, 3)",
-        "y ~ bs(age, df=5) + age:ward + sex:ward",
+        pytest.param("y ~ bs(age, df=5) + age:ward + sex:ward", marks=pytest.mark.slow),
     ],
 )
 def test_statistics_are_products_within_their_bound(formula):

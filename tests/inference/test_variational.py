@@ -142,7 +142,12 @@ def test_constrained_parameters_come_back_on_their_support():
 
 @pytest.mark.parametrize(
     "optimiser",
-    ["adam", "adagrad", "sgd", optax.rmsprop(0.01)],
+    [
+        "adam",
+        pytest.param("adagrad", marks=pytest.mark.slow),
+        pytest.param("sgd", marks=pytest.mark.slow),
+        optax.rmsprop(0.01),
+    ],
     ids=["adam", "adagrad", "sgd", "rmsprop"],
 )
 def test_optimisers(optimiser):
@@ -154,6 +159,7 @@ def test_optimisers(optimiser):
     assert np.allclose(post.unconstrained_mean, exact_posterior(X, Y)[0], atol=0.2)
 
 
+@pytest.mark.slow
 def test_adagrad_reset_boosts_its_steps():
     def last_moves(reset_every):
         method = Variational(
@@ -348,6 +354,7 @@ def test_faults_are_said_before_the_charge(tmp_path):
     assert len(ledger.charges) == 1
 
 
+@pytest.mark.slow
 def test_reset_does_not_restart_the_schedule():
     settings = {"num_steps": 400, "sampling_rate": 0.5, "clip": 50.0}
     late = []
@@ -396,7 +403,11 @@ def test_nothing_in_a_result_refers_to_rows():
 
 
 @pytest.mark.parametrize(
-    "method", [Variational(num_steps=300), Langevin(num_steps=300, step_size=0.01)]
+    "method",
+    [
+        Variational(num_steps=300),
+        pytest.param(Langevin(num_steps=300, step_size=0.01), marks=pytest.mark.slow),
+    ],
 )
 def test_how_steps_are_grouped_shows_in_nothing(method, monkeypatch):
     # Blocks shrink as batches grow, that is with the number of rows, which is private. Noise and

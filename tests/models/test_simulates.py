@@ -486,7 +486,13 @@ def pymc_outcome_that_depends_on_one(pm):
 
 
 @pytest.mark.parametrize(
-    "make", [pymc_several, pymc_vectors, pymc_outcome_that_depends_on_one], ids=lambda f: f.__name__
+    "make",
+    [
+        pytest.param(pymc_several, marks=pytest.mark.slow),
+        pymc_vectors,
+        pymc_outcome_that_depends_on_one,
+    ],
+    ids=lambda f: f.__name__,
 )
 def test_a_model_of_pymc_draws_columns(pm, make):
     model = adapted(make(pm))

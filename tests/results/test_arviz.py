@@ -79,6 +79,7 @@ def test_plots_of_parameters(name, post, drawn):
     assert drawn() > 0.002
 
 
+@pytest.mark.slow
 def test_predictions_for_public_rows_beside_the_outcomes_that_the_user_adds(post, public, drawn):
     tree = post.to_datatree(public)
     tree["observed_data"] = xr.Dataset({"stay": ("row", public["stay"])})
