@@ -113,6 +113,7 @@ def test_acceptance_follows_the_logistic_function():
         assert low < expit(ratio) < high
 
 
+@pytest.mark.slow
 def test_discrete_parameters_of_both_kinds_of_model():
     counts = np.random.default_rng(1).binomial(6, 0.4, size=30)
 

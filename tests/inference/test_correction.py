@@ -48,7 +48,10 @@ def test_a_symmetric_distribution_of_the_right_variance(variance, kind):
     assert found.variance == pytest.approx(by_hand)
 
 
-@pytest.mark.parametrize(("variance", "kind"), EVERY)
+@pytest.mark.parametrize(
+    ("variance", "kind"),
+    [pytest.param(v, kind, marks=[pytest.mark.slow] * (kind == "mixture")) for v, kind in EVERY],
+)
 def test_the_error_is_what_a_finer_look_finds(variance, kind):
     """On points of another grid, on both sides, by another formula."""
     found = correction(variance, kind)

@@ -70,6 +70,7 @@ def test_linear_regression_is_the_closed_form_with_its_correlations():
     assert ends[1] - ends[0] == pytest.approx(2 * stats.norm.ppf(0.95) * sd, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_method_of_its_own_runs_as_it_did_and_misses_those_scales():
     y = (X @ TRUE + 2 * RNG.normal(size=N)).astype(np.float32)
     linear = model(lambda p, row: -0.5 * ((row["y"] - row["x"] @ p["b"]) / 2) ** 2)
@@ -119,6 +120,7 @@ def abalone_like():
     return {"length": length, "whole": whole, "shell": shell, "rings": np.clip(rings, 0, 40)}
 
 
+@pytest.mark.slow
 def test_correlated_columns_by_formula_come_out_as_least_squares_has_them():
     data = abalone_like()
     schema = tacit.Schema(

@@ -80,6 +80,7 @@ def test_the_largest_step_that_the_budget_allows_can_be_too_large():
     assert np.all(bounded < 1.5)
 
 
+@pytest.mark.slow
 def test_a_declared_size_may_be_a_guess():
     for guess in (1000, 16_000):
         method = Langevin(sampling_rate=0.25, num_steps=4000, clip=4.0, size=guess, burn_in=0.3)

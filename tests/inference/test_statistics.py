@@ -86,7 +86,8 @@ def test_yes_or_no_is_what_enumeration_says(noise, seen):
         assert below == pytest.approx(level, abs=0.03)
 
 
-@pytest.mark.parametrize("noise", ["gaussian", pytest.param("laplace", marks=SLOWLY)])
+@SLOWLY
+@pytest.mark.parametrize("noise", NOISES)
 def test_counts_are_what_enumeration_says(noise):
     model = conjugate.Poisson("y", shape=3.0, inverse_scale=2.0, bounds=((0, 10),))
     seen, scale = np.array([33.0, 9.0]), 4.0

@@ -132,6 +132,7 @@ def test_what_statistics_cannot_fit_is_refused():
         tacit.plan(model, budget=fixed, method=tacit.Statistics(size=500))
 
 
+@pytest.mark.slow
 def test_the_command_line_fits_by_statistics(tmp_path, capsys):
     rows = table(500)
     lines = [",".join(rows), *(",".join(map(str, row)) for row in zip(*rows.values(), strict=True))]

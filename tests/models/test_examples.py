@@ -376,7 +376,12 @@ def of_numpyro(function, model, columns, vector):
     return float(total(vector, {name: jnp.asarray(each) for name, each in columns.items()}))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+LONG = {"correlated slopes", "vectors", "truncated", "ordinal, Dirichlet"}  # to compile
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in EXAMPLES]
+)
 def test_examples_mean_what_numpyro_means(name):
     example = EXAMPLES[name]
     data = table(example.columns)

@@ -299,7 +299,15 @@ def test_cutpoints_are_draws_in_order():
     assert abs(np.exp(log_density).sum() * (18 / 399) * (16 / 399) - 1) < 0.02
 
 
-@pytest.mark.parametrize("case", ["ordinal", "beta", "censored", "censored at known times"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "ordinal",
+        "censored",
+        pytest.param("beta", marks=pytest.mark.slow),
+        pytest.param("censored at known times", marks=pytest.mark.slow),
+    ],
+)
 def test_drawn_outcomes_have_scores_of_mean_zero(case):
     """At any parameters, and whatever the outcomes of the rows themselves are."""
     _, _, _, (columns, _, _), _ = CASES[case]

@@ -52,6 +52,7 @@ def test_a_private_fit_recovers_coefficients_predicts_and_survives_a_file(tmp_pa
     assert tree["ward"].sel(ward_dim_0="other").shape == (1, post.num_draws)
 
 
+@pytest.mark.slow
 def test_gaussian_parameters_and_predictions_are_in_the_outcomes_unit():
     model = glm("money ~ age + dose + ward + sex", "gaussian")
     post = tacit.fit_without_privacy(model, DATA)

@@ -503,7 +503,8 @@ assert jax.config.jax_enable_x64 is %s
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("precise", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("precise", [False, True])
 def test_importing_brings_no_pymc_and_its_jax_leaves_the_precision_alone(precise):
     """PyTensor turns on 64 bits in JAX for the whole process when its part for JAX is loaded."""
     subprocess.run([sys.executable, "-c", IMPORTS % (precise, precise)], check=True)

@@ -383,7 +383,7 @@ def test_scores_of_what_a_conjugate_model_draws_have_mean_zero(model, row):
         drawn = model.row_outcomes(key, vector, row, model.constants)
         return jax.grad(model.row_density)(vector, row, model.constants, drawn)
 
-    scores = np.asarray(jax.vmap(score)(jax.random.split(jax.random.key(0), 4000)))
+    scores = np.asarray(jax.jit(jax.vmap(score))(jax.random.split(jax.random.key(0), 4000)))
     off = scores.mean(axis=0) / (scores.std(axis=0) / np.sqrt(len(scores)))
     assert (scores.std(axis=0) > 0.1).all()
     assert (np.abs(off) < 4).all()
@@ -490,7 +490,7 @@ def pymc_outcome_that_depends_on_one(pm):
     [
         pytest.param(pymc_several, marks=pytest.mark.slow),
         pymc_vectors,
-        pymc_outcome_that_depends_on_one,
+        pytest.param(pymc_outcome_that_depends_on_one, marks=pytest.mark.slow),
     ],
     ids=lambda f: f.__name__,
 )

@@ -442,7 +442,9 @@ def _reachable(start):
     return list(seen.values())
 
 
-@pytest.mark.parametrize("run", ["private", "without privacy"])
+@pytest.mark.parametrize(
+    "run", ["private", pytest.param("without privacy", marks=pytest.mark.slow)]
+)
 def test_no_reference_to_rows_survives(run):
     data, method = rows(), Variational(num_steps=20)
     if run == "private":
@@ -467,8 +469,20 @@ def test_no_reference_to_rows_survives(run):
 # Pictures
 
 
-@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
-@pytest.mark.parametrize("kind", ["forest", "dist", "trace", "privacy"])
+@pytest.mark.parametrize(
+    ("kind", "suffix"),
+    [
+        ("forest", "png"),
+        ("forest", "pdf"),
+        ("forest", "svg"),
+        *((kind, "png") for kind in ("dist", "trace", "privacy")),
+        *(
+            pytest.param(kind, suffix, marks=pytest.mark.slow)
+            for kind in ("dist", "trace", "privacy")
+            for suffix in ("pdf", "svg")
+        ),
+    ],
+)
 @pytest.mark.filterwarnings("ignore")  # of ArviZ and what it draws with
 def test_plots_are_written(kind, suffix, tmp_path):
     import matplotlib.pyplot as plt
