@@ -119,7 +119,7 @@ def test_the_demonstration_shows_exact_and_private_side_by_side(tmp_path):
     assert _words(shown.splitlines()) == _words(done.stdout.splitlines())
     assert max(map(len, done.stdout.splitlines())) <= 100
     table = re.findall(r"-?\d\.\d\d \+- \d\.\d\d", done.stdout)
-    assert len(table) == 3 * 6
+    assert len(table) == 3 * 5
     exact, private, _ = re.findall(r"(\d\d\.\d)%", done.stdout)[:3]
     assert abs(float(exact) - float(private)) < 2
     assert "at most 73.2% of the time" in done.stdout.replace("\n", " ")
