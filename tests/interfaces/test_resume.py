@@ -259,7 +259,7 @@ def test_another_version_is_refused(begun, monkeypatch):
 
 
 def test_another_number_of_threads_is_refused(begun, monkeypatch):
-    """Products of matrices round by how many threads share them."""
+    """Products of matrices may round by how many threads share them."""
     folder, ledger = begun
     monkeypatch.setenv("NPROC", "77")
     with pytest.raises(InvalidArgument, match=r"another number of threads \(\d+, now 77\)"):

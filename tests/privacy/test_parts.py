@@ -182,7 +182,7 @@ def test_another_question_in_another_process_is_refused():
 
     first, second = in_threads(2, work)
     assert first is None
-    assert "same columns, model, method and settings" in str(second)
+    assert "same columns, model, method, settings and number of threads" in str(second)
 
 
 def test_a_digest_of_parts_is_that_of_all_and_of_their_places():

@@ -71,7 +71,7 @@ def refuse_alone() -> None:
 def facts_of(plan: Plan, seed: int | None, *, kept: bool) -> bytes:
     """What must be the same in all processes of a fit; ``kept`` says whether the run is.
 
-    Processes with other numbers of threads would round differently (PROOFS.md, Theorem 11).
+    Processes with other numbers of threads could round differently (PROOFS.md, Theorem 11).
     """
     method, rounding = without_addresses(repr(plan.method)), (num_threads(), arithmetic_settings())
     model = digest_of_model(plan)

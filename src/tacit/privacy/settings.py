@@ -147,7 +147,7 @@ _VARIABLES = (
 def num_threads() -> int:
     """How many threads XLA computes with on the CPU, found as XLA finds it.
 
-    A product of matrices is cut into as many parts, which round by themselves.
+    A product of matrices may be cut into as many parts, which round by themselves.
     """
     for name in ("PJRT_NPROC", "NPROC"):
         with suppress(KeyError, ValueError):

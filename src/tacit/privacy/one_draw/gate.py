@@ -1,6 +1,6 @@
 """The gate of mechanisms without steps: draws that are private by themselves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood
 from tacit.privacy.one_draw.grid import GridDraws, check_grid, draw_from_grid
 from tacit.privacy.one_draw.reject import LogisticDraws, check_rejection, draw_by_rejection
 from tacit.privacy.one_draw.statistic import StatisticDraws, check_statistic, draw_by_statistic
+from tacit.privacy.rows import Rows
 from tacit.privacy.settings import quiet
 
 # For each mechanism, what is checked before anything is charged, and what draws.
@@ -52,25 +53,24 @@ class DrawGate(Gate):
         _, draw = _DRAWN[type(self.mechanism)]
         self._use_up()
         if self._keeper is not None:  # a run that goes on draws anew, and the same  [kept-run]
-            self._keeper.ask(self._question(*given))
+            self._keeper.ask(_question(self.mechanism, self._private.blank(), given))
         return draw(self.mechanism, self._private, self._bits.noise, *given)
 
-    def _question(self, *given: Any) -> list[Any]:
-        """What is asked of the rows; functions by digests of their traces. [kept-question]"""
-        mechanism = self.mechanism
-        asked = [type(mechanism).__name__, vars(mechanism)]
-        if not given:
-            return asked
-        prior, density, constants = given
-        on_grid = isinstance(mechanism, GridDraws)
-        vector = jnp.zeros(len(mechanism.points) if on_grid else mechanism.dimension)
-        unit = made_up_unit(self._private)
-        return [
-            *asked,
-            prior if on_grid else density_digest(prior, vector, constants),
-            density_digest(density, vector, *unit, constants),
-            constants,
-        ]
+
+def _question(mechanism: Any, rows: Rows, given: Sequence[Any]) -> list[Any]:
+    """What is asked of rows of these types; functions by digests of their traces. [kept-question]"""
+    asked = [type(mechanism).__name__, vars(mechanism)]
+    if not given:
+        return asked
+    prior, density, constants = given
+    on_grid = isinstance(mechanism, GridDraws)
+    vector = jnp.zeros(len(mechanism.points) if on_grid else mechanism.dimension)
+    return [
+        *asked,
+        prior if on_grid else density_digest(prior, vector, constants),
+        density_digest(density, vector, *made_up_unit(rows), constants),
+        constants,
+    ]
 
 
 def draw_gate(gate: Gate) -> DrawGate:
