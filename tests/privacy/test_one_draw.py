@@ -393,7 +393,9 @@ def test_many_rows_are_not_rejected_more_often():
         assert accepted > 0.3
 
 
-@pytest.mark.parametrize("kind", [NormalEnvelope, RadialEnvelope])
+@pytest.mark.parametrize(
+    "kind", [RadialEnvelope, pytest.param(NormalEnvelope, marks=pytest.mark.slow)]
+)
 def test_both_envelopes_give_the_same_draws_in_distribution(kind):
     target = target_of(40, kind)
     bits = Randomness(3)

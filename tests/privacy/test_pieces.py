@@ -18,7 +18,7 @@ from tacit.privacy.rows import Rows
 
 
 @pytest.mark.parametrize("noise_std", [0.0, 1.0])  # wide or not
-@pytest.mark.parametrize("length", [64, 65, 127, 1000])
+@pytest.mark.parametrize("length", [64, 65, 1000, pytest.param(127, marks=pytest.mark.slow)])
 def test_pieces_add_up_to_the_whole(monkeypatch, noise_std, length):
     monkeypatch.setattr(release, "_PIECE", 64)
     lattice = Lattice.fitting(noise_std, dimension=3, batch_bound=1000)
@@ -86,6 +86,7 @@ def model(x, y=None):
         numpyro.sample("y", dist.Bernoulli(logits=slope * x), obs=y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [{}, {"person": "who", "most_rows": 3}])
 def test_a_fit_to_rows_on_disk_is_the_fit_to_rows_in_memory(tmp_path, monkeypatch, unit):
     generator = np.random.default_rng(1)

@@ -330,7 +330,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     ("units", "columns"),
     [
-        (1001, 10),
+        pytest.param(1001, 10, marks=SLOW),
         pytest.param(1001, 33, marks=SLOW),
         pytest.param(40_001, 10, marks=SLOW),
         (40_001, 33),
