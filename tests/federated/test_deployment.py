@@ -97,6 +97,7 @@ def test_a_fit_by_real_nodes_one_of_which_dies_in_the_middle(deployment, scheme)
     fit.check_result()
 
 
+@pytest.mark.slow
 def test_a_node_with_a_key_that_nobody_registered_is_refused(deployment):
     deployment.make_key("stranger")
     deployment.start_node("stranger", deployment.folder / "site.toml")

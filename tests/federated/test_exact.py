@@ -173,15 +173,9 @@ def test_natural_gradients_find_the_posterior():
     assert np.sqrt(np.diag(covariance)) == pytest.approx(sd, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("kind", "sites"),
-    [
-        ("synchronous", 2),
-        pytest.param("synchronous", 10, marks=pytest.mark.slow),
-        pytest.param("sequential", 2, marks=pytest.mark.slow),
-        pytest.param("sequential", 10, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["synchronous", "sequential"])
+@pytest.mark.parametrize("sites", [2, 10])
 def test_coordinates_that_are_correlated_do_not_step_too_far_together(sites, kind):
     """As if each stood alone, twelve that all but move together overshoot twelve times."""
     rng = np.random.default_rng(3)

@@ -84,6 +84,7 @@ INTERRUPTIBLE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_command_listens_for_the_group_only_and_cleans_up(tmp_path):
     files = make_sites(tmp_path / "sites")

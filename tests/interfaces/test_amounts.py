@@ -53,7 +53,9 @@ def in_report(folder):
     return dict(re.findall(r"\| *(earlier runs|this run|left) *\| *([\d.e-]+) *\|", table))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", ["variational", pytest.param("langevin", marks=pytest.mark.slow)]
+)
 def test_everything_that_is_printed_agrees(there, capsys, method):
     asked = [*FIT, *METHODS[method]]
     plan = shown(capsys, *asked, "--dry-run")

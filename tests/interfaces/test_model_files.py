@@ -41,7 +41,8 @@ with pm.Model(coords={"person": np.arange(3)}) as model:
 """
 FIT = [
     *("fit", "table.csv", "--schema", "schema.yaml", "--epsilon", "3", "--delta", "1e-5"),
-    *("--no-ledger", "--quiet", "--set", "num_steps=40", "--set", "sampling_rate=1", "--seed", "1"),
+    *("--no-ledger", "--quiet", "--method", "variational", "--seed", "1"),
+    *("--set", "num_steps=300", "--set", "sampling_rate=1"),
 ]
 
 
@@ -97,7 +98,7 @@ def test_it_is_the_fit_that_python_makes(folder):
     names = {}
     exec(compile(NUMPYRO, "model", "exec"), names)  # noqa: S102
     schema = tacit.Schema.from_yaml("schema.yaml")
-    method = tacit.Scoring(num_steps=40, sampling_rate=1.0)
+    method = tacit.Variational(num_steps=300, sampling_rate=1.0)
     post = tacit.fit(
         names["model"],
         "table.csv",
@@ -147,7 +148,8 @@ def test_a_dry_run_and_a_forecast(capsys):
     code, out, _ = call(
         capsys,
         *("forecast", "schema.yaml", "--model", "model.py", "--size", "200", "--epsilon", "1"),
-        *("--delta", "1e-5", "--repeats", "2", "--set", "num_steps=20", "--set", "sampling_rate=1"),
+        *("--delta", "1e-5", "--repeats", "2", "--method", "variational"),
+        *("--set", "num_steps=20", "--set", "sampling_rate=1"),
         *("--out", "page.html"),
     )
     assert code == 0

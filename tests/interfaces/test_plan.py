@@ -233,7 +233,9 @@ def test_a_header_at_fault_charges_nothing(tmp_path):
 
 
 def test_starting_values_are_where_the_fit_begins():
-    method = tacit.Variational(num_steps=1, learning_rate=1e-9, start={"slope": 2.0, "u": 1.0})
+    method = tacit.Variational(
+        num_steps=1, sampling_rate=1.0, learning_rate=1e-9, start={"slope": 2.0, "u": 1.0}
+    )
     post = tacit.fit(model, TABLE, schema=SCHEMA, budget=BUDGET, method=method, seed=0)
     assert post.trace["mean"][0] == pytest.approx([2, 1, 1, 1, 1], abs=1e-5)
     for start, words in (({"slop": 1.0}, "not a parameter"), ({"slope": np.nan}, "outside")):

@@ -160,6 +160,17 @@ def test_a_check_says_what_is_in_order_and_charges_nothing(tmp_path, capsys):
     at_site = capsys.readouterr().out
     assert "ok  a round on a made-up row: an answer of 13 numbers" in at_site
     assert not Ledger(folder / "sites" / "a" / "budget.db").charges
+
+
+@pytest.mark.slow
+def test_checks_of_a_site_and_of_the_server_name_what_they_agree_on(tmp_path, capsys):
+    folder = tmp_path / "study"
+    assert main(["federated", "new", str(folder), "--site", "a", "--site", "b"]) == 0
+    settings = folder / "sites" / "a" / "site.toml"
+    assert main(["federated", "open", str(settings)]) == 0
+    capsys.readouterr()
+    assert main(["federated", "check", str(settings)]) == 0
+    at_site = capsys.readouterr().out
     assert main(["federated", "check", str(folder / "app" / "study_app" / "study.py")]) == 0
     at_server = capsys.readouterr().out
     (digest,) = (line for line in at_server.splitlines() if "digest of all" in line)

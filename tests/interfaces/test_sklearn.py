@@ -118,6 +118,7 @@ def test_a_classifier_learns_within_its_budget(tmp_path):
     assert book.left.epsilon == pytest.approx(98)
 
 
+@pytest.mark.slow
 def test_a_classifier_of_three_classes_with_bounds_of_their_own():
     x, _, score = data(3000)
     label = np.array(["low", "middle", "up"])[np.digitize(score, [-2, 2])]
@@ -398,6 +399,7 @@ def test_a_search_that_may_spend_is_stopped_by_the_ledger(tmp_path):
     assert np.isnan(search.cv_results_["mean_test_score"]).any()
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_too_small_is_told_before_the_charge(tmp_path):
     x, y, _ = data(60)
     book = ledger(tmp_path)
@@ -438,6 +440,7 @@ def test_what_the_page_shows_runs(tmp_path, monkeypatch, capsys):
     assert len(held["ledger"].charges) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_importing_tacit_does_not_import_scikit_learn():
     code = "import sys, tacit; tacit.fit; assert 'sklearn' not in sys.modules"
