@@ -738,7 +738,6 @@ _OF_DRAWS = [
         "np.abs(value) >= 0.5 - doubt",
         "np.abs(value) > 1.0",
         "privacy/test_noise.py::test_exact_decision_at_a_boundary",
-        "privacy/test_laplace.py::test_exact_decision_at_a_boundary",
     ),
 ]
 

@@ -85,5 +85,8 @@ def test_the_table_is_what_it_says():
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_is_of_the_code_as_it_is(fault):
-    """Where the code was changed since, the fault must be, too."""
+    """Where the code was changed since, the fault must be, too; and so are its tests."""
     assert codes(fault)
+    for test in fault.noticed_by:
+        file, name = test.split("::")
+        assert f"def {name.partition('[')[0]}(" in (TESTS / file).read_text(), test
