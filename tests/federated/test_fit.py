@@ -35,7 +35,7 @@ UNLIKE = {"north": TABLE[:1500], "south": TABLE[1500:2700], "east": TABLE[2700:]
 SITES = {"north": TABLE[:1000], "south": TABLE[1000:2000], "east": TABLE[2000:]}
 BUDGET = Budget(2, 1e-5)
 METHOD = Partitioned(
-    scheme=Optimised(variational=Variational(sampling_rate=0.1, num_steps=150)),
+    scheme=Optimised(variational=Variational(sampling_rate=1.0, num_steps=100)),
     num_rounds=3,
     schedule="sequential",
 )

@@ -54,7 +54,7 @@ def arguments(**changed):
     """A command that works, with some of its options changed; None leaves one out."""
     options = {
         "schema": "s.yaml",
-        "formula": FORMULA,
+        "formula": "ill ~ age",
         "epsilon": "1",
         "delta": "1e-6",
         "ledger": "l.db",
@@ -314,7 +314,7 @@ def fitted(folder, capsys, content):
     """Exit code, and what was printed, of a fit of some table."""
     data = content if isinstance(content, bytes) else content.encode()
     (folder / "visits.csv").write_bytes(data)
-    code = main([*arguments(), *QUICK])
+    code = main([*arguments(formula=FORMULA), *QUICK])
     return code, *capsys.readouterr()
 
 
