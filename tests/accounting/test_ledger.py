@@ -331,8 +331,8 @@ class Killed:
 @pytest.mark.parametrize(
     ("point", "charges", "reads"),
     [
-        ("booked", 0, False),
         ("charged", 1, False),
+        pytest.param("booked", 0, False, marks=pytest.mark.slow),
         pytest.param("asked", 0, False, marks=pytest.mark.slow),
         pytest.param("read", 1, True, marks=pytest.mark.slow),
         pytest.param("fitted", 1, True, marks=pytest.mark.slow),

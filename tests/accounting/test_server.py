@@ -680,6 +680,7 @@ def test_a_process_that_is_killed_while_it_charges_leaves_the_book_sound(server,
 # The command line
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_fit_on_the_command_line_names_its_run_and_hides_the_password(
     server, registry, tmp_path, capsys, monkeypatch

@@ -67,13 +67,8 @@ def test_block_flow_is_normal_where_the_posterior_is():
     assert draws.mean(axis=0) == pytest.approx(MEAN, abs=0.05)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        autoguide.AutoMultivariateNormal,
-        pytest.param(autoguide.AutoIAFNormal, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [autoguide.AutoMultivariateNormal, autoguide.AutoIAFNormal])
 def test_draws_and_entropy_are_those_of_the_guide(kind):
     guide = AutoGuide(kind)
     params = guide.start(4)

@@ -181,6 +181,7 @@ def linear_rows(size):
     return Rows({"x": x, "y": x @ [1.0, -0.5] + rng.normal(size=size)})
 
 
+@pytest.mark.slow
 def test_a_start_by_variational_inference_is_one_fit(tmp_path):
     rows, budget = linear_rows(20_000), Budget(1, 1e-6)
     method = Barker(num_steps=4000, start=Variational(num_steps=300), start_share=0.3)

@@ -129,8 +129,8 @@ def test_the_approximation_itself_is_not_skewed():
 @pytest.mark.parametrize(
     "name",
     [
-        "barker",
         "langevin",
+        pytest.param("barker", marks=pytest.mark.slow),
         pytest.param("hamiltonian", marks=pytest.mark.slow),
         pytest.param("penalty", marks=pytest.mark.slow),
     ],

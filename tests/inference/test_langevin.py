@@ -31,6 +31,7 @@ def linear():
     )
 
 
+@pytest.mark.slow
 def test_without_noise_it_is_the_posterior():
     method = Langevin(sampling_rate=1.0, num_steps=30_000, clip=100.0, step_size=2e-5, burn_in=0.1)
     post = fit_without_privacy(linear(), ROWS, method=method)

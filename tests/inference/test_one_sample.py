@@ -298,6 +298,7 @@ def test_discrete_parameters_on_a_grid():
             OneSample(sampler=sampler, claim=claim).calibrated(die, Budget(1, 1e-5))
 
 
+@pytest.mark.slow
 def test_people_and_plans_of_a_numpyro_model():
     def model(ill=None):
         share = numpyro.sample("share", dist.Beta(2, 2))

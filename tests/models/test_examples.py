@@ -376,7 +376,8 @@ def of_numpyro(function, model, columns, vector):
     return float(total(vector, {name: jnp.asarray(each) for name, each in columns.items()}))
 
 
-LONG = {"correlated slopes", "vectors", "truncated", "ordinal, Dirichlet"}  # to compile
+LONG = {"correlated slopes", "vectors", "truncated", "ordinal, Dirichlet", "stick breaking"}
+LONG |= {"horseshoe", "softmax", "robust", "zero-inflated"}  # to compile
 
 
 @pytest.mark.parametrize(

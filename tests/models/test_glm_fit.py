@@ -103,6 +103,7 @@ def test_effects_of_people_are_integrated_out():
     assert abs(mean["1|patient_sd"] - 1.5) < 0.35
 
 
+@pytest.mark.slow
 def test_priors_are_replaced_by_name():
     tight = glm(
         "yes ~ age + C(ward) + (1 | site)",

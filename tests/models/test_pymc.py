@@ -239,9 +239,8 @@ def shared_scale():
 @pytest.mark.parametrize(
     "build",
     [
-        by_knots,
         shared_scale,
-        *(pytest.param(f, marks=pytest.mark.slow) for f in (counts, categories, mixed)),
+        *(pytest.param(f, marks=pytest.mark.slow) for f in (counts, categories, mixed, by_knots)),
     ],
     ids=lambda f: f.__name__,
 )

@@ -267,10 +267,10 @@ def test_the_score_at_drawn_outcomes_of_a_row_has_mean_zero(name):
     refuse_bias(by_row(model, rows, 1))
 
 
-SLOW = [pytest.param("both_effects", marks=pytest.mark.slow)]
+SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in ("person_effects", "both_effects")]
 
 
-@pytest.mark.parametrize("name", ["person_effects", "classes_of_people", "logistic", *SLOW])
+@pytest.mark.parametrize("name", ["classes_of_people", "logistic", *SLOW])
 def test_the_score_at_drawn_outcomes_of_a_person_has_mean_zero(name):
     model = adapted(OF_PEOPLE[name], PEOPLE)
     rows = some_rows(model, PEOPLE)

@@ -97,7 +97,7 @@ COMPILED = {
     "settings",
     [
         pytest.param(COMPILED, id="all of a compiled program"),
-        pytest.param({"JAX_DISABLE_JIT": "1"}, id="JAX_DISABLE_JIT"),
+        pytest.param({"JAX_DISABLE_JIT": "1"}, id="JAX_DISABLE_JIT", marks=pytest.mark.slow),
         *(pytest.param({k: v}, id=k, marks=pytest.mark.slow) for k, v in COMPILED.items()),
     ],
 )
