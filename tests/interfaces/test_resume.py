@@ -324,6 +324,31 @@ def test_a_copy_cannot_be_finished_with_another(tmp_path, monkeypatch, case):
     assert len(ledger.charges) == 1
 
 
+@pytest.mark.parametrize("charged", [True, False])
+def test_copies_without_a_question_share_no_noise(tmp_path, charged):
+    """Their methods have functions of one name. Neither a ledger of its own nor none helps a copy."""
+    ledgers_of = [new_ledger(tmp_path, name) if charged else None for name in ("a.db", "b.db")]
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    killed(run, unfinished, "write_whole", ledger=ledgers_of[0], method=scheduled(1.0))
+    shutil.copytree(run, copy)
+    of = zip((run, copy), ledgers_of, (1.0, 2.0), strict=True)
+    first, second = (
+        fitted(run=folder, ledger=book, method=scheduled(late)).trace["log_scale"]
+        for folder, book, late in of
+    )
+    assert not np.array_equal(first[:4], second[:4])
+
+
+def test_a_copy_from_before_the_charge_is_refused(tmp_path):
+    """Also a folder that lost its question: the charge has one answer, and it is not charged again."""
+    ledger, run = new_ledger(tmp_path), tmp_path / "run"
+    killed(run, ledgers.Ledger, "charge", ledger=ledger)
+    (run / "unfinished" / "state").unlink()
+    with pytest.raises(InvalidArgument, match="although the run was charged"):
+        fitted(run=run, ledger=ledger)
+    assert len(ledger.charges) == 1
+
+
 def test_one_posterior_leaves_for_a_charge(tmp_path, monkeypatch):
     """A copy that is finished later is refused before a word is drawn; one that is at work, at its end."""
     ledger, run, copies = new_ledger(tmp_path), tmp_path / "run", [tmp_path / "a", tmp_path / "b"]

@@ -104,6 +104,15 @@ class KeptRun:
         if self._ledger.finish_of(self._run.name) is not None:
             raise InvalidArgument(self._left_before())
 
+    def begin_anew(self, seed: int | None) -> None:
+        """Takes new keys for a run that has no question yet; raises if it was charged nevertheless."""
+        if self._receipt() is not None:
+            raise InvalidArgument(
+                f"{self._run.folder} does not say what was asked of the rows, although the run was charged: "
+                "this is a copy from before the charge, or lost a file. Go on in the folder that was charged."
+            )
+        self._run.renew(Randomness(seed))
+
     def finished(self, posterior: Posterior) -> Posterior:
         """Saves the posterior, records that it leaves, and then destroys the keys. [kept-finish]
 
@@ -221,6 +230,8 @@ def kept_run(
         if not new:
             run.refuse_other(rows, bound)
             kept.check_unfinished()
+            if not run.has_question:
+                kept.begin_anew(seed)
         yield kept
     except BaseException as error:
         kept.give_up()

@@ -146,6 +146,26 @@ class Unfinished:
         return any(held.steps for held in self._standings.values())
 
     @property
+    def has_question(self) -> bool:
+        """Whether what is asked of the rows is stored; before that, nothing can have been charged."""
+        return bool(self._standings)
+
+    def renew(self, randomness: Randomness) -> None:
+        """Exchanges the keys and the name of a run without a question. [kept-renewed]
+
+        Until its question is stored a run is not bound to all that it may ask, and a copy of the
+        folder could ask something else with the same noise.
+        """
+        held = {**self._held, "name": secrets.token_hex(8), "key": randomness._key.hex()}
+        try:
+            write_whole(self.place / _KEYS, json.dumps(held, indent=1).encode())
+        except OSError as error:
+            raise InvalidArgument(
+                f"The run cannot be kept in {self.folder}: {error.strerror}. Nothing was charged."
+            ) from None
+        self._held, self.name = held, held["name"]
+
+    @property
     def place(self) -> Path:
         """The folder that only the owner can enter, where a result waits until it may leave."""
         return self.folder / _FOLDER
