@@ -248,6 +248,15 @@ def test_one_result_leaves_for_a_charge(server, team):
         anna.finish("other", "a")
 
 
+def test_nobody_records_a_result_for_the_charge_of_another(server, team):
+    """The other's posterior would be refused when it is ready, and the charge lost."""
+    anna, bert = opened(server, team, "anna"), opened(server, team, "bert")
+    anna.charge(EVENT, ONE, run_id="r")
+    with pytest.raises(LedgerError, match="recorded by the login that was charged"):
+        bert.finish("r", "b")
+    assert anna.finish("r", "a") == bert.finish("r", "b") == "a"
+
+
 def test_a_wrong_link_does_not_block_the_ledger(server, team):
     """An analyst who writes charges by hand: whatever digests and hashes are passed, the server makes its own."""
     anna = opened(server, team, "anna")

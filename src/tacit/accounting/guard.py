@@ -50,6 +50,9 @@ _RULES = {
         IF NEW.id <> (SELECT coalesce(max(id), 0) + 1 FROM finishes) THEN
             RAISE EXCEPTION 'results are numbered one after the other';
         END IF;
+        IF NOT EXISTS (SELECT FROM entries WHERE id = NEW.charge AND analyst = session_user) THEN
+            RAISE EXCEPTION 'a result is recorded by the login that was charged';
+        END IF;
         NEW.time := {_NOW};
         RETURN NEW;""",  # noqa: S608
     "admit_raise": f"""
