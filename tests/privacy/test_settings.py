@@ -6,6 +6,7 @@ import sys
 from contextlib import ExitStack
 
 import jax
+import numpy as np
 import pytest
 
 from tacit.privacy.settings import programs_stored_in, quiet
@@ -138,3 +139,17 @@ def test_nowhere_holds_while_anybody_says_so(tmp_path):
         later.close()
         assert folder() == str(tmp_path / "one")
     assert folder() is None
+
+
+def test_programs_of_a_gate_are_not_written_down(tmp_path):
+    """A setting of JAX writes every program into a folder before it is compiled, with the shapes of rows."""
+    before = jax.config.values["jax_dump_ir_to"]
+    jax.config.update("jax_dump_ir_to", str(tmp_path))
+    try:
+        with quiet():
+            jax.jit(lambda x: x + 1)(np.zeros(4242))
+        assert not [*tmp_path.iterdir()]
+        jax.jit(lambda x: x + 1)(np.zeros(4243))
+        assert any("4243" in path.read_text() for path in tmp_path.iterdir())
+    finally:
+        jax.config.update("jax_dump_ir_to", before)

@@ -20,6 +20,7 @@ _levels: dict[logging.Logger, int] = {}
 _lock, _working = Lock(), [0]
 # Where compiled programs shall be stored, by all who have asked, and what was set before the first of them.
 _FOLDER, _LEAST = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+_DUMPS = "jax_dump_ir_to"  # where JAX writes programs before they are compiled
 _folders: dict[object, Path | None] = {}
 _before: dict[str, object] = {}
 
@@ -84,7 +85,7 @@ def programs_stored_in(folder: Path | None) -> Iterator[None]:
     asked = object()
     with _lock:
         if not _folders:
-            _before.update({name: jax.config.values[name] for name in (_FOLDER, _LEAST)})
+            _before.update({name: jax.config.values[name] for name in (_FOLDER, _LEAST, _DUMPS)})
         _folders[asked] = folder
         _store_programs()
     try:
@@ -101,10 +102,13 @@ def _store_programs() -> None:
     if _folders:
         *_, last = _folders.values()
         nowhere = last is None or None in _folders.values()
-        wanted = {_FOLDER: None if nowhere else str(last), _LEAST: 0.0}
+        wanted |= {_FOLDER: None if nowhere else str(last), _LEAST: 0.0}
+        wanted |= {_DUMPS: ""} if nowhere else {}
+    if wanted[_DUMPS] != jax.config.values[_DUMPS]:
+        jax.config.update(_DUMPS, wanted[_DUMPS])  # type: ignore[no-untyped-call]
     if wanted[_FOLDER] != jax.config.values[_FOLDER]:
-        for name, value in wanted.items():
-            jax.config.update(name, value)  # type: ignore[no-untyped-call]
+        for name in (_FOLDER, _LEAST):
+            jax.config.update(name, wanted[name])  # type: ignore[no-untyped-call]
         compilation_cache.reset_cache()  # JAX chooses the folder only once
 
 
