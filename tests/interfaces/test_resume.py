@@ -1,6 +1,7 @@
 """Fits that are kept in a folder: killed anywhere they go on, to the same posterior and for one charge."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -389,6 +390,25 @@ def test_what_was_recorded_is_what_leaves(tmp_path):
     assert tacit.Posterior.load(run / "posterior.nc") == found
     assert found.model is not None
     assert [path.name for path in run.iterdir()] == ["posterior.nc"]
+
+
+def test_a_posterior_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """After a loss of power the file could be empty, and no other would ever leave."""
+    sync, move, synced, named = os.fsync, Path.replace, set(), []
+
+    def recorded(handle):
+        synced.add(os.fstat(handle).st_ino)
+        sync(handle)
+
+    def moved(path, target):
+        if Path(target).name == "posterior.nc":
+            named.append(path.stat().st_ino in synced)
+        return move(path, target)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr(Path, "replace", moved)
+    fitted(run=tmp_path / "run")
+    assert named == [True, True]
 
 
 def test_a_ledger_without_the_charge_is_refused(begun):

@@ -36,6 +36,7 @@ from tacit.privacy.digest import digest_of, model_digest, without_addresses
 from tacit.privacy.keeper import Keeper
 from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
+from tacit.privacy.private_files import DRAFT
 from tacit.privacy.rows import Rows
 from tacit.privacy.settings import arithmetic_settings, num_threads
 from tacit.privacy.unfinished import Unfinished, destroy, is_unfinished, notes_of
@@ -139,9 +140,12 @@ class KeptRun:
         waiting, plan = self._waiting, self._plan
         if waiting.exists():
             return evolve(Posterior.load(waiting), model=plan.model, schema=plan.schema)
-        posterior.save(waiting)
-        with waiting.open("rb") as file:
+        # A loss of power must not leave half a file under its name: it would be the one that leaves.
+        draft = waiting.with_name(f"{DRAFT}{waiting.name}")
+        posterior.save(draft)
+        with draft.open("rb") as file:
             os.fsync(file.fileno())
+        draft.replace(waiting)
         sync_folder(waiting.parent)
         return posterior
 
