@@ -2,11 +2,13 @@
 
 import csv
 import json
+import re
 import sys
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
-from importlib.metadata import distribution, distributions
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -76,7 +78,7 @@ def write(folder: Path, sites: tuple[str, ...], run: str) -> None:
 
 
 def _write_software(folder: Path) -> str:
-    """Writes a wheel of the installed Tacit, and the versions of all that is installed beside it.
+    """Writes a wheel of the installed Tacit, and the versions of what it requires here.
 
     All sites and the server install these files: they must run one version, and it need not be one
     that a package index has.
@@ -107,10 +109,23 @@ def _write_software(folder: Path) -> str:
     with ZipFile(folder / wheel, "w", ZIP_DEFLATED) as archive:
         for path, data in contents.items():
             archive.writestr(path, data)
-    versions = {each.name: each.version for each in distributions() if each.name != DISTRIBUTION}
+    versions = _requirements(DISTRIBUTION, "federated", {})
     pins = "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()))
     (folder / "constraints.txt").write_text(pins, "utf-8")
     return wheel
+
+
+def _requirements(name: str, extras: str, found: dict[str, str]) -> dict[str, str]:
+    """Collects the installed version of everything that a distribution with some extras requires."""
+    for each in distribution(name).requires or ():
+        needed = re.match(r"([\w.-]+)\s*(\[.*?\])?", each)
+        asked = re.search(r"extra == ['\"]([\w-]+)", each)
+        if not needed or (asked and asked[1] not in extras) or needed[1] in found:
+            continue
+        with suppress(PackageNotFoundError):  # what another system or Python needs
+            found[needed[1]] = distribution(needed[1]).version.partition("+")[0]
+            _requirements(needed[1], needed[2] or "", found)
+    return found
 
 
 def _plain(name: str) -> bool:
