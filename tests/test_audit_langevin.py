@@ -108,7 +108,6 @@ def more_batches(monkeypatch):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", [half_noise, more_batches])
 def test_faults_of_the_gate_are_caught(fault, tradeoff, monkeypatch):
     fault(monkeypatch)
