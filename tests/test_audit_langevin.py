@@ -108,7 +108,7 @@ def more_batches(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("fault", [half_noise, more_batches])
+@pytest.mark.parametrize("fault", [half_noise, pytest.param(more_batches, marks=pytest.mark.slow)])
 def test_faults_of_the_gate_are_caught(fault, tradeoff, monkeypatch):
     fault(monkeypatch)
     assert audit(tradeoff)[2] != []

@@ -144,6 +144,7 @@ def test_a_site_that_stays_away_for_a_round_keeps_in_step(tmp_path, kind):
     assert server.folded["south"].round == 4
 
 
+@pytest.mark.slow
 def test_slow_answers_to_the_first_question_count_and_questions_do_not_pile_up(tmp_path):
     hellos = []
 
@@ -202,7 +203,7 @@ def test_a_masked_round_without_one_site_is_asked_again_and_nobody_answers_befor
     assert attempts[0] not in tasks
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("statistics", marks=pytest.mark.slow), "masked"])
+@pytest.mark.parametrize("scheme", ["statistics", pytest.param("masked", marks=pytest.mark.slow)])
 def test_a_server_that_begins_again_comes_to_where_it_was(tmp_path, scheme):
     files = make_sites(tmp_path, scheme, rounds=2)  # without a seed: keys are random, and kept
     first, _ = served(files, FakeGrid(files))

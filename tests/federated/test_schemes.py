@@ -79,7 +79,14 @@ SCHEMES = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+# Each is like one of the others but for the noise or for what is added up.
+ALIKE = {"hybrid", "averaging", "virtual", "data set, site"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in SCHEMES],
+)
 def test_with_a_wide_budget_every_scheme_finds_the_posterior(name):
     exact = fit_federated(TARGET, SITES, method=Partitioned(scheme=WithoutPrivacy(), num_rounds=1))
     # What four sites hold is much to hide.

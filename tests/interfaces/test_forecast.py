@@ -349,6 +349,7 @@ def hopeless_command(folder):
     return command
 
 
+@pytest.mark.slow
 def test_the_command_line_asks_before_it_spends_on_nothing(folder, capsys):
     assert main(hopeless_command(folder)) == 2
     told = capsys.readouterr()
