@@ -80,8 +80,9 @@ class Runs:
 def broken(mechanism: SumsOrTests, factor: float) -> SumsOrTests:
     """A mechanism whose noise is so many times what is charged; or a unit's say in a test the inverse."""
     if isinstance(mechanism, NoisySums):
+        # Phases are those of all rounds.
         phases = tuple((factor * scale, steps) for scale, steps in mechanism.phases)
-        return replace(mechanism, noise_multiplier=phases)
+        return replace(mechanism, noise_multiplier=phases, rounds=1)
     return replace(mechanism, ratio_bound=mechanism.ratio_bound / factor)
 
 
