@@ -29,7 +29,10 @@ def test_the_bare_package_does_all_but_what_extras_are_for(tmp_path):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("missing", EXTRAS)
+@pytest.mark.parametrize(
+    "missing",
+    [pytest.param(n, marks=[] if n in {"parquet", "demo"} else pytest.mark.slow) for n in EXTRAS],
+)
 def test_one_missing_extra_is_named_with_what_installs_it(missing, tmp_path):
     # Others bring all of plots, too.
     without = {missing, "demo", "pymc"} if missing == "plots" else {missing}

@@ -70,8 +70,9 @@ def everything():
     from tacit.interfaces.cli import main
     from tacit.results.posterior import Posterior
 
-    fit = "fit visits.csv --schema visits.yaml --epsilon .5 --delta 1e-6 --set num_steps=4 --quiet".split()
-    fit += ["--formula", "readmitted ~ age", "--ledger", "l.db", "--yes"]
+    fit = "fit visits.csv --schema visits.yaml --epsilon .5 --delta 1e-6 --quiet --yes".split()
+    fit += ["--formula", "readmitted ~ age", "--ledger", "l.db", "--set", "num_steps=4"]
+    quick = ["--method", "variational", "--set", "sampling_rate=1"]
     Path("visits.csv").write_text(
         "age,readmitted\n" + "".join(f"{20 + i % 70},{i % 3 == 0:d}\n" for i in range(300))
     )
@@ -90,7 +91,7 @@ def everything():
     usual = Posterior.save
     Posterior.save = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
     try:
-        code = main([*fit, "--out", "killed"])
+        code = main([*fit, *quick, "--out", "killed"])
     except KeyboardInterrupt:
         code = 130
     assert code == 130
@@ -101,11 +102,10 @@ def everything():
     schema = tacit.Schema.from_yaml("visits.yaml")
     model = tacit.glm("readmitted ~ age", schema=schema)
     frame = pd.DataFrame({"age": np.arange(20, 80), "readmitted": np.arange(60) % 2})
-    plan = tacit.plan(model, budget=tacit.Budget(1, 1e-6), method=tacit.Scoring(num_steps=4))
+    method, budget = tacit.Variational(num_steps=4, sampling_rate=1), tacit.Budget(1, 1e-6)
+    plan = tacit.plan(model, budget=budget, method=method)
     for data in (frame, {name: frame[name].to_numpy() for name in frame}):
         assert str(tacit.fit(plan, data).summary())
-    method = tacit.Scoring(num_steps=4)
-    budget = tacit.Budget(1, 1e-6)
     assert str(tacit.forecast(model, size=200, budgets=budget, method=method, repeats=2))
 
 
@@ -114,7 +114,7 @@ def plain_fit():
 
     schema = tacit.Schema({"x": tacit.Number(0, 1), "y": tacit.Binary()})
     table = {"x": [0.1, 0.9, 0.4], "y": [0, 1, 1]}
-    method = tacit.Variational(num_steps=2, sampling_rate=0.5)
+    method = tacit.Variational(num_steps=2, sampling_rate=1)
     model = tacit.glm("y ~ x", schema=schema)
     return tacit.fit(model, table, budget=tacit.Budget(1, 1e-6), method=method)
 
