@@ -84,7 +84,7 @@ FAST = {
     "scoring",
     "variational",
     "langevin, plain",
-    "hamiltonian, plain",
+    "penalty",
     "barker, published",
     "one sample, grid",
     "statistics",

@@ -428,7 +428,9 @@ def equations(jaxpr):
                     yield from equations(inner)
 
 
-@pytest.mark.parametrize("name", [*MODELS, *ZOO])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in (*MODELS, *ZOO)]
+)
 def test_draws_use_operations_that_act_on_each_unit_alone(name):
     if name in MODELS:
         schema, model = SCHEMA, adapted(MODELS[name])
