@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import hashlib
 import os
 from types import SimpleNamespace
@@ -9,6 +10,9 @@ from hypothesis import HealthCheck, settings
 
 from tacit.accounting import journal
 from tacit.privacy import noise
+
+# Traces and programs that JAX keeps are millions of objects, which the usual settings look through again and again.
+gc.set_threshold(100_000, 50, 50)
 
 # No test depends on how fast it runs.
 settings.register_profile(
