@@ -18,7 +18,7 @@ from pyarrow import csv, feather, parquet
 
 from tacit import Binary, Budget, Category, Count, Ledger, Model, Number, Rows, Schema, fit
 from tacit.data import sources, store
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, MissingPackage
 from tacit.models import Parameter
 
 SCHEMA = Schema(
@@ -398,7 +398,7 @@ def test_pyarrow_is_asked_for_by_name(tmp_path, monkeypatch):
     parquet.write_table(arrow(), tmp_path / "data.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "tacit.data.parquet", raising=False)
-    with pytest.raises(InvalidArgument, match=r"tacit\[parquet\]"):
+    with pytest.raises(MissingPackage, match=r"tacit-bayes\[parquet\]"):
         SCHEMA.encode(tmp_path / "data.parquet")
 
 

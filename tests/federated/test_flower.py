@@ -185,6 +185,7 @@ def test_an_error_that_ends_a_run_is_one_sentence():
     assert other.exc_info
 
 
+@pytest.mark.slow
 def test_a_masked_round_without_one_site_is_asked_again_and_nobody_answers_before(tmp_path):
     attempts = []
 

@@ -170,7 +170,12 @@ class Dies(Exception):
 
 
 @pytest.mark.parametrize(
-    "scheme", [pytest.param("statistics", marks=pytest.mark.slow), "masked", "server"]
+    "scheme",
+    [
+        pytest.param("statistics", marks=pytest.mark.slow),
+        pytest.param("masked", marks=pytest.mark.slow),
+        "server",
+    ],
 )
 def test_a_server_that_dies_goes_on_where_it_was(tmp_path, scheme):
     files = make_sites(tmp_path, scheme, rounds=4)

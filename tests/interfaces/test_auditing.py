@@ -154,7 +154,7 @@ def making_up(slope, _, release):
     ("schema", "adjacency"),
     [
         pytest.param(PEOPLE, "add-remove", id="people"),
-        pytest.param(SCHEMA, "replace", id="rows replaced"),
+        pytest.param(SCHEMA, "replace", id="rows replaced", marks=pytest.mark.slow),
         pytest.param(SCHEMA, "add-remove", id="rows", marks=pytest.mark.slow),
         pytest.param(PEOPLE, "replace", id="people replaced", marks=pytest.mark.slow),
     ],

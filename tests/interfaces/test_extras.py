@@ -31,7 +31,7 @@ def test_the_bare_package_does_all_but_what_extras_are_for(tmp_path):
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "missing",
-    [pytest.param(n, marks=[] if n in {"parquet", "demo"} else pytest.mark.slow) for n in EXTRAS],
+    [pytest.param(n, marks=[] if n == "parquet" else pytest.mark.slow) for n in EXTRAS],
 )
 def test_one_missing_extra_is_named_with_what_installs_it(missing, tmp_path):
     # Others bring all of plots, too.
@@ -63,7 +63,7 @@ def test_every_extra_and_its_packages_are_known_to_messages():
     ],
 )
 def test_an_import_that_nobody_expected_to_fail_names_the_package(name, said, capsys):
-    assert cli._report(ModuleNotFoundError("private words", name=name)) == 2
+    assert cli._report(ModuleNotFoundError("private words", name=name)) == 1
     err = capsys.readouterr().err
     assert said in err
     assert "private words" not in err

@@ -47,6 +47,7 @@ def tables(model, size=1500, **scenario):
     return Tables(model=adapted, schema=SCHEMA, scenario=tacit.Scenario(**scenario), size=size)
 
 
+@pytest.mark.slow
 def test_more_budget_narrows_intervals_down_to_those_without_privacy(forecast):
     little, much = forecast.at(0), forecast.at(1)
     for small, large in zip(little, much, strict=True):

@@ -583,6 +583,7 @@ def interrupted(monkeypatch, number):
     monkeypatch.setattr(unfinished, "write_whole", counted)
 
 
+@pytest.mark.slow
 def test_an_interruption_after_the_posterior_was_saved_leaves_the_run_whole(
     visits, monkeypatch, capsys
 ):

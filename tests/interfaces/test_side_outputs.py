@@ -528,7 +528,7 @@ FITS = {
 
 
 # Of these a fit takes a second or two.
-QUICK = ("statistics", "one sample, by a statistic", "the command line, statistics")
+QUICK = ("statistics", "one sample, by a statistic")
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -306,7 +306,7 @@ def test_cutpoints_are_draws_in_order():
     "case",
     [
         "ordinal",
-        "censored",
+        pytest.param("censored", marks=pytest.mark.slow),
         pytest.param("beta", marks=pytest.mark.slow),
         pytest.param("censored at known times", marks=pytest.mark.slow),
     ],

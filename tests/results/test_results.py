@@ -514,10 +514,10 @@ def test_plots_that_cannot_be_made(tmp_path, monkeypatch):
     with pytest.raises(TacitError, match="without privacy"):
         posterior(privacy=NOT_PRIVATE["without noise"][0]).plot_privacy()
     monkeypatch.setitem(sys.modules, "arviz", None)
-    with pytest.raises(TacitError, match=r"tacit\[plots\]"):
+    with pytest.raises(TacitError, match=r"tacit-bayes\[plots\]"):
         post.plot_dist()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(TacitError, match=r"tacit\[plots\]"):
+    with pytest.raises(TacitError, match=r"tacit-bayes\[plots\]"):
         post.plot_trace()
 
 

@@ -185,7 +185,7 @@ def _report(error: Exception) -> int:  # noqa: PLR0911 (a ladder)
     if isinstance(error, TacitError):
         return _print_error(str(error), _code(error))
     if isinstance(error, ModuleNotFoundError) and error.name:  # a name in code, never a cell
-        return _print_error(_not_installed(error.name.partition(".")[0]))
+        return _print_error(_not_installed(error.name.partition(".")[0]), 1)
     return _print_error(f"Unexpected error: {place_of(error)}.", 1)
 
 
