@@ -581,6 +581,7 @@ def test_neither_adopting_nor_a_federated_site_takes_a_database(server, team):
         LedgerJournal(team)
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_server_loses_no_charge(server, team):
     anna = opened(server, team, "anna")
     anna.charge(EVENT, ONE)

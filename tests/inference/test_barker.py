@@ -62,6 +62,7 @@ def test_clipping_shrinks_the_posterior():
     assert (post.sd()["theta"] ** 2 < 0.8 * mixture_moments(X, TEMPERED_SIZE)[1]).all()
 
 
+@pytest.mark.slow
 def test_a_chain_on_batches_finds_it_too():
     method = Barker(
         size=20_000,

@@ -53,9 +53,10 @@ def spread(posteriors):
         return np.sqrt(((draws - MEAN) ** 2).mean(axis=(0, 1))) / SD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "size", "spent"),
-    [(2, 1000, 2), pytest.param(20, 4000, None, marks=pytest.mark.slow)],
+    [(2, 1000, 2), (20, 4000, None)],
 )
 def test_the_default_step_is_right_whether_privacy_or_the_posterior_bounds_it(epsilon, size, spent):
     method = Langevin(sampling_rate=0.25, num_steps=12_000, clip=4.0, size=size, burn_in=0.3)
