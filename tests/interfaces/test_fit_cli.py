@@ -393,7 +393,7 @@ def test_a_fault_after_the_charge_does_not_look_like_one_before(capsys, folder, 
         raise tacit.errors.BoundaryError("No.")
 
     tacit.Ledger.new(folder / "l4.db", total=tacit.Budget(3, 1e-5), unit="person")
-    monkeypatch.setattr("tacit.interfaces.fit._run", fails)
+    monkeypatch.setattr("tacit.interfaces.fit._posterior", fails)
     code, _, err = call(capsys, *QUICK, "--ledger", "l4.db", "--out", "failed")
     assert code == 1
     assert "was charged" in err
