@@ -160,6 +160,7 @@ def test_statements_of_all_sites_are_saved(tmp_path, seeded):
     assert "no durable ledger" in str(again.privacy)
 
 
+@pytest.mark.slow
 def test_two_models_under_one_name_are_two_runs(tmp_path):
     books = {name: Ledger.new(tmp_path / name, total=Budget(3, 1e-4)) for name in SITES}
 

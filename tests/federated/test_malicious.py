@@ -357,6 +357,7 @@ def test_a_lying_site_makes_honest_ones_release_no_more(tmp_path, name):
     assert not any(b"charge everybody" in repr(each).encode() for each in sent)
 
 
+@pytest.mark.slow
 def test_a_lying_site_does_not_speak_for_another(tmp_path):
     """What it says under another's name is its own answer, or none."""
     files = make_sites(tmp_path, rounds=2, seed=3)

@@ -93,6 +93,7 @@ SPOILED = {
 }
 
 
+@pytest.mark.slow
 def test_a_reply_that_is_none_is_an_answer_that_did_not_come(tmp_path):
     left = make_sites(tmp_path / "left", seed=3, rounds=2)
     lost = FakeGrid(left, lambda node, f, _: "lost" if (node, f.get("round")) == (1, 2) else None)

@@ -202,6 +202,7 @@ def test_faults_of_the_real_mechanism_are_noticed(fault, monkeypatch):
     assert tacit.audit(plan, runs=RUNS, seed=1).contradicted
 
 
+@pytest.mark.slow
 def test_draws_are_audited_where_no_release_can_be_watched():
     claim = tacit.methods.BoundedLikelihood(bound=1.0)
     sampler = tacit.methods.GridSampler(low={"w": -2.0}, high={"w": 2.0}, points=9)

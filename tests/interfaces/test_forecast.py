@@ -82,6 +82,7 @@ def test_effects_are_in_the_units_of_a_summary():
         assert made.units["x"] == unit
 
 
+@pytest.mark.slow
 def test_counts_vary_as_much_as_the_scenario_says():
     schema = tacit.Schema({"x": tacit.Number(-1, 1), "n": tacit.Count(200)})
     adapted = as_model(tacit.glm("n ~ x", schema=schema), schema)
@@ -307,6 +308,7 @@ def test_rates_fall_with_the_size_and_steps_with_the_noise(model):
     )
 
 
+@pytest.mark.slow
 def test_tune_finds_the_best_of_what_it_tries(model):
     good, bad = (tacit.Variational(num_steps=n, sampling_rate=1.0) for n in (300, 6))
     found = tacit.tune(model, size=400, budget=BUDGETS[1], methods=[bad, good], repeats=3)

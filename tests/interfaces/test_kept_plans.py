@@ -78,6 +78,7 @@ def test_what_differs_is_planned_for(monkeypatch):
     kept_plans._kept.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_function_that_can_change_is_planned_every_time():
     prior = {"mean": 0.0}
 

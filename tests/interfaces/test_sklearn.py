@@ -136,6 +136,7 @@ def test_a_classifier_of_three_classes_with_bounds_of_their_own():
     assert not model.privacy_.is_private  # a seed was given
 
 
+@pytest.mark.slow
 def test_a_regressor_learns_and_knows_how_sure_it_is():
     x, _, y = data(4000)
     model = tacit.PrivateBayesRegressor(
