@@ -13,10 +13,10 @@ import numpy as np
 
 from tacit.accounting import calibrate
 
-STEPS, CLIPS = (20, 60, 180), (0.25, 0.5, 1.0, 2.0)
-RATES = 2.0 ** np.arange(-2, 7)  # of the mean gradient
+STEPS, CLIPS = (30, 100, 300), (0.5, 1.0, 2.0, 4.0)
+RATES = 2.0 ** np.arange(-2, 6)  # of the mean gradient
 RADII = (1.0, 0.75, 0.5, 0.35)  # as shares of the longest row that a schema allows
-RIDGES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # over the noise of an entry of X'X
+RIDGES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # over the noise of an entry of X'X
 _ALPHA = 0.05  # AdaSSP's chance that its ridge is too small
 
 
@@ -83,7 +83,7 @@ def _best(fits, loss):
 
 
 def linear(x, y, budget, repeats, seed, longest, loss):
-    """Coefficients by each method for each repeat, and the settings that won in ten other repeats."""
+    """Coefficients by each method for each repeat, and the settings that won in forty other repeats."""
     grids = {
         "AdaSSP": (adassp, [{"radius": r * longest} for r in RADII]),
         "SSP": (
@@ -98,7 +98,7 @@ def linear(x, y, budget, repeats, seed, longest, loss):
             generators = (np.random.default_rng([seed, purpose, i]) for i in range(count))
             return [fit(x, y, budget, rng, **settings) for rng in generators]
 
-        tried = {tuple(settings.items()): fits(settings, 0, 10) for settings in grid}
+        tried = {tuple(settings.items()): fits(settings, 0, 40) for settings in grid}
         best = dict(_best(tried, loss))
         found[name] = fits(best, 1, repeats), best
     return found
