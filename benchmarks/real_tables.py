@@ -62,21 +62,25 @@ FACTORS = {  # how many levels are named, by the number of coefficients with the
     54: {name: len(levels) for name, levels in LEVELS.items()},
 }
 
-# Bounds of the tables of `regression`: x0, x1, ... and y. None is for zero or one.
+# Bounds of the tables of `regression`: x0, x1, ... and y. None is for zero or one. They are ends of
+# scales, percentages, designs of experiments and round numbers that the quantity rarely exceeds.
 REGRESSION = {
-    # Hz, degrees, m, m/s, m; decibels
-    "airfoil": [(0, 20_000), (0, 25), (0, 0.35), (30, 75), (0, 0.06), (100, 145)],
+    # Hz that are heard, degrees, chord in m up to a foot, speed of the tunnel, displacement thickness
+    # up to a fifth of the chord; decibels
+    "airfoil": [(0, 20_000), (0, 25), (0, 0.305), (30, 75), (0, 0.061), (90, 150)],
     # year, month, day, season, year, month, hour, holiday, weekday, working day, weather, scaled
     # temperatures, humidity and wind, casual and registered riders; log of riders in the hour
-    "bike": [(2011, 2012), (1, 12), (1, 31), (1, 4), None, (1, 12), (0, 23), None, (0, 6), None, (1, 4), (0, 1), (0, 1), (0, 1), (0, 1), (0, 400), (0, 1_000), (0, 7)],
+    "bike": [(2011, 2012), (1, 12), (1, 31), (1, 4), None, (1, 12), (0, 23), None, (0, 6), None, (1, 4), (0, 1), (0, 1), (0, 1), (0, 1), (0, 1_000), (0, 1_000), (0, 7)],
     # kg/m3 of cement, slag, ash, water, plasticizer, coarse and fine aggregate, days; MPa
-    "concrete": [(100, 550), (0, 400), (0, 250), (120, 250), (0, 35), (800, 1_150), (590, 1_000), (1, 365), (0, 85)],
-    # Boston, in the units of the original; median value, which was cut at 50
-    "housing": [(0, 100), (0, 100), (0, 30), None, (0.3, 0.9), (3, 9), (0, 100), (1, 13), (1, 24), (180, 720), (12, 22), (0, 400), (0, 40), (0, 50)],
-    # subject, age, sex, days, five of jitter, six of shimmer, two ratios, three of the signal; UPDRS
-    "parkinsons": [(1, 42), (30, 90), None, (-5, 220), (0, 0.1), (0, 0.0005), (0, 0.06), (0, 0.07), (0, 0.18), (0, 0.3), (0, 2.2), (0, 0.17), (0, 0.17), (0, 0.3), (0, 0.5), (0, 0.75), (0, 40), (0, 1), (0.5, 1), (0, 1), (0, 100)],
+    "concrete": [(100, 600), (0, 400), (0, 300), (100, 300), (0, 40), (700, 1_200), (500, 1_000), (1, 365), (0, 100)],
+    # Boston: crimes, per cent of lots and industry, river, 10 ppm of oxides, rooms, per cent of old
+    # houses, distance, index of highways, tax, pupils, 1,000 (B - .63)^2, per cent; value, cut at 50
+    "housing": [(0, 100), (0, 100), (0, 100), None, (0, 1), (1, 10), (0, 100), (0, 15), (1, 24), (100, 1_000), (10, 25), (0, 400), (0, 100), (0, 50)],
+    # subject, age, sex, days of a trial of six months, jitter up to 10% (DDP is three times RAP),
+    # shimmer up to 50% (DDA is three times APQ3), ratios, three between 0 and 1; UPDRS, up to 176
+    "parkinsons": [(1, 42), (20, 100), None, (0, 200), (0, 0.1), (0, 0.001), (0, 0.1), (0, 0.1), (0, 0.3), (0, 0.5), (0, 3), (0, 0.5), (0, 0.5), (0, 0.5), (0, 1.5), (0, 1), (0, 40), (0, 1), (0, 1), (0, 1), (0, 176)],
     # acids, sugar, salt, sulphur dioxide, density, pH, sulphates, quality; per cent of alcohol
-    "wine": [(4, 16), (0, 1.6), (0, 1), (0, 16), (0, 0.7), (0, 75), (0, 300), (0.985, 1.005), (2.7, 4.1), (0, 2), (0, 10), (8, 15)],
+    "wine": [(3, 17), (0, 2), (0, 2), (0, 20), (0, 1), (0, 100), (0, 300), (0.98, 1.01), (2.5, 4.5), (0, 2), (0, 10), (8, 15)],
 }  # fmt: skip
 
 
