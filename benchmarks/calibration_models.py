@@ -12,7 +12,16 @@ from numpyro import distributions as dist
 import tacit
 
 GROUPS = 8
-LEVELS = [f"g{i}" for i in range(GROUPS)]
+RARE = (-4.2, 0.4, 0.5)  # about two outcomes in a hundred
+ALWAYS = 10**9
+
+
+def rows_in(table):
+    return len(next(iter(table.values())))
+
+
+def events_in(table):
+    return max(int(table["y"].sum()), 1)
 
 
 @dataclass(frozen=True)
@@ -20,14 +29,18 @@ class Case:
     """A model with its schema, a way to draw parameters and a table, and what is scored.
 
     ``score`` makes one vector of parameters, on the scale on which errors are measured, and such
-    that names of like parts do not matter. Where the posterior is far from normal, ``by_nuts``.
+    that names of like parts do not matter. Below ``nuts_below`` rows the posterior is far from
+    normal, and the exact one is by NUTS; it is that of ``reference`` if this has the same posterior
+    and is easier. ``informative`` counts what the ideal error is for: rows, people or events.
     """
 
     model: Any
     schema: tacit.Schema
     draw: Callable[[np.random.Generator, int], tuple[dict[str, Any], dict[str, Any]]]
     score: Callable[[Mapping[str, Any]], Any]
-    by_nuts: bool = False
+    nuts_below: int = 0
+    reference: Any = None
+    informative: Callable[[Mapping[str, Any]], int] = rows_in
 
 
 def plain(*names):
@@ -46,6 +59,11 @@ def features(rng, size, count):
     return np.clip(rng.normal(size=(size, count)), -4, 4)
 
 
+def happens(rng, logits):
+    """Outcomes of a logistic regression."""
+    return (rng.random(len(logits)) < 1 / (1 + np.exp(-logits))).astype(int)
+
+
 def logistic(count, spread, sd, bound):
     """Coefficients without an intercept, on columns of standard deviation ``spread``."""
 
@@ -57,14 +75,38 @@ def logistic(count, spread, sd, bound):
     def draw(rng, size):
         b = rng.normal(0, sd, count)
         x = np.clip(spread * rng.normal(size=(size, count)), -bound, bound)
-        return {"b": b}, {"x": x, "y": (rng.random(size) < 1 / (1 + np.exp(-x @ b))).astype(int)}
+        return {"b": b}, {"x": x, "y": happens(rng, x @ b)}
 
     columns = {"x": tacit.Number(-bound, bound, shape=(count,)), "y": tacit.Binary()}
     return Case(model, tacit.Schema(columns), draw, plain("b"))
 
 
-def counts(*, varied):
-    """Poisson regression, or with ``varied`` counts that vary more."""
+def with_intercept(count, prior, truth=None, *, rho=0.0, informative=rows_in):
+    """Logistic regression; each pair of columns has correlation ``rho``.
+
+    ``prior`` and ``truth``, by default the same, are the intercept's mean and standard deviation,
+    and the coefficients' standard deviation.
+    """
+
+    def model(x, y=None):
+        a = numpyro.sample("a", dist.Normal(prior[0], prior[1]))
+        b = numpyro.sample("b", dist.Normal(0, prior[2]).expand([count]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Bernoulli(logits=a + x @ b), obs=y)
+
+    def draw(rng, size):
+        centre, spread, sd = truth or prior
+        a, b = rng.normal(centre, spread), rng.normal(0, sd, count)
+        shared, own = rng.normal(size=(size, 1)), rng.normal(size=(size, count))
+        x = np.clip(np.sqrt(rho) * shared + np.sqrt(1 - rho) * own, -4, 4)
+        return {"a": a, "b": b}, {"x": x, "y": happens(rng, a + x @ b)}
+
+    columns = {"x": tacit.Number(-4, 4, shape=(count,)), "y": tacit.Binary()}
+    return Case(model, tacit.Schema(columns), draw, plain("a", "b"), informative=informative)
+
+
+def counts(*, varied, wrong=False):
+    """Poisson regression, or with ``varied`` counts that vary more; the model is ``wrong`` if they do all the same."""
 
     def model(x, y=None):
         a = numpyro.sample("a", dist.Normal(0.5, 0.5))
@@ -80,29 +122,30 @@ def counts(*, varied):
         truth = {"a": rng.normal(0.5, 0.5), "b": rng.normal(0, 0.3, 2)}
         x = features(rng, size, 2)
         rate = np.exp(truth["a"] + x @ truth["b"])
-        if varied:
-            truth["size"] = np.exp(rng.normal(1, 0.5))
+        if varied or wrong:
+            truth["size"] = np.exp(rng.normal(0 if wrong else 1, 0.5))
             rate = rate * rng.gamma(truth["size"], 1 / truth["size"], size)
         return truth, {"x": x, "y": rng.poisson(rate)}
 
     columns = {"x": tacit.Number(-4, 4, shape=(2,)), "y": tacit.Count(200)}
-    return Case(
-        model, tacit.Schema(columns), draw, plain("a", "b", "-size") if varied else plain("a", "b")
-    )
+    score = plain("a", "b", "-size") if varied else plain("a", "b")
+    return Case(model, tacit.Schema(columns), draw, score)
 
 
-def linear(wide, freedom=None):
+def linear(wide=1.0, *, vague=1.0, freedom=None, outliers=0.0):
     """A line with unknown spread in the schema's own units; Student's t if ``freedom`` is given.
 
     The truth and its prior are the same whatever ``wide`` is: only the bounds are that much wider,
-    so that encoded columns are that much narrower. Scored in the columns' own units.
+    so that encoded columns are that much narrower. ``vague`` makes the prior wider, and not the
+    truth. A share of ``outliers`` is ten times as far from the line. Scored in the columns' own units.
     """
     in_x, in_y = 4.0 * wide, 20.0 * wide
 
     def model(x, y=None):
-        a = numpyro.sample("a", dist.Normal(0, 1 / in_y))
-        b = numpyro.sample("b", dist.Normal(0, in_x / in_y).expand([3]).to_event(1))
-        sigma = numpyro.sample("sigma", dist.LogNormal(-np.log(in_y), 0.5))
+        a = numpyro.sample("a", dist.Normal(0, vague / in_y))
+        b = numpyro.sample("b", dist.Normal(0, vague * in_x / in_y).expand([3]).to_event(1))
+        about = dist.LogNormal(np.log(vague / in_y), 0.5 if vague == 1 else 1.5)
+        sigma = numpyro.sample("sigma", about)
         mean = a + x @ b
         fn = dist.Normal(mean, sigma) if freedom is None else dist.StudentT(freedom, mean, sigma)
         with numpyro.plate("rows", x.shape[0]):
@@ -112,6 +155,7 @@ def linear(wide, freedom=None):
         a, b, sigma = rng.normal(), rng.normal(size=3), np.exp(rng.normal(0, 0.5))
         x = features(rng, size, 3)
         noise = rng.normal(size=size) if freedom is None else rng.standard_t(freedom, size)
+        noise = np.where(rng.random(size) < outliers, 10, 1) * noise
         truth = {"a": a / in_y, "b": b * in_x / in_y, "sigma": sigma / in_y}
         return truth, {"x": x, "y": a + x @ b + sigma * noise}
 
@@ -145,27 +189,148 @@ def categorical():
     return Case(model, tacit.Schema(columns), draw, plain("b"))
 
 
+def names_of(kind, count):
+    return [f"{kind}{i}" for i in range(count)]
+
+
+def named(kind, index):
+    """A column of a category by the numbers of its levels."""
+    return np.array(names_of(kind, index.max() + 1))[index]
+
+
+def group_levels(count, mu, tau, *, centred):
+    with numpyro.plate("groups", count):
+        if centred:
+            return numpyro.sample("level", dist.Normal(mu, tau))
+        raw = numpyro.sample("raw", dist.Normal(0, 1))
+        return numpyro.deterministic("level", mu + tau * raw)
+
+
 def hierarchical(*, centred):
-    def model(group, y=None):
-        mu = numpyro.sample("mu", dist.Normal(0, 1))
-        tau = numpyro.sample("tau", dist.HalfNormal(1))
-        with numpyro.plate("groups", GROUPS):
-            if centred:
-                level = numpyro.sample("level", dist.Normal(mu, tau))
-            else:
-                raw = numpyro.sample("raw", dist.Normal(0, 1))
-                level = numpyro.deterministic("level", mu + tau * raw)
-        with numpyro.plate("rows", group.shape[0]):
-            numpyro.sample("y", dist.Normal(level[group], 1), obs=y)
+    def form(centred):
+        def model(group, y=None):
+            mu = numpyro.sample("mu", dist.Normal(0, 1))
+            tau = numpyro.sample("tau", dist.HalfNormal(1))
+            level = group_levels(GROUPS, mu, tau, centred=centred)
+            with numpyro.plate("rows", group.shape[0]):
+                numpyro.sample("y", dist.Normal(level[group], 1), obs=y)
+
+        return model
 
     def draw(rng, size):
         level = rng.normal() + abs(rng.normal()) * rng.normal(size=GROUPS)
         group = rng.integers(0, GROUPS, size)
-        table = {"group": np.array(LEVELS)[group], "y": level[group] + rng.normal(size=size)}
+        table = {"group": named("g", group), "y": level[group] + rng.normal(size=size)}
         return {"level": level}, table
 
-    columns = {"group": tacit.Category(LEVELS), "y": tacit.Number(-12, 12)}
-    return Case(model, tacit.Schema(columns), draw, plain("level"), by_nuts=True)
+    schema = tacit.Schema(
+        {"group": tacit.Category(names_of("g", GROUPS)), "y": tacit.Number(-12, 12)}
+    )
+    return Case(form(centred), schema, draw, plain("level"), ALWAYS, reference=form(True))
+
+
+def random_intercepts(*, centred, count=30):
+    """Groups of unequal size with an intercept each, and two slopes."""
+
+    def form(centred):
+        def model(group, x, y=None):
+            mu = numpyro.sample("mu", dist.Normal(0, 1))
+            tau = numpyro.sample("tau", dist.LogNormal(np.log(0.7), 0.5))
+            level = group_levels(count, mu, tau, centred=centred)
+            b = numpyro.sample("b", dist.Normal(0, 1).expand([2]).to_event(1))
+            with numpyro.plate("rows", x.shape[0]):
+                numpyro.sample("y", dist.Bernoulli(logits=level[group] + x @ b), obs=y)
+
+        return model
+
+    def draw(rng, size):
+        truth = {
+            "mu": rng.normal(),
+            "tau": 0.7 * np.exp(rng.normal(0, 0.5)),
+            "b": rng.normal(size=2),
+        }
+        truth["level"] = truth["mu"] + truth["tau"] * rng.normal(size=count)
+        group = rng.choice(count, size, p=rng.dirichlet(np.full(count, 3.0)))
+        x = features(rng, size, 2)
+        y = happens(rng, truth["level"][group] + x @ truth["b"])
+        return truth, {"group": named("g", group), "x": x, "y": y}
+
+    columns = {
+        "group": tacit.Category(names_of("g", count)),
+        "x": tacit.Number(-4, 4, shape=(2,)),
+        "y": tacit.Binary(),
+    }
+    score = plain("mu", "-tau", "level", "b")
+    return Case(form(centred), tacit.Schema(columns), draw, score, 3000, reference=form(True))
+
+
+def crossed():
+    """Schools with levels and slopes, crossed with regions: their means are told apart by the prior alone."""
+
+    def model(school, region, x, y=None):
+        mu = numpyro.sample("mu", dist.Normal(0, 1))
+        tau = numpyro.sample("tau", dist.LogNormal(np.log(0.7), 0.3))
+        level = group_levels(GROUPS, mu, tau, centred=True)
+        slope = numpyro.sample("slope", dist.Normal(1, 1).expand([GROUPS]).to_event(1))
+        effect = numpyro.sample("effect", dist.Normal(0, 0.5).expand([3]).to_event(1))
+        sigma = numpyro.sample("sigma", dist.LogNormal(-0.5, 0.7))
+        mean = level[school] + effect[region] + slope[school] * x
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(mean, sigma), obs=y)
+
+    def draw(rng, size):
+        truth = {"mu": rng.normal(), "tau": 0.7 * np.exp(rng.normal(0, 0.3))}
+        truth["level"] = truth["mu"] + truth["tau"] * rng.normal(size=GROUPS)
+        truth |= {"slope": rng.normal(1, 1, GROUPS), "effect": rng.normal(0, 0.5, 3)}
+        truth["sigma"] = np.exp(rng.normal(-0.5, 0.7))
+        school, region = rng.integers(0, GROUPS, size), rng.integers(0, 3, size)
+        x = rng.uniform(-1, 1, size)
+        mean = truth["level"][school] + truth["effect"][region] + truth["slope"][school] * x
+        y = mean + truth["sigma"] * rng.normal(size=size)
+        return truth, {"school": named("s", school), "region": named("r", region), "x": x, "y": y}
+
+    columns = {
+        "school": tacit.Category(names_of("s", GROUPS)),
+        "region": tacit.Category(names_of("r", 3)),
+        "x": tacit.Number(-1, 1),
+        "y": tacit.Number(-12, 12),
+    }
+    score = plain("mu", "-tau", "level", "slope", "effect", "-sigma")
+    return Case(model, tacit.Schema(columns), draw, score)
+
+
+def redundant():
+    """An intercept beside dummies for all levels of two categories: two directions have the prior alone."""
+
+    def model(ward, arm, x, y=None):
+        a = numpyro.sample("a", dist.Normal(0, 1))
+        b = numpyro.sample("b", dist.Normal(0, 1))
+        of_ward = numpyro.sample("of_ward", dist.Normal(0, 1).expand([6]).to_event(1))
+        of_arm = numpyro.sample("of_arm", dist.Normal(0, 1).expand([4]).to_event(1))
+        logits = a + of_ward[ward] + of_arm[arm] + b * x
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+    def draw(rng, size):
+        truth = {"a": rng.normal(), "b": rng.normal()}
+        truth |= {"of_ward": rng.normal(size=6), "of_arm": rng.normal(size=4)}
+        ward, arm, x = rng.integers(0, 6, size), rng.integers(0, 4, size), rng.uniform(-1, 1, size)
+        logits = truth["a"] + truth["of_ward"][ward] + truth["of_arm"][arm] + truth["b"] * x
+        table = {
+            "ward": named("w", ward),
+            "arm": named("a", arm),
+            "x": x,
+            "y": happens(rng, logits),
+        }
+        return truth, table
+
+    columns = {
+        "ward": tacit.Category(names_of("w", 6)),
+        "arm": tacit.Category(names_of("a", 4)),
+        "x": tacit.Number(-1, 1),
+        "y": tacit.Binary(),
+    }
+    return Case(model, tacit.Schema(columns), draw, plain("a", "b", "of_ward", "of_arm"))
 
 
 def person():
@@ -184,12 +349,13 @@ def person():
         truth = {"a": rng.normal(), "b": rng.normal(), "tau": np.exp(rng.normal(-0.5, 0.5))}
         patient, u = np.arange(size) // 5, rng.uniform(-1, 1, size)
         level = truth["a"] + truth["tau"] * rng.normal(size=size // 5 + 1)
-        chance = 1 / (1 + np.exp(-level[patient] - truth["b"] * u))
-        return truth, {"u": u, "patient": patient, "y": (rng.random(size) < chance).astype(int)}
+        y = happens(rng, level[patient] + truth["b"] * u)
+        return truth, {"u": u, "patient": patient, "y": y}
 
     columns = {"u": tacit.Number(-1, 1), "y": tacit.Binary()}
     schema = tacit.Schema(columns, person="patient", most_rows=5)
-    return Case(model, schema, draw, plain("a", "b", "-tau"))
+    score, people = plain("a", "b", "-tau"), lambda table: int(table["patient"].max()) + 1
+    return Case(model, schema, draw, score, informative=people)
 
 
 def mixture():
@@ -213,19 +379,27 @@ def mixture():
         tacit.Schema({"y": tacit.Number(-10, 10)}),
         draw,
         lambda values: jnp.sort(values["centres"]),
-        by_nuts=True,
+        ALWAYS,
     )
 
 
-def by_formula(left, family, columns, priors, draw_prior, draw_outcome):
+def by_formula(formula, family, columns, priors, draw):
+    """A model by formula; what ``draw`` knows the truth of is scored."""
+    schema = tacit.Schema(columns)
+    model = tacit.glm(formula, family=family, schema=schema, priors=priors)
+    known, _ = draw(np.random.default_rng(0), 5)
+    signs = {name: f"-{name}" for name in ("alpha", "kappa", "drop_out")}
+    names = [signs.get(name, name) for name in model.program.order if name in known]
+    return Case(model, schema, draw, plain(*names))
+
+
+def by_family(left, family, columns, priors, draw_prior, draw_outcome, right=""):
     """A family of `tacit.glm` with two predictors, and priors under which tables are not extreme.
 
     ``draw_prior`` draws parameters beside the two coefficients; ``draw_outcome`` columns of the
-    outcome, by the sum of the coefficients' terms and the other parameters.
+    outcome, by the sum of the coefficients' terms and the other parameters. Drop-out is not scored
+    where follow-up does not end at a constant rate.
     """
-    schema = tacit.Schema({"u": tacit.Number(-1, 1), "v": tacit.Number(-1, 1), **columns})
-    priors = {"u": ("normal", 0, 0.7), "v": ("normal", 0, 0.7), **priors}
-    model = tacit.glm(f"{left} ~ u + v", family=family, schema=schema, priors=priors)
 
     def draw(rng, size):
         truth = {"u": rng.normal(0, 0.7), "v": rng.normal(0, 0.7), **draw_prior(rng)}
@@ -233,11 +407,65 @@ def by_formula(left, family, columns, priors, draw_prior, draw_outcome):
         terms = truth["u"] * u + truth["v"] * v
         return truth, {"u": u, "v": v, **draw_outcome(rng, terms, truth)}
 
-    # Drop-out is not scored where follow-up does not end at a constant rate.
-    scored = {"u", "v", *draw_prior(np.random.default_rng(0))}
-    signs = {name: f"-{name}" for name in ("alpha", "kappa", "drop_out")}
-    names = [signs.get(name, name) for name in model.program.order if name in scored]
-    return Case(model, schema, draw, plain(*names))
+    columns = {"u": tacit.Number(-1, 1), "v": tacit.Number(-1, 1), **columns}
+    priors = {"u": ("normal", 0, 0.7), "v": ("normal", 0, 0.7), **priors}
+    return by_formula(f"{left} ~ u + v{right}", family, columns, priors, draw)
+
+
+def interactions():
+    """A product, a polynomial and a category."""
+
+    def draw(rng, size):
+        truth = {name: rng.normal() for name in ("Intercept", "a", "b", "a:b")}
+        truth |= {"poly(c, 2)": rng.normal(size=2), "g": rng.normal(size=2)}
+        (a, b, c), g = rng.uniform(-1, 1, (3, size)), rng.integers(0, 3, size)
+        logits = truth["Intercept"] + truth["a"] * a + truth["b"] * b + truth["a:b"] * a * b
+        logits = logits + np.column_stack([c, (3 * c**2 - 1) / 2]) @ truth["poly(c, 2)"]
+        logits = logits + np.append(0, truth["g"])[g]
+        return truth, {"a": a, "b": b, "c": c, "g": named("g", g), "y": happens(rng, logits)}
+
+    columns = {name: tacit.Number(-1, 1) for name in "abc"}
+    columns |= {"g": tacit.Category(names_of("g", 3)), "y": tacit.Binary()}
+    priors = dict.fromkeys(("Intercept", "a", "b", "a:b", "poly(c, 2)", "g"), ("normal", 0, 1))
+    return by_formula("y ~ a*b + poly(c, 2) + g", "bernoulli", columns, priors, draw)
+
+
+def rare_columns():
+    """Four binary columns of which one value in a hundred is 1, beside two numbers."""
+    flags = names_of("f", 4)
+    # Numbers are standardised by their bounds, so that a coefficient is for four units.
+    sds = {"Intercept": 1.0, "u": 4.0, "v": 4.0, **dict.fromkeys(flags, 1.0)}
+
+    def draw(rng, size):
+        truth = {name: rng.normal(0, sd) for name, sd in sds.items()}
+        table = dict(zip("uv", features(rng, size, 2).T, strict=True))
+        table |= {flag: (rng.random(size) < 0.01).astype(int) for flag in flags}
+        scale = {"u": 4, "v": 4}
+        terms = sum(truth[name] * table[name] / scale.get(name, 1) for name in table)
+        return truth, {**table, "y": happens(rng, truth["Intercept"] + terms)}
+
+    columns = {name: tacit.Number(-4, 4) for name in "uv"}
+    columns |= {name: tacit.Binary() for name in (*flags, "y")}
+    priors = {name: ("normal", 0, sd) for name, sd in sds.items()}
+    return by_formula(f"y ~ u + v + {' + '.join(flags)}", "bernoulli", columns, priors, draw)
+
+
+def exposed():
+    """Counts by how long each row was watched."""
+
+    def outcome(rng, terms, truth):
+        time = rng.uniform(0.2, 5, len(terms))
+        return {"time": time, "y": rng.poisson(time * np.exp(truth["Intercept"] + terms))}
+
+    return by_family(
+        "y",
+        "poisson",
+        {"time": tacit.Number(0.2, 5), "y": tacit.Count(200)},
+        {"Intercept": ("normal", 0, 0.5)},
+        lambda rng: {"Intercept": rng.normal(0, 0.5)},
+        outcome,
+        right=" + offset(log(time))",
+    )
 
 
 def ordinal():
@@ -247,7 +475,7 @@ def ordinal():
         latent = terms + rng.logistic(size=len(terms))
         return {"y": np.array(levels)[np.searchsorted(truth["cutpoint"], latent)]}
 
-    return by_formula(
+    return by_family(
         "y",
         "ordinal",
         {"y": tacit.Category(levels)},
@@ -272,7 +500,7 @@ def zero_inflated(*, varied):
         return {"y": rng.poisson(rate) * (rng.random(len(rate)) >= truth["zero_inflation"])}
 
     family = "zero_inflated_negativebinomial" if varied else "zero_inflated_poisson"
-    return by_formula("y", family, {"y": tacit.Count(200)}, priors, prior, outcome)
+    return by_family("y", family, {"y": tacit.Count(200)}, priors, prior, outcome)
 
 
 def gamma():
@@ -280,7 +508,7 @@ def gamma():
         mean = np.exp(truth["Intercept"] + terms)
         return {"y": rng.gamma(truth["alpha"], mean / truth["alpha"])}
 
-    return by_formula(
+    return by_family(
         "y",
         "gamma",
         {"y": tacit.Number(0.01, 100)},
@@ -295,7 +523,7 @@ def beta():
         mean = 1 / (1 + np.exp(-truth["Intercept"] - terms))
         return {"y": rng.beta(truth["kappa"] * mean, truth["kappa"] * (1 - mean))}
 
-    return by_formula(
+    return by_family(
         "y",
         "beta",
         {"y": tacit.Number(0, 1)},
@@ -314,7 +542,7 @@ def weibull(left, limit, **known):
         end = np.minimum(limit(rng, len(terms)), 10.0)
         return {"time": np.minimum(time, end), "event": (time <= end).astype(int), "end": end}
 
-    return by_formula(
+    return by_family(
         left,
         "weibull",
         {"time": tacit.Number(0, 10), "event": tacit.Binary(), "end": tacit.Number(0, 10)},
@@ -348,18 +576,34 @@ def drop_out(rng, size):
     return rng.exponential(4.0, size)
 
 
+# Models that are wrong about their tables.
+WRONG: dict[str, Callable[[], Case]] = {
+    "outliers": lambda: linear(outliers=0.05),
+    "overdispersed": lambda: counts(varied=False, wrong=True),
+}
 CASES: dict[str, Callable[[], Case]] = {
     "logistic-3": lambda: logistic(3, 1.0, 1.0, 4.0),
     "logistic-10": lambda: logistic(10, 1.0, 1.0, 4.0),
     "scaled-10": lambda: logistic(10, 0.4, 2.5, 1.0),
+    "correlated-20": lambda: with_intercept(20, (0.0, 1.0, 0.5), rho=0.7),
+    "rare": lambda: with_intercept(4, RARE, informative=events_in),
+    "rare-wide": lambda: with_intercept(4, (0.0, 2.5, 1.0), RARE, informative=events_in),
+    "rare-columns": rare_columns,
+    "interactions": interactions,
+    "redundant": redundant,
     "poisson": lambda: counts(varied=False),
+    "offset": exposed,
     "negative-binomial": lambda: counts(varied=True),
-    "linear": lambda: linear(1.0),
+    "linear": linear,
     "linear-wide": lambda: linear(10.0),
-    "student": lambda: linear(1.0, freedom=4.0),
+    "linear-vague": lambda: linear(10.0, vague=10.0),
+    "student": lambda: linear(freedom=4.0),
     "categorical": categorical,
+    "crossed": crossed,
     "hierarchical-centred": lambda: hierarchical(centred=True),
     "hierarchical-noncentred": lambda: hierarchical(centred=False),
+    "intercepts-centred": lambda: random_intercepts(centred=True),
+    "intercepts-noncentred": lambda: random_intercepts(centred=False),
     "person": person,
     "mixture": mixture,
     "ordinal": ordinal,
@@ -372,4 +616,5 @@ CASES: dict[str, Callable[[], Case]] = {
     "weibull-late": lambda: weibull("censored(time, event)", late_entry),
     "weibull-end": lambda: weibull("censored(time, event)", study_ends),
     "weibull-known": lambda: weibull("censored(time, event, end)", drop_out),
+    **WRONG,
 }
