@@ -125,7 +125,7 @@ class Tables:
         self.case = CASES[name]()
         self.by_nuts = size < self.case.nuts_below
         self.references = references if self.by_nuts else np.inf
-        self.reference = self.plan(None, model=self.case.reference)
+        self.reference = self.plan(None, model=self.case.reference and self.case.reference(size))
 
     def plan(self, epsilon, *, method=None, declared=False, model=None):
         """What is chosen by public facts alone."""
@@ -402,7 +402,7 @@ def arguments(given=None):
     parser.add_argument("--epsilons", nargs="+", type=epsilon_of, default=EPSILONS)
     parser.add_argument("--repeats", type=int, default=40, help="tables in each cell")
     parser.add_argument("--fewest", type=int, default=10, help=f"if a fit takes over {SLOW:g} s")
-    parser.add_argument("--references", type=int, default=8, help="tables with a run of NUTS")
+    parser.add_argument("--references", type=int, default=20, help="tables with a run of NUTS")
     parser.add_argument("--method", choices=COMMANDS, help="by default what a plan chooses")
     parser.add_argument("--declared", action="store_true", help="plan with the number of rows")
     parser.add_argument("--seed", type=int, default=0)

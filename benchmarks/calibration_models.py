@@ -1,7 +1,7 @@
 """The models of `calibration.py`: parameters from the prior, rows from the model, what is scored."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -30,8 +30,9 @@ class Case:
 
     ``score`` makes one vector of parameters, on the scale on which errors are measured, and such
     that names of like parts do not matter. Below ``nuts_below`` rows the posterior is far from
-    normal, and the exact one is by NUTS; it is that of ``reference`` if this has the same posterior
-    and is easier. ``informative`` counts what the ideal error is for: rows, people or events.
+    normal, and the exact one is by NUTS. It is that of ``reference(size)``, if this is given: a
+    model that has the same posterior, and is easier for so many rows. ``informative`` counts what
+    the ideal error is for: rows, people or events.
     """
 
     model: Any
@@ -39,7 +40,7 @@ class Case:
     draw: Callable[[np.random.Generator, int], tuple[dict[str, Any], dict[str, Any]]]
     score: Callable[[Mapping[str, Any]], Any]
     nuts_below: int = 0
-    reference: Any = None
+    reference: Callable[[int], Any] | None = None
     informative: Callable[[Mapping[str, Any]], int] = rows_in
 
 
@@ -81,11 +82,11 @@ def logistic(count, spread, sd, bound):
     return Case(model, tacit.Schema(columns), draw, plain("b"))
 
 
-def with_intercept(count, prior, truth=None, *, rho=0.0, informative=rows_in):
+def with_intercept(count, prior, truth=None, *, rho=0.0):
     """Logistic regression; each pair of columns has correlation ``rho``.
 
     ``prior`` and ``truth``, by default the same, are the intercept's mean and standard deviation,
-    and the coefficients' standard deviation.
+    and the coefficients' standard deviation. If few outcomes are 1, these are what counts.
     """
 
     def model(x, y=None):
@@ -102,7 +103,9 @@ def with_intercept(count, prior, truth=None, *, rho=0.0, informative=rows_in):
         return {"a": a, "b": b}, {"x": x, "y": happens(rng, a + x @ b)}
 
     columns = {"x": tacit.Number(-4, 4, shape=(count,)), "y": tacit.Binary()}
-    return Case(model, tacit.Schema(columns), draw, plain("a", "b"), informative=informative)
+    case = Case(model, tacit.Schema(columns), draw, plain("a", "b"))
+    rare = RARE in {prior, truth}
+    return replace(case, nuts_below=3000, informative=events_in) if rare else case
 
 
 def counts(*, varied, wrong=False):
@@ -226,7 +229,7 @@ def hierarchical(*, centred):
     schema = tacit.Schema(
         {"group": tacit.Category(names_of("g", GROUPS)), "y": tacit.Number(-12, 12)}
     )
-    return Case(form(centred), schema, draw, plain("level"), ALWAYS, reference=form(True))
+    return Case(form(centred), schema, draw, plain("level"), ALWAYS, lambda _: form(True))
 
 
 def random_intercepts(*, centred, count=30):
@@ -260,8 +263,8 @@ def random_intercepts(*, centred, count=30):
         "x": tacit.Number(-4, 4, shape=(2,)),
         "y": tacit.Binary(),
     }
-    score = plain("mu", "-tau", "level", "b")
-    return Case(form(centred), tacit.Schema(columns), draw, score, 3000, reference=form(True))
+    score, few = plain("mu", "-tau", "level", "b"), 3000
+    return Case(form(centred), tacit.Schema(columns), draw, score, few, lambda n: form(n >= few))
 
 
 def crossed():
@@ -586,8 +589,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "logistic-10": lambda: logistic(10, 1.0, 1.0, 4.0),
     "scaled-10": lambda: logistic(10, 0.4, 2.5, 1.0),
     "correlated-20": lambda: with_intercept(20, (0.0, 1.0, 0.5), rho=0.7),
-    "rare": lambda: with_intercept(4, RARE, informative=events_in),
-    "rare-wide": lambda: with_intercept(4, (0.0, 2.5, 1.0), RARE, informative=events_in),
+    "rare": lambda: with_intercept(4, RARE),
+    "rare-wide": lambda: with_intercept(4, (0.0, 2.5, 1.0), RARE),
     "rare-columns": rare_columns,
     "interactions": interactions,
     "redundant": redundant,
