@@ -1,4 +1,4 @@
-"""What one unit adds to a step of `tacit.inference.scoring`, and what its sum says.
+"""What one unit adds to a round of `tacit.inference.scoring`.
 
 A unit's score is the gradient of its log-likelihood. Beside the unit's own outcome stand a few
 that the model draws for it at the present parameters, by random bits that are the unit's own and
@@ -7,7 +7,7 @@ function that treats them all alike and is odd has mean zero there: clipping bia
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,123 +16,166 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.models.base import AnyModel, Outcomes, Row
-from tacit.privacy.mechanisms import NoisySums
 
-# What a drawn outcome's slope is cut at, in squared clips.
-_STEEPEST = 3.0
-# Scores shorter than this part of the usual clip count as none.
+Array = NDArray[np.float64]
+# With more parameters than this, the matrix of curvature is not released: it would drown in noise,
+# and take too long. Its diagonal is.
+MOST_CURVED = 64
+# Scores shorter than this part of the usual length count as none.
 _NOTHING = 1e-3
-SCALARS = 4
-# ScoreSums of the squared clip for scores, curvature, slope, dispersion, informative units and their
-# count: in the early steps, which learn the metric, and in the late ones, which make the posterior.
-SHARES = ((0.40, 0.51, 0.05, 0.02, 0.01, 0.01), (0.72, 0.20, 0.04, 0.02, 0.01, 0.01))
-# What part of a Newton step the early and the late steps are.
-PACES = (0.06, 0.05)
-# Where the level of curvature is sought: the log of one row's information over the prior's.
-LEVELS = np.linspace(-12.0, 12.0, 97)
-# Added to the squared clip of curvature, this is the level at which half of it is clipped.
-_HALF = 0.2
-# Standard deviations of noise that are not taken for dispersion, and the most that there may be.
-_SURE, MOST_DISPERSED = 3.0, 10.0
-FEWEST = 30.0  # units, as far as the method is concerned
-
-# Arrays while a step is traced, and of NumPy afterwards.
-AnyArray = jax.Array | NDArray[np.floating]
+# Drawn outcomes whose scores make the curvature; more would hardly make it less noisy.
+_FOR_CURVATURE = 2
+SCALARS = 5
 
 
-class Given(NamedTuple):
-    """Public arguments of a step's release: all units get the same.
+class Question(NamedTuple):
+    """Public arguments of a round's release: all units get the same.
 
-    ``to_metric`` turns a gradient into a score that is about as long as the square root of the
-    dimension. ``wide`` is what outcomes that are drawn for the curvature are clipped at. ``shares``
-    are square roots of the parts of the clip that scores, curvature, slope, dispersion, informative
-    units and the count may take; their squares add up to one.
+    ``to_metric`` turns a gradient into a score in the metric; its rows for directions of which no row
+    can tell are zero. ``length`` is the square root of the number of directions, ``steep`` and
+    ``steep_each`` are what slopes are cut at, and ``shares`` the square roots of the parts of the clip
+    that score, curvature, diagonal, slope, informative units, own and drawn lengths, and the count may
+    take: their squares add up to one. With ``sizes`` of one the diagonal is how large scores are in each
+    direction, else their slopes.
     """
 
-    theta: jax.Array
-    to_metric: jax.Array
-    clip: jax.Array
-    wide: jax.Array
-    shares: jax.Array
+    theta: Any
+    to_metric: Any
+    clip: Any
+    length: Any
+    steep: Any
+    steep_each: Any
+    sizes: Any
+    shares: Any
     constants: Any
 
 
-class ScoreSums(NamedTuple):
-    """Sums over all units: of scores, their curvature (both in the metric), slopes and counts.
+class Sums(NamedTuple):
+    """Noisy sums over all units, and the standard deviation of the noise in each number of them."""
 
-    ``own`` is for the own outcome what ``slope`` is for drawn ones.
-    """
+    score: Array
+    curvature: Array | None
+    diagonal: Array
+    slope: float
+    informative: float
+    own: float
+    drawn: float
+    count: float
+    noise: "Noise"
 
-    score: Any
-    curvature: Any
-    slope: Any
-    own: Any
-    informative: Any
-    count: Any
 
+class Noise(NamedTuple):
+    """Standard deviations of noise, in the units of `Sums`; that of curvature is for its diagonal."""
 
-class Tempo(NamedTuple):
-    """What is known of the steps of a fit before it begins.
-
-    ``given`` has a line for each step: the noise of a sum for all units, that of the average of late
-    scores, the part of a Newton step to go, whether it is late, and the square roots of shares.
-    ``late`` is the number of late steps, and ``rate`` the part of the units that a step looks at.
-    """
-
-    given: NDArray[np.float32]
-    late: int
-    rate: float
+    score: float
+    curvature: float
+    diagonal: float
+    slope: float
+    informative: float
+    own: float
+    drawn: float
+    count: float
 
 
 def width(size: int) -> int:
     """How many numbers a unit adds."""
-    return size + size * (size + 1) // 2 + SCALARS
+    return 2 * size + _pairs(size) + SCALARS
+
+
+def _pairs(size: int) -> int:
+    return size * (size // 2 + 1) if size <= MOST_CURVED else 0
 
 
 def contribution(
     model: AnyModel, outcomes: int
-) -> Callable[[Given, Any, jax.Array, jax.Array], jax.Array]:
+) -> Callable[[Question, Any, jax.Array, jax.Array], jax.Array]:
     """A unit's vector, of norm at most one whatever the unit holds.
 
     With u_0 the score of the own outcome and u_1, ..., u_m those of drawn ones, all less their
     mean, psi_j = s (clip(u_j) - mean of clip(u)), where s <= 1 makes the longest of them no longer
-    than the clip. Only psi_0 is added up as a score. The drawn ones give curvature, with a clip of
-    its own, and the slope of psi. What gives the slope is computed of the own outcome too: if the
-    model is right, the two have the same mean.
+    than the clip. Only psi_0 is added up as a score. The drawn ones give the curvature, which is
+    u u' / max(|u|, length)^2, and how steeply the mean of psi falls: psi_j u_j.
     """
     size = model.dimension
 
-    def vector(given: Given, rows: Row, present: jax.Array, secret: jax.Array) -> jax.Array:
+    def vector(given: Question, rows: Row, present: jax.Array, secret: jax.Array) -> jax.Array:
         scores = _scores(model, outcomes, given, rows, present, secret)
-        clip = given.clip
-        centred = scores - scores.mean(axis=0)
-        kept = _shorter(centred, clip)
-        kept = kept - kept.mean(axis=0)
-        longest = jnp.linalg.norm(kept, axis=-1).max()
-        kept = kept * jnp.minimum(1.0, clip / jnp.maximum(longest, 1e-12))
-        drawn = scores[1:] - scores[1:].mean(axis=0)
-        drawn = drawn * (outcomes / math.sqrt((outcomes - 1) * (outcomes + 1)))
-        short = _shorter(drawn, given.wide) / given.wide
-        # Entry by entry, and a triangle by a product: much faster than small matrices and gathers.
-        square = (short[:, :, None] * short[:, None, :]).mean(axis=0)
-        curvature = square.ravel() @ _triangle(size)
-        steep = _STEEPEST * clip**2
-        slopes = jnp.clip((kept * centred).sum(axis=-1), 0.0, steep) / steep
-        informative = (longest > _NOTHING * math.sqrt(size)).astype(jnp.float32)
-        scalars = given.shares[2:] * jnp.stack(
-            [slopes[1:].mean(), slopes[0], informative, jnp.ones(())]
+        kept, centred = clipped(scores, given.clip)
+        lengths = jnp.linalg.norm(centred, axis=-1)
+        products = kept[1:] * centred[1:]
+        slopes = jnp.clip(products.sum(axis=-1), 0.0, given.steep).mean() / given.steep
+        each = products.mean(axis=0)
+        each = each / jnp.maximum(jnp.linalg.norm(each), given.steep_each)
+        squares = centred[1:] ** 2
+        sizes = (squares / (1 + squares)).mean(axis=0) / math.sqrt(size)
+        informative = (lengths.max() > _NOTHING * given.length).astype(jnp.float32)
+        longest = (kept**2).sum(axis=-1) / given.clip**2
+        few = centred[1 : 1 + _FOR_CURVATURE]
+        few = few / jnp.maximum(lengths[1 : 1 + _FOR_CURVATURE], given.length)[:, None]
+        parts = [
+            kept[0] / given.clip,
+            *([_packed(few)] if _pairs(size) else []),
+            jnp.where(given.sizes > 0, sizes, each),
+            slopes[None],
+            informative[None],
+            longest[:1],
+            longest[1:].mean()[None],
+            jnp.ones(1),
+        ]
+        return jnp.concatenate(
+            [share * part for share, part in zip(_chosen(given.shares, size), parts, strict=True)]
         )
-        vectors = given.shares[0] * kept[0] / clip, given.shares[1] * curvature
-        return jnp.concatenate([*vectors, scalars])
 
     return vector
 
 
+def _chosen(shares: Any, size: int) -> list[Any]:
+    """The shares of the parts that there are."""
+    return [shares[i] for i in range(SCALARS + 3) if i != 1 or _pairs(size)]
+
+
+def clipped(scores: Any, clip: Any) -> tuple[Any, Any]:
+    """Scores [..., outcomes, size] that are clipped as if exchangeable; and those less their mean."""
+    xp: Any = jnp if isinstance(scores, jax.Array) else np
+    number = scores.shape[-2]
+    centred = scores - scores.mean(axis=-2, keepdims=True)
+    norms = xp.linalg.norm(centred, axis=-1, keepdims=True)
+    # The own score, less the mean of all, is this part of itself less the mean of the others.
+    kept = centred * xp.minimum(1.0, number / (number - 1) * clip / xp.maximum(norms, 1e-12))
+    kept = kept - kept.mean(axis=-2, keepdims=True)
+    longest = xp.linalg.norm(kept, axis=-1).max(axis=-1)[..., None, None]
+    return kept * xp.minimum(1.0, clip / xp.maximum(longest, 1e-12)), centred
+
+
 def _scores(
-    model: AnyModel, outcomes: int, given: Given, rows: Row, present: jax.Array, secret: jax.Array
+    model: AnyModel,
+    outcomes: int,
+    given: Question,
+    rows: Row,
+    present: jax.Array,
+    secret: jax.Array,
 ) -> jax.Array:
     """Scores in the metric, [1 + outcomes, size]: of the unit's own outcome, then of drawn ones."""
     theta, constants = given.theta, given.constants
+    key = jax.random.fold_in(
+        jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), secret[0]), secret[1]
+    )
+    density, drawn = densities(model, theta, rows, present, constants, key, outcomes)
+    own = jax.grad(density)(theta, None)
+    others = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
+    return jnp.concatenate([own[None], others]) @ given.to_metric.T
+
+
+def densities(
+    model: AnyModel,
+    theta: jax.Array,
+    rows: Row,
+    present: jax.Array,
+    constants: Any,
+    key: jax.Array,
+    outcomes: int,
+) -> tuple[Callable[..., jax.Array], Any]:
+    """The log-likelihood of a unit as a function of parameters and outcomes; and drawn outcomes."""
     one_row = len(present) == 1 and not model.whole_units
     row = jax.tree.map(lambda leaf: leaf[0], rows)
 
@@ -146,139 +189,64 @@ def _scores(
             return model.row_density(theta, row, constants, drawn)
         return model.unit_density(theta, rows, present, constants, drawn)
 
-    key = jax.random.fold_in(
-        jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), secret[0]), secret[1]
-    )
     # One after the other: otherwise they would be drawn again for every derivative that needs them.
-    drawn = jax.lax.map(draw, jax.random.split(key, outcomes))
-    own = jax.grad(density)(theta, None)
-    others = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
-    return jnp.concatenate([own[None], others]) @ given.to_metric.T
+    return density, jax.lax.map(draw, jax.random.split(key, outcomes))
 
 
-def _shorter(vectors: jax.Array, clip: jax.Array) -> jax.Array:
-    norms = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors * jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-12))
+def _packed(vectors: jax.Array) -> jax.Array:
+    """The mean of u u' as a vector of the same norm: products of entries so many places apart.
 
-
-def _weights(size: int) -> Any:
-    """What makes the norm of a triangle of numbers that of the whole symmetric matrix."""
-    first, second = np.triu_indices(size)
-    return np.where(first == second, 1.0, math.sqrt(2)).astype(np.float32)
-
-
-def _triangle(size: int) -> Any:
-    """The product with this takes a symmetric matrix, all entries in a row, to weighted ones."""
-    first, second = np.triu_indices(size)
-    taken = np.zeros((size * size, len(first)), np.float32)
-    taken[first * size + second, np.arange(len(first))] = _weights(size)
-    return taken
-
-
-def parts_of(
-    released: AnyArray, size: int, rate: float, clips: AnyArray, shares: AnyArray
-) -> ScoreSums:
-    """The parts of a release, for all units instead of those sampled; of several, if stacked.
-
-    ``clips`` are those of scores and of curvature.
+    Slices and products are much faster than gathers of a triangle.
     """
-    clip, wide = clips[..., 0], clips[..., 1]
-    pairs = size * (size + 1) // 2
-    first, second = np.triu_indices(size)
-    where = np.zeros((size, size), int)
-    where[first, second] = where[second, first] = np.arange(pairs)
-    score, triangle = released[..., :size], released[..., size : size + pairs]
-    slope, own, informative, count = (released[..., size + pairs + i] for i in range(SCALARS))
-    share = [shares[..., i] for i in range(shares.shape[-1])]
-    flat = (triangle / _weights(size))[..., where.ravel()]
-    curvature = flat.reshape(*flat.shape[:-1], size, size)
-    return ScoreSums(
-        score * (clip / (share[0] * rate))[..., None],
-        curvature * (wide**2 / (share[1] * rate))[..., None, None],
-        slope * slope_noise(clip) / (share[2] * rate),
-        own * slope_noise(clip) / (share[3] * rate),
-        informative / (share[4] * rate),
-        count / (share[5] * rate),
-    )
-
-
-def released_of(seen: ScoreSums, size: int, clips: AnyArray, shares: AnyArray) -> AnyArray:
-    """The release, of all units, that has these parts; undoes `parts_of`."""
-    first, second = np.triu_indices(size)
-    triangle = np.asarray(seen.curvature)[first, second] * _weights(size)
-    steep = slope_noise(clips[0])
-    parts = [
-        np.asarray(seen.score) * (shares[0] / clips[0]),
-        triangle * (shares[1] / clips[1] ** 2),
-        [seen.slope * shares[2] / steep, seen.own * shares[3] / steep],
-        [seen.informative * shares[4], seen.count * shares[5]],
+    size = vectors.shape[-1]
+    twice = jnp.concatenate([vectors, vectors], axis=-1)
+    apart = [
+        (vectors * twice[:, k : k + size]).mean(axis=0) * _weight(k, size)
+        for k in range(size // 2 + 1)
     ]
-    return np.concatenate(parts)
+    return jnp.concatenate(apart)
 
 
-def slope_noise(clip: Any) -> Any:
-    """What a slope is multiplied by when it is released, and its noise with it."""
-    return _STEEPEST * clip**2
+def _weight(apart: int, size: int) -> float:
+    """Entries off the diagonal stand for two; those half the size apart come twice."""
+    return 1.0 if apart == 0 or 2 * apart == size else math.sqrt(2)
 
 
-def final_noise(mechanism: NoisySums) -> float:
-    """Noise of the averaged scores of the late steps, in clips, for all units."""
-    noise, steps = mechanism.phases[-1]
-    return noise / (mechanism.sampling_rate * math.sqrt(steps * SHARES[1][0]))
+def _unpacked(numbers: Array, size: int) -> Array:
+    matrix = np.zeros((size, size))
+    index = np.arange(size)
+    for k in range(size // 2 + 1):
+        values = numbers[k * size : (k + 1) * size] / _weight(k, size)
+        if 2 * k == size:  # each of these came twice
+            values = (values + np.roll(values, k)) / 2
+        matrix[index, (index + k) % size] = matrix[(index + k) % size, index] = values
+    return matrix
 
 
-def tempo_of(mechanism: NoisySums) -> Tempo:
-    """The steps of a mechanism that releases scores."""
-    noise, steps = zip(*mechanism.phases, strict=True)
-    given = tempo(np.asarray(noise) / mechanism.sampling_rate, final_noise(mechanism), PACES, steps)
-    return Tempo(given, steps[-1], mechanism.sampling_rate)
+def sums_of(released: Any, size: int, shares: Any, noise: float, rate: float = 1.0) -> Sums:
+    """The parts of a release, for all units instead of those sampled.
 
+    Args:
+        released: The noisy sum.
+        size: The number of parameters.
+        shares: As in `Question`.
+        noise: Standard deviation of the noise in each number of the release.
+        rate: The part of the units that were sampled.
 
-def tempo(
-    noise: Sequence[float] | NDArray[np.floating],
-    final: float,
-    paces: Sequence[float],
-    steps: Sequence[int],
-) -> NDArray[np.float32]:
-    """Lines of a `Tempo`: for each phase its noise for all units, its pace, and its steps."""
-    phases = len(steps)
-    lines = np.column_stack(
-        [
-            noise,
-            np.full(phases, final),
-            paces[-phases:],
-            (0, 1)[-phases:],
-            np.sqrt(SHARES)[-phases:],
-        ]
+    Returns:
+        The sums. Parts that were not asked for are zero, with infinite noise.
+    """
+    values = np.asarray(released, np.float64) / rate
+    shares = np.asarray(shares, np.float64)
+    factor = np.divide(1.0, shares, out=np.zeros(len(shares)), where=shares > 0)
+    spread = np.where(shares > 0, noise / rate * factor, np.inf)
+    pairs = _pairs(size)
+    ends = [size, size + pairs, 2 * size + pairs]
+    score, curvature, diagonal, scalars = np.split(values, ends)
+    return Sums(
+        score * factor[0],
+        _unpacked(curvature * factor[1], size) if pairs else None,
+        diagonal * factor[2],
+        *(scalars * factor[3:]).tolist(),
+        Noise(*spread.tolist()),
     )
-    return np.repeat(lines, steps, axis=0).astype(np.float32)
-
-
-def clipped_share(levels: Any, informative: Any, wider: Any) -> Any:
-    """The trace of clipped curvature over the dimension, where it is so much above the metric's.
-
-    ``wider`` is the square of its clip over the dimension. A fit to how scores of regressions are cut.
-    """
-    exp = jnp.exp if isinstance(levels, jax.Array) else np.exp
-    above = exp(levels)
-    clipped = 1 - (1 - informative) / wider  # that few rows tell matters if these are clipped
-    return clipped * wider * above / (above + wider + _HALF)
-
-
-def slope_ratio(seen: Any, noise: Any, looser: Any, wider: Any) -> Any:
-    """Slope over curvature, whose clip is tighter; drawn to the usual where noise hides it.
-
-    ``looser`` and ``wider`` are squares of the clips of scores and curvature, over the dimension.
-    """
-    clip = jnp.clip if isinstance(seen, jax.Array) else np.clip
-    usual = (1.7 - 0.5 / looser) * (1 + wider + _HALF) / ((2 + _HALF) * wider)
-    return usual + (clip(seen, 0.8, 4.0) - usual) / (1 + (noise / 0.3) ** 2)
-
-
-def dispersion(expected: Any, own: Any, noise: Any) -> Any:
-    """How much more outcomes vary than the model says: one, or as much more as noise cannot explain.
-
-    ``expected`` is the slope that the model expects of them; ``own`` theirs, with such noise.
-    """
-    clip = jnp.clip if isinstance(own, jax.Array) else np.clip
-    return clip((own - _SURE * noise) / expected, 1.0, MOST_DISPERSED)

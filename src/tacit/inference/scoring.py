@@ -1,15 +1,15 @@
 """Private Fisher scoring: a posterior whose intervals include the noise of privacy.
 
-Each step asks the gate for one noisy sum over units, of bounded scores and of their curvature
-(`tacit.inference.scores`), in coordinates in which the prior is round. Scores are clipped in the
-metric of the curvature seen so far, so that every direction gets noise by what it can bear. Small
-steps by that curvature go to where scores cancel the prior. All else is post-processing: how large
-the curvature is follows by a filter that knows the noise, and the releases of the last steps make
-the posterior (`tacit.inference.evidence`).
+A few rounds each ask the gate for one noisy sum over all units: of bounded scores, of their
+curvature and of a few numbers beside them (`tacit.inference.scores`). The first round counts the
+units. The early ones find where scores cancel the prior, and the metric in which every direction
+gets noise by what it can bear; they start from what is public of the curvature. The late ones make
+the posterior (`tacit.inference.rounds`). All but the sums is post-processing.
 """
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -22,53 +22,64 @@ from tacit.captured.search import refuse_captured
 from tacit.errors import InvalidArgument
 from tacit.inference.base import Intervals, MethodResult, Progress, Steps, parameters, seed_of
 from tacit.inference.evidence import USUAL_DRAWS, Result, posterior_of
-from tacit.inference.scores import SHARES, final_noise, tempo_of, width
-from tacit.inference.scoring_steps import USUAL_LEVEL, start_of, step_of
+from tacit.inference.rounds import LATE_SHARES, Asked, Rounds
+from tacit.inference.scores import Question, contribution, densities, sums_of, width
 from tacit.inference.sizes import rate_for, room_for
-from tacit.inference.whitened import whitened
+from tacit.inference.whitened import Whitened, whitened
 from tacit.models.base import AnyModel
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.program import Step
+from tacit.privacy.release import Release
+from tacit.privacy.units import Units
 
-# More numbers than this have a curvature too long to release.
-MOST_NUMBERS = 64
-# The first steps only find the way: so large a part of them, with so much more noise.
-_EARLY, _LOUDER = 0.4, 1.6
-# Steps for each unit that there is beside the noise and the numbers to learn, up to the usual
-# number, and the fewest (benchmarks/settings.py).
-_STEPS_PER_TOLD, _FEWEST_STEPS = 20.0, 125
+# More numbers than this take too long on the host.
+MOST_NUMBERS = 400
+# Parts of the squared privacy loss, as far as noise alone decides on it: the count, the early rounds
+# and the late ones. The rounds that are early.
+COUNT_PART, EARLY_PART, LATE_PART = 0.01, 0.30, 0.69
+_EARLY = 4 / 7
+# Up to so many units, a round looks at all of them; of more, the rate falls.
+_ALL_OF = 2.6
+# Places where the curvature of simulated rows is looked at for directions that no row tells of.
+_PLACES = 4
+# Without a schema: the square root of what one row is taken to tell, beside the prior.
+_USUAL_SCORE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
     """Settings of private Fisher scoring, the default method.
 
-    The model must be able to draw its outcomes, and have at most 64 unconstrained numbers. All
+    The model must be able to draw its outcomes, and have at most 400 unconstrained numbers. All
     settings are public.
 
     Args:
-        sampling_rate: Probability with which each unit takes part in a step.
-        num_steps: Number of steps. The noise of each grows with it, so that the budget holds.
+        num_steps: Number of rounds, of which the first counts the units. The noise of each grows with
+            their number, so that the budget holds.
         num_outcomes: Number of outcomes drawn from the model for each unit, to compare its own
             with. More need a little less noise and more time.
-        batch_bound: A declared bound on the number of units in a batch.
+        sampling_rate: Probability with which each unit takes part in a round. Less than one is
+            for very many units.
+        batch_bound: A declared bound on the number of units in a round. It never affects the
+            guarantee; sums over more units could wrap around.
     """
 
-    sampling_rate: float = 0.1
-    num_steps: int = 500
-    num_outcomes: int = 4
-    batch_bound: int = 2**17
+    num_steps: int = 29
+    num_outcomes: int = 6
+    sampling_rate: float = 1.0
+    batch_bound: int = 2**22
 
     by_gradients: ClassVar[bool] = True
     assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        _validate.integer("num_steps", self.num_steps, least=4)
+        _validate.integer("num_steps", self.num_steps, least=8)
         _validate.rate("sampling_rate", self.sampling_rate)
         _validate.count("num_outcomes", self.num_outcomes, least=2)
 
-    def for_size(self, model: AnyModel, size: int, budget: Budget) -> "Scoring":
-        """The method with settings for a declared size and a budget.
+    def for_size(self, model: AnyModel, size: int, budget: Budget) -> "Scoring":  # noqa: ARG002
+        """The method with settings for a declared size: of very many units, a round looks at a part.
 
         Args:
             model: The model.
@@ -76,33 +87,25 @@ class Scoring:
             budget: The budget.
 
         Returns:
-            The method. Where noise is strong beside what the data tell, it takes fewer steps, each
-            with less noise. Of many units, a step looks at a smaller part.
+            The method.
         """
-        rate = rate_for(self.sampling_rate, size)
-        noise = calibrate.noise_multiplier(budget, sampling_rate=1.0, num_steps=1)
-        told = size * math.sqrt(SHARES[1][0]) / (noise * model.dimension)
-        wanted = min(max(_STEPS_PER_TOLD * told, _FEWEST_STEPS), self.num_steps)
-        # Halves of the usual number: blocks of steps are then alike, and compile once.
-        steps = round(self.num_steps / 2 ** round(math.log2(self.num_steps / wanted)))
+        rate = min(self.sampling_rate, rate_for(_ALL_OF, size))
         return replace(
-            self,
-            sampling_rate=rate,
-            num_steps=steps,
-            batch_bound=room_for(self.batch_bound, rate, size),
+            self, sampling_rate=rate, batch_bound=room_for(self.batch_bound, rate, size)
         )
 
     @property
-    def _phases(self) -> tuple[int, int]:
-        early = round(_EARLY * self.num_steps)
-        return early, self.num_steps - early
+    def early(self) -> int:
+        """How many rounds find the place and the metric."""
+        return round(_EARLY * (self.num_steps - 1))
 
     def _schedule(self, multiplier: float) -> tuple[tuple[float, int], ...]:
-        early, late = self._phases
-        return (_LOUDER * multiplier, early), (multiplier, late)
+        early, late = self.early, self.num_steps - 1 - self.early
+        parts = (COUNT_PART, 1), (EARLY_PART, early), (LATE_PART, late)
+        return tuple((multiplier * math.sqrt(rounds / part), rounds) for part, rounds in parts)
 
     def mechanism(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
-        """What the gate will do for this model; the noise is that of the late steps."""
+        """What the gate will do for this model; the noise is that of all rounds together."""
         refuse_unfit(model)
         return NoisySums(
             sampling_rate=self.sampling_rate,
@@ -117,17 +120,15 @@ class Scoring:
     def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
         """What the gate will do, with the least noise that meets a budget."""
         refuse_unfit(model)
-        early, late = self._phases
-        guess = calibrate.noise_multiplier(
-            budget,
-            sampling_rate=self.sampling_rate,
-            num_steps=max(1, round(late + early / _LOUDER**2)),
-        )
+        guess = calibrate.noise_multiplier(budget, sampling_rate=1.0, num_steps=1)
 
         def event(multiplier: float) -> Any:
             return events.sampled_gaussian(list(self._schedule(multiplier)), self.sampling_rate)
 
-        return self.mechanism(model, calibrate.calibrate(event, budget, guess=guess))
+        if self.sampling_rate >= 1:  # such sums compose to one: the guess is the answer, or nearly
+            return self.mechanism(model, calibrate.calibrate(event, budget, guess=guess))
+        sampled = guess * max(self.sampling_rate, 0.1)
+        return self.mechanism(model, calibrate.calibrate(event, budget, guess=sampled))
 
     def without_noise(self, model: AnyModel) -> NoisySums:
         """The same without privacy."""
@@ -136,33 +137,28 @@ class Scoring:
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         refuse_captured(*model.searched)
-        check(
-            step_of(model, self.num_outcomes, self.sampling_rate),
-            start_of(model),
-            tempo_of(gate.mechanism).given[0],
-            gate,
-        )
+        check(step_of(model, self.num_outcomes), _like_question(model), _NO_INPUT[0], gate)
 
     def steps(
         self,
         model: AnyModel,
-        mechanism: NoisySums,
+        mechanism: NoisySums,  # noqa: ARG002
         key: jax.Array,  # noqa: ARG002 (draws of the model are those of units, by the gate)
     ) -> Steps:
-        """The fit as steps."""
-        given = tempo_of(mechanism).given
+        """The rounds as steps, all of which ask the same."""
+        return Steps(step_of(model, self.num_outcomes), _like_question(model), _no_inputs)
 
-        def inputs(first: int, steps: int) -> Any:
-            return given[first : first + steps]
-
-        step = step_of(model, self.num_outcomes, self.sampling_rate)
-        return Steps(step, start_of(model), inputs)
+    def rounds(self, model: AnyModel, mechanism: NoisySums, simulated: Units | None) -> Rounds:
+        """The state of a fit before its first round."""
+        rate = mechanism.sampling_rate
+        noise = [scale for scale, rounds in mechanism.phases for _ in range(rounds)]
+        return rounds_of(model, simulated, noise, self.early, self.num_outcomes, rate)
 
     def run(
         self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
     ) -> MethodResult:
         """The posterior."""
-        return _found(model, *self.fitted(model, gate, key, progress))
+        return found_of(model, *self.fitted(model, gate, key, progress))
 
     def fitted(
         self,
@@ -171,13 +167,21 @@ class Scoring:
         key: jax.Array,
         progress: Progress | None = None,
         draws: int = USUAL_DRAWS,
-    ) -> tuple[Result, Any]:
-        """The posterior in whitened coordinates, with so many draws; and where the steps were."""
-        steps = self.steps(model, gate.mechanism, key)
-        _, trace = run(gate, *steps, progress=progress)
+    ) -> tuple[Result, Rounds]:
+        """The posterior in whitened coordinates, with so many draws; and the rounds."""
+        mechanism = gate.mechanism
+        rounds = self.rounds(model, mechanism, gate.simulated)
+        space = whitened(model)
+
+        def update(released: Any) -> Question:
+            told(rounds, released, rate=mechanism.sampling_rate)
+            return question_of(model, space, rounds.ask())
+
+        start = question_of(model, space, rounds.ask())
+        step = step_of(model, self.num_outcomes)
+        run(gate, step, start, _no_inputs, block=4, progress=progress, update=update)
         rng = np.random.default_rng(seed_of(key))
-        found = posterior_of(model, tempo_of(gate.mechanism), trace, self.num_outcomes, rng, draws)
-        return found, trace.place
+        return posterior_of(model, rounds, rng, draws), rounds
 
     def trial(self, num_steps: int) -> "Scoring":
         """The same method with so few steps, all of them kept."""
@@ -192,13 +196,19 @@ class Scoring:
 
     def expect(self, mechanism: NoisySums, many: str) -> str:
         """About how many units it takes to learn anything, from public numbers alone."""
-        size = _size(mechanism)
-        needed = 4 * final_noise(mechanism) * math.sqrt(size) / math.exp(USUAL_LEVEL / 2)
-        few = f"{float(f'{needed:.1g}'):,.0f}"
+        noise = final_noise(mechanism)
+        size = next(d for d in range(1, MOST_NUMBERS + 1) if width(d) == mechanism.dimension)
+        few = f"{float(f'{2 * noise * size:.1g}'):,.0f}"
         return (
             f"As a rule, fewer than about {few} {many} tell little more than the prior at this "
             "budget; intervals are then nearly the prior's."
         )
+
+
+def final_noise(mechanism: NoisySums) -> float:
+    """Noise of the averaged scores of the late rounds, in clips, for all units."""
+    noise, rounds = mechanism.phases[-1]
+    return noise / (mechanism.sampling_rate * math.sqrt(rounds * LATE_SHARES[0]))
 
 
 def refuse_unfit(model: AnyModel) -> None:
@@ -210,8 +220,8 @@ def refuse_unfit(model: AnyModel) -> None:
         )
     if model.dimension > MOST_NUMBERS:
         raise InvalidArgument(
-            f"Scoring releases the curvature of all parameters, and {model.dimension} unconstrained "
-            f"numbers have too much of it (at most {MOST_NUMBERS}); use tacit.Variational()."
+            f"Scoring fits at most {MOST_NUMBERS} unconstrained numbers, and this model has "
+            f"{model.dimension}; use tacit.Variational()."
         )
 
 
@@ -220,17 +230,116 @@ def suits(model: AnyModel) -> bool:
     return model.simulates and model.dimension <= MOST_NUMBERS and not model.discrete
 
 
-def _size(mechanism: NoisySums) -> int:
-    """How many unconstrained numbers a mechanism is for."""
-    return next(size for size in range(1, MOST_NUMBERS + 1) if width(size) == mechanism.dimension)
+@lru_cache(maxsize=32)
+def step_of(model: AnyModel, outcomes: int) -> Step:
+    """One round as a step of the gate: the same object again, so that it compiles once."""
+
+    def per_unit(*given: Any) -> jax.Array:
+        vector: jax.Array = _contribution(model, outcomes)(*given)
+        return vector
+
+    def step(state: Question, _: Any, release: Release) -> tuple[Any, Any]:
+        return state, release.noisy_unit_sum(per_unit, state)
+
+    return step
 
 
-def _found(model: AnyModel, result: Result, places: Any) -> MethodResult:
+@lru_cache(maxsize=32)
+def _contribution(model: AnyModel, outcomes: int) -> Any:
+    """JAX keeps the traces of compiled functions, and the gate traces a step several times."""
+    return jax.jit(contribution(model, outcomes))
+
+
+_NO_INPUT = np.zeros(1, np.float32)
+
+
+def _no_inputs(_: int, steps: int) -> Any:
+    return np.zeros(steps, np.float32)
+
+
+def question_of(model: AnyModel, space: Whitened, asked: Asked) -> Question:
+    """What a round asks, on the model's own scale."""
+    numbers = (asked.clip, asked.length, asked.steep, asked.steep_each, asked.sizes)
+    made = (
+        space.mean + space.scale @ asked.place,
+        asked.to_metric @ space.scale.T,
+        *numbers,
+        asked.shares,
+    )
+    return Question(
+        *(np.asarray(each, np.float32) for each in made),
+        constants=jax.tree.map(jnp.asarray, model.constants),
+    )
+
+
+def _like_question(model: AnyModel) -> Question:
+    """A question of the right shapes, for checks."""
+    size = model.dimension
+    asked = Asked(np.zeros(size), np.eye(size), 1.0, 1.0, 1.0, 1.0, 0.0, np.full(8, 8**-0.5))
+    return question_of(model, Whitened(np.zeros(size), np.eye(size), quadratic=True), asked)
+
+
+def told(rounds: Rounds, released: Any, rate: float = 1.0) -> None:
+    """Hands a release to the rounds of a fit."""
+    assert rounds.asked is not None
+    number = rounds.done + (0 if math.isnan(rounds.units) else 1)
+    noise = float(rounds.noise[number])
+    rounds.tell(sums_of(released, rounds.size, rounds.asked.shares, noise, rate))
+
+
+def rounds_of(
+    model: AnyModel,
+    simulated: Units | None,
+    noise: Any,
+    early: int,
+    outcomes: int,
+    rate: float = 1.0,
+) -> Rounds:
+    """The rounds of a fit, before the first; see `tacit.inference.rounds.Rounds`."""
+    size = model.dimension
+    rng = np.random.default_rng(0)
+    if simulated is None:
+        drawn = _USUAL_SCORE * rng.normal(size=(max(500, size), outcomes + 1, size))
+        return Rounds(lambda _: drawn, [np.zeros(size)], noise, early, outcomes, rate)
+    space = whitened(model)
+    scores = _simulated_scores(model, outcomes + 1)
+
+    def at(place: Any) -> Any:
+        theta = jnp.asarray(space.mean + space.scale @ place, jnp.float32)
+        found = np.asarray(scores(theta, simulated, model.constants), np.float64) @ space.scale
+        return np.where(np.isfinite(found).all(axis=(1, 2), keepdims=True), found, 0.0)
+
+    places = [np.zeros(size), *(0.5 * rng.normal(size=(_PLACES - 1, size)))]
+    return Rounds(at, places, noise, early, outcomes, rate)
+
+
+@lru_cache(maxsize=32)
+def _simulated_scores(model: AnyModel, outcomes: int) -> Any:
+    """Scores of simulated units for outcomes that the model draws, [units, outcomes, size]."""
+
+    def of_unit(key: jax.Array, theta: jax.Array, unit: Units, constants: Any) -> jax.Array:
+        rows, present = unit
+        if present is None:
+            rows = jax.tree.map(lambda leaf: leaf[None], rows)
+            present = jnp.ones(1, jnp.bool_)
+        density, drawn = densities(model, theta, rows, present, constants, key, outcomes)
+        return jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
+
+    def of_all(theta: jax.Array, units: Units, constants: Any) -> jax.Array:
+        keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), units.length)
+        return jax.vmap(of_unit, in_axes=(0, None, 0, None))(keys, theta, units, constants)
+
+    return jax.jit(of_all)
+
+
+def found_of(model: AnyModel, result: Result, rounds: Rounds) -> MethodResult:
+    """What the method found, on the model's own scale."""
     space = whitened(model)
     vectors = space.mean + result.draws @ space.scale.T
+    places = np.array([each.place for each in rounds.records]) @ rounds.basis.T
     return MethodResult(
         draws=parameters(model, jnp.asarray(vectors, jnp.float32)),
-        trace={"mean": space.mean + np.asarray(places, np.float64) @ space.scale.T},
+        trace={"mean": space.mean + places @ space.scale.T},
         converged=result.converged,
         said=result.said,
         intervals=Intervals.INCLUDED,

@@ -14,7 +14,7 @@ from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.interfaces.kept_runs import digest_of_model
 from tacit.interfaces.plan import Plan
-from tacit.interfaces.rows import columns_of
+from tacit.interfaces.rows import columns_of, simulated_units
 from tacit.models.base import AnyModel
 from tacit.privacy.digest import without_addresses
 from tacit.privacy.parts import Parts
@@ -106,4 +106,6 @@ def _rows(
         out = encoded.left_out
         left_out = deal.keep_own(out) if isinstance(out, np.ndarray) else out
         encoded = encoded._replace(person=deal.keep_own(encoded.person), left_out=left_out)
-    return Rows.of_encoded(*encoded)
+    rows = Rows.of_encoded(*encoded)
+    rows.simulated = simulated_units(schema, names)
+    return rows

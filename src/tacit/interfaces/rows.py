@@ -8,6 +8,10 @@ from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.models.base import AnyModel
 from tacit.privacy.rows import Rows
+from tacit.privacy.units import Units
+
+# Rows that are simulated from the schema.
+_SIMULATED = 1000
 
 
 def columns_of(model: AnyModel, schema: Schema) -> tuple[str, ...]:
@@ -22,7 +26,24 @@ def rows_of(model: AnyModel, schema: Schema, data: TableLike) -> Rows:
 
 def encoded_rows(schema: Schema, names: Sequence[str], data: TableLike) -> Rows:
     """The private rows of some columns of a table, encoded by the schema."""
-    return Rows.of_encoded(*schema.encode(data, names))
+    rows = Rows.of_encoded(*schema.encode(data, names))
+    rows.simulated = simulated_units(schema, names)
+    return rows
+
+
+def simulated_units(schema: Schema, names: Sequence[str]) -> Units:
+    """Units drawn from the schema alone: numbers uniform in their bounds, levels equally often.
+
+    People have any number of rows up to the most that they may have.
+    """
+    if schema.most_rows is None:
+        return Units(schema.made_up(_SIMULATED, names), None)
+    rng = np.random.default_rng(0)
+    people = max(1, _SIMULATED // schema.most_rows)
+    columns = schema.made_up(people * schema.most_rows, names)
+    fields = {n: v.reshape(people, schema.most_rows, *v.shape[1:]) for n, v in columns.items()}
+    number = rng.integers(1, schema.most_rows, people, endpoint=True)
+    return Units(fields, np.arange(schema.most_rows) < number[:, None])
 
 
 def blank_rows(model: AnyModel, schema: Schema, units: int) -> Rows:

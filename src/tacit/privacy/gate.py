@@ -129,6 +129,15 @@ class Gate:
         """A public number that all processes of the run have."""
         return word
 
+    def _shared(self, state: Any) -> Any:
+        """The state of the next step that all processes of the run have."""
+        return state
+
+    @property
+    def simulated(self) -> Any:
+        """Public units that were drawn from the schema alone, or None if there is no schema."""
+        return self._private.simulated
+
     def _of_fixed_size(self) -> list[SampledBarkerTests]:
         """The mechanisms whose batches have a fixed size, for which the number of units is public."""
         mechanism = self.mechanism
@@ -182,6 +191,7 @@ def run(
     *,
     block: int = 250,
     progress: Callable[[int], None] | None = None,
+    update: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, Any]:
     """Runs all steps of a gate's mechanism.
 
@@ -194,6 +204,10 @@ def run(
         block: The number of steps between two calls of ``progress``.
         progress: Called with the number of steps done, every ``block`` steps and at the end. How often
             does not depend on the number of rows.
+        update: Decides between two steps, on the host, where the next one starts: it takes a step's
+            outputs and returns the next state, which the step itself then leaves as it is. It is given
+            released values only. It must be a function of these and of public numbers, because a run
+            that goes on calls it again with the outputs that were kept.
 
     Returns:
         The last state, and the outputs with a leading axis for the steps.
@@ -203,7 +217,7 @@ def run(
     """
     gate._use_up()
     mechanism = of_steps(gate)
-    every = min(block, mechanism.num_steps)
+    every = min(block, mechanism.num_steps) if update is None else 1
     given = inputs(0, every)
     form = _checked(step, state, first_of(given), gate)
     blocks = gate._blocks(every)
@@ -213,6 +227,9 @@ def run(
         for first in range(every, mechanism.num_steps, every)
     )
     done, state, outputs = _begun(gate, blocks, step, form, state, chain([given], later))
+    if update is not None and done:
+        for number in range(done):
+            update(jax.tree.map(lambda leaf, number=number: leaf[number], outputs[0]))
     for first in range(done - done % every, mechanism.num_steps, every):
         end = min(first + every, mechanism.num_steps)
         given = given if first == 0 else inputs(first, end - first)
@@ -222,8 +239,10 @@ def run(
             some = jax.tree.map(lambda leaf, here=here: leaf[here], given)
             state, out = blocks.run(start, steps, state, some)
             outputs.append(jax.tree.map(np.asarray, out))
+            if update is not None:
+                state = gate._shared(update(jax.tree.map(lambda leaf: leaf[0], outputs[-1])))
             _keep(gate, Position(start + steps, state, outputs))
-        if progress is not None:
+        if progress is not None and (end % block == 0 or end == mechanism.num_steps):
             progress(end)
     return state, joined(outputs)
 

@@ -87,12 +87,12 @@ class Keeper:
 def arrays_of(position: Position) -> bytes:
     """The state and the outputs of a position after some steps, as bytes."""
     leaves = jax.tree.leaves((position.state, joined(position.outputs)))
-    return _packed([np.asarray(leaf) for leaf in leaves])
+    return packed([np.asarray(leaf) for leaf in leaves])
 
 
 def position_of(steps: int, held: bytes, start: Any, returned: Callable[[], Any]) -> Position:
     """The position that `arrays_of` wrote; arguments as for `Keeper.position`."""
-    arrays, inner = _unpacked(held), len(jax.tree.leaves(start))
+    arrays, inner = unpacked(held), len(jax.tree.leaves(start))
     state = jax.tree.unflatten(jax.tree.structure(start), map(jax.device_put, arrays[:inner]))
     outputs = jax.tree.unflatten(jax.tree.structure(returned()), arrays[inner:])
     return Position(steps, state, [outputs])
@@ -117,14 +117,16 @@ def _parts(value: Any) -> Iterator[bytes]:
         yield array_bytes(leaf) if numbers else repr(leaf).encode()
 
 
-def _packed(arrays: Sequence[NDArray[Any]]) -> bytes:
+def packed(arrays: Sequence[NDArray[Any]]) -> bytes:
+    """Arrays as bytes."""
     file = io.BytesIO()
     for values in arrays:
         np.save(file, values, allow_pickle=False)
     return file.getvalue()
 
 
-def _unpacked(held: bytes) -> list[NDArray[Any]]:
+def unpacked(held: bytes) -> list[NDArray[Any]]:
+    """The arrays that `packed` wrote."""
     file, arrays = io.BytesIO(held), []
     while file.tell() < len(held):
         arrays.append(np.load(file, allow_pickle=False))

@@ -14,7 +14,7 @@ import numpy as np
 from tacit.errors import InvalidArgument
 from tacit.privacy.blocks import clip_and_grid, even_part
 from tacit.privacy.gate import Gate, Runner, made_up, of_steps
-from tacit.privacy.keeper import Keeper, Position, arrays_of, position_of
+from tacit.privacy.keeper import Keeper, Position, arrays_of, packed, position_of, unpacked
 from tacit.privacy.mechanisms import Mechanism, NoisySums
 from tacit.privacy.noise import Integers, Randomness
 from tacit.privacy.parts import Parts
@@ -66,6 +66,12 @@ class PartGate(Gate):
         if first or steps == 0:
             return position
         return position_of(steps, told, position.state, returns)
+
+    def _shared(self, state: Any) -> Any:
+        """The state of the first process: others may have rounded otherwise."""
+        leaves, tree = jax.tree.flatten(state)
+        held = self._rows.processes.tell(packed([np.asarray(leaf) for leaf in leaves]))
+        return jax.tree.unflatten(tree, unpacked(held))
 
     def agreed(self, word: int) -> int:
         """The number that the first process has."""

@@ -34,7 +34,7 @@ class Parts(Rows):
         first = next(iter(self._parts.values()))
         blank = first.blank()
         self._hold(blank._fields, blank._present)
-        self.unit = first.unit
+        self.unit, self.simulated = first.unit, first.simulated
         self.refuse_others(repr((number, self.shapes)).encode() + facts)
 
     def _refuse_holes(self) -> None:

@@ -29,6 +29,8 @@ class Rows:
     """
 
     unit: str
+    # Public units that were drawn from the schema alone, if there is one.
+    simulated: Units | None = None
 
     def __init__(self, columns: Mapping[str, ArrayLike]) -> None:
         self._hold(checked_columns(columns), None)
@@ -253,6 +255,7 @@ class Rows:
         fields, present = self.made_up_units()
         rows = Rows(fields)
         rows._hold(rows._fields, present)
+        rows.simulated = self.simulated
         return rows
 
     def made_up_unit(self) -> dict[str, NDArray[np.generic]]:

@@ -24,6 +24,7 @@ from tacit.models.program import INTERCEPT, Program
 from tacit.models.reading import Meaning, reading_of
 from tacit.models.simulated import SimulatedModel, with_outcomes
 from tacit.privacy.rows import Rows
+from tacit.privacy.units import Units
 from tacit.results.summary import coordinates
 
 Floats = NDArray[np.float64]
@@ -225,11 +226,23 @@ class Tables:
         Returns:
             The rows, with outcomes drawn from the model.
         """
+        rows = self._rows(index, vector)
+        rows.simulated = self._simulated
+        return rows
+
+    def _rows(self, index: int, vector: NDArray[np.float32]) -> Rows:
         table = with_outcomes(self._columns(index), self.drawn(index, vector))
         if self.schema.most_rows is None:
             return Rows(table)
         person = np.repeat(np.arange(self._made), self.rows_each)
         return Rows.by_person(table, person, self.schema.most_rows)
+
+    @cached_property
+    def _simulated(self) -> Units:
+        """Units of the schema alone: a fit knows no scenario."""
+        few = dataclasses.replace(self, size=_FEW // 2, scenario=Scenario())
+        middle = np.median(self._vectors, axis=0).astype(np.float32)
+        return few._rows(0, middle)._host_fields()
 
     @property
     def _made(self) -> int:
