@@ -51,9 +51,9 @@ _RATIO_SPREAD, _BY_DIRECTION = 0.12, 0.3
 # How far one round may go, in standard deviations of a row.
 _LONGEST = 1.0
 # Least eigenvalues: of the metric beside its mean, beside the public curvature, and of slopes.
-_LEAST, _LEAST_PUBLIC, _LEAST_SLOPE = 0.15, 0.01, 0.04
+_LEAST, _LEAST_PUBLIC, _LEAST_SLOPE = 0.15, 0.01, 0.1
 # What a design may be where it is not seen.
-_DOUBT = 1.0
+_DOUBT = 0.7
 # Logarithms of sizes: what is not taken for a difference, the most of one round, and of all.
 _SAME_SIZE, _MOST_RESIZED, _LEAST_SIZE, _LARGEST_SIZE = 0.7, 3.0, -6.0, 3.0
 # Work that draws of the slope may take, in entries of matrices cubed.
@@ -180,10 +180,13 @@ class Rounds:
             shares, sizes = self._shares()
             noise = self._late_noise**2 / LATE_SHARES[0]
             loose = _NOISE_PART * self.units * self.informative[0] / (noise * directions)
-            clip = math.sqrt(directions * min(max(loose, 1.0), _LOOSEST))
+            loose = min(max(loose, 1.0), _LOOSEST)
+            clip = math.sqrt(directions * loose)
+            # Curvature is clipped more tightly, as its entries are noisier.
+            length = math.sqrt(directions * math.sqrt(loose))
         to_metric = np.zeros((self.size, self.size))
         to_metric[:directions] = np.linalg.solve(self.root, self.basis.T)
-        longest = clip * max(clip, length)
+        longest = clip**2
         self.asked = Asked(
             place=self.basis @ self.place,
             to_metric=to_metric,
@@ -258,7 +261,7 @@ class Rounds:
     def _reshape(self, asked: Asked, released: Array, sums: Sums) -> None:
         """Takes a release of curvature: moves the place, and changes the metric."""
         directions, informative = len(self.place), self.informative[0]
-        factor = directions / self.units
+        factor = asked.length**2 / self.units
         seen, noise = released * factor, sums.noise.curvature * factor
         inverse = np.linalg.inv(self.root)
         self.curvature.releases.append(Release(inverse, seen, noise, self.place))
@@ -278,8 +281,9 @@ class Rounds:
         length = self._move(self.used_slope[0] * _at_least(shape, 0.1), shape)
         # The trace of clipped curvature is about half of what it can be if scores are about as long as
         # the clip: a filter that knows the noise aims at that.
-        ratio = float(np.clip(np.trace(seen) / directions / informative, 0.04, 0.93))
-        spread = max(ratio * (1 - ratio), 0.12)
+        wide = asked.length**2 / directions
+        ratio = float(np.clip(np.trace(seen) / directions / informative / wide, 0.04 / wide, 0.93))
+        spread = wide * max(ratio * (1 - ratio), 0.12 / wide)
         self._level_variance += 0.1**2 + min(length, 1.0) ** 2
         other = (noise / math.sqrt(directions) / informative / spread) ** 2
         gain = self._level_variance / (self._level_variance + other)
@@ -289,7 +293,7 @@ class Rounds:
         drowned = math.sqrt(2 * directions / float(np.median(belief.precision))) / level
         values, vectors = np.linalg.eigh(shape)
         values = np.clip(values, max(_LEAST, min(0.5 * drowned, 0.8)), 6.0)
-        values *= directions / values.sum() * np.clip((ratio / (1 - ratio)) ** gain, 0.05, 20.0)
+        values *= directions / values.sum() * np.clip((wide * ratio / (1 - ratio)) ** gain, 0.05, 20.0)
         metric = root @ (vectors * values) @ vectors.T @ root.T
         # Of few rows that tell, clipped curvature is too small: no direction may fall too far.
         inside = np.linalg.inv(np.linalg.cholesky(self.public + 1e-10 * np.eye(directions)))
@@ -305,7 +309,8 @@ class Rounds:
         kept, centred = clipped(scores, asked.clip)
         slopes = np.clip((kept * centred).sum(axis=-1), 0.0, asked.steep).mean() / directions
         squares = (centred**2).sum(axis=-1)
-        trace = np.mean(squares / np.maximum(squares, directions))
+        wide = asked.length**2
+        trace = np.mean(squares * wide / np.maximum(squares, wide)) / directions
         return float(np.clip(slopes / max(trace, 1e-9), 0.3, 4.0))
 
     def _level(self, belief: Belief) -> float:
@@ -429,7 +434,7 @@ class Rounds:
         expected = slope * np.maximum(np.diag(mean), 0.02)
         seen, doubt = diagonal * asked.steep_each / expected, noise * asked.steep_each / expected
         trust = _BY_DIRECTION**2 / (_BY_DIRECTION**2 + doubt**2)
-        each = np.sqrt(np.clip(1 + trust * (seen - 1), 0.3, 4.0))
+        each = np.sqrt(np.clip(1 + trust * (seen - 1), 0.05, 20.0))
         spread = np.clip(_BY_DIRECTION * np.sqrt(1 - trust) / each**2, 0, 0.3) / 2
         factors = each * np.exp(spread * rng.normal(size=(count, size)))
         off = np.triu(rng.normal(size=(count, size, size)), 1) / math.sqrt(2)
@@ -441,7 +446,8 @@ class Rounds:
         told = np.maximum(belief.precision - squares / belief.spread**2, 1e-9)
         wide = max(belief.spread, _DOUBT * math.sqrt(2 / size))
         shapes = mean + off / np.sqrt(told + squares / wide**2) / level
-        shapes = _at_least(shapes, _LEAST_SLOPE)
+        drowned = math.sqrt(2 * size / float(np.median(told))) / level
+        shapes = _at_least(shapes, min(_LEAST_SLOPE, max(0.2 * drowned, 1e-5)))
         sizes = slope * np.exp(min(math.sqrt(variance) / slope, 0.7) * rng.normal(size=count))
         bent = factors[:, :, None] * shapes * factors[:, None, :]
         return sizes[:, None, None] * bent, shapes

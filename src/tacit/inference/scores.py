@@ -32,7 +32,7 @@ class Question(NamedTuple):
     """Public arguments of a round's release: all units get the same.
 
     ``to_metric`` turns a gradient into a score in the metric; its rows for directions of which no row
-    can tell are zero. ``length`` is the square root of the number of directions, ``steep`` and
+    can tell are zero. ``length`` is what curvature is clipped at, ``steep`` and
     ``steep_each`` are what slopes are cut at, and ``shares`` the square roots of the parts of the clip
     that score, curvature, diagonal, slope, informative units, own and drawn lengths, and the count may
     take: their squares add up to one. With ``sizes`` of one the diagonal is how large scores are in each

@@ -57,7 +57,8 @@ class GLM:
         return f"GLM({self.formula!r}, family={self.family!r}, link={self.link!r})"
 
     def __str__(self) -> str:
-        program, at = self.program, ", ".join(" ".join(each) for each in self.reading.reference)
+        program, reference = self.program, self.reading.reference
+        at = ", ".join(f"{each.column} {each.value}" for each in reference)
         lines = [
             f"{self.formula}",
             f"Family {self.family}, link {self.link}; outcome: {program.outcome.described}.",

@@ -9,7 +9,7 @@ from tacit.models.design import Group, Term
 from tacit.models.families.base import Outcome
 from tacit.models.priors import described, in_words
 from tacit.models.program import INTERCEPT, Program
-from tacit.models.reading import Meaning, Prior, Reading
+from tacit.models.reading import Meaning, Prior, Reading, Reference
 
 # Names of columns that a question lists.
 _MOST_NAMES = 6
@@ -180,9 +180,10 @@ def _event(outcome: Outcome) -> str:
     return "a trial is a success" if outcome.trials is not None else outcome.described
 
 
-def _reference(terms: Sequence[Term]) -> tuple[tuple[str, str], ...]:
+def _reference(terms: Sequence[Term]) -> tuple[Reference, ...]:
     """Where all numbers of the design are zero, each variable once."""
-    return tuple(dict(each for term in terms for each in term.block.reference).items())
+    at = dict(each for term in terms for each in term.block.reference)
+    return tuple(Reference(*each) for each in at.items())
 
 
 def _question(program: Program) -> str:

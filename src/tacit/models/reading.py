@@ -114,6 +114,14 @@ class Meaning:
 
 
 @frozen
+class Reference:
+    """The value or level of a column where the intercept is."""
+
+    column: str
+    value: str
+
+
+@frozen
 class Reading:
     """How to read the parameters of a model.
 
@@ -135,7 +143,7 @@ class Reading:
     kind: str
     scale: str
     ratio: str | None = None
-    reference: tuple[tuple[str, str], ...] = ()
+    reference: tuple[Reference, ...] = ()
     bounds: tuple[float, float] | None = None
     parameters: Mapping[str, Meaning] = field(factory=dict)
 
@@ -163,7 +171,7 @@ class Reading:
         return cls(
             **{
                 **data,
-                "reference": tuple((str(name), str(at)) for name, at in data["reference"]),
+                "reference": tuple(Reference(**each) for each in data["reference"]),
                 "bounds": _or_none(tuple[float, float], data["bounds"]),
                 "parameters": parameters,
             }

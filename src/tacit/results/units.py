@@ -93,7 +93,7 @@ def notes(reading: Reading | None) -> tuple[str, ...]:
         return ()
     found = [f"Coefficients are changes of {reading.scale}.{_about_ratio(reading)}"]
     if reading.reference:
-        at = ", ".join(f"{name} {value}" for name, value in reading.reference)
+        at = ", ".join(f"{each.column} {each.value}" for each in reading.reference)
         found.append(f"Reference: {at}.")
     found += [f"{name}: {each.note}." for name, each in reading.parameters.items() if each.note]
     kinds: dict[str, list[str]] = {}
