@@ -22,7 +22,7 @@ SCHEMA = tacit.Schema({"age": tacit.Number(18, 90), "yes": tacit.Binary()})
 MODEL = as_model(tacit.glm("yes ~ age", schema=SCHEMA), SCHEMA)
 METHODS = {
     "default": None,
-    "default, fewer steps": tacit.Scoring(num_steps=60),
+    "default, fewer steps": tacit.Scoring(num_steps=12),
     "Hamiltonian": tacit.Hamiltonian(),
     "Hamiltonian, from a place": tacit.Hamiltonian(
         num_steps=20,

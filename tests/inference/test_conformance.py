@@ -25,10 +25,10 @@ INTERVAL = {"low": {"probability": 0.01}, "high": {"probability": 0.99}}
 
 ADD_REMOVE, REPLACE = Budget(1, 1e-6), Budget(1, 1e-6, "replace")
 QUICK = tacit.Variational(num_steps=60)
-BRIEF = tacit.Scoring(num_steps=60)
+BRIEF = tacit.Scoring(num_steps=12)
 METHODS = {
-    "scoring": (tacit.Scoring(num_steps=60), ADD_REMOVE),
-    "scoring, replace": (tacit.Scoring(num_steps=60), REPLACE),
+    "scoring": (tacit.Scoring(num_steps=12), ADD_REMOVE),
+    "scoring, replace": (tacit.Scoring(num_steps=12), REPLACE),
     "variational": (QUICK, ADD_REMOVE),
     "variational, joint": (tacit.Variational(num_steps=60, gradient="joint"), REPLACE),
     "variational, shares": (tacit.Variational(num_steps=60, gradient="elbo", size=200), REPLACE),

@@ -10,7 +10,7 @@ import tacit
 from tacit.interfaces import kept_plans
 
 SCHEMA = tacit.Schema({"age": tacit.Number(20, 80), "ill": tacit.Binary()})
-BUDGET, METHOD = tacit.Budget(1, 1e-5), tacit.Scoring(num_steps=5, sampling_rate=1.0)
+BUDGET, METHOD = tacit.Budget(1, 1e-5), tacit.Scoring(num_steps=8, sampling_rate=1.0)
 TABLE = {"age": np.linspace(20, 80, 40), "ill": np.arange(40) % 2}
 
 
@@ -50,7 +50,7 @@ def test_the_same_model_again_neither_plans_nor_compiles(work, monkeypatch):
         model,
         schema=tacit.Schema.from_text(SCHEMA.to_text()),
         budget=tacit.Budget(1, 1e-5),
-        method=tacit.Scoring(num_steps=5, sampling_rate=1.0),
+        method=tacit.Scoring(num_steps=8, sampling_rate=1.0),
     )
     assert work() == []
     assert not planned
@@ -69,7 +69,7 @@ def test_what_differs_is_planned_for(monkeypatch):
         (BUDGET, METHOD, None),
         (BUDGET, METHOD, None),
         (tacit.Budget(2, 1e-5), METHOD, None),
-        (BUDGET, tacit.Scoring(num_steps=6), None),
+        (BUDGET, tacit.Scoring(num_steps=9), None),
         (BUDGET, METHOD, 100),
     ]:
         again(model, SCHEMA, budget, method, size)
@@ -102,7 +102,7 @@ def test_settings_that_cannot_be_looked_up_are_planned_every_time():
 def test_settings_that_methods_do_not_compare_count(monkeypatch):
     model = tacit.glm("ill ~ age", schema=SCHEMA)
     monkeypatch.setattr(kept_plans, "plan", lambda *_, **more: more["method"])
-    starts = [None, tacit.Scoring(num_steps=5), tacit.Variational(), {"age": 0.0}]
+    starts = [None, tacit.Scoring(num_steps=8), tacit.Variational(), {"age": 0.0}]
     for start in starts:
         method = tacit.Barker(num_steps=7, start=start)
         assert kept_plans.plan_again(model, SCHEMA, BUDGET, method, None).start is start

@@ -159,8 +159,8 @@ def test_every_method_goes_on_bit_for_bit(tmp_path, method):
 
 
 GUIDED = {
-    "barker": tacit.Barker(num_steps=600, start=tacit.Scoring(num_steps=60)),
-    "hamiltonian": tacit.Hamiltonian(num_steps=300, start=tacit.Scoring(num_steps=60)),
+    "barker": tacit.Barker(num_steps=600, start=tacit.Scoring(num_steps=12)),
+    "hamiltonian": tacit.Hamiltonian(num_steps=300, start=tacit.Scoring(num_steps=12)),
 }
 
 

@@ -421,7 +421,7 @@ def signed(columns):
 
 GRID = GridSampler(low={"w": [-2.0]}, high={"w": [2.0]}, points=40)
 ENDS = {"low": {"probability": 0.05}, "high": {"probability": 0.95}}
-SHORT = {"num_steps": 6}
+SHORT = {"num_steps": 8}
 START = tacit.Scoring(**SHORT)
 ESTIMATED = {"epsilon": 2.0, "delta": 1e-5}
 FITS = {

@@ -16,8 +16,8 @@ INTERVAL = {"low": {"probability": 0.01}, "high": {"probability": 0.99}}
 METHODS = {
     "variational": tacit.Variational(num_steps=20),
     "langevin": tacit.Langevin(num_steps=20, size=8000),
-    "barker": tacit.Barker(num_steps=20, start=tacit.Scoring(num_steps=20)),
-    "hamiltonian": tacit.Hamiltonian(num_steps=20, start=tacit.Scoring(num_steps=20)),
+    "barker": tacit.Barker(num_steps=20, start=tacit.Scoring(num_steps=8)),
+    "hamiltonian": tacit.Hamiltonian(num_steps=20, start=tacit.Scoring(num_steps=8)),
     "one sample": tacit.OneSample(
         sampler=tacit.methods.GridSampler(**INTERVAL),
         claim=tacit.methods.BoundedLikelihood(bound=5.0),

@@ -100,7 +100,7 @@ class Curvature:
             beyond = float(np.sum(beside**2 - noise**2 / 2))
             found = (10 * least**2 + beyond) / (10 + len(beside))
             spread = math.sqrt(2 * max(found, (0.7 * least) ** 2))
-        inverse = np.linalg.inv(_cholesky(expected))
+        inverse = np.asarray(np.linalg.inv(_cholesky(expected)), np.float64)
         mean, precision = self._solved(root, weights, (inverse, spread))
         return Belief(mean, precision, spread, ((inverse @ root) ** 2).sum(axis=0))
 

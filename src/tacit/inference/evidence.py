@@ -43,7 +43,7 @@ def posterior_of(
     """So many draws of the posterior, in whitened coordinates, and how the fit went."""
     evidence = rounds.evidence(rng, count)
     draws = _drawn(model, evidence, rng)
-    converged, how = _judged(rounds, evidence, draws)
+    converged, how = _judged(rounds, draws)
     said = how, *_misfit(evidence), *_little(model, whitened(model), draws)
     return Result(draws, converged, said, evidence)
 
@@ -82,16 +82,19 @@ def _density(model: AnyModel) -> Any:
     return density
 
 
-def _judged(rounds: Rounds, evidence: Evidence, draws: Matrix) -> tuple[bool, str]:
+def _judged(rounds: Rounds, draws: Matrix) -> tuple[bool, str]:
     """Whether rounds had come to rest, as far as noise lets it be seen; and a sentence about it."""
     if not np.isfinite(draws).all():
-        return False, "The fit did not converge: the rounds led nowhere. Look at the model and its prior."
+        return (
+            False,
+            "The fit did not converge: the rounds led nowhere. Look at the model and its prior.",
+        )
     spread = np.maximum(draws.std(axis=0), 1e-12)
     places = np.array([each.place for each in rounds.records if each.late]) @ rounds.basis.T
     half = len(places) // 2
     moved = float(np.max(np.abs(places[:half].mean(axis=0) - places[half:].mean(axis=0)) / spread))
     off = float(np.max(np.abs(draws.mean(axis=0) - places[half:].mean(axis=0)) / spread))
-    beyond = _beyond_noise(rounds, evidence, draws.mean(axis=0))
+    beyond = _beyond_noise(rounds, draws.mean(axis=0))
     if moved < _MOST_MOVED and off < _MOST_OFF and beyond < _SURE:
         how = (
             f"Its late rounds moved by {moved:.1f} posterior standard deviations, and lie within "
@@ -112,7 +115,7 @@ def _judged(rounds: Rounds, evidence: Evidence, draws: Matrix) -> tuple[bool, st
     return False, how
 
 
-def _beyond_noise(rounds: Rounds, evidence: Evidence, centre: Matrix) -> float:
+def _beyond_noise(rounds: Rounds, centre: Matrix) -> float:
     """How much more late scores vary than noise explains, given the posterior's slope, in deviations."""
     late = [each for each in rounds.records if each.late]
     slope = rounds.units * rounds.mean_slope
@@ -124,7 +127,7 @@ def _beyond_noise(rounds: Rounds, evidence: Evidence, centre: Matrix) -> float:
             for each in late
         ]
     )
-    number = (len(rest) - 1) * rest.shape[1]
+    number: int = (len(rest) - 1) * rest.shape[1]
     found = float(np.sum((rest - rest.mean(axis=0)) ** 2)) / number
     return (found - 1) / math.sqrt(2 / number)
 

@@ -173,11 +173,10 @@ class Rounds:
     def ask(self) -> Asked:
         """What the next round asks for."""
         directions = len(self.place)
-        length = math.sqrt(directions)
+        length, (shares, sizes) = math.sqrt(directions), self._shares()
         if math.isnan(self.units):  # one round counts the units
-            clip, shares, sizes = length, COUNT_SHARES, 0.0
+            clip = length
         else:
-            shares, sizes = self._shares()
             noise = self._late_noise**2 / LATE_SHARES[0]
             loose = _NOISE_PART * self.units * self.informative[0] / (noise * directions)
             loose = min(max(loose, 1.0), _LOOSEST)
@@ -200,6 +199,8 @@ class Rounds:
         return self.asked
 
     def _shares(self) -> tuple[Sequence[float], float]:
+        if math.isnan(self.units):
+            return COUNT_SHARES, 0.0
         if self.late:
             return (LATE_SHARES if self.curved else PLAIN_SHARES), 0.0
         if self.done < SIZING_ROUNDS or not self.curved:
@@ -211,7 +212,7 @@ class Rounds:
         asked = self.asked
         assert asked is not None
         if math.isnan(self.units):
-            self.units = max(sums.count, FEWEST)
+            self.units = max(sums.units, FEWEST)
             return
         directions = len(self.place)
         clip, noise = asked.clip, sums.noise
@@ -263,7 +264,7 @@ class Rounds:
         directions, informative = len(self.place), self.informative[0]
         factor = asked.length**2 / self.units
         seen, noise = released * factor, sums.noise.curvature * factor
-        inverse = np.linalg.inv(self.root)
+        inverse = np.asarray(np.linalg.inv(self.root), np.float64)
         self.curvature.releases.append(Release(inverse, seen, noise, self.place))
         belief = self.curvature.belief(self.public, self.root, self.place)
         level = self._level(belief)

@@ -60,7 +60,7 @@ class Sums(NamedTuple):
     informative: float
     own: float
     drawn: float
-    count: float
+    units: float
     noise: "Noise"
 
 
@@ -74,7 +74,7 @@ class Noise(NamedTuple):
     informative: float
     own: float
     drawn: float
-    count: float
+    units: float
 
 
 def width(size: int) -> int:
@@ -163,7 +163,8 @@ def _scores(
     density, drawn = densities(model, theta, rows, present, constants, key, outcomes)
     own = jax.grad(density)(theta, None)
     others = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
-    return jnp.concatenate([own[None], others]) @ given.to_metric.T
+    scores: jax.Array = jnp.concatenate([own[None], others]) @ given.to_metric.T
+    return scores
 
 
 def densities(
@@ -243,10 +244,10 @@ def sums_of(released: Any, size: int, shares: Any, noise: float, rate: float = 1
     pairs = _pairs(size)
     ends = [size, size + pairs, 2 * size + pairs]
     score, curvature, diagonal, scalars = np.split(values, ends)
-    return Sums(
+    vectors = (
         score * factor[0],
         _unpacked(curvature * factor[1], size) if pairs else None,
         diagonal * factor[2],
-        *(scalars * factor[3:]).tolist(),
-        Noise(*spread.tolist()),
     )
+    slope, informative, own, drawn, units = (scalars * factor[3:]).tolist()
+    return Sums(*vectors, slope, informative, own, drawn, units, Noise(*spread.tolist()))

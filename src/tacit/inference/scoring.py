@@ -90,9 +90,7 @@ class Scoring:
             The method.
         """
         rate = min(self.sampling_rate, rate_for(_ALL_OF, size))
-        return replace(
-            self, sampling_rate=rate, batch_bound=room_for(self.batch_bound, rate, size)
-        )
+        return replace(self, sampling_rate=rate, batch_bound=room_for(self.batch_bound, rate, size))
 
     @property
     def early(self) -> int:
@@ -266,10 +264,9 @@ def question_of(model: AnyModel, space: Whitened, asked: Asked) -> Question:
         *numbers,
         asked.shares,
     )
-    return Question(
-        *(np.asarray(each, np.float32) for each in made),
-        constants=jax.tree.map(jnp.asarray, model.constants),
-    )
+    constants = jax.tree.map(jnp.asarray, model.constants)
+    parts: list[Any] = [*(np.asarray(each, np.float32) for each in made), constants]
+    return Question(*parts)
 
 
 def _like_question(model: AnyModel) -> Question:
@@ -323,7 +320,8 @@ def _simulated_scores(model: AnyModel, outcomes: int) -> Any:
             rows = jax.tree.map(lambda leaf: leaf[None], rows)
             present = jnp.ones(1, jnp.bool_)
         density, drawn = densities(model, theta, rows, present, constants, key, outcomes)
-        return jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
+        scores: jax.Array = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
+        return scores
 
     def of_all(theta: jax.Array, units: Units, constants: Any) -> jax.Array:
         keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), units.length)

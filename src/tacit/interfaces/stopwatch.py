@@ -16,9 +16,10 @@ from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages, StepMechanism
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
-# Mechanisms of many similar steps; how many steps are timed, and on batches of at most how many units.
+# Mechanisms of many similar steps; how many steps are timed, at least and at most, and on batches of at
+# most how many units.
 Timed = NoisySums | BarkerTests | SampledBarkerTests
-_STEPS, _LARGEST = 40, 4096
+_FEWEST, _STEPS, _LARGEST = 8, 40, 4096
 
 
 class Speed(NamedTuple):
@@ -54,11 +55,11 @@ def speeds_of(
         first, steps = stages
         made = _speed(model, schema, blank, lambda *_: steps, mechanism.mechanisms[1], size)
         return (*speeds_of(model, schema, blank, first, mechanism.mechanisms[0], size), made)
-    if not isinstance(mechanism, Timed) or mechanism.num_steps < _STEPS:
+    if not isinstance(mechanism, Timed) or mechanism.num_steps < _FEWEST:
         return ()
     if not isinstance(method, Triable):
         return ()
-    short = method.trial(_STEPS)
+    short = method.trial(min(_STEPS, mechanism.num_steps))
 
     def steps_of(trial: StepMechanism, key: jax.Array) -> Steps | None:
         return short.steps(model, trial, key) if isinstance(short, Stepwise) else None
@@ -77,7 +78,8 @@ def _speed(
 ) -> Speed:
     """The speed of some steps, or of a short method where it is not known as steps."""
     batch = min(max(round(mechanism.looked_at(size)), 1), _LARGEST)
-    trial, units = mechanism.trial(_STEPS, batch)
+    number = min(_STEPS, mechanism.num_steps)
+    trial, units = mechanism.trial(number, batch)
     rows = blank_rows(model, schema, units) if schema else blank
     times = []
     for _ in range(3):  # the first compiles
@@ -89,4 +91,4 @@ def _speed(
         elif short is not None:
             short.run(model, gate, key)
         times.append(time.perf_counter() - began)
-    return Speed(min(times[1:]) / _STEPS, batch, mechanism)
+    return Speed(min(times[1:]) / number, batch, mechanism)

@@ -226,23 +226,29 @@ class Tables:
         Returns:
             The rows, with outcomes drawn from the model.
         """
-        rows = self._rows(index, vector)
+        table = self.columns(index, vector)
+        if self.schema.most_rows is None:
+            rows = Rows(table)
+        else:
+            person = np.repeat(np.arange(self._made), self.rows_each)
+            rows = Rows.by_person(table, person, self.schema.most_rows)
         rows.simulated = self._simulated
         return rows
 
-    def _rows(self, index: int, vector: NDArray[np.float32]) -> Rows:
-        table = with_outcomes(self._columns(index), self.drawn(index, vector))
-        if self.schema.most_rows is None:
-            return Rows(table)
-        person = np.repeat(np.arange(self._made), self.rows_each)
-        return Rows.by_person(table, person, self.schema.most_rows)
+    def columns(self, index: int, vector: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+        """The encoded columns of a table, with outcomes drawn from the model; arguments as for `rows`."""
+        return with_outcomes(self._columns(index), self.drawn(index, vector))
 
     @cached_property
     def _simulated(self) -> Units:
         """Units of the schema alone: a fit knows no scenario."""
         few = dataclasses.replace(self, size=_FEW // 2, scenario=Scenario())
-        middle = np.median(self._vectors, axis=0).astype(np.float32)
-        return few._rows(0, middle)._host_fields()
+        fields = few.columns(0, np.median(self._vectors, axis=0).astype(np.float32))
+        if self.schema.most_rows is None:
+            return Units(fields, None)
+        shape = few.size, few.rows_each
+        fields = {name: value.reshape(*shape, *value.shape[1:]) for name, value in fields.items()}
+        return Units(fields, np.ones(shape, np.bool_))
 
     @property
     def _made(self) -> int:
