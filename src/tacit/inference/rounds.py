@@ -268,7 +268,7 @@ class Rounds:
         self.curvature.releases.append(Release(inverse, seen, noise, self.place))
         belief = self.curvature.belief(self.public, self.root, self.place)
         level = self._level(belief)
-        shape = belief.mean / level
+        shape = belief.mean / max(level, _mean_diagonal(belief.mean))
         factor = asked.steep / (directions * self.units)
         forgotten = 0.0 if self._settled else 0.15**2
         mean, variance = self.slope
@@ -318,7 +318,7 @@ class Rounds:
         """The trace of curvature over the dimension."""
         informative, size = self.informative[0], len(belief.mean)
         noise = 1 / (float(np.median(belief.precision)) * size)
-        trace = float(np.trace(belief.mean)) / size
+        trace = _mean_diagonal(belief.mean)
         level, _ = merged(0.5 * informative, (0.25 * informative) ** 2, trace, noise)
         return max(level, 0.05 * informative)
 
@@ -425,7 +425,8 @@ class Rounds:
         size = len(self.place)
         if self.curved:
             belief = self.curvature.belief(self.public, self.root, self.place)
-            level = self._level(belief)
+            # Noise may make curvature larger than it can be; its shape is then all that counts.
+            level = max(self._level(belief), _mean_diagonal(belief.mean))
         else:
             shape = np.full((size, size), 1.0 / _DOUBT**2)
             belief, level = Belief(np.eye(size), shape, _DOUBT, np.ones(size)), 1.0
@@ -457,6 +458,10 @@ class Rounds:
 def _second_moment(scores: Array) -> Array:
     flat = scores.reshape(-1, scores.shape[-1])
     return np.asarray(flat.T @ flat / len(flat))
+
+
+def _mean_diagonal(matrix: Array) -> float:
+    return float(np.trace(matrix)) / len(matrix)
 
 
 def _at_least(matrix: Array, least: float) -> Array:
