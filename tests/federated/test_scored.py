@@ -14,8 +14,8 @@ from tacit.accounting import PLD
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated import Partitioned, PooledScoring
 from tacit.federated.engine import in_process, site_of
-from tacit.federated.scored.carried import MetricFrame, carried
-from tacit.federated.scored.site import Question, low_words, with_high_words
+from tacit.federated.scored.server import carried
+from tacit.federated.scored.site import QuestionVector, low_words, with_high_words
 from tacit.federated.server import conduct
 from tacit.federated.transport import InProcess, Reply, Task
 from tacit.inference.base import Intervals

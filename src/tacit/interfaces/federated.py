@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -15,11 +16,12 @@ from tacit.federated.method import FederatedMethod
 from tacit.federated.partitioned import Partitioned
 from tacit.federated.schemes.without_privacy import WithoutPrivacy
 from tacit.federated.scored.settings import PooledScoring
+from tacit.federated.scored.site import ScoredTarget
 from tacit.federated.target import ConjugateTarget
 from tacit.inference.scoring import suits
 from tacit.interfaces.front_ends.registry import as_model
 from tacit.interfaces.progress import progress_bar
-from tacit.interfaces.rows import rows_of
+from tacit.interfaces.rows import columns_of, rows_of, simulated_units
 from tacit.interfaces.statements import assumed
 from tacit.models.base import AnyModel
 from tacit.models.reading import reading_of
@@ -120,7 +122,11 @@ def method_and_target(
     """The method, by default one that fits the model, and what sites fit together."""
     given = model if isinstance(model, ConjugateTarget) else as_model(model, schema)
     chosen = method or default_method(given)
-    return chosen, chosen.target(given)
+    target = chosen.target(given)
+    if isinstance(target, ScoredTarget) and schema is not None:
+        simulated = simulated_units(schema, columns_of(target.model, schema))
+        target = replace(target, simulated=simulated)
+    return chosen, target
 
 
 def default_method(model: AnyModel | ConjugateTarget) -> FederatedMethod:

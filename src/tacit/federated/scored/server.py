@@ -1,55 +1,58 @@
-"""The server's part of pooled scoring: sums of all sites' sums, and the posterior that follows from them.
+"""The server's part of pooled scoring: it adds up the sites' sums, and asks for the next ones.
 
-The update is that of `tacit.inference.scoring_steps`, and the posterior that of `tacit.inference.evidence`. All of
-it is post-processing of what sites released.
+What to ask for, and the posterior, follow from sums as for one table (`tacit.inference.rounds`). All of it is
+post-processing of what sites released.
 """
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from tacit.errors import TacitError
+from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.arrays import read, written
-from tacit.federated.influence import tell
+from tacit.federated.influence import MOST_COMPARED, swayed, tell
 from tacit.federated.method import Fitted
-from tacit.federated.scored.carried import MetricFrame, carried
-from tacit.federated.scored.findings import Findings, Round, frame_of, vector_of
-from tacit.federated.scored.site import Question, low_words
+from tacit.federated.scored.site import QuestionVector, low_words
 from tacit.federated.server import added_up
 from tacit.federated.transport import Reply, Task, replies_to
-from tacit.inference.evidence import StepRecord
-from tacit.inference.scores import SHARES, tempo, width
-from tacit.inference.scoring_steps import LONG, State, asked, moved, start_of
+from tacit.inference.base import Intervals, parameters
+from tacit.inference.evidence import Result, posterior_of
+from tacit.inference.rounds import Asked, Rounds
+from tacit.inference.scores import Noise, Sums, sums_of, width
+from tacit.inference.scoring import question_of, rounds_of
+from tacit.inference.whitened import whitened
 from tacit.models.base import AnyModel
 from tacit.models.natural import Vector
+from tacit.privacy.units import Units
 
 _LOG = logging.getLogger(__name__)
-# The first rounds only find the way: such a part of them. What part of a Newton step a round goes, before
-# and after (benchmarks/federation.py).
-_EARLY, _PACES = 0.5, (1.2, 0.6)
-# An answer so many rounds ago stands in for one that is missing, when the place moves.
-_RECENT = 3
+# The part of the rounds after the first that finds the place and the metric. All rounds have the same
+# noise, so that fewer of them are early than for one table.
+_EARLY = 0.45
+# Late rounds that a posterior needs.
+_FEWEST = 2
+_DRAWS, _FEW_DRAWS = 1000, 200
 # Standard deviations of noise that no answer exceeds.
 _SURE = 8.0
-# The fields of a state that change from round to round, and how many dimensions they have.
-_CHANGING = {
-    "place": 1,
-    "root": 2,
-    "level": 0,
-    "chances": 1,
-    "slow": 1,
-    "dispersion": 0,
-    "counts": 1,
-    "step": 0,
-}
+# The arrays of a packed round, in this order: kinds of numbers and dimensions.
+_KINDS = {"members": ("i", 1), "sums": ("f", 2), "given_up": ("i", 0), "question": ("f", 1)}
+
+
+class Round(NamedTuple):
+    """A round that counted: what was asked, whose rows are in its sum, and the sums of single sites.
+
+    There are no sums of single sites if answers were masked.
+    """
+
+    asked: Asked
+    members: frozenset[str]
+    total: Vector
+    answers: Mapping[str, Vector]
 
 
 @dataclass(kw_only=True)
@@ -59,8 +62,9 @@ class ScoringServer:
     Args:
         run: The name of the run.
         model: The model.
+        simulated: Public units that were drawn from the schema alone, or None.
         sites: Names of the sites.
-        num_rounds: How many rounds there will be.
+        num_rounds: How many rounds there will be, of which the first counts the units.
         noise: Standard deviation of the noise in one site's answer.
         outcomes: Outcomes that are drawn for each row.
         rows_bound: The declared bound on the number of units at a site, which bounds its influence.
@@ -73,6 +77,7 @@ class ScoringServer:
 
     run: str
     model: AnyModel
+    simulated: Units | None
     sites: tuple[str, ...]
     num_rounds: int
     noise: float
@@ -83,46 +88,48 @@ class ScoringServer:
     spare: int = 0
     grid: float | None = None
     given_up: int = field(init=False, default=0)
-    state: State = field(init=False)
+    rounds: Rounds = field(init=False)
     done: list[Round] = field(init=False, default_factory=list)
     folded: dict[str, int] = field(init=False)
     used: dict[str, int] = field(init=False)
     trace: list[Vector] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self.state = start_of(self.model)
         self.folded = dict.fromkeys(self.sites, 0)
         self.used = dict.fromkeys(self.sites, 0)
         self._in_vain = 0
+        self.rounds = self._rounds(self.early)
+        self._question = self._next_question()
 
     @property
     def early(self) -> int:
-        """The number of rounds that only find the way."""
-        return math.floor(_EARLY * self.num_rounds)
+        """How many rounds after the first find the place and the metric."""
+        return round(_EARLY * (self.num_rounds - 1))
 
-    @cached_property
-    def _tempo(self) -> NDArray[np.float32]:
-        """What is known of the rounds beforehand."""
-        noise = self.noise * math.sqrt(len(self.sites))
-        late = self.num_rounds - self.early
-        final = noise / math.sqrt(late * SHARES[1][0])
-        return tempo([noise, noise], final, _PACES, (self.early, late))
+    def _rounds(self, early: int) -> Rounds:
+        """The state of a fit before its first round."""
+        noise = [self.noise * math.sqrt(len(self.sites))] * self.num_rounds
+        return rounds_of(self.model, self.simulated, noise, early, self.outcomes)
+
+    def _next_question(self) -> Vector:
+        asked = question_of(self.model, whitened(self.model), self.rounds.ask())
+        return QuestionVector(self.model.dimension).packed(asked)
 
     def tasks(self, sites: Sequence[str]) -> dict[str, Task]:
         """The tasks of the next round; of the same one again, if it did not count."""
-        line = jnp.asarray(self._tempo[len(self.done)])
-        question = Question(self.model.dimension).packed(_asked(self.state, line))
-        return {name: self._task(name, self._number, question) for name in sites}
+        return {name: self._task(name) for name in sites}
 
     @property
     def _number(self) -> int:
         """The number of the next round, as sites count: with those that were given up."""
         return len(self.done) + self.given_up + 1
 
-    def _task(self, site: str, number: int, question: Vector) -> Task:
+    def _task(self, site: str) -> Task:
         folded = self.folded[site]
         share = np.zeros(width(self.model.dimension) if folded else 0)
-        return Task(run=self.run, round=number, posterior=question, folded=folded, share=share)
+        return Task(
+            run=self.run, round=self._number, posterior=self._question, folded=folded, share=share
+        )
 
     def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> None:
         """Moves the place by the sum of the answers. Nothing changes if the round does not count."""
@@ -133,20 +140,16 @@ class ScoringServer:
         if not kept or (self.whole and not self._complete(tasks, kept)):
             self._go_past(answering)
             return
-        answers = {} if self.whole else {name: reply.values for name, reply in kept.items()}
-        total = self._added_up(list(kept.values())) + self._stood_in(answers)
-        if self.whole and not self._possible(total, len(kept)):
+        total = self._added_up(list(kept.values()))
+        if self.whole and not self._possible(total, frozenset(kept)):
             _LOG.warning(
                 "The sum of the answers is no sum of clipped vectors; a site is not honest."
             )
             return
-        line = jnp.asarray(self._tempo[len(self.done)])
-        arguments = _asked(self.state, line)
-        state, record = _moved(self.state, line, arguments, jnp.asarray(total, jnp.float32))
-        self.state = state
-        found = jax.tree.map(np.asarray, record)
-        self._tally(Round(len(self.done) + 1, found, frozenset(kept), answers))
-        tell(len(self.done), self._findings.pulls(self.done[-1]))
+        answers = {} if self.whole else {name: reply.values for name, reply in kept.items()}
+        self._take(frozenset(kept), total, answers)
+        self._question = self._next_question()
+        tell(len(self.done), self._pulls(self.done[-1]))
 
     def _complete(self, tasks: Mapping[str, Task], kept: Mapping[str, Reply]) -> bool:
         """Whether masks cancel: all members of the round are there, and enough of them."""
@@ -171,32 +174,58 @@ class ScoringServer:
         whole = np.asarray(np.sum([reply.change for reply in replies], axis=0, dtype=np.int64))
         return low_words(whole).astype(np.float64) * float(self.grid or 1.0)
 
-    def _tally(self, finished: Round) -> None:
-        for name in finished.members:
+    def _take(self, members: frozenset[str], total: Vector, answers: Mapping[str, Vector]) -> None:
+        """Goes on by what sites answered to the last question."""
+        asked = self.rounds.asked
+        assert asked is not None
+        for name in members:
             self.folded[name] = self._number
             self.used[name] += 1
         self._in_vain = 0
+        finished = Round(asked, members, total, answers)
         self.done.append(finished)
-        self.trace.append(vector_of(self.model, self.state.place))
+        self.rounds.tell(self._sums(finished, self.sites, self.done))
+        self.trace.append(self._vectors(self.rounds.basis @ self.rounds.place))
 
-    def _stood_in(self, answers: Mapping[str, Vector]) -> Vector:
-        """The sum of recent answers of sites that did not answer now, as of the present metric."""
-        total = np.zeros(width(self.model.dimension))
+    def _sums(self, finished: Round, names: Sequence[str], known: Sequence[Round]) -> Sums:
+        """The sums of a round over some sites, of which single ones may be missing.
+
+        The last answer of a missing site to a question of this kind stands in for it; of late rounds,
+        the mean of those that are known. A site without any counts as the mean of the others.
+        """
         if self.whole:
-            return total
-        now = self._frame(len(self.done), self.state)
-        for name in set(self.sites) - set(answers):
-            for finished in reversed(self.done[-_RECENT:]):
-                if name in finished.answers:
-                    total += carried(finished.answers[name], frame_of(self._tempo, finished), now)
-                    break
-        return total
+            parts, number = [self._parts(finished.total, finished.asked)], len(finished.members)
+        else:
+            there = [name for name in names if name in finished.answers]
+            parts = [self._parts(finished.answers[name], finished.asked) for name in there]
+            for name in set(names) - set(there):
+                parts += self._stand_in(name, finished, known)
+            # None of these sites has answered anything alike: they count as those who did.
+            parts = parts or [
+                self._parts(each, finished.asked) for each in finished.answers.values()
+            ]
+            number = len(parts)
+        factor = len(names) / number
+        return _added(parts, factor, factor * math.sqrt(number))
 
-    def _frame(self, index: int, state: State) -> MetricFrame:
-        line = self._tempo[index]
-        given = _asked(state, jnp.asarray(line))
-        clips = np.array([given.clip, given.wide], np.float64)
-        return MetricFrame(np.asarray(state.root, np.float64), clips, line[4:].astype(np.float64))
+    def _parts(self, vector: Vector, asked: Asked) -> Sums:
+        noise = max(self.noise, 1e-3)
+        return sums_of(vector, self.model.dimension, asked.shares, noise)
+
+    def _stand_in(self, name: str, finished: Round, known: Sequence[Round]) -> list[Sums]:
+        shares = finished.asked.shares
+        alike = [e for e in known if name in e.answers and np.array_equal(e.asked.shares, shares)]
+        late = any(each is finished for each in self.done[1 + self.early :])
+        moved = [
+            carried(self._parts(each.answers[name], each.asked), each.asked, finished.asked)
+            for each in (alike if late else alike[-1:])
+        ]
+        return [_added(moved, 1 / len(moved), 1.0)] if moved else []
+
+    def _vectors(self, places: Vector) -> Vector:
+        """Unconstrained numbers, from whitened ones."""
+        space = whitened(self.model)
+        return np.asarray(space.mean + places @ space.scale.T)
 
     def _sound(self, name: str, reply: Reply) -> bool:
         """Whether an answer has the shape and type of this run, and can be a sum of clipped vectors."""
@@ -206,7 +235,7 @@ class ScoringServer:
             and reply.change.shape == (width(self.model.dimension),)
             and reply.change.dtype.kind == kind
             # Masked numbers can be any; not so for NaN.
-            and (self.whole or self._possible(reply.values))
+            and (self.whole or self._possible(reply.values, frozenset([name])))
         )
         if not sound:
             _LOG.warning(
@@ -216,87 +245,207 @@ class ScoringServer:
             )
         return sound
 
-    def _possible(self, values: Vector, sites: int = 1) -> bool:
-        """Whether this can be a noisy sum over as many units as it says, and as sites may have.
+    def _possible(self, values: Vector, sites: frozenset[str]) -> bool:
+        """Whether this can be a noisy sum over as many units as these sites have said to have, and may.
 
-        A unit's vector is no longer than one. This bounds what a site that sends anything else can do.
+        The first round counts units, and a unit's vector is no longer than one. This bounds what a site
+        that sends anything else can do.
         """
-        share = float(self._tempo[len(self.done)][-1])
-        count = float(values[-1]) / share
-        noise = self.noise * math.sqrt(sites)
-        slack = _SURE * noise * (1 / share + math.sqrt(len(values)))
-        most = min(count, float(sites * self.rows_bound)) + slack
+        first = self.done[0] if self.done else None
+        count = math.inf
+        if first is None:
+            count = float(values[-1])
+        elif self.whole and sites <= first.members:
+            count = float(first.total[-1])
+        elif not self.whole and sites <= first.answers.keys():
+            count = sum(float(first.answers[name][-1]) for name in sites)
+        slack = _SURE * self.noise * math.sqrt(len(self.sites)) * (1 + math.sqrt(len(values)))
+        most = min(count, float(len(sites) * self.rows_bound)) + slack
         return bool(np.linalg.norm(values) <= most)  # not so for NaN
 
     def influence(self) -> dict[str, float]:
-        """How far the posterior would move without each site; see `Findings.influence`."""
-        return self._findings.influence()
+        """How far the posterior would move without each site, in its standard deviations.
+
+        Of several parameters it is the one that moves most. Masked answers cannot be told apart.
+        """
+        late = self.done[1 + self.early :]
+        there = [name for name in self.sites if any(name in each.answers for each in late)]
+        if len(there) < 2:
+            return {}
+
+        def draws(*without: str) -> Vector:
+            """Few of them, by the same random numbers."""
+            rounds, _ = self._of_sites(without)
+            return posterior_of(self.model, rounds, np.random.default_rng(0), _FEW_DRAWS).draws
+
+        whole = draws()
+        mean, spread = whole.mean(axis=0), np.maximum(whole.std(axis=0), 1e-12)
+        return {
+            name: float(np.max(np.abs(draws(name).mean(axis=0) - mean) / spread)) for name in there
+        }
 
     def pulls(self) -> list[dict[str, float]]:
-        """How strongly each site pulled, in every round; see `Findings.pulls`."""
-        return [self._findings.pulls(finished) for finished in self.done]
+        """How strongly each site pulled in every round, in standard deviations that all rows leave.
+
+        It is the length of a site's score. Scores of all sites cancel where the posterior is. The first
+        round has none.
+        """
+        return [self._pulls(finished) for finished in self.done]
+
+    def _pulls(self, finished: Round) -> dict[str, float]:
+        asked = finished.asked
+        if not 1 < len(finished.answers) <= MOST_COMPARED or not asked.shares[0]:
+            return {}
+        unit = asked.clip / math.sqrt(self.rounds.units * self.rounds.used_slope[0])
+        return {
+            name: float(np.linalg.norm(self._parts(answer, asked).score)) * unit
+            for name, answer in finished.answers.items()
+        }
 
     def fitted(self, rng: np.random.Generator, without: Sequence[str] = ()) -> Fitted:
-        """The posterior of what sites answered; see `Findings.fitted`."""
-        return self._findings.fitted(rng, np.array(self.trace), without)
+        """The posterior of what sites answered.
 
-    @property
-    def _findings(self) -> Findings:
-        return Findings(
-            model=self.model,
-            sites=self.sites,
-            noise=self.noise,
-            outcomes=self.outcomes,
-            whole=self.whole,
-            early=self.early,
-            tempo=self._tempo,
-            done=tuple(self.done),
+        Args:
+            rng: Draws the posterior.
+            without: Sites to leave out.
+
+        Returns:
+            The posterior.
+        """
+        rounds, missing = self._of_sites(without)
+        result: Result = posterior_of(self.model, rounds, rng, _DRAWS)
+        vectors = self._vectors(result.draws)
+        absent = f"The posterior is without the rows of {', '.join(missing)}."
+        compared = not without and len(self.sites) <= MOST_COMPARED
+        return Fitted(
+            draws=parameters(self.model, jnp.asarray(vectors, jnp.float32)),
+            trace={"mean": np.array(self.trace)},
+            mean=vectors.mean(axis=0),
+            covariance=np.atleast_2d(np.cov(vectors.T)),
+            said=(
+                *result.said,
+                *((absent,) if missing else ()),
+                *swayed(self.influence() if compared else {}),
+            ),
+            fitted_by=(
+                f"Private Fisher scoring over {len(self.sites) - len(missing)} sites.",
+                f"{len(self.done)} rounds; intervals include the noise.",
+            ),
+            intervals=Intervals.INCLUDED,
+            converged=result.converged,
         )
 
+    def _of_sites(self, without: Sequence[str]) -> tuple[Rounds, tuple[str, ...]]:
+        """The rounds as if only some sites had been asked the same; and which sites are not in them.
+
+        Those are the sites that are left out, and those that answered in no late round. Early rounds
+        that lack one of the others are left out, and in late ones its other late answers stand in.
+        """
+        first = 1 + self.early
+        if len(self.done) < first + _FEWEST:
+            raise TacitError("Too few rounds counted to make a posterior; start the run again.")
+        names = frozenset(self._group(without))
+        missing = tuple(name for name in self.sites if name not in names)
+        if not missing and all(each.members == names for each in self.done):
+            return self.rounds, ()
+        if self.whole:
+            chosen = [i for i, each in enumerate(self.done) if i and each.members == names]
+        else:
+            chosen = [
+                i for i, e in enumerate(self.done) if i >= first or (i and e.members >= names)
+            ]
+        rounds = self._rounds(sum(i < first for i in chosen))
+        for i in (0, *chosen):
+            finished = self.done[i]
+            rounds.asked = finished.asked
+            if i:
+                rounds.place, rounds.root = self.rounds.records[i - 1][:2]
+            sums = self._sums(finished, sorted(names), self.done)
+            rounds.tell(sums if i < first else self._with_gaps(sums, names))
+        return rounds, missing
+
+    def _group(self, without: Sequence[str]) -> Sequence[str]:
+        """The sites that a posterior is of.
+
+        If answers are masked, they are those that most late rounds have: sums over different sites are
+        no samples of one sum, and cannot be taken apart.
+        """
+        late = self.done[1 + self.early :]
+        if not self.whole:
+            names = [
+                n for n in self.sites if n not in without and any(n in e.answers for e in late)
+            ]
+            if not names:
+                raise TacitError("No site is left to make a posterior of.")
+            return names
+        if without:
+            raise InvalidArgument("Answers were masked; only their sum is known.")
+        groups = [each.members for each in late]
+        usual = max(groups, key=lambda group: (groups.count(group), len(group)))
+        if groups.count(usual) < _FEWEST:
+            raise TacitError(
+                "Sites left so often that too few rounds are of the same sites; start a new run."
+            )
+        return sorted(usual)
+
+    def _with_gaps(self, sums: Sums, names: Collection[str]) -> Sums:
+        """Sums of a late round whose noise is such that the mean over late rounds has its own.
+
+        A mean that stands in for missing answers has no noise of its own.
+        """
+        if self.whole:
+            return sums
+        late = self.done[1 + self.early :]
+        answers = [sum(name in each.answers for each in late) for name in names]
+        more = math.sqrt(len(late) * sum(1 / each for each in answers) / len(answers))
+        return sums._replace(noise=Noise(*(more * each for each in sums.noise)))
+
     def packed(self) -> bytes:
-        """The last round and where it led, as bytes."""
-        held = self.state._asdict()
-        state = [np.asarray(held[name], np.float32) for name in _CHANGING]
-        if not self.done:
-            return written(np.int64(0), *state)
-        last = self.done[-1]
-        answered = np.array([name in last.members for name in self.sites], np.int64)
-        sums = [last.answers[name] for name in self.sites if name in last.answers]
+        """The last round, and what is asked next, as bytes."""
+        last = self.done[-1] if self.done else None
         size = width(self.model.dimension)
+        sums = [] if last is None else [*last.answers.values()] or [last.total]
+        there = [] if last is None else [*last.answers] or sorted(last.members)
         return written(
-            np.int64(last.number),
-            *state,
-            *(np.asarray(each, np.float32) for each in last.record),
-            answered,
+            np.array([self.sites.index(name) for name in there], np.int64),
             np.reshape(sums, (-1, size)).astype(np.float64),
             np.int64(self.given_up),
+            self._question,
         )
 
     def restore(self, packed: Sequence[bytes]) -> None:
         """Goes back to where a server was, by all that it packed."""
         for each in packed[1:]:
-            self._restore_round(each)
-
-    def _restore_round(self, packed: bytes) -> None:
-        kinds: dict[str, tuple[str, int]] = {"number": ("i", 0)}
-        kinds |= {name: ("f", count) for name, count in _CHANGING.items()}
-        shapes = {"place": 1, "root": 2, "level": 0, "clips": 1, "released": 1, "chances": 1}
-        kinds |= {f"record_{name}": ("f", count) for name, count in shapes.items()}
-        kinds |= {"answered": ("i", 1), "sums": ("f", 2), "given_up": ("i", 0)}
-        held = read(packed, **kinds)
-        if (
-            len(held["answered"]) != len(self.sites)
-            or held["place"].shape != self.state.place.shape
-        ):
-            raise TacitError("The stored state is of other sites, or of another model.")
-        changed: dict[str, Any] = {name: held[name] for name in _CHANGING}
-        self.state = self.state._replace(**changed)
-        record = StepRecord(*(held[f"record_{name}"] for name in StepRecord.__annotations__))
-        there = [name for name, yes in zip(self.sites, held["answered"], strict=True) if yes]
-        answers = {} if self.whole else dict(zip(there, held["sums"], strict=True))
-        self.given_up = int(held["given_up"])
-        self._tally(Round(int(held["number"]), record, frozenset(there), answers))
+            held = read(each, **_KINDS)
+            if (
+                held["sums"].shape[1:] != (width(self.model.dimension),)
+                or held["question"].shape != self._question.shape
+                or held["members"].max() >= len(self.sites)
+            ):
+                raise TacitError("The stored state is of other sites, or of another model.")
+            self.given_up = int(held["given_up"])
+            names, sums = [self.sites[i] for i in held["members"]], held["sums"]
+            answers = {} if self.whole else dict(zip(names, sums, strict=True))
+            self._take(frozenset(names), sums.sum(axis=0), answers)
+            self._next_question()
+            # The same numbers to the last bit, which sites compare, also on another machine.
+            self._question = held["question"]
 
 
-_asked = jax.jit(asked)
-_moved = jax.jit(partial(moved, rate=1.0, stride=LONG))
+def carried(sums: Sums, before: Asked, after: Asked) -> Sums:
+    """An answer to one question, as it would be to another of its kind if the place were the same."""
+    turn = after.to_metric @ np.linalg.pinv(before.to_metric)
+    curvature = sums.curvature
+    return sums._replace(
+        score=before.clip / after.clip * turn @ sums.score,
+        curvature=None if curvature is None else turn @ curvature @ turn.T,
+        diagonal=before.steep_each / after.steep_each * sums.diagonal,
+        slope=before.steep / after.steep * sums.slope,
+    )
+
+
+def _added(some: Sequence[Sums], factor: float, noisier: float) -> Sums:
+    """The sum of sums times a factor, with so many times the noise of the first."""
+    parts = zip(*(each[:-1] for each in some), strict=True)
+    values = [None if each[0] is None else factor * np.sum(each, axis=0) for each in parts]
+    return Sums._make([*values, Noise(*(noisier * each for each in some[0].noise))])

@@ -23,7 +23,7 @@ from tacit.federated.schemes.base import (
 )
 from tacit.federated.schemes.trust import BY_NOISE, MAY_LEAVE, SEVERAL_SITES
 from tacit.federated.scored.server import ScoringServer
-from tacit.federated.scored.site import Question, ScoredTarget, SummedScores
+from tacit.federated.scored.site import QuestionVector, ScoredTarget, SummedScores
 from tacit.federated.server import AnyServer
 from tacit.federated.target import ConjugateTarget
 from tacit.inference.scores import width
@@ -54,7 +54,7 @@ class ReleasedScores:
     noise: Literal["site", "split"] = "site"
     dishonest: int = 1
     dropouts: int = 0
-    num_outcomes: int = 4
+    num_outcomes: int = 6
     rows_bound: int = 2**17
 
     protects: ClassVar[str] = "rows"
@@ -148,16 +148,16 @@ class ReleasedScores:
 class PooledScoring:
     """Private Fisher scoring over several sites, the default federated method.
 
-    In every round all sites are asked for the noisy sum of their rows' scores and curvature at the same
-    place, in the metric of what was learned so far. The server adds the sums up, which makes them sums over
-    all rows, moves the place, and makes the posterior as `tacit.Scoring` does. Intervals include the
+    In every round all sites are asked for the noisy sum of what their rows add at the same place, in the
+    metric of what was learned so far. The server adds the sums up, which makes them sums over all rows.
+    What it asks for next, and the posterior, follow from them as in `tacit.Scoring`. Intervals include the
     noise. Nothing needs tuning, and how rows are spread over sites does not matter.
 
-    The model must be able to draw its outcomes, and have at most 64 unconstrained numbers. All settings
+    The model must be able to draw its outcomes, and have at most 400 unconstrained numbers. All settings
     are public and the same at all sites.
 
     Args:
-        num_rounds: How often every site is asked.
+        num_rounds: How often every site is asked; the first round counts the units.
         noise: With ``"site"`` every answer is private by itself. The noise of the sum then grows with
             the square root of the number of sites. With ``"split"`` sites share the noise and mask
             their answers; the result is that of one table.
@@ -170,12 +170,12 @@ class PooledScoring:
         rows_bound: A declared bound on the number of units at a site.
     """
 
-    num_rounds: int = 20
+    num_rounds: int = 25
     noise: Literal["site", "split"] = "site"
     dishonest: int = 1
     dropouts: int = 0
     spare_answers: int = 0
-    num_outcomes: int = 4
+    num_outcomes: int = 6
     rows_bound: int = 2**17
 
     schedule: ClassVar[ScheduleName] = "synchronous"
@@ -220,7 +220,7 @@ class PooledScoring:
         refuse_unfit(model)
         space = whitened(model)
         prior = np.concatenate([space.mean, np.ravel(space.scale)])
-        return ScoredTarget(model=model, family=Question(model.dimension), prior=prior)
+        return ScoredTarget(model=model, family=QuestionVector(model.dimension), prior=prior)
 
     def setting(self, target: ScoredTarget, budget: Budget | None, sites: int) -> RunSetting:
         """What one site knows about the run."""
@@ -255,6 +255,7 @@ class PooledScoring:
         return ScoringServer(
             run=run,
             model=target.model,
+            simulated=target.simulated,
             sites=names,
             num_rounds=self.num_rounds,
             noise=work.mechanism.noise_std,
