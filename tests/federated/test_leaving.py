@@ -77,12 +77,12 @@ def test_a_site_that_leaves_for_good_does_not_end_the_run(target, middle, asked,
 
 
 def test_the_posterior_is_of_rounds_with_the_same_sites(target):
-    """West misses one of three late rounds, and the two others are of all sites."""
+    """West misses one of three late rounds, and the others are of all sites."""
     server, _ = run(target, last=3, middle=False, returns=5)
     assert [len(each.members) for each in server.done] == [3, 3, 3, 2, 3, 3]
-    seen, given, missing = server._findings._seen(())
+    rounds, missing = server._of_sites(())
     assert missing == ()
-    assert len(given) == len(seen.place) == 2
+    assert [each.late for each in rounds.records] == [False, False, True, True]
     assert server.used["west"] == 5
 
 

@@ -1,5 +1,6 @@
 """Pooled scoring: sums over sites are sums over rows, and the posterior is that of one table."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -19,7 +20,10 @@ from tacit.federated.scored.site import QuestionVector, low_words, with_high_wor
 from tacit.federated.server import conduct
 from tacit.federated.transport import InProcess, Reply, Task
 from tacit.inference.base import Intervals
-from tacit.inference.scores import width
+from tacit.inference.rounds import Asked
+from tacit.inference.scores import contribution, sums_of
+from tacit.inference.scoring import question_of
+from tacit.inference.whitened import Whitened
 from tacit.interfaces.federated import default_method
 from tacit.models.model import Model, Parameter
 from tacit.privacy.noise import Randomness
@@ -124,8 +128,8 @@ def test_answers_that_share_noise_are_whole_numbers_and_add_up_to_the_same(targe
     replies = {name: client.answer(task) for name, client in clients.items()}
     assert all(reply.change.dtype == np.int64 for reply in replies.values())
     added = low_words(np.sum([reply.change for reply in replies.values()], axis=0))
-    count = added[-1] * replies["north"].grid / 0.1  # its share is a hundredth
-    std = clients["north"].work.mechanism.noise_std * np.sqrt(3) / 0.1
+    count = added[-1] * replies["north"].grid  # the first round asks for nothing else
+    std = clients["north"].work.mechanism.noise_std * np.sqrt(3)
     assert abs(count - 1500) < 6 * std
     server.fold(dict.fromkeys(NAMES, task), {n: replies[n] for n in NAMES[1:]})
     assert not server.trace  # a sum without a site's noise is no sum
@@ -214,12 +218,12 @@ def test_an_answer_that_is_no_sum_of_clipped_vectors_is_left_out(
     assert "answer of south" in caplog.text
 
 
-@pytest.mark.parametrize("spoil", ["place", "metric", "clip", "shares", "nan"])
+@pytest.mark.parametrize("spoil", ["place", "metric", "clip", "sizes", "shares", "nan"])
 def test_a_question_that_no_fit_can_ask_is_refused_before_the_charge(method, target, spoil):
     rows = sites_of()["north"]
     server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
     task = server.tasks(NAMES)["north"]
-    where = {"place": 0, "metric": 2, "clip": 6, "shares": 8, "nan": 1}[spoil]
+    where = {"place": 0, "metric": 2, "clip": 6, "sizes": 10, "shares": 11, "nan": 1}[spoil]
     vector = task.posterior.copy()
     vector[where] = np.nan if spoil == "nan" else -1e38
     client = site_of("north", rows, method, target, run="r", sites=3, budget=BUDGET, seed=3).client
@@ -229,26 +233,33 @@ def test_a_question_that_no_fit_can_ask_is_refused_before_the_charge(method, tar
 
 
 def test_a_question_survives_its_way():
-    rng, family = np.random.default_rng(0), Question(3)
+    rng, family = np.random.default_rng(0), QuestionVector(3)
     vector = rng.uniform(0.1, 0.3, size=family.size)
-    again = family.packed(family.given(vector, None))
+    again = family.packed(family.unpacked(vector, None))
     assert again == pytest.approx(vector, rel=1e-6)
+    vector[family.size - 9] = 1.0  # sizes
     assert family.proper(vector)
 
 
-def test_an_answer_carried_there_and_back_is_the_same():
-    rng = np.random.default_rng(1)
-    frames = [
-        MetricFrame(
-            np.linalg.cholesky(np.cov(rng.normal(size=(3, 9)))),
-            rng.uniform(1, 4, size=2),
-            rng.uniform(0.1, 0.5, size=6),
-        )
-        for _ in range(2)
-    ]
-    answer = rng.normal(size=width(3))
-    assert carried(carried(answer, *frames), *frames[::-1]) == pytest.approx(answer)
-    assert np.abs(carried(answer, *frames) - answer).max() > 0.1
+def test_an_answer_carried_to_another_metric_is_what_the_site_would_have_said():
+    """Scores and curvature of the same rows, secrets and place; no score is as long as its clip."""
+    x, y = table(200)
+    secrets = np.random.default_rng(2).integers(0, 2**32, (200, 2), dtype=np.uint32)
+    rows = {"x": x[:, None], "y": y[:, None]}
+    said = []
+    for turn, clip in ((np.array([[0.3, 0.1], [0.0, 0.2]]), 3.0), (0.2 * np.eye(2), 2.0)):
+        asked = Asked(np.zeros(2), turn, clip, 5.0, 7.0, clip, 0.0, np.full(8, 8**-0.5))
+        space = Whitened(np.array([-0.2, 0.3]), np.eye(2), quadratic=True)
+        unit = contribution(MODEL, 3)
+        each = jax.vmap(unit, in_axes=(None, 0, None, 0))
+        vectors = each(question_of(MODEL, space, asked), rows, np.ones(1, bool), secrets)
+        total = np.asarray(vectors, np.float64).sum(axis=0)
+        said.append((sums_of(total, 2, asked.shares, 1.0), asked))
+    (before, asked), (after, other) = said
+    found = carried(before, asked, other)
+    assert found.score == pytest.approx(after.score, rel=1e-4)
+    assert found.curvature == pytest.approx(after.curvature, rel=1e-4)
+    assert np.abs(before.score - after.score).max() > 0.1 * np.abs(after.score).max()
 
 
 def test_the_default_is_pooled_scoring_where_it_fits():
