@@ -188,15 +188,22 @@ def with_steep_metric(question):
     return np.concatenate([question[:3], np.full(9, 1e9), question[12:]])
 
 
-def with_clips(question, clips):
-    return np.concatenate([question[:-8], [clips, clips], question[-6:]])
+def with_lengths(question, lengths):
+    return np.concatenate([question[:12], np.full(4, lengths), question[16:]])
+
+
+def of_scores(question):
+    """A question for all that a row can add; the first round asks for its count alone."""
+    return np.concatenate([question[:-8], np.full(8, 8**-0.5)])
 
 
 HOSTILE = {
     "scored": [
-        *(as_it_is, far_away, with_steep_metric),
-        *(lambda question, c=c: with_clips(question, c) for c in (1e-30, 1e6)),
-        lambda question: with_clips(with_steep_metric(far_away(question)), 1e-30),
+        *(as_it_is, of_scores),
+        lambda question: far_away(of_scores(question)),
+        lambda question: with_steep_metric(of_scores(question)),
+        *(lambda question, c=c: with_lengths(of_scores(question), c) for c in (1e-30, 1e6)),
+        lambda question: with_lengths(with_steep_metric(far_away(of_scores(question))), 1e-30),
     ],
     "statistics": [as_it_is, lambda question: 1e-9 * question, lambda question: 1e9 * question],
 }
