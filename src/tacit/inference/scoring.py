@@ -39,6 +39,8 @@ MOST_NUMBERS = 400
 # and the late ones. The rounds that are early.
 COUNT_PART, EARLY_PART, LATE_PART = 0.01, 0.30, 0.69
 _EARLY = 4 / 7
+# Of more numbers than this a round takes longer, and there are fewer rounds.
+_FEW_NUMBERS = 32
 # Up to so many units, a round looks at all of them; of more, the rate falls.
 _ALL_OF = 2.6
 # Places where the curvature of simulated rows is looked at for directions that no row tells of.
@@ -55,8 +57,9 @@ class Scoring:
     settings are public.
 
     Args:
-        num_steps: Number of rounds, of which the first counts the units. The noise of each grows with
-            their number, so that the budget holds.
+        num_steps: Number of rounds, of which the first counts the units; by default 29, and 21 for more
+            than 32 unconstrained numbers. The noise of each grows with their number, so that the budget
+            holds.
         num_outcomes: Number of outcomes drawn from the model for each unit, to compare its own
             with. More need a little less noise and more time.
         sampling_rate: Probability with which each unit takes part in a round. Less than one is
@@ -65,7 +68,7 @@ class Scoring:
             guarantee; sums over more units could wrap around.
     """
 
-    num_steps: int = 29
+    num_steps: int | None = None
     num_outcomes: int = 6
     sampling_rate: float = 1.0
     batch_bound: int = 2**22
@@ -74,7 +77,8 @@ class Scoring:
     assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        _validate.integer("num_steps", self.num_steps, least=8)
+        if self.num_steps is not None:
+            _validate.integer("num_steps", self.num_steps, least=8)
         _validate.rate("sampling_rate", self.sampling_rate)
         _validate.count("num_outcomes", self.num_outcomes, least=2)
 
@@ -92,24 +96,21 @@ class Scoring:
         rate = min(self.sampling_rate, rate_for(_ALL_OF, size))
         return replace(self, sampling_rate=rate, batch_bound=room_for(self.batch_bound, rate, size))
 
-    @property
-    def early(self) -> int:
-        """How many rounds find the place and the metric."""
-        return round(_EARLY * (self.num_steps - 1))
-
-    def _schedule(self, multiplier: float) -> tuple[tuple[float, int], ...]:
-        early, late = self.early, self.num_steps - 1 - self.early
-        parts = (COUNT_PART, 1), (EARLY_PART, early), (LATE_PART, late)
-        return tuple((multiplier * math.sqrt(rounds / part), rounds) for part, rounds in parts)
+    def _schedule(self, model: AnyModel, multiplier: float) -> tuple[tuple[float, int], ...]:
+        rounds = self.num_steps or (29 if model.dimension <= _FEW_NUMBERS else 21)
+        early = early_of(rounds)
+        parts = (COUNT_PART, 1), (EARLY_PART, early), (LATE_PART, rounds - 1 - early)
+        return tuple((multiplier * math.sqrt(number / part), number) for part, number in parts)
 
     def mechanism(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
         """What the gate will do for this model; the noise is that of all rounds together."""
         refuse_unfit(model)
+        schedule = self._schedule(model, noise_multiplier)
         return NoisySums(
             sampling_rate=self.sampling_rate,
-            num_steps=self.num_steps,
+            num_steps=sum(rounds for _, rounds in schedule),
             clip=1.0,
-            noise_multiplier=self._schedule(noise_multiplier),
+            noise_multiplier=schedule,
             dimension=width(model.dimension),
             batch_bound=self.batch_bound,
             secrets=True,
@@ -121,7 +122,9 @@ class Scoring:
         guess = calibrate.noise_multiplier(budget, sampling_rate=1.0, num_steps=1)
 
         def event(multiplier: float) -> Any:
-            return events.sampled_gaussian(list(self._schedule(multiplier)), self.sampling_rate)
+            return events.sampled_gaussian(
+                list(self._schedule(model, multiplier)), self.sampling_rate
+            )
 
         if self.sampling_rate >= 1:  # such sums compose to one: the guess is the answer, or nearly
             return self.mechanism(model, calibrate.calibrate(event, budget, guess=guess))
@@ -150,7 +153,8 @@ class Scoring:
         """The state of a fit before its first round."""
         rate = mechanism.sampling_rate
         noise = [scale for scale, rounds in mechanism.phases for _ in range(rounds)]
-        return rounds_of(model, simulated, noise, self.early, self.num_outcomes, rate)
+        early = early_of(mechanism.num_steps)
+        return rounds_of(model, simulated, noise, early, self.num_outcomes, rate)
 
     def run(
         self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
@@ -201,6 +205,11 @@ class Scoring:
             f"As a rule, fewer than about {few} {many} tell little more than the prior at this "
             "budget; intervals are then nearly the prior's."
         )
+
+
+def early_of(rounds: int) -> int:
+    """How many of so many rounds find the place and the metric."""
+    return round(_EARLY * (rounds - 1))
 
 
 def final_noise(mechanism: NoisySums) -> float:
