@@ -148,7 +148,6 @@ class Rounds:
         self.slope, self.used_slope = (0.6, 0.3**2), (0.6, 0.3**2)
         self._level_variance, self._resized = 4.0, np.zeros(len(self.place))
         self.asked: Asked | None = None
-        self.mean_slope, self.drawn_variance = self.root, 0.0
 
     @property
     def done(self) -> int:
@@ -294,7 +293,9 @@ class Rounds:
         drowned = math.sqrt(2 * directions / float(np.median(belief.precision))) / level
         values, vectors = np.linalg.eigh(shape)
         values = np.clip(values, max(_LEAST, min(0.5 * drowned, 0.8)), 6.0)
-        values *= directions / values.sum() * np.clip((wide * ratio / (1 - ratio)) ** gain, 0.05, 20.0)
+        values *= (
+            directions / values.sum() * np.clip((wide * ratio / (1 - ratio)) ** gain, 0.05, 20.0)
+        )
         metric = root @ (vectors * values) @ vectors.T @ root.T
         # Of few rows that tell, clipped curvature is too small: no direction may fall too far.
         inside = np.linalg.inv(np.linalg.cholesky(self.public + 1e-10 * np.eye(directions)))
@@ -400,8 +401,6 @@ class Rounds:
         slopes, shapes = self._drawn_slopes(
             rng, draws, average("diagonal")[:size], noise_of("diagonal"), asked
         )
-        self.mean_slope = self.root @ slopes.mean(axis=0) @ self.root.T
-        self.drawn_variance = self.units * squared / self.outcomes
         records = self._recent(finished=True)
         pull, precision, at = self._likelihood(slopes, squared, shapes, records)
         chosen = np.arange(count) % draws
