@@ -39,7 +39,7 @@ def forecast(model):
 @pytest.fixture(scope="module")
 def small(model):
     """A plan that cannot find anything."""
-    return tacit.plan(model, budget=BUDGETS[0], size=60)
+    return tacit.plan(model, budget=tacit.Budget(0.02, 1e-5), size=60)
 
 
 def tables(model, size=1500, **scenario):
@@ -272,9 +272,10 @@ def test_a_plan_with_a_large_size_looks_at_fewer_rows_in_each_step(model):
 
 def test_a_plan_with_a_size_has_settings_for_it_and_a_forecast(model, small):
     unknown = tacit.plan(model, budget=BUDGETS[0])
-    assert small.method.num_steps < unknown.method.num_steps
     assert unknown.forecast is None
     assert "because no size was declared" in " ".join(unknown.sentences())
+    many = tacit.Scoring().for_size(model, 10**7, BUDGETS[0])
+    assert many.sampling_rate < small.method.sampling_rate == unknown.method.sampling_rate == 1
     assert "Declared size: about 60 rows." in small.sentences()
     assert "hopeless" in small.warnings[0]
 
@@ -289,7 +290,7 @@ def test_a_fit_warns_before_anything_is_charged(small, tmp_path):
     assert ledger.left == BUDGETS[0]
 
 
-def test_rates_fall_with_the_size_and_steps_with_the_noise(model):
+def test_rates_fall_with_the_size(model):
     adapted = as_model(model, SCHEMA)
     budget = tacit.Budget(1, 1e-5)
     chosen = [default_method(adapted, size, budget) for size in (200, 20_000, 10**6, 10**7)]
@@ -301,7 +302,6 @@ def test_rates_fall_with_the_size_and_steps_with_the_noise(model):
         for i, (rate, each) in zip((6, 7), zip(rates[2:], chosen[2:], strict=True), strict=True)
     ]
     assert looks[1] < 3 * looks[0]
-    assert chosen[0].num_steps < chosen[1].num_steps == tacit.Scoring().num_steps
     assert all(
         each.batch_bound > 2 * each.sampling_rate * n
         for each, n in zip(chosen, (200, 20_000, 10**6, 10**7), strict=True)

@@ -55,7 +55,7 @@ def test_says_what_it_does_and_costs():
     for words in (
         "Private Fisher scoring for 5 unconstrained numbers; intervals include the noise.",
         "rows tell little more than the prior at this budget",
-        "500 steps, each on a random 0.1 of the rows",
+        "29 steps, each on all rows",
         "epsilon 1 at delta 1e-06, add-remove (asked for)",
         f"epsilon {plan.epsilons['replace']:.5g} at delta 1e-06, replace",
         "nothing charged",

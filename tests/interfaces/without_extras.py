@@ -71,7 +71,7 @@ def everything():
     from tacit.results.posterior import Posterior
 
     fit = "fit visits.csv --schema visits.yaml --epsilon .5 --delta 1e-6 --quiet --yes".split()
-    fit += ["--formula", "readmitted ~ age", "--ledger", "l.db", "--set", "num_steps=4"]
+    fit += ["--formula", "readmitted ~ age", "--ledger", "l.db", "--set", "num_steps=8"]
     quick = ["--method", "variational", "--set", "sampling_rate=1"]
     Path("visits.csv").write_text(
         "age,readmitted\n" + "".join(f"{20 + i % 70},{i % 3 == 0:d}\n" for i in range(300))

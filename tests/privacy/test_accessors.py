@@ -61,6 +61,7 @@ def test_the_list_has_all_that_rows_and_gates_hold():
         private = {name for name in names if name.startswith("_")}
         made = {
             "_agreed",
+            "_shared",
             "_grouped",
             "_randomness",
             "_of_fixed_size",
