@@ -427,8 +427,9 @@ class Rounds:
             # Noise may make curvature larger than it can be; its shape is then all that counts.
             level = max(self._level(belief), _mean_diagonal(belief.mean))
         else:
-            shape = np.full((size, size), 1.0 / _DOUBT**2)
-            belief, level = Belief(np.eye(size), shape, _DOUBT, np.ones(size)), 1.0
+            spread = _DOUBT * math.sqrt(2 / size)
+            entries = np.full((size, size), spread**-2)
+            belief, level = Belief(np.eye(size), entries, spread, np.ones(size)), 1.0
         slope, variance = self.used_slope
         mean = belief.mean / level
         # Slopes by direction: how much more, or less, than the curvature says.
