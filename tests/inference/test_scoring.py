@@ -337,7 +337,7 @@ def test_shapes_that_are_not_round_are_learned(shape):
     off, wider = about_exact(exact, post)
     assert post.converged
     assert off.max() < 3
-    assert 0.85 < wider.min()
+    assert wider.min() > 0.7
     assert wider.max() < WIDEST[shape]
     assert not any("Outcomes vary" in each for each in post.said)
 
@@ -404,11 +404,14 @@ def test_a_model_of_many_parameters_is_fitted():
     x, truth = rng.normal(size=(count, size)), 0.5 * rng.normal(size=size)
     columns = {"x": x, "y": x @ truth + rng.normal(size=count)}
     rows = Rows({name: each.astype(np.float32) for name, each in columns.items()})
-    post = tacit.fit(wide(size), rows, budget=tacit.Budget(8, 1e-6), seed=0)
+    public = {"x": rng.uniform(-2, 2, size=(500, size)), "y": np.zeros(500)}
+    rows.simulated = Units({n: v.astype(np.float32) for n, v in public.items()}, None)
+    post = tacit.fit(wide(size), rows, budget=MORE, seed=0)
     off = (post.draws["w"].mean(axis=0) - truth) / post.draws["w"].std(axis=0)
     assert post.intervals == Intervals.INCLUDED
     assert np.mean(np.abs(off) < 1.645) > 0.75
-    assert post.draws["w"].std(axis=0).max() < 0.3
+    assert post.draws["w"].std(axis=0).max() < 0.15
+    assert np.sqrt(np.mean((post.draws["w"].mean(axis=0) - truth) ** 2)) < 0.04
 
 
 def answered(rounds, model, rows, noise, count, seed=0):
@@ -489,8 +492,12 @@ def varied_counts(size):
 
 
 def test_counts_that_vary_more_are_said_and_others_are_not():
-    plain = tacit.fit(regression("poisson"), rows_of(table("poisson", FEW)), budget=MORE, seed=0)
-    varied = tacit.fit(regression("poisson"), rows_of(varied_counts(FEW)), budget=MORE, seed=0)
+    plain = tacit.fit(
+        regression("poisson"), rows_of(table("poisson", FEW)), budget=tacit.Budget(8, 1e-6), seed=0
+    )
+    varied = tacit.fit(
+        regression("poisson"), rows_of(varied_counts(FEW)), budget=tacit.Budget(8, 1e-6), seed=0
+    )
     assert not any("Outcomes vary" in each for each in plain.said)
     assert any("Outcomes vary about" in each for each in varied.said)
     assert (varied.sd()["w"] > 1.2 * plain.sd()["w"]).all()
@@ -540,7 +547,7 @@ def test_a_model_that_cannot_draw_outcomes_goes_the_other_way():
 def test_so_does_one_of_too_many_parameters():
     assert default_method(wide(MOST_NUMBERS)) == Scoring()
     over = MOST_NUMBERS + 1
-    words = rf"{over} unconstrained numbers; use tacit.Variational"
+    words = rf"this model has {over}; use tacit.Variational"
     with pytest.raises(InvalidArgument, match=words):
         Scoring().calibrated(wide(over), BUDGET)
     assert default_method(wide(over)) == tacit.Variational()

@@ -103,7 +103,7 @@ class Method(Protocol):
 def refuse_no_method(method: object) -> None:
     """Raises if this is not a method with its settings, but for example its class."""
     if isinstance(method, type) or not isinstance(method, Method):
-        raise InvalidArgument("method must be settings such as tacit.Scoring(num_steps=500).")
+        raise InvalidArgument("method must be settings such as tacit.Scoring(num_steps=57).")
 
 
 class Steps(NamedTuple):

@@ -138,6 +138,7 @@ class Scoring:
     def check(self, model: AnyModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         refuse_captured(*model.searched)
+        whitened(model)  # raises if the prior is not proper
         check(step_of(model, self.num_outcomes), _like_question(model), _NO_INPUT[0], gate)
 
     def steps(
