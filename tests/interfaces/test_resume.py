@@ -158,6 +158,21 @@ def test_every_method_goes_on_bit_for_bit(tmp_path, method):
     assert fitted(run=run, **settings) == whole
 
 
+@pytest.fixture(scope="module")
+def scored():
+    settings = {"model": SIMULATED, "method": tacit.Scoring(num_steps=10), "seed": 4}
+    return settings, fitted(**settings)
+
+
+@pytest.mark.parametrize("writes", [3, 7, 12])
+def test_rounds_go_on_to_the_same_posterior(tmp_path, scored, writes):
+    """What the host made of earlier rounds is made again, of what they released."""
+    settings, whole = scored
+    run = tmp_path / "run"
+    killed(run, unfinished, "write_whole", writes, **settings)
+    assert fitted(run=run, **settings) == whole
+
+
 GUIDED = {
     "barker": tacit.Barker(num_steps=600, start=tacit.Scoring(num_steps=12)),
     "hamiltonian": tacit.Hamiltonian(num_steps=300, start=tacit.Scoring(num_steps=12)),

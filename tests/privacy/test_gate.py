@@ -633,3 +633,78 @@ def test_wrong_columns_are_refused():
             Rows(columns)
     with pytest.raises(InvalidArgument, match="person"):
         Rows.by_person({"x": [1.0, 2.0]}, [1], most_rows=1)
+
+
+def around(state, _, release):
+    """Looks where the state says, and leaves it as it is."""
+    return state, release.noisy_sum(lambda at, row: row["x"] - at, state)
+
+
+def moving(state, _, release):
+    found = release.noisy_sum(lambda at, row: row["x"] - at, state)
+    return state + found / 64, found
+
+
+class Moved:
+    """An update that notes what it is given."""
+
+    def __init__(self):
+        self.given, self.state = [], np.zeros(3, np.float32)
+
+    def __call__(self, given):
+        self.given.append(given)
+        self.state = self.state + given / np.float32(64)
+        return self.state
+
+
+def test_an_update_is_given_what_was_released_and_nothing_else():
+    update, settings = Moved(), mechanism(num_steps=7)
+    gate = Gate(rows(BASE), settings, Randomness(0))
+    state, out = run(gate, around, np.zeros(3, np.float32), nothing, block=3, update=update)
+    assert all(type(each) is np.ndarray for each in update.given)
+    assert np.array_equal(update.given, out)
+    assert np.array_equal(state, update.state)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+def test_steps_that_an_update_drives_are_those_that_drive_themselves(rate):
+    """The same words, and the same noise in the same steps."""
+    settings = mechanism(num_steps=7, sampling_rate=rate, noise_multiplier=((3.0, 2), (0.5, 5)))
+    gate = Gate(rows(BASE), settings, Randomness(0))
+    driven = run(gate, around, np.zeros(3, np.float32), nothing, update=Moved())[1]
+    gate = Gate(rows(BASE), settings, Randomness(0))
+    alone = run(gate, moving, np.zeros(3, np.float32), nothing, block=1)[1]
+    assert driven == pytest.approx(alone, rel=1e-4, abs=1e-4)
+
+
+def test_the_state_that_a_step_returns_is_not_used_beside_an_update():
+    def far(state, _, release):
+        return state + 1e6, release.noisy_sum(lambda at, row: row["x"] - at, state)
+
+    found = []
+    for step in (around, far):
+        gate = Gate(rows(BASE), mechanism(num_steps=4), Randomness(0))
+        found.append(run(gate, step, np.zeros(3, np.float32), nothing, update=Moved())[1])
+    assert np.array_equal(*found)
+
+
+def test_an_update_cannot_make_another_step_of_it():
+    """A state of another shape would be another trace, which nobody has walked."""
+
+    def by_shape(state, _, release):
+        return state, release.noisy_sum(lambda at, row: row["x"] - at.sum(), state)
+
+    def update(_):
+        return np.zeros((2, 3), np.float32)
+
+    gate = Gate(rows(BASE), mechanism(num_steps=4), Randomness(0))
+    with pytest.raises(BoundaryError):
+        run(gate, by_shape, np.zeros(3, np.float32), nothing, update=update)
+
+
+def test_progress_of_driven_steps_is_told_by_blocks():
+    told = []
+    gate = Gate(rows(BASE), mechanism(num_steps=10), Randomness(0))
+    start = np.zeros(3, np.float32)
+    run(gate, around, start, nothing, block=4, progress=told.append, update=Moved())
+    assert told == [4, 8, 10]

@@ -8,7 +8,7 @@ from threading import Barrier, Thread
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from parts_worker import NUMBER, WAYS, mechanism, released, rows
+from parts_worker import NUMBER, WAYS, mechanism, released, rows, step
 
 from tacit.errors import InvalidArgument
 from tacit.interfaces.workers import _free_port
@@ -160,6 +160,28 @@ def test_who_holds_which_part_does_not_matter(alone):
 
     for each in in_threads(2, work):
         np.testing.assert_array_equal(each, alone["batches"])
+
+
+def test_all_processes_go_where_the_first_one_says():
+    """Others may have rounded otherwise, and would look elsewhere."""
+
+    def still(state, _, release):
+        return state, step(state, 0.0, release)[1]
+
+    def driven(group, wrong=0.0):
+        held = range(group.rank, NUMBER, group.size)
+        parts = Parts({number: rows(number) for number in held}, NUMBER, group)
+        gate = open_gate(parts, mechanism("everyone"), Randomness(4))
+
+        def update(given):
+            return np.asarray(given / 100 + wrong * group.rank, np.float32)
+
+        return run(gate, still, np.zeros(3, np.float32), nothing, update=update)
+
+    state, sums = driven(Processes())
+    for own, each in in_threads(3, lambda group: driven(group, wrong=0.3)):
+        assert np.array_equal(each, sums)
+        assert np.array_equal(own, state)
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,34 @@ def test_a_gate_goes_on_bit_for_bit(tmp_path, kind, after):
     assert numbers(found) == numbers(whole)
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_steps_that_an_update_drives_go_on_bit_for_bit(tmp_path, after):
+    """An update remembers what it was given, and is given it again by the next process."""
+    mechanism = sums(num_steps=9, noise_multiplier=((2.0, 1), (1.0, 8)))
+    calls = []
+
+    def driven(gate):
+        seen = []
+
+        def update(given):
+            seen.append(given["sum"])
+            calls.append(len(seen))
+            return np.mean(seen, axis=0, dtype=np.float32), np.float32(len(seen))
+
+        start = np.zeros(2, np.float32), np.float32(0)
+        state, outputs = run(gate, adding, start, inputs, update=update)
+        assert np.array_equal(seen, outputs["sum"])
+        return state, outputs
+
+    source = Randomness()
+    whole = driven(open_gate(rows(), mechanism, Randomness.from_key(source._key)))
+    assert calls == list(range(1, 10))
+    found, kills = to_the_end(tmp_path, source, mechanism, driven, after=after)
+    assert kills >= 8
+    assert len(calls) > 2 * 9
+    assert numbers(found) == numbers(whole)
+
+
 def test_stages_go_on_bit_for_bit(tmp_path):
     mechanism = Stages((sums(), BarkerTests(num_steps=STEPS, ratio_bound=1.0)))
 

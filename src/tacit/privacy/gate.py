@@ -205,9 +205,10 @@ def run(
         progress: Called with the number of steps done, every ``block`` steps and at the end. How often
             does not depend on the number of rows.
         update: Decides between two steps, on the host, where the next one starts: it takes a step's
-            outputs and returns the next state, which the step itself then leaves as it is. It is given
-            released values only. It must be a function of these and of public numbers, because a run
-            that goes on calls it again with the outputs that were kept.
+            outputs and returns the next state, of the same shapes. The state that the step itself
+            returns is then not used. It is given released values only [gate-update]. It must be a
+            function of these and of public numbers, because a run that goes on calls it again with the
+            outputs that were kept.
 
     Returns:
         The last state, and the outputs with a leading axis for the steps.
