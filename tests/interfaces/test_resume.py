@@ -182,11 +182,11 @@ GUIDED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("method", GUIDED)
 def test_chains_that_an_approximation_guides_go_on_bit_for_bit(tmp_path, method):
-    """They are killed in the second stage: the first has one block, whose end is the second write."""
+    """They are killed in the second stage, after the rounds of the first, each of which is a write."""
     settings = {"model": SIMULATED, "method": GUIDED[method], "seed": 4}
     whole, run = fitted(**settings), tmp_path / "run"
     assert whole.chains == 4
-    killed(run, unfinished, "write_whole", 4, **settings)
+    killed(run, unfinished, "write_whole", 17, **settings)
     assert fitted(run=run, **settings) == whole
 
 
