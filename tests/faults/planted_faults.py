@@ -829,35 +829,132 @@ _OF_EDGES = [
     ),
 ]
 
-# The gate clips whatever a unit adds. These would be clipped there, and bias the fit.
+# The gate clips whatever a unit adds. The first of these would be clipped there, and bias the fit.
 _OF_SCORES = [
     fault(
         "curvature of drawn outcomes without a bound",
         "tacit.inference.scores:contribution",
-        "_shorter(drawn, given.wide) / given.wide",
-        "drawn / given.wide",
+        "few / jnp.maximum(lengths[1 : 1 + _FOR_CURVATURE], given.length)[:, None]",
+        "few / given.length",
         SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
-    ),
-    fault(
-        "curvature added twice",
-        "tacit.inference.scores:contribution",
-        "given.shares[1] * curvature",
-        "2 * given.shares[1] * curvature",
-        SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
+        SCORES + "no_question_makes_a_unit_add_more[0.0]",
     ),
     fault(
         "slopes without a bound",
         "tacit.inference.scores:contribution",
-        "jnp.clip((kept * centred).sum(axis=-1), 0.0, steep)",
-        "(kept * centred).sum(axis=-1)",
+        "jnp.clip(products.sum(axis=-1), 0.0, given.steep)",
+        "products.sum(axis=-1)",
+        SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
+    ),
+    fault(
+        "slopes by direction without a bound",
+        "tacit.inference.scores:contribution",
+        "each / jnp.maximum(jnp.linalg.norm(each), given.steep_each)",
+        "each / given.steep_each",
+        SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
+    ),
+    fault(
+        "sizes of scores that are each as long as the clip",
+        "tacit.inference.scores:contribution",
+        ".mean(axis=0) / math.sqrt(size)",
+        ".mean(axis=0)",
+        SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
+        SCORES + "no_question_makes_a_unit_add_more[1.0]",
+    ),
+    fault(
+        "a score that is centred after its clip, and not clipped again",
+        "tacit.inference.scores:clipped",
+        "return kept * xp.minimum(1.0, clip / xp.maximum(longest, 1e-12)), centred",
+        "return kept, centred",
         SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
     ),
     fault(
         "the own outcome clipped alone, and drawn ones not",
-        "tacit.inference.scores:contribution",
-        "kept = kept - kept.mean(axis=0)",
-        "kept = kept - centred.mean(axis=0)",
+        "tacit.inference.scores:clipped",
+        "kept = kept - kept.mean(axis=-2, keepdims=True)",
+        "kept = kept - centred.mean(axis=-2, keepdims=True)",
         SCORES + "at_the_truth_clipped_scores_have_mean_zero[poisson]",
+    ),
+    fault(
+        "entries half the size apart that count as if they came once",
+        "tacit.inference.scores:_weight",
+        "apart == 0 or 2 * apart == size",
+        "apart == 0",
+        SCORES + "packed_curvature_is_the_matrix[4]",
+    ),
+    fault(
+        "shares that add up to more than one",
+        "tacit.inference.rounds:Rounds.ask",
+        "shares=np.sqrt(shares)",
+        "shares=np.sqrt(shares) ** 0.9",
+        SCORES + "rounds_need_no_rows",
+    ),
+    fault(
+        "a count that noise may make negative",
+        "tacit.inference.rounds:Rounds.tell",
+        "self.units = max(sums.units, FEWEST)",
+        "self.units = sums.units",
+        SCORES + "a_count_below_zero_is_none",
+    ),
+    fault(
+        "curvature that is noise, at its word",
+        "tacit.inference.rounds:Rounds._drawn_slopes",
+        "level = max(self._level(belief), _mean_diagonal(belief.mean))",
+        "level = self._level(belief)",
+        SCORES + "rows_too_few_for_the_budget_leave_the_prior",
+    ),
+    fault(
+        "simulated rows that are the rows",
+        "tacit.interfaces.rows:encoded_rows",
+        "rows.simulated = simulated_units(schema, names)",
+        "rows.simulated = rows._host_fields()",
+        SCORES + "simulated_rows_follow_from_the_schema_alone",
+    ),
+    fault(
+        "people of the table's rows among simulated ones",
+        "tacit.interfaces.rows:encoded_rows",
+        "rows.simulated = simulated_units(schema, names)",
+        "rows.simulated = simulated_units(schema, names)._replace(row_present=rows._host_fields().row_present)",
+        SCORES + "simulated_rows_follow_from_the_schema_alone",
+    ),
+]
+
+_OF_UPDATES = [
+    fault(
+        "an update that gets rows",
+        "tacit.privacy.gate:run",
+        "update(jax.tree.map(lambda leaf: leaf[0], outputs[-1]))",
+        'update(np.asarray(gate._private._fields["x"][0], np.float32))',
+        GATE + "an_update_is_given_what_was_released_and_nothing_else",
+    ),
+    fault(
+        "an update of the sums without noise",
+        "tacit.privacy.gate:run",
+        "update(jax.tree.map(lambda leaf: leaf[0], outputs[-1]))",
+        'update(np.asarray(gate._private._fields["x"].sum(axis=0), np.float32))',
+        GATE + "an_update_is_given_what_was_released_and_nothing_else",
+    ),
+    fault(
+        "a step that goes on from its own state beside an update",
+        "tacit.privacy.gate:run",
+        "state = gate._shared(update(",
+        "_ = gate._shared(update(",
+        GATE + "steps_that_an_update_drives_are_those_that_drive_themselves",
+        GATE + "the_state_that_a_step_returns_is_not_used_beside_an_update",
+    ),
+    fault(
+        "a run that goes on without what its update remembered",
+        "tacit.privacy.gate:run",
+        "update(jax.tree.map(lambda leaf, number=number: leaf[number], outputs[0]))",
+        "pass",
+        KEPT + "steps_that_an_update_drives_go_on_bit_for_bit[True]",
+    ),
+    fault(
+        "processes that each go their own way",
+        "tacit.privacy.part_gate:PartGate._shared",
+        "held = self._rows.processes.tell(packed([np.asarray(leaf) for leaf in leaves]))",
+        "held = packed([np.asarray(leaf) for leaf in leaves])",
+        "privacy/test_parts.py::test_all_processes_go_where_the_first_one_says",
     ),
 ]
 
@@ -1044,6 +1141,7 @@ FAULTS = [
     *_OF_DRAWS,
     *_OF_EDGES,
     *_OF_SCORES,
+    *_OF_UPDATES,
     *_OF_KEPT_RUNS,
     *_OF_CHAINS,
 ]

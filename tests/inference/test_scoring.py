@@ -20,6 +20,7 @@ from tacit.inference.methods import default_method
 from tacit.inference.rounds import (
     COUNT_SHARES,
     EARLY_SHARES,
+    FEWEST,
     LATE_SHARES,
     PLAIN_SHARES,
     SIZES_SHARES,
@@ -30,6 +31,7 @@ from tacit.inference.scoring import MOST_NUMBERS, Scoring, question_of, step_of,
 from tacit.inference.whitened import whitened
 from tacit.interfaces.fit import fit_many, fit_without_privacy
 from tacit.interfaces.front_ends.registry import as_model
+from tacit.interfaces.rows import encoded_rows
 from tacit.models.model import Model, Parameter, Positive
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums
@@ -457,6 +459,41 @@ def test_rounds_need_no_rows():
         assert np.sum(asked.shares**2) == pytest.approx(1)
         rounds.tell(sums_of(100 + rng.normal(size=width(2)), 2, asked.shares, 1.0))
     assert np.isfinite(rounds.evidence(rng, 100).precision).all()
+
+
+@pytest.mark.parametrize("seen", [-300.0, 3.0])
+def test_a_count_below_zero_is_none(seen):
+    """Noise may make it anything; what follows divides by it."""
+    rounds = Rounds(lambda _: np.ones((9, 5, 1)), [np.zeros(1)], [1.0] * 8, early=4, outcomes=4)
+    asked = rounds.ask()
+    release = np.zeros(width(1))
+    release[-1] = seen
+    rounds.tell(sums_of(release, 1, asked.shares, 400.0))
+    assert rounds.units == FEWEST
+    assert np.isfinite(rounds.ask().to_metric).all()
+
+
+def test_simulated_rows_follow_from_the_schema_alone():
+    columns = {"x": tacit.Number(-1, 3), "k": tacit.Category(["a", "b"])}
+    schema = tacit.Schema(columns, person="who", most_rows=4)
+
+    def simulated(count):
+        rng = np.random.default_rng(count)
+        table = {
+            "x": rng.uniform(-1, 3, count),
+            "k": np.array(["a", "b"])[rng.integers(2, size=count)],
+            "who": rng.integers(5, size=count),
+        }
+        return encoded_rows(schema, ["x", "k"], table).simulated
+
+    first, second = (jax.tree.leaves(simulated(count)) for count in (7, 90))
+    assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+    people = simulated(7)
+    assert people.row_present.shape == (250, 4)
+    assert set(people.row_present.sum(axis=1)) == {1, 2, 3, 4}
+    assert np.unique(people.fields["k"]).size >= 2
+    assert (people.fields["x"] >= -1).all()
+    assert (people.fields["x"] <= 3).all()
 
 
 def far_too_wide():

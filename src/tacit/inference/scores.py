@@ -89,7 +89,7 @@ def _pairs(size: int) -> int:
 def contribution(
     model: AnyModel, outcomes: int
 ) -> Callable[[Question, Any, jax.Array, jax.Array], jax.Array]:
-    """A unit's vector, of norm at most one whatever the unit holds.
+    """A unit's vector, of norm at most one whatever the unit holds. [score-unit]
 
     With u_0 the score of the own outcome and u_1, ..., u_m those of drawn ones, all less their
     mean, psi_j = s (clip(u_j) - mean of clip(u)), where s <= 1 makes the longest of them no longer

@@ -32,7 +32,8 @@ def encoded_rows(schema: Schema, names: Sequence[str], data: TableLike) -> Rows:
 
 
 def simulated_units(schema: Schema, names: Sequence[str]) -> Units:
-    """Units drawn from the schema alone: numbers uniform in their bounds, levels equally often.
+    """Units drawn from the schema alone: numbers uniform within bounds, one in ten at a bound, and levels
+    equally often.
 
     People have any number of rows up to the most that they may have.
     """
