@@ -9,8 +9,8 @@ from tacit import _validate
 
 # Units that settings are for if no number is declared.
 USUAL_SIZE = 20_000
-# How fast the sampling rate falls with more units: so that 500 steps look about five times at each
-# of a million. What sampling then adds to the error is small (benchmarks/settings.py). Beyond a
+# How fast the sampling rate falls with more units: so that 500 steps at a rate of 0.1 for the usual
+# number look about five times at each of a million. What sampling then adds to the error is small (benchmarks/settings.py). Beyond a
 # million it falls faster: a fit to a hundred million takes less than three times one to 100,000.
 _FALLING, _MANY, _FALLING_FASTER = 0.59, 1_000_000, 0.85
 
