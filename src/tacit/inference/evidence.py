@@ -21,6 +21,8 @@ USUAL_DRAWS = 1000
 _MOST_MOVED, _MOST_OFF, _MOST_WANDERED = 3.0, 2.0, 2.2
 # Variance beyond the model's that is worth a sentence, if it is so many standard deviations of noise.
 _MUCH_DISPERSED, _SURELY_DISPERSED = 1.2, 4.0
+# Variance below the model's, by as many: where a scale is far too large, outcomes hardly vary beside it.
+_LITTLE_DISPERSED = 0.8
 # A posterior spread that is so large a part of the prior's tells little.
 _LITTLE = 0.8
 
@@ -40,7 +42,7 @@ def posterior_of(
     """So many draws of the posterior, in whitened coordinates, and how the fit went."""
     evidence = rounds.evidence(rng, count)
     draws = _drawn(model, evidence, rng)
-    converged, how = _judged(rounds, draws)
+    converged, how = _judged(rounds, evidence, draws)
     said = how, *_misfit(evidence), *_little(model, whitened(model), draws)
     return Result(draws, converged, said, evidence)
 
@@ -79,7 +81,7 @@ def _density(model: AnyModel) -> Any:
     return density
 
 
-def _judged(rounds: Rounds, draws: Matrix) -> tuple[bool, str]:
+def _judged(rounds: Rounds, evidence: Evidence, draws: Matrix) -> tuple[bool, str]:
     """Whether rounds had come to rest, as far as noise lets it be seen; and a sentence about it."""
     if not np.isfinite(draws).all():
         return (
@@ -95,7 +97,15 @@ def _judged(rounds: Rounds, draws: Matrix) -> tuple[bool, str]:
     wandered = float(np.max(places.std(axis=0) / spread))
     found = f"moved by {moved:.1f} posterior standard deviations, and lie within {off:.1f} of the posterior"
     if moved < _MOST_MOVED and off < _MOST_OFF and wandered < _MOST_WANDERED:
-        return True, f"Its late rounds {found}."
+        less, noise = evidence.dispersion, evidence.dispersion_noise
+        if less > _LITTLE_DISPERSED or 1 - less < _SURELY_DISPERSED * noise:
+            return True, f"Its late rounds {found}."
+        how = (
+            f"The fit did not converge: outcomes vary {less:.2f} times as much as the model says where its rounds "
+            "ended, so that a scale may be too large. Narrow bounds or priors that are much too wide, take more "
+            "rounds, tacit.Scoring(num_steps=57), or use a family of outcomes that vary less."
+        )
+        return False, how
     how = (
         f"The fit did not converge: its late rounds still {found}. Narrow bounds or priors that are much "
         "too wide, take more rounds, tacit.Scoring(num_steps=57), or look at the model."
