@@ -32,9 +32,9 @@ def encoded_rows(schema: Schema, names: Sequence[str], data: TableLike) -> Rows:
 
 
 def simulated_units(schema: Schema, names: Sequence[str]) -> Units:
-    """Units drawn from the schema alone: numbers uniform within bounds, one in ten at a bound, and levels
-    equally often.
+    """Units drawn from the schema alone, by a fixed seed.
 
+    Numbers are uniform within their bounds, one in ten at a bound; levels are equally frequent.
     People have any number of rows up to the most that they may have.
     """
     if schema.most_rows is None:
