@@ -184,37 +184,41 @@ class ScoringServer:
         self._in_vain = 0
         finished = Round(asked, members, total, answers)
         self.done.append(finished)
-        self.rounds.tell(self._sums(finished, self.sites, self.done))
+        self.rounds.tell(self._sums(finished, self.sites))
         self.trace.append(self._vectors(self.rounds.basis @ self.rounds.place))
 
-    def _sums(self, finished: Round, names: Sequence[str], known: Sequence[Round]) -> Sums:
+    def _sums(self, finished: Round, names: Sequence[str]) -> Sums:
         """The sums of a round over some sites, of which single ones may be missing.
 
         The last answer of a missing site to a question of this kind stands in for it; of late rounds,
         the mean of those that are known. A site without any counts as the mean of the others.
         """
+        answers = finished.answers
         if self.whole:
             parts, number = [self._parts(finished.total, finished.asked)], len(finished.members)
         else:
-            there = [name for name in names if name in finished.answers]
-            parts = [self._parts(finished.answers[name], finished.asked) for name in there]
-            for name in set(names) - set(there):
-                parts += self._stand_in(name, finished, known)
-            # None of these sites has answered anything alike: they count as those who did.
-            parts = parts or [
-                self._parts(each, finished.asked) for each in finished.answers.values()
-            ]
-            number = len(parts)
+            missing = [name for name in names if name not in answers]
+            parts = [part for name in missing for part in self._stand_in(name, finished)]
+            there = [name for name in names if name in answers]
+            there = there if there or parts else list(answers)
+            number = len(parts) + len(there)
+            if there:
+                total = np.sum([answers[name] for name in there], axis=0)
+                parts.append(self._parts(total, finished.asked))
         factor = len(names) / number
         return _added(parts, factor, factor * math.sqrt(number))
 
     def _parts(self, vector: Vector, asked: Asked) -> Sums:
+        """The parts of an answer, with the noise of one site."""
         noise = max(self.noise, 1e-3)
         return sums_of(vector, self.model.dimension, asked.shares, noise)
 
-    def _stand_in(self, name: str, finished: Round, known: Sequence[Round]) -> list[Sums]:
+    def _stand_in(self, name: str, finished: Round) -> list[Sums]:
+        """What a site would have answered, by its other answers; nothing if there are none."""
         shares = finished.asked.shares
-        alike = [e for e in known if name in e.answers and np.array_equal(e.asked.shares, shares)]
+        alike = [
+            e for e in self.done if name in e.answers and np.array_equal(e.asked.shares, shares)
+        ]
         late = any(each is finished for each in self.done[1 + self.early :])
         moved = [
             carried(self._parts(each.answers[name], each.asked), each.asked, finished.asked)
@@ -360,7 +364,7 @@ class ScoringServer:
             rounds.asked = finished.asked
             if i:
                 rounds.place, rounds.root = self.rounds.records[i - 1][:2]
-            sums = self._sums(finished, sorted(names), self.done)
+            sums = self._sums(finished, sorted(names))
             rounds.tell(sums if i < first else self._with_gaps(sums, names))
         return rounds, missing
 
