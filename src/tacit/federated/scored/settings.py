@@ -170,7 +170,7 @@ class PooledScoring:
         rows_bound: A declared bound on the number of units at a site.
     """
 
-    num_rounds: int = 25
+    num_rounds: int = 20
     noise: Literal["site", "split"] = "site"
     dishonest: int = 1
     dropouts: int = 0
