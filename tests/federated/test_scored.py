@@ -25,6 +25,7 @@ from tacit.inference.scores import contribution, sums_of
 from tacit.inference.scoring import question_of
 from tacit.inference.whitened import Whitened
 from tacit.interfaces.federated import default_method
+from tacit.interfaces.rows import encoded_rows
 from tacit.models.model import Model, Parameter
 from tacit.privacy.noise import Randomness
 
@@ -260,6 +261,20 @@ def test_an_answer_carried_to_another_metric_is_what_the_site_would_have_said():
     assert found.score == pytest.approx(after.score, rel=1e-4)
     assert found.curvature == pytest.approx(after.curvature, rel=1e-4)
     assert np.abs(before.score - after.score).max() > 0.1 * np.abs(after.score).max()
+
+
+def test_a_study_with_a_schema_starts_where_the_fit_of_one_table_starts():
+    schema = tacit.Schema({"y": tacit.Binary(), "x": tacit.Number(0, 5), "z": tacit.Number(-1, 1)})
+    model = tacit.glm("y ~ x * z", schema=schema)
+    study = tacit.federated_study(model, schema=schema, sites=NAMES, run="r", budget=BUDGET)
+    method = tacit.Scoring()
+    rows = encoded_rows(schema, ["y", "x", "z"], {"y": [1], "x": [4.0], "z": [0.5]})
+    one = method.rounds(
+        study.target.model, method.without_noise(study.target.model), rows.simulated
+    )
+    rounds = study.server().rounds
+    assert np.array_equal(rounds.public, one.public)
+    assert np.linalg.cond(rounds.public) > 5  # without a schema it is round
 
 
 def test_the_default_is_pooled_scoring_where_it_fits():
