@@ -88,10 +88,8 @@ def test_the_posterior_is_of_rounds_with_the_same_sites(target):
 
 def test_a_server_that_starts_again_knows_what_was_given_up(target):
     server, _ = run(target, last=2, middle=True)
-    states, again = (
-        [b""],
-        METHOD.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0)),
-    )
+    again = METHOD.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    states = [again.packed()]
     kept = METHOD.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
     transport = Leaving(masked_sites(METHOD, target, sites_of()), last=2, middle=True)
 

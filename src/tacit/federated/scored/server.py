@@ -419,31 +419,35 @@ class ScoringServer:
 
     def restore(self, packed: Sequence[bytes]) -> None:
         """Goes back to where a server was, by all that it packed."""
-        for each in packed[1:]:
+        for each in packed:
             held = read(each, **_KINDS)
+            members, sums, question = held["members"], held["sums"], held["question"]
+            number = min(len(members), 1) if self.whole else len(members)
             if (
-                held["sums"].shape[1:] != (width(self.model.dimension),)
-                or held["question"].shape != self._question.shape
-                or held["members"].max() >= len(self.sites)
+                sums.shape != (number, width(self.model.dimension))
+                or question.shape != self._question.shape
+                or not set(members) <= set(range(len(self.sites)))
             ):
                 raise TacitError("The stored state is of other sites, or of another model.")
-            self.given_up = int(held["given_up"])
-            names, sums = [self.sites[i] for i in held["members"]], held["sums"]
-            answers = {} if self.whole else dict(zip(names, sums, strict=True))
-            self._take(frozenset(names), sums.sum(axis=0), answers)
-            self._next_question()
+            if number:
+                self.given_up = int(held["given_up"])
+                names = [self.sites[i] for i in members]
+                answers = {} if self.whole else dict(zip(names, sums, strict=True))
+                self._take(frozenset(names), sums.sum(axis=0), answers)
+                self._next_question()
             # The same numbers to the last bit, which sites compare, also on another machine.
-            self._question = held["question"]
+            self._question = question
 
 
 def carried(sums: Sums, before: Asked, after: Asked) -> Sums:
     """An answer to one question, as it would be to another of its kind if the place were the same."""
     turn = after.to_metric @ np.linalg.pinv(before.to_metric)
     curvature = sums.curvature
+    steeper = 1.0 if before.sizes else before.steep_each / after.steep_each
     return sums._replace(
         score=before.clip / after.clip * turn @ sums.score,
         curvature=None if curvature is None else turn @ curvature @ turn.T,
-        diagonal=before.steep_each / after.steep_each * sums.diagonal,
+        diagonal=steeper * sums.diagonal,
         slope=before.steep / after.steep * sums.slope,
     )
 
