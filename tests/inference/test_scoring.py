@@ -266,7 +266,7 @@ def test_packed_curvature_is_the_matrix(size):
     assert sums.score == pytest.approx(score)
     assert sums.curvature == pytest.approx(matrix, abs=1e-5)
     assert sums.diagonal == pytest.approx(diagonal)
-    found = sums.slope, sums.informative, sums.own, sums.drawn, sums.units
+    found = sums.slope, sums.informative, sums.excess, sums.drawn, sums.extreme, sums.units
     assert found == pytest.approx(tuple(scalars))
     assert tuple(sums.noise) == pytest.approx(tuple(3.0 / 0.5 / shares))
 

@@ -20,7 +20,7 @@ USUAL_DRAWS = 1000
 # from the posterior, or vary, if the fit is to count as converged (benchmarks/calibration.py).
 _MOST_MOVED, _MOST_OFF, _MOST_WANDERED = 3.0, 2.0, 2.2
 # Variance beyond the model's that is worth a sentence, if it is so many standard deviations of noise.
-_MUCH_DISPERSED, _SURELY_DISPERSED = 1.2, 4.0
+_MUCH_DISPERSED, _SURELY_DISPERSED, _SURELY_EXTREME = 1.15, 2.8, 2.1
 # Variance below the model's, by as many: where a scale is far too large, outcomes hardly vary beside it.
 _LITTLE_DISPERSED = 0.8
 # A posterior spread that is so large a part of the prior's tells little.
@@ -114,15 +114,22 @@ def _judged(rounds: Rounds, evidence: Evidence, draws: Matrix) -> tuple[bool, st
 
 
 def _misfit(evidence: Evidence) -> tuple[str, ...]:
-    """A sentence about outcomes that vary more than the model says."""
+    """Sentences about outcomes that vary more than the model says, or lie far out."""
+    said = []
     more, noise = evidence.dispersion, evidence.dispersion_noise
-    if more < _MUCH_DISPERSED or more - 1 < _SURELY_DISPERSED * noise:
-        return ()
-    said = (
-        f"Outcomes vary about {more:.1f} times as much as the model says, or there are outliers: another "
-        "family of outcomes would fit better, and estimates may differ from those of the likelihood."
-    )
-    return (said,)
+    if more > _MUCH_DISPERSED and more - 1 > _SURELY_DISPERSED * noise:
+        said.append(
+            f"Outcomes vary about {more:.1f} times as much as the model says: another family of outcomes "
+            "would fit better, and estimates may differ from those of the likelihood."
+        )
+    far, noise = evidence.extreme, evidence.extreme_noise
+    if far > _SURELY_EXTREME * np.sqrt(noise**2 + max(far, 0.0) / evidence.units):
+        said.append(
+            f"About {far:.1%} of outcomes are outliers, which the model cannot explain. Their influence is "
+            "bounded, so that estimates differ from those of the likelihood; a family with heavier tails "
+            "would fit better."
+        )
+    return tuple(said)
 
 
 def _little(model: AnyModel, space: Whitened, draws: Matrix) -> tuple[str, ...]:

@@ -28,15 +28,15 @@ from tacit.inference.curvature import (
 )
 from tacit.inference.scores import MOST_CURVED, Sums, clipped
 
-# Parts of the squared clip for score, curvature, diagonal, slope, informative units, own and drawn
-# lengths, and the count: in the rounds that find out how large scores are, in the other early ones,
+# Parts of the squared clip for score, curvature, diagonal, slope, informative units, excess,
+# drawn lengths, extremes and the count: in the rounds that find out how large scores are, in the other early ones,
 # which find the place and the metric, and in the late ones, which make the posterior.
-SIZES_SHARES = (0.45, 0.0, 0.47, 0.03, 0.02, 0.015, 0.015, 0.0)
-EARLY_SHARES = (0.42, 0.50, 0.0, 0.03, 0.02, 0.015, 0.015, 0.0)
-LATE_SHARES = (0.66, 0.24, 0.04, 0.03, 0.01, 0.01, 0.01, 0.0)
-COUNT_SHARES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+SIZES_SHARES = (0.45, 0.0, 0.47, 0.03, 0.02, 0.015, 0.015, 0.0, 0.0)
+EARLY_SHARES = (0.42, 0.50, 0.0, 0.03, 0.02, 0.015, 0.015, 0.0, 0.0)
+LATE_SHARES = (0.62, 0.22, 0.04, 0.02, 0.01, 0.03, 0.01, 0.05, 0.0)
+COUNT_SHARES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 # Without the matrix of curvature its part is the diagonal's.
-PLAIN_SHARES = (0.66, 0.0, 0.28, 0.03, 0.01, 0.01, 0.01, 0.0)
+PLAIN_SHARES = (0.62, 0.0, 0.26, 0.02, 0.01, 0.03, 0.01, 0.05, 0.0)
 SIZING_ROUNDS = 3
 FEWEST = 50.0  # units, as far as the method is concerned
 # Slopes are cut at these, in squared clips.
@@ -91,8 +91,8 @@ class Evidence(NamedTuple):
     """The likelihood for each draw of the slope: exp(pull (w - place) - (w - place) P (w - place) / 2).
 
     ``information`` is what one unit would tell without clip and noise, as far as is known.
-    ``dispersion`` is how much longer own scores are than drawn ones, and ``dispersion_noise`` the
-    standard deviation of that.
+    ``dispersion`` is how much longer own scores are than drawn ones, and ``extreme`` the share of units
+    whose own score is extreme beyond what is drawn; each with the standard deviation of its noise.
     """
 
     place: Array
@@ -102,6 +102,8 @@ class Evidence(NamedTuple):
     units: float
     dispersion: float
     dispersion_noise: float
+    extreme: float
+    extreme_noise: float
     flat: Array  # [size, directions of which no row can tell]
 
 
@@ -394,8 +396,10 @@ class Rounds:
             values = np.array([getattr(each.sums.noise, name) for each in late])
             return float(np.sqrt(np.sum(weight**2 * values**2))) / self.units
 
-        own, drawn = (max(float(average(name)), 1e-6) for name in ("own", "drawn"))
-        squared = max((own + drawn) / 2, own - 3 * noise_of("own")) * asked.clip**2 / size
+        drawn, excess = max(float(average("drawn")), 1e-6), float(average("excess"))
+        # If own outcomes vary more than the model says, by more than noise explains, so do scores.
+        more = max(excess / 2, excess - 3 * noise_of("excess"))
+        squared = (drawn + more) * asked.clip**2 / size
         squared = max(squared, 0.1 * self.informative[0] * min(1.0, self.used_slope[0]))
         draws = int(min(count, max(_MOST_WORK / size**3, 30)))
         slopes, shapes = self._drawn_slopes(
@@ -412,8 +416,10 @@ class Rounds:
             pull=pull[chosen] @ basis.T,
             information=basis @ full @ basis.T,
             units=self.units,
-            dispersion=own / drawn,
-            dispersion_noise=math.hypot(noise_of("own"), noise_of("drawn")) / drawn,
+            dispersion=1 + excess / drawn,
+            dispersion_noise=noise_of("excess") / drawn,
+            extreme=float(average("extreme")),
+            extreme_noise=noise_of("extreme"),
             flat=self.flat,
         )
 

@@ -25,7 +25,7 @@ MOST_CURVED = 64
 _NOTHING = 1e-3
 # Drawn outcomes whose scores make the curvature; more would hardly make it less noisy.
 _FOR_CURVATURE = 2
-SCALARS = 5
+SCALARS = 6
 
 
 class Question(NamedTuple):
@@ -34,8 +34,8 @@ class Question(NamedTuple):
     ``to_metric`` turns a gradient into a score in the metric; its rows for directions of which no row
     can tell are zero. ``length`` is what curvature is clipped at, ``steep`` and
     ``steep_each`` are what slopes are cut at, and ``shares`` the square roots of the parts of the clip
-    that score, curvature, diagonal, slope, informative units, own and drawn lengths, and the count may
-    take: their squares add up to one. With ``sizes`` of one the diagonal is how large scores are in each
+    that score, curvature, diagonal, slope, informative units, excess, drawn lengths, extremes and the
+    count may take: their squares add up to one. With ``sizes`` of one the diagonal is how large scores are in each
     direction, else their slopes.
     """
 
@@ -58,8 +58,9 @@ class Sums(NamedTuple):
     diagonal: Array
     slope: float
     informative: float
-    own: float
+    excess: float
     drawn: float
+    extreme: float
     units: float
     noise: "Noise"
 
@@ -72,8 +73,9 @@ class Noise(NamedTuple):
     diagonal: float
     slope: float
     informative: float
-    own: float
+    excess: float
     drawn: float
+    extreme: float
     units: float
 
 
@@ -94,7 +96,9 @@ def contribution(
     With u_0 the score of the own outcome and u_1, ..., u_m those of drawn ones, all less their
     mean, psi_j = s (clip(u_j) - mean of clip(u)), where s <= 1 makes the longest of them no longer
     than the clip. Only psi_0 is added up as a score. The drawn ones give the curvature, which is
-    u u' / max(|u|, length)^2, and how steeply the mean of psi falls: psi_j u_j.
+    u u' / max(|u|, length)^2, and how steeply the mean of psi falls: psi_j u_j. Two numbers have mean zero
+    if the model is right: the excess |psi_0|^2 - mean |psi_j|^2, and whether the own outcome is extreme,
+    less how often drawn ones are.
     """
     size = model.dimension
 
@@ -109,7 +113,8 @@ def contribution(
         squares = centred[1:] ** 2
         sizes = (squares / (1 + squares)).mean(axis=0) / math.sqrt(size)
         informative = (lengths.max() > _NOTHING * given.length).astype(jnp.float32)
-        longest = (kept**2).sum(axis=-1) / given.clip**2
+        squared = (kept**2).sum(axis=-1) / given.clip**2
+        extreme = _extreme(lengths)
         few = centred[1 : 1 + _FOR_CURVATURE]
         few = few / jnp.maximum(lengths[1 : 1 + _FOR_CURVATURE], given.length)[:, None]
         parts = [
@@ -118,8 +123,9 @@ def contribution(
             jnp.where(given.sizes > 0, sizes, each),
             slopes[None],
             informative[None],
-            longest[:1],
-            longest[1:].mean()[None],
+            (squared[0] - squared[1:].mean())[None],
+            squared[1:].mean()[None],
+            (extreme[0] - extreme[1:].mean())[None],
             jnp.ones(1),
         ]
         return jnp.concatenate(
@@ -127,6 +133,13 @@ def contribution(
         )
 
     return vector
+
+
+def _extreme(lengths: jax.Array) -> jax.Array:
+    """Which of some scores is more than twice as long as every other: one, or none."""
+    longest, next_longest = jax.lax.top_k(lengths, 2)[0]
+    alone = (lengths == longest) & (longest > 2 * next_longest)
+    return jnp.asarray(alone, jnp.float32)
 
 
 def _chosen(shares: Any, size: int) -> list[Any]:
@@ -249,5 +262,5 @@ def sums_of(released: Any, size: int, shares: Any, noise: float, rate: float = 1
         _unpacked(curvature * factor[1], size) if pairs else None,
         diagonal * factor[2],
     )
-    slope, informative, own, drawn, units = (scalars * factor[3:]).tolist()
-    return Sums(*vectors, slope, informative, own, drawn, units, Noise(*spread.tolist()))
+    numbers: list[Any] = [*(scalars * factor[3:]).tolist(), Noise(*spread.tolist())]
+    return Sums(*vectors, *numbers)

@@ -282,7 +282,7 @@ def question_of(model: AnyModel, space: Whitened, asked: Asked) -> Question:
 def _like_question(model: AnyModel) -> Question:
     """A question of the right shapes, for checks."""
     size = model.dimension
-    asked = Asked(np.zeros(size), np.eye(size), 1.0, 1.0, 1.0, 1.0, 0.0, np.full(8, 8**-0.5))
+    asked = Asked(np.zeros(size), np.eye(size), 1.0, 1.0, 1.0, 1.0, 0.0, np.full(9, 9**-0.5))
     return question_of(model, Whitened(np.zeros(size), np.eye(size), quadratic=True), asked)
 
 

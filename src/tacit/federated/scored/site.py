@@ -24,7 +24,7 @@ from tacit.privacy.rows import Rows
 from tacit.privacy.units import Units
 
 # Lengths of a question beside the place and the metric: clip, length, steep, steep_each; and shares.
-_LENGTHS, _SHARES = 4, 8
+_LENGTHS, _SHARES = 4, 9
 # Beyond these a question is no place that a fit can have come to.
 _FARTHEST, _STEEPEST, _LARGEST = 1e6, 1e9, 1e6
 
