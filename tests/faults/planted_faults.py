@@ -904,6 +904,13 @@ _OF_SCORES = [
         SCORES + "rows_too_few_for_the_budget_leave_the_prior",
     ),
     fault(
+        "a scale that is far too large counts as converged",
+        "tacit.inference.evidence:_judged",
+        "if less > _LITTLE_DISPERSED or 1 - less < _SURELY_DISPERSED * noise:",
+        "if less > 0:",
+        SCORES + "a_fit_that_has_not_arrived_says_so",
+    ),
+    fault(
         "simulated rows that are the rows",
         "tacit.interfaces.rows:encoded_rows",
         "rows.simulated = simulated_units(schema, names)",
