@@ -194,7 +194,7 @@ def with_lengths(question, lengths):
 
 def of_scores(question):
     """A question for all that a row can add; the first round asks for its count alone."""
-    return np.concatenate([question[:-8], np.full(8, 8**-0.5)])
+    return np.concatenate([question[:-9], np.full(9, 9**-0.5)])
 
 
 HOSTILE = {

@@ -249,7 +249,7 @@ def test_an_answer_carried_to_another_metric_is_what_the_site_would_have_said():
     rows = {"x": x[:, None], "y": y[:, None]}
     said = []
     for turn, clip in ((np.array([[0.3, 0.1], [0.0, 0.2]]), 3.0), (0.2 * np.eye(2), 2.0)):
-        asked = Asked(np.zeros(2), turn, clip, 5.0, 7.0, clip, 0.0, np.full(8, 8**-0.5))
+        asked = Asked(np.zeros(2), turn, clip, 5.0, 7.0, clip, 0.0, np.full(9, 9**-0.5))
         space = Whitened(np.array([-0.2, 0.3]), np.eye(2), quadratic=True)
         unit = contribution(MODEL, 3)
         each = jax.vmap(unit, in_axes=(None, 0, None, 0))
