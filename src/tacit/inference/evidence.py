@@ -23,6 +23,8 @@ _MOST_MOVED, _MOST_OFF, _MOST_WANDERED = 3.0, 2.0, 2.2
 _MUCH_DISPERSED, _SURELY_DISPERSED, _SURELY_EXTREME = 1.15, 2.8, 2.1
 # Variance below the model's, by as many: where a scale is far too large, outcomes hardly vary beside it.
 _LITTLE_DISPERSED = 0.8
+# Noise of the curvature beside its mean, beyond which small eigenvalues cannot be told from usual ones.
+_DROWNED = 0.9
 # A posterior spread that is so large a part of the prior's tells little.
 _LITTLE = 0.8
 
@@ -43,7 +45,7 @@ def posterior_of(
     evidence = rounds.evidence(rng, count)
     draws = _drawn(model, evidence, rng)
     converged, how = _judged(rounds, evidence, draws)
-    said = how, *_misfit(evidence), *_little(model, whitened(model), draws)
+    said = how, *_misfit(evidence), *_hidden(rounds), *_little(model, whitened(model), draws)
     return Result(draws, converged, said, evidence)
 
 
@@ -130,6 +132,18 @@ def _misfit(evidence: Evidence) -> tuple[str, ...]:
             "would fit better."
         )
     return tuple(said)
+
+
+def _hidden(rounds: Rounds) -> tuple[str, ...]:
+    """A sentence about correlations of columns that noise hides."""
+    if rounds.drowned < _DROWNED:
+        return ()
+    why = (
+        "At this budget there are too few rows to see which columns are strongly collinear."
+        if rounds.curved
+        else "Of so many parameters, it is not released which columns are strongly collinear."
+    )
+    return (f"{why} If some are, their intervals are too narrow: leave one of them out.",)
 
 
 def _little(model: AnyModel, space: Whitened, draws: Matrix) -> tuple[str, ...]:

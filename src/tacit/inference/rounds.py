@@ -150,6 +150,7 @@ class Rounds:
         self.slope, self.used_slope = (0.6, 0.3**2), (0.6, 0.3**2)
         self._level_variance, self._resized = 4.0, np.zeros(len(self.place))
         self.asked: Asked | None = None
+        self.drowned = math.inf if self.curved else 0.0  # noise of curvature beside its mean
 
     @property
     def done(self) -> int:
@@ -454,7 +455,7 @@ class Rounds:
         told = np.maximum(belief.precision - squares / belief.spread**2, 1e-9)
         wide = max(belief.spread, _DOUBT * math.sqrt(2 / size))
         shapes = mean + off / np.sqrt(told + squares / wide**2) / level
-        drowned = math.sqrt(2 * size / float(np.median(told))) / level
+        drowned = self.drowned = math.sqrt(2 * size / float(np.median(told))) / level
         shapes = _at_least(shapes, min(_LEAST_SLOPE, max(0.2 * drowned, 1e-5)))
         sizes = slope * np.exp(min(math.sqrt(variance) / slope, 0.7) * rng.normal(size=count))
         bent = factors[:, :, None] * shapes * factors[:, None, :]
