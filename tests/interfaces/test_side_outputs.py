@@ -512,7 +512,7 @@ FITS = {
         with_estimator(tacit.PrivateBayesRegressor, target_bounds=(0, 1), **ESTIMATED),
         NEIGHBOURS,
     ),
-    "the command line": (by_command("--set", "num_steps=6"), NEIGHBOURS),
+    "the command line": (by_command("--set", "num_steps=8"), NEIGHBOURS),
     "the command line, statistics": (
         by_command(
             *("--method", "statistics", "--set", "num_draws=8", "--set", "burn_in=2"),
