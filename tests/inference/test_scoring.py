@@ -100,6 +100,7 @@ def rows_of(columns):
     return rows
 
 
+PARTS = len(LATE_SHARES)  # of what a unit adds
 # All that a round may ask for.
 SHARES = {
     "count": COUNT_SHARES,
@@ -167,7 +168,7 @@ def finite_lengths(vectors):
 def test_no_unit_adds_more_than_the_clip_whatever_it_holds(kind, largest):
     rng, model, rows = np.random.default_rng(1), regression(kind), hostile(largest)
     seen = 0
-    several = [*SHARES.values(), *rng.dirichlet(np.ones(9), 4)]
+    several = [*SHARES.values(), *rng.dirichlet(np.ones(PARTS), 4)]
     for clip in (1e-2, 1.7, 1e3):
         for number, shares in enumerate(several):
             metric = 10.0 ** rng.uniform(-4, 2) * rng.normal(size=(model.dimension,) * 2)
@@ -194,7 +195,7 @@ def test_no_question_makes_a_unit_add_more(sizes):
             for clip in (1e-6, 1.0, 1e15):
                 theta = jnp.asarray(place * rng.normal(size=model.dimension), jnp.float32)
                 to_metric = metric * rng.normal(size=(model.dimension,) * 2)
-                shares = rng.dirichlet(np.ones(9))
+                shares = rng.dirichlet(np.ones(PARTS))
                 asked = question(theta, to_metric, clip, shares, sizes=sizes)
                 lengths = finite_lengths(contributions(model, asked, rows, secrets(400)))
                 assert (lengths <= 1 + 1e-5).all()
@@ -207,7 +208,7 @@ def released(rows, **changes):
     model, method = regression("linear"), Scoring(num_steps=8)
     plan = method.without_noise(model)
     start = question(true_vector("linear"), np.eye(model.dimension), 1.7, SHARES["late"])
-    start = start._replace(shares=jnp.full(9, 9**-0.5, jnp.float32), **changes)
+    start = start._replace(shares=jnp.full(PARTS, PARTS**-0.5, jnp.float32), **changes)
     gate = Gate(Rows(rows), plan, Randomness(1))
     step = step_of(model, method.num_outcomes)
     return np.asarray(run(gate, step, start, lambda _, count: np.zeros(count, np.float32))[1])
@@ -219,7 +220,7 @@ def test_rows_that_are_no_numbers_add_nothing():
     worse["x"][1::2, 1] = np.resize([np.nan, np.inf, -np.inf, 3e38], 12)
     sums = released(worse)
     assert np.isfinite(sums).all()
-    assert sums[:, -1] == pytest.approx(np.full(8, 12 * 9**-0.5), rel=1e-4)
+    assert sums[:, -1] == pytest.approx(np.full(8, 12 * PARTS**-0.5), rel=1e-4)
     assert (np.linalg.norm(sums, axis=1) <= 12 + 1e-3).all()
     # Nor does any row by a question that is none.
     nowhere = jnp.full(regression("linear").dimension, jnp.nan)
@@ -256,8 +257,12 @@ def test_packed_curvature_is_the_matrix(size):
     matrix = vectors.T @ vectors / 2
     packed = np.asarray(scores_module._packed(jnp.asarray(vectors, jnp.float32)), np.float64)
     assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(matrix), rel=1e-5)
-    shares = np.sqrt(rng.dirichlet(np.ones(9)))
-    score, diagonal, scalars = rng.normal(size=size), rng.normal(size=size), rng.normal(size=6)
+    shares = np.sqrt(rng.dirichlet(np.ones(PARTS)))
+    score, diagonal, scalars = (
+        rng.normal(size=size),
+        rng.normal(size=size),
+        rng.normal(size=PARTS - 3),
+    )
     release = np.concatenate(
         [shares[0] * score, shares[1] * packed, shares[2] * diagonal, shares[3:] * scalars]
     )
@@ -266,7 +271,7 @@ def test_packed_curvature_is_the_matrix(size):
     assert sums.score == pytest.approx(score)
     assert sums.curvature == pytest.approx(matrix, abs=1e-5)
     assert sums.diagonal == pytest.approx(diagonal)
-    found = sums.slope, sums.informative, sums.excess, sums.drawn, sums.extreme, sums.units
+    found = tuple(sums)[3:-1]
     assert found == pytest.approx(tuple(scalars))
     assert tuple(sums.noise) == pytest.approx(tuple(3.0 / 0.5 / shares))
 

@@ -54,7 +54,7 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
     assert list(post.sites) == ["a", "b"]
     assert "each site's own ledger" in str(post.sites["b"])
     # Made up with slopes of 1 and -1 (on the scale of the schema).
-    assert post.answers == {"a": (25, 25), "b": (25, 25)}
+    assert post.answers == {"a": (20, 20), "b": (20, 20)}
     slopes = post.draws["slopes"]
     assert np.all(np.abs(slopes.mean(axis=0) - [1, -1]) < 4 * slopes.std(axis=0))
     for site in sites:
@@ -66,9 +66,9 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
         assert "| rows of a site | nothing | nothing | nothing |" in text
         assert "each has noise that protects people by itself" in text
     assert "Each site's own ledger has its charge" in whole
-    assert re.search(r"\| a \| 1e-06 \| 1 \| [\d.]+ \| row \| 25 of 25 \|", whole)
-    assert "25 of the 25 that it paid for" in own
-    assert "25 of the 25 that it was asked for" in own
+    assert re.search(r"\| a \| 1e-06 \| 1 \| [\d.]+ \| row \| 20 of 20 \|", whole)
+    assert "20 of the 20 that it paid for" in own
+    assert "20 of the 20 that it was asked for" in own
     assert "| this run | 1 |" in own
     assert "| left | 2 |" in own
     assert "What b contributed" in (tmp_path / "report-b.html").read_text("utf-8")
@@ -160,7 +160,7 @@ def test_a_check_says_what_is_in_order_and_charges_nothing(tmp_path, capsys):
     capsys.readouterr()
     assert main(["federated", "check", str(settings)]) == 0
     at_site = capsys.readouterr().out
-    assert "ok  a round on a made-up row: an answer of 17 numbers" in at_site
+    assert "ok  a round on a made-up row: an answer of 18 numbers" in at_site
     assert not Ledger(folder / "sites" / "a" / "budget.db").charges
 
 
