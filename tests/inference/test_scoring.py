@@ -511,7 +511,7 @@ def far_too_wide():
 def test_a_fit_that_has_not_arrived_says_so(seed):
     """The scale is far below where rounds start, and so few cannot get there."""
     model, rows = regression("linear"), rows_of(far_too_wide())
-    post = tacit.fit(model, rows, budget=MORE, method=Scoring(num_steps=8), seed=seed)
+    post = tacit.fit(model, rows, budget=BUDGET, method=Scoring(num_steps=8), seed=seed)
     exact = fit_without_privacy(model, rows)
     assert about_exact(exact, post)[0].max() > 4
     assert post.converged is False
