@@ -238,7 +238,7 @@ def test_a_question_survives_its_way():
     vector = rng.uniform(0.1, 0.3, size=family.size)
     again = family.packed(family.unpacked(vector, None))
     assert again == pytest.approx(vector, rel=1e-6)
-    vector[family.size - 9] = 1.0  # sizes
+    vector[family.size - 10] = 1.0  # sizes
     assert family.proper(vector)
 
 

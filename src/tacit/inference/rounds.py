@@ -401,7 +401,9 @@ class Rounds:
         # If own outcomes vary more than the model says, by more than noise explains, so do scores.
         more = max(excess / 2, excess - 3 * noise_of("excess"))
         squared = (drawn + more) * asked.clip**2 / size
-        squared = max(squared, 0.1 * self.informative[0] * min(1.0, self.used_slope[0]))
+        # Unclipped scores vary by as much as their mean falls; clipped ones by a little less.
+        loose = asked.clip**2 / size
+        squared = max(squared, (1 - 0.3 / loose) * self.used_slope[0])
         draws = int(min(count, max(_MOST_WORK / size**3, 30)))
         slopes, shapes = self._drawn_slopes(
             rng, draws, average("diagonal")[:size], noise_of("diagonal"), asked

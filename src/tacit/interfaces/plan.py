@@ -177,8 +177,9 @@ class Plan:
         if self.size is not None:
             return [f"Declared size: about {self.size:,} {many}."]
         if self.method == default_method(self.model):
-            usual = f"Settings for about {USUAL_SIZE:,} {many}, because no size was declared."
-            return [f"{usual} Declare it to get settings for it, and a forecast."]
+            return [
+                f"No size was declared. Declare about how many {many} there are to get a forecast."
+            ]
         return []
 
     def _clipped(self) -> list[str]:
