@@ -77,7 +77,7 @@ def fit(
             by `tacit.glm`, or if ``data`` are `tacit.Rows`.
         budget: What the fit may cost. Leave it out if ``model`` is a plan.
         method: Settings of an inference method, such as ``tacit.Scoring(num_steps=57)``. By
-            default `tacit.Scoring` if the model can simulate its outcomes and has at most 64
+            default `tacit.Scoring` if the model can simulate its outcomes and has at most 400
             unconstrained parameters, and `tacit.Variational` otherwise.
         size: About how many rows or people there are, a public number; see `tacit.plan`. Leave it
             out if ``model`` is a plan.
