@@ -466,6 +466,22 @@ def test_rounds_need_no_rows():
     assert np.isfinite(rounds.evidence(rng, 100).precision).all()
 
 
+def test_the_clip_follows_the_noise_of_sums_over_all_units():
+    """A tenth of the units with a tenth of the noise tells as much of all as all of them do."""
+    simulated, clips = np.random.default_rng(0).normal(size=(200, 5, 2)), []
+    for rate in (1.0, 0.1):
+        noise = [50.0 * rate] * 8
+        rounds = Rounds(
+            lambda _: simulated, [np.zeros(2)], noise, early=4, outcomes=4, rate=rate
+        )
+        release = np.zeros(width(2))
+        release[-1] = 1e5 * rate
+        rounds.tell(sums_of(release, 2, rounds.ask().shares, noise[0], rate))
+        clips.append(rounds.ask().clip)
+    assert np.sqrt(2) < clips[0] < 5 * np.sqrt(2)  # neither the tightest nor the loosest
+    assert clips[1] == pytest.approx(clips[0])
+
+
 @pytest.mark.parametrize("seen", [-300.0, 3.0])
 def test_a_count_below_zero_is_none(seen):
     """Noise may make it anything; what follows divides by it."""

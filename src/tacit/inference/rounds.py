@@ -114,7 +114,8 @@ class Rounds:
         simulated: Gives scores of simulated rows at a place, [rows, outcomes, size], in coordinates
             in which the prior is round.
         places: Some places to look for directions of which no row can tell.
-        noise: Standard deviation of the noise in each round's sums; the first counts the units.
+        noise: Standard deviation of the noise in each round's sums, over the units that it looks at;
+            the first counts the units.
         early: How many of the rounds after the first find the place and the metric.
         outcomes: Number of outcomes that are drawn for each unit.
         rate: The part of the units that a round looks at.
@@ -169,8 +170,8 @@ class Rounds:
 
     @property
     def _late_noise(self) -> float:
-        """Standard deviation of the average of sums of the late rounds."""
-        return float(1 / np.sqrt(np.sum(self.noise[1 + self.early :] ** -2.0)))
+        """Standard deviation of the average of sums of the late rounds, for all units."""
+        return float(1 / np.sqrt(np.sum(self.noise[1 + self.early :] ** -2.0))) / self.rate
 
     def ask(self) -> Asked:
         """What the next round asks for."""
