@@ -454,6 +454,22 @@ def test_rounds_follow_from_what_was_released():
     assert np.array_equal(*draws)
 
 
+@pytest.mark.parametrize("slope", [0.0, np.nan])
+def test_a_fit_whose_simulated_rows_tell_nothing_starts_as_if_there_were_none(slope):
+    """It is charged by then, and must not end in an error of linear algebra."""
+    model = Model(
+        parameters={"w": Parameter((SIZE,))},
+        log_prior=lambda params: dist.Normal().log_prob(params["w"]).sum(),
+        log_likelihood=lambda params, row: slope * row["y"] * params["w"].sum(),
+        simulate=lambda key, params, row: {"y": jax.random.normal(key)},  # noqa: ARG005
+    )
+    method, simulated = Scoring(), rows_of(table("logistic", 9)).simulated
+    found, without = (
+        method.rounds(model, method.mechanism(model, 4.0), each).ask() for each in (simulated, None)
+    )
+    assert np.array_equal(found.to_metric, without.to_metric)
+
+
 def test_rounds_need_no_rows():
     """What a fit is before and between its rounds follows from public numbers and releases alone."""
     rng = np.random.default_rng(0)
@@ -471,9 +487,7 @@ def test_the_clip_follows_the_noise_of_sums_over_all_units():
     simulated, clips = np.random.default_rng(0).normal(size=(200, 5, 2)), []
     for rate in (1.0, 0.1):
         noise = [50.0 * rate] * 8
-        rounds = Rounds(
-            lambda _: simulated, [np.zeros(2)], noise, early=4, outcomes=4, rate=rate
-        )
+        rounds = Rounds(lambda _: simulated, [np.zeros(2)], noise, early=4, outcomes=4, rate=rate)
         release = np.zeros(width(2))
         release[-1] = 1e5 * rate
         rounds.tell(sums_of(release, 2, rounds.ask().shares, noise[0], rate))

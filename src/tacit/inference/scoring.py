@@ -302,7 +302,10 @@ def rounds_of(
     outcomes: int,
     rate: float = 1.0,
 ) -> Rounds:
-    """The rounds of a fit, before the first; see `tacit.inference.rounds.Rounds`."""
+    """The rounds of a fit, before the first; see `tacit.inference.rounds.Rounds`.
+
+    Simulated rows that tell nothing where the fit starts are not used.
+    """
     size = model.dimension
     rng = np.random.default_rng(0)
     if simulated is None:
@@ -316,6 +319,8 @@ def rounds_of(
         found = np.asarray(scores(theta, simulated, model.constants), np.float64) @ space.scale
         return np.where(np.isfinite(found).all(axis=(1, 2), keepdims=True), found, 0.0)
 
+    if not at(np.zeros(size)).any():
+        return rounds_of(model, None, noise, early, outcomes, rate)
     places = [np.zeros(size), *(0.5 * rng.normal(size=(_PLACES - 1, size)))]
     return Rounds(at, places, noise, early, outcomes, rate)
 

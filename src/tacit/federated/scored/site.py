@@ -25,8 +25,9 @@ from tacit.privacy.units import Units
 
 # Lengths of a question beside the place and the metric: clip, length, steep, steep_each; and shares.
 _LENGTHS, _SHARES = 4, 9
-# Beyond these a question is no place that a fit can have come to.
-_FARTHEST, _STEEPEST, _LARGEST = 1e6, 1e9, 1e6
+# Beyond these a question is no place that a fit can have come to. Squares of smaller lengths are not
+# those of single precision, and what is clipped at them may be longer.
+_FARTHEST, _STEEPEST, _SMALLEST, _LARGEST = 1e6, 1e9, 1e-6, 1e6
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class QuestionVector:
             np.isfinite(vector).all()
             and np.all(np.abs(theta) <= _FARTHEST)
             and np.all(np.abs(metric) <= _STEEPEST)
-            and np.all((lengths > 0) & (lengths <= _LARGEST))
+            and np.all((lengths >= _SMALLEST) & (lengths <= _LARGEST))
             and sizes[0] in {0, 1}
             and np.all(shares >= 0)
             and np.sum(shares**2) < 1.001
