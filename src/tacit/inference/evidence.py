@@ -20,7 +20,7 @@ USUAL_DRAWS = 1000
 # from the posterior, or vary, if the fit is to count as converged (benchmarks/calibration.py).
 _MOST_MOVED, _MOST_OFF, _MOST_WANDERED = 3.0, 2.0, 2.2
 # Variance beyond the model's that is worth a sentence, if it is so many standard deviations of noise.
-_MUCH_DISPERSED, _SURELY_DISPERSED, _SURELY_EXTREME = 1.15, 2.8, 2.1
+_MUCH_DISPERSED, _SURELY_DISPERSED, _SURELY_EXTREME = 1.15, 2.8, 2.4
 # Variance below the model's, by as many: where a scale is far too large, outcomes hardly vary beside it.
 _LITTLE_DISPERSED = 0.8
 # Noise of the curvature beside its mean, beyond which small eigenvalues cannot be told from usual ones.
@@ -45,7 +45,8 @@ def posterior_of(
     evidence = rounds.evidence(rng, count)
     draws = _drawn(model, evidence, rng)
     converged, how = _judged(rounds, evidence, draws)
-    said = how, *_misfit(evidence), *_hidden(rounds), *_little(model, whitened(model), draws)
+    misfit = _misfit(evidence) if converged else ()  # elsewhere any model misfits
+    said = how, *misfit, *_hidden(rounds), *_little(model, whitened(model), draws)
     return Result(draws, converged, said, evidence)
 
 

@@ -179,6 +179,10 @@ class Rounds:
         length, (shares, sizes) = math.sqrt(directions), self._shares()
         if math.isnan(self.units):  # one round counts the units
             clip = length
+        elif (
+            self.done > self.early and self.asked is not None
+        ):  # late sums are averaged: in one unit
+            clip, length = self.asked.clip, self.asked.length
         else:
             noise = self._late_noise**2 / LATE_SHARES[0]
             loose = _NOISE_PART * self.units * self.informative[0] / (noise * directions)

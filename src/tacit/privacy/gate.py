@@ -200,7 +200,8 @@ def run(
         step: A pure function ``(state, input, release) -> (state, output)``.
         state: Where the steps start.
         inputs: ``inputs(first, count)`` returns the public inputs of some steps, with a leading axis
-            for the steps. It is asked for ``block`` steps at a time, whatever runs at once.
+            for the steps. It is asked for ``block`` steps at a time, whatever runs at once; with ``update``
+            for one at a time.
         block: The number of steps between two calls of ``progress``.
         progress: Called with the number of steps done, every ``block`` steps and at the end. How often
             does not depend on the number of rows.
@@ -228,6 +229,8 @@ def run(
         for first in range(every, mechanism.num_steps, every)
     )
     done, state, outputs = _begun(gate, blocks, step, form, state, chain([given], later))
+    if update is not None:
+        state = gate._shared(state)
     if update is not None and done:
         for number in range(done):
             update(jax.tree.map(lambda leaf, number=number: leaf[number], outputs[0]))
