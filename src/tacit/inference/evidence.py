@@ -20,7 +20,9 @@ USUAL_DRAWS = 1000
 # from the posterior, or vary, if the fit is to count as converged (benchmarks/calibration.py).
 _MOST_MOVED, _MOST_OFF, _MOST_WANDERED = 3.0, 2.0, 2.2
 # Variance beyond the model's that is worth a sentence, if it is so many standard deviations of noise.
-_MUCH_DISPERSED, _SURELY_DISPERSED, _SURELY_EXTREME = 1.15, 2.8, 2.4
+_MUCH_DISPERSED, _SURELY_DISPERSED = 1.15, 2.8
+# The same for the share of outliers.
+_MUCH_EXTREME, _SURELY_EXTREME = 0.01, 2.4
 # Variance below the model's, by as many: where a scale is far too large, outcomes hardly vary beside it.
 _LITTLE_DISPERSED = 0.8
 # Noise of the curvature beside its mean, beyond which small eigenvalues cannot be told from usual ones.
@@ -126,7 +128,7 @@ def _misfit(evidence: Evidence) -> tuple[str, ...]:
             "would fit better, and estimates may differ from those of the likelihood."
         )
     far, noise = evidence.extreme, evidence.extreme_noise
-    if far > _SURELY_EXTREME * np.sqrt(noise**2 + max(far, 0.0) / evidence.units):
+    if far > max(_SURELY_EXTREME * noise, _MUCH_EXTREME):
         said.append(
             f"About {far:.1%} of outcomes are outliers, which the model cannot explain. Their influence is "
             "bounded, so that estimates differ from those of the likelihood; a family with heavier tails "

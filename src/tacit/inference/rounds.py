@@ -92,7 +92,8 @@ class Evidence(NamedTuple):
 
     ``information`` is what one unit would tell without clip and noise, as far as is known.
     ``dispersion`` is how much longer own scores are than drawn ones, and ``extreme`` the share of units
-    whose own score is extreme beyond what is drawn; each with the standard deviation of its noise.
+    whose own score is extreme beyond what is drawn; each with the standard deviation of its noise, and
+    the latter of chance too.
     """
 
     place: Array
@@ -323,6 +324,14 @@ class Rounds:
         trace = np.mean(squares * wide / np.maximum(squares, wide)) / directions
         return float(np.clip(slopes / max(trace, 1e-9), 0.3, 4.0))
 
+    def _extremes(self, asked: Asked) -> float:
+        """How often a score is extreme by chance, by simulated rows, and that it is of one drawn one."""
+        scores = self._simulated(asked.place) @ asked.to_metric[: len(self.place)].T
+        lengths = np.linalg.norm(scores - scores.mean(axis=1, keepdims=True), axis=-1)
+        longest = np.sort(lengths, axis=1)
+        often = np.mean(longest[:, -1] > 2 * longest[:, -2]) / lengths.shape[1]
+        return float(often) * (1 + 1 / self.outcomes)
+
     def _level(self, belief: Belief) -> float:
         """The trace of curvature over the dimension."""
         informative, size = self.informative[0], len(belief.mean)
@@ -427,7 +436,7 @@ class Rounds:
             dispersion=1 + excess / drawn,
             dispersion_noise=noise_of("excess") / drawn,
             extreme=float(average("extreme")),
-            extreme_noise=noise_of("extreme"),
+            extreme_noise=math.sqrt(noise_of("extreme") ** 2 + self._extremes(asked) / self.units),
             flat=self.flat,
         )
 
