@@ -22,7 +22,7 @@ _MOST_MOVED, _MOST_OFF, _MOST_WANDERED = 3.0, 2.0, 2.2
 # Variance beyond the model's that is worth a sentence, if it is so many standard deviations of noise.
 _MUCH_DISPERSED, _SURELY_DISPERSED = 1.15, 2.8
 # The same for the share of outliers.
-_MUCH_EXTREME, _SURELY_EXTREME = 0.01, 2.4
+_MUCH_EXTREME, _SURELY_EXTREME = 0.01, 3.0
 # Variance below the model's, by as many: where a scale is far too large, outcomes hardly vary beside it.
 _LITTLE_DISPERSED = 0.8
 # Noise of the curvature beside its mean, beyond which small eigenvalues cannot be told from usual ones.
