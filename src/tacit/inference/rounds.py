@@ -151,6 +151,7 @@ class Rounds:
         self.units, self.informative = math.nan, (0.7, 0.3**2)
         self.slope, self.used_slope = (0.6, 0.3**2), (0.6, 0.3**2)
         self._level_variance, self._resized = 4.0, np.zeros(len(self.place))
+        self._last_move, self._pace = np.zeros(len(self.place)), 1.0
         self.asked: Asked | None = None
         self.drowned = math.inf if self.curved else 0.0  # noise of curvature beside its mean
 
@@ -347,8 +348,16 @@ class Rounds:
         return self._go(moved, self.root.T @ moved)
 
     def _go(self, moved: Array, in_rows: Array) -> float:
+        """Goes a part of the way, and less if the last two moves were in opposite directions.
+
+        Where a slope is underestimated, rounds would jump to and fro over where scores vanish.
+        """
         length = float(np.linalg.norm(in_rows))
-        self.place = self.place + moved * min(1.0, _LONGEST / max(length, 1e-12))
+        last = self.root.T @ self._last_move
+        turn = float(in_rows @ last) / max(length * float(np.linalg.norm(last)), 1e-12)
+        self._pace = max(0.2, 0.6 * self._pace) if turn < -0.3 else min(1.0, 1.25 * self._pace)
+        self._last_move = moved * self._pace * min(1.0, _LONGEST / max(length, 1e-12))
+        self.place = self.place + self._last_move
         return length
 
     def _recent(self, *, finished: bool = False) -> list[Record]:
