@@ -202,8 +202,8 @@ HOSTILE = {
         *(as_it_is, of_scores),
         lambda question: far_away(of_scores(question)),
         lambda question: with_steep_metric(of_scores(question)),
-        *(lambda question, c=c: with_lengths(of_scores(question), c) for c in (1e-30, 1e6)),
-        lambda question: with_lengths(with_steep_metric(far_away(of_scores(question))), 1e-30),
+        *(lambda question, c=c: with_lengths(of_scores(question), c) for c in (1e-6, 1e6)),
+        lambda question: with_lengths(with_steep_metric(far_away(of_scores(question))), 1e-6),
     ],
     "statistics": [as_it_is, lambda question: 1e-9 * question, lambda question: 1e9 * question],
 }

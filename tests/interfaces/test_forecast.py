@@ -273,7 +273,7 @@ def test_a_plan_with_a_large_size_looks_at_fewer_rows_in_each_step(model):
 def test_a_plan_with_a_size_has_settings_for_it_and_a_forecast(model, small):
     unknown = tacit.plan(model, budget=BUDGETS[0])
     assert unknown.forecast is None
-    assert "because no size was declared" in " ".join(unknown.sentences())
+    assert "No size was declared" in " ".join(unknown.sentences())
     many = tacit.Scoring().for_size(model, 10**7, BUDGETS[0])
     assert many.sampling_rate < small.method.sampling_rate == unknown.method.sampling_rate == 1
     assert "Declared size: about 60 rows." in small.sentences()
