@@ -47,7 +47,7 @@ from scipy.linalg import eigh
 import tacit
 from tacit.accounting import calibrate
 from tacit.errors import TacitError
-from tacit.inference.methods import COMMANDS
+from tacit.inference.registry import COMMANDS
 
 DELTA = 1e-5
 SIZES, EPSILONS = (300, 1000, 5000, 30_000), (0.3, 1.0, 3.0, None)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tacit import Budget, Rows, Statistics, conjugate
-from tacit.interfaces.fit import fit_many
+from tacit.api.fit import fit_many
 
 LEVEL = 0.9
 BUDGETS = {"gaussian": Budget(0.5, 1e-5), "laplace": Budget(0.5)}

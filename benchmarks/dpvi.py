@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.inference.variational import Variational, fit_guide
-from tacit.models.model import Model, Parameter
+from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.gate import Gate
 from tacit.privacy.rows import Rows
 

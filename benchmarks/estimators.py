@@ -22,8 +22,12 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.model_selection import train_test_split
 
 import tacit
-from tacit.interfaces.sklearn_inputs import scaled
-from tacit.models.arrays import classifier, gaussian, in_own_units
+from tacit.api.sklearn_base import scale_to_bounds
+from tacit.models.jax_model import (
+    classification_model,
+    regression_model,
+    unscale_regression_draws,
+)
 
 DELTA = 1e-4
 METHODS = {"default": None, "variational": tacit.Variational(), "scoring": tacit.Scoring()}
@@ -49,11 +53,13 @@ def breast_cancer(epsilon, method, size, seed):
         classes=[0, 1], **_common(epsilon, method, size, seed, bounds)
     )
     kind = tacit.Binary()
-    exact = _exact(classifier(x.shape[1], 2, 2.5), kind, scaled(train, *bounds), target)
+    exact = _exact(
+        classification_model(x.shape[1], 2, 2.5), kind, scale_to_bounds(train, *bounds), target
+    )
     start = time.perf_counter()
     model.fit(train, target)
     seconds = time.perf_counter() - start
-    score = exact["intercept"][:, None] + exact["coefficients"] @ scaled(test, *bounds).T
+    score = exact["intercept"][:, None] + exact["coefficients"] @ scale_to_bounds(test, *bounds).T
     plain = np.mean((1 / (1 + np.exp(-score))).mean(axis=0).round() != truth)
     return Line(1 - model.score(test, truth), plain, *_compared(model, exact), seconds)
 
@@ -66,12 +72,12 @@ def diabetes(epsilon, method, size, seed):
         target_bounds=limits, **_common(epsilon, method, size, seed, bounds)
     )
     kind = tacit.Number(*limits, scaled=True)
-    found = _exact(gaussian(x.shape[1], 1.0), kind, scaled(train, *bounds), target)
-    exact = in_own_units(found)
+    found = _exact(regression_model(x.shape[1], 1.0), kind, scale_to_bounds(train, *bounds), target)
+    exact = unscale_regression_draws(found)
     start = time.perf_counter()
     model.fit(train, target)
     seconds = time.perf_counter() - start
-    score = exact["intercept"][:, None] + exact["coefficients"] @ scaled(test, *bounds).T
+    score = exact["intercept"][:, None] + exact["coefficients"] @ scale_to_bounds(test, *bounds).T
     means = limits[0] + (score.mean(axis=0) + 1) / 2 * (limits[1] - limits[0])
     error = [np.sqrt(np.mean((m - truth) ** 2)) / y.std() for m in (model.predict(test), means)]
     return Line(*error, *_compared(model, exact), seconds)

@@ -17,16 +17,14 @@ import numpy as np
 
 from tacit import Budget, Ledger, Model, Rows
 from tacit.accounting import events
-from tacit.accounting.journal import LedgerJournal, Terms
-from tacit.federated.client import Client
-from tacit.federated.schedule import Schedule
-from tacit.federated.schemes import ClippedStatistics
-from tacit.federated.schemes.base import RunSetting
-from tacit.federated.server import Server, conduct
-from tacit.federated.target import ConjugateTarget
-from tacit.federated.transport import InProcess
+from tacit.accounting.journal import LedgerJournal, RunTerms
+from tacit.federated.protocol import InProcess
+from tacit.federated.schemes import ClippedStatistics, RunSetting
+from tacit.federated.server import Schedule, Server, run_schedule
+from tacit.federated.site import Client
+from tacit.federated.targets import ConjugateTarget
 from tacit.models import Parameter
-from tacit.models.gaussians import DiagonalGaussian, FullGaussian
+from tacit.models.exponential_families import DiagonalGaussian, FullGaussian
 
 DIMENSION, SITES, ROUNDS, LIMIT = 100, 20, 20, 2.0
 
@@ -68,7 +66,7 @@ def per_site(family, work, journal=None, rounds=ROUNDS, budget=None, event=None)
     best = np.inf
     for number in range(3):
         run = f"run {number}"
-        terms = Terms(run=run, answers=rounds, event=event, budget=budget)
+        terms = RunTerms(run=run, answers=rounds, event=event, budget=budget)
         clients = [
             Client(
                 f"s{i}",
@@ -83,7 +81,7 @@ def per_site(family, work, journal=None, rounds=ROUNDS, budget=None, event=None)
         transport = InProcess(clients)
         server = Server(run=run, family=family, prior=prior, sites=transport.sites)
         began = time.process_time()
-        conduct(server, transport, Schedule(num_rounds=rounds))
+        run_schedule(server, transport, Schedule(num_rounds=rounds))
         best = min(best, (time.process_time() - began) / (rounds * SITES))
     return 1e3 * best
 

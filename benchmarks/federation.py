@@ -26,7 +26,7 @@ from scipy.special import expit
 import tacit
 from tacit import Rows
 from tacit.federated import PooledScoring
-from tacit.models.model import Model, Parameter
+from tacit.models.jax_model import Model, Parameter
 
 BUDGET = tacit.Budget(1, 1e-5)
 SITES = (3, 10, 30, 100, 300)

@@ -20,8 +20,8 @@ from real_tables import abalone, adult, affairs, visits, votes
 
 import tacit
 from tacit import Scenario, forecast
-from tacit.inference.methods import default_method
-from tacit.interfaces.front_ends.registry import as_model
+from tacit.inference.registry import default_method
+from tacit.models.front_ends import adapt_model
 
 BUDGET = tacit.Budget(1, 1e-5)
 FACTOR = 1.5
@@ -119,7 +119,7 @@ def compared(name, make, scenario, repeats, seed):
     said = forecast(model, size=size, budgets=BUDGET, scenario=scenario, seed=seed)
     seconds = time.perf_counter() - began
     plan = tacit.plan(
-        model, budget=BUDGET, method=default_method(as_model(model, schema), size, BUDGET)
+        model, budget=BUDGET, method=default_method(adapt_model(model, schema), size, BUDGET)
     )
     posts = [tacit.fit(plan, table, seed=seed + i).summary() for i in range(repeats)]
     found = np.median([[line.upper - line.lower for line in each.lines] for each in posts], axis=0)

@@ -21,17 +21,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tacit.accounting import accountants
-from tacit.accounting.chain import Mark
 from tacit.accounting.ledger import Ledger
-from tacit.interfaces import fit as fits
-from tacit.interfaces import workers
-from tacit.interfaces.cli import main
-from tacit.interfaces.kept_runs import KeptRun
-from tacit.interfaces.requests import Folder, Request
-from tacit.interfaces.workers import Place
-from tacit.privacy import unfinished
-from tacit.privacy.part_gate import PartBlocks
-from tacit.privacy.processes import Processes
+from tacit.accounting.ledger_chain import MarkFile
+from tacit.api import fit as fits
+from tacit.api.resume import ResumableRun
+from tacit.cli import workers
+from tacit.cli.main import main
+from tacit.cli.runs import Request, RunFolder
+from tacit.cli.workers import ProcessInfo
+from tacit.privacy import checkpoint
+from tacit.privacy.distributed import DistributedRunner, Processes
 from tacit.results.posterior import Posterior
 
 STARTER = "starter"
@@ -50,28 +49,28 @@ class Event(NamedTuple):
 STAGES: dict[str, dict[str, Event]] = {
     "before the keys of the run are written": {
         "before the plan": Event(Request, "plan", anywhere=True),
-        "after the rows are read": Event(fits, "parts_of", after=True, anywhere=True),
-        "before the keys": Event(unfinished, "_begun"),
+        "after the rows are read": Event(fits, "read_files", after=True, anywhere=True),
+        "before the keys": Event(checkpoint, "_write_new_keys"),
         "keys beside their place": Event(Path, "replace", target="keys"),
     },
     "between the keys and the charge": {
-        "before the charge": Event(KeptRun, "charged"),
+        "before the charge": Event(ResumableRun, "charged"),
         "charge written, not committed": Event(Ledger, "book", after=True),
     },
     "between the charge and the first state": {
-        "charge committed, mark not in place": Event(Mark, "_place"),
-        "after the charge": Event(KeptRun, "charged", after=True),
+        "charge committed, mark not in place": Event(MarkFile, "_place"),
+        "after the charge": Event(ResumableRun, "charged", after=True),
     },
     "while a state is written": {
         "state beside its place": Event(Path, "replace", target="state"),
         "state in its place": Event(Path, "replace", after=True, target="state"),
     },
     "during a step": {
-        "before the sum of a process": Event(PartBlocks, "_told", anywhere=True),
+        "before the sum of a process": Event(DistributedRunner, "_told", anywhere=True),
         "before sums are added": Event(Processes, "add", anywhere=True),
     },
     "between two states": {
-        "after a block of steps": Event(PartBlocks, "run", after=True, anywhere=True),
+        "after a block of steps": Event(DistributedRunner, "run", after=True, anywhere=True),
     },
     "after the last step": {
         "before the posterior": Event(fits, "_posterior", anywhere=True),
@@ -84,11 +83,11 @@ STAGES: dict[str, dict[str, Event]] = {
         "after it is recorded": Event(Ledger, "finish", after=True),
     },
     "while the keys are destroyed": {
-        "before they are overwritten": Event(unfinished, "overwrite"),
-        "after they are overwritten": Event(unfinished, "overwrite", after=True),
+        "before they are overwritten": Event(checkpoint, "overwrite_with_zeros"),
+        "after they are overwritten": Event(checkpoint, "overwrite_with_zeros", after=True),
         "before their folder is removed": Event(Path, "rmdir", target="unfinished"),
     },
-    "while the report is written": {"before the report": Event(Folder, "write_report")},
+    "while the report is written": {"before the report": Event(RunFolder, "write_report")},
 }
 EVENTS = {name: event for events in STAGES.values() for name, event in events.items()}
 
@@ -191,7 +190,7 @@ def _forked(work: Callable[[], int], *closed: int, **streams: int) -> int:
 
 def _started(arguments: list[str], folder: Path, here: Range) -> int:
     os.chdir(folder)
-    vars(unfinished).update(_SECONDS=0.0, _TIMES=0.0)
+    vars(checkpoint).update(_SECONDS=0.0, _TIMES=0.0)
     _remember(folder / "accounted")
     several = int(arguments[arguments.index("--workers") + 1]) > 1
     here.enter(STARTER if several else "0")
@@ -235,7 +234,7 @@ class _Fork:
 
         def work() -> int:
             os.environ.update(env)
-            place = Place.here()
+            place = ProcessInfo.here()
             assert place is not None
             here.enter(str(place.rank))
             _wrap(here)

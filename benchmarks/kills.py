@@ -141,9 +141,9 @@ class Bench:
         if not (self.folder / run).exists():
             return False
         if (self.folder / run / "unfinished" / "keys").exists():
-            from tacit.privacy.unfinished import notes_of
+            from tacit.privacy.checkpoint import read_notes
 
-            ending = f"run {notes_of(self.folder / run)[0]}"
+            ending = f"run {read_notes(self.folder / run)[0]}"
             charges = tacit.Ledger(self.folder / "ledger.db").charges
             if any(each.label.endswith(ending) for each in charges):
                 return True
@@ -155,10 +155,10 @@ class Bench:
 
     def is_finished(self, run):
         """Whether the posterior is there and the keys are not."""
-        from tacit.privacy.unfinished import is_unfinished
+        from tacit.privacy.checkpoint import is_resumable
 
         folder = self.folder / run
-        if not (folder / "posterior.nc").exists() or is_unfinished(folder):
+        if not (folder / "posterior.nc").exists() or is_resumable(folder):
             return False
         code, said, _ = self.attempt(["resume", run, "--workers", "1"])  # removes what is left
         if code:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit import Barker, Budget, Rows
-from tacit.interfaces.fit import fit_many
+from tacit.api.fit import fit_many
 from tacit.methods import GaussianWalk
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments"))

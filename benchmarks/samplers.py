@@ -25,13 +25,13 @@ import numpy as np
 import real_tables
 
 import tacit
-from tacit.inference.barker_guided import guided_steps
-from tacit.inference.methods import sized
-from tacit.interfaces.rows import rows_of
-from tacit.privacy.decisions import BarkerTests
+from tacit.api.rows import model_rows
+from tacit.inference.barker import guided_steps
+from tacit.inference.registry import method_for_size
 from tacit.privacy.gate import run
+from tacit.privacy.mechanisms import BarkerTests
 from tacit.privacy.noise import Randomness
-from tacit.privacy.opening import open_gate
+from tacit.privacy.open_gate import open_gate
 
 BUDGET = tacit.Budget(1, 1e-5)
 METHODS = {
@@ -92,7 +92,7 @@ def made(tables):
     known = {}
     for model, schema, table, truth in tables:
         adapted = known.setdefault(id(model), tacit.plan(model, schema, budget=BUDGET).model)
-        rows = rows_of(adapted, schema, table)
+        rows = model_rows(adapted, schema, table)
         exact = tacit.fit_without_privacy(adapted, rows)
         yield Table(adapted, rows, truth, flat(exact.draws))
 
@@ -100,7 +100,7 @@ def made(tables):
 def fitted(name, table, size, seed):
     """What one method makes of a table."""
     began = time.process_time()
-    method = sized(METHODS[name](), table.model, size, BUDGET)
+    method = method_for_size(METHODS[name](), table.model, size, BUDGET)
     post = tacit.fit(table.model, table.rows, budget=BUDGET, method=method, seed=seed)
     seconds, found, exact = time.process_time() - began, flat(post.draws), table.exact
     aim = exact.mean(axis=0) if table.truth is None else table.truth
@@ -152,7 +152,7 @@ def speed(size, steps=20):
     case = calibration_models.logistic(5, 1.0, 1.0, 4.0)
     _, table = case.draw(np.random.default_rng(0), size)
     model = tacit.plan(case.model, case.schema, budget=BUDGET).model
-    rows = rows_of(model, case.schema, table)
+    rows = model_rows(model, case.schema, table)
     tests = BarkerTests(num_steps=steps, ratio_bound=0.01, noise_variance=None)
     plain = tacit.Barker(num_steps=steps, ratio_bound=0.01)
     kinds = {

@@ -79,14 +79,15 @@ def make(folder, rows):
 
 def measured(paths, rows, count, everyone, forecast):
     """One fit in so many processes: a line of the table."""
-    from tacit.interfaces.workers import WORKER, _free_port
+    from tacit.cli.workers import WORKER_VARIABLE, _free_port
 
     port, settings = _free_port(), json.dumps([[*map(str, paths)], rows, everyone, forecast])
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     started = [
         subprocess.Popen(  # noqa: S603
             [sys.executable, __file__, "--worker", settings],
-            env=os.environ | {WORKER: f"{rank} {count} {port}", "TF_CPP_MIN_LOG_LEVEL": "3"},
+            env=os.environ
+            | {WORKER_VARIABLE: f"{rank} {count} {port}", "TF_CPP_MIN_LOG_LEVEL": "3"},
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -101,20 +102,20 @@ def measured(paths, rows, count, everyone, forecast):
 
 def work(settings):
     """What one process does: plans, reads its files, fits, and prints how long that took."""
-    from tacit.interfaces import joining
-    from tacit.interfaces.workers import Place
+    from tacit.cli import joining
+    from tacit.cli.workers import ProcessInfo
 
-    place = Place.here()
+    place = ProcessInfo.here()
     if place.size > 1:
-        joining.join(place.size)
+        joining.join_processes(place.size)
     import tacit
-    from tacit.interfaces import fit as fits
-    from tacit.privacy.part_gate import PartBlocks
+    from tacit.api import fit as fits
+    from tacit.privacy.distributed import DistributedRunner
 
     paths, rows, everyone, forecast = json.loads(settings)
     schema = tacit.Schema({name: tacit.Number(-4, 4) for name in NAMES} | {"y": tacit.Binary()})
-    fits.parts_of, reading = timed(fits.parts_of)
-    PartBlocks.run, steps = timed(PartBlocks.run)
+    fits.read_files, reading = timed(fits.read_files)
+    DistributedRunner.run, steps = timed(DistributedRunner.run)
     whole = tacit.Scoring(sampling_rate=1.0, num_steps=STEPS) if everyone else None
     model, size = tacit.glm("y ~ x0 + x1 + x2", schema=schema), None if everyone else rows
     began = time.process_time()
@@ -149,11 +150,11 @@ def one_step(rows=200_000, steps=100):
     import numpy as np
 
     import tacit
-    from tacit.inference.scores import width
-    from tacit.privacy.part_gate import PartBlocks
+    from tacit.inference.score_contributions import contribution_size
+    from tacit.privacy.distributed import DistributedRunner
 
     schema = tacit.Schema({name: tacit.Number(-4, 4) for name in NAMES} | {"y": tacit.Binary()})
-    PartBlocks.run, used = timed(PartBlocks.run)
+    DistributedRunner.run, used = timed(DistributedRunner.run)
     method = tacit.Scoring(sampling_rate=0.1, num_steps=steps)
     model = tacit.glm("y ~ x0 + x1 + x2", schema=schema)
     with tempfile.TemporaryDirectory() as name:
@@ -164,7 +165,7 @@ def one_step(rows=200_000, steps=100):
     print(
         f"{1000 * seconds:.1f} ms of processor time for {rows // 10} rows, {1e6 * seconds / (rows / 10):.2f} us each"
     )
-    sent = {size: 16 * width(size) for size in (4, 10, 30, 64)}
+    sent = {size: 16 * contribution_size(size) for size in (4, 10, 30, 64)}
     print(f"bytes that a process sends in a step, by parameters: {sent}")
     return seconds
 

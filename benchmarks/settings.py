@@ -20,9 +20,9 @@ from calibration import DELTA, scored, seed_of
 from calibration_models import CASES
 
 import tacit
-from tacit.inference.methods import default_method
-from tacit.interfaces.plan import planned
-from tacit.interfaces.rows import rows_of
+from tacit.api.plan import build_plan
+from tacit.api.rows import model_rows
+from tacit.inference.registry import default_method
 
 STEPS, FACTORS = (60, 125, 250, 500, 1000, 2000), (0.1, 0.3, 1.0, 3.0, 10.0)
 HEADER = [
@@ -55,7 +55,7 @@ def tables(name, size, repeats, seed, part):
     for i in range(repeats):
         rng = np.random.default_rng(seed_of(part, name, size, i, seed))
         values, table = case.draw(rng, size)
-        rows.append(rows_of(model, case.schema, table))
+        rows.append(model_rows(model, case.schema, table))
         truth.append(np.asarray(case.score(values)))
     return Tables(case, model, rows, np.array(truth))
 
@@ -63,7 +63,7 @@ def tables(name, size, repeats, seed, part):
 def tried(made, budget, method):
     """The error of posterior means, and the coverage of 90% intervals."""
     truth = made.truth
-    plan = planned(made.model, None, made.rows[0].blank(), budget, method)
+    plan = build_plan(made.model, None, made.rows[0].blank(), budget, method)
     posts = [tacit.fit(plan, each, seed=i) for i, each in enumerate(made.rows)]
     scores = np.array([scored(made.case, post) for post in posts])
     low, high = np.quantile(scores, [0.05, 0.95], axis=1)
@@ -119,7 +119,7 @@ def times():
         table = {"x": x, "y": y}
         taken = [*timed(lambda: tacit.fit(plan, table, seed=0))]  # noqa: B023 (called at once)
         taken += timed(lambda: tacit.fit(plan, table, seed=1))  # noqa: B023
-        taken += timed(lambda: rows_of(plan.model, case.schema, table))  # noqa: B023
+        taken += timed(lambda: model_rows(plan.model, case.schema, table))  # noqa: B023
         words = "  ".join(f"{each:.1f}" for each in taken)
         print(f"{size:,}  {plan.method.sampling_rate:g}  {words}", flush=True)
 

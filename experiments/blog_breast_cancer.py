@@ -30,9 +30,9 @@ from blog_code import (
 from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
 
 from tacit.accounting import PLD, Budget, events
+from tacit.api.fit import fit_many
 from tacit.inference.variational import Variational
-from tacit.interfaces.fit import fit_many
-from tacit.models.model import Model, Parameter
+from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.rows import Rows
 
 EPSILONS, REPORTED = (0.01, 0.1, 1.0, 10.0), 0.906

@@ -11,8 +11,8 @@ from logistic import ADVANCED, MOMENTS, Table, accuracies, cost, published_runs,
 from reproduction import Setting
 
 from tacit.inference.langevin import Langevin
-from tacit.inference.published_langevin import PublishedLangevin
 from tacit.inference.variational import Variational
+from tacit.papers.langevin import PublishedLangevin
 
 # The noise levels of the authors' scripts, and mean accuracies in their stored results.
 ABALONE_SIGMAS = tuple(np.exp(np.linspace(0.2, 5, 10)).tolist())

@@ -23,11 +23,11 @@ from scipy.stats import binom
 from tables import abalone, adult, standardised
 
 from tacit.accounting import Advanced, Budget, Moments, calibrate, events
+from tacit.api.fit import fit_many
 from tacit.errors import TheoremDoesNotHold
 from tacit.inference.guides import MeanField
 from tacit.inference.variational import Variational
-from tacit.interfaces.fit import fit_many
-from tacit.models.model import Model, Parameter
+from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.rows import Rows
 
 DELTA = 1e-3

@@ -28,7 +28,7 @@ from reproduction import Experiment, save_figure, save_table
 from tacit import Barker, Budget, Langevin, Rows, Variational
 from tacit.accounting import PLD, Renyi, events, renyi
 from tacit.accounting.convert import epsilon_by_order
-from tacit.interfaces.fit import fit, fit_many
+from tacit.api.fit import fit, fit_many
 from tacit.methods import GaussianWalk, PublishedLangevin
 
 COUNTED, BATCH, SCALE = 100, 1000, 0.1

@@ -14,7 +14,7 @@ from scipy.special import gammaln, rel_entr
 from scipy.stats import beta as beta_distribution
 
 from tacit import Barker, Budget, Model, Rows, Variational
-from tacit.interfaces.fit import fit_many, fit_without_privacy
+from tacit.api.fit import fit_many, fit_without_privacy
 from tacit.methods import GaussianWalk, coarsened_size
 from tacit.models import Parameter
 

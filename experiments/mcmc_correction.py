@@ -20,7 +20,7 @@ from mixture import grid_draws, log_likelihoods, mixture_grid, mixture_rows
 from reproduction import Claim, Experiment, save_figure, save_table
 from scipy.special import expit, ndtr
 
-from tacit.inference.correction import LOGISTIC_VARIANCE, Correction, correction
+from tacit.inference.barker_correction import LOGISTIC_VARIANCE, Correction, logistic_correction
 
 COUNTED, SCALE = 100, 0.1
 TABLES = (0.5, 1.0, 1.5, 2.0, 2.5)
@@ -47,7 +47,7 @@ def by_ridge(variance, reach=10.0, points=150):
 def by_mixture(variance):
     """The paper's mixture: as shipped for C = 2, otherwise fitted afresh."""
     if variance == 2.0:
-        return correction(2.0, "mixture")
+        return logistic_correction(2.0, "mixture")
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
     from make_correction import mixture
 
@@ -81,7 +81,7 @@ def chances(batches, pairs, draws, seed=0):
 
 def _accepted(differences, variances):
     """Chance to accept given a batch: its difference plus normal noise plus a correction."""
-    parts, total = correction(2.0), np.zeros_like(differences)
+    parts, total = logistic_correction(2.0), np.zeros_like(differences)
     for weight, centre in zip(parts.weights, parts.centres, strict=True):
         total += weight * ndtr((differences + centre) / np.sqrt(variances))
     return total
@@ -103,7 +103,9 @@ def draw(setting, errors, batches, found):
     middle.set(xlabel="log ratio", ylabel="error of the chance to accept", title="C = 2")
     right.loglog(batches, found[:, 0], "o-", label="test on batches, C = 2")
     right.loglog(batches, found[:, 1], "x--", label="clip alone, on all rows")
-    right.axhline(correction(2.0).error, color="grey", ls=":", label="correction, at worst")
+    right.axhline(
+        logistic_correction(2.0).error, color="grey", ls=":", label="correction, at worst"
+    )
     right.set(xlabel="batch size", title="mixture of two means")
     right.set_ylabel("root mean square error of the chance to accept")
     right.legend(loc="center left")
@@ -118,7 +120,7 @@ def run(setting):
             c: by_ridge(c) for c in setting.pick(quick=(1.0, 2.0), usual=TABLES)
         },
         "mixture (paper)": {c: by_mixture(c) for c in mixtures},
-        "linear programme (ours)": {c: correction(c) for c in TABLES},
+        "linear programme (ours)": {c: logistic_correction(c) for c in TABLES},
     }
     batches = np.array([10, 30, 100, 300, 1000, 3000])
     found = chances(batches, setting.pick(quick=50, usual=300), setting.pick(quick=200, usual=1000))

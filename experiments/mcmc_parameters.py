@@ -233,9 +233,9 @@ def _infeasible():
     bound = CLIP * COUNTED / 10**6
     test = events.GaussianBarkerTest(ratio_bound=bound)
     basic = Renyi(conversion="basic")
-    on_all = calibrate.most_steps(lambda n: events.repeat(test, n), budget, basic)
+    on_all = calibrate.max_steps(lambda n: events.repeat(test, n), budget, basic)
     bit = events.BarkerTest(ratio_bound=bound)
-    exact = calibrate.most_steps(lambda n: events.repeat(bit, n), budget, Renyi())
+    exact = calibrate.max_steps(lambda n: events.repeat(bit, n), budget, Renyi())
     return Claim(
         said="On all rows only a few steps may fit a strict budget, as the noise is at most that of a "
         "logistic variable (Sec. 3.3)",

@@ -9,7 +9,7 @@ import numpy as np
 from report_model import NOISE_SD, TARGET, judged
 from reproduction import Claim, Experiment, Setting, save_figure, save_table
 
-from tacit.privacy.noise import Randomness, normals
+from tacit.privacy.noise import Randomness, standard_normals
 
 DRAWS, THETAS = 10_000, (2.0, -2.0)
 
@@ -40,7 +40,7 @@ def _noisy(theta, seed):
     x = np.linspace(-1, 1, 10)
     sums = np.array([np.sum(x * x), theta * np.sum(x * x)])
     true = sums / NOISE_SD**2 + TARGET.prior
-    noise = normals(Randomness(seed), 2 * DRAWS).reshape(DRAWS, 2)
+    noise = standard_normals(Randomness(seed), 2 * DRAWS).reshape(DRAWS, 2)
     noisy = (sums + noise) / NOISE_SD**2 + TARGET.prior
     kept = noisy[noisy[:, 0] > 0]
     return {

@@ -37,7 +37,7 @@ from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_ta
 from scipy.stats import norm
 
 from tacit.accounting import PLD, Moments, Renyi, events
-from tacit.privacy.noise import Randomness, normals
+from tacit.privacy.noise import Randomness, standard_normals
 
 FIFTY, REPORTED, MODERATE = 50, 22.0, 4.0
 COLOURS = ("C0", "C2", "C1", "C4", "C3", "C5", "C7")
@@ -203,7 +203,7 @@ def _floor_claim(setting: Setting, clips) -> Claim:
     for clip in clips:
         scale = NOISE * clip
         expected = sums * norm.cdf(sums / scale) + scale * norm.pdf(sums / scale)
-        noise = scale * normals(source, 20 * sums.size).reshape(20, *sums.shape)
+        noise = scale * standard_normals(source, 20 * sums.size).reshape(20, *sums.shape)
         seen = np.maximum(sums + noise, 0)
         error = seen.mean(axis=(0, 2)).std() / len(sums) ** 0.5
         true.append(

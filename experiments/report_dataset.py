@@ -16,7 +16,7 @@ from through_origin import through_origin
 from tacit import Rows
 from tacit.accounting import PLD, events
 from tacit.federated import Partitioned
-from tacit.federated.engine import in_process
+from tacit.federated.engine import run_in_process
 from tacit.federated.schemes import ClippedChanges, algorithm_three
 
 SITES, ROUNDS, NOISE = 100, 10, 10.0
@@ -95,7 +95,7 @@ def by_library(way, runs):
 
     def seen(present, seed):
         rows = {f"s{i}": much if present and i == 0 else nothing for i in range(SITES)}
-        found = in_process(method, target, rows, dict.fromkeys(rows), run="3", seed=seed)
+        found = run_in_process(method, target, rows, dict.fromkeys(rows), run="3", seed=seed)
         return statistic(way, np.concatenate([[0.0], found.trace[:, 1]]) / clip)
 
     return distance(np.array([[seen(world, i) for world in (False, True)] for i in range(runs)]))

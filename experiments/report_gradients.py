@@ -28,7 +28,7 @@ from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_ta
 from tacit import Rows, Variational
 from tacit.accounting import PLD, Budget, Moments, calibrate, events
 from tacit.federated import Partitioned
-from tacit.federated.engine import in_process
+from tacit.federated.engine import run_in_process
 from tacit.federated.schemes import Optimised
 
 RATE, ROUNDS, CLIPPED_MEDIAN = 1e-5, 1000, 22.0
@@ -55,7 +55,7 @@ def engine(x, y, rounds):
     )
     scheme = Optimised(variational=steps, noise_multiplier=1.0)
     method = Partitioned(scheme=scheme, num_rounds=rounds, schedule="sequential")
-    found = in_process(method, TARGET, rows, dict.fromkeys(rows), run="4.1", seed=0)
+    found = run_in_process(method, TARGET, rows, dict.fromkeys(rows), run="4.1", seed=0)
     return divergence(found.trace[SITES - 1 :: SITES], exact(x, y))
 
 

@@ -9,8 +9,7 @@ from reproduction import Verdict
 from through_origin import through_origin
 
 from tacit.accounting import Moments, events
-from tacit.federated.schemes.base import no_inputs
-from tacit.federated.schemes.statistics import statistic_step
+from tacit.federated.schemes import no_inputs, statistic_step
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness

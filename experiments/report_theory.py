@@ -14,7 +14,7 @@ from scipy.stats import norm
 from tacit import Rows
 from tacit.accounting import Budget
 from tacit.federated import Partitioned
-from tacit.federated.engine import in_process
+from tacit.federated.engine import run_in_process
 from tacit.federated.schemes import Hybrid, OneRelease, Optimised
 
 SITES, POINTS, CLIP, BUDGET = 5, 400, 20.0, Budget(1.0, DELTA)
@@ -35,7 +35,7 @@ def compared(seeds):
         rows = {f"s{i}": Rows({"x": x[i][:, None], "y": y[i]}) for i in range(SITES)}
         for name, method in WAYS.items():
             budgets = dict.fromkeys(rows, BUDGET)
-            run = in_process(method, TARGET, rows, budgets, run=f"{name} {seed}", seed=seed)
+            run = run_in_process(method, TARGET, rows, budgets, run=f"{name} {seed}", seed=seed)
             found[name].append(float(divergence(run.trace[-1], exact(x, y))))
     return {name: np.array(each) for name, each in found.items()}
 

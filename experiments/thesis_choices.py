@@ -15,7 +15,7 @@ from reproduction import Claim, Experiment, Setting, save_figure, save_table
 from scipy.stats import invgamma
 
 from tacit import Budget, Model, Rows, Variational
-from tacit.interfaces.fit import fit_many, fit_without_privacy
+from tacit.api.fit import fit_many, fit_without_privacy
 from tacit.methods import FullRank, MeanField
 from tacit.models import Parameter
 

@@ -16,10 +16,10 @@ from jax.scipy.stats import norm
 from reproduction import Claim, Experiment, save_figure, save_table
 
 from tacit.accounting import Budget, calibrate
+from tacit.api.fit import fit_many
 from tacit.inference.langevin import Langevin
-from tacit.inference.published_langevin import PublishedLangevin
-from tacit.interfaces.fit import fit_many
-from tacit.models.model import Model, Parameter
+from tacit.models.jax_model import Model, Parameter
+from tacit.papers.langevin import PublishedLangevin
 from tacit.privacy.rows import Rows
 
 COUNTED, ROWS, DIMENSION = 100, 40_000, 32

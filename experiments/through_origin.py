@@ -4,10 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit import Model
-from tacit.federated.target import ConjugateTarget
+from tacit.federated.targets import ConjugateTarget
 from tacit.models import Parameter
-from tacit.models.gaussians import FullGaussian
-from tacit.models.matrices import triangle
+from tacit.models.exponential_families import FullGaussian, packed_indices
 
 
 def through_origin(size, *, noise_sd, prior_sd=1.0):
@@ -16,7 +15,7 @@ def through_origin(size, *, noise_sd, prior_sd=1.0):
 
     def statistic(row, _):
         features = jnp.atleast_1d(row["x"])
-        below, beside, scale = triangle(size)
+        below, beside, scale = packed_indices(size)
         products = features[below] * features[beside] * jnp.asarray(scale, features.dtype)
         return precision * jnp.concatenate([products, features * row["y"]])
 

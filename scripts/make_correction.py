@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from jax.scipy.stats import norm
 
-from tacit.inference.correction import Correction, best_point_masses
+from tacit.inference.barker_correction import Correction, best_point_masses
 
 TARGET = Path(__file__).resolve().parent.parent / "src/tacit/inference/correction.json"
 TABLES = (0.5, 1.0, 1.5, 2.0, 2.5)

@@ -14,12 +14,12 @@ from audit import claimed_tradeoff, contradictions, log_ratio
 
 from tacit.accounting import PLD, events
 from tacit.privacy import mechanisms
-from tacit.privacy import release as release_module
+from tacit.privacy import mechanisms as release_module
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.sample import Batches
+from tacit.privacy.sampling import Batches
 
 RATE, SCALE, STEPS, TRANSCRIPTS, CLIP = 0.25, 1.0, 16, 3000, 2.0
 
@@ -82,12 +82,12 @@ def half_noise(monkeypatch):
 
 
 def wrong_clip(monkeypatch):
-    real = release_module.on_lattice
+    real = release_module.clip_to_lattice
 
     def loose(vector, clip, points):
         return (2.5 * real(vector, clip, points)).astype(jnp.int32)
 
-    monkeypatch.setattr(release_module, "on_lattice", loose)
+    monkeypatch.setattr(release_module, "clip_to_lattice", loose)
 
 
 def fixed_batches(monkeypatch):

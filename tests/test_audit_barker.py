@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from audit import claimed_tradeoff, contradictions
 
-from tacit.privacy import bound, decisions
-from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
+from tacit.privacy import clipping, mechanisms
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import BarkerTests, SampledBarkerTests
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -84,13 +84,13 @@ def test_the_audit_has_teeth():
 
 
 def half_noise(monkeypatch):
-    real = decisions.logistics
-    monkeypatch.setattr(decisions, "logistics", lambda stream, n: real(stream, n) / 2)
+    real = mechanisms.standard_logistics
+    monkeypatch.setattr(mechanisms, "standard_logistics", lambda stream, n: real(stream, n) / 2)
 
 
 def loose_clip(monkeypatch):
     monkeypatch.setattr(
-        bound.RatioLattice, "most", property(lambda lattice: 2 * lattice.points), raising=True
+        clipping.RatioLattice, "most", property(lambda lattice: 2 * lattice.points), raising=True
     )
 
 
@@ -125,6 +125,6 @@ def test_the_test_on_batches_keeps_its_claim():
 
 
 def test_a_fault_on_batches_is_caught(monkeypatch):
-    real = decisions.normals
-    monkeypatch.setattr(decisions, "normals", lambda stream, n: 0.05 * real(stream, n))
+    real = mechanisms.standard_normals
+    monkeypatch.setattr(mechanisms, "standard_normals", lambda stream, n: 0.05 * real(stream, n))
     assert contradictions(*batched_found(batched()), batched_claim()) != []

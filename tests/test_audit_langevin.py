@@ -14,7 +14,7 @@ from audit import claimed_tradeoff, contradictions, log_ratio, tradeoff_of
 
 from tacit import Budget, Langevin, Model, Rows
 from tacit.accounting import calibrate
-from tacit.inference.base import normals, seed_of
+from tacit.inference.method import per_step_normals, seed_from_key
 from tacit.models import Parameter
 from tacit.privacy import mechanisms
 from tacit.privacy.gate import Gate, run
@@ -47,7 +47,7 @@ def chains(method, release, canary, seed):
     found = [run(gate, *method.steps(MODEL, release, key))[1][:, 0] for gate, key in pairs]
     after = np.stack(found).astype(np.float64)
     before = np.hstack([np.zeros((CHAINS, 1)), after[:, :-1]])
-    own = np.stack([normals(seed_of(key), 0, STEPS, (1,))[:, 0] for key in keys])
+    own = np.stack([per_step_normals(seed_from_key(key), 0, STEPS, (1,))[:, 0] for key in keys])
     size, missing = method.sizes(release)
     drift = (after - before - missing * own) / size
     return (drift + before) * RATE / CLIP

@@ -12,7 +12,7 @@ from audit import claimed_tradeoff, contradictions
 
 from tacit import Budget, Rows, Statistics, conjugate
 from tacit.inference import statistics
-from tacit.privacy import mechanisms, release
+from tacit.privacy import mechanisms
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
 
@@ -72,14 +72,14 @@ def half_noise(monkeypatch):
 def rows_not_people(monkeypatch):
     """A bound for each row, where a person has two."""
     # Without its cache, so that the program is made anew, with the fault in it.
-    monkeypatch.setattr(statistics, "_step", statistics._step.__wrapped__)
+    monkeypatch.setattr(statistics, "_statistics_step", statistics._statistics_step.__wrapped__)
     for name in ("on_lattice", "on_lattice_by_sum"):
-        real = getattr(release, name)
+        real = getattr(mechanisms, name)
 
         def loose(vector, clip, points, real=real):
             return (2 * real(vector / 2, clip / 2, points)).astype(jnp.int32)
 
-        monkeypatch.setattr(release, name, loose)
+        monkeypatch.setattr(mechanisms, name, loose)
 
 
 @pytest.mark.parametrize(

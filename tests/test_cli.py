@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tacit.accounting import PLD, events
-from tacit.interfaces.cli import COMMANDS, main
+from tacit.cli.main import COMMANDS, main
 
 RUN = ["--noise-multiplier", "2", "--sampling-rate", "0.005", "--steps", "2000"]
 

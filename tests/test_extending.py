@@ -10,7 +10,7 @@ import pytest
 
 import tacit
 from tacit.accounting import PLD
-from tacit.inference.base import Intervals, Method, Stepwise
+from tacit.inference.method import Intervals, Method, Stepwise
 from tacit.privacy.noise import Randomness
 
 GUIDES = Path(__file__).parent.parent / "docs" / "extending"

@@ -21,7 +21,7 @@ def loaded_after(statement):
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("statement", ["import tacit", "import tacit.interfaces.cli"])
+@pytest.mark.parametrize("statement", ["import tacit", "import tacit.cli.main"])
 def test_import_stays_light(statement):
     assert not set(HEAVY) & set(loaded_after(statement))
 

@@ -13,10 +13,10 @@ import pytest
 from attrs import evolve
 
 import tacit
-from tacit.interfaces import demo
-from tacit.interfaces.cli import main
-from tacit.interfaces.fit import fit_many
-from tacit.interfaces.rows import rows_of
+from tacit.api.fit import fit_many
+from tacit.api.rows import model_rows
+from tacit.cli import demonstration
+from tacit.cli.main import main
 
 BUDGET = tacit.Budget(1, 1e-5)
 ROOT = Path(__file__).parent.parent
@@ -91,13 +91,15 @@ def test_five_minutes_in_a_shell(tmp_path):
 
 @pytest.mark.slow
 def test_the_demonstration_is_close_to_the_answer_without_privacy():
-    training, test = demo.tables()
-    plan = demo.demo_plan(BUDGET)
-    rows = rows_of(plan.model, demo.SCHEMA, training)
+    training, test = demonstration.load_tables()
+    plan = demonstration.demo_plan(BUDGET)
+    rows = model_rows(plan.model, demonstration.SCHEMA, training)
     fits = fit_many(plan.model, [rows] * 5, [BUDGET] * 5, seeds=list(range(5)))
-    accuracies = [demo.accuracy(evolve(fit, schema=demo.SCHEMA), test) for fit in fits]
-    exact = tacit.fit_without_privacy(plan.model, training, schema=demo.SCHEMA)
-    assert min(accuracies) > demo.accuracy(exact, test) - 0.02
+    accuracies = [
+        demonstration.accuracy(evolve(fit, schema=demonstration.SCHEMA), test) for fit in fits
+    ]
+    exact = tacit.fit_without_privacy(plan.model, training, schema=demonstration.SCHEMA)
+    assert min(accuracies) > demonstration.accuracy(exact, test) - 0.02
     # Always saying no is right for two thirds of the women.
     assert np.mean(test["affair"] == 0) < min(accuracies) - 0.02
     for name, draws in exact.draws.items():

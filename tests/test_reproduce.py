@@ -19,7 +19,7 @@ from mixture import two_means
 from reproduction import PAPERS, SOURCES, Claim, write_results
 
 import tacit
-from tacit.interfaces.cli import main
+from tacit.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 VERDICTS = Claim.__annotations__["verdict"].__args__

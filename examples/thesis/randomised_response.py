@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from tacit.accounting import PLD, events
+from tacit.papers.response import frequencies, randomised_response
 from tacit.privacy.noise import Randomness
-from tacit.privacy.response import frequencies, randomised_response
 
 # Tails: the truth. Heads: another coin says yes or no. That is noise 1/2 over two answers.
 NOISE, ANSWERS = 0.5, ("no", "yes")

@@ -2,7 +2,7 @@
 
 import sys
 
-from tacit.interfaces.cli import main
+from tacit.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,10 +5,10 @@ import unicodedata
 from decimal import Decimal
 
 # Marks that change the direction of text: a name with one could rearrange the numbers after it.
-_REVERSING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def printed(epsilon: float | None) -> str:
+def format_epsilon(epsilon: float | None) -> str:
     """An epsilon, rounded up at the fifth digit so that it is never printed too small.
 
     >>> printed(0.123441), printed(math.inf), printed(None)
@@ -22,7 +22,7 @@ def printed(epsilon: float | None) -> str:
     return f"{math.ceil(epsilon * 10.0**digits - 1e-9) / 10.0**digits:.6g}"
 
 
-def stated(epsilon: float, most: float | None = None) -> float:
+def round_up_epsilon(epsilon: float, most: float | None = None) -> float:
     """An epsilon as it is charged and stated: as it is printed, but not above what was asked for.
 
     >>> stated(0.9999904, most=1.0), stated(0.527713, most=1.0), stated(0.333332, most=1 / 3)
@@ -30,11 +30,11 @@ def stated(epsilon: float, most: float | None = None) -> float:
     """
     if not (0 < epsilon < math.inf):
         return epsilon
-    rounded = float(printed(epsilon))
+    rounded = float(format_epsilon(epsilon))
     return rounded if most is None or epsilon > most else min(rounded, most)
 
 
-def asked_for(epsilon: float | None, most: float | None) -> str:
+def requested_note(epsilon: float | None, most: float | None) -> str:
     """A note beside an epsilon: whether it is what was asked for, or less.
 
     >>> asked_for(1.0, 1.0), asked_for(0.52772, 1.0)
@@ -42,10 +42,10 @@ def asked_for(epsilon: float | None, most: float | None) -> str:
     """
     if epsilon is None or most is None or epsilon >= most:
         return "asked for"
-    return f"at most {in_digits(most)} was asked for"
+    return f"at most {format_number(most)} was asked for"
 
 
-def in_digits(number: float) -> str:
+def format_number(number: float) -> str:
     """A number of a budget, without the digits of rounding errors.
 
     >>> in_digits(99.47228), in_digits(0.1 + 0.2), in_digits(1e-05)
@@ -54,7 +54,7 @@ def in_digits(number: float) -> str:
     return f"{number:.10g}"
 
 
-def less(number: float, *others: float) -> float:
+def subtract_decimals(number: float, *others: float) -> float:
     """Subtracts numbers by their decimal digits, without rounding errors.
 
     >>> less(0.3, 0.1, 0.2), 0.3 - 0.1 - 0.2 == 0
@@ -63,15 +63,15 @@ def less(number: float, *others: float) -> float:
     return float(Decimal(repr(number)) - sum(Decimal(repr(each)) for each in others))
 
 
-def clean(value: object) -> str:
+def clean_text(value: object) -> str:
     r"""One line of text without control characters, which neither pages nor files can hold.
 
     >>> clean("a\n b\x00")
     'a b�'
     """
-    return "".join(map(_harmless, " ".join(str(value).split())))
+    return "".join(map(_replace_control, " ".join(str(value).split())))
 
 
-def _harmless(letter: str) -> str:
-    odd = letter in _REVERSING or unicodedata.category(letter) in ("Cc", "Cs")
+def _replace_control(letter: str) -> str:
+    odd = letter in _DIRECTION_MARKS or unicodedata.category(letter) in ("Cc", "Cs")
     return "\ufffd" if odd else letter

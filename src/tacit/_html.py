@@ -6,10 +6,10 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tacit._format import clean, in_digits, printed
+from tacit._format import clean_text, format_epsilon, format_number
 
 
-def render(name: str, **values: object) -> str:
+def render_template(name: str, **values: object) -> str:
     """Renders a template.
 
     Args:
@@ -27,34 +27,34 @@ def _environment() -> Environment:
     found = Environment(
         loader=PackageLoader("tacit"),
         autoescape=True,
-        finalize=_cleaned,
+        finalize=_finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     found.filters |= {
-        "percent": _percent,
-        "indented": _indented,
-        "epsilon": printed,
-        "digits": in_digits,
+        "percent": _format_percent,
+        "indented": _keep_spaces,
+        "epsilon": format_epsilon,
+        "digits": format_number,
     }
     return found
 
 
-def _cleaned(value: object) -> object:
+def _finalize(value: object) -> object:
     """Text without control characters; what is HTML already stays as it is."""
-    return value if isinstance(value, Markup) else clean(value)
+    return value if isinstance(value, Markup) else clean_text(value)
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.3f}%"
 
 
-def _indented(text: str) -> Markup:
+def _keep_spaces(text: str) -> Markup:
     """Lines of code or of a text table, which keep their spaces."""
-    return Markup("\n").join(map(_indented_line, text.splitlines()))
+    return Markup("\n").join(map(_keep_line_spaces, text.splitlines()))
 
 
-def _indented_line(line: str) -> Markup:
+def _keep_line_spaces(line: str) -> Markup:
     parts = re.split("( +)", line)  # words, and the spaces between them
-    return Markup("").join(part if part.isspace() else escape(clean(part)) for part in parts)
+    return Markup("").join(part if part.isspace() else escape(clean_text(part)) for part in parts)

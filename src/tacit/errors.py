@@ -9,7 +9,7 @@ from typing import Final
 
 DISTRIBUTION: Final = "tacit-bayes"
 """The name to install; the package index has another author's library under the name of the import."""
-EXTRA_OF: Final = {
+PACKAGE_EXTRAS: Final = {
     "arviz": "plots",
     "flwr": "federated",
     "matplotlib": "plots",
@@ -35,14 +35,14 @@ class MissingPackage(TacitError, ImportError):
     """An optional package is not installed.
 
     Args:
-        package: The name of its import, one of `EXTRA_OF`.
+        package: The name of its import, one of `PACKAGE_EXTRAS`.
         purpose: What needs it, as the start of the message.
     """
 
     def __init__(self, package: str, purpose: str = "This") -> None:
         super().__init__(
             f"{purpose} needs the package {package}, which is not installed: "
-            f"pip install '{DISTRIBUTION}[{EXTRA_OF[package]}]'.",
+            f"pip install '{DISTRIBUTION}[{PACKAGE_EXTRAS[package]}]'.",
             name=package,
         )
 
@@ -90,12 +90,12 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C during a run. The message says what was charged."""
 
 
-def reason_of(error: BaseException | None) -> str | None:
+def os_error_reason(error: BaseException | None) -> str | None:
     """The operating system's description of an error, or None for any other error."""
     return error.strerror if isinstance(error, OSError) else None
 
 
-def place_of(error: BaseException) -> str:
+def error_location(error: BaseException) -> str:
     """The type of an error and where it was raised; all that may be shown of an unexpected error.
 
     Examples:

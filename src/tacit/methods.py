@@ -12,19 +12,22 @@ The names here that are not methods are arguments of methods:
   `LogConcave`.
 """
 
-from tacit.inference.barker import Barker
+from tacit.inference.barker import Barker, BoundedWalk, GaussianWalk
 from tacit.inference.guides import FullRank, LowRank, MeanField
 from tacit.inference.hamiltonian import Hamiltonian
-from tacit.inference.known_forms import ConjugateSampler, LogisticRejection
 from tacit.inference.langevin import Langevin
-from tacit.inference.one_sample import OneSample
-from tacit.inference.proposals import BoundedWalk, GaussianWalk
-from tacit.inference.published_langevin import PublishedLangevin
-from tacit.inference.samplers import ChainSampler, GridSampler
+from tacit.inference.method import coarsened_size
+from tacit.inference.one_sample import (
+    ChainSampler,
+    ConjugateSampler,
+    GridSampler,
+    LogisticRejection,
+    OneSample,
+)
 from tacit.inference.scoring import Scoring
 from tacit.inference.statistics import Statistics
-from tacit.inference.tempering import coarsened_size
 from tacit.inference.variational import Variational
+from tacit.papers.langevin import PublishedLangevin
 from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
 
 __all__ = [

@@ -13,12 +13,11 @@ from threading import Thread
 import pytest
 import sqlalchemy as sa
 
-from tacit.accounting import Budget, chain, events, store
-from tacit.accounting.adopt import adopt
-from tacit.accounting.journal import Answer, LedgerJournal, Terms, fresh_key
+from tacit.accounting import Budget, events, ledger_chain, ledger_store
+from tacit.accounting.journal import Answer, LedgerJournal, RunTerms, adopt, random_key
 from tacit.accounting.ledger import Ledger
+from tacit.cli.main import main
 from tacit.errors import InvalidArgument, LedgerError
-from tacit.interfaces.cli import main
 
 ONE = Budget(1, 1e-7)
 EVENT = events.gaussian(10.0)
@@ -47,24 +46,24 @@ def spend(path, times=1):
 @pytest.mark.skipif(os.name != "posix", reason="folders cannot be locked there")
 def test_a_mark_is_not_replaced_by_an_older_one(path, monkeypatch):
     """Of two that have charged, the later one comes while the earlier one places its mark."""
-    mark = chain.Mark(path)
-    first, second = (chain.Head(mark.read().links + i, bytes([i])) for i in (1, 2))
-    other = Thread(target=chain.Mark(path)._place, args=(mark._written(second), second))
+    mark = ledger_chain.MarkFile(path)
+    first, second = (ledger_chain.ChainHead(mark.read().links + i, bytes([i])) for i in (1, 2))
+    other = Thread(target=ledger_chain.MarkFile(path)._place, args=(mark._written(second), second))
 
     def meanwhile():
         other.start()
         other.join(0.2)  # it waits
-        return chain.Head(0, b"")
+        return ledger_chain.ChainHead(0, b"")
 
     monkeypatch.setattr(mark, "read", meanwhile)
     mark._place(mark._written(first), first)
     other.join()
-    assert chain.Mark(path).read() == second
+    assert ledger_chain.MarkFile(path).read() == second
 
 
 def test_a_line_that_was_changed_is_noticed_by_who_had_opened_the_book(path):
     """Whoever charges may have opened it long before."""
-    held, terms = Ledger(path), Terms(run="r", answers=1, event=EVENT, budget=ONE)
+    held, terms = Ledger(path), RunTerms(run="r", answers=1, event=EVENT, budget=ONE)
     journal = LedgerJournal(held)
     held.charge(EVENT, ONE)
     by_hand(
@@ -76,7 +75,7 @@ def test_a_line_that_was_changed_is_noticed_by_who_had_opened_the_book(path):
     with pytest.raises(LedgerError, match="was changed"):
         held.charge(EVENT, ONE)
     with pytest.raises(LedgerError, match="was changed"):
-        journal.admit(terms, Answer(1, b"d", fresh_key(), b"s"))
+        journal.admit(terms, Answer(1, b"d", random_key(), b"s"))
 
 
 def test_a_copy_of_a_ledger_is_the_same_book_wherever_it_is_made(tmp_path, monkeypatch):
@@ -187,7 +186,7 @@ def test_a_mark_that_is_behind_is_brought_up_to_date(path):
 
 CRASHING = """
 import os, sys
-from tacit.accounting import Budget, chain, events
+from tacit.accounting import Budget, ledger_chain, events
 from tacit.accounting.ledger import Ledger
 
 ledger = Ledger(sys.argv[1])
@@ -265,9 +264,9 @@ def test_a_book_of_an_earlier_version_is_refused_in_a_sentence(path):
         Ledger(path)
 
 
-def answered(path, rounds, key=fresh_key, run="r"):
+def answered(path, rounds, key=random_key, run="r"):
     journal = LedgerJournal(Ledger(path))
-    terms = Terms(run=run, answers=50, event=EVENT, budget=ONE)
+    terms = RunTerms(run=run, answers=50, event=EVENT, budget=ONE)
     for number in rounds:
         digest = number.to_bytes(4)
         journal.admit(terms, Answer(number, digest, key(), b"state" * 100))
@@ -285,7 +284,7 @@ def test_keys_of_noise_do_not_stay_in_the_file(path):
     keys = []
 
     def key():
-        keys.append(fresh_key())
+        keys.append(random_key())
         return keys[-1]
 
     answered(path, range(1, 40), key)
@@ -297,8 +296,8 @@ def test_keys_of_noise_do_not_stay_in_the_file(path):
 
 def test_a_key_is_there_while_it_is_needed(path):
     journal = LedgerJournal(Ledger(path))
-    terms = Terms(run="r", answers=5, event=EVENT, budget=ONE)
-    key = fresh_key()
+    terms = RunTerms(run="r", answers=5, event=EVENT, budget=ONE)
+    key = random_key()
     journal.admit(terms, Answer(1, b"1", key, b""))
     assert journal.asked(terms, b"1").key == key
     journal.finish("r", b"1", b"reply")
@@ -346,7 +345,7 @@ def damaged(path):
     ],
 )
 def test_trouble_with_the_file_is_told_in_a_sentence(path, trouble, said, monkeypatch):
-    monkeypatch.setattr(store, "PATIENCE", 0.05)
+    monkeypatch.setattr(ledger_store, "LOCK_TIMEOUT", 0.05)
     held, label = Ledger(path), "of more than a page" * 1000
     end = trouble(path)
     try:
@@ -375,7 +374,7 @@ def test_a_mark_without_room_books_nothing(path, monkeypatch):
     def no_room(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(chain.tempfile, "mkstemp", no_room)
+    monkeypatch.setattr(ledger_chain.tempfile, "mkstemp", no_room)
     with pytest.raises(LedgerError, match="No space left"):
         held.charge(EVENT, ONE)
     monkeypatch.undo()
@@ -451,7 +450,7 @@ def test_a_book_that_no_run_could_have_written_is_not_adopted(first):
 
 
 def test_commands_end_with_two_and_a_sentence(path, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(store, "PATIENCE", 0.05)
+    monkeypatch.setattr(ledger_store, "LOCK_TIMEOUT", 0.05)
     for command in (["show", "none.db"], ["adopt", "none.db"], ["adopt", str(path)]):
         assert main(["ledger", *command]) == 2
         assert capsys.readouterr().err.startswith("Error: ")

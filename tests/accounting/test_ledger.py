@@ -233,8 +233,8 @@ import numpy as np
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.inference.variational import Variational
-from tacit.interfaces.fit import fit
-from tacit.models.model import Model, Parameter
+from tacit.api.fit import fit
+from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.rows import Rows
 
 path, marks, point = sys.argv[1:]

@@ -11,10 +11,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from tacit.accounting import convolve, pld
+from tacit.accounting import pld
+from tacit.accounting import pld as pld_module
 from tacit.accounting.pairs import GaussianPair, LaplacePair, RemovedPair
-from tacit.accounting.pld import composed_delta, composed_epsilon
-from tacit.accounting.sketch import Part, Sketches
+from tacit.accounting.pld import CoarseComposition, Part, composed_delta, composed_epsilon
 
 CASES = {
     "sampled": (RemovedPair(0.2, 1.5), 3, 1e-6),
@@ -30,10 +30,10 @@ class Slowly:
         pair, times, self.delta = CASES[case]
         part = Part(pair, times)
         self.epsilon = composed_epsilon([part], self.delta)
-        sketch = Sketches.of([part]).cut(math.log(self.delta))
-        self.plan = plan = convolve.Window.around(sketch, self.epsilon, math.log(self.delta))
+        sketch = CoarseComposition.of([part]).cut(math.log(self.delta))
+        self.plan = plan = pld_module.Window.around(sketch, self.epsilon, math.log(self.delta))
         self.composition = plan.compose()
-        factor = convolve.LossFactor.of(part, plan.ranges[0], plan)
+        factor = pld_module.LossFactor.of(part, plan.ranges[0], plan)
         first = int(factor.indices[0])
         dense = np.zeros(int(factor.indices[-1]) - first + 1, np.longdouble)
         dense[factor.indices - first] = factor.tilted
@@ -113,7 +113,7 @@ def test_worse_rounding_costs_more(monkeypatch):
     """From end to end: the error of a transform comes out of delta."""
     part = Part(RemovedPair(0.2, 1.5), 50)
     epsilon, delta = composed_epsilon([part], 1e-6), composed_delta([part], 4.0)
-    monkeypatch.setattr(convolve, "_FFT_ERROR", 1e-7)
+    monkeypatch.setattr(pld_module, "_FFT_ERROR", 1e-7)
     assert composed_epsilon([part], 1e-6) > epsilon * (1 + 1e-5)
     assert composed_delta([part], 4.0) > delta * (1 + 1e-5)
 

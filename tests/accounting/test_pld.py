@@ -12,8 +12,7 @@ from scipy.special import expit
 
 from tacit.accounting import PLD, convert, events
 from tacit.accounting.pairs import BoundedRangePair, FinitePair, LaplacePair
-from tacit.accounting.pld import composed_delta, composed_epsilon, single_delta
-from tacit.accounting.sketch import Part, connect_dots
+from tacit.accounting.pld import Part, composed_delta, composed_epsilon, connect_dots, single_delta
 
 RELATIONS = {
     "add-remove": dpa.NeighboringRelation.ADD_OR_REMOVE_ONE,

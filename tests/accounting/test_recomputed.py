@@ -13,13 +13,13 @@ from scipy.special import gammaln, logsumexp, ndtr
 
 import tacit
 from tacit.accounting import PLD, events, renyi
-from tacit.inference.methods import default_method
-from tacit.interfaces.front_ends.registry import as_model
+from tacit.inference.registry import default_method
+from tacit.models.front_ends import adapt_model
 
 # Epsilon of the default and of Hamiltonian -----------------------------------------------------
 
 SCHEMA = tacit.Schema({"age": tacit.Number(18, 90), "yes": tacit.Binary()})
-MODEL = as_model(tacit.glm("yes ~ age", schema=SCHEMA), SCHEMA)
+MODEL = adapt_model(tacit.glm("yes ~ age", schema=SCHEMA), SCHEMA)
 METHODS = {
     "default": None,
     "default, fewer steps": tacit.Scoring(num_steps=12),

@@ -18,16 +18,13 @@ from itertools import count
 import pytest
 from server_fixtures import registry, server
 
-from tacit.accounting import Budget, chain, events
-from tacit.accounting import server as serving
-from tacit.accounting.address import where_of
-from tacit.accounting.adopt import adopt
-from tacit.accounting.journal import LedgerJournal
-from tacit.accounting.ledger import Ledger
-from tacit.accounting.past import past_of
-from tacit.accounting.raising import raise_total
+from tacit.accounting import Budget, events, ledger_chain
+from tacit.accounting import ledger_store as serving
+from tacit.accounting.journal import LedgerJournal, adopt
+from tacit.accounting.ledger import Ledger, raise_total, read_history
+from tacit.accounting.ledger_store import parse_location
+from tacit.cli.main import main
 from tacit.errors import BudgetError, InvalidArgument, LedgerError, MissingPackage, Overspent
-from tacit.interfaces.cli import main
 
 psycopg = (
     importlib.import_module("psycopg")  # in CI nothing is skipped
@@ -122,7 +119,7 @@ def test_renyi_divergences_add_up_in_a_database_too(server, registry, tmp_path):
     for ledger in both:
         ledger.charge_all([(EVENT, ONE)] * 2)
     assert both[0].left == both[1].left
-    assert past_of(both[0]).spent == past_of(both[1]).spent
+    assert read_history(both[0]).spent == read_history(both[1]).spent
 
 
 def test_an_entry_names_run_folder_analyst_and_the_servers_time(server, team, tmp_path):
@@ -299,7 +296,7 @@ def test_only_the_steward_raises(server, team, tmp_path):
     raise_total(team, Budget(4, 2e-5))
     held.charge(EVENT, ONE)
     assert held.total == Budget(4, 2e-5)
-    past = past_of(held)
+    past = read_history(held)
     assert (past.first_total, past.total) == (Budget(3, 1e-5), Budget(4, 2e-5))
     assert [(each.steward, each.epsilon) for each in past.raises] == [("steward", 4.0)]
     with pytest.raises(psycopg.DatabaseError, match="can only be raised"):
@@ -425,7 +422,7 @@ def test_a_mark_that_cannot_be_written_stops_the_charge(server, team, monkeypatc
     monkeypatch.setenv("TACIT_MARKS", "/proc/nowhere/marks")
     with pytest.raises(LedgerError, match="TACIT_MARKS"):
         opened(server, team, "anna")
-    monkeypatch.setattr(chain.tempfile, "mkstemp", no_room)
+    monkeypatch.setattr(ledger_chain.tempfile, "mkstemp", no_room)
     with pytest.raises(LedgerError, match="cannot be written"):
         team.charge(EVENT, ONE)
     monkeypatch.undo()
@@ -450,7 +447,7 @@ def test_marks_are_in_the_users_folder_and_only_theirs(server, team, monkeypatch
 
 def test_without_turns_the_server_still_lets_nobody_overspend(server, team, monkeypatch):
     """Serialisable transactions alone keep the total; turns only spare repetitions."""
-    monkeypatch.setattr(serving, "LOCK", "SELECT 1")
+    monkeypatch.setattr(serving, "LOCK_STATEMENT", "SELECT 1")
     cost = opened(server, team, "anna").charge(EVENT, ONE)
     each = cost.before.epsilon - cost.left.epsilon
     refused, errors = [], []
@@ -477,14 +474,14 @@ def test_without_turns_the_server_still_lets_nobody_overspend(server, team, monk
 
 
 def test_who_waits_too_long_is_told(server, team, monkeypatch):
-    monkeypatch.setattr(serving, "_LOCAL", ("SET LOCAL lock_timeout = '200ms'",))
+    monkeypatch.setattr(serving, "_TRANSACTION_SETTINGS", ("SET LOCAL lock_timeout = '200ms'",))
     with team.transaction(), pytest.raises(LedgerError, match="is locked by another process"):
         opened(server, team, "anna")
 
 
 def test_who_stands_still_is_ended_and_nothing_is_charged(server, team, monkeypatch):
     quick = "SET LOCAL idle_in_transaction_session_timeout = '100ms'"
-    monkeypatch.setattr(serving, "_LOCAL", (quick,))
+    monkeypatch.setattr(serving, "_TRANSACTION_SETTINGS", (quick,))
     with (  # noqa: PT012
         pytest.raises(LedgerError, match=r"lost the connection|stood still"),
         team.transaction() as connection,
@@ -494,7 +491,7 @@ def test_who_stands_still_is_ended_and_nothing_is_charged(server, team, monkeypa
             time.sleep(0.05)
             select.select([connection.connection.driver_connection], [], [], 60)
             connection.exec_driver_sql("SELECT 1")
-    monkeypatch.setattr(serving, "_LOCAL", ())
+    monkeypatch.setattr(serving, "_TRANSACTION_SETTINGS", ())
     assert team.charges == []
 
 
@@ -567,11 +564,11 @@ def test_what_an_address_shows():
         "postgres://db.example.org/registry?sslmode=verify-full": "postgresql://db.example.org/registry",
     }
     for text, expected in shown.items():
-        address = where_of(text)
+        address = parse_location(text)
         assert str(address) == expected
         assert address.name == "registry"
         assert "pw" not in address.open_text
-    assert "sslmode=verify-full" in where_of(list(shown)[2]).open_text
+    assert "sslmode=verify-full" in parse_location(list(shown)[2]).open_text
 
 
 def test_neither_adopting_nor_a_federated_site_takes_a_database(server, team):
@@ -648,7 +645,7 @@ def test_two_hundred_charges_of_two_analysts_at_once_lose_none_and_exceed_nothin
 CHARGING = """
 import signal, sys
 import sqlalchemy as sa
-from tacit.accounting import Budget, chain, events
+from tacit.accounting import Budget, ledger_chain, events
 from tacit.accounting.ledger import Ledger
 
 address, point = sys.argv[1:]

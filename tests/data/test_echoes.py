@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tacit import Binary, Budget, Model, Number, Schema, fit
+from tacit.cli.main import main
 from tacit.data.draft import draft, template
 from tacit.errors import InvalidArgument
-from tacit.interfaces.cli import main
 from tacit.models import Parameter
 
 SCHEMA = Schema({"age": Number(18, 100), "ill": Binary()})

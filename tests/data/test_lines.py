@@ -6,11 +6,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tacit.data import lines
-from tacit.data.arrow import of_array
-from tacit.data.cells import Cells, number_of, read_labels, read_numbers
+from tacit.data import csv
+from tacit.data.arrow import array_cells
+from tacit.data.cells import PADDING, Cells, Texts, parse_number, read_labels, read_numbers
 from tacit.data.people import People
-from tacit.data.texts import PADDING, Texts
 
 TABLE = {"A": 0, " B": 1, "3": 2, "NA": 3, "\ufffd": 4, "a level of more than 24 bytes": 5}
 NASTY = [
@@ -43,7 +42,7 @@ def one_by_one(raw, separator, width):
     pieces = raw.removesuffix(b"\n").split(b"\n")[1:]
     texts = [piece.rstrip(b"\r") for piece in pieces]
     kept = [text for text in texts if width == 1 or text.strip(b" \r")]
-    rows = [lines._cells(text, separator, width) or [None] * width for text in kept]
+    rows = [csv._line_cells(text, separator, width) or [None] * width for text in kept]
     return [np.array([row[i] for row in rows] or [], object) for i in range(width)]
 
 
@@ -70,7 +69,7 @@ def test_lines_read_at_once_hold_what_they_hold_one_by_one(tmp_path, rows, width
     (tmp_path / "data.csv").write_bytes(raw)
     names = ["a", "b", "c"][:width]
     expected = one_by_one(raw, ",", width)
-    chunks = list(lines.chunks(tmp_path / "data.csv", names))[1:]
+    chunks = list(csv.chunks(tmp_path / "data.csv", names))[1:]
     for name, column in zip(names, expected, strict=True):
         start = 0
         for chunk in chunks:
@@ -87,7 +86,7 @@ def test_text_of_arrow_holds_what_its_objects_hold(cells, start):
     decoded = [cell if cell is None else _decoded(cell) for cell in cells]
     for column in (whole, whole.cast(pa.large_binary()), pa.chunked_array([whole[:3], whole[3:]])):
         expected = Cells(np.fromiter(decoded[start:], object, len(decoded[start:])))
-        agree(of_array("x", column[start:]), expected)
+        agree(array_cells("x", column[start:]), expected)
 
 
 def _decoded(cell):
@@ -105,7 +104,7 @@ def test_decimals_are_rounded_as_python_rounds_them(digits, places, minus):
     text = f"{digits:0{places + 1}d}"
     text = ("-" if minus else "") + text[: len(text) - places] + "." + text[len(text) - places :]
     cells = Texts(text.encode() + PADDING, np.array([0]), np.array([len(text)]))
-    assert cells.numbers(number_of).tolist() == [float(text)]
+    assert cells.numbers(parse_number).tolist() == [float(text)]
 
 
 def test_most_decimals_need_no_second_look():

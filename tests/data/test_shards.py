@@ -10,12 +10,12 @@ import pytest
 from pyarrow import parquet
 
 import tacit
-from tacit.data.deal import NOTE, Deal, deal_of, siphash
-from tacit.data.shards import deal_rows
+from tacit.api.distributed import read_files
+from tacit.cli.main import main
+from tacit.data.arrow import write_shards
+from tacit.data.shards import HEADER_KEY, ShardAssignment, read_shard_assignment, siphash
 from tacit.errors import InvalidArgument
-from tacit.interfaces.cli import main
-from tacit.interfaces.parts import parts_of
-from tacit.models.model import Model, Parameter
+from tacit.models.jax_model import Model, Parameter
 
 SCHEMA = tacit.Schema({"x": tacit.Number(0, 10_000)}, person="who", most_rows=9)
 MODEL = Model(
@@ -47,7 +47,7 @@ def dealt(request, tmp_path_factory):
     for number, part in enumerate([table[:1000], table[1000:]]):
         part.to_parquet(folder / f"{number}.parquet", index=False)
     paths = [folder / "0.parquet", folder / "1.parquet"]
-    shards = deal_rows(paths, 4, folder / "shards", "who")
+    shards = write_shards(paths, 4, folder / "shards", "who")
     return table, shards
 
 
@@ -64,15 +64,15 @@ def test_shards_hold_all_rows_and_each_person_once(dealt):
 
 def test_keys_are_fresh_and_the_same_within_a_deal(dealt):
     _, shards = dealt
-    deals = [deal_of(path) for path in shards]
+    deals = [read_shard_assignment(path) for path in shards]
     assert [each.index for each in deals] == [0, 1, 2, 3]
     assert len({each.shared for each in deals}) == 1
-    assert Deal.new("who", "int64", 2).key != deals[0].key
+    assert ShardAssignment.new("who", "int64", 2).key != deals[0].key
 
 
 def units(paths):
     """Sums of a column over each person's rows, of all parts."""
-    found = parts_of(MODEL, SCHEMA, [str(path) for path in paths])
+    found = read_files(MODEL, SCHEMA, [str(path) for path in paths])
     return np.concatenate(
         [each._fields["x"].sum(axis=1) for each in found._parts.values()], dtype=np.float64
     )
@@ -117,7 +117,7 @@ def test_files_that_are_not_one_deal_are_refused(dealt, tmp_path):
     table.to_parquet(tmp_path / "plain.parquet")
     with pytest.raises(InvalidArgument, match=r"not written by tacit shard for 'who'\. Deal"):
         units([tmp_path / "plain.parquet"])
-    other = deal_rows([shards[0]], 4, tmp_path / "other", "who")
+    other = write_shards([shards[0]], 4, tmp_path / "other", "who")
     with pytest.raises(InvalidArgument, match="one call of tacit shard"):
         units([*shards[:3], other[3]])
 
@@ -128,9 +128,9 @@ def test_rows_of_a_copied_file_do_not_count_twice(tmp_path):
     for name, rows in (("a", "7\n8\n"), ("b", "7\n9\n"), ("c", "7\n8\n"), ("d", "7\n8\n9\n")):
         (tmp_path / f"{name}.csv").write_text(f"x\n{rows}")
     a, b, c, d = (tmp_path / f"{name}.csv" for name in "abcd")
-    parts_of(MODEL, schema, [a, b, d])
+    read_files(MODEL, schema, [a, b, d])
     with pytest.raises(InvalidArgument, match=r"c.csv is a copy of .*a.csv, so") as caught:
-        parts_of(MODEL, schema, [a, b, c])
+        read_files(MODEL, schema, [a, b, c])
     assert "7" not in str(caught.value).replace(str(tmp_path), "")
 
 
@@ -138,7 +138,7 @@ def test_identifiers_of_floats_are_not_dealt(tmp_path):
     table = pd.DataFrame({"who": [2**53 + 2, None], "x": 0})
     table.to_parquet(tmp_path / "floats.parquet")
     with pytest.raises(InvalidArgument, match="as text or as whole numbers"):
-        deal_rows([tmp_path / "floats.parquet"], 2, tmp_path / "shards", "who")
+        write_shards([tmp_path / "floats.parquet"], 2, tmp_path / "shards", "who")
     assert not (tmp_path / "shards").exists()
 
 
@@ -146,15 +146,15 @@ def test_a_changed_header_is_refused(dealt, tmp_path):
     _, shards = dealt
     table, note = (
         parquet.read_table(shards[0]),
-        json.loads(parquet.read_schema(shards[0]).metadata[NOTE]),
+        json.loads(parquet.read_schema(shards[0]).metadata[HEADER_KEY]),
     )
     older = {name: value for name, value in note.items() if name != "form"}
     changed = ({"type": "float"}, {"person": "nobody"}, {"more": 1}, {"form": 1})
     for changes in (*(note | change for change in changed), older):
-        damaged = table.replace_schema_metadata({NOTE: json.dumps(changes)})
+        damaged = table.replace_schema_metadata({HEADER_KEY: json.dumps(changes)})
         parquet.write_table(damaged, tmp_path / "damaged.parquet")
         with pytest.raises(InvalidArgument, match="deal the rows again"):
-            deal_of(tmp_path / "damaged.parquet")
+            read_shard_assignment(tmp_path / "damaged.parquet")
 
 
 def test_the_command_deals_and_refuses_in_one_sentence(dealt, tmp_path, capsys):

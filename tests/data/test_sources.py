@@ -104,8 +104,8 @@ def test_arrays_on_disk(tmp_path):
         3,
         4,
     ]
-    assert sources.opened({"x": mapped}).mapped
-    assert not sources.opened({"x": np.zeros(3)}).mapped
+    assert sources.open_source({"x": mapped}).mapped
+    assert not sources.open_source({"x": np.zeros(3)}).mapped
 
 
 CSV = b"age,ward,visits,readmitted,patient\n"
@@ -176,12 +176,12 @@ def test_lines_are_the_same_wherever_a_block_of_reading_ends(tmp_path, monkeypat
     lines = [*GOOD, *BAD_LINES[:7], *GOOD] * 3
     expected, _ = encoded(tmp_path, lines)
     for block in (1, 2, 3, 7, 50):
-        monkeypatch.setattr("tacit.data.lines._BLOCK", block)
+        monkeypatch.setattr("tacit.data.csv._BLOCK_BYTES", block)
         same(encoded(tmp_path, lines)[0], expected)
-    monkeypatch.setattr("tacit.data.lines._LONGEST", 60)
+    monkeypatch.setattr("tacit.data.csv._MAX_LINE_BYTES", 60)
     long = [*GOOD, b"1," * 40, *GOOD]
     for block in (1, 2, 50, 1000):
-        monkeypatch.setattr("tacit.data.lines._BLOCK", block)
+        monkeypatch.setattr("tacit.data.csv._BLOCK_BYTES", block)
         assert len(encoded(tmp_path, long, PLAIN)[0].columns["age"]) == 8
 
 
@@ -397,7 +397,7 @@ def test_bytes_are_identifiers_as_they_are(tmp_path):
 def test_pyarrow_is_asked_for_by_name(tmp_path, monkeypatch):
     parquet.write_table(arrow(), tmp_path / "data.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "tacit.data.parquet", raising=False)
+    monkeypatch.delitem(sys.modules, "tacit.data.arrow", raising=False)
     with pytest.raises(MissingPackage, match=r"tacit-bayes\[parquet\]"):
         SCHEMA.encode(tmp_path / "data.parquet")
 
@@ -421,8 +421,8 @@ def on_disk(tmp_path, monkeypatch):
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setattr(store, "_IN_MEMORY", 1000)
-    monkeypatch.setattr(sources, "_ROWS", 64)
+    monkeypatch.setattr(store, "_MAX_BYTES_IN_MEMORY", 1000)
+    monkeypatch.setattr(sources, "_ROWS_PER_CHUNK", 64)
     return folder
 
 
@@ -431,8 +431,8 @@ def test_rows_on_disk_are_those_in_memory(tmp_path, on_disk, schema):
     table = large(tmp_path / "data.parquet")
     here, there = schema.encode(table), schema.encode(tmp_path / "data.parquet")
     same(here, there)
-    assert all(store.lies_on_disk(values) for values in there.columns.values())
-    assert not any(store.lies_on_disk(values) for values in here.columns.values())
+    assert all(store.is_memmap(values) for values in there.columns.values())
+    assert not any(store.is_memmap(values) for values in here.columns.values())
     copied, kept = Rows.of_encoded(*here), Rows.of_encoded(*there)
     assert kept.on_disk
     assert not copied.on_disk

@@ -29,10 +29,10 @@ from flower_processes import BIN, HANGS, Deployment, make_app, wait_for
 from sites_on_disk import NAMES, copy_study, make_sites
 
 from tacit.federated.deploy import load_study
-from tacit.federated.engine import site_of
+from tacit.federated.engine import prepare_site
 from tacit.federated.guard import Guard, ask
-from tacit.federated.messages import task_fields
-from tacit.federated.server import conduct
+from tacit.federated.masks import task_fields
+from tacit.federated.server import run_schedule
 
 ROUNDS, SEED = 2, 7
 # What only a site knows: the total of its ledger, and a number in its table.
@@ -230,13 +230,13 @@ def expected(files, absent):
     study = load_study(files["north"].parent / "study.py")
     run = {"run": study.run, "sites": len(NAMES), "budget": study.budget, "seed": study.seed}
     clients = {
-        name: site_of(
+        name: prepare_site(
             name, study.read(path.parent / "data.csv"), study.method, study.target, **run
         ).client
         for name, path in files.items()
     }
     server = study.server()
-    conduct(server, Present(clients, absent), study.method.rounds(len(NAMES)))
+    run_schedule(server, Present(clients, absent), study.method.rounds(len(NAMES)))
     return np.array(server.trace)
 
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from sites_on_disk import copy_study
 
-from tacit.interfaces import project
+from tacit.cli import project
 
 BIN = Path(sys.executable).parent
 HANGS = 3600  # seconds after which nobody believes in an event any more, however slow the machine
@@ -150,7 +150,7 @@ class Deployment:
 
 def make_app(folder, scheme, names, **settings):
     """The app that Flower runs, with the study of the tests in it."""
-    project.write(folder, names, "run-1")
+    project.write_project(folder, names, "run-1")
     copy_study(folder / "app" / "study_app", scheme, names, **settings)
     return folder / "app"
 

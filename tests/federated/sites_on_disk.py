@@ -24,8 +24,8 @@ from tacit.federated import Partitioned, PooledScoring
 from tacit.federated.agreement import Agreement
 from tacit.federated.deploy import Study
 from tacit.federated.schemes import ClippedChanges, ClippedStatistics
-from tacit.federated.target import conjugate_target
-from tacit.models.model import Model, Parameter
+from tacit.federated.targets import conjugate_target
+from tacit.models.jax_model import Model, Parameter
 
 SETTINGS = json.loads(Path(__file__).with_name("settings.json").read_text())
 BOUNDS = SETTINGS.get("bounds", [[-6, 6], [-6, 6], [-20, 20]])

@@ -8,9 +8,8 @@ from sites_on_disk import NAMES, make_sites
 from tacit.accounting.ledger import Ledger
 from tacit.errors import Refused
 from tacit.federated.agreement import Agreement
-from tacit.federated.answers import answered
-from tacit.federated.deploy import OpenSite, SiteSettings, load_study
-from tacit.federated.messages import task_fields
+from tacit.federated.deploy import OpenSite, SiteSettings, answer_message, load_study
+from tacit.federated.masks import task_fields
 
 AGREED = Agreement.of(run="r", budget="epsilon 1", schema="a1", method="M()", model="b2", sites="x")
 
@@ -57,7 +56,7 @@ def test_a_site_refuses_a_task_on_other_terms_and_is_not_charged(tmp_path):
     for kind in ("hello", "task", "offer"):
         fields = {**task_fields(task, agreed=json.dumps(other)), "kind": kind}
         with pytest.raises(Refused, match="The server has another budget"):
-            answered(site, fields)
-    hello = answered(site, {"kind": "hello", "agreed": study.agreement.text})
+            answer_message(site, fields)
+    hello = answer_message(site, {"kind": "hello", "agreed": study.agreement.text})
     assert hello == {"site": "north", "agreed": study.agreement.text}
     assert not Ledger(settings.ledger).charges

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import TacitError
-from tacit.federated.arrays import read, written
+from tacit.federated.protocol import pack_arrays, unpack_arrays
 
 KINDS = {"factor": ("f", 1), "folded": ("i", 0), "mark": ("u", 1)}
 
@@ -17,7 +17,7 @@ def test_arrays_come_back_as_they_were():
         "folded": np.int64(3),
         "mark": np.zeros(0, np.uint8),
     }
-    found = read(written(*held.values()), **KINDS)
+    found = unpack_arrays(pack_arrays(*held.values()), **KINDS)
     for name, values in held.items():
         assert found[name].dtype == np.asarray(values).dtype
         assert np.array_equal(found[name], values)
@@ -34,7 +34,7 @@ def pickled():
     return file.getvalue()
 
 
-GOOD = written(np.ones(2), np.int64(3), np.zeros(0, np.uint8))
+GOOD = pack_arrays(np.ones(2), np.int64(3), np.zeros(0, np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ GOOD = written(np.ones(2), np.int64(3), np.zeros(0, np.uint8))
         GOOD[: len(GOOD) // 2],
         GOOD + b"x",
         pickled(),
-        written(np.ones(2), np.int64(3)),
-        written(np.ones((2, 1)), np.int64(3), np.zeros(0, np.uint8)),
-        written(np.ones(2, int), np.int64(3), np.zeros(0, np.uint8)),
+        pack_arrays(np.ones(2), np.int64(3)),
+        pack_arrays(np.ones((2, 1)), np.int64(3), np.zeros(0, np.uint8)),
+        pack_arrays(np.ones(2, int), np.int64(3), np.zeros(0, np.uint8)),
     ],
 )
 def test_anything_else_is_refused(data):
     with pytest.raises(TacitError, match="damaged, or was written by another version"):
-        read(data, **KINDS)
+        unpack_arrays(data, **KINDS)

@@ -9,13 +9,12 @@ from through_origin import through_origin
 
 from tacit import Budget, Ledger, Rows
 from tacit.accounting import events
-from tacit.accounting.journal import LedgerJournal, MemoryJournal, Terms
+from tacit.accounting.journal import LedgerJournal, MemoryJournal, RunTerms
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.federated.client import Client
-from tacit.federated.schemes import ClippedStatistics, WithoutPrivacy
-from tacit.federated.schemes.base import RunSetting
+from tacit.federated.protocol import Task
+from tacit.federated.schemes import ClippedStatistics, RunSetting, WithoutPrivacy
 from tacit.federated.server import Server
-from tacit.federated.transport import Task
+from tacit.federated.site import Client
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2)).astype(np.float32)
@@ -31,7 +30,7 @@ def setting(budget, answers):
 
 def private(answers=4):
     prepared = ClippedStatistics(clip=20.0).prepare(setting(BUDGET, answers))
-    terms = Terms(run="r", answers=answers, event=prepared.event, budget=BUDGET)
+    terms = RunTerms(run="r", answers=answers, event=prepared.event, budget=BUDGET)
     return prepared.work, terms
 
 
@@ -75,7 +74,7 @@ class Lossy:
 @pytest.mark.parametrize("seed", range(5))
 def test_lost_messages_never_part_server_and_sites(seed):
     work = WithoutPrivacy().prepare(setting(None, 100)).work
-    terms = Terms(run="r", answers=100, event=None, budget=None)
+    terms = RunTerms(run="r", answers=100, event=None, budget=None)
     clients = [Client(f"s{i}", rows, work, terms) for i, rows in enumerate(SHARES)]
     transport = Lossy(clients, 0.25, np.random.default_rng(seed))
     server = Server(
@@ -229,7 +228,7 @@ def test_a_posterior_that_is_no_distribution_costs_nothing(tmp_path):
 
 def test_the_posterior_without_a_site_must_be_a_distribution_too():
     work = WithoutPrivacy().prepare(setting(None, 2)).work
-    terms = Terms(run="r", answers=2, event=None, budget=None)
+    terms = RunTerms(run="r", answers=2, event=None, budget=None)
     one = Client("a", SHARES[0], work, terms, family=TARGET.family)
     added = one.answer(first_task()).change
     told = {"run": "r", "round": 2, "folded": 1, "share": np.ones(5)}

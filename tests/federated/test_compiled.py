@@ -10,11 +10,9 @@ import pytest
 from sites_on_disk import NAMES, make_sites
 
 from tacit.errors import InvalidArgument
-from tacit.federated.answers import answered_once
-from tacit.federated.compiled import written_to
-from tacit.federated.deploy import SiteSettings, load_study
-from tacit.federated.messages import task_fields
-from tacit.privacy.settings import programs_stored_in
+from tacit.federated.deploy import SiteSettings, answer_once, compilation_cache, load_study
+from tacit.federated.masks import task_fields
+from tacit.privacy.trace import compilation_cache_in
 
 
 def rights(folder):
@@ -33,7 +31,7 @@ def written(folder, rows, scheme):
     study = load_study(settings.study)
     task, agreed = study.server().tasks(NAMES)["north"], study.agreement.text
     jax.clear_caches()  # as in a process of its own
-    assert "change" in answered_once(settings, task_fields(task, agreed=agreed))
+    assert "change" in answer_once(settings, task_fields(task, agreed=agreed))
     names = kept(settings.ledger.with_suffix(".cache"))
     shutil.rmtree(folder)  # the next one is in the same place, whose name is in a digest
     return names
@@ -49,10 +47,10 @@ def test_what_is_kept_is_the_same_for_neighbours(tmp_path, scheme):
 def test_nothing_is_kept_where_nothing_should_be(tmp_path):
     """Also if whoever runs the site has told JAX of a place for programs."""
     before = jax.config.jax_compilation_cache_dir
-    with written_to(tmp_path / "own"):
+    with compilation_cache(tmp_path / "own"):
         jax.jit(lambda x: x * 3.0)(jnp.ones(3))
         some = kept(tmp_path / "own")
-        with programs_stored_in(None):
+        with compilation_cache_in(None):
             jax.jit(lambda x: x * 5.0)(jnp.ones(5))
         assert kept(tmp_path / "own") == some
         jax.jit(lambda x: x * 7.0)(jnp.ones(7))
@@ -62,12 +60,12 @@ def test_nothing_is_kept_where_nothing_should_be(tmp_path):
 
 def test_the_folder_is_for_its_owner_and_an_open_one_is_mended(tmp_path):
     folder = tmp_path / "programs"
-    with written_to(folder):
+    with compilation_cache(folder):
         assert rights(folder) == 0o700
     folder.chmod(0o755)
     (folder / "jit_rows-0123-cache").write_bytes(b"of another's making, or with shapes of rows")
     (folder / "notes").write_text("not ours")
-    with written_to(folder):
+    with compilation_cache(folder):
         assert rights(folder) == 0o700
         assert kept(folder) == {"notes"}
 
@@ -79,6 +77,6 @@ def test_a_folder_that_is_elsewhere_is_refused(tmp_path):
     for place in ("programs", "file"):
         with (
             pytest.raises(InvalidArgument, match="must belong to the user"),
-            written_to(tmp_path / place),
+            compilation_cache(tmp_path / place),
         ):
             pass

@@ -12,7 +12,7 @@ from through_origin import through_origin
 from tacit import Budget, Ledger, Rows, fit_federated
 from tacit.errors import BudgetError
 from tacit.federated import Partitioned
-from tacit.federated.engine import in_process
+from tacit.federated.engine import run_in_process
 from tacit.federated.schemes import ClippedChanges, algorithm_three
 
 ROUNDS, CLIP = 10, 1e4
@@ -42,7 +42,7 @@ def seen(scheme, sites, present, seed):
     rows = dict.fromkeys([f"s{i}" for i in range(sites)], NOTHING)
     rows["s0"] = MUCH if present else NOTHING
     method = Partitioned(scheme=scheme, num_rounds=ROUNDS)
-    found = in_process(method, TARGET, rows, dict.fromkeys(rows), run="r", seed=seed)
+    found = run_in_process(method, TARGET, rows, dict.fromkeys(rows), run="r", seed=seed)
     return np.concatenate([[0.0], found.trace[:, 1]]) / CLIP
 
 

@@ -20,10 +20,10 @@ from tacit import (
 )
 from tacit.errors import InvalidArgument
 from tacit.federated import Partitioned
-from tacit.federated.engine import in_process
+from tacit.federated.engine import run_in_process
 from tacit.federated.schemes import ClippedChanges, ClippedStatistics, OneRelease, WithoutPrivacy
-from tacit.federated.target import conjugate_target
-from tacit.models.gaussians import NormalInverseGamma
+from tacit.federated.targets import conjugate_target
+from tacit.models.exponential_families import NormalInverseGamma
 
 RNG = np.random.default_rng(0)
 COUNT = 900
@@ -145,8 +145,12 @@ def test_every_scheme_for_statistics_takes_every_conjugate_model(name, noise):
     target, rows = conjugate_target(MODELS[name]), by_site()
     scheme = OneRelease(clip=400.0) if noise is None else ClippedChanges(clip=1e5, noise=noise)
     method = Partitioned(scheme=scheme, num_rounds=1)
-    found = in_process(method, target, rows, dict.fromkeys(rows), run="r", seed=0).server.posterior
-    exact = in_process(CLEAR, target, rows, dict.fromkeys(rows), run="r", seed=0).server.posterior
+    found = run_in_process(
+        method, target, rows, dict.fromkeys(rows), run="r", seed=0
+    ).server.posterior
+    exact = run_in_process(
+        CLEAR, target, rows, dict.fromkeys(rows), run="r", seed=0
+    ).server.posterior
     assert target.family.proper(found)
     assert found == pytest.approx(exact, rel=1e-3, abs=1e-3 * np.abs(exact).max())
 

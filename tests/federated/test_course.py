@@ -9,10 +9,10 @@ pytest.importorskip("flwr")
 from fake_grid import FakeGrid, as_by_flower  # noqa: F401 (for every test)
 from sites_on_disk import make_sites
 
-from tacit.federated.course import Course, Update, read_course
+from tacit.cli.main import main
 from tacit.federated.deploy import load_study
 from tacit.federated.flower.server import serve
-from tacit.interfaces.cli import main
+from tacit.federated.state import RunStatus, Update, read_run_status
 
 
 def a_course(times, **settings):
@@ -20,7 +20,7 @@ def a_course(times, **settings):
     sites = ("north", "south", "west")
     updates = [Update(i, at, sites) for i, at in enumerate(times, start=1)]
     known = {"num_rounds": 20, "groups": 1, "budget": "epsilon 1"} | settings
-    return Course(run="run-1", sites=sites, updates=updates, **known)
+    return RunStatus(run="run-1", sites=sites, updates=updates, **known)
 
 
 def words(text):
@@ -41,7 +41,7 @@ def test_the_server_says_in_one_line_who_answered_and_status_repeats_it(tmp_path
     assert lines[0] == "Round 1 of 3: all sites answered; time left not known yet."
     assert lines[1].startswith("Round 2 of 3: all sites but west answered; about ")
     assert lines[2] == "Round 3 of 3: all sites answered; the last round is done."
-    course = read_course(state)
+    course = read_run_status(state)
     assert [each.answered for each in course.updates][1] == ("north", "south")
     assert main(["federated", "status", str(state)]) == 0
     at_server = words(capsys.readouterr().out)
@@ -49,7 +49,7 @@ def test_the_server_says_in_one_line_who_answered_and_status_repeats_it(tmp_path
     assert "west 2 3 epsilon 20" in at_server
     # A server that starts again goes on with the same lines.
     serve(FakeGrid(files), study, timeout=5.0, patience=30.0, state=state)
-    assert read_course(state).updates == course.updates
+    assert read_run_status(state).updates == course.updates
 
     assert main(["federated", "status", str(files["west"])]) == 0
     at_site = words(capsys.readouterr().out)

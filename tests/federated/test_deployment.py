@@ -11,7 +11,7 @@ from flower_processes import Deployment, make_app, wait_for
 from sites_on_disk import NAMES, make_sites
 
 from tacit.federated.deploy import load_study
-from tacit.federated.engine import in_process
+from tacit.federated.engine import run_in_process
 
 pytestmark = pytest.mark.processes
 
@@ -30,7 +30,7 @@ def in_this_process(files):
     study = load_study(files["north"].parent / "study.py")
     rows = {name: study.read(path.parent / "data.csv") for name, path in files.items()}
     budgets = dict.fromkeys(rows, study.budget)
-    return in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
+    return run_in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
 
 
 def counted(path, table):

@@ -11,17 +11,14 @@ from scipy import stats
 from through_origin import through_origin
 
 from tacit import Model, Rows, conjugate
-from tacit.accounting.journal import Terms
-from tacit.federated.client import Client
-from tacit.federated.schedule import Schedule
-from tacit.federated.schemes import WithoutPrivacy
-from tacit.federated.schemes.base import RunSetting
-from tacit.federated.server import Server, conduct
-from tacit.federated.target import Approximate, conjugate_target
-from tacit.federated.transport import InProcess
+from tacit.accounting.journal import RunTerms
+from tacit.federated.protocol import InProcess
+from tacit.federated.schemes import RunSetting, WithoutPrivacy
+from tacit.federated.server import Schedule, Server, run_schedule
+from tacit.federated.site import Client
+from tacit.federated.targets import ApproximateTarget, conjugate_target
 from tacit.models import Parameter
-from tacit.models.gaussians import DiagonalGaussian, FullGaussian
-from tacit.models.natural import divergence
+from tacit.models.exponential_families import DiagonalGaussian, FullGaussian, kl_divergence
 
 RNG = np.random.default_rng(0)
 SCHEDULES = {
@@ -38,7 +35,7 @@ def engine(target, shares, schedule, scheme=None):
         target=target, budget=None, answers=schedule.num_rounds, sites=len(shares), together=1
     )
     prepared = (scheme or WithoutPrivacy()).prepare(setting)
-    terms = Terms(run="r", answers=schedule.num_rounds + 1, event=None, budget=None)
+    terms = RunTerms(run="r", answers=schedule.num_rounds + 1, event=None, budget=None)
     clients = [Client(f"site {i}", rows, prepared.work, terms) for i, rows in enumerate(shares)]
     transport = InProcess(clients)
     server = Server(
@@ -48,7 +45,7 @@ def engine(target, shares, schedule, scheme=None):
         sites=transport.sites,
         damping=schedule.damping,
     )
-    trace = conduct(server, transport, schedule)
+    trace = run_schedule(server, transport, schedule)
     return server, clients, trace
 
 
@@ -138,7 +135,7 @@ def central(target):
 
 
 APPROXIMATE = {
-    family: Approximate(model=logistic(4), family=family)
+    family: ApproximateTarget(model=logistic(4), family=family)
     for family in (DiagonalGaussian(4), FullGaussian(4))
 }
 
@@ -152,11 +149,11 @@ def test_other_models_find_the_same_as_with_all_data_in_one_place(family, name):
     rounds = 30 if name == "asynchronous" else 12
     schedule = replace(SCHEDULES[name], num_rounds=rounds)
     server, _, _ = engine(target, shares, schedule)
-    assert divergence(family, server.posterior, central(target)) < 1e-6
+    assert kl_divergence(family, server.posterior, central(target)) < 1e-6
 
 
 def test_natural_gradients_find_the_posterior():
-    target = Approximate(model=logistic(4), family=FullGaussian(4), num_draws=64)
+    target = ApproximateTarget(model=logistic(4), family=FullGaussian(4), num_draws=64)
     found = central(target)
     mean, covariance = target.family.mean(found), target.family.covariance(found)
     # By importance sampling: a posterior that is nearly Gaussian.
@@ -185,7 +182,7 @@ def test_coordinates_that_are_correlated_do_not_step_too_far_together(sites, kin
     shares = unequal_shares({"x": x, "y": y}, [400 // sites] * sites)
     found = {}
     for family in (DiagonalGaussian(12), FullGaussian(12)):
-        target = Approximate(model=logistic(12), family=family, num_draws=32)
+        target = ApproximateTarget(model=logistic(12), family=family, num_draws=32)
         schedule = Schedule(num_rounds=100, kind=kind)
         server, _, _ = engine(target, shares, schedule)
         found[type(family)] = family, server.posterior

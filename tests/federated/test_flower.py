@@ -16,19 +16,21 @@ from sites_on_disk import NAMES, make_sites
 from tacit import Ledger
 from tacit.errors import TacitError
 from tacit.federated.deploy import SiteSettings, load_study, open_ledger
-from tacit.federated.engine import in_process
-from tacit.federated.flower import client_app, post
+from tacit.federated.engine import run_in_process
+from tacit.federated.flower import client_app, mailbox
 from tacit.federated.flower.grid import FlowerTransport
-from tacit.federated.flower.server import one_sentence, serve
-from tacit.federated.messages import task_fields
-from tacit.federated.told import guarded
+from tacit.federated.flower.server import hide_traceback, serve
+from tacit.federated.guard import answer_or_error
+from tacit.federated.masks import task_fields
 
 
 def in_this_process(files):
     study = load_study(files["north"].parent / "study.py")
     rows = {name: study.read(path.parent / "data.csv") for name, path in files.items()}
     budgets = dict.fromkeys(rows, study.budget)
-    found = in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
+    found = run_in_process(
+        study.method, study.target, rows, budgets, run=study.run, seed=study.seed
+    )
     return study, found
 
 
@@ -165,7 +167,7 @@ def test_a_site_that_has_gone_is_not_waited_for_in_every_round(tmp_path):
 
     files = make_sites(tmp_path, seed=3, rounds=6)
     served(files, FakeGrid(files, trouble), patience=300.0)
-    assert 300 < post.time.monotonic() < 400
+    assert 300 < mailbox.time.monotonic() < 400
 
 
 def test_a_node_that_fails_is_not_asked_again_at_once(tmp_path):
@@ -178,10 +180,10 @@ def test_a_node_that_fails_is_not_asked_again_at_once(tmp_path):
 def test_an_error_that_ends_a_run_is_one_sentence():
     said = TacitError("No answer could be used.")
     record = logging.LogRecord("flwr", 40, "", 1, "raised", None, (TacitError, said, None))
-    assert one_sentence(record)
+    assert hide_traceback(record)
     assert (record.getMessage(), record.exc_info) == ("No answer could be used.", None)
     other = logging.LogRecord("flwr", 40, "", 1, "raised", None, (ValueError, ValueError(), None))
-    assert one_sentence(other)
+    assert hide_traceback(other)
     assert other.exc_info
 
 
@@ -360,7 +362,7 @@ def test_a_site_s_own_log_holds_no_value(caplog):
     def fails():
         raise ValueError(message)
 
-    answer = guarded(fails)
+    answer = answer_or_error(fails)
     assert "secret" not in str(answer) + caplog.text
     assert "ValueError" in caplog.text  # and where, for whoever mends it
     assert "in fails" in caplog.text

@@ -10,11 +10,9 @@ import pytest
 from sites_on_disk import NAMES, copy_study, make_sites
 
 from tacit.errors import InvalidArgument, LedgerError, Refused
-from tacit.federated.answers import WarmSite, answered_once
-from tacit.federated.deploy import OpenSite, SiteSettings, load_study
-from tacit.federated.guard import Guard, ask, packed, unpacked
-from tacit.federated.messages import reply_of, task_fields
-from tacit.federated.told import guarded
+from tacit.federated.deploy import OpenSite, SiteSettings, WarmSite, answer_once, load_study
+from tacit.federated.guard import Guard, answer_or_error, ask, decode_message, encode_message
+from tacit.federated.masks import reply_from_fields, task_fields
 
 
 @pytest.fixture
@@ -22,7 +20,9 @@ def listening(tmp_path):
     files = make_sites(tmp_path / "sites", seed=2)
     settings = SiteSettings.from_file(files["north"])
     place = tmp_path / "guard"
-    with Guard(place, lambda fields: guarded(lambda: answered_once(settings, fields))) as guard:
+    with Guard(
+        place, lambda fields: answer_or_error(lambda: answer_once(settings, fields))
+    ) as guard:
         thread = threading.Thread(target=guard.serve_forever)
         thread.start()
         yield place, files
@@ -38,7 +38,7 @@ def first_task(files):
 def test_a_guard_says_what_the_site_would(listening):
     place, files = listening
     task, agreed = first_task(files)
-    said = reply_of("north", ask(place, task_fields(task, agreed=agreed)))
+    said = reply_from_fields("north", ask(place, task_fields(task, agreed=agreed)))
     direct = OpenSite(SiteSettings.from_file(files["north"])).answer(task)
     assert np.array_equal(said.change, direct.change)
     assert ask(place, {"kind": "hello"})["site"] == "north"
@@ -61,7 +61,7 @@ def test_a_guard_survives_nonsense(listening):
             connection.connect(str(place))
             connection.sendall(line)
             with connection.makefile("rb") as file:
-                assert "error" in unpacked(file.readline())
+                assert "error" in decode_message(file.readline())
     for fields in ({}, {"kind": "rows"}, {"kind": "task"}, {"kind": "task", "run": "study"}):
         assert "error" in ask(place, fields)
     assert ask(place, {"kind": "hello"})["site"] == "north"
@@ -69,7 +69,7 @@ def test_a_guard_survives_nonsense(listening):
 
 def test_fields_come_through_as_they_were():
     fields = {"a": b"\x00\xff", "b": [b"1", b""], "c": 1.5, "d": "text", "e": 3, "f": []}
-    assert unpacked(packed(fields)) == fields
+    assert decode_message(encode_message(fields)) == fields
 
 
 def test_without_a_guard_the_node_says_so(tmp_path):
@@ -80,7 +80,7 @@ def test_without_a_guard_the_node_says_so(tmp_path):
 # A process that was started in the background may be deaf to Ctrl-C, and its children with it.
 INTERRUPTIBLE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from tacit.interfaces.cli import main; sys.exit(main(sys.argv[1:]))"
+    "from tacit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 )
 
 
@@ -106,7 +106,7 @@ def test_a_warm_site_loads_its_study_once_and_notices_what_changed(tmp_path):
     settings = SiteSettings.from_file(files["north"])
     warm = WarmSite(settings)
     task, agreed = first_task(files)
-    said = reply_of("north", warm.answered(task_fields(task, agreed=agreed)))
+    said = reply_from_fields("north", warm.answered(task_fields(task, agreed=agreed)))
     assert np.array_equal(said.change, OpenSite(settings).answer(task).change)
     study = warm.opened().study
     assert warm.opened().study is study

@@ -9,7 +9,7 @@ from through_origin import through_origin
 from tacit import Rows
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated import Partitioned
-from tacit.federated.engine import in_process
+from tacit.federated.engine import run_in_process
 from tacit.federated.schemes import WithoutPrivacy
 
 TARGET = through_origin(2, noise_sd=0.5, prior_sd=3.0)
@@ -23,7 +23,7 @@ def fitted(slopes):
         x = rng.normal(size=(30, 2)).astype(np.float32)
         y = (x @ slope + 0.5 * rng.normal(size=30)).astype(np.float32)
         rows[name] = Rows({"x": x, "y": y})
-    return in_process(METHOD, TARGET, rows, dict.fromkeys(rows), run="r").server
+    return run_in_process(METHOD, TARGET, rows, dict.fromkeys(rows), run="r").server
 
 
 @pytest.fixture(scope="module")

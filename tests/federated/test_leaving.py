@@ -13,10 +13,9 @@ from tacit.accounting import PLD, events
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, LedgerError, TacitError
 from tacit.federated import PooledScoring
-from tacit.federated.engine import site_of
-from tacit.federated.maskkeys import LedgerMaskKeys
-from tacit.federated.masks import MaskedInProcess, MaskedSite, Masker, Roster
-from tacit.federated.server import conduct
+from tacit.federated.engine import prepare_site
+from tacit.federated.masks import LedgerMaskKeys, MaskedInProcess, MaskedSite, Masker, Roster
+from tacit.federated.server import run_schedule
 from tacit.privacy.noise import Randomness
 
 METHOD = PooledScoring(num_rounds=6, noise="split", dishonest=0, dropouts=1, spare_answers=1)
@@ -49,7 +48,7 @@ def masked_sites(method, target, rows):
     setting = {"run": "r", "sites": 3, "budget": BUDGET, "seed": 2}
     return [
         MaskedSite(
-            site_of(name, rows[name], method, target, **setting).client,
+            prepare_site(name, rows[name], method, target, **setting).client,
             Masker(name, IDENTITIES[name], roster),
         )
         for name in NAMES
@@ -59,7 +58,7 @@ def masked_sites(method, target, rows):
 def run(target, method=METHOD, **leaving):
     server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
     transport = Leaving(masked_sites(method, target, sites_of()), **leaving)
-    conduct(server, transport, method.rounds(3))
+    run_schedule(server, transport, method.rounds(3))
     return server, transport
 
 
@@ -97,7 +96,7 @@ def test_a_server_that_starts_again_knows_what_was_given_up(target):
         if len(updated.trace) == len(states):  # not if a round was given up
             states.append(updated.packed())
 
-    conduct(kept, transport, METHOD.rounds(3), keep=keep)
+    run_schedule(kept, transport, METHOD.rounds(3), keep=keep)
     again.restore(states)
     assert (again.folded, again.used, again.given_up) == (server.folded, server.used, 1)
     assert [each.members for each in again.done] == [each.members for each in server.done]
@@ -126,13 +125,13 @@ def test_as_many_sites_as_declared_may_leave_one_after_the_other(target):
     setting = {"run": "r", "sites": 5, "budget": BUDGET, "seed": 2}
     sites = [
         MaskedSite(
-            site_of(name, rows[name], method, target, **setting).client,
+            prepare_site(name, rows[name], method, target, **setting).client,
             Masker(name, identities[name], Roster(members=keys, absent=3)),
         )
         for name in names
     ]
     server = method.server(target, names, run="r", budget=BUDGET, source=Randomness(0))
-    conduct(server, OneByOne(sites), method.rounds(5))
+    run_schedule(server, OneByOne(sites), method.rounds(5))
     assert server.given_up == 3
     assert server.used == {"a": 6, "b": 6, "c": 1, "d": 1, "e": 1}
 
@@ -147,7 +146,7 @@ def test_without_spare_sites_the_run_ends_with_a_sentence(target):
     server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
     transport = Silent(masked_sites(method, target, sites_of()))
     with pytest.raises(TacitError, match="3 consecutive rounds"):
-        conduct(server, transport, method.rounds(3))
+        run_schedule(server, transport, method.rounds(3))
 
 
 def test_the_noise_of_those_who_stay_is_enough(target):
@@ -171,7 +170,7 @@ def test_a_sum_that_cannot_be_is_not_used(target, caplog):
 
     server = METHOD.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
     transport = Spoils(masked_sites(METHOD, target, sites_of()), last=99, middle=False)
-    conduct(server, transport, METHOD.rounds(3))
+    run_schedule(server, transport, METHOD.rounds(3))
     assert "a site is not honest" in caplog.text
     assert transport.asked == [1, 2, 2, 3, 4, 5, 6]
     assert np.array_equal(server.trace, run(target, last=99, middle=False)[0].trace)

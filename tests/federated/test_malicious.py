@@ -21,10 +21,9 @@ from sites_on_disk import NAMES, make_sites
 from tacit.accounting import PLD
 from tacit.accounting.ledger import Ledger
 from tacit.errors import TacitError
-from tacit.federated.answers import answered
-from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.deploy import OpenSite, SiteSettings, answer_message, load_study
 from tacit.federated.flower.server import serve
-from tacit.federated.messages import task_fields
+from tacit.federated.masks import task_fields
 
 ANSWERS = 3  # one round, and two that are spare
 
@@ -232,7 +231,7 @@ def test_answers_to_hostile_questions_have_the_clip_and_the_noise_that_were_char
         for _ in range(2):
             number += 1
             task = {**fields, "round": number, "posterior": question}
-            said.append([np.frombuffer(answered(site, task)["change"]) for site in sites])
+            said.append([np.frombuffer(answer_message(site, task)["change"]) for site in sites])
             moved.append(np.linalg.norm(said[-1][0] - said[-1][1]))
         noise = (said[0][0] - said[1][0]) / np.sqrt(2)
         assert np.sqrt(np.mean(noise**2)) > 0.5 * mechanism.noise_std

@@ -11,12 +11,19 @@ from through_origin import through_origin
 from tacit import Budget, Ledger, Rows
 from tacit.errors import InvalidArgument
 from tacit.federated import Partitioned
-from tacit.federated.engine import in_process, site_of
-from tacit.federated.maskkeys import LedgerMaskKeys
-from tacit.federated.masks import MaskedInProcess, MaskedSite, Masker, Offer, Roster, Session
+from tacit.federated.engine import prepare_site, run_in_process
+from tacit.federated.masks import (
+    LedgerMaskKeys,
+    MaskedInProcess,
+    MaskedSite,
+    Masker,
+    Offer,
+    Roster,
+    Session,
+)
+from tacit.federated.protocol import Task
 from tacit.federated.schemes import ClippedChanges
-from tacit.federated.server import conduct
-from tacit.federated.transport import Task
+from tacit.federated.server import run_schedule
 from tacit.privacy.noise import Randomness
 
 NAMES = ("north", "south", "west")
@@ -208,7 +215,7 @@ def masked_sites():
     sites = maskers()
     return [
         MaskedSite(
-            site_of(
+            prepare_site(
                 name, SHARES[name], METHOD, TARGET, run="r", sites=3, budget=BUDGET, seed=1
             ).client,
             sites[name],
@@ -222,9 +229,9 @@ def masking_server():
 
 
 def test_a_masked_fit_is_the_fit_without_masks():
-    found = in_process(METHOD, TARGET, SHARES, dict.fromkeys(NAMES, BUDGET), run="r", seed=1)
+    found = run_in_process(METHOD, TARGET, SHARES, dict.fromkeys(NAMES, BUDGET), run="r", seed=1)
     server = masking_server()
-    conduct(server, MaskedInProcess(masked_sites()), METHOD.rounds(3))
+    run_schedule(server, MaskedInProcess(masked_sites()), METHOD.rounds(3))
     assert np.array_equal(server.posterior, found.server.posterior)
     assert np.abs(server.posterior - TARGET.prior).max() > 1
 
@@ -241,9 +248,9 @@ class LosesOne(MaskedInProcess):
 
 def test_a_round_that_lacks_an_answer_is_asked_again_with_new_masks_and_costs_nothing():
     server, sites = masking_server(), LosesOne(masked_sites())
-    trace = conduct(server, sites, METHOD.rounds(3))
+    trace = run_schedule(server, sites, METHOD.rounds(3))
     assert np.array_equal(
-        trace, conduct(masking_server(), MaskedInProcess(masked_sites()), METHOD.rounds(3))
+        trace, run_schedule(masking_server(), MaskedInProcess(masked_sites()), METHOD.rounds(3))
     )
     assert sites._attempt == 4
 
@@ -251,7 +258,7 @@ def test_a_round_that_lacks_an_answer_is_asked_again_with_new_masks_and_costs_no
 def test_no_question_tells_what_a_masked_answer_was():
     """Refusals cost nothing: by halving, a server would find what the sum hides."""
     sites, told = masked_sites(), set()
-    conduct(masking_server(), MaskedInProcess(sites), METHOD.rounds(3))
+    run_schedule(masking_server(), MaskedInProcess(sites), METHOD.rounds(3))
     for size in (1e-9, 1e9, -1e9):
         share = np.array([size, 0, 0, 0, 0])
         task = Task(run="r", round=4, posterior=TARGET.prior, folded=3, share=share)
@@ -265,7 +272,7 @@ def test_no_question_tells_what_a_masked_answer_was():
 
 def test_nothing_is_charged_before_the_keys_are_accepted(tmp_path):
     book = Ledger.new(tmp_path / "north.db", total=BUDGET, unit="data set")
-    site = site_of(
+    site = prepare_site(
         "north", SHARES["north"], METHOD, TARGET, run="r", sites=3, budget=BUDGET, ledger=book
     )
     sites = maskers()

@@ -11,24 +11,24 @@ from tacit import Budget, Ledger, Model, Rows, Variational, conjugate, fit_feder
 from tacit.accounting import PLD, calibrate
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated import Partitioned
-from tacit.federated.engine import in_process, site_of
+from tacit.federated.engine import prepare_site, run_in_process
+from tacit.federated.protocol import InProcess, Reply
 from tacit.federated.schemes import (
     ClippedChanges,
     ClippedStatistics,
     Hybrid,
     OneRelease,
     Optimised,
+    RunSetting,
     WithoutPrivacy,
     local_averaging,
     virtual_clients,
 )
-from tacit.federated.schemes.base import RunSetting
-from tacit.federated.server import Server, added_up
-from tacit.federated.target import Approximate, conjugate_target
-from tacit.federated.transport import InProcess, Reply
+from tacit.federated.server import Server, sum_replies
+from tacit.federated.targets import ApproximateTarget, conjugate_target
 from tacit.models import Parameter
-from tacit.models.gaussians import DiagonalGaussian, FullGaussian
-from tacit.privacy.groups import as_one, in_shards
+from tacit.models.exponential_families import DiagonalGaussian, FullGaussian
+from tacit.privacy.groups import all_rows_as_unit, random_shards
 from tacit.privacy.noise import Randomness
 
 BUDGET = Budget(1, 1e-5)
@@ -162,8 +162,8 @@ def test_a_data_set_moves_the_sum_by_one_clip():
 
 def test_units_draw_their_shards_by_themselves():
     values = np.arange(200)
-    whole = in_shards(Rows({"y": values}), 8, 60, Randomness(3))._host_fields()
-    fewer = in_shards(Rows({"y": values[:-1]}), 8, 60, Randomness(3))._host_fields()
+    whole = random_shards(Rows({"y": values}), 8, 60, Randomness(3))._host_fields()
+    fewer = random_shards(Rows({"y": values[:-1]}), 8, 60, Randomness(3))._host_fields()
     held = [
         [set(fields["y"][i][present[i]].tolist()) for i in range(8)]
         for fields, present in (whole, fewer)
@@ -171,7 +171,7 @@ def test_units_draw_their_shards_by_themselves():
     assert sum(len(a ^ b) for a, b in zip(*held, strict=True)) == 1
     assert set.union(*held[0]) == set(range(200))
     sizes = [
-        len(in_shards(Rows({"y": values}), 2, 300, Randomness(s))._host_fields()[0]["y"][0])
+        len(random_shards(Rows({"y": values}), 2, 300, Randomness(s))._host_fields()[0]["y"][0])
         for s in range(3)
     ]
     assert sizes == [300] * 3  # the width is declared, not found
@@ -180,20 +180,20 @@ def test_units_draw_their_shards_by_themselves():
 def test_shards_keep_the_rows_of_a_person_together_and_leave_out_what_is_too_much():
     people = np.repeat(np.arange(30), 3)
     rows = Rows.by_person({"y": people}, people, 2)
-    fields, present = in_shards(rows, 5, 100, Randomness(1))._host_fields()
+    fields, present = random_shards(rows, 5, 100, Randomness(1))._host_fields()
     for person in range(30):
         where = [(fields["y"][i][present[i]] == person).sum() for i in range(5)]
         assert sorted(where) == [0, 0, 0, 0, 2]
-    _, present = in_shards(rows, 5, 4, Randomness(1))._host_fields()
+    _, present = random_shards(rows, 5, 4, Randomness(1))._host_fields()
     assert present.sum(axis=1).max() == 4
-    assert as_one(rows)._host_fields()[1].sum() == 60
+    assert all_rows_as_unit(rows)._host_fields()[1].sum() == 60
 
 
 def conducted(scheme, seed, sites=4, target=None):
     target = target or counts()
     rows = {f"s{i}": Rows({"y": np.zeros(5, int)}) for i in range(sites)}
     method = Partitioned(scheme=scheme, num_rounds=1)
-    found = in_process(method, target, rows, dict.fromkeys(rows, BUDGET), run="r", seed=seed)
+    found = run_in_process(method, target, rows, dict.fromkeys(rows, BUDGET), run="r", seed=seed)
     return found.server.posterior - target.prior
 
 
@@ -213,7 +213,7 @@ def test_shared_noise_needs_everybody():
     server = method.server(target, names, run="r", budget=BUDGET, source=Randomness(0))
     rows = Rows({"y": np.array([1, 2])})
     clients = [
-        site_of(n, rows, method, target, run="r", sites=3, budget=BUDGET).client for n in names
+        prepare_site(n, rows, method, target, run="r", sites=3, budget=BUDGET).client for n in names
     ]
     tasks = server.tasks(names)
     replies = InProcess(clients).exchange(tasks)
@@ -239,7 +239,7 @@ def test_subsets_share_noise_among_themselves():
     least = calibrate.noise_multiplier(BUDGET, num_steps=3)
     assert plan.noise_multiplier == pytest.approx(least / np.sqrt(2))
     rows = {f"s{i}": Rows({"y": np.full(20, 3)}) for i in range(4)}
-    found = in_process(method, counts(), rows, dict.fromkeys(rows, BUDGET), run="r", seed=0)
+    found = run_in_process(method, counts(), rows, dict.fromkeys(rows, BUDGET), run="r", seed=0)
     assert len(found.trace) == 6
 
 
@@ -302,7 +302,7 @@ def test_an_answer_that_no_site_gives_is_left_out_and_the_others_count(change, g
 def test_vectors_of_other_sizes_are_not_added_up():
     replies = [Reply(site="a", run="r", round=1, change=np.zeros(n)) for n in (2, 3)]
     with pytest.raises(InvalidArgument, match="different sizes"):
-        added_up(replies, np.zeros(2))
+        sum_replies(replies, np.zeros(2))
 
 
 @pytest.mark.parametrize("noise", ["split", "server"])
@@ -341,7 +341,7 @@ def approximate(log_prior=None):
         log_prior=log_prior or (lambda p: -0.5 * jnp.sum(p["w"] ** 2)),
         log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
     )
-    return Approximate(model=model, family=DiagonalGaussian(2))
+    return ApproximateTarget(model=model, family=DiagonalGaussian(2))
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_a_server_that_begins_again_gets_no_second_noise_for_what_was_paid_once(
 
     def again():
         budgets = dict.fromkeys(rows, BUDGET)
-        return in_process(
+        return run_in_process(
             method, counts(), rows, budgets, run="r", ledgers=ledgers, seed=seed
         ).server.posterior
 

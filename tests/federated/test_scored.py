@@ -12,21 +12,25 @@ from scipy.special import expit
 import tacit
 from tacit import Rows
 from tacit.accounting import PLD
+from tacit.api.federated import default_federated_method
+from tacit.api.rows import encode_rows
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated import Partitioned, PooledScoring
-from tacit.federated.engine import in_process, site_of
-from tacit.federated.scored.server import carried
-from tacit.federated.scored.site import QuestionVector, low_words, with_high_words
-from tacit.federated.server import conduct
-from tacit.federated.transport import InProcess, Reply, Task
-from tacit.inference.base import Intervals
-from tacit.inference.rounds import Asked
-from tacit.inference.scores import contribution, sums_of
-from tacit.inference.scoring import question_of
-from tacit.inference.whitened import Whitened
-from tacit.interfaces.federated import default_method
-from tacit.interfaces.rows import encoded_rows
-from tacit.models.model import Model, Parameter
+from tacit.federated.engine import prepare_site, run_in_process
+from tacit.federated.pooled_server import (
+    QuestionVector,
+    add_random_high_words,
+    change_metric,
+    low_words,
+)
+from tacit.federated.protocol import InProcess, Reply, Task
+from tacit.federated.server import run_schedule
+from tacit.inference.method import Intervals
+from tacit.inference.score_contributions import split_release, unit_contribution
+from tacit.inference.scoring import make_query
+from tacit.inference.scoring_rounds import WhitenedQuery
+from tacit.inference.whitening import Whitening
+from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.noise import Randomness
 
 BUDGET = tacit.Budget(8, 1e-5)
@@ -86,7 +90,7 @@ def target(method):
 @pytest.fixture(scope="module")
 def finished(method, target):
     rows = sites_of()
-    return in_process(method, target, rows, dict.fromkeys(rows, BUDGET), run="r", seed=3).server
+    return run_in_process(method, target, rows, dict.fromkeys(rows, BUDGET), run="r", seed=3).server
 
 
 def test_sites_that_are_nothing_alike_find_the_posterior_of_one_table(method, target, finished):
@@ -121,7 +125,7 @@ def test_answers_that_share_noise_are_whole_numbers_and_add_up_to_the_same(targe
     server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
     task = server.tasks(NAMES)["north"]
     clients = {
-        name: site_of(
+        name: prepare_site(
             name, rows[name], method, target, run="r", sites=3, budget=BUDGET, seed=2
         ).client
         for name in NAMES
@@ -155,12 +159,12 @@ class Losing(InProcess):
 def test_a_site_that_misses_rounds_still_counts(method, target, finished):
     rows = sites_of()
     clients = [
-        site_of(n, rows[n], method, target, run="r", sites=3, budget=BUDGET, seed=3).client
+        prepare_site(n, rows[n], method, target, run="r", sites=3, budget=BUDGET, seed=3).client
         for n in NAMES
     ]
     server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
     kept = [server.packed()]
-    conduct(server, Losing(clients), method.rounds(3), keep=lambda s: kept.append(s.packed()))
+    run_schedule(server, Losing(clients), method.rounds(3), keep=lambda s: kept.append(s.packed()))
     assert server.used == {"north": 10, "south": 10, "west": 7}
     found, whole = server.fitted(np.random.default_rng(0)), method.fitted(target, finished, 0)
     spread = np.sqrt(np.diag(whole.covariance))
@@ -227,7 +231,9 @@ def test_a_question_that_no_fit_can_ask_is_refused_before_the_charge(method, tar
     where = {"place": 0, "metric": 2, "clip": 6, "sizes": 10, "shares": 11, "nan": 1}[spoil]
     vector = task.posterior.copy()
     vector[where] = np.nan if spoil == "nan" else -1e38
-    client = site_of("north", rows, method, target, run="r", sites=3, budget=BUDGET, seed=3).client
+    client = prepare_site(
+        "north", rows, method, target, run="r", sites=3, budget=BUDGET, seed=3
+    ).client
     with pytest.raises(Refused):
         client.answer(Task(run="r", round=1, posterior=vector))
     assert client._journal.latest("r") is None
@@ -251,15 +257,15 @@ def test_an_answer_carried_to_another_metric_is_what_the_site_would_have_said():
     rows = {"x": x[:, None], "y": y[:, None]}
     said = []
     for turn, clip in ((np.array([[0.3, 0.1], [0.0, 0.2]]), 3.0), (0.2 * np.eye(2), 2.0)):
-        asked = Asked(np.zeros(2), turn, clip, 5.0, 7.0, clip, 0.0, np.full(9, 9**-0.5))
-        space = Whitened(np.array([-0.2, 0.3]), np.eye(2), quadratic=True)
-        unit = contribution(MODEL, 3)
+        asked = WhitenedQuery(np.zeros(2), turn, clip, 5.0, 7.0, clip, 0.0, np.full(9, 9**-0.5))
+        space = Whitening(np.array([-0.2, 0.3]), np.eye(2), quadratic=True)
+        unit = unit_contribution(MODEL, 3)
         each = jax.vmap(unit, in_axes=(None, 0, None, 0))
-        vectors = each(question_of(MODEL, space, asked), rows, np.ones(1, bool), secrets)
+        vectors = each(make_query(MODEL, space, asked), rows, np.ones(1, bool), secrets)
         total = np.asarray(vectors, np.float64).sum(axis=0)
-        said.append((sums_of(total, 2, asked.shares, 1.0), asked))
+        said.append((split_release(total, 2, asked.shares, 1.0), asked))
     (before, asked), (after, other) = said
-    found = carried(before, asked, other)
+    found = change_metric(before, asked, other)
     assert found.score == pytest.approx(after.score, rel=1e-4)
     assert found.curvature == pytest.approx(after.curvature, rel=1e-4)
     assert np.abs(before.score - after.score).max() > 0.1 * np.abs(after.score).max()
@@ -270,7 +276,7 @@ def test_a_study_with_a_schema_starts_where_the_fit_of_one_table_starts():
     model = tacit.glm("y ~ x * z", schema=schema)
     study = tacit.federated_study(model, schema=schema, sites=NAMES, run="r", budget=BUDGET)
     method = tacit.Scoring()
-    rows = encoded_rows(schema, ["y", "x", "z"], {"y": [1], "x": [4.0], "z": [0.5]})
+    rows = encode_rows(schema, ["y", "x", "z"], {"y": [1], "x": [4.0], "z": [0.5]})
     one = method.rounds(
         study.target.model, method.without_noise(study.target.model), rows.simulated
     )
@@ -280,14 +286,14 @@ def test_a_study_with_a_schema_starts_where_the_fit_of_one_table_starts():
 
 
 def test_the_default_is_pooled_scoring_where_it_fits():
-    assert default_method(MODEL) == PooledScoring()
+    assert default_federated_method(MODEL) == PooledScoring()
     silent = Model(
         parameters={"w": Parameter((2,))},
         log_prior=lambda params: -jnp.sum(params["w"] ** 2),
         log_likelihood=lambda params, row: row["y"] * params["w"][0],
     )
-    assert default_method(silent) == Partitioned()
-    assert default_method(tacit.conjugate.Poisson("visits")) == Partitioned()
+    assert default_federated_method(silent) == Partitioned()
+    assert default_federated_method(tacit.conjugate.Poisson("visits")) == Partitioned()
     with pytest.raises(InvalidArgument, match="cannot draw"):
         PooledScoring().target(silent)
 
@@ -302,7 +308,7 @@ def test_a_sum_of_answers_tells_not_which_site_wrapped_around():
     """The upper half of the sum is uniform, whether or not the lower halves have passed 2^31."""
     rng = np.random.default_rng(0)
     low = rng.integers(-(2**31), 2**31, (2, 4000)).astype(np.int32)
-    answers = [with_high_words(each, Randomness(i)) for i, each in enumerate(low)]
+    answers = [add_random_high_words(each, Randomness(i)) for i, each in enumerate(low)]
     total = np.sum(answers, axis=0)
     expected = low.astype(np.int64).sum(axis=0).astype(np.int32)
     assert np.array_equal(low_words(total), expected)

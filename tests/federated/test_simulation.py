@@ -11,7 +11,7 @@ import pytest
 from sites_on_disk import make_sites
 
 from tacit.federated.deploy import load_study
-from tacit.federated.engine import in_process
+from tacit.federated.engine import run_in_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -68,7 +68,7 @@ def test_a_hundred_sites_find_the_same_as_in_process(tmp_path):
     assert result.exists(), (done.stdout + done.stderr)[-5000:]
     study = load_study(files[names[0]].parent / "study.py")
     rows = {name: study.read(Path(path).parent / "data.csv") for name, path in files.items()}
-    expected = in_process(
+    expected = run_in_process(
         study.method,
         study.target,
         rows,

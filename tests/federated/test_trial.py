@@ -10,8 +10,8 @@ pytest.importorskip("flwr")
 from flower_processes import BIN, HANGS, free_port
 
 import tacit
-from tacit.federated.course import read_course
-from tacit.interfaces.cli import main
+from tacit.cli.main import main
+from tacit.federated.state import read_run_status
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -37,7 +37,7 @@ def test_a_new_project_runs_to_its_posterior_in_three_commands(tmp_path, monkeyp
     assert post.answers == dict.fromkeys(("north", "south", "west"), (20, 20))
     assert post.privacy.epsilons["add-remove"] <= 1
     assert "Who learns what" in (tmp_path / "study" / "report.html").read_text("utf-8")
-    assert read_course(tmp_path / "study" / "posterior.nc.run-1.state").done == 20
+    assert read_run_status(tmp_path / "study" / "posterior.nc.run-1.state").done == 20
     for site in post.sites:
         assert (tmp_path / "study" / f"report-{site}.html").is_file()
         assert len(tacit.Ledger(f"sites/{site}/budget.db").charges) == 1

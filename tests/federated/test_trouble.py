@@ -14,10 +14,10 @@ from sites_on_disk import NAMES, copy_study, make_sites
 from tacit import Ledger
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
-from tacit.federated.engine import in_process
+from tacit.federated.engine import run_in_process
 from tacit.federated.flower.grid import FlowerTransport
-from tacit.federated.flower.server import nodes_of, serve
-from tacit.federated.folds import FoldsFile
+from tacit.federated.flower.server import parse_nodes, serve
+from tacit.federated.state import ServerStateFile
 
 
 def study_of(files):
@@ -33,7 +33,7 @@ def in_this_process(files):
     study = study_of(files)
     rows = {name: study.read(path.parent / "data.csv") for name, path in files.items()}
     budgets = dict.fromkeys(rows, study.budget)
-    return in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
+    return run_in_process(study.method, study.target, rows, budgets, run=study.run, seed=study.seed)
 
 
 @pytest.mark.parametrize("scheme", ["statistics", pytest.param("masked", marks=pytest.mark.slow)])
@@ -124,7 +124,7 @@ def test_a_node_that_is_named_beforehand_has_its_name(tmp_path):
     files = make_sites(tmp_path, seed=3)
     expected = in_this_process(files).server.posterior
     grid = FakeGrid(with_impostor(files, tmp_path))
-    posterior, _ = served(files, grid, nodes=nodes_of("north=1"))
+    posterior, _ = served(files, grid, nodes=parse_nodes("north=1"))
     assert np.array_equal(posterior, expected)
 
 
@@ -163,7 +163,7 @@ def test_a_name_stays_with_its_node(tmp_path, roaming):
 @pytest.mark.parametrize("text", ["north", "north=", "=3", "north=x"])
 def test_nodes_are_named_as_said(text):
     with pytest.raises(InvalidArgument, match="north=123"):
-        nodes_of(text)
+        parse_nodes(text)
 
 
 class Dies(Exception):
@@ -189,7 +189,7 @@ def test_a_server_that_dies_goes_on_where_it_was(tmp_path, scheme):
     with pytest.raises(Dies):
         served(files, FakeGrid(files, dies), state=state)
     server = study_of(files).server()
-    FoldsFile(state, f"study: {study_of(files).about}").resume(server)
+    ServerStateFile(state, f"study: {study_of(files).about}").resume(server)
     before, grid = server.trace, FakeGrid(files)
     posterior, trace = served(files, grid, state=state)
     assert len(before) == 2
@@ -253,7 +253,7 @@ def test_a_damaged_state_of_the_server_is_one_sentence(tmp_path, spoil):
     files = make_sites(tmp_path)
     state = tmp_path / "state"
     server = study_of(files).server()
-    FoldsFile(state, "about").resume(server)
+    ServerStateFile(state, "about").resume(server)
     state.write_bytes(spoil(state.read_bytes()))
     with pytest.raises(TacitError, match=r"state of the server, is damaged .* nothing is charged"):
-        FoldsFile(state, "about").resume(server)
+        ServerStateFile(state, "about").resume(server)

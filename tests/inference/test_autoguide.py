@@ -8,7 +8,7 @@ from numpyro.infer import autoguide
 
 from tacit import Model, Rows, Variational, fit_without_privacy
 from tacit.errors import InvalidArgument
-from tacit.inference.autoguide import AutoGuide
+from tacit.inference.guides import AutoGuide
 from tacit.models import Parameter
 
 RNG = np.random.default_rng(0)

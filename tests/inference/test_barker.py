@@ -18,7 +18,7 @@ from tacit.accounting import PLD, events
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.methods import BoundedWalk, GaussianWalk
 from tacit.models import Parameter, Whole
-from tacit.models.model import Positive
+from tacit.models.jax_model import Positive
 
 SIZE, TEMPERED_SIZE = 1000, 100
 X = mixture_rows(SIZE)

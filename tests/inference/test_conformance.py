@@ -10,10 +10,10 @@ import pytest
 import tacit
 from tacit import Budget, Ledger, Rows, conjugate
 from tacit.accounting import PLD
+from tacit.api.fit import fit_many
+from tacit.api.rows import model_rows
 from tacit.errors import BudgetError
-from tacit.inference.base import Intervals, Method
-from tacit.interfaces.fit import fit_many
-from tacit.interfaces.rows import rows_of
+from tacit.inference.method import Intervals, Method
 from tacit.methods import GaussianWalk
 
 SIZE = 400
@@ -227,7 +227,7 @@ def test_shapes_do_not_follow_the_number_of_rows(case, times):
 def test_several_fits_are_the_single_ones(case):
     """One after the other, each with its own rows and charge."""
     name, method, budget = case
-    rows = rows_of(MODEL, SCHEMA, TABLE)
+    rows = model_rows(MODEL, SCHEMA, TABLE)
     both = fit_many(MODEL, [rows, rows], [budget, budget], method, seeds=[2, 1])
     assert np.array_equal(both[1].draws["probability"], seeded(name).draws["probability"])
     assert both[0] != both[1]

@@ -11,8 +11,8 @@ import pytest
 from scipy import integrate, stats
 
 from tacit.errors import InvalidArgument
-from tacit.inference.base import normals
-from tacit.inference.correction import LOGISTIC_VARIANCE, Correction, correction
+from tacit.inference.barker_correction import LOGISTIC_VARIANCE, Correction, logistic_correction
+from tacit.inference.method import per_step_normals
 
 ROOT = Path(__file__).parent.parent.parent
 SHIPPED = json.loads(files("tacit.inference").joinpath("correction.json").read_text())
@@ -37,7 +37,7 @@ def difference(found, at):
 
 @pytest.mark.parametrize(("variance", "kind"), EVERY)
 def test_a_symmetric_distribution_of_the_right_variance(variance, kind):
-    found = correction(variance, kind)
+    found = logistic_correction(variance, kind)
     assert found.weights.min() >= 0
     assert found.weights.sum() == pytest.approx(1, abs=1e-12)
     assert np.allclose(found.centres, -found.centres[::-1])
@@ -54,7 +54,7 @@ def test_a_symmetric_distribution_of_the_right_variance(variance, kind):
 )
 def test_the_error_is_what_a_finer_look_finds(variance, kind):
     """On points of another grid, on both sides, by another formula."""
-    found = correction(variance, kind)
+    found = logistic_correction(variance, kind)
     points = np.arange(-35, 35, 0.0037)
     worst = max(difference(found, at) for at in points)
     assert found.error == pytest.approx(worst, rel=0.02, abs=1e-10)
@@ -75,7 +75,7 @@ def test_the_error_is_what_a_finer_look_finds(variance, kind):
 def test_the_table_is_better_than_the_mixture_and_than_no_correction():
     nothing = Correction.mirrored(2.0, np.ones(1), np.zeros(1), np.zeros(1))
     normal = Correction.mirrored(2.0, np.ones(1), np.zeros(1), np.array([1.2899**0.5]))
-    table, mixture = correction(2.0), correction(2.0, "mixture")
+    table, mixture = logistic_correction(2.0), logistic_correction(2.0, "mixture")
     assert 4 * table.error < mixture.error < normal.error / 5 < nothing.error / 5
 
 
@@ -88,7 +88,11 @@ def test_the_table_is_better_than_the_mixture_and_than_no_correction():
     ],
 )
 def test_normal_noise_and_draws_are_logistic(variance, kind):
-    found, generator, count = correction(variance, kind), np.random.default_rng(1), 1_000_000
+    found, generator, count = (
+        logistic_correction(variance, kind),
+        np.random.default_rng(1),
+        1_000_000,
+    )
     noise = np.sqrt(variance) * generator.standard_normal(count)
     drawn = found.draw(generator, count)
     assert drawn.dtype == np.float64
@@ -100,12 +104,12 @@ def test_normal_noise_and_draws_are_logistic(variance, kind):
     assert apart(noise + drawn) < found.error + chance
     # The same look tells a correction that is wrong: a normal one of the same variance.
     wrong = np.sqrt(LOGISTIC_VARIANCE - variance) * generator.standard_normal(count)
-    assert apart(noise + wrong) > correction(2.0).error + 4 * chance
+    assert apart(noise + wrong) > logistic_correction(2.0).error + 4 * chance
     assert drawn.var() == pytest.approx(found.variance, rel=0.02)
 
 
 def test_draws_depend_on_the_number_of_a_step_alone():
-    found = correction(2.0, "mixture")
+    found = logistic_correction(2.0, "mixture")
     whole = found.draws([3, 4], 0, 700)
     pieces = [found.draws([3, 4], first, steps) for first, steps in ((0, 1), (1, 399), (400, 300))]
     assert np.array_equal(np.concatenate(pieces), whole)
@@ -115,8 +119,8 @@ def test_draws_depend_on_the_number_of_a_step_alone():
 
 def test_draws_are_independent_of_a_run_s_normals():
     """Under one seed: a correction must not follow the proposal it is used with."""
-    found, steps = correction(2.0, "mixture"), 20_000
-    drawn, others = found.draws([3, 4], 0, steps), normals([3, 4], 0, steps, (3,))
+    found, steps = logistic_correction(2.0, "mixture"), 20_000
+    drawn, others = found.draws([3, 4], 0, steps), per_step_normals([3, 4], 0, steps, (3,))
     limit = 4.5 / math.sqrt(steps)
     for column in others.T:
         assert abs(stats.spearmanr(drawn, column).statistic) < limit
@@ -128,8 +132,8 @@ def test_draws_are_independent_of_a_run_s_normals():
     [pytest.param(0.05, 1e-7, marks=pytest.mark.slow), (1.8, 3e-4), (3.2, 0.03)],
 )
 def test_other_variances_are_made_when_asked(variance, worst):
-    found = correction(variance)
-    assert found is correction(variance)  # once
+    found = logistic_correction(variance)
+    assert found is logistic_correction(variance)  # once
     assert found.error < worst
     assert found.variance + variance == pytest.approx(LOGISTIC_VARIANCE, abs=1e-6)
     assert found.error == pytest.approx(
@@ -144,7 +148,7 @@ def test_what_ships_is_what_the_script_makes():
     arrays = {name: np.array(values) for name, values in made.items()}
     again = Correction.mirrored(2.0, **arrays, spreads=np.zeros_like(arrays["centres"]))
     points = np.arange(-20, 20, 0.01)
-    ours = correction(2.0).total_distribution(points)
+    ours = logistic_correction(2.0).total_distribution(points)
     assert again.total_distribution(points) == pytest.approx(ours, abs=1e-6)
     assert made["centres"] == pytest.approx(shipped["centres"])
     assert made["weights"] == pytest.approx(shipped["weights"], abs=1e-6)
@@ -156,7 +160,7 @@ def test_the_mixture_is_what_the_script_makes():
     """Another machine's arithmetic may send Adam elsewhere, to a fit as good."""
     script = runpy.run_path(str(ROOT / "scripts" / "make_correction.py"))
     arrays = {name: np.array(values) for name, values in script["mixture"](2.0).items()}
-    shipped, again = correction(2.0, "mixture"), Correction.mirrored(2.0, **arrays)
+    shipped, again = logistic_correction(2.0, "mixture"), Correction.mirrored(2.0, **arrays)
     assert again.error == pytest.approx(shipped.error, rel=0.1)
     assert again.variance == pytest.approx(shipped.variance, abs=0.01)
 
@@ -173,4 +177,4 @@ def test_the_mixture_is_what_the_script_makes():
 )
 def test_refusals(arguments, found):
     with pytest.raises(InvalidArgument, match=found):
-        correction(*arguments)
+        logistic_correction(*arguments)

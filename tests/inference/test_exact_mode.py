@@ -10,10 +10,10 @@ from scipy.special import expit, gammaln
 import tacit
 from tacit import Model, Rows
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Intervals
+from tacit.inference.method import Intervals
 from tacit.models import Parameter
-from tacit.models.model import Positive, Whole
-from tacit.privacy import open_sum
+from tacit.models.jax_model import Positive, Whole
+from tacit.privacy import unclipped
 
 RNG = np.random.default_rng(5)
 N = 3000
@@ -151,7 +151,7 @@ def test_rows_in_many_chunks_are_the_same_sum(monkeypatch):
     linear = model(lambda p, row: -0.5 * ((row["y"] - row["x"] @ p["b"]) / 2) ** 2)
     rows = Rows({"x": X, "y": y})
     whole = tacit.fit_without_privacy(linear, rows)
-    monkeypatch.setattr(open_sum, "_MOST_UNITS", 64)  # and 56 in the last
+    monkeypatch.setattr(unclipped, "_MAX_UNITS_PER_CHUNK", 64)  # and 56 in the last
     parts = tacit.fit_without_privacy(linear, rows)
     assert parts.mean()["b"] == pytest.approx(whole.mean()["b"], rel=1e-7)
     assert parts.unconstrained_covariance == pytest.approx(whole.unconstrained_covariance, rel=1e-6)

@@ -10,7 +10,7 @@ from scipy.special import expit, gammaln, logit, logsumexp
 import tacit
 from tacit import Barker, Budget, Hamiltonian, Langevin, Model, Rows, conjugate, fit_without_privacy
 from tacit.errors import InvalidArgument
-from tacit.inference.reference import like_reference, ratio_beyond, slope_beyond
+from tacit.inference.guided_chains import dummy_reference, remainder_gradient, remainder_ratio
 from tacit.models import Parameter
 
 BUDGET = Budget(1, 1e-6)
@@ -30,7 +30,7 @@ def remainder(x, y, place, away):
 
 def blank(size):
     """A reference without a hidden part: u is always zero."""
-    made = like_reference(Model(
+    made = dummy_reference(Model(
         parameters={"w": Parameter((size,))},
         log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
         log_likelihood=lambda p, row: p["w"] @ row["x"],
@@ -51,7 +51,7 @@ def test_a_ratio_is_that_of_what_expansions_to_second_order_leave():
         return y * (x @ theta) - jnp.logaddexp(0.0, x @ theta)
 
     reference = blank(4)._replace(place=jnp.asarray(place), shift=shift, turn=turn)
-    found = ratio_beyond(density, reference, place + then, place + now)
+    found = remainder_ratio(density, reference, place + then, place + now)
     assert float(found) == pytest.approx(expected, abs=5e-5)
     assert abs(expected) > 1e-3
     assert abs(expected - seen) > 1e-3
@@ -69,8 +69,8 @@ def test_the_slope_beyond_the_approximation_is_the_gradient_of_what_is_beyond():
     def density(theta):
         return -jnp.logaddexp(0.0, x @ theta)
 
-    slope = jax.grad(lambda at: ratio_beyond(density, reference, at, place))(theta)
-    found = slope_beyond(density, reference, theta)
+    slope = jax.grad(lambda at: remainder_ratio(density, reference, at, place))(theta)
+    found = remainder_gradient(density, reference, theta)
     assert np.asarray(found) == pytest.approx(np.asarray(slope), abs=1e-5)
     assert np.abs(slope).max() > 1e-3
 

@@ -11,9 +11,9 @@ from scipy.special import erfc
 from tacit import Budget, Hamiltonian, Model, Rows, fit
 from tacit.accounting import PLD, events
 from tacit.errors import InvalidArgument
-from tacit.inference.hamiltonian_steps import _contribution
-from tacit.inference.mixing import effective_sizes
-from tacit.inference.reference import like_reference
+from tacit.inference.diagnostics import effective_sample_sizes
+from tacit.inference.guided_chains import dummy_reference
+from tacit.inference.hamiltonian import _unit_contribution
 from tacit.models import Parameter
 
 SIZE = 150
@@ -53,9 +53,9 @@ def test_noise_in_the_test_does_not_change_the_posterior(name):
     method, budget = NOISY[name]
     post = fit(normal_mean(), ROWS, budget=budget, method=method, seed=0)
     draws = post.draws["mean"]
-    size = float(effective_sizes({"m": draws})["m"])
+    size = float(effective_sample_sizes({"m": draws})["m"])
     squares = (draws - MEAN) ** 2
-    worth = float(effective_sizes({"m": squares})["m"])
+    worth = float(effective_sample_sizes({"m": squares})["m"])
     bounds, _ = method.bounds(normal_mean(), method.calibrated(normal_mean(), budget))
     assert 0.3 < bounds.noise * bounds.ratio * 0.08 < 3  # noise of a log ratio
     assert size > 300
@@ -99,12 +99,12 @@ def test_gradients_and_ratios_have_their_shares():
 def test_no_unit_is_longer_than_one(weights):
     """Before the gate bounds it: what a chain hears of a unit is not cut once more."""
     model, clip, length = normal_mean(), 0.3, 0.05
-    per_unit = _contribution(model, guided=False, gradients=True)
+    per_unit = _unit_contribution(model, guided=False, gradients=True)
     longest = 0.0
     for value in (-1e6, -2.0, 0.3, 5.0, 1e6):
         given = (
             jnp.array([0.5]), jnp.array([0.1]), weights[0] / clip, weights[1] / length, clip, length,
-            like_reference(model), model.constants,
+            dummy_reference(model), model.constants,
         )  # fmt: skip
         found = per_unit(given, {"y": jnp.array([value])}, jnp.ones(1, bool))
         longest = max(longest, float(jnp.linalg.norm(found)))

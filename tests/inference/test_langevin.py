@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tacit import Budget, Langevin, Ledger, Model, Rows, fit, fit_without_privacy
+from tacit.api.fit import fit_many
 from tacit.errors import InvalidArgument
-from tacit.interfaces.fit import fit_many
 from tacit.models import Parameter
 
 RNG = np.random.default_rng(0)

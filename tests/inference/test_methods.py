@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import tacit
-from tacit.inference import methods
-from tacit.inference.base import Method
-from tacit.interfaces.cli import main
+from tacit.cli.main import main
+from tacit.inference import registry
+from tacit.inference.method import Method
 
 DOCS = (Path(__file__).parents[2] / "docs/methods.md").read_text(encoding="utf-8")
 
@@ -18,10 +18,10 @@ def is_method(value):
 
 def test_every_public_method_is_registered():
     public = {name for name in tacit.methods.__all__ if is_method(getattr(tacit.methods, name))}
-    assert public == {each.name for each in methods.METHODS}
+    assert public == {each.name for each in registry.METHODS}
 
 
-@pytest.mark.parametrize("entry", methods.METHODS, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", registry.METHODS, ids=lambda entry: entry.name)
 def test_a_method_is_public_and_in_the_docs(entry):
     assert getattr(tacit.methods, entry.name) is entry.kind
     shown = tuple(f"| `{home}.{entry.name}(" for home in ("tacit", "tacit.methods"))

@@ -10,9 +10,9 @@ from tacit import Barker, Budget, Ledger, Model, Number, OneSample, Schema, fit
 from tacit.methods import BoundedLikelihood, GridSampler, LipschitzLikelihood
 from tacit.models import Parameter
 from tacit.privacy.noise import Randomness
-from tacit.privacy.one_draw import grid as grid_module
+from tacit.privacy.one_draw import exact as grid_module
 from tacit.privacy.one_draw.chain import ChainDraws
-from tacit.privacy.opening import open_gate
+from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 BUDGET = Budget(1, 1e-6, "replace")
@@ -48,7 +48,7 @@ def probabilities(monkeypatch, claim, values, schema):
     sampler = GridSampler(low={"mean": -4.0}, high={"mean": 4.0}, points=9)
     method = OneSample(sampler=sampler, claim=claim)
     with monkeypatch.context() as patch:
-        patch.setattr(grid_module, "choose", spy)
+        patch.setattr(grid_module, "exact_categorical", spy)
         fit(mean(), table(values, schema), schema=schema, budget=BUDGET, method=method)
     return seen[0] - np.logaddexp.reduce(seen[0])
 
@@ -109,16 +109,16 @@ def test_who_has_no_identifier_is_nobody():
 
 def test_a_batch_takes_records_left_out_as_often_as_others(monkeypatch):
     """And what they hold is nothing: half of the units are left out, so half of a batch is."""
-    from tacit.privacy import blocks as blocks_module
+    from tacit.privacy import gate as blocks_module
 
     seen = []
-    real = blocks_module._with_rows
+    real = blocks_module._mark_units_without_rows
 
     def spy(batches, count):
         seen.append(real(batches, count))
         return seen[-1]
 
-    monkeypatch.setattr(blocks_module, "_with_rows", spy)
+    monkeypatch.setattr(blocks_module, "_mark_units_without_rows", spy)
     values = [*RECORDS, *[None] * SIZE]
     method = Barker(batch_size=30, size=2 * SIZE, num_steps=200, burn_in=0.0)
     fit(mean(), {"x": values}, schema=ROWS, budget=AMPLE, method=method, seed=1)

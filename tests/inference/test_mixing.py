@@ -4,8 +4,8 @@ import arviz
 import numpy as np
 import pytest
 
-from tacit.inference.mixing import bad_mixing, effective_sizes, r_hats
-from tacit.inference.turns import chain_by_chain, chains_of, turns
+from tacit.inference.diagnostics import effective_sample_sizes, mixing_warnings, r_hats
+from tacit.inference.guided_chains import chain_indices, group_by_chain, num_chains
 
 
 def correlated(chains, steps, keeps, seed=0):
@@ -24,7 +24,7 @@ def correlated(chains, steps, keeps, seed=0):
 def test_sizes_and_ratios_are_those_of_arviz(chains, steps, keeps):
     made = correlated(chains, steps, keeps)
     draws = {"a": made.reshape(-1, 2)}
-    sizes, ratios = effective_sizes(draws, chains)["a"], r_hats(draws, chains)["a"]
+    sizes, ratios = effective_sample_sizes(draws, chains)["a"], r_hats(draws, chains)["a"]
     for i in range(2):
         assert sizes[i] == pytest.approx(float(arviz.ess(made[..., i])), rel=0.05)
         assert ratios[i] == pytest.approx(float(arviz.rhat(made[..., i])), abs=1e-6)
@@ -32,20 +32,20 @@ def test_sizes_and_ratios_are_those_of_arviz(chains, steps, keeps):
 
 def test_chains_that_disagree_are_said_to_mix_badly():
     made = correlated(4, 400, 0.0)
-    assert bad_mixing({"a": made.reshape(-1, 2)}, 4) == ()
+    assert mixing_warnings({"a": made.reshape(-1, 2)}, 4) == ()
     made[0] += 0.7  # of a standard deviation: R-hat is between 1.05 and 1.1
     draws = {"a": made.reshape(-1, 2)}
     assert 1.05 < r_hats(draws, 4)["a"].max() < 1.1
-    assert "mixes badly" in bad_mixing(draws, 4)[0]
+    assert "mixes badly" in mixing_warnings(draws, 4)[0]
     stuck = {"a": np.zeros(100)}
-    assert "never moved" in bad_mixing(stuck)[0]
+    assert "never moved" in mixing_warnings(stuck)[0]
 
 
 def test_steps_of_chains_that_take_turns_are_told_apart():
     steps = np.arange(43)
-    assert chains_of(43) == 4
-    assert chains_of(12) == 1
-    for i, turn in enumerate(turns(3, 9, 4)):
+    assert num_chains(43) == 4
+    assert num_chains(12) == 1
+    for i, turn in enumerate(chain_indices(3, 9, 4)):
         assert turn == (3 + i) % 4
-    found = chain_by_chain(steps, 4, slice(2, None, 3))
+    found = group_by_chain(steps, 4, slice(2, None, 3))
     assert found.tolist() == [8, 20, 32, 9, 21, 33, 10, 22, 34, 11, 23, 35]

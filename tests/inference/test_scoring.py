@@ -11,33 +11,43 @@ import pytest
 from scipy.special import digamma, expit, polygamma
 
 import tacit
+from tacit.api.fit import fit_many, fit_without_privacy
+from tacit.api.rows import encode_rows
 from tacit.errors import InvalidArgument
-from tacit.inference import scores as scores_module
-from tacit.inference.base import Intervals
-from tacit.inference.evidence import posterior_of
-from tacit.inference.hmc import last_of_chains
-from tacit.inference.methods import default_method
-from tacit.inference.rounds import (
+from tacit.inference import score_contributions as scores_module
+from tacit.inference.method import Intervals
+from tacit.inference.registry import default_method
+from tacit.inference.score_contributions import (
+    MAX_CURVATURE_DIMENSION,
+    ScoreQuery,
+    contribution_size,
+    split_release,
+    unit_contribution,
+)
+from tacit.inference.scoring import (
+    MAX_DIMENSION,
+    Scoring,
+    make_query,
+    record_release,
+    scoring_step,
+)
+from tacit.inference.scoring_posterior import draw_posterior
+from tacit.inference.scoring_rounds import (
     COUNT_SHARES,
     EARLY_SHARES,
-    FEWEST,
+    LATE_DIAGONAL_SHARES,
     LATE_SHARES,
-    PLAIN_SHARES,
-    SIZES_SHARES,
+    MIN_UNITS,
+    SIZING_SHARES,
     Rounds,
 )
-from tacit.inference.scores import MOST_CURVED, Question, contribution, sums_of, width
-from tacit.inference.scoring import MOST_NUMBERS, Scoring, question_of, step_of, told
-from tacit.inference.whitened import whitened
-from tacit.interfaces.fit import fit_many, fit_without_privacy
-from tacit.interfaces.front_ends.registry import as_model
-from tacit.interfaces.rows import encoded_rows
-from tacit.models.model import Model, Parameter, Positive
+from tacit.inference.whitening import final_states, whiten_prior
+from tacit.models.front_ends import adapt_model
+from tacit.models.jax_model import Model, Parameter, Positive
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.rows import Rows
-from tacit.privacy.units import Units
+from tacit.privacy.rows import Rows, Units
 
 BUDGET, MORE = tacit.Budget(1, 1e-6), tacit.Budget(3, 1e-6)
 SIZE = 3
@@ -104,10 +114,10 @@ PARTS = len(LATE_SHARES)  # of what a unit adds
 # All that a round may ask for.
 SHARES = {
     "count": COUNT_SHARES,
-    "sizes": SIZES_SHARES,
+    "sizes": SIZING_SHARES,
     "early": EARLY_SHARES,
     "late": LATE_SHARES,
-    "plain": PLAIN_SHARES,
+    "plain": LATE_DIAGONAL_SHARES,
 }
 
 
@@ -115,14 +125,14 @@ def question(theta, to_metric, clip, shares=LATE_SHARES, length=None, sizes=0.0)
     length = np.sqrt(len(theta)) if length is None else length
     longest = clip * max(clip, length)
     numbers = (clip, length, 2 * longest, 1.5 * longest, sizes, np.sqrt(shares))
-    return Question(
+    return ScoreQuery(
         theta, *(jnp.asarray(each, jnp.float32) for each in (to_metric, *numbers)), None
     )
 
 
 @partial(jax.jit, static_argnums=0)
 def contributions(model, given, rows, secrets):
-    per_unit = contribution(model, 4)
+    per_unit = unit_contribution(model, 4)
     alone = jax.tree.map(lambda leaf: leaf[:, None], rows)
     present = jnp.ones(1, bool)
     return jax.vmap(lambda row, secret: per_unit(given, row, present, secret))(alone, secrets)
@@ -176,7 +186,7 @@ def test_no_unit_adds_more_than_the_clip_whatever_it_holds(kind, largest):
             length = rng.choice([0.1, 1.7, 30.0])
             asked = question(theta, metric, clip, shares, length, sizes=number % 2)
             vectors = contributions(model, asked, rows, secrets(400))
-            assert vectors.shape == (400, width(model.dimension))
+            assert vectors.shape == (400, contribution_size(model.dimension))
             lengths = finite_lengths(vectors)
             # Rounding may leave a few of these beyond it, of rows that no model means; it clips them.
             assert np.mean(lengths > 1 + 1e-5) <= (0 if largest < 10 else 0.02)
@@ -210,7 +220,7 @@ def released(rows, **changes):
     start = question(true_vector("linear"), np.eye(model.dimension), 1.7, SHARES["late"])
     start = start._replace(shares=jnp.full(PARTS, PARTS**-0.5, jnp.float32), **changes)
     gate = Gate(Rows(rows), plan, Randomness(1))
-    step = step_of(model, method.num_outcomes)
+    step = scoring_step(model, method.num_outcomes)
     return np.asarray(run(gate, step, start, lambda _, count: np.zeros(count, np.float32))[1])
 
 
@@ -255,7 +265,9 @@ def test_packed_curvature_is_the_matrix(size):
     rng = np.random.default_rng(size)
     vectors = rng.normal(size=(2, size))
     matrix = vectors.T @ vectors / 2
-    packed = np.asarray(scores_module._packed(jnp.asarray(vectors, jnp.float32)), np.float64)
+    packed = np.asarray(
+        scores_module._pack_symmetric(jnp.asarray(vectors, jnp.float32)), np.float64
+    )
     assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(matrix), rel=1e-5)
     shares = np.sqrt(rng.dirichlet(np.ones(PARTS)))
     score, diagonal, scalars = (
@@ -266,8 +278,8 @@ def test_packed_curvature_is_the_matrix(size):
     release = np.concatenate(
         [shares[0] * score, shares[1] * packed, shares[2] * diagonal, shares[3:] * scalars]
     )
-    assert len(release) == width(size)
-    sums = sums_of(0.5 * release, size, shares, noise=3.0, rate=0.5)
+    assert len(release) == contribution_size(size)
+    sums = split_release(0.5 * release, size, shares, noise=3.0, rate=0.5)
     assert sums.score == pytest.approx(score)
     assert sums.curvature == pytest.approx(matrix, abs=1e-5)
     assert sums.diagonal == pytest.approx(diagonal)
@@ -281,7 +293,8 @@ def test_noise_of_curvature_is_that_of_its_diagonal():
     rng, size = np.random.default_rng(0), 4
     shares = np.sqrt(EARLY_SHARES)
     matrices = [
-        sums_of(rng.normal(size=width(size)), size, shares, 1.0).curvature for _ in range(4000)
+        split_release(rng.normal(size=contribution_size(size)), size, shares, 1.0).curvature
+        for _ in range(4000)
     ]
     spread = np.std(matrices, axis=0) * shares[1]
     expected = np.where(np.eye(size) > 0, 1.0, 0.5**0.5)
@@ -289,8 +302,8 @@ def test_noise_of_curvature_is_that_of_its_diagonal():
 
 
 def test_what_was_not_asked_for_is_not_known():
-    size = MOST_CURVED + 1
-    sums = sums_of(np.ones(width(size)), size, np.sqrt(COUNT_SHARES), noise=2.0)
+    size = MAX_CURVATURE_DIMENSION + 1
+    sums = split_release(np.ones(contribution_size(size)), size, np.sqrt(COUNT_SHARES), noise=2.0)
     assert sums.curvature is None
     assert sums.units == 1
     assert not sums.score.any()
@@ -406,7 +419,7 @@ def wide(size):
 
 
 def test_a_model_of_many_parameters_is_fitted():
-    size, count = MOST_CURVED + 2, 4000
+    size, count = MAX_CURVATURE_DIMENSION + 2, 4000
     rng = np.random.default_rng(4)
     x, truth = rng.normal(size=(count, size)), 0.5 * rng.normal(size=size)
     columns = {"x": x, "y": x @ truth + rng.normal(size=count)}
@@ -423,15 +436,17 @@ def test_a_model_of_many_parameters_is_fitted():
 
 def answered(rounds, model, rows, noise, count, seed=0):
     """All rounds of a fit, answered without a gate; and what was released."""
-    rng, space, releases = np.random.default_rng(seed), whitened(model), []
-    per_unit = jax.jit(jax.vmap(contribution(model, rounds.outcomes), in_axes=(None, 0, None, 0)))
+    rng, space, releases = np.random.default_rng(seed), whiten_prior(model), []
+    per_unit = jax.jit(
+        jax.vmap(unit_contribution(model, rounds.outcomes), in_axes=(None, 0, None, 0))
+    )
     alone = jax.tree.map(lambda leaf: leaf[:, None], rows)
     for number in range(count):
-        asked = question_of(model, space, rounds.ask())
+        asked = make_query(model, space, rounds.ask())
         words = secrets(len(rows["y"]), number)
         total = per_unit(asked, alone, jnp.ones(1, bool), words).sum(axis=0)
         releases.append(np.asarray(total) + noise[number] * rng.normal(size=total.shape))
-        told(rounds, releases[-1])
+        record_release(rounds, releases[-1])
     return releases
 
 
@@ -445,12 +460,12 @@ def test_rounds_follow_from_what_was_released():
     again = method.rounds(model, method.mechanism(model, 4.0), public)
     for each in releases:
         again.ask()
-        told(again, each)
+        record_release(again, each)
     assert again.done == first.done == 7
     for one, other in zip(first.records, again.records, strict=True):
         assert np.array_equal(one.place, other.place)
         assert np.array_equal(one.root, other.root)
-    draws = [posterior_of(model, each, np.random.default_rng(1)).draws for each in (first, again)]
+    draws = [draw_posterior(model, each, np.random.default_rng(1)).draws for each in (first, again)]
     assert np.array_equal(*draws)
 
 
@@ -478,7 +493,9 @@ def test_rounds_need_no_rows():
     for _ in range(8):
         asked = rounds.ask()
         assert np.sum(asked.shares**2) == pytest.approx(1)
-        rounds.tell(sums_of(100 + rng.normal(size=width(2)), 2, asked.shares, 1.0))
+        rounds.tell(
+            split_release(100 + rng.normal(size=contribution_size(2)), 2, asked.shares, 1.0)
+        )
     assert np.isfinite(rounds.evidence(rng, 100).precision).all()
 
 
@@ -488,9 +505,9 @@ def test_the_clip_follows_the_noise_of_sums_over_all_units():
     for rate in (1.0, 0.1):
         noise = [50.0 * rate] * 8
         rounds = Rounds(lambda _: simulated, [np.zeros(2)], noise, early=4, outcomes=4, rate=rate)
-        release = np.zeros(width(2))
+        release = np.zeros(contribution_size(2))
         release[-1] = 1e5 * rate
-        rounds.tell(sums_of(release, 2, rounds.ask().shares, noise[0], rate))
+        rounds.tell(split_release(release, 2, rounds.ask().shares, noise[0], rate))
         clips.append(rounds.ask().clip)
     assert np.sqrt(2) < clips[0] < 5 * np.sqrt(2)  # neither the tightest nor the loosest
     assert clips[1] == pytest.approx(clips[0])
@@ -501,10 +518,10 @@ def test_a_count_below_zero_is_none(seen):
     """Noise may make it anything; what follows divides by it."""
     rounds = Rounds(lambda _: np.ones((9, 5, 1)), [np.zeros(1)], [1.0] * 8, early=4, outcomes=4)
     asked = rounds.ask()
-    release = np.zeros(width(1))
+    release = np.zeros(contribution_size(1))
     release[-1] = seen
-    rounds.tell(sums_of(release, 1, asked.shares, 400.0))
-    assert rounds.units == FEWEST
+    rounds.tell(split_release(release, 1, asked.shares, 400.0))
+    assert rounds.units == MIN_UNITS
     assert np.isfinite(rounds.ask().to_metric).all()
 
 
@@ -519,7 +536,7 @@ def test_simulated_rows_follow_from_the_schema_alone():
             "k": np.array(["a", "b"])[rng.integers(2, size=count)],
             "who": rng.integers(5, size=count),
         }
-        return encoded_rows(schema, ["x", "k"], table).simulated
+        return encode_rows(schema, ["x", "k"], table).simulated
 
     first, second = (jax.tree.leaves(simulated(count)) for count in (7, 90))
     assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
@@ -618,8 +635,8 @@ def test_a_model_that_cannot_draw_outcomes_goes_the_other_way():
 
 
 def test_so_does_one_of_too_many_parameters():
-    assert default_method(wide(MOST_NUMBERS)) == Scoring()
-    over = MOST_NUMBERS + 1
+    assert default_method(wide(MAX_DIMENSION)) == Scoring()
+    over = MAX_DIMENSION + 1
     words = rf"this model has {over}; use tacit.Variational"
     with pytest.raises(InvalidArgument, match=words):
         Scoring().calibrated(wide(over), BUDGET)
@@ -638,7 +655,7 @@ def centred(clinic, y=None):
 
 
 def test_a_prior_that_is_not_normal_is_known_to_be():
-    space = whitened(as_model(centred, GROUPS))
+    space = whiten_prior(adapt_model(centred, GROUPS))
     assert not space.quadratic
     assert np.isfinite(space.mean).all()
     assert np.isfinite(space.scale).all()
@@ -677,7 +694,7 @@ def test_chains_draw_a_density_that_is_not_normal():
     starts = jax.random.normal(jax.random.key(0), (chains, 2))
     roots = jnp.broadcast_to(jnp.eye(2), (chains, 2, 2))
     shapes = jnp.full(chains, shape)
-    drawn = last_of_chains(density, shapes, None, starts, roots, jax.random.key(1))
+    drawn = final_states(density, shapes, None, starts, roots, jax.random.key(1))
     drawn = np.asarray(drawn, np.float64)
     mean, variance = digamma(shape), polygamma(1, shape)
     covariance = np.array([[variance, 2 * variance], [2 * variance, 4 * variance + 1]])
@@ -701,7 +718,7 @@ def test_the_plan_is_as_charged():
     assert isinstance(release, NoisySums)
     assert release.secrets
     assert release.clip == 1
-    assert release.dimension == width(SIZE)
+    assert release.dimension == contribution_size(SIZE)
     (counting, once), (louder, early), (noise, late) = release.phases
     assert counting > louder > noise
     assert once == 1

@@ -247,8 +247,8 @@ def test_the_whole_line_with_a_schema(tmp_path, monkeypatch):
     assert post.predict(data).shape == (300,)
     drawn = post.predict(data, kind="draws")
     assert drawn.shape == (20, 300)
-    monkeypatch.setattr(predictive, "_MOST", 20 * 70)  # blocks of 70 rows, the last of 20
-    (ends,) = predictive.ends(post, data, [0.05, 0.95]).values()
+    monkeypatch.setattr(predictive, "_MAX_BLOCK_SIZE", 20 * 70)  # blocks of 70 rows, the last of 20
+    (ends,) = predictive.predictive_quantiles(post, data, [0.05, 0.95]).values()
     np.testing.assert_allclose(ends, np.quantile(drawn, [0.05, 0.95], axis=0), rtol=1e-5)
     post.save(tmp_path / "p.nc")
     assert type(post).load(tmp_path / "p.nc") == post

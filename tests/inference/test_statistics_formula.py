@@ -6,11 +6,10 @@ import pytest
 import yaml
 
 import tacit
+from tacit.cli.main import main
 from tacit.errors import InvalidArgument
-from tacit.inference.elliptical import Slices
-from tacit.inference.noisy_design import design_draws
-from tacit.interfaces.cli import main
-from tacit.models.design_sums import design_sums
+from tacit.inference.formula_statistics import SliceChains, design_draws
+from tacit.models.glm_statistics import linear_statistics
 
 SCHEMA = tacit.Schema(
     {
@@ -38,7 +37,7 @@ def table(size, seed=0):
 
 def sums_of(formula, **given):
     model = tacit.glm(formula, schema=SCHEMA, **given)
-    return design_sums(tacit.plan(model, budget=BUDGET, method=tacit.Statistics()).model)
+    return linear_statistics(tacit.plan(model, budget=BUDGET, method=tacit.Statistics()).model)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +90,7 @@ def test_intervals_cover_although_noise_is_large():
         v = np.column_stack([x, x @ weights + spread * rng.standard_normal(600)])
         released = (v.T @ v)[np.triu_indices(4)]
         noisy = released + scale * rng.standard_normal(len(released))
-        drawn, _ = design_draws(sums, noisy, scale, jax.random.key(i), Slices(2, 40, 150, 10))
+        drawn, _ = design_draws(sums, noisy, scale, jax.random.key(i), SliceChains(2, 40, 150, 10))
         low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
         held.append((low <= weights) & (weights <= high))
     assert 0.8 < np.mean(held) < 0.98  # of 120 intervals that should hold 90%

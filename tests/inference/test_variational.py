@@ -11,16 +11,15 @@ import pytest
 
 from tacit.accounting import PLD, Budget
 from tacit.accounting.ledger import Ledger
+from tacit.api.fit import fit, fit_many, fit_without_privacy
 from tacit.errors import BoundaryError, BudgetError, Interrupted, InvalidArgument
 from tacit.inference import variational
-from tacit.inference.base import Intervals
-from tacit.inference.convergence import finished, steady_from
 from tacit.inference.guides import FullRank, LowRank, MeanField
 from tacit.inference.langevin import Langevin
-from tacit.inference.variational import Variational
-from tacit.interfaces.fit import fit, fit_many, fit_without_privacy
-from tacit.models.model import Model, Parameter, Positive
-from tacit.privacy import blocks
+from tacit.inference.method import Intervals
+from tacit.inference.variational import Variational, fit_from_trace, stationary_start
+from tacit.models.jax_model import Model, Parameter, Positive
+from tacit.privacy import gate
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(0)
@@ -259,10 +258,10 @@ def test_steady_steps_are_found():
     flat = 0.1 * rng.normal(size=(2000, 3))
     drift = flat + np.linspace(0, 3, 2000)[:, None]
     then_flat = np.concatenate([drift, flat + 3])
-    assert steady_from(flat) == 0
-    assert steady_from(drift) is None
-    assert steady_from(then_flat) in (2000, 2400)
-    assert steady_from(flat[:5]) is None
+    assert stationary_start(flat) == 0
+    assert stationary_start(drift) is None
+    assert stationary_start(then_flat) in (2000, 2400)
+    assert stationary_start(flat[:5]) is None
 
 
 def test_averages_only_steady_steps_and_never_says_that_it_converged():
@@ -272,15 +271,15 @@ def test_averages_only_steady_steps_and_never_says_that_it_converged():
     assert "still moved" in post.said[0]
     assert post.intervals == Intervals.LEFT_OUT
     assert np.array_equal(post.unconstrained_mean, post.trace["mean"][-1])
-    slow = finished({"mean": np.linspace(0, 5, 500)[:, None]}, average=True)
+    slow = fit_from_trace({"mean": np.linspace(0, 5, 500)[:, None]}, average=True)
     assert not slow.steady
     assert slow.params["mean"] == 5
     flat = np.full((500, 1), 2.0)
     flat[-1] = 2.1
-    done = finished({"mean": flat}, average=True)
+    done = fit_from_trace({"mean": flat}, average=True)
     assert done.steady
     assert done.params["mean"] < 2.01
-    still = variational._found(
+    still = variational._method_result(
         Variational(),
         linear_model(),
         done._replace(params=Variational().family.start(linear_model().dimension)),
@@ -415,7 +414,7 @@ def test_how_steps_are_grouped_shows_in_nothing(method, monkeypatch):
     nobody = Rows({"x": np.zeros((0, 2)), "y": np.zeros(0)})
     first = fit_without_privacy(linear_model(), nobody, method=method, seed=5)
     for slots in (100, 700):
-        monkeypatch.setattr(blocks, "_MOST_SLOTS", slots)
+        monkeypatch.setattr(gate, "_MAX_BATCH_PLACES", slots)
         again = fit_without_privacy(linear_model(), nobody, method=method, seed=5)
         for name, values in first.trace.items():
             assert np.array_equal(values, again.trace[name])

@@ -7,10 +7,10 @@ import pytest
 from scipy import optimize, stats
 
 from tacit.accounting import PLD, Budget, events
+from tacit.api.fit import fit, fit_without_privacy
 from tacit.errors import InvalidArgument
 from tacit.inference.variational import Variational
-from tacit.interfaces.fit import fit, fit_without_privacy
-from tacit.models.model import Model, Parameter
+from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(3)

@@ -9,10 +9,10 @@ import yaml
 
 import tacit
 from tacit.accounting import events
-from tacit.accounting.cost import cost
+from tacit.accounting.accountants import cost
 from tacit.accounting.ledger import Ledger
-from tacit.interfaces.audit import Audit
-from tacit.interfaces.cli import main
+from tacit.api.audit import Audit
+from tacit.cli.main import main
 from tacit.privacy.rows import Rows
 from tacit.results.report import write_report
 

@@ -14,12 +14,12 @@ from scipy.special import expit
 
 import tacit
 from tacit.accounting import calibrate
+from tacit.api.audit_runs import lower_bound, train_observer
+from tacit.cli.main import main
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Steps
-from tacit.interfaces.auditing.guesses import lower_bound, trained
-from tacit.interfaces.cli import main
+from tacit.inference.method import Steps
 from tacit.privacy import mechanisms
-from tacit.privacy import release as release_module
+from tacit.privacy import mechanisms as release_module
 from tacit.privacy.gate import check as gate_check
 
 SCHEMA = tacit.Schema({"x": tacit.Number(-1, 1), "y": tacit.Binary()})
@@ -182,8 +182,8 @@ def no_sampling(monkeypatch):
 
 
 def loose_clip(monkeypatch):
-    real = release_module.on_lattice
-    monkeypatch.setattr(release_module, "on_lattice", lambda *args: 4 * real(*args))
+    real = release_module.clip_to_lattice
+    monkeypatch.setattr(release_module, "clip_to_lattice", lambda *args: 4 * real(*args))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_an_observer_that_learned_chance_finds_nothing():
     high = 0
     for _ in range(200):
         seen, coins = generator.standard_normal((400, 10)), generator.integers(0, 2, 400) == 1
-        observer = trained(seen[:100], coins[:100], 300, 1e-5, 0.05)
+        observer = train_observer(seen[:100], coins[:100], 300, 1e-5, 0.05)
         right, guesses = observer.guesses(seen[100:], coins[100:])
         high += lower_bound(right, guesses, 300, 1e-5, 0.05) > 0
     assert high < 200 * 0.05 + 3 * (200 * 0.05 * 0.95) ** 0.5

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.interfaces.cli import main
+from tacit.cli.main import main
 
 SCHEMA = """\
 columns:

@@ -15,14 +15,14 @@ import pytest
 from jax._src import distributed, xla_bridge
 
 import tacit
+from tacit.api.distributed import read_files
+from tacit.cli import joining, workers
+from tacit.cli.main import main
 from tacit.errors import InvalidArgument
-from tacit.interfaces import joining, workers
-from tacit.interfaces.cli import main
-from tacit.interfaces.front_ends.registry import as_model
-from tacit.interfaces.parts import parts_of
-from tacit.models.model import Model, Parameter
-from tacit.privacy import keeper, unfinished
-from tacit.privacy.parts import Parts
+from tacit.models.front_ends import adapt_model
+from tacit.models.jax_model import Model, Parameter
+from tacit.privacy import checkpoint
+from tacit.privacy.distributed import PartitionedRows
 
 BUDGET = tacit.Budget(1, 1e-6)
 SCHEMA = tacit.Schema({"y": tacit.Number(-5, 5)})
@@ -74,10 +74,10 @@ def test_the_order_of_files_is_part_of_the_seeded_fit(files, whole):
 def test_a_killed_fit_to_several_files_goes_on_bit_for_bit(
     files, whole, tmp_path, monkeypatch, number
 ):
-    monkeypatch.setattr(unfinished, "_SECONDS", 0.0)
-    monkeypatch.setattr(unfinished, "_TIMES", 0.0)
+    monkeypatch.setattr(checkpoint, "_MIN_SECONDS_BETWEEN_WRITES", 0.0)
+    monkeypatch.setattr(checkpoint, "_WRITE_TIME_FACTOR", 0.0)
     ledger = tacit.Ledger.new(tmp_path / "ledger.db", total=tacit.Budget(3, 1e-5))
-    usual, stored = keeper.Keeper.keep, []
+    usual, stored = checkpoint.GateCheckpoint.keep, []
 
     def kills(*arguments, **more):
         usual(*arguments, **more)
@@ -85,7 +85,7 @@ def test_a_killed_fit_to_several_files_goes_on_bit_for_bit(
         if len(stored) == number:
             raise Killed
 
-    monkeypatch.setattr(keeper.Keeper, "keep", kills)
+    monkeypatch.setattr(checkpoint.GateCheckpoint, "keep", kills)
     with pytest.raises(Killed):
         fitted(files, ledger=ledger, run=tmp_path / "run")
     found = fitted(files, ledger=ledger, run=tmp_path / "run")
@@ -99,7 +99,7 @@ def test_other_rows_in_a_file_are_refused(files, tmp_path, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(keeper.Keeper, "keep", kills)
+        patched.setattr(checkpoint.GateCheckpoint, "keep", kills)
         with pytest.raises(Killed):
             fitted(files, run=tmp_path / "run")
     with pytest.raises(InvalidArgument, match="begun with other data"):
@@ -135,9 +135,9 @@ def test_exact_fits_need_one_table(files):
 def test_processes_with_files_in_another_order_have_other_facts(files, monkeypatch):
     """So they refuse each other: a file would be read by two of them."""
     told = []
-    monkeypatch.setattr(Parts, "refuse_others", lambda _, facts: told.append(facts))
+    monkeypatch.setattr(PartitionedRows, "refuse_others", lambda _, facts: told.append(facts))
     for order in (files, files[::-1]):
-        parts_of(as_model(MODEL, SCHEMA), SCHEMA, order)
+        read_files(adapt_model(MODEL, SCHEMA), SCHEMA, order)
     assert told[0] != told[1]
 
 
@@ -193,7 +193,7 @@ def test_processes_on_one_machine_listen_on_it_only(monkeypatch):
         jaxlib._jax, "make_gloo_tcp_collectives", lambda **given: asked.append(given)
     )
     monkeypatch.setattr(distributed.global_state, "client", "a client")
-    joining._listen_here()
+    joining._listen_on_localhost()
     with pytest.raises(TypeError):  # as no collectives were made
         xla_bridge.make_cpu_client()
     assert asked == [{"distributed_client": "a client", "hostname": "127.0.0.1"}]
@@ -202,7 +202,7 @@ def test_processes_on_one_machine_listen_on_it_only(monkeypatch):
 def told(codes, said=b"", capsys=None):
     with tempfile.TemporaryFile() as first, tempfile.TemporaryFile() as second:
         second.write(said)
-        code = workers._told(codes, [first, second], "run")
+        code = workers._exit_code(codes, [first, second], "run")
     return code, capsys.readouterr().err
 
 
@@ -239,7 +239,9 @@ def killed_after(process, rank, folder):
             ours = int((each / "stat").read_text().rsplit(")", 1)[1].split()[1]) == process.pid
         except (OSError, ValueError):
             continue
-        if ours and any(text.startswith(f"{workers.WORKER}={rank} ".encode()) for text in told):
+        if ours and any(
+            text.startswith(f"{workers.WORKER_VARIABLE}={rank} ".encode()) for text in told
+        ):
             os.kill(int(each.name), signal.SIGKILL)
             return
     raise AssertionError

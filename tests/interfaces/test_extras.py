@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tacit.errors import DISTRIBUTION, EXTRA_OF, MissingPackage
-from tacit.interfaces import cli
+from tacit.cli import main
+from tacit.errors import DISTRIBUTION, PACKAGE_EXTRAS, MissingPackage
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -47,8 +47,8 @@ def test_one_missing_extra_is_named_with_what_installs_it(missing, tmp_path):
 
 def test_every_extra_and_its_packages_are_known_to_messages():
     assert PROJECT["name"] == DISTRIBUTION
-    assert set(EXTRA_OF.values()) == set(EXTRAS)
-    for package, extra in EXTRA_OF.items():
+    assert set(PACKAGE_EXTRAS.values()) == set(EXTRAS)
+    for package, extra in PACKAGE_EXTRAS.items():
         brought = " ".join(PROJECT["optional-dependencies"][extra])
         # PyMC brings PyTensor.
         name = {"sklearn": "scikit-learn", "pytensor": "pymc"}.get(package, package)
@@ -63,7 +63,7 @@ def test_every_extra_and_its_packages_are_known_to_messages():
     ],
 )
 def test_an_import_that_nobody_expected_to_fail_names_the_package(name, said, capsys):
-    assert cli._report(ModuleNotFoundError("private words", name=name)) == 1
+    assert main._report_error(ModuleNotFoundError("private words", name=name)) == 1
     err = capsys.readouterr().err
     assert said in err
     assert "private words" not in err

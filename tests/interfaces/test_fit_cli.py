@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import tacit
-from tacit.inference.base import Intervals
-from tacit.interfaces.cli import main
+from tacit.cli.main import main
+from tacit.inference.method import Intervals
 from tacit.results.posterior import FederatedPosterior
 
 FIT = [
@@ -310,8 +310,8 @@ def test_words_are_completed_for_the_shell():
 # This one says when the first steps are done, and others follow.
 INTERRUPTIBLE = """
 import contextlib, signal, sys
-from tacit.interfaces import fit
-from tacit.interfaces.cli import main
+from tacit.api import fit
+from tacit.cli.main import main
 from tacit.results.posterior import FederatedPosterior
 
 @contextlib.contextmanager
@@ -377,7 +377,7 @@ def test_a_posterior_that_was_paid_for_is_kept(capsys, folder, monkeypatch):
 
 
 def test_a_posterior_outlives_its_report(capsys, folder, monkeypatch):
-    monkeypatch.setattr("tacit.results.report.write_text", full_disk)
+    monkeypatch.setattr("tacit.results.report.write_atomically", full_disk)
     code, out, err = call(capsys, *QUICK, "--no-ledger", "--out", "unreported")
     assert code == 1
     assert "Intercept" in out
@@ -393,7 +393,7 @@ def test_a_fault_after_the_charge_does_not_look_like_one_before(capsys, folder, 
         raise tacit.errors.BoundaryError("No.")
 
     tacit.Ledger.new(folder / "l4.db", total=tacit.Budget(3, 1e-5), unit="person")
-    monkeypatch.setattr("tacit.interfaces.fit._posterior", fails)
+    monkeypatch.setattr("tacit.api.fit._posterior", fails)
     code, _, err = call(capsys, *QUICK, "--ledger", "l4.db", "--out", "failed")
     assert code == 1
     assert "was charged" in err
@@ -425,7 +425,7 @@ def test_scales_that_were_paid_for_are_printed_at_least(capsys, folder, monkeypa
 
 @pytest.mark.parametrize("command", ["draft visits.csv", "draft visits.csv --no-input"])
 def test_where_a_schema_cannot_be_written_is_said_before_questions(capsys, monkeypatch, command):
-    monkeypatch.setattr("tacit.interfaces.schema_cli._ask", lambda _: pytest.fail("asked"))
+    monkeypatch.setattr("tacit.cli.schema._prompt", lambda _: pytest.fail("asked"))
     code, _, err = call(capsys, "schema", *command.split(), "--out", "nowhere/s.yaml")
     assert code == 2
     assert "existing folder" in err
@@ -450,7 +450,7 @@ def test_what_follows_from_a_fit_that_did_not_converge_says_so(capsys):
 
 
 def test_levels_have_no_interval():
-    from tacit.interfaces.predictions import write_predictions
+    from tacit.cli.runs import write_predictions
 
     class Chances:
         def predict(self, _):
@@ -468,7 +468,7 @@ def test_levels_have_no_interval():
     ],
 )
 def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, capsys, monkeypatch):
-    from tacit.interfaces import predictions
+    from tacit.cli import runs
 
     class Predicting:
         def __init__(self):
@@ -477,8 +477,8 @@ def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, ca
         def predict(self, _):
             return np.ones(2)
 
-    monkeypatch.setattr(predictions, "ends", lambda *_: {"y": np.ones((2, 2))})
-    predictions.write_predictions(Predicting(), {}, None, interval=True, levels=[])
+    monkeypatch.setattr(runs, "predictive_quantiles", lambda *_: {"y": np.ones((2, 2))})
+    runs.write_predictions(Predicting(), {}, None, interval=True, levels=[])
     header, *lines = csv.reader(capsys.readouterr().out.splitlines())
     assert header == ["mean", *ends]
     assert lines == [["1", "1", "1"]] * 2

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.api.simulate import SimulatedTables
+from tacit.cli.main import main
 from tacit.errors import BoundaryError, ForecastWarning, InvalidArgument
-from tacit.inference.methods import default_method
-from tacit.interfaces.cli import main
-from tacit.interfaces.forecasting.tables import Tables
-from tacit.interfaces.front_ends.registry import as_model
+from tacit.inference.registry import default_method
+from tacit.models.front_ends import adapt_model
 
 SCHEMA = tacit.Schema({"x": tacit.Number(-1, 1), "z": tacit.Binary(), "y": tacit.Binary()})
 FORMULA = "y ~ x + z"
@@ -43,8 +43,10 @@ def small(model):
 
 
 def tables(model, size=1500, **scenario):
-    adapted = as_model(model, SCHEMA)
-    return Tables(model=adapted, schema=SCHEMA, scenario=tacit.Scenario(**scenario), size=size)
+    adapted = adapt_model(model, SCHEMA)
+    return SimulatedTables(
+        model=adapted, schema=SCHEMA, scenario=tacit.Scenario(**scenario), size=size
+    )
 
 
 @pytest.mark.slow
@@ -61,7 +63,7 @@ def test_a_fit_to_a_table_that_is_as_assumed_has_the_forecast_width(model, forec
     x, z = rng.uniform(-1, 1, SIZE), rng.integers(0, 2, SIZE)
     logit = TRUTH["Intercept"] + TRUTH["x"] * x + TRUTH["z"] * z
     y = (rng.random(SIZE) < 1 / (1 + np.exp(-logit))).astype(int)
-    method = default_method(as_model(model, SCHEMA), SIZE, BUDGETS[1])
+    method = default_method(adapt_model(model, SCHEMA), SIZE, BUDGETS[1])
     plan = tacit.plan(model, budget=BUDGETS[1], method=method)
     found = tacit.fit(plan, {"x": x, "z": z, "y": y}, seed=1).summary()
     for line, said in zip(found.lines, forecast.at(1), strict=True):
@@ -74,9 +76,9 @@ def test_effects_are_in_the_units_of_a_summary():
     wide = SCHEMA.with_columns({"x": tacit.Number(-10, 10)})
     named = SCHEMA.with_columns({"x": tacit.Number(-10, 10, measured_in="metres")})
     for schema, step, unit in ((wide, 1, "per 1"), (named, 1, "per 1 metres")):
-        adapted = as_model(tacit.glm("y ~ x + z", schema=schema), schema)
+        adapted = adapt_model(tacit.glm("y ~ x + z", schema=schema), schema)
         scenario = tacit.Scenario(effects={"x": 0.1 * step})
-        made = Tables(model=adapted, schema=schema, scenario=scenario, size=100)
+        made = SimulatedTables(model=adapted, schema=schema, scenario=scenario, size=100)
         assert made.truth(2)[1][:, made.labels.index("x")] == pytest.approx([1, 1])
         assert made.factors[made.labels.index("x")] == pytest.approx(step / 10)
         assert made.units["x"] == unit
@@ -85,12 +87,12 @@ def test_effects_are_in_the_units_of_a_summary():
 @pytest.mark.slow
 def test_counts_vary_as_much_as_the_scenario_says():
     schema = tacit.Schema({"x": tacit.Number(-1, 1), "n": tacit.Count(200)})
-    adapted = as_model(tacit.glm("n ~ x", schema=schema), schema)
+    adapted = adapt_model(tacit.glm("n ~ x", schema=schema), schema)
     effects = {"x": 0.4}
 
     def drawn(outcome):
         scenario = tacit.Scenario(outcome=outcome, effects=effects)
-        made = Tables(model=adapted, schema=schema, scenario=scenario, size=40_000)
+        made = SimulatedTables(model=adapted, schema=schema, scenario=scenario, size=40_000)
         return np.asarray(made.drawn(1, made.truth(2)[0][0])["n"], float)
 
     plain, varied = drawn(3.0), drawn({"mean": 3.0, "sd": 4.5})
@@ -291,7 +293,7 @@ def test_a_fit_warns_before_anything_is_charged(small, tmp_path):
 
 
 def test_rates_fall_with_the_size(model):
-    adapted = as_model(model, SCHEMA)
+    adapted = adapt_model(model, SCHEMA)
     budget = tacit.Budget(1, 1e-5)
     chosen = [default_method(adapted, size, budget) for size in (200, 20_000, 10**6, 10**7)]
     rates = [each.sampling_rate for each in chosen]

@@ -6,12 +6,12 @@ from scipy.special import expit
 
 from tacit import Budget, Ledger
 from tacit.accounting import events
+from tacit.api.held_out import held_out_score
+from tacit.cli import project
+from tacit.cli.main import main
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.deploy import SiteSettings, open_ledger
 from tacit.inference.held_out import ScoreRelease
-from tacit.interfaces import project
-from tacit.interfaces.cli import main
-from tacit.interfaces.held_out import held_out_score
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
 
@@ -22,7 +22,7 @@ LARGE = Budget(50, 1e-6)
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site") / "study"
-    project.write(folder, ("a", "b"), "run-1")
+    project.write_project(folder, ("a", "b"), "run-1")
     path = folder / "sites" / "a" / "site.toml"
     path.write_text(
         path.read_text()

@@ -7,7 +7,7 @@ import pytest
 from numpyro import distributions as dist
 
 import tacit
-from tacit.interfaces import kept_plans
+from tacit.api import plan
 
 SCHEMA = tacit.Schema({"age": tacit.Number(20, 80), "ill": tacit.Binary()})
 BUDGET, METHOD = tacit.Budget(1, 1e-5), tacit.Scoring(num_steps=8, sampling_rate=1.0)
@@ -44,7 +44,7 @@ def test_the_same_model_again_neither_plans_nor_compiles(work, monkeypatch):
     first = fitted(model)
     assert work()
     planned = []
-    monkeypatch.setattr(kept_plans, "plan", lambda *_, **__: planned.append(1))
+    monkeypatch.setattr(plan, "plan", lambda *_, **__: planned.append(1))
     # The schema, the budget and the method are other objects that say the same.
     again = fitted(
         model,
@@ -63,8 +63,8 @@ def test_the_same_model_again_neither_plans_nor_compiles(work, monkeypatch):
 def test_what_differs_is_planned_for(monkeypatch):
     model = tacit.glm("ill ~ age", schema=SCHEMA)
     seen = []
-    monkeypatch.setattr(kept_plans, "plan", lambda model, *_, **more: seen.append((model, more)))
-    again = kept_plans.plan_again
+    monkeypatch.setattr(plan, "plan", lambda model, *_, **more: seen.append((model, more)))
+    again = plan.cached_plan
     for budget, method, size in [
         (BUDGET, METHOD, None),
         (BUDGET, METHOD, None),
@@ -75,7 +75,7 @@ def test_what_differs_is_planned_for(monkeypatch):
         again(model, SCHEMA, budget, method, size)
     again(tacit.glm("ill ~ age", schema=SCHEMA), SCHEMA, BUDGET, METHOD, None)
     assert len(seen) == 5
-    kept_plans._kept.cache_clear()
+    plan._cached_plan.cache_clear()
 
 
 @pytest.mark.slow
@@ -95,14 +95,14 @@ def test_a_function_that_can_change_is_planned_every_time():
 
 
 def test_settings_that_cannot_be_looked_up_are_planned_every_time():
-    assert not kept_plans._hashable([1])
-    assert kept_plans._hashable(METHOD)
+    assert not plan._is_hashable([1])
+    assert plan._is_hashable(METHOD)
 
 
 def test_settings_that_methods_do_not_compare_count(monkeypatch):
     model = tacit.glm("ill ~ age", schema=SCHEMA)
-    monkeypatch.setattr(kept_plans, "plan", lambda *_, **more: more["method"])
+    monkeypatch.setattr(plan, "plan", lambda *_, **more: more["method"])
     starts = [None, tacit.Scoring(num_steps=8), tacit.Variational(), {"age": 0.0}]
     for start in starts:
         method = tacit.Barker(num_steps=7, start=start)
-        assert kept_plans.plan_again(model, SCHEMA, BUDGET, method, None).start is start
+        assert plan.cached_plan(model, SCHEMA, BUDGET, method, None).start is start

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import tacit
-from tacit.interfaces.cli import main
+from tacit.cli.main import main
 
 NUMPYRO = """
 import numpyro

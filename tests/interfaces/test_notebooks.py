@@ -7,7 +7,7 @@ import pytest
 
 import tacit
 from tacit.accounting import events
-from tacit.models.model import Model, Parameter
+from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.rows import Rows
 
 EVIL = "<script>alert(1)</script>"

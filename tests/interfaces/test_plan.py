@@ -98,9 +98,9 @@ class Clock:
 def test_the_estimate_of_time_is_that_of_the_steps(monkeypatch):
     clock = Clock()
     plan = tacit.plan(model, SCHEMA, budget=BUDGET, size=4000)
-    monkeypatch.setattr("tacit.interfaces.stopwatch.time", clock)
-    monkeypatch.setattr("tacit.interfaces.stopwatch.blank_rows", clock.blank_rows)
-    monkeypatch.setattr("tacit.interfaces.stopwatch.run", clock.run)
+    monkeypatch.setattr("tacit.api.plan.time", clock)
+    monkeypatch.setattr("tacit.api.plan.blank_rows", clock.blank_rows)
+    monkeypatch.setattr("tacit.api.plan.run", clock.run)
     step = 1e-3 + 1e-6 * plan.mechanism.looked_at(4000)
     assert plan.seconds(4000) == pytest.approx(plan.mechanism.num_steps * step)
     assert plan.seconds(40_000) == pytest.approx(10 * plan.seconds(4000))

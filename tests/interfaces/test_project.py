@@ -19,13 +19,13 @@ from typer.main import get_group
 
 import tacit
 from tacit import Ledger
+from tacit.api.federated import site_part
+from tacit.cli import federated
+from tacit.cli.main import main
 from tacit.errors import InvalidArgument
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
-from tacit.federated.server import conduct
-from tacit.federated.transport import InProcess
-from tacit.interfaces import federated_cli
-from tacit.interfaces.cli import main
-from tacit.interfaces.site_report import part_of
+from tacit.federated.protocol import InProcess
+from tacit.federated.server import run_schedule
 from tacit.results.posterior import Posterior
 
 DOCS = Path(__file__).parents[2] / "docs/federated.md"
@@ -47,7 +47,7 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
         assert main(["federated", "open", str(folder / "sites" / name / "site.toml")]) == 0
     assert "epsilon 3, delta 1e-05 (add-remove) in total for every row" in capsys.readouterr().out
     server = study.server()
-    conduct(server, InProcess([OpenSite(site) for site in sites]), study.method.rounds(2))
+    run_schedule(server, InProcess([OpenSite(site) for site in sites]), study.method.rounds(2))
     study.finish(server, tmp_path / "posterior.nc")
     post = Posterior.load(tmp_path / "posterior.nc")
     assert post.privacy.epsilons["add-remove"] <= 1
@@ -74,7 +74,7 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
     assert "What b contributed" in (tmp_path / "report-b.html").read_text("utf-8")
     (tmp_path / "site.toml").write_text(Path(settings).read_text().replace('"b"', '"c"'))
     with pytest.raises(InvalidArgument, match="not of a federated fit with the site c"):
-        part_of(post, tmp_path / "site.toml")
+        site_part(post, tmp_path / "site.toml")
 
 
 @pytest.mark.processes
@@ -257,7 +257,7 @@ def understood(command):
         flower_superlink = pytest.importorskip("flwr.superlink.cli.flower_superlink")
         flower_superlink._parse_args_run_superlink().parse_args(arguments)
     elif program == "tacit":
-        group = get_group(federated_cli.app)
+        group = get_group(federated.app)
         known = group.commands[arguments[1]]
         with pytest.MonkeyPatch.context() as patch:
             for parameter in known.params:  # files of the container are not here

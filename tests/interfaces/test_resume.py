@@ -16,15 +16,15 @@ import pytest
 
 import tacit
 from tacit.accounting import ledger as ledgers
+from tacit.api import fit as fits
+from tacit.api import resume
+from tacit.api.distributed import agreed_facts
+from tacit.api.plan import build_plan
+from tacit.cli.main import main
 from tacit.errors import InvalidArgument, LedgerError, Unsaved
-from tacit.inference.samplers import GridSampler
-from tacit.interfaces import fit as fits
-from tacit.interfaces import kept_runs
-from tacit.interfaces.cli import main
-from tacit.interfaces.parts import facts_of
-from tacit.interfaces.plan import planned
-from tacit.models.model import Model, Parameter
-from tacit.privacy import unfinished
+from tacit.inference.one_sample import GridSampler
+from tacit.models.jax_model import Model, Parameter
+from tacit.privacy import checkpoint
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import BoundedLikelihood
 
@@ -39,8 +39,8 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     """Every block is stored."""
-    monkeypatch.setattr(unfinished, "_SECONDS", 0.0)
-    monkeypatch.setattr(unfinished, "_TIMES", 0.0)
+    monkeypatch.setattr(checkpoint, "_MIN_SECONDS_BETWEEN_WRITES", 0.0)
+    monkeypatch.setattr(checkpoint, "_WRITE_TIME_FACTOR", 0.0)
 
 
 def log_likelihood(p, row):
@@ -89,7 +89,9 @@ def killed(folder, holder, name, number=1, **more):
     """A fit that is killed, in the folder."""
     with pytest.MonkeyPatch.context() as patch:
         after(patch, holder, name, number)
-        patch.setattr(kept_runs.KeptRun, "give_up", lambda _: None)  # nobody cleans up after a kill
+        patch.setattr(
+            resume.ResumableRun, "give_up", lambda _: None
+        )  # nobody cleans up after a kill
         with pytest.raises(Killed):
             fitted(run=folder, **more)
 
@@ -109,10 +111,10 @@ def new_ledger(folder, name="l.db"):
 
 
 POINTS = {
-    "before the charge": (unfinished, "write_whole", 2),
+    "before the charge": (checkpoint, "write_whole", 2),
     "after the charge": (ledgers.Ledger, "charge", 1),
-    "in the middle": (unfinished, "write_whole", 3),
-    "after the last step": (unfinished, "write_whole", 5),
+    "in the middle": (checkpoint, "write_whole", 3),
+    "after the last step": (checkpoint, "write_whole", 5),
     "when the posterior is saved": (tacit.Posterior, "save", 1),
     "when it was recorded": (ledgers.Ledger, "finish", 1),
 }
@@ -154,7 +156,7 @@ def test_every_method_goes_on_bit_for_bit(tmp_path, method):
     whole = fitted(**settings)
     run = tmp_path / "run"
     writes = 2 if method == "one draw" else 7 if method == "a start and a chain" else 3
-    killed(run, unfinished, "write_whole", writes, **settings)
+    killed(run, checkpoint, "write_whole", writes, **settings)
     assert fitted(run=run, **settings) == whole
 
 
@@ -169,7 +171,7 @@ def test_rounds_go_on_to_the_same_posterior(tmp_path, scored, writes):
     """What the host made of earlier rounds is made again, of what they released."""
     settings, whole = scored
     run = tmp_path / "run"
-    killed(run, unfinished, "write_whole", writes, **settings)
+    killed(run, checkpoint, "write_whole", writes, **settings)
     assert fitted(run=run, **settings) == whole
 
 
@@ -186,7 +188,7 @@ def test_chains_that_an_approximation_guides_go_on_bit_for_bit(tmp_path, method)
     settings = {"model": SIMULATED, "method": GUIDED[method], "seed": 4}
     whole, run = fitted(**settings), tmp_path / "run"
     assert whole.chains == 4
-    killed(run, unfinished, "write_whole", 17, **settings)
+    killed(run, checkpoint, "write_whole", 17, **settings)
     assert fitted(run=run, **settings) == whole
 
 
@@ -198,7 +200,7 @@ def test_a_fit_that_is_kept_is_the_fit(tmp_path):
 
 def test_a_fit_that_ended_in_its_cleaning_is_finished(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        after(patch, unfinished, "overwrite")
+        after(patch, checkpoint, "overwrite")
         with pytest.raises(Killed):
             fitted(run=tmp_path / "run")
     with pytest.raises(InvalidArgument, match="is finished"):
@@ -211,10 +213,10 @@ def begun(tmp_path_factory):
     """A fit with a schema and a ledger that was killed in the middle."""
     folder = tmp_path_factory.mktemp("begun")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unfinished, "_SECONDS", 0.0)
-        patch.setattr(unfinished, "_TIMES", 0.0)
+        patch.setattr(checkpoint, "_MIN_SECONDS_BETWEEN_WRITES", 0.0)
+        patch.setattr(checkpoint, "_WRITE_TIME_FACTOR", 0.0)
         ledger = new_ledger(folder)
-        after(patch, unfinished, "write_whole", 3)
+        after(patch, checkpoint, "write_whole", 3)
         with pytest.raises(Killed):
             tabled(folder, ledger=ledger)
     return folder, ledger
@@ -258,7 +260,7 @@ def test_what_was_begun_otherwise_is_refused(begun, monkeypatch, changes, said):
     folder, ledger = begun
     before = {path.name: path.read_bytes() for path in (folder / "run" / "unfinished").iterdir()}
     monkeypatch.setattr(
-        "tacit.privacy.unfinished.Randomness.from_key", lambda *_, **__: pytest.fail("keys")
+        "tacit.privacy.checkpoint.Randomness.from_key", lambda *_, **__: pytest.fail("keys")
     )
     with pytest.raises(InvalidArgument, match=said):
         tabled(folder, **({"ledger": ledger} | changes))
@@ -269,7 +271,7 @@ def test_what_was_begun_otherwise_is_refused(begun, monkeypatch, changes, said):
 
 def test_another_version_is_refused(begun, monkeypatch):
     folder, ledger = begun
-    monkeypatch.setattr(kept_runs, "version", lambda name: "0.0" if name == "jaxlib" else "1.0")
+    monkeypatch.setattr(resume, "version", lambda name: "0.0" if name == "jaxlib" else "1.0")
     with pytest.raises(InvalidArgument, match="another version of Tacit or of a library"):
         tabled(folder, ledger=ledger)
 
@@ -293,11 +295,11 @@ def test_other_settings_of_libraries_are_refused(begun, monkeypatch, name):
 
 def test_processes_compare_their_threads(monkeypatch):
     """Before anything is charged; `Parts.refuse_others` compares these bytes."""
-    plan = planned(MODEL, None, ROWS.blank(), BUDGET, SHORT)
-    before = facts_of(plan, None, kept=False)
-    assert facts_of(plan, None, kept=False) == before
+    plan = build_plan(MODEL, None, ROWS.blank(), BUDGET, SHORT)
+    before = agreed_facts(plan, None, kept=False)
+    assert agreed_facts(plan, None, kept=False) == before
     monkeypatch.setenv("NPROC", "77")
-    assert facts_of(plan, None, kept=False) != before
+    assert agreed_facts(plan, None, kept=False) != before
 
 
 def hidden(shift):
@@ -345,7 +347,7 @@ def test_copies_without_a_question_share_no_noise(tmp_path, charged):
     """Their methods have functions of one name. Neither a ledger of its own nor none helps a copy."""
     ledgers_of = [new_ledger(tmp_path, name) if charged else None for name in ("a.db", "b.db")]
     run, copy = tmp_path / "run", tmp_path / "copy"
-    killed(run, unfinished, "write_whole", ledger=ledgers_of[0], method=scheduled(1.0))
+    killed(run, checkpoint, "write_whole", ledger=ledgers_of[0], method=scheduled(1.0))
     shutil.copytree(run, copy)
     of = zip((run, copy), ledgers_of, (1.0, 2.0), strict=True)
     first, second = (
@@ -368,7 +370,7 @@ def test_a_copy_from_before_the_charge_is_refused(tmp_path):
 def test_one_posterior_leaves_for_a_charge(tmp_path, monkeypatch):
     """A copy that is finished later is refused before a word is drawn; one that is at work, at its end."""
     ledger, run, copies = new_ledger(tmp_path), tmp_path / "run", [tmp_path / "a", tmp_path / "b"]
-    killed(run, unfinished, "write_whole", 3, ledger=ledger)
+    killed(run, checkpoint, "write_whole", 3, ledger=ledger)
     for copy in copies:
         shutil.copytree(run, copy)
     found = fitted(run=run, ledger=ledger)
@@ -439,7 +441,7 @@ def full_disk(*_, **__):
 
 def test_a_folder_without_room_is_refused_before_the_charge(tmp_path, monkeypatch):
     ledger = new_ledger(tmp_path)
-    monkeypatch.setattr(unfinished, "reserve", full_disk)
+    monkeypatch.setattr(checkpoint, "reserve", full_disk)
     with pytest.raises(InvalidArgument, match="No space left"):
         fitted(run=tmp_path / "run", ledger=ledger)
     assert ledger.charges == []
@@ -500,7 +502,7 @@ def test_a_fit_that_fails_after_the_charge_says_how_to_go_on(tmp_path, monkeypat
         raise tacit.errors.BoundaryError("No.")
 
     ledger = new_ledger(tmp_path)
-    monkeypatch.setattr("tacit.privacy.blocks.Blocks.run", fails)
+    monkeypatch.setattr("tacit.privacy.gate.BlockRunner.run", fails)
     with pytest.raises(Unsaved, match=r"was charged and then failed: No. To go on without another"):
         fitted(run=tmp_path / "run", ledger=ledger)
 
@@ -515,8 +517,9 @@ FIT = [
 # Kills itself when the state was written so many times, or in the middle of that write.
 DYING = """
 import os, signal, sys
-from tacit.interfaces.cli import main
-from tacit.privacy import private_files, unfinished
+from tacit.cli.main import main
+from tacit import _files
+from tacit.privacy import checkpoint
 
 number, where, left = int(sys.argv[1]), sys.argv[2], [int(sys.argv[1])]
 unfinished._SECONDS = unfinished._TIMES = 0.0
@@ -587,7 +590,7 @@ def test_a_command_that_is_killed_again_and_again_goes_on(visits, monkeypatch, c
 
 def interrupted(monkeypatch, number):
     """Ctrl-C at the time of a write."""
-    write, done = unfinished.write_whole, []
+    write, done = checkpoint.write_atomically, []
 
     def counted(path, content):
         done.append(path)
@@ -595,7 +598,7 @@ def interrupted(monkeypatch, number):
             raise KeyboardInterrupt
         write(path, content)
 
-    monkeypatch.setattr(unfinished, "write_whole", counted)
+    monkeypatch.setattr(checkpoint, "write_atomically", counted)
 
 
 @pytest.mark.slow
@@ -605,7 +608,7 @@ def test_an_interruption_after_the_posterior_was_saved_leaves_the_run_whole(
     """Ctrl-C while the last files of the finished run are removed."""
     monkeypatch.chdir(visits)
     with monkeypatch.context() as patched:
-        patched.setattr(unfinished, "destroy", Mock(side_effect=KeyboardInterrupt))
+        patched.setattr(checkpoint, "destroy_checkpoint", Mock(side_effect=KeyboardInterrupt))
         assert call(capsys, *FIT, "--no-ledger", "--out", "late")[0] == 130
     assert call(capsys, "resume", "late")[0] == 0
     assert {path.name for path in Path("late").iterdir()} > {"posterior.nc", "settings.yaml"}
@@ -645,8 +648,8 @@ def test_a_command_that_was_killed_before_its_charge_begins(visits, monkeypatch,
     monkeypatch.chdir(visits)
     tacit.Ledger.new("l5.db", total=tacit.Budget(3, 1e-5), unit="person")
     with pytest.MonkeyPatch.context() as patch:
-        after(patch, kept_runs.KeptRun, "randomness")
-        patch.setattr(kept_runs.KeptRun, "give_up", lambda _: None)
+        after(patch, resume.ResumableRun, "randomness")
+        patch.setattr(resume.ResumableRun, "give_up", lambda _: None)
         with pytest.raises(Killed):
             main([*FIT, "--ledger", "l5.db", "--out", "early"])
     shutil.copytree("early", "moved")

@@ -7,7 +7,7 @@ import pytest
 
 import tacit
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.inference.scales import ScaleRelease
+from tacit.inference.column_scales import ScaleRelease
 from tacit.privacy.gate import Gate
 
 RNG = np.random.default_rng(0)

@@ -30,10 +30,11 @@ import pytest
 
 import tacit
 from tacit import conjugate
-from tacit.accounting import journal, stamps
+from tacit.accounting import journal
+from tacit.accounting import ledger as ledger_module
+from tacit.cli import runs
+from tacit.cli.main import main
 from tacit.errors import InvalidArgument, TacitError
-from tacit.interfaces import requests
-from tacit.interfaces.cli import main
 from tacit.methods import (
     BoundedLikelihood,
     ChainSampler,
@@ -44,8 +45,9 @@ from tacit.methods import (
     LogisticRejection,
 )
 from tacit.models import Parameter
-from tacit.privacy import noise, release, settings
-from tacit.privacy.one_draw import chain, grid, reject, statistic
+from tacit.privacy import mechanisms, noise
+from tacit.privacy import trace as trace_module
+from tacit.privacy.one_draw import chain, exact, logistic
 
 interfaces_fit = sys.modules[tacit.fit.__module__]
 BUDGET = tacit.Budget(2, 1e-5)
@@ -135,8 +137,12 @@ def forget():
 @contextmanager
 def cut_sums():
     """Sums over units are zero, in every release of this process."""
-    whole, ratios, decided = release.part_sums, release.ratio_sums, release.decide_on_batch
-    summed, units_of = grid._summed, chain._units
+    whole, ratios, decided = (
+        mechanisms.partial_sums,
+        mechanisms.partial_ratio_sums,
+        mechanisms.batch_barker_decision,
+    )
+    summed, units_of = exact._total_scores, chain._all_units
 
     def no_scores(*given):
         totals, reference = summed(*given)
@@ -154,13 +160,13 @@ def cut_sums():
         return cut
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(release, "part_sums", of_nobody(whole))
-        patch.setattr(release, "ratio_sums", of_nobody(ratios))
-        patch.setattr(release, "decide_on_batch", of_nobody(decided))
-        patch.setattr(grid, "_summed", no_scores)
-        patch.setattr(statistic, "_statistic", lambda *_: (0, 0))
-        patch.setattr(reject, "_signed_rows", lambda _, of: np.zeros((0, of.dimension)))
-        patch.setattr(chain, "_units", no_units)
+        patch.setattr(mechanisms, "partial_sums", of_nobody(whole))
+        patch.setattr(mechanisms, "partial_ratio_sums", of_nobody(ratios))
+        patch.setattr(mechanisms, "batch_barker_decision", of_nobody(decided))
+        patch.setattr(exact, "_total_scores", no_scores)
+        patch.setattr(exact, "_sufficient_statistic", lambda *_: (0, 0))
+        patch.setattr(logistic, "_signed_rows", lambda _, of: np.zeros((0, of.dimension)))
+        patch.setattr(chain, "_all_units", no_units)
         forget()
         yield
     forget()
@@ -169,8 +175,8 @@ def cut_sums():
 @pytest.fixture(scope="module", autouse=True)
 def _cut():
     with cut_sums(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stamps, "datetime", SimpleNamespace(now=lambda _: Fixed()))
-        patch.setattr(requests, "datetime", SimpleNamespace(now=lambda _: Fixed()))
+        patch.setattr(ledger_module, "datetime", SimpleNamespace(now=lambda _: Fixed()))
+        patch.setattr(runs, "datetime", SimpleNamespace(now=lambda _: Fixed()))
         yield
 
 
@@ -601,7 +607,7 @@ def test_an_error_for_one_row_is_seen(tmp_path, monkeypatch):
 
 
 def test_shapes_that_jax_would_log_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(settings, "_talking", list)
+    monkeypatch.setattr(trace_module, "_verbose_loggers", list)
     more = {"two rows more": lambda: with_more("person 98", "person 99")}
     found = leaks(STATISTICS, more, tmp_path)["two rows more"]
     assert any(f"[{SIZE + 2}]" in line for line in found)
@@ -611,6 +617,6 @@ def test_shapes_that_jax_would_log_are_seen(tmp_path, monkeypatch):
 def test_with_the_sums_in_place_fits_differ(tmp_path, monkeypatch):
     """It is the sums that were cut out: fits do look at rows."""
     forget()
-    monkeypatch.setattr(release, "part_sums", release.part_sums.whole)
+    monkeypatch.setattr(mechanisms, "partial_sums", mechanisms.partial_sums.whole)
     assert "posterior" in leaks(STATISTICS, {"all": far_away}, tmp_path)["all"]
     forget()

@@ -67,7 +67,7 @@ def everything():
     import pandas as pd
 
     import tacit
-    from tacit.interfaces.cli import main
+    from tacit.cli.main import main
     from tacit.results.posterior import Posterior
 
     fit = "fit visits.csv --schema visits.yaml --epsilon .5 --delta 1e-6 --quiet --yes".split()
@@ -120,7 +120,7 @@ def plain_fit():
 
 
 def no_parquet():
-    from tacit.interfaces.cli import main
+    from tacit.cli.main import main
 
     Path("x.parquet").write_bytes(b"PAR1")
     Path("x.yaml").write_text(
@@ -157,7 +157,7 @@ def no_pymc():
 
 
 def no_postgres():
-    from tacit.interfaces.cli import main
+    from tacit.cli.main import main
 
     assert main("ledger show postgresql://anna@127.0.0.1:1/registry".split()) == 2
 
@@ -172,7 +172,7 @@ def no_sklearn():
 
 
 def no_federated():
-    from tacit.interfaces.cli import main
+    from tacit.cli.main import main
 
     Path("ca.crt").touch()
     node = "federated node guard --superlink 127.0.0.1:1 --root-certificates ca.crt --key ca.crt"
@@ -180,7 +180,7 @@ def no_federated():
 
 
 def no_demo():
-    from tacit.interfaces.cli import main
+    from tacit.cli.main import main
 
     assert main(["demo"]) == 2
     assert not Path("tacit-demo").exists()

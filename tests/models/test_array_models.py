@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.models.arrays import classifier, gaussian
+from tacit.models.jax_model import classification_model, regression_model
 
 DRAWS = 20_000
 ROW = {"features": jnp.array([0.3, -0.8], jnp.float32)}
@@ -21,7 +21,7 @@ def outcomes(model, vector, target):
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_classes_are_drawn_with_their_probabilities(classes):
-    model = classifier(2, classes, 2.5)
+    model = classification_model(2, classes, 2.5)
     vector = jax.random.normal(jax.random.key(1), (model.dimension,))
     found = outcomes(model, vector, jnp.int32(0))
     density = [model.row_density(vector, {**ROW, "target": jnp.int32(c)}) for c in range(classes)]
@@ -32,7 +32,7 @@ def test_classes_are_drawn_with_their_probabilities(classes):
 
 
 def test_targets_are_normal_around_the_linear_predictor():
-    model = gaussian(2, 1.0)
+    model = regression_model(2, 1.0)
     params = {"intercept": 1.0, "coefficients": np.array([0.5, -2.0]), "root": 4.0}
     found = outcomes(model, model.start(params), jnp.float32(0))
     # In units of the errors' standard deviation, which is 1 / root.

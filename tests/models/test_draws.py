@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
-from tacit.models.draws import drawn
+from tacit.models.distributions import fast_sample
 
 COUNT = 40_000
 
@@ -17,7 +17,7 @@ COUNT = 40_000
 @lru_cache
 def compiled(make):
     return jax.jit(
-        jax.vmap(lambda key, given: drawn(make(*given), key), in_axes=(0, None)),
+        jax.vmap(lambda key, given: fast_sample(make(*given), key), in_axes=(0, None)),
     )
 
 
@@ -59,9 +59,9 @@ def test_poisson_of_a_small_rate():
 
 
 def quantile(rate, words):
-    from tacit.models.draws import _count
+    from tacit.models.distributions import _poisson_from_word
 
-    return np.asarray(jax.jit(_count)(jnp.full(words.shape, rate, jnp.float32), words))
+    return np.asarray(jax.jit(_poisson_from_word)(jnp.full(words.shape, rate, jnp.float32), words))
 
 
 @pytest.mark.parametrize("rate", [1e-3, 0.1, 1.0, 7.0, 15.9, 16.1, 30.0, 200.0, 1e4])
@@ -147,10 +147,12 @@ def test_entries_are_drawn_each_by_itself():
 
 
 def test_words_of_one_draw_do_not_go_together():
-    from tacit.models.draws import _uniform, _words
+    from tacit.models.distributions import _random_words, _uniform_from_word
 
     keys = jax.random.split(jax.random.key(1), 100_000)
-    found = np.asarray(jax.vmap(lambda k: _uniform(jnp.stack(_words(k, 9, ()))))(keys))
+    found = np.asarray(
+        jax.vmap(lambda k: _uniform_from_word(jnp.stack(_random_words(k, 9, ()))))(keys)
+    )
     np.testing.assert_array_less(np.abs(np.corrcoef(found.T) - np.eye(9)), 5 / np.sqrt(100_000))
     for each in found.T:
         assert stats.kstest(each, "uniform").pvalue > 1e-3
@@ -176,7 +178,7 @@ KINDS = {
 def test_a_strange_parameter_of_one_unit_changes_no_other(kind):
     keys = jax.random.split(jax.random.key(2), 64)
     values = jnp.asarray(np.linspace(0.1, 30, 64), jnp.float32)
-    many = jax.jit(jax.vmap(lambda key, value: drawn(KINDS[kind](value), key)))
+    many = jax.jit(jax.vmap(lambda key, value: fast_sample(KINDS[kind](value), key)))
     usual = np.asarray(many(keys, values))
     for strange in STRANGE:
         found = np.asarray(many(keys, values.at[17].set(strange)))

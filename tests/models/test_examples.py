@@ -19,7 +19,7 @@ from numpyro.infer.util import potential_energy
 
 import tacit
 from tacit.errors import InvalidArgument
-from tacit.interfaces.front_ends.registry import as_model
+from tacit.models.front_ends import adapt_model
 
 ROWS = 30
 BUDGET = tacit.Budget(1, 1e-5)
@@ -386,7 +386,7 @@ LONG |= {"horseshoe", "softmax", "robust", "zero-inflated"}  # to compile
 def test_examples_mean_what_numpyro_means(name):
     example = EXAMPLES[name]
     data = table(example.columns)
-    model = as_model(example.model, tacit.Schema(example.columns))
+    model = adapt_model(example.model, tacit.Schema(example.columns))
     vector = 0.3 * jax.random.normal(jax.random.key(1), (model.dimension,))
     expected = of_numpyro(example.same_as or example.model, model, data, vector)
     assert densities(model, data, vector) == pytest.approx(expected, rel=2e-4)

@@ -11,10 +11,8 @@ from scipy.special import expit, gamma, logit, ndtr
 
 import tacit
 from tacit.errors import InvalidArgument
-from tacit.interfaces.front_ends.registry import as_model
-from tacit.models.distributions import CensoredWeibull, Ordered
-from tacit.models.draws import drawn
-from tacit.models.rescaled import Rescaled
+from tacit.models.distributions import CensoredWeibull, Ordered, Rescaled, fast_sample
+from tacit.models.front_ends import adapt_model
 
 N = 2000
 LEVELS = ["poor", "fair", "good", "best"]
@@ -314,7 +312,7 @@ def test_cutpoints_are_draws_in_order():
 def test_drawn_outcomes_have_scores_of_mean_zero(case):
     """At any parameters, and whatever the outcomes of the rows themselves are."""
     _, _, _, (columns, _, _), _ = CASES[case]
-    model = as_model(model_of(case), SCHEMA)
+    model = adapt_model(model_of(case), SCHEMA)
     assert model.simulates
     table = {name: values[:1500] for name, values in {**SHARED, **columns}.items()}
     rows = {n: jnp.asarray(v) for n, v in SCHEMA.encode(table, model.columns).columns.items()}
@@ -344,7 +342,7 @@ def test_what_a_study_sees_is_drawn_like_what_it_saw():
     own = np.where(event, seen, -seen)
     for given in ({"limit": end}, {"drop_out": 0.25}):
         fn = CensoredWeibull(np.full(size, np.log(2.5)), 1.3, bounds=(1e-3, high), **given)
-        again = np.asarray(drawn(fn, jax.random.key(1)))
+        again = np.asarray(fast_sample(fn, jax.random.key(1)))
         # Not independent of each other, which only makes the two more alike.
         assert stats.ks_2samp(own, again).statistic < 2.5 / np.sqrt(size)
         assert (again == -high).mean() == pytest.approx((own == -high).mean(), abs=0.01)

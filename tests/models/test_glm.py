@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, ndtr
 
 import tacit
-from tacit.interfaces.front_ends.registry import as_model
+from tacit.models.front_ends import adapt_model
 
 
 def design(model, data):
@@ -221,7 +221,7 @@ def most_likely_by_model(model, data):
     """The posterior mode of the model that is fitted, from rows encoded as a fit has them."""
     import jax
 
-    adapted = as_model(model, SCHEMA)
+    adapted = adapt_model(model, SCHEMA)
     encoded = SCHEMA.encode(data, adapted.columns).columns
     rows = {name: jnp.asarray(values) for name, values in encoded.items()}
 

@@ -38,8 +38,8 @@ from numpyro import handlers
 from scipy import special
 
 import tacit
-from tacit.captured.search import refuse_captured
 from tacit.errors import BoundaryError, InvalidArgument, TacitError
+from tacit.privacy.captured import check_captured
 
 SCHEMA = tacit.Schema({"x": tacit.Number(-1, 1), "y": tacit.Number(-5, 5)})
 # A value that stands for somebody's: it must appear in no message.
@@ -420,7 +420,7 @@ def refused_by_the_search(held):
         return x * len(str(held))
 
     with pytest.raises(BoundaryError) as caught:
-        refuse_captured(model)
+        check_captured(model)
     return str(caught.value)
 
 
@@ -537,7 +537,7 @@ REACHING = [
 @pytest.mark.parametrize("model", REACHING, ids=lambda each: each.__name__)
 def test_code_that_reads_or_looks_around_is_refused(model):
     with pytest.raises(BoundaryError, match="constants"):
-        refuse_captured(model)
+        check_captured(model)
 
 
 def test_functions_that_read_are_refused_wherever_they_are_held():
@@ -643,7 +643,7 @@ def test_ordinary_models_are_fine():
     def step(x, *, rate=half):
         return jax.lax.scan(lambda held, _: (rate(held), None), x, None, length=3)[0]
 
-    refuse_captured(shaped, step, jax.jit(shaped), Regression(), dist.Normal(0.0, 1.0), LAYERS)
+    check_captured(shaped, step, jax.jit(shaped), Regression(), dist.Normal(0.0, 1.0), LAYERS)
     tacit.plan(Regression(), SCHEMA, budget=tacit.Budget(1, 1e-5))
 
 
@@ -670,7 +670,7 @@ def test_an_attribute_is_not_the_global_of_its_name():
     def model(x, y=None):
         plain(x, y, own.HELD)
 
-    refuse_captured(model)
+    check_captured(model)
 
 
 def test_a_model_of_this_file_that_captures_nothing_is_fine():

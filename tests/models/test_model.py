@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import InvalidArgument
-from tacit.models.model import Interval, Model, Parameter, Positive, Real, Simplex
+from tacit.models.jax_model import Interval, Model, Parameter, Positive, Real, Simplex
 
 SUPPORTS = [(Real(), (2, 3)), (Positive(), (4,)), (Interval(-1, 3), (2,)), (Simplex(), (2, 4))]
 

@@ -5,8 +5,15 @@ import pytest
 from scipy import stats
 
 from tacit.errors import InvalidArgument
-from tacit.models.gaussians import DiagonalGaussian, FullGaussian, NormalInverseGamma
-from tacit.models.natural import SHORT, Dirichlet, Gamma, divergence
+from tacit.models.exponential_families import (
+    STEP_FRACTION,
+    DiagonalGaussian,
+    Dirichlet,
+    FullGaussian,
+    Gamma,
+    NormalInverseGamma,
+    kl_divergence,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -108,8 +115,8 @@ CASES = {
 def test_divergence_is_the_mean_log_ratio(case):
     family, one, other, log_density = CASES[case]
     mean, error = by_draws(family, one, other, log_density)
-    assert divergence(family, one, other) == pytest.approx(mean, abs=5 * error)
-    assert divergence(family, one, one) == pytest.approx(0, abs=1e-12)
+    assert kl_divergence(family, one, other) == pytest.approx(mean, abs=5 * error)
+    assert kl_divergence(family, one, one) == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -129,7 +136,7 @@ def test_the_largest_step_goes_nearly_to_the_edge(case):
         share = family.largest_step(one, change)
         assert ((share > 0) & (share <= 1)).all()
         assert family.proper(one + share * change)
-        beyond = np.where(share < 1, share * 1.0001 / SHORT, 1)
+        beyond = np.where(share < 1, share * 1.0001 / STEP_FRACTION, 1)
         assert (share == 1).all() or not family.proper(one + beyond * change)
     assert (family.largest_step(one, np.full(family.size, np.nan)) == 0).all()
 

@@ -5,12 +5,12 @@ import threading
 import jax.numpy as jnp
 
 import tacit
-from tacit.interfaces.front_ends.registry import as_model
+from tacit.models.front_ends import adapt_model
 
 
 def test_threads_run_a_model_one_after_the_other():
     schema = tacit.Schema({"x": tacit.Number(-1, 1), "y": tacit.Binary()})
-    model = as_model(tacit.glm("y ~ x", schema=schema), schema)
+    model = adapt_model(tacit.glm("y ~ x", schema=schema), schema)
     row = {"x": jnp.float32(0.5), "y": jnp.int32(1)}
     expected = float(model.row_density(jnp.ones(2), row))
     found, ready = [], threading.Barrier(4)

@@ -15,7 +15,7 @@ import pytest
 
 import tacit
 from tacit.errors import BoundaryError, InvalidArgument, TacitError
-from tacit.interfaces.front_ends.registry import as_model
+from tacit.models.front_ends import adapt_model
 
 pm = pytest.importorskip("pymc")
 import pytensor  # noqa: E402
@@ -70,12 +70,12 @@ def logistic_in_numpyro(x, ward, sick=None):
 
 @pytest.fixture(scope="module")
 def adapted():
-    return as_model(logistic(), SCHEMA)
+    return adapt_model(logistic(), SCHEMA)
 
 
 @pytest.fixture(scope="module")
 def in_numpyro():
-    return as_model(logistic_in_numpyro, SCHEMA)
+    return adapt_model(logistic_in_numpyro, SCHEMA)
 
 
 def table(count, seed=0):
@@ -169,7 +169,7 @@ def test_a_private_fit_goes_through_the_gate_and_the_ledger(adapted, tmp_path):
 
 def test_what_the_containers_hold_has_no_effect(adapted):
     other = {n: np.ones_like(v[:2]) if n != "x" else np.full(2, 1e9) for n, v in ROWS.items()}
-    emptier = as_model(logistic(other), SCHEMA)
+    emptier = adapt_model(logistic(other), SCHEMA)
     vector = jnp.linspace(-1, 1, 6)
     row = {name: values[0] for name, values in ROWS.items()}
     assert float(emptier.prior_density(vector)) == float(adapted.prior_density(vector))
@@ -179,7 +179,7 @@ def test_what_the_containers_hold_has_no_effect(adapted):
 def test_no_container_survives_in_the_adapted_model():
     def build():
         model = logistic()
-        return as_model(model, SCHEMA), weakref.ref(model), weakref.ref(model["x"])
+        return adapt_model(model, SCHEMA), weakref.ref(model), weakref.ref(model["x"])
 
     adapted, *references = build()
     gc.collect()
@@ -248,7 +248,7 @@ def test_other_families_have_pymcs_own_density(build):
     with pm.Model() as model:
         build()
     constants = ["knots"] if build is by_knots else []
-    adapted = as_model(tacit.models.PyMC(model, constants=constants), SCHEMA)
+    adapted = adapt_model(tacit.models.PyMC(model, constants=constants), SCHEMA)
     vector = np.random.default_rng(0).normal(size=adapted.dimension, scale=0.5)
     theta = jnp.asarray(vector, jnp.float32)
     rows = {name: ROWS[name] for name in adapted.columns}
@@ -448,7 +448,7 @@ def test_what_cannot_be_fitted_row_by_row_is_refused(build):
     with pm.Model() as model:
         build()
     with pytest.raises(TacitError) as caught:
-        as_model(model, SCHEMA)
+        adapt_model(model, SCHEMA)
     named, remedy = REFUSED[build]
     message = str(caught.value)
     for words in (*named, remedy):
@@ -470,12 +470,12 @@ def test_settings_that_do_not_fit_the_model_are_refused():
     ]
     for described, words in cases:
         with pytest.raises(InvalidArgument, match=words):
-            as_model(described, SCHEMA)
+            adapt_model(described, SCHEMA)
     with pytest.raises(InvalidArgument, match="schema"):
-        as_model(model, None)
+        adapt_model(model, None)
     columns = {name: SCHEMA[name] for name in ("x", "sick")}
     with pytest.raises(InvalidArgument, match="is the person column"):
-        as_model(model, tacit.Schema(columns, person="ward", most_rows=2))
+        adapt_model(model, tacit.Schema(columns, person="ward", most_rows=2))
 
 
 @pytest.mark.filterwarnings("ignore")  # of what Bambi imports

@@ -8,8 +8,8 @@ import pytest
 from numpyro import distributions as dist
 
 import tacit
-from tacit.interfaces.front_ends.registry import as_model
-from tacit.models.simulated import SimulatedModel, with_outcomes
+from tacit.models.front_ends import adapt_model
+from tacit.models.interpretation import SimulatedModel, add_simulated_outcomes
 
 SCHEMA = tacit.Schema(
     {"x": tacit.Number(-2, 2), "kind": tacit.Category(["a", "b", "c"]), "y": tacit.Binary()}
@@ -24,11 +24,11 @@ def by_function(x, kind, y=None):
 
 
 MODELS = {
-    "a function whose outcome has another name than its column": lambda: as_model(
+    "a function whose outcome has another name than its column": lambda: adapt_model(
         by_function, SCHEMA
     ),
-    "a formula": lambda: as_model(tacit.glm("y ~ x + kind", schema=SCHEMA), SCHEMA),
-    "a formula of one level": lambda: as_model(
+    "a formula": lambda: adapt_model(tacit.glm("y ~ x + kind", schema=SCHEMA), SCHEMA),
+    "a formula of one level": lambda: adapt_model(
         tacit.glm("kind['b'] ~ x", family="bernoulli", schema=SCHEMA), SCHEMA
     ),
 }
@@ -43,7 +43,7 @@ def test_drawn_outcomes_have_the_density_of_a_table_that_holds_them(kind):
     for i in range(50):
         row = {name: values[i] for name, values in columns.items()}
         drawn = model.row_outcomes(jax.random.key(i), vector, row)
-        made = with_outcomes(row, drawn)
+        made = add_simulated_outcomes(row, drawn)
         assert simulated.row_density(vector, made) == pytest.approx(
             float(model.row_density(vector, row, None, drawn))
         )
@@ -59,7 +59,9 @@ def test_the_outcome_column_of_a_made_up_row_does_not_matter():
     row = {name: values[0] for name, values in SCHEMA.made_up(1, names=model.columns).items()}
     drawn = model.row_outcomes(jax.random.key(0), vector, row)
     found = [
-        float(simulated.row_density(vector, with_outcomes({**row, "y": np.int32(y)}, drawn)))
+        float(
+            simulated.row_density(vector, add_simulated_outcomes({**row, "y": np.int32(y)}, drawn))
+        )
         for y in (0, 1)
     ]
     assert found[0] == found[1]

@@ -11,10 +11,10 @@ from zoo import ZOO
 
 import tacit
 from tacit.errors import InvalidArgument
-from tacit.federated.local import Tilted
-from tacit.interfaces.front_ends.registry import as_model
-from tacit.models.made_up import somewhere
-from tacit.privacy.admitted import acts_on_each
+from tacit.federated.targets import CavityPriorModel
+from tacit.models.checks import arbitrary_vector
+from tacit.models.front_ends import adapt_model
+from tacit.privacy.trace import is_per_unit
 
 COLUMNS = {
     "x": tacit.Number(-1, 1),
@@ -210,7 +210,7 @@ OF_PEOPLE = {
 
 
 def adapted(model, schema=SCHEMA):
-    return as_model(model, schema)
+    return adapt_model(model, schema)
 
 
 def some_rows(model, schema=SCHEMA, count=ROWS, seed=4):
@@ -221,7 +221,7 @@ def some_rows(model, schema=SCHEMA, count=ROWS, seed=4):
 
 def scores(model, rows, draw, density, count=DRAWS):
     """Gradients of the log density at drawn outcomes, [draws, parameters]."""
-    vector = somewhere(model)
+    vector = arbitrary_vector(model)
 
     def score(key):
         outcomes = draw(key, vector)
@@ -302,7 +302,7 @@ def test_a_wrong_draw_would_be_seen():
 def test_outcomes_that_are_the_rows_own_give_its_density():
     for model in (adapted(several), PLAIN):
         rows = some_rows(model)
-        row, vector = {name: values[0] for name, values in rows.items()}, somewhere(model)
+        row, vector = {name: values[0] for name, values in rows.items()}, arbitrary_vector(model)
         names = ("sick", "visits", "y") if model is not PLAIN else ("y",)
         axis = (lambda value: value[None]) if model is not PLAIN else (lambda value: value)
         own = {name: axis(row[name]) for name in names}
@@ -345,14 +345,14 @@ def test_what_cannot_be_drawn_is_known_beforehand():
         assert not model.simulates
         row = {name: values[0] for name, values in some_rows(model).items()}
         with pytest.raises(InvalidArgument, match="cannot draw"):
-            model.row_outcomes(jax.random.key(0), somewhere(model), row)
+            model.row_outcomes(jax.random.key(0), arbitrary_vector(model), row)
 
 
 def test_models_that_wrap_models_draw_what_those_draw():
     model = adapted(logistic)
-    tilted = Tilted(model, jnp.ones(model.dimension), jnp.zeros(model.dimension))
+    tilted = CavityPriorModel(model, jnp.ones(model.dimension), jnp.zeros(model.dimension))
     row = {name: values[0] for name, values in some_rows(model).items()}
-    key, vector = jax.random.key(3), somewhere(model)
+    key, vector = jax.random.key(3), arbitrary_vector(model)
     assert tilted.simulates
     drawn = tilted.row_outcomes(key, vector, row, tilted.constants)
     assert drawn == model.row_outcomes(key, vector, row, model.constants)
@@ -442,8 +442,8 @@ def test_draws_use_operations_that_act_on_each_unit_alone(name):
         key = jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), words)
         return model.unit_outcomes(key, vector, rows, present, model.constants)
 
-    traced = jax.make_jaxpr(draw)(3, somewhere(model), rows)
-    strange = {str(e.primitive) for e in equations(traced.jaxpr) if not acts_on_each(e)}
+    traced = jax.make_jaxpr(draw)(3, arbitrary_vector(model), rows)
+    strange = {str(e.primitive) for e in equations(traced.jaxpr) if not is_per_unit(e)}
     # A fixed key is made outside.
     assert strange <= {"random_wrap"}
 
@@ -508,7 +508,7 @@ def test_a_model_of_pymc_draws_columns(pm, make):
         lambda v, drawn: model.unit_density(v, rows, present, model.constants, drawn),
     )
     refuse_bias(found)
-    drawn = model.unit_outcomes(jax.random.key(0), somewhere(model), rows, present)
+    drawn = model.unit_outcomes(jax.random.key(0), arbitrary_vector(model), rows, present)
     assert all(values.shape == rows[name].shape for name, values in drawn.items())
 
 

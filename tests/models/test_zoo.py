@@ -18,9 +18,9 @@ from scipy import integrate, stats
 from zoo import CORNERS, ZOO, mixture_by_latent, visits
 
 import tacit
-from tacit.interfaces.fit import fit_many
-from tacit.interfaces.front_ends.registry import as_model
-from tacit.interfaces.rows import rows_of
+from tacit.api.fit import fit_many
+from tacit.api.rows import model_rows
+from tacit.models.front_ends import adapt_model
 
 REGRESSIONS = ["logistic", "hierarchical", "poisson", "negative binomial", "person"]
 SEARCHED = ["mixture", "network"]  # symmetric: compared by what they predict
@@ -152,7 +152,7 @@ def test_without_noise_it_predicts_as_a_long_run_of_numpyro(name):
                 animal.model, data, schema=animal.schema, method=method, seed=seed
             ),
             animal,
-            rows_of(post.model, animal.schema, new),
+            model_rows(post.model, animal.schema, new),
         )
         for seed in range(1 if name == "mixture" else 2)
     )
@@ -173,9 +173,9 @@ EPSILONS = [0.1, 0.3, 1, 3, 10]
 def by_epsilon(name, rows, seeds, **changed):
     """Held-out density for each epsilon, averaged over seeds, and without noise."""
     animal = ZOO[name]
-    model = as_model(animal.model, animal.schema)
+    model = adapt_model(animal.model, animal.schema)
     train, new = (
-        rows_of(model, animal.schema, animal.table(n, seed=s)) for n, s in ((rows, 2), (500, 3))
+        model_rows(model, animal.schema, animal.table(n, seed=s)) for n, s in ((rows, 2), (500, 3))
     )
     method = tacit.Variational(
         sampling_rate=0.05, num_steps=400, start=animal.start, average=True, **changed
@@ -272,7 +272,7 @@ PEOPLE["eight long ones"] = [9, 14, 11, 8, 15, 12, 10, 13]
 @cache
 def of_a_person(kind):
     """The model, and its log density of all rows of a person, as one program."""
-    model = as_model(EFFECTS[kind][0], ZOO["person"].schema)
+    model = adapt_model(EFFECTS[kind][0], ZOO["person"].schema)
     return model, jax.jit(model.unit_density)
 
 
@@ -305,7 +305,7 @@ def test_a_discrete_latent_of_a_row_is_summed_out():
     """The mixture with its components written out, and by NumPyro's marginal distribution."""
     schema = ZOO["mixture"].schema
     explicit, marginal = (
-        as_model(each, schema) for each in (mixture_by_latent, ZOO["mixture"].model)
+        adapt_model(each, schema) for each in (mixture_by_latent, ZOO["mixture"].model)
     )
     assert explicit.dimension == marginal.dimension
     rows = {"x": jnp.asarray(ZOO["mixture"].table(50)["x"], jnp.float32)}

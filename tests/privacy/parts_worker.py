@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.privacy.distributed import PartitionedRows, Processes
 from tacit.privacy.gate import run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.opening import open_gate
-from tacit.privacy.parts import Parts
-from tacit.privacy.processes import Processes
+from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 NUMBER = 5
@@ -50,7 +49,7 @@ def mechanism(way):
 def released(processes, way, held=None, seed=4):
     """What leaves of all steps; this process holds every so-manyth part."""
     held = range(processes.rank, NUMBER, processes.size) if held is None else held
-    parts = Parts({number: rows(number) for number in held}, NUMBER, processes)
+    parts = PartitionedRows({number: rows(number) for number in held}, NUMBER, processes)
     gate = open_gate(parts, mechanism(way), Randomness(seed))
     inputs = np.linspace(0, 0.01, 25, dtype=np.float32)
     _, out = run(gate, step, jnp.zeros(3), lambda first, count: inputs[first : first + count])

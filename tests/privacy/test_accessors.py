@@ -9,17 +9,14 @@ import pytest
 
 import tacit
 from tacit.errors import BoundaryError
-from tacit.inference.base import MethodResult
-from tacit.models.model import Model, Parameter
-from tacit.privacy.decisions import SampledBarkerTests
+from tacit.inference.method import MethodResult
+from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums, Stages
+from tacit.privacy.mechanisms import NoisySums, SampledBarkerTests, Stages
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import BoundedLikelihood
-from tacit.privacy.one_draw.gate import DrawGate, draw_gate
-from tacit.privacy.one_draw.grid import GridDraws
-from tacit.privacy.one_draw.statistic import StatisticDraws
-from tacit.privacy.opening import open_gate
+from tacit.privacy.one_draw.exact import GridDraws, StatisticDraws
+from tacit.privacy.open_gate import DrawGate, as_draw_gate, open_gate
 from tacit.privacy.rows import Rows
 
 SOURCE = Path(tacit.__file__).parent
@@ -188,7 +185,7 @@ def test_a_gate_keeps_the_plan_that_was_charged():
 def test_steps_are_not_drawn_and_draws_have_no_steps():
     sums = NoisySums(sampling_rate=1.0, num_steps=1, clip=1.0, noise_multiplier=1.0, dimension=1)
     with pytest.raises(BoundaryError, match="run them"):
-        draw_gate(open_gate(Rows({"x": np.zeros(3)}), sums))
+        as_draw_gate(open_gate(Rows({"x": np.zeros(3)}), sums))
     with pytest.raises(BoundaryError, match="not one sequence of steps"):
         run(open_gate(Rows({"x": np.zeros(3)}), grid()), lambda *_: None, (), lambda *_: ())
 

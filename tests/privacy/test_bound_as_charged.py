@@ -13,12 +13,11 @@ from measure import accepted, just_release, released, said
 from scipy import stats
 
 from tacit.accounting import events
-from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import BarkerTests, NoisySums, SampledBarkerTests
 from tacit.privacy.noise import Randomness
-from tacit.privacy.one_draw import chain, reject
+from tacit.privacy.one_draw import chain, logistic
 from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
-from tacit.privacy.opening import open_gate
+from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(0)
@@ -144,7 +143,7 @@ def told(monkeypatch):
         return begin, lambda state, model_args: state  # noqa: ARG005
 
     monkeypatch.setattr(chain, "hmc", stands_still)
-    chain._compiled.cache_clear()
+    chain._compiled_chains.cache_clear()
 
     def height(claim, density, rows):
         settings = chain.ChainDraws(
@@ -156,7 +155,7 @@ def told(monkeypatch):
         return -found[0, 0], event
 
     yield height
-    chain._compiled.cache_clear()
+    chain._compiled_chains.cache_clear()
 
 
 def times_x(vector, rows, present, _):
@@ -218,7 +217,7 @@ def test_a_chain_hears_of_features_as_long_as_stated(told, vectors):
 @pytest.mark.parametrize("rows_per_unit", [1, 3])
 def test_rows_of_a_logistic_regression_are_as_long_as_charged(rows_per_unit):
     """The slope of a unit's log-likelihood is the power times the lengths of its rows."""
-    settings = reject.LogisticDraws(
+    settings = logistic.LogisticDraws(
         features="x",
         outcome="y",
         dimension=5,
@@ -232,6 +231,6 @@ def test_rows_of_a_logistic_regression_are_as_long_as_charged(rows_per_unit):
     table = {"x": LARGE, "y": np.arange(60) % 2}
     people = np.repeat(np.arange(20), 3)
     rows = Rows(table) if rows_per_unit == 1 else Rows.by_person(table, people, rows_per_unit)
-    longest = np.linalg.norm(reject._signed_rows(rows, settings), axis=1).max()
+    longest = np.linalg.norm(logistic._signed_rows(rows, settings), axis=1).max()
     most = event.lipschitz / settings.power / rows_per_unit
     assert 0.999 * most < longest <= most

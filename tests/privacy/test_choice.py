@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from tacit.privacy.noise import Randomness
-from tacit.privacy.one_draw.choice import choose
+from tacit.privacy.one_draw.exact import exact_categorical
 
 
 def whole(*values):
@@ -21,7 +21,7 @@ def fits(drawn, probabilities):
 def test_probabilities_are_those_of_the_scores():
     rng = np.random.default_rng(0)
     coefficient, number = rng.normal(size=(2, 40)), rng.integers(-3, 4, (2, 40))
-    drawn = choose(Randomness(0), list(zip(coefficient, number, strict=True)), 100_000)
+    drawn = exact_categorical(Randomness(0), list(zip(coefficient, number, strict=True)), 100_000)
     weights = np.exp((coefficient * number).sum(axis=0))
     assert fits(drawn, weights / weights.sum())
 
@@ -33,7 +33,7 @@ def test_where_double_precision_knows_nothing_high_precision_decides():
         (np.full(4, 1e4), np.full(4, 10**16)),
         (np.full(4, 0.5), whole(*(2 * s for s in scores))),
     ]
-    drawn = choose(Randomness(1), terms, 4000)
+    drawn = exact_categorical(Randomness(1), terms, 4000)
     weights = np.exp(scores)
     assert fits(drawn, weights / weights.sum())
 
@@ -63,12 +63,12 @@ class Words:
 )
 def test_next_to_an_edge_all_bits_count(first, then, expected):
     equal = [(np.zeros(4), whole(0, 0, 0, 0))]
-    assert choose(Words(first, then), equal, 1)[0] == expected
+    assert exact_categorical(Words(first, then), equal, 1)[0] == expected
 
 
 def test_points_far_below_the_best_can_be_drawn():
     """The last point's weight, exp(-60) = 9e-27, is nothing to a double beside the first's."""
     terms = [(np.ones(2), whole(0, -60))]
     last = 2**64 - 1
-    assert choose(Words(last, 0), terms, 1)[0] == 0  # 5e-20 below one
-    assert choose(Words(last, last), terms, 1)[0] == 1
+    assert exact_categorical(Words(last, 0), terms, 1)[0] == 0  # 5e-20 below one
+    assert exact_categorical(Words(last, last), terms, 1)[0] == 1

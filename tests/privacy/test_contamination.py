@@ -19,9 +19,9 @@ from jax.extend.core import primitives
 from jax.extend.random import threefry_2x32
 
 from tacit.errors import BoundaryError
-from tacit.privacy import admitted
-from tacit.privacy.bound import on_lattice
-from tacit.privacy.check import check_plain, equations
+from tacit.privacy import trace
+from tacit.privacy.clipping import clip_to_lattice
+from tacit.privacy.trace import all_equations, check_per_unit
 
 WIDTH = 19  # two registers of eight numbers and a rest
 PLACES = (9, 0, WIDTH - 1)
@@ -315,7 +315,7 @@ def contributions(functions, units):
 @jax.jit
 def points_of(found):
     """Where contributions end on the lattice; one program for all of them."""
-    on = jax.vmap(jax.vmap(lambda unit: on_lattice(unit.ravel(), jnp.float32(1), POINTS)))
+    on = jax.vmap(jax.vmap(lambda unit: clip_to_lattice(unit.ravel(), jnp.float32(1), POINTS)))
     return jax.tree.map(on, found)
 
 
@@ -348,7 +348,7 @@ def meeting(name):
 
 def operations(function, kinds):
     one = [each[0] for each in operands(kinds, np.random.default_rng(0))]
-    return {e.primitive.name for e in equations(jax.make_jaxpr(function)(*one).jaxpr)}
+    return {e.primitive.name for e in all_equations(jax.make_jaxpr(function)(*one).jaxpr)}
 
 
 # Their programs take longest to compile.
@@ -367,7 +367,7 @@ def test_every_admitted_operation_has_a_case():
     for kinds, functions in GROUPS.values():
         for _, function in functions:
             tried |= operations(function, kinds)
-    assert tried == admitted.EACH_BY_ITSELF
+    assert tried == trace.PER_UNIT_PRIMITIVES
 
 
 # What is not on the list, and why ---------------------------------------------------------------
@@ -388,7 +388,7 @@ def test_units_meet_in_what_is_refused(function, kinds, monkeypatch):
     assert meeting("refused") == ["it"]
     one = [each[0] for each in operands(kinds, np.random.default_rng(0))]
     with pytest.raises(BoundaryError, match="acts on every unit by itself"):
-        check_plain(jax.make_jaxpr(function)(*one))
+        check_per_unit(jax.make_jaxpr(function)(*one))
 
 
 def test_keys_other_than_threefrys_are_refused_wherever_they_come_from():
@@ -398,12 +398,12 @@ def test_keys_other_than_threefrys_are_refused_wherever_they_come_from():
     for impl in ("rbg", "unsafe_rbg"):
         traced = jax.make_jaxpr(follows)(jax.random.key(0, impl=impl), 1)
         with pytest.raises(BoundaryError, match="acts on every unit by itself"):
-            check_plain(traced)
-    check_plain(jax.make_jaxpr(follows)(jax.random.key(0, impl="threefry2x32"), 1))
+            check_per_unit(traced)
+    check_per_unit(jax.make_jaxpr(follows)(jax.random.key(0, impl="threefry2x32"), 1))
 
 
 def test_an_operation_that_borrows_a_name_is_refused():
     add = jax.extend.core.Primitive("add")
     add.def_abstract_eval(lambda x: x)
     with pytest.raises(BoundaryError, match="add"):
-        check_plain(jax.make_jaxpr(add.bind)(1.0))
+        check_per_unit(jax.make_jaxpr(add.bind)(1.0))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.privacy.digest import density_digest, trace_digest
+from tacit.privacy.checkpoint import density_digest, trace_digest
 
 TABLE = np.arange(3.0, dtype=np.float32)
 AT = jnp.ones(3)

@@ -15,11 +15,10 @@ import pytest
 from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy import mechanisms
-from tacit.privacy.bound import on_lattice
+from tacit.privacy.clipping import clip_to_lattice
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.noise import Randomness
-from tacit.privacy.release import Release
 from tacit.privacy.rows import Rows
 
 
@@ -130,7 +129,7 @@ def test_padding_changes_nothing(monkeypatch):
     settings = mechanism(sampling_rate=0.3, num_steps=60)
     usual = released(rows(BASE), settings)
     for capacity in (8, 200):
-        monkeypatch.setattr(mechanisms, "usual_capacity", lambda *_, c=capacity: c)
+        monkeypatch.setattr(mechanisms, "typical_batch_width", lambda *_, c=capacity: c)
         assert np.array_equal(released(rows(BASE), settings), usual)
 
 
@@ -527,7 +526,7 @@ def test_no_unit_exceeds_the_bound(clip, dimension):
         direction = rng.standard_cauchy((40, dimension))
         direction /= np.linalg.norm(direction, axis=1, keepdims=True)
         vectors = jnp.asarray(direction * size * clip, jnp.float32)
-        units = jax.vmap(lambda v: on_lattice(v, jnp.float32(clip), 8192))(vectors)
+        units = jax.vmap(lambda v: clip_to_lattice(v, jnp.float32(clip), 8192))(vectors)
         squared = (np.asarray(units, dtype=object) ** 2).sum(axis=1)
         assert max(squared) <= 8192**2
 

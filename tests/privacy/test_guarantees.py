@@ -20,21 +20,17 @@ import tacit
 from tacit import conjugate
 from tacit.accounting import ADJACENCIES, PLD, Renyi, events
 from tacit.errors import UnsupportedEvent
-from tacit.federated.schemes import ClippedChanges
-from tacit.federated.schemes.base import RunSetting
-from tacit.federated.target import conjugate_target
-from tacit.privacy import bound
-from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
-from tacit.privacy.mechanisms import NoisySums
+from tacit.federated.schemes import ClippedChanges, RunSetting
+from tacit.federated.targets import conjugate_target
+from tacit.papers.response import randomised_response
+from tacit.privacy import clipping
+from tacit.privacy.distributed import add_server_noise
+from tacit.privacy.mechanisms import BarkerTests, NoisySums, Release, SampledBarkerTests
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood
-from tacit.privacy.one_draw.gate import _DRAWN
-from tacit.privacy.one_draw.grid import GridDraws
-from tacit.privacy.one_draw.reject import LogisticDraws
-from tacit.privacy.one_draw.statistic import StatisticDraws
-from tacit.privacy.release import Release
-from tacit.privacy.response import randomised_response
-from tacit.privacy.total import noisy_total
+from tacit.privacy.one_draw.exact import GridDraws, StatisticDraws
+from tacit.privacy.one_draw.logistic import LogisticDraws
+from tacit.privacy.open_gate import _DRAW_FUNCTIONS
 
 SOURCE = Path(tacit.__file__).parent
 PROOFS = [SOURCE / "privacy" / "PROOFS.md", SOURCE / "federated" / "PROOFS.md"]
@@ -51,9 +47,9 @@ RELEASES = {
     release.__name__: release
     for release in (
         *(each for name, each in vars(Release).items() if not name.startswith("_")),
-        *(draw for _, draw in _DRAWN.values()),
+        *(draw for _, draw in _DRAW_FUNCTIONS.values()),
         randomised_response,
-        noisy_total,
+        add_server_noise,
     )
 }
 
@@ -157,12 +153,12 @@ def moved(mechanism, adjacency):
     """How far the most extreme units move a step's sum: by the code that clips them."""
     clip, lattice = jnp.float32(mechanism.clip), mechanism.lattice
     if isinstance(mechanism, NoisySums):
-        place = bound.on_lattice if lattice.order == 2 else bound.on_lattice_by_sum
+        place = clipping.clip_to_lattice if lattice.order == 2 else clipping.clip_to_lattice_l1
         ends = [
             np.asarray(place(jnp.float32([s, s, 0]) * 1e9, clip, lattice.points)) for s in (1, -1)
         ]
     else:
-        ends = np.asarray(bound.ratio_on_lattice(jnp.float32([jnp.inf, -jnp.inf]), clip, lattice))
+        ends = np.asarray(clipping.clip_ratios(jnp.float32([jnp.inf, -jnp.inf]), clip, lattice))
     change = ends[0] - (ends[1] if adjacency == "replace" else 0)
     order = getattr(lattice, "order", 1)
     return np.linalg.norm(np.atleast_1d(change), order) * mechanism.clip / lattice.points

@@ -8,7 +8,7 @@ from scipy import stats
 
 from tacit.accounting import PLD
 from tacit.errors import InvalidArgument
-from tacit.privacy.bound import on_lattice_by_sum
+from tacit.privacy.clipping import clip_to_lattice_l1
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
@@ -22,13 +22,13 @@ def test_integers_keep_the_bound(dimension):
     vectors = generator.normal(size=(300, dimension)) * 10.0 ** generator.uniform(-3, 3, (300, 1))
     # And some that have exactly the bound.
     vectors[:100] *= clip / np.abs(vectors[:100]).sum(axis=1, keepdims=True)
-    place = jax.jit(jax.vmap(lambda v: on_lattice_by_sum(v, clip, points)))
+    place = jax.jit(jax.vmap(lambda v: clip_to_lattice_l1(v, clip, points)))
     placed = np.asarray(place(vectors.astype(np.float32)), np.int64)
     sizes = np.abs(placed).sum(axis=1)
     assert sizes.max() <= points
     assert sizes[:100].min() > points * (1 - 2**-13 - 1e-5) - dimension  # truncated, and no more
     odd = np.array([[np.nan] * 3, [np.inf, 0, 0], [3e38, 3e38, 3e38]], np.float32)
-    placed = np.asarray(jax.vmap(lambda v: on_lattice_by_sum(v, clip, points))(odd))
+    placed = np.asarray(jax.vmap(lambda v: clip_to_lattice_l1(v, clip, points))(odd))
     assert not placed[:2].any()
     assert np.abs(placed[2].astype(np.int64)).sum() <= points
 

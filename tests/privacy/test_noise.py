@@ -14,13 +14,13 @@ from tacit.privacy import noise
 from tacit.privacy.noise import (
     Randomness,
     geometric_gaps,
-    logistics,
-    normals,
     rounded_laplaces,
     rounded_normals,
-    whole_numbers,
+    standard_logistics,
+    standard_normals,
+    uniform_integers,
 )
-from tacit.privacy.sample import fixed_batches, poisson_batches
+from tacit.privacy.sampling import fixed_size_batches, poisson_batches
 
 
 def test_streams():
@@ -61,7 +61,7 @@ def test_doubtful_draws_are_decided_exactly(monkeypatch):
     quick = rounded_normals(Randomness(5), 1234.5, 300)
     laplaces = rounded_laplaces(Randomness(5), 1234.5, 300)
     gaps = geometric_gaps(Randomness(5), 0.013, 300)
-    monkeypatch.setattr(noise, "_TRUST", 10.0)
+    monkeypatch.setattr(noise, "_FLOAT_ERROR", 10.0)
     assert np.array_equal(rounded_laplaces(Randomness(5), 1234.5, 300), laplaces)
     assert np.array_equal(rounded_normals(Randomness(5), 1234.5, 300), quick)
     assert np.array_equal(geometric_gaps(Randomness(5), 0.013, 300), gaps)
@@ -123,21 +123,21 @@ def test_batches_at_the_edges():
 
 
 def test_batches_of_fixed_size_are_uniform_over_sets():
-    drawn = fixed_batches(Randomness(3), 6, 3, 40_000).indices
+    drawn = fixed_size_batches(Randomness(3), 6, 3, 40_000).indices
     assert (np.diff(drawn) > 0).all()
     sets = [*combinations(range(6), 3)]
     seen = Counter(map(tuple, drawn.tolist()))
     counts = [seen[each] for each in sets]
     assert sum(counts) == 40_000
     assert stats.chisquare(counts).pvalue > 1e-4
-    assert fixed_batches(Randomness(3), 4, 4, 2).indices.tolist() == [[0, 1, 2, 3]] * 2
+    assert fixed_size_batches(Randomness(3), 4, 4, 2).indices.tolist() == [[0, 1, 2, 3]] * 2
     # Nearly everybody, and still at once: to wait for the last one would take hours.
-    nearly = fixed_batches(Randomness(3), 1_000_000, 999_999, 2).indices
+    nearly = fixed_size_batches(Randomness(3), 1_000_000, 999_999, 2).indices
     assert (np.diff(nearly) > 0).all()
 
 
 def test_large_batches_of_fixed_size_are_equally_likely():
-    drawn = fixed_batches(Randomness(4), 6, 4, 40_000).indices
+    drawn = fixed_size_batches(Randomness(4), 6, 4, 40_000).indices
     sets, counts = np.unique(drawn, axis=0, return_counts=True)
     assert len(sets) == 15
     assert stats.chisquare(counts).pvalue > 1e-4
@@ -145,11 +145,13 @@ def test_large_batches_of_fixed_size_are_equally_likely():
 
 def test_whole_numbers_do_not_favour_any():
     # A bound for which a quarter of all words is unfair.
-    drawn = whole_numbers(Randomness(4), 3 * 2**61, 30_000)
+    drawn = uniform_integers(Randomness(4), 3 * 2**61, 30_000)
     assert stats.kstest(drawn / (3 * 2**61), "uniform").pvalue > 1e-4
 
 
-@pytest.mark.parametrize(("draw", "law"), [(normals, stats.norm), (logistics, stats.logistic)])
+@pytest.mark.parametrize(
+    ("draw", "law"), [(standard_normals, stats.norm), (standard_logistics, stats.logistic)]
+)
 def test_real_noise_has_its_law_and_its_tails(draw, law):
     assert stats.kstest(draw(Randomness(5), 100_000), law.cdf).pvalue > 1e-4
     assert len(np.unique(draw(Randomness(6), 100_000))) == 100_000

@@ -19,12 +19,11 @@ from scipy import stats
 
 from tacit.accounting import events
 from tacit.privacy import mechanisms
-from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
+from tacit.privacy.distributed import add_server_noise
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import BarkerTests, NoisySums, SampledBarkerTests
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.total import noisy_total
 
 # More numbers than a word has bytes: the last ones get noise as the first do.
 DIMENSION = 12
@@ -140,7 +139,7 @@ def test_stages_have_noise_of_their_own():
 
 def test_a_trusted_server_s_noise():
     std = 123.0
-    total = noisy_total([np.ones(200_000, np.int64)] * 3, std, Randomness(4)) - 3
+    total = add_server_noise([np.ones(200_000, np.int64)] * 3, std, Randomness(4)) - 3
     assert total.var() == pytest.approx(std**2, rel=0.01)
 
 

@@ -8,16 +8,20 @@ from scipy import stats
 
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.noise import Randomness
-from tacit.privacy.one_draw import grid as draw_module
-from tacit.privacy.one_draw import reject as reject_module
-from tacit.privacy.one_draw import statistic as statistic_module
+from tacit.privacy.one_draw import exact as draw_module
+from tacit.privacy.one_draw import exact as statistic_module
+from tacit.privacy.one_draw import logistic as reject_module
 from tacit.privacy.one_draw.chain import ChainDraws
 from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
-from tacit.privacy.one_draw.envelope import Bits, NormalEnvelope, Proposals, RadialEnvelope
-from tacit.privacy.one_draw.grid import GridDraws
-from tacit.privacy.one_draw.reject import LogisticDraws
-from tacit.privacy.one_draw.statistic import StatisticDraws
-from tacit.privacy.opening import open_gate
+from tacit.privacy.one_draw.exact import GridDraws, StatisticDraws
+from tacit.privacy.one_draw.logistic import (
+    Bits,
+    LogisticDraws,
+    NormalEnvelope,
+    Proposals,
+    RadialEnvelope,
+)
+from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(0)
@@ -126,7 +130,7 @@ def test_a_unit_counts_the_same_whoever_else_is_there():
 
     def sums(values):
         rows = Rows({"x": values})
-        return draw_module._summed(rows, mechanism.claim, normal, mechanism.places, None)[0]
+        return draw_module._total_scores(rows, mechanism.claim, normal, mechanism.places, None)[0]
 
     whole = sums(BASE)  # more than one chunk
     assert np.array_equal(whole, sums(BASE[:377]) + sums(BASE[377:]))
@@ -399,7 +403,7 @@ def test_many_rows_are_not_rejected_more_often():
 def test_both_envelopes_give_the_same_draws_in_distribution(kind):
     target = target_of(40, kind)
     bits = Randomness(3)
-    found = np.array([reject_module._one(target, bits) for _ in range(1500)])
+    found = np.array([reject_module._draw_one(target, bits) for _ in range(1500)])
     prior = np.random.default_rng(0).normal(size=(300_000, 3)) * np.sqrt(2)
     loss = np.logaddexp(0, -(prior @ target.rows.T)).sum(axis=1)
     weight = np.exp(loss.min() - loss)

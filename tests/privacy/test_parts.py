@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 from parts_worker import NUMBER, WAYS, mechanism, released, rows, step
 
+from tacit.cli.workers import _free_port
 from tacit.errors import InvalidArgument
-from tacit.interfaces.workers import _free_port
-from tacit.privacy.decisions import BarkerTests
+from tacit.privacy.distributed import PartitionedRows, Processes
 from tacit.privacy.gate import run
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import BarkerTests, NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.opening import open_gate
-from tacit.privacy.parts import Parts
-from tacit.privacy.processes import Processes
+from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 
@@ -42,7 +40,7 @@ def nothing(_, steps):
 
 def sums(parts, seed=0, **settings):
     made = NoisySums(**({"clip": 2.0, "noise_multiplier": 0.0, "num_steps": 1} | settings))
-    gate = open_gate(Parts(parts, len(parts), Processes()), made, Randomness(seed))
+    gate = open_gate(PartitionedRows(parts, len(parts), Processes()), made, Randomness(seed))
     return np.asarray(run(gate, just_release, jnp.zeros(()), nothing)[1])
 
 
@@ -170,7 +168,7 @@ def test_all_processes_go_where_the_first_one_says():
 
     def driven(group, wrong=0.0):
         held = range(group.rank, NUMBER, group.size)
-        parts = Parts({number: rows(number) for number in held}, NUMBER, group)
+        parts = PartitionedRows({number: rows(number) for number in held}, NUMBER, group)
         gate = open_gate(parts, mechanism("everyone"), Randomness(4))
 
         def update(given):
@@ -199,7 +197,7 @@ def test_parts_that_are_missing_or_held_twice_are_refused_by_all(held, said):
 
 def test_another_question_in_another_process_is_refused():
     def work(group):
-        parts = Parts({group.rank: rows(group.rank)}, 2, group)
+        parts = PartitionedRows({group.rank: rows(group.rank)}, 2, group)
         parts.refuse_others(b"one" if group.rank == 0 else b"another")
 
     first, second = in_threads(2, work)
@@ -210,11 +208,11 @@ def test_another_question_in_another_process_is_refused():
 def test_a_digest_of_parts_is_that_of_all_and_of_their_places():
     def digest(order, key=b"k" * 32):
         held = {number: rows(source) for number, source in enumerate(order)}
-        return Parts(held, 3, Processes())._keyed_digest(key)
+        return PartitionedRows(held, 3, Processes())._keyed_digest(key)
 
     def work(group):
         held = {n: rows(n) for n in range(group.rank, 3, 2)}
-        return Parts(held, 3, group)._keyed_digest(b"k" * 32 if group.rank == 0 else b"")
+        return PartitionedRows(held, 3, group)._keyed_digest(b"k" * 32 if group.rank == 0 else b"")
 
     whole = digest([0, 1, 2])
     assert in_threads(2, work) == [whole, whole]
@@ -222,14 +220,16 @@ def test_a_digest_of_parts_is_that_of_all_and_of_their_places():
 
 
 def test_other_mechanisms_are_refused_in_a_sentence():
-    parts = Parts({0: rows(0)}, 1, Processes())
+    parts = PartitionedRows({0: rows(0)}, 1, Processes())
     tests = BarkerTests(num_steps=5, ratio_bound=1.0)
     with pytest.raises(InvalidArgument, match="need a method of one sequence of noisy sums"):
         open_gate(parts, tests)
 
 
 def test_the_keys_of_parts_and_noise_differ():
-    gate = open_gate(Parts({0: rows(0)}, 1, Processes()), mechanism("batches"), Randomness(1))
+    gate = open_gate(
+        PartitionedRows({0: rows(0)}, 1, Processes()), mechanism("batches"), Randomness(1)
+    )
     assert gate._drawn_by_parts._key != gate._bits.noise._key
     labels = [gate._drawn_by_parts.named(f"{w} of part {p} in step {s}")._key
               for w in ("sampling", "secret") for p in range(3) for s in range(3)]  # fmt: skip

@@ -9,10 +9,10 @@ from pyarrow import parquet, table
 
 import tacit
 from tacit.data import store
-from tacit.privacy import release
-from tacit.privacy.bound import Lattice, part_sums, released
-from tacit.privacy.decisions import BarkerTests
+from tacit.privacy import mechanisms
+from tacit.privacy.clipping import Lattice, add_noise, partial_sums
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import BarkerTests
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -20,7 +20,7 @@ from tacit.privacy.rows import Rows
 @pytest.mark.parametrize("noise_std", [0.0, 1.0])  # wide or not
 @pytest.mark.parametrize("length", [64, 65, 1000, pytest.param(127, marks=pytest.mark.slow)])
 def test_pieces_add_up_to_the_whole(monkeypatch, noise_std, length):
-    monkeypatch.setattr(release, "_PIECE", 64)
+    monkeypatch.setattr(mechanisms, "_UNITS_PER_PIECE", 64)
     lattice = Lattice.fitting(noise_std, dimension=3, batch_bound=1000)
     assert lattice.wide == (noise_std == 0)
     generator = np.random.default_rng(length)
@@ -29,10 +29,10 @@ def test_pieces_add_up_to_the_whole(monkeypatch, noise_std, length):
     noise = np.arange(6 if lattice.wide else 3, dtype=np.int32)
     grid = jnp.float32(1 / lattice.points)
     operands = jnp.array(units), jnp.array(present)
-    parts = release._in_pieces(lambda *given: part_sums(*given, lattice), operands)
-    together = part_sums(*operands, lattice)
-    whole = released(together, jnp.array(noise), grid, lattice)
-    apart = released(parts, jnp.array(noise), grid, lattice)
+    parts = mechanisms._in_pieces(lambda *given: partial_sums(*given, lattice), operands)
+    together = partial_sums(*operands, lattice)
+    whole = add_noise(together, jnp.array(noise), grid, lattice)
+    apart = add_noise(parts, jnp.array(noise), grid, lattice)
     np.testing.assert_array_equal(apart, whole)
     words = noise.view(np.int64) if lattice.wide else noise
     exact = (units[present].sum(axis=0, dtype=np.int64) + words) / lattice.points
@@ -42,7 +42,7 @@ def test_pieces_add_up_to_the_whole(monkeypatch, noise_std, length):
 @pytest.mark.parametrize("length", [63, 64, 1000])
 @pytest.mark.parametrize("people", [False, True])
 def test_a_test_in_pieces_decides_by_the_sum_of_all_units(monkeypatch, length, people):
-    monkeypatch.setattr(release, "_PIECE", 64)
+    monkeypatch.setattr(mechanisms, "_UNITS_PER_PIECE", 64)
     generator = np.random.default_rng(length)
     x = generator.integers(-64, 65, (length, 3)).astype(np.float32) / 2**10  # points of the lattice
     who = generator.integers(0, length // 2, length) if people else np.arange(length)
@@ -102,7 +102,7 @@ def test_a_fit_to_rows_on_disk_is_the_fit_to_rows_in_memory(tmp_path, monkeypatc
     )
     here = tacit.fit(plan, data, seed=3)
     parquet.write_table(table(data), tmp_path / "data.parquet")
-    monkeypatch.setattr(store, "_IN_MEMORY", 1000)
+    monkeypatch.setattr(store, "_MAX_BYTES_IN_MEMORY", 1000)
     fetched = []
     fetch = Rows._fetch
     monkeypatch.setattr(Rows, "_fetch", lambda *given: fetched.append(1) or fetch(*given))

@@ -9,8 +9,8 @@ from scipy import stats
 
 from tacit.accounting import PLD, events
 from tacit.errors import InvalidArgument, UnsupportedEvent
-from tacit.privacy.noise import Randomness, coins
-from tacit.privacy.response import frequencies, randomised_response
+from tacit.papers.response import frequencies, randomised_response
+from tacit.privacy.noise import Randomness, bernoulli
 
 MANY = 400_000
 
@@ -28,7 +28,7 @@ class Given(Randomness):
 
 @pytest.mark.parametrize("chance", [1.0, 0.5, 1 / 3, 0.01, 1e-3])
 def test_coins_have_their_chance(chance):
-    heads = int(coins(Randomness(1), chance, MANY).sum())
+    heads = int(bernoulli(Randomness(1), chance, MANY).sum())
     assert stats.binomtest(heads, MANY, chance).pvalue > 1e-4
 
 
@@ -40,7 +40,7 @@ def test_coins_are_exact(chance):
     for step, expected in ((-1, True), (0, False), (1, False)):
         value = exact.numerator * 2 ** (64 * words) // exact.denominator + step
         given = [(value >> (64 * (words - 1 - i))) % 2**64 for i in range(words)]
-        assert coins(Given(*given), chance, 1)[0] == expected
+        assert bernoulli(Given(*given), chance, 1)[0] == expected
 
 
 @pytest.mark.parametrize(("noise", "categories"), [(0.5, 2), (0.25, 3), (1.0, 4)])

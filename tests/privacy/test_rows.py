@@ -15,7 +15,7 @@ import pytest
 
 from tacit import Number, Schema
 from tacit.errors import InvalidArgument
-from tacit.privacy import units as units_module
+from tacit.privacy import rows as units_module
 from tacit.privacy.rows import Rows
 
 BIRTH = dt.date(1970, 1, 1)
@@ -133,7 +133,7 @@ def test_what_names_no_person_is_refused(ids):
 
 
 def test_rows_that_memory_has_no_room_for_are_refused(monkeypatch):
-    monkeypatch.setattr(units_module, "_spread", MagicMock(side_effect=MemoryError))
+    monkeypatch.setattr(units_module, "_scatter_rows", MagicMock(side_effect=MemoryError))
     with pytest.raises(InvalidArgument, match="not enough memory"):
         Rows.by_person({"x": np.zeros(3, np.float32)}, [1, 2, 3], 5)
 

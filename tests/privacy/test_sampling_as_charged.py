@@ -12,11 +12,9 @@ from measure import accepted, correlations, released, said
 from scipy import stats
 
 from tacit.accounting import events
-from tacit.privacy import blocks
 from tacit.privacy import gate as gate_module
-from tacit.privacy.decisions import SampledBarkerTests
-from tacit.privacy.groups import in_shards
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.groups import random_shards
+from tacit.privacy.mechanisms import NoisySums, SampledBarkerTests
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -128,7 +126,7 @@ def test_batches_of_a_test_are_fresh_and_hold_everybody_alike():
 def shards_of(seed, units=4000, count=5):
     """Which shard holds each unit."""
     rows = Rows({"who": np.arange(units)})
-    dealt = in_shards(rows, count, units, Randomness(seed))
+    dealt = random_shards(rows, count, units, Randomness(seed))
     shard, place = np.nonzero(dealt._present)
     owner = np.full(units, -1)
     owner[dealt._fields["who"][shard, place]] = shard
@@ -157,7 +155,7 @@ def test_what_a_method_hears_follows_steps_and_not_rows(monkeypatch):
     told, asked = {}, {}
     for units in (10, 1000):
         told[units], asked[units] = [], []
-        monkeypatch.setattr(blocks, "_MOST_SLOTS", 2000)
+        monkeypatch.setattr(gate_module, "_MAX_BATCH_PLACES", 2000)
         settings = mechanism(sampling_rate=0.5, num_steps=90, dimension=3)
         gate = gate_module.Gate(Rows({"x": np.zeros((units, 3))}), settings, Randomness(0))
         assert (2000 // settings.capacity(units) >= 40) == (units == 10)

@@ -11,7 +11,7 @@ from scipy import stats
 
 from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
-from tacit.privacy import blocks
+from tacit.privacy import gate as gate_module
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
@@ -94,7 +94,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("slots", [2**21, 5])  # with few, every step is a block of its own
 def test_words_are_each_unit_s_own_and_fresh(way, slots, monkeypatch):
-    monkeypatch.setattr(blocks, "_MOST_SLOTS", slots)
+    monkeypatch.setattr(gate_module, "_MAX_BATCH_PLACES", slots)
     make, rate = WAYS[way]
     found = words(make(), settings=mechanism(sampling_rate=rate))
     assert_own(found, 0.8 * rate * found.size)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from tacit.privacy.settings import programs_stored_in, quiet
+from tacit.privacy.trace import compilation_cache_in, silenced_jax
 
 FAST = (
     "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false "
@@ -17,7 +17,7 @@ FAST = (
 )
 NORMS = """
 import jax, jax.numpy as jnp, numpy as np
-from tacit.privacy.bound import on_lattice, on_lattice_by_sum
+from tacit.privacy.clipping import clip_to_lattice, clip_to_lattice_l1
 for size in (8, 3000):
     rows = np.random.default_rng(0).normal(size=(64, size)).astype(np.float32)
     rows[:16], rows[16:24], rows[24:32, 0] = np.nan, np.inf, np.nan
@@ -134,11 +134,11 @@ def test_nowhere_holds_while_anybody_says_so(tmp_path):
 
     with ExitStack() as gate, ExitStack() as other:
         assert folder() is None
-        other.enter_context(programs_stored_in(tmp_path / "one"))
-        gate.enter_context(quiet())
+        other.enter_context(compilation_cache_in(tmp_path / "one"))
+        gate.enter_context(silenced_jax())
         assert folder() is None
         later = other.enter_context(ExitStack())
-        later.enter_context(programs_stored_in(tmp_path / "two"))
+        later.enter_context(compilation_cache_in(tmp_path / "two"))
         assert folder() is None
         gate.close()
         assert folder() == str(tmp_path / "two")
@@ -152,7 +152,7 @@ def test_programs_of_a_gate_are_not_written_down(tmp_path):
     before = jax.config.values["jax_dump_ir_to"]
     jax.config.update("jax_dump_ir_to", str(tmp_path))
     try:
-        with quiet():
+        with silenced_jax():
             jax.jit(lambda x: x + 1)(np.zeros(4242))
         assert not [*tmp_path.iterdir()]
         jax.jit(lambda x: x + 1)(np.zeros(4243))

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 from tacit.errors import InvalidArgument
-from tacit.privacy.shares import distance, extra_delta
+from tacit.privacy.distributed import extra_delta, share_distance
 
 
 def rounded(std, reach):
@@ -49,23 +49,23 @@ def difference(std, count, reach=40):
 @pytest.mark.parametrize("std", [0.3, 0.5, 0.7, 0.9, 1.2])
 def test_the_bound_is_above_the_distance(std, count):
     assert with_uniforms(std, count, 40).sum() == pytest.approx(1, abs=1e-9)
-    assert difference(std, count) <= distance(std, count) + 1e-12
+    assert difference(std, count) <= share_distance(std, count) + 1e-12
 
 
 def test_shares_of_few_lattice_points_are_really_no_rounded_normal():
     # With a deviation of 0.2 nearly all shares are zero: nothing is protected.
     assert difference(0.2, 8) > 0.2
-    assert distance(0.2, 8) == 1
+    assert share_distance(0.2, 8) == 1
 
 
 def test_the_bound_falls_as_fast_as_the_distance():
-    slope = {of: math.log(of(1.2, 2) / of(0.9, 2)) for of in (difference, distance)}
-    assert slope[distance] == pytest.approx(slope[difference], rel=0.2)
+    slope = {of: math.log(of(1.2, 2) / of(0.9, 2)) for of in (difference, share_distance)}
+    assert slope[share_distance] == pytest.approx(slope[difference], rel=0.2)
     assert slope[difference] == pytest.approx(-(math.pi**2) * (1.2**2 - 0.9**2), rel=0.2)
 
 
 def test_one_share_is_the_mechanism_itself_and_many_points_leave_nothing():
-    assert distance(0.1, 1) == 0
+    assert share_distance(0.1, 1) == 0
     assert extra_delta(8.0, 50, numbers=10**6, epsilon=10) < 1e-250
     assert extra_delta(100.0, 50, numbers=10**6, epsilon=1e4) < 1e-250
     assert extra_delta(8.0, 50, numbers=10**6, epsilon=1e4) == 1
@@ -74,4 +74,4 @@ def test_one_share_is_the_mechanism_itself_and_many_points_leave_nothing():
 @pytest.mark.parametrize(("std", "count"), [(0, 2), (-1, 2), (1, 0)])
 def test_senseless_shares_are_refused(std, count):
     with pytest.raises(InvalidArgument):
-        distance(std, count)
+        share_distance(std, count)

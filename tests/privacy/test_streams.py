@@ -9,12 +9,11 @@ import pytest
 from measure import just_release, nothing
 from scipy import stats
 
+from tacit.papers.response import randomised_response
 from tacit.privacy import noise
-from tacit.privacy.decisions import SampledBarkerTests
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums, Stages
+from tacit.privacy.mechanisms import NoisySums, SampledBarkerTests, Stages
 from tacit.privacy.noise import Randomness
-from tacit.privacy.response import randomised_response
 from tacit.privacy.rows import Rows
 
 

@@ -13,19 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tacit import _files
 from tacit.errors import InvalidArgument, TacitError
-from tacit.privacy import private_files, unfinished
-from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
+from tacit.privacy import checkpoint
+from tacit.privacy.checkpoint import Checkpoint, GateCheckpoint, destroy_checkpoint, is_resumable
 from tacit.privacy.gate import run
-from tacit.privacy.keeper import Keeper
-from tacit.privacy.mechanisms import NoisySums, Stages
+from tacit.privacy.mechanisms import BarkerTests, NoisySums, SampledBarkerTests, Stages
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.chain import ChainDraws
 from tacit.privacy.one_draw.claims import BoundedLikelihood
-from tacit.privacy.one_draw.grid import GridDraws
-from tacit.privacy.opening import open_gate
+from tacit.privacy.one_draw.exact import GridDraws
+from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
-from tacit.privacy.unfinished import Unfinished, destroy, is_unfinished
 
 STEPS, BLOCK = 60, 25
 BOUND = {"another model": "a"}
@@ -39,9 +38,9 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     """Every block is stored, and is as small as for many rows."""
-    monkeypatch.setattr(unfinished, "_SECONDS", 0.0)
-    monkeypatch.setattr(unfinished, "_TIMES", 0.0)
-    monkeypatch.setattr("tacit.privacy.blocks._MOST_SLOTS", 200)
+    monkeypatch.setattr(checkpoint, "_MIN_SECONDS_BETWEEN_WRITES", 0.0)
+    monkeypatch.setattr(checkpoint, "_WRITE_TIME_FACTOR", 0.0)
+    monkeypatch.setattr("tacit.privacy.gate._MAX_BATCH_PLACES", 200)
 
 
 def rows(values=VALUES):
@@ -49,11 +48,11 @@ def rows(values=VALUES):
 
 
 def begun(folder, source, data=None):
-    if is_unfinished(folder):
-        held = Unfinished.open(folder)
+    if is_resumable(folder):
+        held = Checkpoint.open(folder)
         held.refuse_other(data or rows(), BOUND)
         return held
-    return Unfinished.begin(folder, source, data or rows(), BOUND, {}, 1000)
+    return Checkpoint.begin(folder, source, data or rows(), BOUND, {}, 1000)
 
 
 def sums(**changes):
@@ -125,7 +124,7 @@ def numbers(tree):
 
 def killing(monkeypatch, number, *, after):
     """Ends the run before or after so many writes of its state."""
-    done, write = [], unfinished.write_whole
+    done, write = [], checkpoint.write_atomically
 
     def counted(path, content):
         if path.name == "state":
@@ -136,7 +135,7 @@ def killing(monkeypatch, number, *, after):
         if len(done) == number:
             raise Killed
 
-    monkeypatch.setattr(unfinished, "write_whole", counted)
+    monkeypatch.setattr(checkpoint, "write_atomically", counted)
 
 
 def to_the_end(folder, source, mechanism, go, *, after):
@@ -146,7 +145,7 @@ def to_the_end(folder, source, mechanism, go, *, after):
         with pytest.MonkeyPatch.context() as patch:
             killing(patch, 1 if after else 2, after=after)
             try:
-                found = go(open_gate(rows(), mechanism, held.randomness(), Keeper(held)))
+                found = go(open_gate(rows(), mechanism, held.randomness(), GateCheckpoint(held)))
             except Killed:
                 continue
             finally:
@@ -249,7 +248,7 @@ def half_done(folder, monkeypatch, kind="sampled", source=None):
     with pytest.MonkeyPatch.context() as patch:
         killing(patch, 5, after=True)
         with pytest.raises(Killed):
-            through(open_gate(rows(), mechanism, held.randomness(), Keeper(held)), step)
+            through(open_gate(rows(), mechanism, held.randomness(), GateCheckpoint(held)), step)
     held.close()
     return held
 
@@ -294,12 +293,12 @@ def test_one_process_at_a_time_has_a_run(tmp_path, monkeypatch, system):
         fake.closed = os.close
         monkeypatch.setattr(os, "close", fake.close)
         monkeypatch.setitem(sys.modules, "msvcrt", fake)
-        monkeypatch.setattr(private_files, "sys", SimpleNamespace(platform="win32"))
+        monkeypatch.setattr(_files, "sys", SimpleNamespace(platform="win32"))
     held = begun(tmp_path / "run", Randomness())
     with pytest.raises(InvalidArgument, match="Another process is at work on the run"):
-        Unfinished.open(tmp_path / "run")
+        Checkpoint.open(tmp_path / "run")
     held.close()
-    Unfinished.open(tmp_path / "run").close()
+    Checkpoint.open(tmp_path / "run").close()
 
 
 def test_what_others_may_read_has_neither_keys_nor_rows(tmp_path, monkeypatch):
@@ -329,17 +328,17 @@ def test_a_finished_run_destroys_its_keys(tmp_path, monkeypatch):
         held.destroy()
         assert same_place.read() == bytes(size)
     assert list(tmp_path.iterdir()) == []
-    assert not is_unfinished(tmp_path)
+    assert not is_resumable(tmp_path)
     with pytest.raises(InvalidArgument, match="no unfinished run"):
-        Unfinished.open(tmp_path)
+        Checkpoint.open(tmp_path)
 
 
 def test_keys_that_were_overwritten_are_no_run(tmp_path, monkeypatch):
     """A process that ends between overwriting and removing leaves a file of zeros."""
     half_done(tmp_path, monkeypatch)
-    private_files.overwrite(tmp_path / "unfinished" / "keys")
-    assert not is_unfinished(tmp_path)
-    destroy(tmp_path)
+    _files.overwrite_with_zeros(tmp_path / "unfinished" / "keys")
+    assert not is_resumable(tmp_path)
+    destroy_checkpoint(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -358,8 +357,8 @@ def test_other_rows_are_refused(tmp_path, change):
     first, then = VALUES, OTHERS[change]
     if then is None:
         first, then = np.zeros((3, 2)), np.array([[0.0, 0], [-0.0, 0], [0, 0]])
-    Unfinished.begin(tmp_path, Randomness(), rows(first), BOUND, {}, 1000).close()
-    held = Unfinished.open(tmp_path)
+    Checkpoint.begin(tmp_path, Randomness(), rows(first), BOUND, {}, 1000).close()
+    held = Checkpoint.open(tmp_path)
     held.refuse_other(rows(first.copy()), BOUND)
     with pytest.raises(InvalidArgument, match="begun with other data"):
         held.refuse_other(rows(then), BOUND)
@@ -371,8 +370,8 @@ def test_people_are_compared_with_all_their_rows(tmp_path):
         codes, gone = (np.array(list(each), "S1") for each in (who, left_out))
         return Rows.of_encoded({"x": np.zeros(3, np.float32)}, codes, 2, gone)
 
-    Unfinished.begin(tmp_path, Randomness(), people("aab"), BOUND, {}, 1000).close()
-    held = Unfinished.open(tmp_path)
+    Checkpoint.begin(tmp_path, Randomness(), people("aab"), BOUND, {}, 1000).close()
+    held = Checkpoint.open(tmp_path)
     held.refuse_other(people("aab"), BOUND)
     for other in (people("abb"), people("abc"), people("aab", "d"), Rows({"x": np.zeros(3)})):
         with pytest.raises(InvalidArgument, match="other data"):
@@ -381,8 +380,8 @@ def test_people_are_compared_with_all_their_rows(tmp_path):
 
 
 def test_what_differs_is_named(tmp_path):
-    Unfinished.begin(tmp_path, Randomness(), rows(), BOUND, {}, 1000).close()
-    held = Unfinished.open(tmp_path)
+    Checkpoint.begin(tmp_path, Randomness(), rows(), BOUND, {}, 1000).close()
+    held = Checkpoint.open(tmp_path)
     for other in ({"another model": "b"}, {}, {**BOUND, "another schema": "c"}):
         with pytest.raises(InvalidArgument, match="begun with another"):
             held.refuse_other(rows(), other)
@@ -406,9 +405,9 @@ def other_step(state, given, release):
 def test_another_question_is_refused(tmp_path, monkeypatch, mechanism, step, state, given):
     """Another mechanism, step, start or input, before any noise is drawn."""
     half_done(tmp_path, monkeypatch)
-    held = Unfinished.open(tmp_path)
+    held = Checkpoint.open(tmp_path)
     source = held.randomness()
-    gate = open_gate(rows(), mechanism, source, Keeper(held))
+    gate = open_gate(rows(), mechanism, source, GateCheckpoint(held))
     monkeypatch.setattr(Randomness, "words", lambda *_: pytest.fail("drawn"))
     with pytest.raises(InvalidArgument, match="never answer another question"):
         run(gate, step, state, given, block=BLOCK)
@@ -467,13 +466,13 @@ def test_another_draw_is_refused(tmp_path, monkeypatch, kind, first, second):
     """Functions count by what they are traced as; asked again, they are the same."""
     drawn = []
     monkeypatch.setattr(
-        "tacit.privacy.one_draw.gate._DRAWN",
+        "tacit.privacy.open_gate._DRAW_FUNCTIONS",
         {type(DRAWS[kind]): (lambda *_: None, lambda *_: drawn.append(kind))},
     )
     held = begun(tmp_path, Randomness())
 
     def draw(given):
-        open_gate(rows(), DRAWS[kind], held.randomness(), Keeper(held)).draw(*given, None)
+        open_gate(rows(), DRAWS[kind], held.randomness(), GateCheckpoint(held)).draw(*given, None)
 
     draw(first)
     draw(first)
@@ -489,11 +488,11 @@ def test_the_question_is_on_disk_before_the_charge(tmp_path):
     held, charged = begun(tmp_path, Randomness()), []
 
     def charge():
-        charged.append(Unfinished._read(held))
+        charged.append(Checkpoint._read(held))
         raise Killed
 
     def asking(given):
-        gate = open_gate(rows(), mechanism, held.randomness(), Keeper(held, charge))
+        gate = open_gate(rows(), mechanism, held.randomness(), GateCheckpoint(held, charge))
         run(gate, step, start(), given, block=BLOCK)
 
     with pytest.raises(Killed):
@@ -507,13 +506,13 @@ def test_the_question_is_on_disk_before_the_charge(tmp_path):
 
 
 def test_one_process_at_a_time(tmp_path):
-    held = Unfinished.begin(tmp_path, Randomness(), rows(), BOUND, {}, 1000)
+    held = Checkpoint.begin(tmp_path, Randomness(), rows(), BOUND, {}, 1000)
     with pytest.raises(InvalidArgument, match="Another process"):
-        Unfinished.open(tmp_path)
+        Checkpoint.open(tmp_path)
     with pytest.raises(InvalidArgument, match="Another process"):
-        Unfinished.begin(tmp_path, Randomness(), rows(), BOUND, {}, 1000)
+        Checkpoint.begin(tmp_path, Randomness(), rows(), BOUND, {}, 1000)
     held.close()
-    Unfinished.open(tmp_path).close()
+    Checkpoint.open(tmp_path).close()
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "of another run"])
@@ -530,7 +529,7 @@ def test_a_damaged_state_is_refused(tmp_path, monkeypatch, damage):
     }
     state.write_bytes(changes[damage])
     with pytest.raises(TacitError, match="damaged"):
-        Unfinished.open(tmp_path / "a")
+        Checkpoint.open(tmp_path / "a")
 
 
 def no_room(*_):
@@ -538,7 +537,7 @@ def no_room(*_):
 
 
 def test_a_full_disk_is_refused_at_the_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(unfinished, "reserve", no_room)
+    monkeypatch.setattr(checkpoint, "reserve", no_room)
     with pytest.raises(InvalidArgument, match=r"No space left on device. Nothing was charged"):
         begun(tmp_path / "run", Randomness())
     assert list((tmp_path / "run").iterdir()) == []
@@ -550,20 +549,20 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing(tmp_path, monkeypatch):
     source = Randomness()
     whole = through(open_gate(rows(), mechanism, Randomness.from_key(source._key)), step)
     held = begun(tmp_path, source)
-    write, done = unfinished.write_whole, []
+    write, done = checkpoint.write_atomically, []
 
     def fails(path, content):
         done.append(path)
         (write if len(done) < 3 else no_room)(path, content)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unfinished, "write_whole", fails)
+        patch.setattr(checkpoint, "write_atomically", fails)
         with pytest.raises(TacitError, match="No space left"):
-            through(open_gate(rows(), mechanism, held.randomness(), Keeper(held)), step)
+            through(open_gate(rows(), mechanism, held.randomness(), GateCheckpoint(held)), step)
     held.close()
     assert len(done) > 6
     held = begun(tmp_path, source)
-    found = through(open_gate(rows(), mechanism, held.randomness(), Keeper(held)), step)
+    found = through(open_gate(rows(), mechanism, held.randomness(), GateCheckpoint(held)), step)
     assert numbers(found) == numbers(whole)
     held.close()
 
@@ -574,14 +573,14 @@ def test_a_write_that_is_cut_off_leaves_the_last_state(tmp_path, monkeypatch):
     place = tmp_path / "unfinished"
     before = (place / "state").read_bytes()
     (place / "draft-x").write_bytes(before[:100])
-    Unfinished.open(tmp_path).close()
+    Checkpoint.open(tmp_path).close()
     assert (place / "state").read_bytes() == before
     assert not (place / "draft-x").exists()
 
 
 def test_the_keys_are_readable_json(tmp_path):
     """For whoever finds the file: it says what it is."""
-    Unfinished.begin(tmp_path, Randomness(), rows(), BOUND, {"data": "/d.csv"}, 1000).close()
+    Checkpoint.begin(tmp_path, Randomness(), rows(), BOUND, {"data": "/d.csv"}, 1000).close()
     held = json.loads(Path(tmp_path / "unfinished" / "keys").read_text())
     assert "Secret keys" in held["note"]
     assert held["notes"] == {"data": "/d.csv"}

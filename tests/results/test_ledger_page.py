@@ -9,11 +9,10 @@ import pytest
 
 from tacit.accounting import Budget, events
 from tacit.accounting import ledger as writing
-from tacit.accounting.ledger import Ledger
-from tacit.accounting.past import past_of
+from tacit.accounting.ledger import Ledger, read_history
+from tacit.cli.main import main
 from tacit.errors import TacitError
-from tacit.interfaces.cli import main
-from tacit.results.ledger_page import page_of, spenders, steps_of, write_page
+from tacit.results.ledger_page import ledger_html, spenders, spending_steps, write_ledger_page
 
 EVENT = events.gaussian(10.0)
 EVIL = "<script>alert(1)</script>\x1b[31m"
@@ -45,15 +44,17 @@ def ledger(tmp_path_factory):
     found = Ledger.new(folder / "registry.db", Budget(3, 1e-5), unit="person")
     with pytest.MonkeyPatch.context() as patch:
         for month, name in enumerate(("anna", "bert", "anna", "anna"), 1):
-            patch.setattr(writing, "now", lambda month=month: f"2026-0{month}-05T10:00:00+00:00")
-            patch.setattr(writing, "user", lambda name=name: name)
+            patch.setattr(
+                writing, "utc_now", lambda month=month: f"2026-0{month}-05T10:00:00+00:00"
+            )
+            patch.setattr(writing, "user_name", lambda name=name: name)
             run = found.for_run(f"study {month}", folder / "runs")
             run.charge(EVENT, Budget(0.5, 1e-7 * month), f"ill ~ x{month}" if month < 4 else EVIL)
     return found
 
 
 def test_it_says_what_is_left_and_who_spent_what(ledger):
-    page = Text(page_of(ledger))
+    page = Text(ledger_html(ledger))
     assert f"epsilon {ledger.left.epsilon:.10g}, delta {ledger.left.delta:.10g}" in page.text
     charges = ledger.charges
     for name, number in (("anna", 3), ("bert", 1)):
@@ -68,7 +69,7 @@ def test_it_says_what_is_left_and_who_spent_what(ledger):
 
 
 def test_what_others_wrote_does_not_run(ledger):
-    page = page_of(ledger)
+    page = ledger_html(ledger)
     assert "<script" not in page
     assert "\x1b" not in page
     assert "default-src 'none'" in page
@@ -83,8 +84,8 @@ def test_the_terminal_gets_no_control_characters(ledger, capsys):
 
 
 def test_the_curve_ends_at_what_was_spent(ledger):
-    past = past_of(ledger)
-    steps = steps_of(past, "2026-06-05T10:00:00+00:00")
+    past = read_history(ledger)
+    steps = spending_steps(past, "2026-06-05T10:00:00+00:00")
     corners = [tuple(map(float, each.split(","))) for each in steps.points(steps.spent).split()]
     across, down = zip(*corners, strict=True)
     assert list(across) == sorted(across)
@@ -100,7 +101,7 @@ def test_the_curve_ends_at_what_was_spent(ledger):
 @pytest.mark.parametrize("span", ["1s", "50s", "40min", "9h", "3D", "40D", "400D", "4000D"])
 def test_every_span_of_time_has_marks(ledger, span):
     end = pd.Timestamp("2026-04-05T10:00:00+00:00") + pd.Timedelta(span)
-    past = past_of(ledger)
+    past = read_history(ledger)
     late = type(past)(
         first_total=past.first_total,
         total=past.total,
@@ -109,17 +110,17 @@ def test_every_span_of_time_has_marks(ledger, span):
         raises=[],
         spent=past.spent[-1:],
     )
-    ticks = steps_of(late, end.isoformat()).time_ticks()
+    ticks = spending_steps(late, end.isoformat()).time_ticks()
     assert 1 <= len(ticks) <= 4
     assert len({text for _, text in ticks}) == len(ticks)
 
 
 def test_divergences_and_empty_ledgers_have_a_page(tmp_path):
     ledger = Ledger.new(tmp_path / "r.db", Budget(3, 1e-5), rule="renyi")
-    assert "No charges yet." in Text(page_of(ledger)).text
+    assert "No charges yet." in Text(ledger_html(ledger)).text
     ledger.charge_all([(EVENT, Budget(0.5, 1e-7))] * 3)
-    assert "cost less than the sum of their epsilons" in Text(page_of(ledger)).text
-    assert math.isclose(past_of(ledger).spent[-1], 3 - ledger.left.epsilon)
+    assert "cost less than the sum of their epsilons" in Text(ledger_html(ledger)).text
+    assert math.isclose(read_history(ledger).spent[-1], 3 - ledger.left.epsilon)
 
 
 def test_it_is_written_whole_or_not(ledger, tmp_path, capsys):
@@ -127,4 +128,4 @@ def test_it_is_written_whole_or_not(ledger, tmp_path, capsys):
     assert main(["ledger", "page", str(ledger.path), "--out", str(target)]) == 0
     assert target.read_text().rstrip().endswith("</html>")
     with pytest.raises(TacitError, match="cannot be written"):
-        write_page(ledger, tmp_path / "nowhere" / "page.html")
+        write_ledger_page(ledger, tmp_path / "nowhere" / "page.html")

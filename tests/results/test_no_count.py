@@ -7,7 +7,7 @@ import pytest
 
 import tacit
 from tacit import Budget, conjugate
-from tacit.privacy.settings import programs_stored_in
+from tacit.privacy.trace import compilation_cache_in
 
 SIZES = (7919, 7907)  # numbers that no setting has
 SCHEMA = tacit.Schema({"y": tacit.Binary()})
@@ -57,7 +57,7 @@ def test_statements_are_the_same_whatever_the_number(tmp_path, method):
     schema = PEOPLE if method in {"barker", "variational"} else SCHEMA
     several, stored = [], []
     for size in SIZES:
-        with programs_stored_in(tmp_path / "programs"):
+        with compilation_cache_in(tmp_path / "programs"):
             several.append(fitted(METHODS[method], size, schema))
         stored.append({path.name for path in (tmp_path / "programs").glob("*-cache")})
     assert stored[0] == stored[1]

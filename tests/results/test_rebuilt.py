@@ -7,9 +7,9 @@ from numpyro import distributions as dist
 
 import tacit
 from tacit.errors import InvalidArgument
-from tacit.interfaces.front_ends.registry import as_model
-from tacit.models.recipe import Recipe
-from tacit.results.rebuilt import recipe_of
+from tacit.models.front_ends import adapt_model
+from tacit.models.glm import GLMSpec
+from tacit.results.predictive import formula_recipe
 
 SCHEMA = tacit.Schema(
     {
@@ -59,11 +59,11 @@ def test_a_loaded_posterior_predicts_as_the_fitted_one(name, tmp_path):
 
 
 def test_a_recipe_is_public_facts_only():
-    recipe = recipe_of(as_model(tacit.glm("falls ~ age + ward", schema=SCHEMA), SCHEMA))
-    assert Recipe.from_json(recipe.to_json()) == recipe
+    recipe = formula_recipe(adapt_model(tacit.glm("falls ~ age + ward", schema=SCHEMA), SCHEMA))
+    assert GLMSpec.from_json(recipe.to_json()) == recipe
     assert recipe.formula == "falls ~ age + ward"
     assert recipe.predictors == ("age", "ward")
-    assert recipe_of(None) is None
+    assert formula_recipe(None) is None
 
 
 def test_a_model_that_is_code_needs_its_plan(tmp_path):

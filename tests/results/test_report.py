@@ -16,13 +16,14 @@ import yaml
 import tacit
 from tacit.accounting import Budget, events
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.schemes.trust import BY_NOISE, NO_GUARANTEE
-from tacit.inference.base import Intervals
-from tacit.results import drawings, wording
+from tacit.federated.trust import BY_NOISE, NO_GUARANTEE
+from tacit.inference.method import Intervals
+from tacit.results import drawings
+from tacit.results import summary as summary_module
+from tacit.results.contents import who_learns
 from tacit.results.drawings import Bar
 from tacit.results.posterior import FederatedPosterior, Posterior
 from tacit.results.report import write_report
-from tacit.results.sites import who_learns
 from tacit.results.statement import PrivacyStatement
 
 EVENT = events.gaussian(5.0)
@@ -163,7 +164,7 @@ def test_entries_go_by_their_labels_in_forest_and_table(tmp_path):
 def test_axes_have_round_numbers_in_the_right_places(values):
     centre, spread = values
     bar = Bar("x", centre, *(centre + spread * np.array([-2, -1, 1, 2])))
-    axis = drawings.scale([bar])
+    axis = drawings.axis_for_bars([bar])
     ticks = axis.ticks()
     assert 2 <= len(ticks) <= 7
     for share, label in ticks:
@@ -175,7 +176,7 @@ def test_axes_have_round_numbers_in_the_right_places(values):
 def test_numbers_of_unlike_size_have_axes_of_their_own():
     large, small, zero = (Bar(n, v, v, v, v, v) for n, v in (("l", 1e6), ("s", 1.0), ("z", 0.0)))
     endless = Bar("e", np.inf, 0, 0, 0, np.inf)
-    panels = drawings.panels([small, endless, large, zero])
+    panels = drawings.forest_panels([small, endless, large, zero])
     assert [[bar.name for bar in panel.bars] for panel in panels] == [["l"], ["s"], ["z"]]
     for panel in panels:
         assert 0 <= panel.axis.share(panel.bars[0].mean) <= 1
@@ -336,11 +337,11 @@ def test_letters_that_no_file_can_hold(tmp_path):
     found = written(tmp_path, posterior(draws), **{odd: odd})
     for text in (found.page, re.sub(r"```json.*?```", "", found.text, flags=re.DOTALL)):
         assert not set(text) & set("\x00\x1b\r\u202e")
-    assert wording.clean(odd) == "a\ufffd\ufffd\ufffd\ufffd b"
+    assert summary_module.clean_text(odd) == "a\ufffd\ufffd\ufffd\ufffd b"
     Reader(found.page)
     for start in ("- a", "# a", "1. a", "2) a", "+ a", "---", "==="):
-        assert "\\" in wording.plain(start)
-    assert wording.plain("-1.25 (a) #b") == "-1.25 (a) #b"
+        assert "\\" in summary_module.escape_markdown(start)
+    assert summary_module.escape_markdown("-1.25 (a) #b") == "-1.25 (a) #b"
 
 
 def test_the_page_is_made_for_readers_of_all_kinds(tmp_path):

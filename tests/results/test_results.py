@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from tacit.accounting import Budget, events
+from tacit.api.fit import fit, fit_without_privacy
 from tacit.errors import InvalidArgument, TacitError
-from tacit.inference.base import Intervals
-from tacit.inference.mixing import bad_mixing
+from tacit.inference.diagnostics import mixing_warnings
+from tacit.inference.method import Intervals
 from tacit.inference.variational import Variational
-from tacit.interfaces.fit import fit, fit_without_privacy
-from tacit.models.model import Model, Parameter
+from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
@@ -523,6 +523,6 @@ def test_plots_that_cannot_be_made(tmp_path, monkeypatch):
 
 def test_a_chain_that_never_moved_is_told_from_one_that_mixes_badly():
     still = {"a": np.ones(100)}
-    (said,) = bad_mixing(still)
+    (said,) = mixing_warnings(still)
     assert "never moved" in said
     assert "inf" not in said

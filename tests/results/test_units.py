@@ -10,12 +10,11 @@ from scipy import optimize, stats
 
 import tacit
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Intervals
+from tacit.inference.method import Intervals
 from tacit.results import drawings
-from tacit.results.forest import bars_of
+from tacit.results.drawings import forest_bars
 from tacit.results.posterior import Posterior
-from tacit.results.summary import Line, Summary
-from tacit.results.wording import trust
+from tacit.results.summary import Summary, SummaryLine, trust_sentence
 
 RNG = np.random.default_rng(7)
 N = 3000
@@ -229,12 +228,16 @@ def test_the_ends_of_positive_priors_hold_95_percent_of_their_draws():
 
 
 def test_one_sentence_says_what_intervals_hold_and_whether_to_trust_the_fit():
-    every = {trust(0.9, kind, converged) for kind in Intervals for converged in (True, False, None)}
+    every = {
+        trust_sentence(0.9, kind, converged)
+        for kind in Intervals
+        for converged in (True, False, None)
+    }
     assert len(every) == 3 * len(Intervals)
     assert all(said.count(".") == 1 for said in every)
-    assert "too narrow" in trust(0.9, Intervals.LEFT_OUT, converged=True)
-    assert "did not converge" in trust(0.5, Intervals.INCLUDED, converged=False)
-    assert "50%" in trust(0.5, Intervals.INCLUDED, converged=False)
+    assert "too narrow" in trust_sentence(0.9, Intervals.LEFT_OUT, converged=True)
+    assert "did not converge" in trust_sentence(0.5, Intervals.INCLUDED, converged=False)
+    assert "50%" in trust_sentence(0.5, Intervals.INCLUDED, converged=False)
 
 
 # Bounds that are far too wide
@@ -272,7 +275,7 @@ def test_bounds_that_do_not_suit_the_outcome_are_told(fits, sigma, converged, sa
 
 
 def test_intercept_and_sigma_have_axes_of_their_own(fits):
-    panels = drawings.panels(bars_of(fits["score"], 60))
+    panels = drawings.forest_panels(forest_bars(fits["score"], 60))
     titles = [panel.title for panel in panels]
     assert titles[0] == "Coefficients"
     assert titles[-2:] == ["Intercept", "Standard deviations and shapes"]
@@ -364,6 +367,6 @@ def test_notes_that_are_not_a_mapping_are_refused(fits, tmp_path):
 def test_a_ratio_has_digits_that_tell_its_ends_apart(mean, sd, said):
     ends = mean - 1.645 * sd, mean + 1.645 * sd
     summary = Summary(
-        lines=(Line("x", mean, sd, *ends, is_ratio=True),), level=0.9, ratio="odds ratio"
+        lines=(SummaryLine("x", mean, sd, *ends, is_ratio=True),), level=0.9, ratio="odds ratio"
     )
     assert said in str(summary)

@@ -1,12 +1,14 @@
-"""The accountants that Tacit uses: privacy-loss distributions and Rényi divergences.
+"""Accountants: the privacy cost of an event, by privacy-loss distributions or Rényi divergences.
 
-Both give upper bounds, and refuse events that they cannot bound. `PLD` is the default and the tightest.
+Every accountant gives upper bounds, and raises an error for events that it cannot bound. `PLD` is the default and the
+tightest. `cost` is the number that is charged to the ledger and stated with a result.
 """
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from dp_accounting import dp_event
@@ -14,18 +16,156 @@ from dp_accounting.dp_event import DpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
+from tacit import _validate
+from tacit._format import round_up_epsilon
 from tacit.accounting import events, renyi
-from tacit.accounting.base import Accountant
-from tacit.accounting.budget import Adjacency
+from tacit.accounting.budget import ADJACENCIES, Adjacency, Budget
 from tacit.accounting.convert import Conversion, delta_by_order, epsilon_by_order
-from tacit.accounting.dominate import dominating_pairs
-from tacit.accounting.pairs import Array, BoundedRangePair
-from tacit.accounting.pld import composed_delta, composed_epsilon
-from tacit.accounting.sketch import Part
-from tacit.errors import InvalidArgument, UnsupportedEvent
+from tacit.accounting.pairs import Array, BoundedRangePair, dominating_pairs
+from tacit.accounting.pld import Part, composed_delta, composed_epsilon
+from tacit.errors import BudgetError, InvalidArgument, TheoremDoesNotHold, UnsupportedEvent
+
+# The default deltas of a curve: four points a decade.
+DEFAULT_DELTAS = tuple(10.0 ** (exponent / 4) for exponent in range(-48, -3))
+
+
+class Curve(NamedTuple):
+    """Points of a privacy curve: the epsilon that holds at each delta."""
+
+    deltas: tuple[float, ...]
+    epsilons: tuple[float, ...]
+
+
+class Accountant(ABC):
+    """Computes the privacy cost of events.
+
+    Every accountant gives upper bounds, and raises `UnsupportedEvent` for events that it cannot bound.
+    """
+
+    name: ClassVar[str]
+
+    def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency = "add-remove") -> float:
+        """The smallest epsilon that this accountant can prove.
+
+        Args:
+            event: What is done to the data.
+            delta: The delta at which epsilon is wanted.
+            adjacency: ``"add-remove"`` or ``"replace"``; see `Budget`.
+
+        Returns:
+            Epsilon, which may be infinite.
+
+        Raises:
+            UnsupportedEvent: If no bound is known for the event.
+        """
+        delta = _validate.probability("delta", delta)
+        _validate.choice("adjacency", adjacency, ADJACENCIES)
+        if not _is_private(event):
+            return math.inf
+        rest, slack = events.split_slack(event)
+        if slack >= delta > 0 or (slack > 0 and delta == 0):
+            return math.inf
+        return self._epsilon(rest, delta - slack, adjacency)
+
+    def delta(self, event: DpEvent, epsilon: float, adjacency: Adjacency = "add-remove") -> float:
+        """The smallest delta that this accountant can prove.
+
+        Args:
+            event: What is done to the data.
+            epsilon: The epsilon at which delta is wanted.
+            adjacency: ``"add-remove"`` or ``"replace"``; see `Budget`.
+
+        Returns:
+            Delta, at most 1.
+
+        Raises:
+            UnsupportedEvent: If no bound is known for the event.
+        """
+        epsilon = _validate.non_negative("epsilon", epsilon)
+        _validate.choice("adjacency", adjacency, ADJACENCIES)
+        if not _is_private(event):
+            return 1.0
+        rest, slack = events.split_slack(event)
+        return min(1.0, self._delta(rest, epsilon, adjacency) + slack)
+
+    def curve(
+        self,
+        event: DpEvent,
+        adjacency: Adjacency = "add-remove",
+        deltas: Sequence[float] | None = None,
+    ) -> Curve:
+        """Epsilon over a range of deltas.
+
+        Args:
+            event: What is done to the data.
+            adjacency: ``"add-remove"`` or ``"replace"``; see `Budget`.
+            deltas: The deltas; by default from 1e-12 to 0.1.
+
+        Returns:
+            The curve. Deltas at which the accountant's theorem does not hold are left out.
+
+        Raises:
+            UnsupportedEvent: If no bound is known for the event.
+        """
+        points = []
+        for delta in DEFAULT_DELTAS if deltas is None else deltas:
+            try:
+                points.append((delta, self.epsilon(event, delta, adjacency)))
+            except TheoremDoesNotHold:
+                continue
+        return Curve(tuple(d for d, _ in points), tuple(e for _, e in points))
+
+    def epsilons(self, event: DpEvent, delta: float) -> dict[Adjacency, float | None]:
+        """Epsilon under each adjacency.
+
+        Args:
+            event: What is done to the data.
+            delta: The delta at which epsilon is wanted.
+
+        Returns:
+            Epsilon by adjacency; None where no bound is known.
+        """
+        result: dict[Adjacency, float | None] = {}
+        for adjacency in ADJACENCIES:
+            try:
+                result[adjacency] = self.epsilon(event, delta, adjacency)
+            except UnsupportedEvent:
+                result[adjacency] = None
+        return result
+
+    @abstractmethod
+    def _epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float: ...
+
+    def _delta(self, event: DpEvent, epsilon: float, adjacency: Adjacency) -> float:
+        """By inverting epsilon(delta), for accountants that have no formula."""
+
+        def suffices(minus_log_delta: float) -> bool:
+            try:
+                return self._epsilon(event, math.exp(-minus_log_delta), adjacency) <= epsilon
+            except TheoremDoesNotHold:
+                return False
+
+        low, high = 1e-9, 700.0
+        if not suffices(low):
+            return 1.0
+        while high - low > 1e-9 * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if suffices(middle) else (low, middle)
+        return math.exp(-low)
+
+
+def _is_private(event: DpEvent) -> bool:
+    if not isinstance(event, DpEvent):
+        raise InvalidArgument(f"An accountant takes an event; got {type(event).__name__}.")
+    for leaf, _ in events.leaves(event):
+        inner = leaf.event if isinstance(leaf, dp_event.RepeatAndSelectDpEvent) else None
+        if isinstance(leaf, dp_event.NonPrivateDpEvent) or (inner and not _is_private(inner)):
+            return False
+    return True
+
 
 # Below this epsilon, rounding is a share of the loss of a single step.
-_TINY = 1e-3
+_SMALL_EPSILON = 1e-3
 
 
 @dataclass(frozen=True)
@@ -42,24 +182,26 @@ class PLD(Accountant):
     name: ClassVar[str] = "pld"
 
     def _epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        if _is_truncated(event):
-            return float(_dp_accounting(event, adjacency).get_epsilon(delta))
+        if _has_truncated_batches(event):
+            return float(_dp_accounting_pld(event, adjacency).get_epsilon(delta))
         if self.goes_by_orders(event):
             return Renyi().epsilon(event, delta, adjacency)
         worlds = directions(event, adjacency)
         best = max(composed_epsilon(parts, delta) for parts in worlds)
-        if delta > 0 and (_is_loose(worlds) or 0 < best < _TINY or best == math.inf):
+        if delta > 0 and (
+            _has_bounded_range(worlds) or 0 < best < _SMALL_EPSILON or best == math.inf
+        ):
             return min(best, Renyi().epsilon(event, delta, adjacency))
         return best
 
     def _delta(self, event: DpEvent, epsilon: float, adjacency: Adjacency) -> float:
-        if _is_truncated(event):
-            return float(_dp_accounting(event, adjacency).get_delta(epsilon))
+        if _has_truncated_batches(event):
+            return float(_dp_accounting_pld(event, adjacency).get_delta(epsilon))
         if self.goes_by_orders(event):
             return Renyi().delta(event, epsilon, adjacency)
         worlds = directions(event, adjacency)
         best = max(composed_delta(parts, epsilon) for parts in worlds)
-        if _is_loose(worlds) or epsilon < _TINY:
+        if _has_bounded_range(worlds) or epsilon < _SMALL_EPSILON:
             return min(best, Renyi().delta(event, epsilon, adjacency))
         return best
 
@@ -110,13 +252,13 @@ class Renyi(Accountant):
         adjacency: Adjacency,
         bound: Callable[[Array, Array], Array],
     ) -> float:
-        whole = renyi.needs_whole_orders(event)
+        whole = renyi.needs_integer_orders(event)
         orders = renyi.default_orders(whole)
         if self.orders is not None:  # whole numbers too are kept in floats: a bound may be infinite
             orders = np.sort(np.asarray(self.orders, np.float64))
         bounds = bound(orders, self._divergence(event, orders, adjacency))
         if self.orders is None and not whole and np.isfinite(bounds.min()):
-            orders = renyi.refine(orders, int(bounds.argmin()))
+            orders = renyi.refine_orders(orders, int(bounds.argmin()))
             bounds = np.append(bounds, bound(orders, self._divergence(event, orders, adjacency)))
         return float(bounds.min())
 
@@ -131,16 +273,16 @@ def directions(event: DpEvent, adjacency: Adjacency) -> list[list[Part]]:
     return [[Part(pair[min(i, len(pair) - 1)], n) for pair, n in pairs] for i in range(worlds)]
 
 
-def _is_loose(worlds: list[list[Part]]) -> bool:
+def _has_bounded_range(worlds: list[list[Part]]) -> bool:
     return any(isinstance(part.pair, BoundedRangePair) for part in worlds[0])
 
 
-def _is_truncated(event: DpEvent) -> bool:
+def _has_truncated_batches(event: DpEvent) -> bool:
     truncated = dp_event.TruncatedSubsampledGaussianDpEvent
     return any(isinstance(leaf, truncated) for leaf, _ in events.leaves(event))
 
 
-def _dp_accounting(event: DpEvent, adjacency: Adjacency) -> PLDAccountant:
+def _dp_accounting_pld(event: DpEvent, adjacency: Adjacency) -> PLDAccountant:
     """The accountant of dp-accounting, for truncated batches, which Tacit itself never draws."""
     for leaf, _ in events.leaves(event):
         if not isinstance(leaf, dp_event.TruncatedSubsampledGaussianDpEvent):
@@ -160,3 +302,42 @@ def _dp_accounting(event: DpEvent, adjacency: Adjacency) -> PLDAccountant:
     book = PLDAccountant(relation)
     book.compose(event)
     return book
+
+
+def cost(event: DpEvent, budget: Budget) -> Budget:
+    """The cost of a run within a budget, which may be less than the budget.
+
+    The cost is the run's epsilon at the budget's delta, rounded up at the fifth digit but not above the
+    budget's epsilon.
+
+    Args:
+        event: What the run does to the data.
+        budget: The budget that the run was calibrated to.
+
+    Returns:
+        The cost.
+
+    Raises:
+        BudgetError: If the run costs more than the budget.
+    """
+    spent = PLD().epsilon(event, budget.delta, budget.adjacency)
+    if not (spent <= budget.epsilon):
+        raise BudgetError(f"The run would cost more than the {budget} it declares.")
+    return Budget(round_up_epsilon(spent, budget.epsilon), budget.delta, budget.adjacency)
+
+
+def costs(
+    event: DpEvent, delta: float, adjacency: Adjacency, most: float | None = None
+) -> dict[Adjacency, float | None]:
+    """Epsilon at a delta under each adjacency, rounded as it is charged; None where no bound is known.
+
+    ``most`` is the epsilon that was asked for, under ``adjacency``.
+    """
+    found = PLD().epsilons(event, delta)
+    return {
+        name: None
+        if (spent := found[name]) is None
+        # What was asked for concerns one adjacency only.
+        else round_up_epsilon(spent, most if name == adjacency else None)
+        for name in ADJACENCIES
+    }

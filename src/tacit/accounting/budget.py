@@ -1,22 +1,35 @@
-"""Privacy budgets."""
+"""Privacy budgets, and privacy filters: whether one more run fits into a total that is fixed in advance.
+
+Runs are chosen after seeing earlier results, so a composition theorem for runs that are fixed in advance does
+not apply to them. Two rules hold for adaptively chosen runs:
+
+- ``"sum"``: the epsilons and deltas of the runs add up (Rogers et al. 2016).
+- ``"renyi"``: divergences of one order, fixed in advance, add up, and the total is converted once
+  (Feldman and Zrnic 2021, Theorem 4.3).
+"""
 
 import math
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from attrs import field, frozen
 
-from tacit import _validate
-from tacit._format import in_digits
+from tacit import _validate, accounting
+from tacit._format import format_number, round_up_epsilon, subtract_decimals
+
+if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
+
 
 Adjacency = Literal["add-remove", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 
-def _epsilon(value: float) -> float:
+def _check_epsilon(value: float) -> float:
     return _validate.non_negative("epsilon", value)
 
 
-def _delta(value: float) -> float:
+def _check_delta(value: float) -> float:
     return _validate.probability("delta", value)
 
 
@@ -47,8 +60,8 @@ class Budget:
         False
     """
 
-    epsilon: float = field(converter=_epsilon)
-    delta: float = field(default=0.0, converter=_delta)
+    epsilon: float = field(converter=_check_epsilon)
+    delta: float = field(default=0.0, converter=_check_delta)
     adjacency: Adjacency = "add-remove"
 
     def __attrs_post_init__(self) -> None:
@@ -113,21 +126,87 @@ class Budget:
         return (
             f"Someone who knows every other record and tosses a fair coin over "
             f"{worlds[self.adjacency]} can, after seeing the result, guess right "
-            f"at most {_percent(self.best_guess)} of the time."
+            f"at most {_percent_rounded_up(self.best_guess)} of the time."
         )
 
     @property
     def amounts(self) -> str:
         """Epsilon and delta as text; delta is left out if it is zero."""
-        delta = "" if self.is_pure else f", delta {in_digits(self.delta)}"
-        return f"epsilon {in_digits(self.epsilon)}{delta}"
+        delta = "" if self.is_pure else f", delta {format_number(self.delta)}"
+        return f"epsilon {format_number(self.epsilon)}{delta}"
 
     def __str__(self) -> str:
         return f"{self.amounts} ({self.adjacency})"
 
 
-def _percent(share: float) -> str:
+def _percent_rounded_up(share: float) -> str:
     """Rounded up, so that the sentence it stands in stays true."""
     decimals = 1 if share < 0.999 else 6
     scale = 10.0 ** (decimals + 2)
     return f"{math.ceil(share * scale - 1e-9) / scale * 100:.{decimals}f}%"
+
+
+Rule = Literal["sum", "renyi"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+# Rounding errors do not count as overspending.
+_ROUNDING_TOLERANCE = 1e-12
+
+
+class PastCosts(NamedTuple):
+    """What earlier runs cost, an entry for each."""
+
+    epsilon: tuple[float, ...]
+    delta: tuple[float, ...]
+    divergence: tuple[float, ...]
+
+    def first(self, runs: int) -> "PastCosts":
+        """What the first few of them cost."""
+        return PastCosts(*(costs[:runs] for costs in self))
+
+
+@dataclass(frozen=True)
+class PrivacyFilter:
+    """The total budget of several runs, and the rule by which their costs compose.
+
+    ``order`` is the Rényi order of the rule ``"renyi"``.
+    """
+
+    total: Budget
+    rule: Rule
+    order: float
+
+    def divergence(self, event: "DpEvent") -> float:
+        """The Rényi divergence of a run, or zero under the rule ``"sum"``, which has no use for it."""
+        if self.rule == "sum":
+            return 0.0
+        return accounting.renyi.ledger_divergence(event, self.order, self.total.adjacency)
+
+    def admits(self, spent: PastCosts, budget: Budget, divergence: float) -> bool:
+        """Whether one more run, of this cost, fits into the total."""
+        total = self.total
+        if self.rule == "sum":
+            epsilon = subtract_decimals(total.epsilon, *spent.epsilon, budget.epsilon)
+            delta = subtract_decimals(total.delta, *spent.delta, budget.delta)
+            return (
+                epsilon >= -_ROUNDING_TOLERANCE * total.epsilon
+                and delta >= -_ROUNDING_TOLERANCE * total.delta
+            )
+        return self._convert(math.fsum((*spent.divergence, divergence))) <= total.epsilon
+
+    def left(self, spent: PastCosts) -> Budget:
+        """What is left of the total; under ``"renyi"``, roughly what one more run may cost."""
+        total = self.total
+        if self.rule == "renyi":
+            divergence = math.fsum(spent.divergence)
+            epsilon = round_up_epsilon(self._convert(divergence)) if divergence else 0.0
+            return Budget(
+                max(subtract_decimals(total.epsilon, epsilon), 0.0), total.delta, total.adjacency
+            )
+        return Budget(
+            max(subtract_decimals(total.epsilon, *spent.epsilon), 0.0),
+            max(subtract_decimals(total.delta, *spent.delta), 0.0),
+            total.adjacency,
+        )
+
+    def _convert(self, divergence: float) -> float:
+        return accounting.renyi.ledger_epsilon(divergence, self.order, self.total.delta)

@@ -11,14 +11,13 @@ from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.accounting.accountants import PLD
-from tacit.accounting.base import Accountant
+from tacit.accounting.accountants import PLD, Accountant
 from tacit.accounting.budget import Budget
 from tacit.errors import BudgetError, TheoremDoesNotHold
 
 TOLERANCE = 1e-5
-_LEAST_NOISE, _MOST_NOISE = 1e-4, 1e9
-_LEAST_RATE = 1e-12
+_MIN_NOISE, _MAX_NOISE = 1e-4, 1e9
+_MIN_SAMPLING_RATE = 1e-12
 
 
 def noise_multiplier(
@@ -50,7 +49,7 @@ def noise_multiplier(
     rate = _validate.rate("sampling_rate", sampling_rate)
     steps = _validate.count("num_steps", num_steps)
     # A first guess from the central limit theorem: mu = q sqrt(T (exp(1/s^2) - 1)).
-    mu = usual_mu(budget) / (2 if budget.adjacency == "replace" else 1)
+    mu = approximate_mu(budget) / (2 if budget.adjacency == "replace" else 1)
     guess = 1 / math.sqrt(max(math.log1p((mu / rate) ** 2 / steps), 1e-30))
     return calibrate(
         lambda scale: events.sampled_gaussian(scale, rate, steps), budget, accountant, guess
@@ -77,28 +76,28 @@ def calibrate(
     Raises:
         BudgetError: If no noise meets the budget, or the budget needs none.
     """
-    spend = _spending(event_of, budget, accountant)
-    _require_epsilon(budget)
-    low = high = min(max(guess, _LEAST_NOISE), _MOST_NOISE)
+    spend = _epsilon_function(event_of, budget, accountant)
+    _check_epsilon(budget)
+    low = high = min(max(guess, _MIN_NOISE), _MAX_NOISE)
     at_low = at_high = spend(high)
     while at_high > budget.epsilon:
-        low, high = high, high * _stride(at_high / budget.epsilon)
-        if high > _MOST_NOISE:
+        low, high = high, high * _step_factor(at_high / budget.epsilon)
+        if high > _MAX_NOISE:
             raise BudgetError(
                 f"No amount of noise brings this run to {budget} with the "
-                f"{_name(accountant)} accountant. {_hint(budget, accountant)}"
+                f"{_accountant_name(accountant)} accountant. {_hint(budget, accountant)}"
             )
         at_low, at_high = at_high, spend(high)
     while at_low <= budget.epsilon:
-        low, high = low / _stride(budget.epsilon / max(at_low, 1e-300)), low
-        if low < _LEAST_NOISE:
+        low, high = low / _step_factor(budget.epsilon / max(at_low, 1e-300)), low
+        if low < _MIN_NOISE:
             raise BudgetError(
                 f"{budget} needs no noise at all: its delta is so large that showing anyone's record "
                 "with that probability would be allowed. Choose a delta well below one over the "
                 "number of people."
             )
         at_low, at_high = spend(low), at_low
-    return _narrow(spend, budget.epsilon, (low, at_low), (high, at_high))
+    return _regula_falsi(spend, budget.epsilon, (low, at_low), (high, at_high))
 
 
 def num_steps(
@@ -124,10 +123,10 @@ def num_steps(
     """
     scale = _validate.positive("noise_multiplier", noise_multiplier)
     rate = _validate.rate("sampling_rate", sampling_rate)
-    return most_steps(lambda steps: events.sampled_gaussian(scale, rate, steps), budget, accountant)
+    return max_steps(lambda steps: events.sampled_gaussian(scale, rate, steps), budget, accountant)
 
 
-def most_steps(
+def max_steps(
     event_of: Callable[[int], DpEvent], budget: Budget, accountant: Accountant | None = None
 ) -> int:
     """The largest number of steps for which an event fits the budget.
@@ -143,7 +142,7 @@ def most_steps(
     Raises:
         BudgetError: If not even one step fits, or any number does.
     """
-    spend = _spending(lambda steps: event_of(round(steps)), budget, accountant)
+    spend = _epsilon_function(lambda steps: event_of(round(steps)), budget, accountant)
     if not (spend(1) <= budget.epsilon):
         raise BudgetError(
             f"Not one step fits {budget}. Raise the noise or the budget, or lower the sampling "
@@ -152,9 +151,9 @@ def most_steps(
     low, high = 1, 2
     while spend(high) <= budget.epsilon:
         low, high = high, high * 2
-        if high > events.MOST_STEPS:
+        if high > events.MAX_STEPS:
             raise BudgetError(
-                f"More than {events.MOST_STEPS:g} steps fit {budget}: the budget sets no limit that "
+                f"More than {events.MAX_STEPS:g} steps fit {budget}: the budget sets no limit that "
                 "matters. Lower the noise."
             )
     while high - low > 1:
@@ -186,27 +185,29 @@ def sampling_rate(
     """
     scale = _validate.positive("noise_multiplier", noise_multiplier)
     steps = _validate.count("num_steps", num_steps)
-    spend = _spending(lambda rate: events.sampled_gaussian(scale, rate, steps), budget, accountant)
+    spend = _epsilon_function(
+        lambda rate: events.sampled_gaussian(scale, rate, steps), budget, accountant
+    )
     if spend(1.0) <= budget.epsilon:
         return 1.0
     high, low = 1.0, 0.5
     while spend(low) > budget.epsilon:
         high, low = low, low / 2
-        if low < _LEAST_RATE:
+        if low < _MIN_SAMPLING_RATE:
             raise BudgetError(
                 f"No sampling rate brings {steps} steps at noise multiplier {scale:g} to "
                 f"{budget}. {_hint(budget, accountant)}"
             )
     ends = [(1 / rate, spend(rate)) for rate in (high, low)]
-    return 1 / _narrow(lambda inverse: spend(1 / inverse), budget.epsilon, ends[0], ends[1])
+    return 1 / _regula_falsi(lambda inverse: spend(1 / inverse), budget.epsilon, ends[0], ends[1])
 
 
-def _stride(overshoot: float) -> float:
+def _step_factor(overshoot: float) -> float:
     """How far to move the noise, a little more than enough, as epsilon ~ noise^(-1 to -2)."""
     return min(max(1.02 * overshoot**0.8, 1.03), 3.0) if overshoot < 1e3 else 3.0
 
 
-def _narrow(
+def _regula_falsi(
     spend: Callable[[float], float],
     target: float,
     too_low: tuple[float, float],
@@ -235,7 +236,7 @@ def _narrow(
     return high
 
 
-def _spending(
+def _epsilon_function(
     event_of: Callable[[float], DpEvent], budget: Budget, accountant: Accountant | None
 ) -> Callable[[float], float]:
     """Epsilon at the budget's delta; infinite where the accountant's theorem does not hold."""
@@ -250,24 +251,24 @@ def _spending(
     return spend
 
 
-def _require_epsilon(budget: Budget) -> None:
+def _check_epsilon(budget: Budget) -> None:
     if budget.epsilon == 0:
         raise BudgetError("An epsilon of 0 allows no use of the data; pass a positive epsilon.")
 
 
-def usual_mu(budget: Budget) -> float:
+def approximate_mu(budget: Budget) -> float:
     """About the mu of Gaussian differential privacy that fits the budget."""
     spread = math.sqrt(2 * max(-math.log(max(budget.delta, 1e-300)), 0.1))
     return math.sqrt(2 * budget.epsilon + spread**2) - spread + 1e-300
 
 
-def _name(accountant: Accountant | None) -> str:
+def _accountant_name(accountant: Accountant | None) -> str:
     return (accountant or PLD()).name
 
 
 def _hint(budget: Budget, accountant: Accountant | None) -> str:
     if budget.is_pure:
         return "Gaussian noise needs a delta above 0: pass one, or use Laplace noise."
-    if _name(accountant) != PLD.name:
+    if _accountant_name(accountant) != PLD.name:
         return "The pld accountant may be able to."
     return "Raise epsilon or delta."

@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from tacit import _validate
 from tacit.accounting.budget import Budget
 from tacit.accounting.pairs import Array, GaussianPair
-from tacit.accounting.pld import invert, single_delta
+from tacit.accounting.pld import invert_decreasing, single_delta
 from tacit.errors import InvalidArgument
 
 Conversion = Literal["improved", "basic"]
@@ -42,7 +42,7 @@ def group_privacy(budget: Budget, size: int) -> Budget:
     if budget.epsilon * k > 700:
         raise InvalidArgument(f"A group of {k} at {budget} has no meaningful guarantee.")
     growth = math.fsum(math.exp(i * budget.epsilon) for i in range(k))
-    return Budget(k * budget.epsilon, _cap(budget.delta * growth), budget.adjacency)
+    return Budget(k * budget.epsilon, _check_delta(budget.delta * growth), budget.adjacency)
 
 
 def add_remove_to_replace(budget: Budget) -> Budget:
@@ -64,8 +64,8 @@ def add_remove_to_replace(budget: Budget) -> Budget:
     """
     if budget.adjacency != "add-remove":
         raise InvalidArgument("This budget already has the adjacency replace.")
-    growth = 1 + _exp(budget.epsilon) if budget.delta else 0.0
-    return Budget(2 * budget.epsilon, _cap(budget.delta * growth), "replace")
+    growth = 1 + _exp_or_inf(budget.epsilon) if budget.delta else 0.0
+    return Budget(2 * budget.epsilon, _check_delta(budget.delta * growth), "replace")
 
 
 def add_remove_curve_to_replace(curve: Callable[[float], float], delta: float) -> float:
@@ -84,9 +84,9 @@ def add_remove_curve_to_replace(curve: Callable[[float], float], delta: float) -
 
     def converted(epsilon: float) -> float:
         at = curve(epsilon)
-        return at * (1 + _exp(epsilon)) if at > 0 else 0.0
+        return at * (1 + _exp_or_inf(epsilon)) if at > 0 else 0.0
 
-    return 2 * invert(converted, delta)
+    return 2 * invert_decreasing(converted, delta)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
@@ -106,7 +106,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     pair = GaussianPair(_validate.positive("mu", mu))
     if _validate.probability("delta", delta) == 0:
         return math.inf
-    return invert(lambda epsilon: single_delta(pair, epsilon), delta)
+    return invert_decreasing(lambda epsilon: single_delta(pair, epsilon), delta)
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -167,7 +167,7 @@ def renyi_epsilon(
         Epsilon.
     """
     _validate.probability("delta", delta)
-    return float(np.min(epsilon_by_order(*_orders(orders, divergences), delta, conversion)))
+    return float(np.min(epsilon_by_order(*_check_orders(orders, divergences), delta, conversion)))
 
 
 def renyi_delta(
@@ -188,12 +188,12 @@ def renyi_delta(
         Delta.
     """
     _validate.non_negative("epsilon", epsilon)
-    return float(np.min(delta_by_order(*_orders(orders, divergences), epsilon, conversion)))
+    return float(np.min(delta_by_order(*_check_orders(orders, divergences), epsilon, conversion)))
 
 
 def epsilon_by_order(a: Array, r: Array, delta: float, conversion: Conversion) -> Array:
     """What each order's divergence says of epsilon."""
-    r = _sane(r)
+    r = _clean_divergences(r)
     if delta == 0:
         return np.where(r == 0, 0.0, math.inf)
     if conversion == "basic":
@@ -205,7 +205,7 @@ def epsilon_by_order(a: Array, r: Array, delta: float, conversion: Conversion) -
 
 def delta_by_order(a: Array, r: Array, epsilon: float, conversion: Conversion) -> Array:
     """What each order's divergence says of delta."""
-    r = _sane(r)
+    r = _clean_divergences(r)
     logs = (a - 1) * (r - epsilon)
     if conversion == "improved":
         with np.errstate(divide="ignore"):
@@ -214,23 +214,23 @@ def delta_by_order(a: Array, r: Array, epsilon: float, conversion: Conversion) -
     return np.exp(np.minimum(logs, 0))
 
 
-def _sane(divergences: Array) -> Array:
+def _clean_divergences(divergences: Array) -> Array:
     """Nothing is claimed from a divergence that is not a number, nor from one below zero."""
     return np.where(np.isnan(divergences), math.inf, np.maximum(divergences, 0))
 
 
-def _orders(orders: Sequence[float], divergences: Sequence[float]) -> tuple[Array, Array]:
+def _check_orders(orders: Sequence[float], divergences: Sequence[float]) -> tuple[Array, Array]:
     a, r = np.asarray(orders, float), np.asarray(divergences, float)
     if a.shape != r.shape or a.ndim != 1 or a.size == 0 or not np.all(a > 1) or not np.all(r >= 0):
         raise InvalidArgument("Pass as many orders, all above 1, as divergences, none negative.")
     return a, r
 
 
-def _exp(value: float) -> float:
+def _exp_or_inf(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
 
 
-def _cap(delta: float) -> float:
+def _check_delta(delta: float) -> float:
     if not (delta < 1):
         raise InvalidArgument("The converted delta would be 1 or more: no guarantee is left.")
     return delta

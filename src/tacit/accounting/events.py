@@ -17,7 +17,7 @@ from dp_accounting.dp_event import DpEvent
 from tacit import _validate
 from tacit.errors import InvalidArgument
 
-MOST_STEPS = 10**9  # of a run; with more, numbers would overflow
+MAX_STEPS = 10**9  # of a run; with more, numbers would overflow
 
 
 def gaussian(noise_multiplier: float) -> DpEvent:
@@ -164,15 +164,15 @@ def repeat(event: DpEvent, num_steps: int) -> DpEvent:
     Returns:
         The event of all of them.
     """
-    times = _validate.count("num_steps", num_steps, most=MOST_STEPS)
+    times = _validate.count("num_steps", num_steps, most=MAX_STEPS)
     return event if times == 1 else dp_event.SelfComposedDpEvent(event, times)
 
 
-def _positive(_: object, field: "attrs.Attribute[float]", value: float) -> None:
+def _check_positive(_: object, field: "attrs.Attribute[float]", value: float) -> None:
     _validate.positive(field.name, value)
 
 
-def _whole(_: object, field: "attrs.Attribute[int]", value: int) -> None:
+def _check_count(_: object, field: "attrs.Attribute[int]", value: int) -> None:
     _validate.count(field.name, value)
 
 
@@ -185,7 +185,7 @@ class BarkerTest(DpEvent):
     that a unit moves by at most ``ratio_bound`` (add-remove) or twice that (replace).
     """
 
-    ratio_bound: float = attrs.field(validator=_positive)
+    ratio_bound: float = attrs.field(validator=_check_positive)
 
 
 @attrs.frozen(kw_only=True)
@@ -195,8 +195,8 @@ class GaussianBarkerTest(DpEvent):
     ``noise_variance`` is the paper's C, below pi^2/3.
     """
 
-    ratio_bound: float = attrs.field(validator=_positive)
-    noise_variance: float = attrs.field(default=2.0, validator=_positive)
+    ratio_bound: float = attrs.field(validator=_check_positive)
+    noise_variance: float = attrs.field(default=2.0, validator=_check_positive)
 
     def __attrs_post_init__(self) -> None:
         if not (self.noise_variance < math.pi**2 / 3):
@@ -215,8 +215,8 @@ class SubsampledBarkerTest(DpEvent):
     replace has a bound.
     """
 
-    batch_size: int = attrs.field(validator=_whole)
-    dataset_size: int = attrs.field(validator=_whole)
+    batch_size: int = attrs.field(validator=_check_count)
+    dataset_size: int = attrs.field(validator=_check_count)
     paper_bound: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -233,7 +233,7 @@ class BoundedPosteriorSample(DpEvent):
     4B-differentially private under replace, 2B under add-remove (Wang et al. 2015).
     """
 
-    likelihood_bound: float = attrs.field(validator=_positive)
+    likelihood_bound: float = attrs.field(validator=_check_positive)
 
 
 @attrs.frozen(kw_only=True)
@@ -244,8 +244,8 @@ class LipschitzPosteriorSample(DpEvent):
     says nothing about leaving a record out, so there is no bound under add-remove.
     """
 
-    lipschitz: float = attrs.field(validator=_positive)
-    radius: float = attrs.field(validator=_positive)
+    lipschitz: float = attrs.field(validator=_check_positive)
+    radius: float = attrs.field(validator=_check_positive)
 
 
 @attrs.frozen(kw_only=True)
@@ -257,8 +257,8 @@ class LogConcavePosteriorSample(DpEvent):
     with mu = lipschitz / sqrt(concavity), or twice that under replace.
     """
 
-    lipschitz: float = attrs.field(validator=_positive)
-    concavity: float = attrs.field(validator=_positive)
+    lipschitz: float = attrs.field(validator=_check_positive)
+    concavity: float = attrs.field(validator=_check_positive)
 
 
 @attrs.frozen(kw_only=True)
@@ -269,10 +269,10 @@ class Slack(DpEvent):
     of one holds for the other with a delta that is larger by (1 + e^epsilon) t.
     """
 
-    delta: float = attrs.field(validator=_positive)
+    delta: float = attrs.field(validator=_check_positive)
 
 
-def without_slack(event: DpEvent) -> tuple[DpEvent, float]:
+def split_slack(event: DpEvent) -> tuple[DpEvent, float]:
     """The event without its slack, and the total slack."""
     parts = list(leaves(event))
     if not any(isinstance(leaf, Slack) for leaf, _ in parts):

@@ -1,10 +1,11 @@
 """The journal of a federated site: its tasks and answers, in the file of its ledger.
 
-A site that takes part in a run pays for a number of answers in advance. The first question charges the
-run in full, and every new question uses up one of the answers. The charge, the question and the secret
-key of the answer's noise are written in one transaction, before anything is computed. A question that was
-asked before gets the same answer again, from the same key. So at any time, also after a crash, the ledger
-covers everything that has left the site.
+A site that takes part in a run pays for a number of answers in advance. The first question charges the run in full, and
+every new question uses up one of the answers. The charge, the question and the secret key of the answer's noise are
+written in one transaction, before anything is computed. A question that was asked before gets the same answer again,
+from the same key. So at any time, also after a crash, the ledger covers everything that has left the site.
+
+Also `adopt`, which accepts a ledger that has lost its mark file.
 """
 
 import os
@@ -13,26 +14,42 @@ from typing import TYPE_CHECKING, Protocol
 
 import sqlalchemy as sa
 
-from tacit.accounting import chain
-from tacit.accounting.address import Address, Where
+from tacit.accounting import ledger_chain
 from tacit.accounting.budget import Budget
 from tacit.accounting.ledger import Ledger
-from tacit.errors import BudgetError, InvalidArgument, Refused
+from tacit.accounting.ledger_chain import (
+    CHARGES,
+    TERMS,
+    check_unchanged,
+    create_tables,
+    write_charge,
+    write_terms,
+)
+from tacit.accounting.ledger_store import (
+    DatabaseAddress,
+    LedgerLocation,
+    file_exists,
+    parse_location,
+    sqlite_engine,
+    translate_sqlite_errors,
+)
+from tacit.errors import BudgetError, InvalidArgument, LedgerError, Refused
 
-if TYPE_CHECKING:  # it takes a second to load
+if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-_META = sa.MetaData()
+
+_JOURNAL_METADATA = sa.MetaData()
 _RUNS = sa.Table(
     "runs",
-    _META,
+    _JOURNAL_METADATA,
     sa.Column("run", sa.String, primary_key=True),
     sa.Column("answers", sa.Integer, sa.CheckConstraint("answers > 0"), nullable=False),
     sa.Column("terms", sa.String, nullable=False),
 )
 _ANSWERS = sa.Table(
     "answers",
-    _META,
+    _JOURNAL_METADATA,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("run", sa.String, nullable=False),
     sa.Column("round", sa.Integer, nullable=False),
@@ -43,11 +60,17 @@ _ANSWERS = sa.Table(
     sa.UniqueConstraint("run", "digest"),
 )
 # The columns of an answer that never change; key and reply do.
-_LASTING = (_ANSWERS.c.id, _ANSWERS.c.run, _ANSWERS.c.round, _ANSWERS.c.digest, _ANSWERS.c.state)
+_IMMUTABLE_COLUMNS = (
+    _ANSWERS.c.id,
+    _ANSWERS.c.run,
+    _ANSWERS.c.round,
+    _ANSWERS.c.digest,
+    _ANSWERS.c.state,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class RunTerms:
     """What a run may do at a site: a number of answers, which together are ``event``.
 
     ``about`` is a digest of what is fitted and how, so that another study under the same name is another
@@ -83,11 +106,11 @@ class Journal(Protocol):
         """The last question of a run that was new."""
         ...
 
-    def asked(self, terms: Terms, digest: bytes) -> Answer | None:
+    def asked(self, terms: RunTerms, digest: bytes) -> Answer | None:
         """The question with this digest, if it was asked before; refused under other terms."""
         ...
 
-    def admit(self, terms: Terms, answer: Answer) -> Answer:
+    def admit(self, terms: RunTerms, answer: Answer) -> Answer:
         """Records a new question and charges for it, or refuses it.
 
         Returns the record in the journal: another process may have been first.
@@ -104,26 +127,26 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self._answers: dict[str, dict[bytes, Answer]] = {}
-        self._terms: dict[str, Terms] = {}
+        self._terms: dict[str, RunTerms] = {}
 
     def latest(self, run: str) -> Answer | None:
         """The last question of a run that was new."""
         answers = self._answers.get(run)
         return next(reversed(answers.values())) if answers else None
 
-    def asked(self, terms: Terms, digest: bytes) -> Answer | None:
+    def asked(self, terms: RunTerms, digest: bytes) -> Answer | None:
         """The question with this digest, if it was asked before; refused under other terms."""
         first = self._terms.setdefault(terms.run, terms)
-        _refuse_other(terms, first.answers, str(first))
+        _check_same_terms(terms, first.answers, str(first))
         return self._answers.get(terms.run, {}).get(digest)
 
-    def admit(self, terms: Terms, answer: Answer) -> Answer:
+    def admit(self, terms: RunTerms, answer: Answer) -> Answer:
         """Records a new question, or refuses it."""
         answers = self._answers.setdefault(terms.run, {})
         if answer.digest in answers:
             return answers[answer.digest]
-        _refuse_more(terms, len(answers))
-        _refuse_old(answer, max((each.round for each in answers.values()), default=None))
+        _check_answers_left(terms, len(answers))
+        _check_new_round(answer, max((each.round for each in answers.values()), default=None))
         answers[answer.digest] = answer
         return answer
 
@@ -139,32 +162,32 @@ class LedgerJournal:
     """A journal in the file of a ledger, in the same transactions."""
 
     def __init__(self, ledger: Ledger) -> None:
-        if isinstance(ledger.path, Address):
+        if isinstance(ledger.path, DatabaseAddress):
             raise InvalidArgument(
                 "A federated site keeps its ledger in a file, which holds keys of noise that nobody else "
                 f"may read; {ledger.path} is a database for several people."
             )
         self.ledger = ledger
         with ledger.transaction() as connection:
-            _META.create_all(connection)
-            refuse_changed(connection, ledger.path)
+            _JOURNAL_METADATA.create_all(connection)
+            check_answers(connection, ledger.path)
 
     def latest(self, run: str) -> Answer | None:
         """The last question of a run that was new."""
         found = sa.select(_ANSWERS).where(_ANSWERS.c.run == run).order_by(_ANSWERS.c.id.desc())
         with self.ledger.transaction() as connection:
-            return _answer(connection.execute(found.limit(1)).mappings().first())
+            return _answer_from_row(connection.execute(found.limit(1)).mappings().first())
 
-    def asked(self, terms: Terms, digest: bytes) -> Answer | None:
+    def asked(self, terms: RunTerms, digest: bytes) -> Answer | None:
         """The question with this digest, if it was asked before; refused under other terms."""
         with self.ledger.transaction() as connection:
-            run = connection.execute(_run_of(terms)).first()
+            run = connection.execute(_select_run(terms)).first()
             if run is not None:
-                _refuse_other(terms, run.answers, run.terms)
-            found = connection.execute(sa.select(_ANSWERS).where(_is(terms.run, digest)))
-            return _answer(found.mappings().first())
+                _check_same_terms(terms, run.answers, run.terms)
+            found = connection.execute(sa.select(_ANSWERS).where(_matches(terms.run, digest)))
+            return _answer_from_row(found.mappings().first())
 
-    def admit(self, terms: Terms, answer: Answer) -> Answer:
+    def admit(self, terms: RunTerms, answer: Answer) -> Answer:
         """Records a new question and charges for it, in one transaction, or refuses it.
 
         That a round has one question only is checked again here: two processes may have read the same
@@ -176,24 +199,26 @@ class LedgerJournal:
             )
         line = self.ledger.line(terms.event, terms.budget, terms.label)
         with self.ledger.transaction() as connection:
-            run = connection.execute(_run_of(terms)).first()
+            run = connection.execute(_select_run(terms)).first()
             if run is None:
                 self.ledger.refuse_changed(connection)
                 self.ledger.book(connection, line)
                 values = {"run": terms.run, "answers": terms.answers, "terms": str(terms)}
                 connection.execute(sa.insert(_RUNS).values(**values))
             else:
-                _refuse_other(terms, run.answers, run.terms)
-            known = sa.select(_ANSWERS).where(_is(terms.run, answer.digest))
-            if (first := _answer(connection.execute(known).mappings().first())) is not None:
+                _check_same_terms(terms, run.answers, run.terms)
+            known = sa.select(_ANSWERS).where(_matches(terms.run, answer.digest))
+            if (
+                first := _answer_from_row(connection.execute(known).mappings().first())
+            ) is not None:
                 return first
             mine = _ANSWERS.c.run == terms.run
             held = sa.select(sa.func.count(), sa.func.max(_ANSWERS.c.round)).where(mine)
             count, newest = connection.execute(held).one()
-            _refuse_more(terms, count)
-            _refuse_old(answer, newest)
+            _check_answers_left(terms, count)
+            _check_new_round(answer, newest)
             connection.execute(sa.insert(_ANSWERS).values(run=terms.run, **vars(answer)))
-            link(connection, answer.digest, terms.run)
+            link_answer(connection, answer.digest, terms.run)
         return answer
 
     def finish(self, run: str, digest: bytes, reply: bytes) -> bytes:
@@ -203,7 +228,7 @@ class LedgerJournal:
         changed in between, two answers with the same noise would reveal their difference. The key is then
         no longer needed, and is overwritten in the file.
         """
-        mine = _is(run, digest)
+        mine = _matches(run, digest)
         with self.ledger.transaction() as connection:
             empty = sa.update(_ANSWERS).where(mine, _ANSWERS.c.reply.is_(None))
             connection.execute(empty.values(reply=reply, key=None))
@@ -211,7 +236,7 @@ class LedgerJournal:
 
 
 @dataclass(frozen=True)
-class RunSoFar:
+class RunProgress:
     """A run in a journal: the answers that it paid for, those that were given, and the last round of them."""
 
     run: str
@@ -220,7 +245,7 @@ class RunSoFar:
     round: int
 
 
-def runs_so_far(ledger: Ledger) -> list[RunSoFar]:
+def read_run_progress(ledger: Ledger) -> list[RunProgress]:
     """The runs in the journal of a site, in the order of their first answers."""
     held = (
         sa.select(
@@ -236,39 +261,39 @@ def runs_so_far(ledger: Ledger) -> list[RunSoFar]:
     with ledger.transaction() as connection:
         if not sa.inspect(connection).has_table(_ANSWERS.name):
             return []  # nobody has asked yet
-        return [RunSoFar(*line) for line in connection.execute(held)]
+        return [RunProgress(*line) for line in connection.execute(held)]
 
 
-def link(connection: sa.Connection, digest: bytes, run: str) -> None:
+def link_answer(connection: sa.Connection, digest: bytes, run: str) -> None:
     """Adds a question to the chain of the ledger."""
-    found = connection.execute(sa.select(*_LASTING).where(_is(run, digest)))
-    chain.link(connection, "answer", found.one())
+    found = connection.execute(sa.select(*_IMMUTABLE_COLUMNS).where(_matches(run, digest)))
+    ledger_chain.append_link(connection, "answer", found.one())
 
 
-def link_all(connection: sa.Connection) -> None:
+def link_all_answers(connection: sa.Connection) -> None:
     """Links all questions of a journal without links, and deletes keys that are no longer needed."""
     done = sa.update(_ANSWERS).where(_ANSWERS.c.reply.is_not(None))
     connection.execute(done.values(key=None))
-    for line in connection.execute(sa.select(*_LASTING).order_by(_ANSWERS.c.id)).all():
-        chain.link(connection, "answer", line)
+    for line in connection.execute(sa.select(*_IMMUTABLE_COLUMNS).order_by(_ANSWERS.c.id)).all():
+        ledger_chain.append_link(connection, "answer", line)
 
 
-def refuse_changed(connection: sa.Connection, path: Where) -> None:
+def check_answers(connection: sa.Connection, path: LedgerLocation) -> None:
     """Raises if a question was changed after it was recorded."""
-    lines = connection.execute(sa.select(*_LASTING).order_by(_ANSWERS.c.id)).all()
-    chain.refuse_changed(connection, path, "answer", lines)
+    lines = connection.execute(sa.select(*_IMMUTABLE_COLUMNS).order_by(_ANSWERS.c.id)).all()
+    ledger_chain.check_lines(connection, path, "answer", lines)
 
 
-def fresh_key() -> bytes:
+def random_key() -> bytes:
     """A random key from the operating system."""
     return os.urandom(32)
 
 
-def _run_of(terms: Terms) -> sa.Select[tuple[str, int, str]]:
+def _select_run(terms: RunTerms) -> sa.Select[tuple[str, int, str]]:
     return sa.select(_RUNS).where(_RUNS.c.run == terms.run)
 
 
-def _refuse_other(terms: Terms, answers: int, said: str) -> None:
+def _check_same_terms(terms: RunTerms, answers: int, said: str) -> None:
     if (answers, said) != (terms.answers, str(terms)):
         raise Refused(
             f"The run {terms.run!r} began under other terms (another study, method or budget), which "
@@ -276,17 +301,17 @@ def _refuse_other(terms: Terms, answers: int, said: str) -> None:
         )
 
 
-def _is(run: str, digest: bytes) -> sa.ColumnElement[bool]:
+def _matches(run: str, digest: bytes) -> sa.ColumnElement[bool]:
     return sa.and_(_ANSWERS.c.run == run, _ANSWERS.c.digest == digest)
 
 
-def _answer(row: sa.RowMapping | None) -> Answer | None:
+def _answer_from_row(row: sa.RowMapping | None) -> Answer | None:
     if row is None:
         return None
     return Answer(row["round"], row["digest"], row["key"], row["state"], row["reply"])
 
 
-def _refuse_more(terms: Terms, count: int) -> None:
+def _check_answers_left(terms: RunTerms, count: int) -> None:
     if count >= terms.answers:
         raise BudgetError(
             f"This run has used up the {terms.answers} answers that it paid for; another question "
@@ -294,9 +319,72 @@ def _refuse_more(terms: Terms, count: int) -> None:
         )
 
 
-def _refuse_old(answer: Answer, newest: int | None) -> None:
+def _check_new_round(answer: Answer, newest: int | None) -> None:
     if newest is not None and answer.round <= newest:
         raise Refused(
             f"Round {answer.round} was answered before, to another question; a new question needs a "
             "new round."
         )
+
+
+def adopt(path: str | os.PathLike[str]) -> Ledger:
+    """Accepts the ledger at a path as it is, and writes its mark file.
+
+    Only a person can know that a ledger without a mark file is the newest copy, so this never happens by
+    itself. A ledger that has a mark file is refused, and so are lines that no ledger could contain.
+
+    Args:
+        path: The file of the ledger.
+
+    Returns:
+        The ledger.
+
+    Raises:
+        LedgerError: If there is no ledger at the path, it has a mark file, or it was changed.
+    """
+    file = parse_location(path)
+    if isinstance(file, DatabaseAddress):
+        raise LedgerError(
+            f"{file} needs no adopting: who opens it first writes a mark of their own."
+        )
+    if not file_exists(file):
+        raise LedgerError(f"There is no file at {file}; a missing ledger cannot be adopted.")
+    mark = ledger_chain.MarkFile(file)
+    if mark.read() is not None:
+        raise LedgerError(f"{file} has its mark file beside it and needs no adopting.")
+    engine = sqlite_engine(file)
+    with translate_sqlite_errors(file), mark.advancing() as advance, engine.begin() as connection:
+        tables = set(sa.inspect(connection).get_table_names())
+        if not {"book", "charges"} <= tables:
+            raise LedgerError(f"{file} holds no ledger.")
+        if "chain" not in tables:
+            _rewrite_first_version(connection, answers="answers" in tables)
+        check_unchanged(connection, file)
+        if "answers" in tables:
+            check_answers(connection, file)
+        advance(ledger_chain.chain_head(connection))
+    with translate_sqlite_errors(file), engine.connect() as connection:
+        _vacuum(connection)
+    return Ledger(file)
+
+
+def _rewrite_first_version(connection: sa.Connection, *, answers: bool) -> None:
+    """Copies the lines of a ledger of the first version into tables of this version."""
+    terms = connection.execute(sa.select(TERMS)).mappings().one()
+    first = [column for column in CHARGES.c if column is not CHARGES.c.run_id]
+    charges = connection.execute(sa.select(*first).order_by(CHARGES.c.id)).mappings().all()
+    for table in (TERMS, CHARGES):
+        table.drop(connection)
+    create_tables(connection)
+    write_terms(connection, dict(terms))
+    for line in charges:
+        write_charge(connection, dict(line))
+    if answers:
+        link_all_answers(connection)
+
+
+def _vacuum(connection: sa.Connection) -> None:
+    """Rewrites the file, so that nothing remains of data that was deleted without being overwritten."""
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    driver.execute("VACUUM")

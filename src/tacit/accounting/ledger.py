@@ -1,49 +1,208 @@
 """The privacy ledger of a data set: durable, append-only, and checked before data are read.
 
-The ledger is a privacy filter across runs (see `tacit.accounting.filter`).
-A run is charged in full, in one transaction, before its first read. Nothing is refunded.
-Only `Ledger.new` creates a ledger; a missing one is never recreated.
+The ledger is a privacy filter across runs (see `tacit.accounting.budget`). A run is charged in full, in one transaction,
+before its first read. Nothing is refunded. Only `Ledger.new` creates a ledger; a missing one is never recreated.
 """
 
 import copy
 import os
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from datetime import UTC, datetime
+from getpass import getuser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import sqlalchemy as sa
-from attrs import asdict
+from attrs import asdict, frozen
 
 from tacit import _validate, accounting
-from tacit._html import render
-from tacit.accounting import chain
-from tacit.accounting.book import (
+from tacit._format import subtract_decimals
+from tacit._html import render_template
+from tacit.accounting import ledger_chain, ledger_store
+from tacit.accounting.budget import RULES, Budget, PastCosts, PrivacyFilter, Rule
+from tacit.accounting.ledger_chain import (
+    TABLES_BY_KIND,
     Charge,
+    RaisedTotal,
+    check_never_existed,
+    check_tables,
+    check_unchanged,
+    create_file,
+    create_tables,
     read_charges,
     read_finish,
+    read_initial_terms,
+    read_past_costs,
+    read_raises,
     read_terms,
-    refuse_changed,
-    refuse_strange,
-    spent_so_far,
-    total_of,
+    total_from_terms,
     write_charge,
     write_finish,
+    write_raise,
+    write_terms,
 )
-from tacit.accounting.budget import Budget
-from tacit.accounting.filter import RULES, PrivacyFilter, Rule
-from tacit.accounting.places import place_at
-from tacit.accounting.stamps import folder_here, now, readable, user
-from tacit.accounting.store import TryAgain
+from tacit.accounting.ledger_store import (
+    DatabaseAddress,
+    LedgerLocation,
+    RetryTransaction,
+    parse_location,
+    postgres_engine,
+    postgres_transaction,
+)
 from tacit.errors import BudgetError, InvalidArgument, LedgerError, Overspent
 
-if TYPE_CHECKING:  # it takes a second to load, and showing a ledger does not need it
+if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
+
+
+def utc_now() -> str:
+    """The time. A server puts its own in its place."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def user_name() -> str:
+    """The user's name on this machine. A server puts the name of the login in its place."""
+    try:
+        return getuser()
+    except (OSError, KeyError, ImportError):  # a user without a name
+        return ""
+
+
+def folder_with_host(folder: str | os.PathLike[str]) -> str:
+    """A folder, with the name of this machine."""
+    return storable_text(f"{platform.node()}:{Path(folder).absolute()}")
+
+
+def storable_text(text: str) -> str:
+    r"""Text that every database can hold: names of files may have bytes that are no letters.
+
+    >>> readable("runs/\udcff\0")
+    'runs/??'
+    """
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")
+
+
+class LedgerBackend(Protocol):
+    """Where a ledger is."""
+
+    where: LedgerLocation
+    mark: ledger_chain.MarkFile
+    reopened: str  # what opens the place in another process; without a password
+
+    def create(self, terms: Mapping[str, Any], analysts: Sequence[str]) -> None:
+        """Creates a ledger there; raises if there is, or was, one."""
+        ...
+
+    def begin(self) -> Any:
+        """A transaction as a context, alone with the ledger; errors say what to do."""
+        ...
+
+    def refuse_to_raise(self) -> None:
+        """Raises if the total of a ledger cannot be raised there."""
+        ...
+
+
+class SQLiteBackend:
+    """An SQLite file with a mark file beside it."""
+
+    def __init__(self, where: Path) -> None:
+        self.where: LedgerLocation = where
+        self._there = ledger_store.file_exists(where)
+        self._file = where.resolve()  # now: the working folder may change
+        self.mark = ledger_chain.MarkFile(self._file)
+        self._engine = ledger_store.sqlite_engine(self._file)
+        self.reopened = str(self._file)
+
+    def create(self, terms: Mapping[str, Any], analysts: Sequence[str]) -> None:
+        """Creates a file that only its owner can read."""
+        if analysts:
+            raise InvalidArgument(
+                "A ledger in a file has no roles: whoever can write the file can charge; leave out analysts."
+            )
+        create_file(self._file)
+        self._there = True
+        try:
+            with self.mark.advancing() as advance, self.begin() as connection:
+                create_tables(connection)
+                write_terms(connection, terms)
+                advance(ledger_chain.chain_head(connection))
+        except BaseException:
+            self._file.unlink()
+            raise
+
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        """BEGIN IMMEDIATE: nobody else may write."""
+        if not self._there:
+            raise self._missing()
+        with (
+            ledger_store.translate_sqlite_errors(Path(str(self.where))),
+            self._engine.begin() as connection,
+        ):
+            yield connection
+
+    def refuse_to_raise(self) -> None:
+        """In a file there is no steward who alone could do it."""
+        raise LedgerError(
+            f"The total of {self.where} was fixed when it was created; only a ledger on a server, which "
+            "knows its steward, can be raised."
+        )
+
+    def _missing(self) -> LedgerError:
+        if self.mark.read() is None:
+            return LedgerError(
+                f"There is no ledger at {self.where}; create one with tacit.Ledger.new(path, total=...) "
+                "or: tacit ledger new."
+            )
+        return LedgerError(
+            f"The ledger {self.where} is gone: the mark file beside it shows that there was one. Restore "
+            "its newest copy; the remaining budget cannot be known without it."
+        )
+
+
+class PostgresBackend:
+    """A database on a server, and the user's own mark of it."""
+
+    def __init__(self, where: DatabaseAddress) -> None:
+        self.where: LedgerLocation = where
+        self._address = where
+        self.mark: ledger_chain.MarkFile = ledger_chain.UserMarkFile(where)
+        self._engine = postgres_engine(where)
+        self.reopened = where.open_text
+
+    def create(self, terms: Mapping[str, Any], analysts: Sequence[str]) -> None:
+        """Creates the tables, and the rules and roles that the server enforces."""
+        check_never_existed(self.mark, self.where)
+        with postgres_transaction(self._engine, self._address, alone=False) as connection:
+            ledger_store.create_schema(connection)
+            create_tables(connection)
+            ledger_store.create_triggers(connection, TABLES_BY_KIND)
+            write_terms(connection, terms)
+            ledger_store.grant_to_analysts(connection, analysts)
+
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        """A serialisable transaction that has waited for its turn."""
+        with postgres_transaction(self._engine, self._address) as connection:
+            yield connection
+
+    def refuse_to_raise(self) -> None:
+        """The server decides by role."""
+
+
+def open_backend(path: str | os.PathLike[str]) -> LedgerBackend:
+    """The place that a path or an address names."""
+    where = parse_location(path)
+    return PostgresBackend(where) if isinstance(where, DatabaseAddress) else SQLiteBackend(where)
+
 
 T = TypeVar("T")
 # Units of privacy: a row, all rows of a person, or everything that one site holds.
 UNITS = ("row", "person", "data set")
 # How often a transaction is tried that others undo. Each time, one of them has gone through.
-_TRIES = 20
+_MAX_ATTEMPTS = 20
 
 
 class Receipt(NamedTuple):
@@ -86,7 +245,7 @@ class Ledger:
         unit: str | None = None,
         rule: Rule | None = None,
     ) -> None:
-        self.place = place_at(path)
+        self.place = open_backend(path)
         self.path = self.place.where
         self.noted = {"run": "", "folder": ""}
         with self.transaction() as connection:
@@ -136,9 +295,9 @@ class Ledger:
             "unit": unit,
             "rule": rule,
             **asdict(total),
-            "order": accounting.renyi_filter.order_for(total) if rule == "renyi" else 0.0,
+            "order": accounting.renyi.ledger_order(total) if rule == "renyi" else 0.0,
         }
-        place_at(path).create(terms, analysts)
+        open_backend(path).create(terms, analysts)
         return cls(path)
 
     def for_run(self, run: str, folder: str | os.PathLike[str] | None = None) -> "Ledger":
@@ -152,8 +311,8 @@ class Ledger:
             The ledger for this run.
         """
         mine = copy.copy(self)
-        place = "" if folder is None else folder_here(folder)
-        mine.noted = {"run": readable(run), "folder": place}
+        place = "" if folder is None else folder_with_host(folder)
+        mine.noted = {"run": storable_text(run), "folder": place}
         return mine
 
     @property
@@ -190,7 +349,7 @@ class Ledger:
             LedgerError: If the ledger cannot be used.
         """
         lines = [self.line(event, budget, label, run_id)]
-        return _tried(lambda: self._booked(lines))[0]
+        return _retry(lambda: self._booked(lines))[0]
 
     def charge_all(
         self, runs: Sequence[tuple["DpEvent", Budget]], label: str = ""
@@ -208,7 +367,7 @@ class Ledger:
             Overspent: If the ledger has too little left for all of them. Nothing is charged.
         """
         lines = [self.line(event, budget, label) for event, budget in runs]
-        return _tried(lambda: self._booked(lines))
+        return _retry(lambda: self._booked(lines))
 
     def _booked(self, lines: Sequence[Mapping[str, Any]]) -> list[Receipt]:
         receipts = []
@@ -232,7 +391,7 @@ class Ledger:
         """
         with self.transaction() as connection:
             self.refuse_changed(connection)
-            charges, spent = read_charges(connection), spent_so_far(connection)
+            charges, spent = read_charges(connection), read_past_costs(connection)
         for i, charge in enumerate(charges):
             if charge.event == repr(event) and charge.run_id == run_id:
                 before, after = (spent.first(count) for count in (i, i + 1))
@@ -252,13 +411,13 @@ class Ledger:
         Raises:
             LedgerError: If the run was not charged, or the ledger cannot be used.
         """
-        return _tried(lambda: self._finished(run_id, digest))
+        return _retry(lambda: self._finished(run_id, digest))
 
     def _finished(self, run_id: str, digest: str) -> str:
         with self.transaction() as connection:
             self.refuse_changed(connection)
             first = read_finish(connection, run_id)
-            if first is None and not write_finish(connection, run_id, now(), digest):
+            if first is None and not write_finish(connection, run_id, utc_now(), digest):
                 raise LedgerError(f"{self.path} has no charge for the run {run_id!r}.")
         return first or digest
 
@@ -281,35 +440,35 @@ class Ledger:
         mark = self.place.mark
         before = mark.read()
         with mark.advancing() as advance, self.place.begin() as connection:
-            refuse_strange(connection, mark, self.path)
+            check_tables(connection, mark, self.path)
             said = mark.refuse_older(connection, before)
             self._read_terms(connection)
             yield connection
-            if (end := chain.head(connection)).links > said.links:
+            if (end := ledger_chain.chain_head(connection)).links > said.links:
                 advance(end)
 
     def _read_terms(self, connection: sa.Connection) -> None:
         """Reads the terms, as another process may have raised the total."""
         terms = read_terms(connection)
-        self.total = total_of(terms)
+        self.total = total_from_terms(terms)
         self.unit: str = terms["unit"]
         self.rule: Rule = terms["rule"]
         self._filter = PrivacyFilter(self.total, self.rule, terms["order"])
 
     def refuse_changed(self, connection: sa.Connection) -> None:
         """Raises if an earlier line of the ledger was changed. Called before every charge."""
-        refuse_changed(connection, self.path)
+        check_unchanged(connection, self.path)
 
     def book(self, connection: sa.Connection, line: Mapping[str, Any]) -> None:
         """Writes a `line` within an open transaction, or raises if too little is left."""
         budget = Budget(line["epsilon"], line["delta"], self.total.adjacency)
-        spent = spent_so_far(connection)
+        spent = read_past_costs(connection)
         if not self._filter.admits(spent, budget, line["divergence"]):
             raise Overspent(
                 f"The run asks for {budget}, and {self._filter.left(spent)} is left of "
                 f"{self.total}. Nothing was released and nothing charged. Ask for less, or stop here."
             )
-        write_charge(connection, line, {"analyst": user(), **self.noted})
+        write_charge(connection, line, {"analyst": user_name(), **self.noted})
 
     def refuse_adjacency(self, budget: Budget) -> None:
         """Raises if a budget has another adjacency than the ledger."""
@@ -324,9 +483,9 @@ class Ledger:
     ) -> dict[str, Any]:
         """The line that a run is recorded as. Raises if its budget does not cover the event."""
         self.refuse_adjacency(budget)
-        charged = accounting.cost.cost(event, budget)
+        charged = accounting.accountants.cost(event, budget)
         return {
-            "time": now(),
+            "time": utc_now(),
             "label": label,
             "epsilon": charged.epsilon,
             "delta": charged.delta,
@@ -336,7 +495,7 @@ class Ledger:
         }
 
     def _left(self, connection: sa.Connection) -> Budget:
-        return self._filter.left(spent_so_far(connection))
+        return self._filter.left(read_past_costs(connection))
 
     @property
     def left(self) -> Budget:
@@ -365,26 +524,116 @@ class Ledger:
         A password is not part of it: there, the driver must find it by itself (``PGPASSWORD``,
         ``~/.pgpass``).
         """
-        return _opened, (type(self), self.place.reopened, self.noted)
+        return _reopen, (type(self), self.place.reopened, self.noted)
 
     def _repr_html_(self) -> str:
-        return render("ledger.html", ledger=self)
+        return render_template("ledger.html", ledger=self)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, total={self.total}, unit={self.unit!r})"
 
 
-def _tried(write: Callable[[], T]) -> T:
+def _retry(write: Callable[[], T]) -> T:
     """What a transaction returns, tried again if it was undone because of others: then nothing was written."""
-    for _ in range(_TRIES - 1):
+    for _ in range(_MAX_ATTEMPTS - 1):
         try:
             return write()
-        except TryAgain:
+        except RetryTransaction:
             continue
     return write()
 
 
-def _opened(kind: type[Ledger], path: str, noted: Mapping[str, str]) -> Ledger:
+def _reopen(kind: type[Ledger], path: str, noted: Mapping[str, str]) -> Ledger:
     found = kind(path)
     found.noted = dict(noted)
     return found
+
+
+def raise_total(ledger: Ledger, total: Budget) -> None:
+    """Raises the total of a ledger on a server. The server lets only the steward do this.
+
+    The new total is then the promise to the people in the data, for earlier charges as well. The old total
+    stays recorded.
+
+    Args:
+        ledger: The ledger.
+        total: The new total, nowhere lower. Under the rule ``"renyi"`` only epsilon can be raised.
+
+    Raises:
+        InvalidArgument: If it is not a higher total.
+        BudgetError: If it has another adjacency.
+        LedgerError: If the ledger cannot be raised, or not by you.
+    """
+    ledger.place.refuse_to_raise()
+    ledger.refuse_adjacency(total)
+    with ledger.transaction() as connection:
+        ledger.refuse_changed(connection)
+        _check_higher(ledger, total)
+        line = {
+            "time": utc_now(),
+            "steward": user_name(),
+            "epsilon": total.epsilon,
+            "delta": total.delta,
+        }
+        write_raise(connection, line)
+    ledger.total = total
+
+
+def _check_higher(ledger: Ledger, total: Budget) -> None:
+    held = ledger.total
+    if ledger.rule == "renyi" and total.delta != held.delta:
+        raise InvalidArgument(
+            f"Only the epsilon of this ledger can be raised, as Rényi divergences add up: its delta is "
+            f"{held.delta:g}, and {total.delta:g} was asked for."
+        )
+    if total == held or total.epsilon < held.epsilon or total.delta < held.delta:
+        raise InvalidArgument(f"The total is {held} and can only be raised; got {total}.")
+
+
+@frozen
+class LedgerHistory:
+    """A ledger as it was at one moment.
+
+    Attributes:
+        first_total: The total that it was created with.
+        total: The total that held at that moment.
+        left: What was left of it.
+        charges: All charges, oldest first.
+        raises: All changes of the total, oldest first.
+        spent: The epsilon of all charges together up to each charge.
+    """
+
+    first_total: Budget
+    total: Budget
+    left: Budget
+    charges: list[Charge]
+    raises: list[RaisedTotal]
+    spent: list[float]
+
+
+def read_history(ledger: Ledger) -> LedgerHistory:
+    """Reads the history of a ledger, in one transaction.
+
+    Args:
+        ledger: The ledger.
+
+    Returns:
+        Its history.
+    """
+    with ledger.transaction() as connection:
+        return _history_from_tables(connection)
+
+
+def _history_from_tables(connection: sa.Connection) -> LedgerHistory:
+    terms, costs = read_terms(connection), read_past_costs(connection)
+    total = total_from_terms(terms)
+    held = PrivacyFilter(total, terms["rule"], terms["order"])
+    each = (PastCosts(*(part[:i] for part in costs)) for i in range(1, len(costs.epsilon) + 1))
+    return LedgerHistory(
+        first_total=total_from_terms(read_initial_terms(connection)),
+        total=total,
+        left=held.left(costs),
+        charges=read_charges(connection),
+        raises=read_raises(connection),
+        spent=[subtract_decimals(total.epsilon, held.left(some).epsilon) for some in each],
+    )

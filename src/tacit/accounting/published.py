@@ -1,20 +1,111 @@
-"""Accountants of the papers, to reproduce their numbers."""
+"""Accountants of the papers, to reproduce their numbers; and all accountants by name.
+
+Each release gets an epsilon at its share of delta; sampling amplifies it (thesis Theorem 2.25); a composition theorem
+adds them up (2.26, 2.27). The privacy-loss accountant is tighter and needs no validity conditions.
+"""
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from dp_accounting.dp_event import DpEvent
 from scipy.optimize import minimize_scalar
 
 from tacit import _validate
-from tacit.accounting import classical
-from tacit.accounting.accountants import Renyi, directions
-from tacit.accounting.base import Accountant
+from tacit.accounting import events
+from tacit.accounting.accountants import PLD, Accountant, Renyi, directions
 from tacit.accounting.budget import Adjacency
 from tacit.accounting.convert import gdp_delta, gdp_epsilon
-from tacit.accounting.pairs import GaussianPair
-from tacit.errors import InvalidArgument, UnsupportedEvent
+from tacit.accounting.pairs import (
+    GaussianPair,
+    RemovedPair,
+    ReplacedPair,
+    SwappedPair,
+    dominating_pairs,
+)
+from tacit.errors import InvalidArgument, TheoremDoesNotHold, UnsupportedEvent
+
+GaussianTheorem = Literal["classical", "analytic"]
+
+
+def classical_gaussian_epsilon(mu: float, delta: float, *, check: bool = True) -> float:
+    """sqrt(2 log(1.25 / delta)) mu: the Gaussian mechanism of thesis Definition 2.17.
+
+    The theorem holds for epsilon below one only, and above that the formula can be too
+    small; ``check=False`` evaluates it regardless, for comparison with published figures.
+    """
+    epsilon = math.sqrt(2 * math.log(1.25 / delta)) * mu if delta > 0 else math.inf
+    if check and not (epsilon < 1):
+        raise TheoremDoesNotHold(
+            f"The classical Gaussian theorem holds for a per-step epsilon below 1; here it "
+            f"would be {epsilon:.3g}. Use more noise, the analytic form or the pld accountant."
+        )
+    return epsilon
+
+
+def amplify(epsilon: float, sampling_rate: float) -> float:
+    """Thesis Theorem 2.25: what sampling makes of a release's epsilon (delta shrinks too)."""
+    if epsilon > 700:
+        return epsilon + math.log(sampling_rate)
+    return math.log1p(sampling_rate * math.expm1(epsilon))
+
+
+def advanced_epsilon(steps: list[tuple[float, int]], slack: float) -> float:
+    """Thesis Theorem 2.27 for (epsilon, count) pairs, giving up ``slack`` of delta.
+
+    With all epsilons equal this is the theorem as printed; otherwise its sum form.
+    """
+    squares = math.fsum(count * epsilon**2 for epsilon, count in steps)
+    drift = math.fsum(count * epsilon * math.expm1(min(epsilon, 700)) for epsilon, count in steps)
+    return math.sqrt(2 * math.log(1 / slack) * squares) + drift
+
+
+def step_epsilons(
+    event: DpEvent,
+    delta: float,
+    adjacency: Adjacency,
+    theorem: GaussianTheorem,
+    check: bool = True,
+) -> list[tuple[float, int]]:
+    """Epsilon of every release when delta is shared equally among those that need one."""
+    parts = [(_as_sampled_gaussian(leaf, adjacency), count) for leaf, count in events.leaves(event)]
+    sharing = sum(count for part, count in parts if isinstance(part, _SampledGaussian))
+    return [
+        (part if isinstance(part, float) else part.epsilon(delta / sharing, theorem, check), count)
+        for part, count in parts
+    ]
+
+
+@dataclass(frozen=True)
+class _SampledGaussian:
+    mu: float
+    rate: float
+
+    def epsilon(self, delta: float, theorem: GaussianTheorem, check: bool) -> float:
+        delta = delta / self.rate
+        if delta <= 0 or delta >= 1:
+            return math.inf if delta <= 0 else 0.0
+        if theorem == "classical":
+            base = classical_gaussian_epsilon(self.mu, delta, check=check)
+        else:
+            base = gdp_epsilon(self.mu, delta)
+        return amplify(base, self.rate)
+
+
+def _as_sampled_gaussian(event: DpEvent, adjacency: Adjacency) -> float | _SampledGaussian:
+    """A release as sampled Gaussian noise, or as its pure epsilon."""
+    pair = dominating_pairs(event, adjacency)[0]
+    match pair:
+        case GaussianPair(mu=mu):
+            return _SampledGaussian(mu, 1.0)
+        case RemovedPair(rate=rate, scale=scale) | SwappedPair(rate=rate, scale=scale):
+            return _SampledGaussian(1 / scale, rate)
+        case ReplacedPair(rate=rate, scale=scale):
+            # By joint convexity (Balle, Barthe and Gaboardi 2018): of the sampled record's
+            # two exchanges, with nothing and with another, the larger counts.
+            return _SampledGaussian(2 / scale, rate)
+        case _:
+            return pair.max_loss
 
 
 @dataclass(frozen=True)
@@ -60,7 +151,7 @@ class Advanced(Accountant):
     """
 
     name: ClassVar[str] = "advanced"
-    gaussian: classical.GaussianTheorem = "classical"
+    gaussian: GaussianTheorem = "classical"
     slack: float | None = 0.5
     check: bool = True
 
@@ -73,10 +164,8 @@ class Advanced(Accountant):
             return Basic(self.gaussian).epsilon(event, 0.0, adjacency)
 
         def total(share: float) -> float:
-            steps = classical.step_epsilons(
-                event, delta * (1 - share), adjacency, self.gaussian, self.check
-            )
-            return classical.advanced_epsilon(steps, delta * share)
+            steps = step_epsilons(event, delta * (1 - share), adjacency, self.gaussian, self.check)
+            return advanced_epsilon(steps, delta * share)
 
         if self.slack is not None:
             return total(self.slack)
@@ -89,11 +178,11 @@ class Basic(Accountant):
     """Basic composition, thesis Theorem 2.26: epsilons and deltas add up."""
 
     name: ClassVar[str] = "basic"
-    gaussian: classical.GaussianTheorem = "classical"
+    gaussian: GaussianTheorem = "classical"
 
     def _epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         theorem = self.gaussian if delta > 0 else "analytic"
-        steps = classical.step_epsilons(event, delta, adjacency, theorem)
+        steps = step_epsilons(event, delta, adjacency, theorem)
         return math.fsum(epsilon * count for epsilon, count in steps)
 
 
@@ -104,7 +193,7 @@ class ClassicalGaussian(Accountant):
     name: ClassVar[str] = "classical-gaussian"
 
     def _epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        return classical.classical_gaussian_epsilon(_total_mu(event, adjacency), delta)
+        return classical_gaussian_epsilon(_total_mu(event, adjacency), delta)
 
 
 @dataclass(frozen=True)
@@ -127,3 +216,14 @@ def _total_mu(event: DpEvent, adjacency: Adjacency) -> float:
             "The Gaussian mechanism covers full-data Gaussian noise only; use the pld accountant."
         )
     return math.sqrt(math.fsum(n * p.mu**2 for p, n in parts if isinstance(p, GaussianPair)))
+
+
+ACCOUNTANTS: dict[str, type[Accountant]] = {
+    each.name: each
+    for each in (PLD, Renyi, Moments, Advanced, Basic, ClassicalGaussian, AnalyticGaussian)
+}
+
+
+def accountant(name: str) -> Accountant:
+    """The accountant of this name, with its default settings."""
+    return ACCOUNTANTS[_validate.choice("accountant", name, ACCOUNTANTS)]()

@@ -1,4 +1,8 @@
-"""Rényi divergences of events: what every event has, also those without a dominating pair."""
+"""Rényi divergences of events: what every event has, also those without a dominating pair.
+
+At the end, the arithmetic of a ledger whose charges add up as divergences of one order, which is fixed when the
+ledger is created (Feldman and Zrnic 2021, Theorem 4.3).
+"""
 
 import math
 from collections.abc import Callable
@@ -11,9 +15,8 @@ from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp
 
 from tacit.accounting import events
-from tacit.accounting.budget import Adjacency
-from tacit.accounting.convert import renyi_delta
-from tacit.accounting.dominate import dominating_pairs
+from tacit.accounting.budget import Adjacency, Budget
+from tacit.accounting.convert import epsilon_by_order, renyi_delta
 from tacit.accounting.pairs import (
     AddedPair,
     Array,
@@ -25,14 +28,15 @@ from tacit.accounting.pairs import (
     RemovedPair,
     ReplacedPair,
     SwappedPair,
+    dominating_pairs,
 )
-from tacit.errors import InvalidArgument, UnsupportedEvent
+from tacit.errors import BudgetError, InvalidArgument, UnsupportedEvent
 
 # Orders far beyond the useful one are not evaluated: there, the divergence alone exceeds
 # any gain from a smaller log(1/delta) / (order - 1) at every delta a float can hold.
-_USEFUL = 1000.0
+_MAX_USEFUL_DIVERGENCE = 1000.0
 # Points of a quadrature.
-_MOST_POINTS = 2e6
+_MAX_QUADRATURE_POINTS = 2e6
 
 
 def divergence(
@@ -41,20 +45,22 @@ def divergence(
     """Rényi divergence of the whole event at each order (ascending, above 1)."""
     total = np.zeros_like(orders)
     for leaf, count in events.leaves(event):
-        total += count * _leaf(leaf, orders, adjacency, count, doubled)
+        total += count * _leaf_divergence(leaf, orders, adjacency, count, doubled)
     return total
 
 
-def needs_whole_orders(event: DpEvent) -> bool:
+def needs_integer_orders(event: DpEvent) -> bool:
     """Whether some part has a bound at whole orders only."""
     return any(
         isinstance(leaf, events.SubsampledBarkerTest)
-        or (isinstance(leaf, dp_event.RepeatAndSelectDpEvent) and needs_whole_orders(leaf.event))
+        or (isinstance(leaf, dp_event.RepeatAndSelectDpEvent) and needs_integer_orders(leaf.event))
         for leaf, _ in events.leaves(event)
     )
 
 
-def _leaf(event: DpEvent, orders: Array, adjacency: Adjacency, count: int, doubled: bool) -> Array:
+def _leaf_divergence(
+    event: DpEvent, orders: Array, adjacency: Adjacency, count: int, doubled: bool
+) -> Array:
     match event:
         case dp_event.RepeatAndSelectDpEvent(event=inner, mean=mean, shape=shape):
             base = divergence(inner, orders, adjacency, doubled=doubled)
@@ -86,16 +92,18 @@ def pair_divergence(  # noqa: C901, PLR0911 (a table)
         case FinitePair(p=p, q=q):
             return finite_divergence(np.array(p), np.array(q), orders)
         case RemovedPair(rate=rate, scale=scale):
-            return _by_order(orders, count, lambda a: log_moment(rate, scale, a, "remove"))
+            return _divergence_by_order(
+                orders, count, lambda a: log_moment(rate, scale, a, "remove")
+            )
         case AddedPair(rate=rate, scale=scale):
-            return _by_order(orders, count, lambda a: log_moment(rate, scale, a, "add"))
+            return _divergence_by_order(orders, count, lambda a: log_moment(rate, scale, a, "add"))
         case ReplacedPair(rate=rate, scale=scale):
 
             def moment(a: float) -> float:
                 direct = log_moment(rate, scale, a, "replace")
                 return max(direct, log_moment(rate, scale / 2, a, "remove")) if doubled else direct
 
-            return _by_order(orders, count, moment)
+            return _divergence_by_order(orders, count, moment)
         case SwappedPair(rate=rate, scale=scale):
             # Its curve is the larger of the two sampled curves, and a moment minus one is
             # a positive combination of points of the curve: so at most the two together.
@@ -105,12 +113,12 @@ def pair_divergence(  # noqa: C901, PLR0911 (a table)
                     -math.expm1(-min(logs)) * math.exp(min(logs) - max(logs))
                 )
 
-            return _by_order(orders, count, both)
+            return _divergence_by_order(orders, count, both)
         case _:
             raise UnsupportedEvent(f"No Rényi bound is known for {type(pair).__name__}.")
 
 
-def _by_order(orders: Array, count: int, moment: Callable[[float], float]) -> Array:
+def _divergence_by_order(orders: Array, count: int, moment: Callable[[float], float]) -> Array:
     """log-moments to divergences, ascending, as far as orders can be useful."""
     values = np.full_like(orders, math.inf)
     base = None
@@ -118,7 +126,7 @@ def _by_order(orders: Array, count: int, moment: Callable[[float], float]) -> Ar
         values[i] = moment(float(order)) / (order - 1)
         if order >= 2:
             base = values[i] if base is None else base
-            if count * (values[i] - base) > _USEFUL:
+            if count * (values[i] - base) > _MAX_USEFUL_DIVERGENCE:
                 break
     return values
 
@@ -150,7 +158,7 @@ def log_moment(rate: float, scale: float, order: float, direction: str) -> float
     reach = {"remove": (0.0, order), "add": (1 - order, 1.0), "replace": (0.0, 2 * order)}
     low, high = (end / scale for end in reach[direction])
     step = 0.2 * min(1.0, scale)
-    if (high - low + 28) / step > _MOST_POINTS:
+    if (high - low + 28) / step > _MAX_QUADRATURE_POINTS:
         # Without sampling: never less, and there is next to no noise anyway.
         change = 2.0 if direction == "replace" else 1.0
         return order * (order - 1) * (change / scale) ** 2 / 2
@@ -291,7 +299,31 @@ def default_orders(whole: bool) -> Array:
     return 1 + np.geomspace(0.02, 2e5, 90)
 
 
-def refine(orders: Array, best: int) -> Array:
+def refine_orders(orders: Array, best: int) -> Array:
     """More orders around the best of a range."""
     low, high = orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)]
     return 1 + np.geomspace(low - 1, high - 1, 24)
+
+
+def ledger_order(total: Budget) -> float:
+    """An order at which the conversion costs about half of the total's epsilon."""
+    orders = 1 + np.geomspace(0.05, 1e5, 400)
+    fixed = epsilon_by_order(orders, np.full_like(orders, 1e-9), total.delta, "improved")
+    room = (total.epsilon - fixed) / orders  # of rho, were the runs Gaussian
+    return float(orders[int(np.argmax(room))])
+
+
+def ledger_divergence(event: DpEvent, order: float, adjacency: Adjacency) -> float:
+    """The divergence of a run. Raises if the run needs some delta besides."""
+    if events.split_slack(event)[1] > 0:
+        raise BudgetError(
+            "Noise that sites share takes some additional delta, which a ledger of Rényi "
+            'divergences cannot record; create one with rule="sum".'
+        )
+    return float(divergence(event, np.array([order]), adjacency)[0])
+
+
+def ledger_epsilon(divergence: float, order: float, delta: float) -> float:
+    """The epsilon of a sum of divergences."""
+    found = epsilon_by_order(np.array([order]), np.array([divergence]), delta, "improved")
+    return float(found[0])

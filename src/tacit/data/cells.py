@@ -1,30 +1,292 @@
 """Reading the cells of one column. Each is read by itself, and no content raises an error.
 
-How a cell is read never depends on other cells. A reader such as ``pandas.read_csv`` may turn a whole column
-into text because of one odd cell. So text that spells a number is read as that number, and 3, 3.0, "3" and
-"3.0" are the same label. The text of a label is looked up as it is, and then without the spaces around it. If
-it is not found, and is one of the usual spellings of "no value", it is missing.
+How a cell is read never depends on other cells. A reader such as ``pandas.read_csv`` may turn a whole column into
+text because of one odd cell. So text that spells a number is read as that number, and 3, 3.0, "3" and "3.0" are the
+same label. The text of a label is looked up as it is, and then without the spaces around it. If it is not found, and
+is one of the usual spellings of "no value", it is missing.
+
+Text is read without a loop over cells where that is exact: equal cells are read once, and plain decimals are added up
+digit by digit. Every other cell is read by the function of one cell.
 """
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.texts import Texts
+MAX_DECIMAL_LENGTH = 24  # characters
+_MAX_DIGITS = 19  # of a whole number that fits into 64 bits
+_POWERS_OF_TEN = np.array([float(10**power) for power in range(_MAX_DIGITS + 1)])  # all exact
+_EXACT_IN_FLOAT64 = np.uint64(2**53)  # up to which floats represent all whole numbers
 
-_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
-_BY_ONES = 2.0**11  # below this, floats of any precision represent all whole numbers
+
+def parse_decimals(
+    characters: NDArray[np.uint8], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Numbers that are spelled as a sign, digits and a decimal point.
+
+    Args:
+        characters: A row of characters for each cell, zeros after its last one.
+        sizes: The number of characters of each.
+
+    Returns:
+        What ``float`` makes of each cell, and which cells that holds for. The others are not such decimals,
+        or would need more digits to be rounded for certain.
+    """
+    longest = int(sizes.max(initial=0))
+    columns = np.ascontiguousarray(characters.T[:longest])
+    digits, points, after = (np.zeros(len(sizes), np.uint8) for _ in range(3))
+    whole: NDArray[Any] = np.zeros(len(sizes), np.uint32 if longest <= 9 else np.uint64)
+    for column in columns:
+        digit = column - np.uint8(ord("0"))
+        is_digit = digit < 10
+        whole *= is_digit * np.uint8(9) + np.uint8(1)
+        whole += digit * is_digit
+        digits += is_digit
+        after += is_digit & (points > 0)
+        points += column == ord(".")
+    first = columns[0] if longest else np.zeros(len(sizes), np.uint8)
+    minus = first == ord("-")
+    signs = minus | (first == ord("+"))
+    plain = (digits > 0) & (digits <= _MAX_DIGITS) & (points <= 1)
+    plain &= digits + points + signs == sizes
+    powers: NDArray[np.float64] = _POWERS_OF_TEN[np.minimum(after, _MAX_DIGITS)]
+    values = whole / powers
+    wide = plain & (whole > _EXACT_IN_FLOAT64)
+    if wide.any():
+        values[wide], sure = _divide_rounded(whole[wide], powers[wide])
+        plain[wide] = sure
+    return np.where(minus, -values, values), plain
+
+
+def _divide_rounded(
+    whole: NDArray[np.uint64], powers: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Quotients of whole numbers below 10^19 by powers of ten, and whether they are surely the nearest floats.
+
+    The remainder of the division is exact, so that the quotient and its correction have about 100 bits.
+    Only if these are next to the middle between two floats is the nearest one uncertain.
+    """
+    near = whole.astype(np.float64)
+    rest = (whole - near.astype(np.uint64)).view(np.int64).astype(np.float64)
+    quotient = near / powers
+    product = quotient * powers
+    a, b = _dekker_split(quotient)
+    c, d = _dekker_split(powers)
+    error = a * c - product + a * d + b * c + b * d
+    correction = (near - product - error + rest) / powers
+    value = quotient + correction
+    left = np.abs(correction - (value - quotient))
+    gap = np.spacing(value)
+    sure = np.abs(left / gap - 0.5) > 2.0**-30
+    return value, sure & (np.abs(left / gap - 0.25) > 2.0**-30)
+
+
+def _dekker_split(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Floats as sums of two with half as many bits, whose products are exact (Dekker 1971)."""
+    scaled = values * (2.0**27 + 1)
+    high = scaled - (scaled - values)
+    return high, values - high
+
+
+RowIndices = NDArray[np.intp]
+_Number = TypeVar("_Number", np.float64, np.int32)
+PADDING = bytes(64)  # which the bytes of a column must end in, so that any cell has words
+_WORD_BYTES = 8
+# Odd numbers, by which words are mixed. Cells with equal mixtures are compared before they count as equal.
+_MIX_FACTORS = np.array(
+    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93] * 2, np.uint64
+)
+# Words of which the first so many bytes are kept.
+_BYTE_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD_BYTES + 1)], "<u8")
+
+
+class Texts:
+    """A column of text.
+
+    Args:
+        data: Bytes, with `PADDING` at the end.
+        starts: Where each cell begins.
+        sizes: How many bytes each cell has.
+        known: Whether bytes that are not UTF-8 stay bytes; otherwise they become replacement
+            characters.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        *,
+        known: bool = False,
+    ) -> None:
+        self.data, self.starts, self.sizes, self.known = data, starts, sizes, known
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, some: slice) -> Self:
+        return type(self)(self.data, self.starts[some], self.sizes[some], known=self.known)
+
+    def cells(self, rows: RowIndices) -> list[str | bytes]:
+        """The cells of some rows, one by one."""
+        return [self._decoded(self.data[start:stop]) for start, stop in self.places(rows)]
+
+    def _decoded(self, raw: bytes) -> str | bytes:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return raw if self.known else raw.decode("utf-8", "replace")
+
+    def numbers(self, read: Callable[[object], float]) -> NDArray[np.float64]:
+        """What ``read`` says of each cell, if it reads plain decimals as Python does."""
+        there, width = self._short(MAX_DECIMAL_LENGTH)
+        characters = self._words(there, width).view(np.uint8)
+        values, plain = parse_decimals(characters, self.sizes[there])
+        if len(values) == len(self) and plain.all():
+            return values
+        found, rest = np.empty(len(self)), np.ones(len(self), np.bool_)
+        found[there], rest[there] = values, ~plain
+        return self._read(np.flatnonzero(rest), found, read)
+
+    def labels(self, table: Mapping[str, int], read: Callable[[object], int]) -> NDArray[np.int32]:
+        """What ``read`` says of each cell, if it says what ``table`` says of the labels in it."""
+        found = np.empty(len(self), np.int32)
+        known = {text.encode("utf-8", "surrogatepass"): code for text, code in table.items()}
+        there, width = self._short(max(map(len, known), default=0))
+        sizes = self.sizes[there]
+        if not len(sizes) or not known:
+            return self._read(np.arange(len(self)), found, read)
+        levels = sorted(((_label_words(text, width), code) for text, code in known.items()))
+        words = self._words(there, width)
+        mixed = _mix_words(words, sizes)
+        place = np.searchsorted(np.array([level[0] for level, _ in levels], np.uint64), mixed)
+        place = np.minimum(place, len(levels) - 1)
+        hits = sizes == np.array([level[1] for level, _ in levels])[place]
+        wanted = np.array([words for (_, _, *words), _ in levels], "<u8")
+        hits &= _equal_words(words, wanted, place)
+        found[there] = np.array([code for _, code in levels], np.int32)[place]
+        rest = np.ones(len(self), np.bool_)
+        rest[there] = ~hits
+        return self._read(np.flatnonzero(rest), found, read)
+
+    def _read(
+        self, rows: RowIndices, found: NDArray[_Number], read: Callable[[object], float]
+    ) -> NDArray[_Number]:
+        """Fills in what ``read`` says of some rows; of equal cells only once."""
+        if len(rows):
+            firsts, same = self.distinct(rows)
+            found[rows] = np.array([read(cell) for cell in self.cells(firsts)], found.dtype)[same]
+        return found
+
+    def distinct(self, rows: RowIndices) -> tuple[RowIndices, RowIndices]:
+        """Rows of different cells, and for each of the given rows which of these has its cell.
+
+        Long cells may count as different though they are equal.
+        """
+        short, width = self._short_of(rows)
+        words = self._words(short, width)
+        _, first, same = np.unique(
+            _mix_words(words, self.sizes[short]), return_index=True, return_inverse=True
+        )
+        equal = self.sizes[short] == self.sizes[short[first]][same]
+        equal &= _equal_words(words, words[first], same)
+        if len(short) == len(rows) and equal.all():
+            return short[first], same
+        place = np.full(len(self), -1, np.intp)
+        place[short[equal]] = same[equal]
+        alone = rows[place[rows] < 0]
+        place[alone] = len(first) + np.arange(len(alone))
+        return np.concatenate([short[first], alone]), place[rows]
+
+    def made_of(self, rows: RowIndices, letters: bytes, digits: bytes) -> NDArray[np.bool_]:
+        """Which cells are made of these letters and digits, have a digit, and are not long."""
+        short, width = self._short_of(rows)
+        kinds = np.zeros(256, np.uint8)
+        kinds[[*letters]], kinds[[*digits]] = 1, 2
+        found = kinds[self._words(short, width).view(np.uint8)]
+        made = np.zeros(len(self), np.bool_)
+        made[short] = (found > 0).sum(axis=1) == self.sizes[short]
+        made[short] &= (found > 1).any(axis=1)
+        return made[rows]
+
+    def characters(self, rows: RowIndices, most: int) -> NDArray[np.uint8]:
+        """The bytes of cells that have at most so many, followed by zeros."""
+        width = -(-most // _WORD_BYTES)
+        return self._words(rows, width).view(np.uint8)[:, :most]
+
+    def places(self, rows: RowIndices) -> Iterable[tuple[int, int]]:
+        """Where cells begin and end in the data."""
+        starts = self.starts[rows]
+        return zip(starts.tolist(), (starts + self.sizes[rows]).tolist(), strict=True)
+
+    def _short(self, most: int) -> tuple[RowIndices | slice, int]:
+        """The rows whose cells are not longer than so many bytes, and how many words those have."""
+        short = self.sizes <= min(most, len(PADDING))
+        found = slice(None) if short.all() else np.flatnonzero(short)
+        return found, self._width(found)
+
+    def _short_of(self, rows: RowIndices) -> tuple[RowIndices, int]:
+        """Those of some rows whose cells are not longer than the padding, and how many words they have."""
+        found = rows[self.sizes[rows] <= len(PADDING)]
+        return found, self._width(found)
+
+    def _width(self, rows: RowIndices | slice) -> int:
+        return -(-int(self.sizes[rows].max(initial=1)) // _WORD_BYTES)
+
+    def _words(self, rows: RowIndices | slice, width: int) -> NDArray[np.uint64]:
+        """The words of cells, with zeros where a cell has no bytes any more."""
+        size = width * _WORD_BYTES
+        every = np.ndarray((len(self.data) - size + 1,), f"V{size}", self.data, strides=(1,))
+        words: NDArray[np.uint64] = every[self.starts[rows]].view("<u8").reshape(-1, width)
+        left = self.sizes[rows]
+        if width == 1:
+            words &= _BYTE_MASKS[left][:, None]
+            return words
+        for place in range(width):
+            words[:, place] &= _BYTE_MASKS[np.clip(left - place * _WORD_BYTES, 0, _WORD_BYTES)]
+        return words
+
+
+def _equal_words(
+    words: NDArray[np.uint64], others: NDArray[np.uint64], place: RowIndices
+) -> NDArray[np.bool_]:
+    """Which cells have the words of others, each at a place."""
+    equal = np.ones(len(words), np.bool_)
+    for word, other in zip(words.T, others.T, strict=True):
+        equal &= word == np.ascontiguousarray(other)[place]
+    return equal
+
+
+def _mix_words(words: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
+    mixed = sizes.astype(np.uint64)
+    for word, factor in zip(words.T, _MIX_FACTORS, strict=False):
+        mixed = mixed + (word ^ word >> np.uint64(32)) * factor
+    return mixed
+
+
+def _label_words(text: bytes, width: int) -> tuple[int, ...]:
+    """The mixture, size and words of a label, where labels that are too long match no cell."""
+    size = np.array([len(text)])
+    padded = text[: width * _WORD_BYTES].ljust(width * _WORD_BYTES, b"\0")
+    words = np.frombuffer(padded, "<u8").reshape(1, width)
+    return int(_mix_words(words, size)[0]), len(text), *map(int, words[0])
+
+
+_NUMBER_TYPES = (int, float, np.integer, np.floating, np.bool_)
+_EXACT_IN_ANY_FLOAT = 2.0**11  # below this, floats of any precision represent all whole numbers
 UNKNOWN, MISSING = -1, -2  # codes of a label that was not declared, and of a missing one
-WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # text of an integer that fits in 64 bits
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")  # text of an integer that may fit
-_DECIMALS = re.compile(r"(0|-?[1-9][0-9]*)\.0+")  # integers as a column of floats writes them
+INTEGER_TEXT = re.compile(r"0|-?[1-9][0-9]{0,17}")  # text of an integer that fits in 64 bits
+_LONG_INTEGER_TEXT = re.compile(r"0|-?[1-9][0-9]{0,19}")  # text of an integer that may fit
+_INTEGER_AS_DECIMAL = re.compile(
+    r"(0|-?[1-9][0-9]*)\.0+"
+)  # integers as a column of floats writes them
 # The text that pandas reads as Booleans in a CSV file: cells mean the same with and without pandas.
-BOOLEANS = {"True": 1, "true": 1, "TRUE": 1, "False": 0, "false": 0, "FALSE": 0}
-GAPS = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?"])
+BOOLEAN_TEXTS = {"True": 1, "true": 1, "TRUE": 1, "False": 0, "false": 0, "FALSE": 0}
+MISSING_TEXTS = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?"])
 
 
 class Cells(NamedTuple):
@@ -48,11 +310,11 @@ class Cells(NamedTuple):
         return self._replace(values=self.values[start:stop], present=present)
 
 
-def number_of(cell: object) -> float:
+def parse_number(cell: object) -> float:
     """The number in a cell, also of text that spells a number; otherwise NaN."""
     if isinstance(cell, str):  # first, because a file has millions of them
-        return _spelled(cell)
-    if isinstance(cell, _NUMBERS):
+        return _parse_text(cell)
+    if isinstance(cell, _NUMBER_TYPES):
         try:
             return float(cell)
         except OverflowError:
@@ -62,14 +324,14 @@ def number_of(cell: object) -> float:
     return math.nan
 
 
-def _spelled(text: str) -> float:
+def _parse_text(text: str) -> float:
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
-        return float(BOOLEANS.get(text.strip(), math.nan))
+        return float(BOOLEAN_TEXTS.get(text.strip(), math.nan))
 
 
-def text_of(cell: object) -> str | None:
+def label_text(cell: object) -> str | None:
     """The text of a label: "3" for 3, 3.0 and "3". None for anything but text, numbers and Booleans.
 
     Bytes are read as UTF-8; invalid ones become replacement characters.
@@ -79,26 +341,26 @@ def text_of(cell: object) -> str | None:
     if isinstance(cell, bytes):
         return bytes.decode(cell, "utf-8", "replace")
     try:
-        return _text_of_number(cell)
+        return _number_text(cell)
     except Exception:  # noqa: BLE001 objects may raise anything, and no error may show a cell
         return None
 
 
-def _text_of_number(cell: object) -> str | None:
+def _number_text(cell: object) -> str | None:
     if isinstance(cell, bool | np.bool_):
         return "True" if cell else "False"
     if isinstance(cell, int | np.integer):
-        return _text_of_integer(int(cell))
+        return _integer_text(int(cell))
     if isinstance(cell, float | np.floating):
         number = float(cell)
         if number.is_integer():
-            known = abs(number) < _BY_ONES or not inexact(np.asarray(cell))
-            return _text_of_integer(int(number)) if known else number.hex()
+            known = abs(number) < _EXACT_IN_ANY_FLOAT or not is_inexact(np.asarray(cell))
+            return _integer_text(int(number)) if known else number.hex()
         return None if math.isnan(number) else repr(number)
     return None
 
 
-def inexact(floats: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+def is_inexact(floats: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
     """Which floats may stand for several whole numbers: those from 2^53, in single precision from 2^24.
 
     Libraries that convert integers to floats, as pandas does if one is missing, round such numbers. So
@@ -110,16 +372,16 @@ def inexact(floats: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
     return found
 
 
-def plain(text: str) -> str:
+def normalised_text(text: str) -> str:
     """Text without the spaces around it, and without decimal zeros after a whole number."""
     short = text.strip()
-    whole = _DECIMALS.fullmatch(short)
-    if whole is None or len(whole[1]) > 17 or abs(int(whole[1])) >= 2**53:  # as `inexact`
+    whole = _INTEGER_AS_DECIMAL.fullmatch(short)
+    if whole is None or len(whole[1]) > 17 or abs(int(whole[1])) >= 2**53:  # as `is_inexact`
         return short
     return whole[1]
 
 
-def _text_of_integer(value: int) -> str:
+def _integer_text(value: int) -> str:
     # Python refuses to write very long integers in decimals.
     return str(value) if value.bit_length() < 2000 else hex(value)
 
@@ -129,13 +391,13 @@ def read_numbers(cells: Cells, shape: tuple[int, ...]) -> NDArray[np.float64]:
     values = cells.values
     with np.errstate(all="ignore"):
         if isinstance(values, Texts):
-            numbers = values.numbers(number_of)
+            numbers = values.numbers(parse_number)
         elif values.dtype.kind != "O":
             numbers = values.astype(np.float64, copy=False)
         elif values.ndim == 1 and shape:
-            numbers = _arrays(values, shape)
+            numbers = _read_arrays(values, shape)
         else:
-            flat = (number_of(cell) for cell in values.ravel())
+            flat = (parse_number(cell) for cell in values.ravel())
             numbers = np.fromiter(flat, np.float64, values.size).reshape(values.shape)
     if cells.present is None:
         return numbers
@@ -145,18 +407,18 @@ def read_numbers(cells: Cells, shape: tuple[int, ...]) -> NDArray[np.float64]:
     return np.where(present, numbers, np.nan)
 
 
-def _arrays(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _read_arrays(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
     numbers = np.full((len(values), *shape), np.nan)
     for place, cell in enumerate(values):
         if isinstance(cell, list | tuple | np.ndarray):
-            parts = _parts(cell)
+            parts = _object_array(cell)
             if parts.shape == shape:
-                flat = (number_of(part) for part in parts.ravel())
+                flat = (parse_number(part) for part in parts.ravel())
                 numbers[place] = np.fromiter(flat, np.float64, parts.size).reshape(shape)
     return numbers
 
 
-def _parts(cell: Any) -> NDArray[Any]:
+def _object_array(cell: Any) -> NDArray[Any]:
     if isinstance(cell, np.ma.MaskedArray):
         parts = np.array(cell, dtype=object)
         parts[np.ma.getmaskarray(cell)] = None
@@ -171,56 +433,56 @@ def read_labels(cells: Cells, table: Mapping[str, int]) -> NDArray[np.int32]:
     """The code of every cell's text in ``table``; `UNKNOWN` or `MISSING` for the others."""
     values = cells.values
     if isinstance(values, Texts):
-        codes = values.labels(table, lambda cell: _code(cell, table))
+        codes = values.labels(table, lambda cell: _label_code(cell, table))
     elif values.dtype.kind == "O":
-        codes = np.fromiter((_code(cell, table) for cell in values), np.int32, len(values))
+        codes = np.fromiter((_label_code(cell, table) for cell in values), np.int32, len(values))
     elif values.dtype.kind == "b":
         yes, no = table.get("True", UNKNOWN), table.get("False", UNKNOWN)
         codes = np.where(values, np.int32(yes), np.int32(no))
     else:
-        codes = _codes_of_numbers(values, table)
+        codes = _number_codes(values, table)
     if cells.present is not None:
         codes[~cells.present] = MISSING
     return codes
 
 
-def _code(cell: object, table: Mapping[str, int]) -> int:
-    text = text_of(cell)
+def _label_code(cell: object, table: Mapping[str, int]) -> int:
+    text = label_text(cell)
     if text is None:
         return MISSING
     code = table.get(text)
     if code is None:
-        short = plain(text)
-        code = table.get(short, MISSING if short in GAPS else UNKNOWN)
+        short = normalised_text(text)
+        code = table.get(short, MISSING if short in MISSING_TEXTS else UNKNOWN)
     return code
 
 
-def _codes_of_numbers(values: NDArray[Any], table: Mapping[str, int]) -> NDArray[np.int32]:
-    """The same as `_code` of every number, without a loop over rows."""
+def _number_codes(values: NDArray[Any], table: Mapping[str, int]) -> NDArray[np.int32]:
+    """The same as `_label_code` of every number, without a loop over rows."""
     wide: type[Any] = {"i": np.int64, "u": np.uint64, "f": np.float64}[values.dtype.kind]
     with np.errstate(all="ignore"):
         numbers = values.astype(wide, copy=False)
     codes = np.full(len(numbers), UNKNOWN, dtype=np.int32)
     if values.dtype.kind == "f":
         codes[np.isnan(numbers)] = MISSING
-    known = _levels(table, wide)
+    known = _numeric_levels(table, wide)
     if known:
         levels = np.array(sorted(known), dtype=wide)
         place = np.minimum(np.searchsorted(levels, numbers), len(levels) - 1)
         hits = levels[place] == numbers
         if values.dtype.kind == "f":
-            hits &= ~inexact(values) | np.isinf(numbers)
+            hits &= ~is_inexact(values) | np.isinf(numbers)
         codes[hits] = np.array([known[level] for level in sorted(known)], np.int32)[place[hits]]
     return codes
 
 
-def _levels(table: Mapping[str, int], wide: type[Any]) -> dict[Any, int]:
+def _numeric_levels(table: Mapping[str, int], wide: type[Any]) -> dict[Any, int]:
     """The codes of those labels that are the text of a number of this type."""
     if wide is np.float64:
-        spelled = {text: _spelled(text) for text in table}
+        spelled = {text: _parse_text(text) for text in table}
         return {
-            spelled[text]: code for text, code in table.items() if text_of(spelled[text]) == text
+            spelled[text]: code for text, code in table.items() if label_text(spelled[text]) == text
         }
     limits = np.iinfo(wide)
-    whole = {int(text): code for text, code in table.items() if _INTEGER.fullmatch(text)}
+    whole = {int(text): code for text, code in table.items() if _LONG_INTEGER_TEXT.fullmatch(text)}
     return {n: code for n, code in whole.items() if limits.min <= n <= limits.max}

@@ -1,12 +1,474 @@
 """Kinds of columns: what is public about a column, and how its cells are encoded.
 
-Bounds and levels are declared by a person before looking at the data. They must not be read from it: the
-largest age in a table is somebody's age. A value outside the bounds is moved to the nearest bound, whatever
-the other values are.
+Bounds and levels are declared by a person before looking at the data. They must not be read from it: the largest age
+in a table is somebody's age. A value outside the bounds is moved to the nearest bound, whatever the other values are.
 """
 
-from tacit.data.labels import Binary, Category
-from tacit.data.numeric import Count, Number
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.data.cells import (
+    BOOLEAN_TEXTS,
+    INTEGER_TEXT,
+    MISSING,
+    UNKNOWN,
+    Cells,
+    label_text,
+    read_labels,
+    read_numbers,
+)
+from tacit.errors import InvalidArgument
+
+DROP = "drop"
+"""The rule that leaves out rows with a missing value."""
+
+
+class Column(NamedTuple):
+    """An encoded column."""
+
+    values: NDArray[Any]
+    present: NDArray[np.bool_] | None
+    """Which rows have a value; None if all do. The other rows are left out."""
+
+
+class Encoded(NamedTuple):
+    """Encoded rows, which are private, in the form that `Rows.of_encoded` takes."""
+
+    columns: dict[str, NDArray[Any]]
+    person: NDArray[np.bytes_] | None
+    most_rows: int | None
+    left_out: NDArray[np.bytes_] | int = 0
+    """The number of rows that were left out for a missing value; if people are units, their codes."""
+
+
+def _check_low(value: float) -> float:
+    return _validate.finite("low", value) + 0.0  # no negative zero
+
+
+def _check_high(value: float) -> float:
+    return _validate.finite("high", value) + 0.0
+
+
+def _check_centre(value: float | None) -> float | None:
+    return None if value is None else _validate.finite("centre", value)
+
+
+def _check_spread(value: float | None) -> float | None:
+    return None if value is None else _validate.positive("spread", value)
+
+
+def _check_shape(value: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(value, tuple | list):
+        raise InvalidArgument(f"shape must be a tuple such as (16,); got {value!r}.")
+    return tuple(_validate.count("shape", size) for size in value)
+
+
+def _check_missing(value: float | str) -> float | str:
+    if isinstance(value, str):
+        if value == DROP:
+            return DROP
+        raise InvalidArgument(
+            f"missing must be 'drop' or a number from low to high; got {value!r}."
+        )
+    return _validate.finite("missing", value) + 0.0
+
+
+def _check_measured_in(value: str | None) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise InvalidArgument(
+            f"measured_in must be a word or two such as 'years', or None; got {value!r}."
+        )
+    return value
+
+
+@frozen(slots=False)
+class Number:
+    """A real number between public bounds, encoded as float32.
+
+    Booleans count as 0 and 1, also as text. Text that spells a number is read as that number. Any
+    other cell that is not a Python or NumPy number is missing.
+
+    Args:
+        low: The lower bound. Smaller values, including infinities, are moved to it.
+        high: The upper bound. Larger values are moved to it.
+        scaled: Whether to map [low, high] to [-1, 1].
+        centre: A public number that is subtracted from values; used together with ``spread``.
+        spread: A public number that values are then divided by.
+        shape: The shape of the array in each row, if a row holds an array of numbers.
+        missing: ``"drop"`` to leave out rows with a missing value, or a public number to replace it
+            with, in the column's own unit. In a column of arrays each missing entry is replaced.
+        measured_in: The unit of measurement, for reports.
+
+    Examples:
+        >>> Number(18, 100, measured_in="years").describe()
+        '18 to 100 years'
+        >>> Number(0, 1, scaled=True, shape=(16,)).describe()
+        '0 to 1, scaled to [-1, 1], in arrays of 16'
+        >>> Number(18, 100, centre=48, spread=15).describe()
+        '18 to 100, less 48 and divided by 15'
+    """
+
+    low: float = field(converter=_check_low)
+    high: float = field(converter=_check_high)
+    scaled: bool = field(default=False, kw_only=True)
+    centre: float | None = field(default=None, converter=_check_centre, kw_only=True)
+    spread: float | None = field(default=None, converter=_check_spread, kw_only=True)
+    shape: tuple[int, ...] = field(default=(), converter=_check_shape, kw_only=True)
+    missing: float | str = field(default=DROP, converter=_check_missing, kw_only=True)
+    measured_in: str | None = field(default=None, converter=_check_measured_in, kw_only=True)
+
+    kind: ClassVar[str] = "number"
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
+
+    def __attrs_post_init__(self) -> None:
+        _check_bounds(self.low, self.high, self.missing)
+        if not isinstance(self.scaled, bool):
+            raise InvalidArgument(f"scaled must be True or False; got {self.scaled!r}.")
+        if self._narrow[0] >= self._narrow[1]:
+            raise InvalidArgument(
+                f"low and high must be within ±3.4e38 and differ as float32 numbers do, by about "
+                f"one part in ten million; got {self.low} and {self.high}; shift or rescale the "
+                "column."
+            )
+        if (self.centre is None) != (self.spread is None) or (self.scaled and self.spread):
+            raise InvalidArgument(
+                "Pass both centre and spread, or scaled, or neither of them; not all of them."
+            )
+        if not np.abs(self.ends).max() < np.finfo(np.float32).max:
+            raise InvalidArgument(f"spread is too small for these bounds; got {self.spread!r}.")
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """The number that is subtracted from values and the number they are divided by, or None."""
+        if self.centre is not None and self.spread is not None:
+            return self.centre, self.spread
+        if self.scaled:
+            return self.low + (self.high - self.low) / 2, (self.high - self.low) / 2
+        return None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest encoded value."""
+        if self.centre is not None and self.spread is not None:
+            return (self.low - self.centre) / self.spread, (self.high - self.centre) / self.spread
+        return (-1.0, 1.0) if self.scaled else (self.low, self.high)
+
+    @property
+    def _narrow(self) -> tuple[np.float32, np.float32]:
+        """The float32 numbers nearest to the bounds that do not lie outside them."""
+        with np.errstate(over="ignore"):
+            low, high = np.float32(self.low), np.float32(self.high)
+        if not (np.isfinite(low) and np.isfinite(high)):
+            return high, high
+        low = low if float(low) >= self.low else np.nextafter(low, np.float32(np.inf))
+        high = high if float(high) <= self.high else np.nextafter(high, np.float32(-np.inf))
+        return low, high
+
+    def encode(self, cells: Cells) -> Column:
+        """Encodes cells, each row by itself."""
+        numbers, present = _fill_missing_numbers(
+            read_numbers(cells, self.shape), self.missing, self.low
+        )
+        return Column(self._place(numbers), present)
+
+    def _place(self, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+        inside = np.clip(numbers, self.low, self.high)
+        if self.scaled:
+            return ((inside - self.low) / (self.high - self.low) * 2 - 1).astype(np.float32)
+        if self.centre is not None and self.spread is not None:
+            return ((inside - self.centre) / self.spread).astype(np.float32)
+        return np.clip(inside.astype(np.float32), *self._narrow)
+
+    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+        """Encoded values drawn uniformly between the bounds, one in ten at a bound."""
+        size = (count, *self.shape)
+        numbers = generator.uniform(self.low, self.high, size)
+        extremes = generator.choice([self.low, self.high], size)
+        return self._place(np.where(generator.uniform(size=size) < 0.1, extremes, numbers))
+
+    def describe(self) -> str:
+        """The bounds in words."""
+        scaled = ", scaled to [-1, 1]" if self.scaled else ""
+        if self.centre is not None:
+            scaled = f", less {self.centre:.6g} and divided by {self.spread:.6g}"
+        arrays = f", in arrays of {' x '.join(map(str, self.shape))}" if self.shape else ""
+        measure = "" if self.measured_in is None else f" {self.measured_in}"
+        return f"{self.low:.12g} to {self.high:.12g}{measure}{scaled}{arrays}"
+
+
+def _check_integer_low(value: int) -> int:
+    return _check_integer("low", value)
+
+
+def _check_integer_high(value: int) -> int:
+    return _check_integer("high", value)
+
+
+def _check_integer(name: str, value: int) -> int:
+    number, limits = _validate.finite(name, value), np.iinfo(np.int32)
+    if number % 1 or number < limits.min or number > limits.max:
+        raise InvalidArgument(
+            f"low and high of a count must be whole numbers within ±2147483647; got {value!r} for "
+            f"{name}; use a Number for other ranges."
+        )
+    return int(number)
+
+
+def _check_integer_missing(value: int | str) -> int | str:
+    found = _check_missing(value)
+    if isinstance(found, str):
+        return found
+    if found % 1:
+        raise InvalidArgument(f"missing must be a whole number in a count; got {value!r}.")
+    return int(found)
+
+
+@frozen(slots=False)
+class Count:
+    """A whole number between public bounds, encoded as int32.
+
+    Numbers are rounded to the nearest whole number (ties to even) and moved to the nearest bound.
+    Cells are read as for `Number`.
+
+    Args:
+        high: The upper bound.
+        low: The lower bound.
+        missing: ``"drop"`` to leave out rows with a missing value, or a public count to replace it
+            with.
+        measured_in: The unit of measurement, for reports.
+
+    Examples:
+        >>> Count(30).describe()
+        'whole, 0 to 30'
+    """
+
+    high: int = field(converter=_check_integer_high)
+    low: int = field(default=0, converter=_check_integer_low, kw_only=True)
+    missing: int | str = field(default=DROP, converter=_check_integer_missing, kw_only=True)
+    measured_in: str | None = field(default=None, converter=_check_measured_in, kw_only=True)
+
+    kind: ClassVar[str] = "count"
+    shape: ClassVar[tuple[int, ...]] = ()
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+
+    def __attrs_post_init__(self) -> None:
+        _check_bounds(self.low, self.high, self.missing)
+
+    def encode(self, cells: Cells) -> Column:
+        """Encodes cells, each row by itself."""
+        numbers, present = _fill_missing_numbers(read_numbers(cells, ()), self.missing, self.low)
+        return Column(np.clip(np.rint(numbers), self.low, self.high).astype(np.int32), present)
+
+    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
+        """Encoded values drawn uniformly between the bounds, one in ten at a bound."""
+        counts = generator.integers(self.low, self.high, count, np.int32, endpoint=True)
+        extremes = generator.choice(np.array([self.low, self.high], np.int32), count)
+        return np.where(generator.uniform(size=count) < 0.1, extremes, counts)
+
+    def describe(self) -> str:
+        """The bounds in words."""
+        measure = "" if self.measured_in is None else f" {self.measured_in}"
+        return f"whole, {self.low} to {self.high}{measure}"
+
+
+def _fill_missing_numbers(
+    numbers: NDArray[np.float64], missing: float | str, placeholder: float
+) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
+    """Applies the rule for missing values. Rows that are left out hold the placeholder."""
+    gaps = np.isnan(numbers)
+    if not gaps.any():
+        return numbers, None
+    if not isinstance(missing, str):
+        return np.where(gaps, missing, numbers), None
+    present = np.asarray(~gaps.reshape(len(gaps), -1).any(axis=1))
+    return np.where(gaps, placeholder, numbers), present
+
+
+def _check_bounds(low: float, high: float, missing: float | str) -> None:
+    if low >= high:
+        raise InvalidArgument(f"low must be below high; got {low!r} and {high!r}.")
+    if not isinstance(missing, str) and not low <= missing <= high:
+        raise InvalidArgument(
+            f"missing must be 'drop' or a number from low to high; got {missing!r}."
+        )
+
+
+Label = str | int
+_BINARY_CODES = {"1": 1, "0": 0, **BOOLEAN_TEXTS}
+
+
+def _check_binary_missing(value: int | str) -> int | str:
+    if isinstance(value, bool) or value not in (DROP, 0, 1):
+        raise InvalidArgument(f"missing must be 'drop', 0 or 1 in a binary; got {value!r}.")
+    return value if isinstance(value, str) else int(value)
+
+
+def _check_levels(value: Iterable[Label]) -> tuple[Label, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidArgument(f"levels must be a list of text or integers; got {value!r}.")
+    found = tuple(value)
+    if not found:
+        raise InvalidArgument("levels must have one level or more; got none.")
+    return found
+
+
+@frozen(slots=False, kw_only=True)
+class Binary:
+    """One of two values, encoded as int32: 1 for yes and 0 for no.
+
+    Without labels, Booleans and 0 and 1 are accepted, also as text. With labels, only the two
+    labels are. Every other cell is missing.
+
+    Args:
+        yes: The label that becomes 1.
+        no: The label that becomes 0.
+        missing: ``"drop"`` to leave out rows with a missing value, or 0 or 1 to replace it with.
+
+    Examples:
+        >>> Binary(yes="treated", no="control").describe()
+        'treated (1) or control (0)'
+    """
+
+    yes: Label | None = None
+    no: Label | None = None
+    missing: int | str = field(default=DROP, converter=_check_binary_missing)
+
+    kind: ClassVar[str] = "binary"
+    shape: ClassVar[tuple[int, ...]] = ()
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+
+    def __attrs_post_init__(self) -> None:
+        if (self.yes is None) != (self.no is None):
+            raise InvalidArgument("Pass both yes and no, the labels in the data, or neither.")
+        if self.yes is not None:
+            _label_texts([self.no, self.yes])
+
+    @property
+    def _codes(self) -> dict[str, int]:
+        if self.yes is None:
+            return _BINARY_CODES
+        return {text: code for code, text in enumerate(_label_texts([self.no, self.yes]))}
+
+    def encode(self, cells: Cells) -> Column:
+        """Encodes cells, each row by itself."""
+        fill = None if isinstance(self.missing, str) else self.missing
+        return _fill_missing_labels(read_labels(cells, self._codes), fill, fill)
+
+    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
+        """0 or 1 with equal probability."""
+        return generator.integers(0, 2, count, np.int32)
+
+    def describe(self) -> str:
+        """The two values in words."""
+        return "0 or 1" if self.yes is None else f"{self.yes} (1) or {self.no} (0)"
+
+
+@frozen(slots=False)
+class Category:
+    """One of a list of public levels, encoded as its position in the list (int32).
+
+    Levels are compared as text: 3, 3.0, "3" and "3.0" are the same level, but "03" is another.
+    Spaces around text are ignored unless a level is declared with them. A Boolean is "True" or
+    "False", never 1. A cell that is not text, a number or a Boolean is missing, and so is text such
+    as "" or "NA" (see `tacit.data.cells`) unless it is a level.
+
+    Args:
+        levels: The levels, text or integers.
+        other: A name for all values that are not in ``levels``. They get the code after the last
+            level. Without it they are missing.
+        missing: ``"drop"`` to leave out rows with a missing value, or the level (or ``other``) to
+            replace it with.
+
+    Examples:
+        >>> Category(["A", "B", "C"], other="other").describe()
+        '3 levels and other'
+    """
+
+    levels: tuple[Label, ...] = field(converter=_check_levels)
+    other: Label | None = field(default=None, kw_only=True)
+    missing: Label = field(default=DROP, kw_only=True)
+
+    kind: ClassVar[str] = "category"
+    shape: ClassVar[tuple[int, ...]] = ()
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+
+    def __attrs_post_init__(self) -> None:
+        if label_text(self.missing) not in [DROP, *self._codes]:
+            raise InvalidArgument(
+                f"missing must be 'drop', a level or the name in other; got {self.missing!r}."
+            )
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        named = [*self.levels, *([] if self.other is None else [self.other])]
+        return {text: code for code, text in enumerate(_label_texts(named))}
+
+    @property
+    def size(self) -> int:
+        """The number of codes."""
+        return len(self._codes)
+
+    def encode(self, cells: Cells) -> Column:
+        """Encodes cells, each row by itself."""
+        missing = None if self.missing == DROP else self._codes[str(label_text(self.missing))]
+        unknown = missing if self.other is None else self.size - 1
+        return _fill_missing_labels(read_labels(cells, self._codes), unknown, missing)
+
+    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
+        """Codes with equal probability."""
+        return generator.integers(0, self.size, count, np.int32)
+
+    def describe(self) -> str:
+        """How many levels there are."""
+        number = self.size - (self.other is not None)
+        levels = "1 level" if number == 1 else f"{number} levels"
+        return levels if self.other is None else f"{levels} and {self.other}"
+
+    def listed(self) -> str:
+        """All levels, in their order.
+
+        >>> Category(["A", "B"], other="other").listed()
+        'A, B; anything else is other'
+        """
+        levels = ", ".join(map(str, self.levels))
+        return levels if self.other is None else f"{levels}; anything else is {self.other}"
+
+
+def _fill_missing_labels(
+    codes: NDArray[np.int32], unknown: int | None, missing: int | None
+) -> Column:
+    """Applies the rules for unknown and missing labels; None leaves the row out."""
+    if unknown is not None:
+        codes[codes == UNKNOWN] = unknown
+    if missing is not None:
+        codes[codes == MISSING] = missing
+    present = codes >= 0
+    return Column(np.where(present, codes, np.int32(0)), present)
+
+
+def _label_texts(labels: Iterable[Any]) -> list[str]:
+    texts: list[str] = []
+    for label in labels:
+        text = label_text(label)
+        if text is None or not isinstance(label, str | int) or isinstance(label, bool):
+            raise InvalidArgument(
+                f"Levels must be text or integers; got {label!r}; in YAML, put quotes around it."
+            )
+        if isinstance(label, int) and not INTEGER_TEXT.fullmatch(text):
+            raise InvalidArgument(f"Integer levels must be below 10^18; declare {text} as text.")
+        if text in texts:
+            raise InvalidArgument(f"Levels must differ, also as text; got {label!r} twice.")
+        texts.append(text)
+    return texts
+
 
 Kind = Number | Count | Binary | Category
 KINDS: dict[str, type[Kind]] = {kind.kind: kind for kind in (Number, Count, Binary, Category)}

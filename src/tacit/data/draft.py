@@ -13,17 +13,15 @@ from typing import Any, TypeVar
 import yaml
 
 from tacit.data import sources
-from tacit.data.cells import number_of
-from tacit.data.columns import Binary, Category, Count, Kind, Number
-from tacit.data.description import TO_FILL_IN
-from tacit.data.encoded import DROP
-from tacit.data.schema import Schema
+from tacit.data.cells import parse_number
+from tacit.data.columns import DROP, Binary, Category, Count, Kind, Number
+from tacit.data.schema import TO_FILL_IN, Schema
 from tacit.errors import InvalidArgument
 
 Ask = Callable[[str], str]
 _T = TypeVar("_T")
 _KINDS = ("number", "count", "binary", "category", "person", "skip")
-_TRIES = 5
+_MAX_TRIES = 5
 _PREFACE = """\
 # Drafted from the header of {file}; no row was read. If these names are somebody's data, that file has
 # no header: add one, and delete this file.
@@ -38,7 +36,12 @@ _PREFACE = """\
 #   most_rows: LARGEST NUMBER OF ROWS TO USE PER PERSON
 columns:
 """
-_FIELDS = {"number": ("low", "high"), "count": ("high",), "binary": (), "category": ("levels",)}
+_REQUIRED_FIELDS = {
+    "number": ("low", "high"),
+    "count": ("high",),
+    "binary": (),
+    "category": ("levels",),
+}
 
 
 def template(path: str | Path) -> str:
@@ -50,11 +53,11 @@ def template(path: str | Path) -> str:
     Returns:
         YAML with places to fill in. `Schema.from_yaml` raises an error that names them.
     """
-    names, likely = _header(path)
+    names, likely = _read_header(path)
     lines = [_PREFACE.format(file=Path(path).name)]
     for name in names:
         kind = likely.get(name, "")
-        facts = dict.fromkeys(["kind", *_FIELDS.get(kind, ())], TO_FILL_IN)
+        facts = dict.fromkeys(["kind", *_REQUIRED_FIELDS.get(kind, ())], TO_FILL_IN)
         if kind:
             facts["kind"] = kind
         line = yaml.safe_dump({name: facts}, default_flow_style=None, sort_keys=False, width=2**20)
@@ -76,29 +79,29 @@ def draft(path: str | Path, ask: Ask) -> Schema:
     Raises:
         InvalidArgument: If the header cannot be used, or all columns were skipped.
     """
-    names, likely = _header(path)
+    names, likely = _read_header(path)
     columns: dict[str, Kind] = {}
     person: dict[str, Any] = {}
     for name in names:
         kinds = [kind for kind in _KINDS if kind != "person" or not person]
-        kind = _kind(ask, name, kinds, likely.get(name, ""))
+        kind = _ask_kind(ask, name, kinds, likely.get(name, ""))
         if kind == "person":
-            most = _number(
+            most = _ask_number(
                 ask, f"What is the largest number of rows to use per {name}?", whole=True, low=1
             )
             person = {"person": name, "most_rows": int(most)}
         elif kind != "skip":
-            columns[name] = _MAKERS[kind](name, ask)
+            columns[name] = _QUESTIONS[kind](name, ask)
     if not columns:
         raise InvalidArgument("All columns were skipped; a schema needs at least one.")
     return Schema(columns, **person)
 
 
-def _header(path: str | Path) -> tuple[list[str], Mapping[str, str]]:
-    source = sources.opened(path)
+def _read_header(path: str | Path) -> tuple[list[str], Mapping[str, str]]:
+    source = sources.open_source(path)
     names = [str(name) for name in source.names if str(name).strip()]
     # The names are not repeated, because they may be a row.
-    if not names or not all(math.isnan(number_of(name)) for name in names):
+    if not names or not all(math.isnan(parse_number(name)) for name in names):
         raise InvalidArgument(
             f"The header of {path}, in a CSV file its first line, must name the columns; a name may "
             "not be a number."
@@ -108,7 +111,7 @@ def _header(path: str | Path) -> tuple[list[str], Mapping[str, str]]:
     return names, source.likely
 
 
-def _kind(ask: Ask, name: str, kinds: Sequence[str], usual: str) -> str:
+def _ask_kind(ask: Ask, name: str, kinds: Sequence[str], usual: str) -> str:
     hint = f" [{usual}]" if usual else ""
 
     def answer(ask: Ask) -> str:
@@ -117,10 +120,10 @@ def _kind(ask: Ask, name: str, kinds: Sequence[str], usual: str) -> str:
             raise InvalidArgument(f"Answer one of {', '.join(kinds)}.")
         return said
 
-    return _again(ask, answer)
+    return _ask_again(ask, answer)
 
 
-def _again(ask: Ask, answer: Callable[[Ask], _T]) -> _T:
+def _ask_again(ask: Ask, answer: Callable[[Ask], _T]) -> _T:
     """An answer. An invalid one is asked for again, with the reason."""
     reason = ""
 
@@ -129,43 +132,43 @@ def _again(ask: Ask, answer: Callable[[Ask], _T]) -> _T:
         said, reason = ask(f"{reason}{question}"), ""
         return str(said)
 
-    for tried in range(_TRIES):
+    for tried in range(_MAX_TRIES):
         try:
             return answer(asked)
         except InvalidArgument as error:
-            if tried == _TRIES - 1:
+            if tried == _MAX_TRIES - 1:
                 raise
             reason = f"{error} "
     raise AssertionError  # not reached
 
 
-def _number(
+def _ask_number(
     ask: Ask, question: str, *, whole: bool = False, low: float | None = None, usual: str = ""
 ) -> float:
     def answer(ask: Ask) -> float:
-        found = number_of(ask(question).strip() or usual)
+        found = parse_number(ask(question).strip() or usual)
         if not abs(found) < float("inf") or (whole and found % 1) or (low and found < low):
             raise InvalidArgument(f"Answer {'a whole number' if whole else 'a number'}.")
         return found
 
-    return _again(ask, answer)
+    return _ask_again(ask, answer)
 
 
-def _missing(ask: Ask, name: str) -> Any:
+def _ask_missing(ask: Ask, name: str) -> Any:
     said = ask(
         f"{name}: if it is missing, leave the row out, or use which value? [leave out]"
     ).strip()
     if said.lower() in {"", DROP, "leave out"}:
         return DROP
-    found = number_of(said)
+    found = parse_number(said)
     return said if math.isnan(found) else found
 
 
-def _measure(ask: Ask, name: str) -> str | None:
+def _ask_unit(ask: Ask, name: str) -> str | None:
     return ask(f"{name}: unit of measurement? [none]").strip() or None
 
 
-def _part(ask: Ask, answer: Callable[[Ask], _T], make: Callable[[_T], Kind]) -> _T:
+def _ask_part(ask: Ask, answer: Callable[[Ask], _T], make: Callable[[_T], Kind]) -> _T:
     """An answer with which the column can be made. If not, only this answer is asked for again."""
 
     def checked(ask: Ask) -> _T:
@@ -173,42 +176,44 @@ def _part(ask: Ask, answer: Callable[[Ask], _T], make: Callable[[_T], Kind]) -> 
         make(found)
         return found
 
-    return _again(ask, checked)
+    return _ask_again(ask, checked)
 
 
-def _as_number(name: str, ask: Ask) -> Kind:
+def _ask_number_column(name: str, ask: Ask) -> Kind:
     def ends(ask: Ask) -> tuple[float, float]:
-        low = _number(ask, f"{name}: lowest possible value, from knowledge of the field?")
-        return low, _number(ask, f"{name}: highest possible value?")
+        low = _ask_number(ask, f"{name}: lowest possible value, from knowledge of the field?")
+        return low, _ask_number(ask, f"{name}: highest possible value?")
 
-    kind = partial(Number, *_part(ask, ends, lambda pair: Number(*pair)))
-    missing = _part(ask, partial(_missing, name=name), lambda rule: kind(missing=rule))
-    return kind(missing=missing, measured_in=_measure(ask, name))
+    kind = partial(Number, *_ask_part(ask, ends, lambda pair: Number(*pair)))
+    missing = _ask_part(ask, partial(_ask_missing, name=name), lambda rule: kind(missing=rule))
+    return kind(missing=missing, measured_in=_ask_unit(ask, name))
 
 
-def _as_count(name: str, ask: Ask) -> Kind:
+def _ask_count_column(name: str, ask: Ask) -> Kind:
     def ends(ask: Ask) -> tuple[int, int]:
-        low = _number(ask, f"{name}: lowest possible number? [0]", whole=True, usual="0")
-        return int(low), int(_number(ask, f"{name}: highest possible number?", whole=True))
+        low = _ask_number(ask, f"{name}: lowest possible number? [0]", whole=True, usual="0")
+        return int(low), int(_ask_number(ask, f"{name}: highest possible number?", whole=True))
 
-    low, high = _part(ask, ends, lambda pair: Count(pair[1], low=pair[0]))
+    low, high = _ask_part(ask, ends, lambda pair: Count(pair[1], low=pair[0]))
     kind = partial(Count, high, low=low)
-    missing = _part(ask, partial(_missing, name=name), lambda rule: kind(missing=rule))
-    return kind(missing=missing, measured_in=_measure(ask, name))
+    missing = _ask_part(ask, partial(_ask_missing, name=name), lambda rule: kind(missing=rule))
+    return kind(missing=missing, measured_in=_ask_unit(ask, name))
 
 
-def _as_binary(name: str, ask: Ask) -> Kind:
+def _ask_binary_column(name: str, ask: Ask) -> Kind:
     def labels(ask: Ask) -> tuple[str | None, str | None]:
         yes = ask(f"{name}: the label that means yes? [1 or true]").strip() or None
         no = None if yes is None else ask(f"{name}: the label that means no?").strip() or None
         return yes, no
 
-    yes, no = _part(ask, labels, lambda pair: Binary(yes=pair[0], no=pair[1]))
+    yes, no = _ask_part(ask, labels, lambda pair: Binary(yes=pair[0], no=pair[1]))
     kind = partial(Binary, yes=yes, no=no)
-    return kind(missing=_part(ask, partial(_missing, name=name), lambda rule: kind(missing=rule)))
+    return kind(
+        missing=_ask_part(ask, partial(_ask_missing, name=name), lambda rule: kind(missing=rule))
+    )
 
 
-def _as_category(name: str, ask: Ask) -> Kind:
+def _ask_category_column(name: str, ask: Ask) -> Kind:
     def levels(ask: Ask) -> list[str]:
         said = ask(f"{name}: its levels, separated by commas?")
         return [level.strip() for level in said.split(",") if level.strip()]
@@ -221,14 +226,14 @@ def _as_category(name: str, ask: Ask) -> Kind:
         said = ask(f"{name}: if it is missing, leave the row out, or use which level? [leave out]")
         return DROP if said.strip().lower() in {"", "leave out"} else said.strip()
 
-    kind = partial(Category, _part(ask, levels, Category))
-    kind = partial(kind, other=_part(ask, other, lambda named: kind(other=named)))
-    return kind(missing=_part(ask, missing, lambda rule: kind(missing=rule)))
+    kind = partial(Category, _ask_part(ask, levels, Category))
+    kind = partial(kind, other=_ask_part(ask, other, lambda named: kind(other=named)))
+    return kind(missing=_ask_part(ask, missing, lambda rule: kind(missing=rule)))
 
 
-_MAKERS: dict[str, Callable[[str, Ask], Kind]] = {
-    "number": _as_number,
-    "count": _as_count,
-    "binary": _as_binary,
-    "category": _as_category,
+_QUESTIONS: dict[str, Callable[[str, Ask], Kind]] = {
+    "number": _ask_number_column,
+    "count": _ask_count_column,
+    "binary": _ask_binary_column,
+    "category": _ask_category_column,
 }

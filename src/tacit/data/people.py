@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.cells import GAPS, Cells, inexact, plain, text_of
-from tacit.data.texts import Texts
+from tacit.data.cells import MISSING_TEXTS, Cells, Texts, is_inexact, label_text, normalised_text
 from tacit.errors import InvalidArgument
 
 # The number of this way to code identifiers: shards of another would put people elsewhere.
-FORM = 2
+CODE_VERSION = 2
 # A letter for the kind of identifier, and its code of so many bytes; empty for an unknown person.
-_BYTES = 16
-_CODE = np.dtype(f"S{1 + _BYTES}")
+_CODE_BYTES = 16
+_CODE_TYPE = np.dtype(f"S{1 + _CODE_BYTES}")
 # The largest number of rows per person. Every person takes up that much memory.
-MOST_ROWS = 100_000
+MAX_ROWS_PER_PERSON = 100_000
 # Text of these characters, with a digit among them, is neither missing nor a float, and counts as it is.
 _DIGITS, _LETTERS = b"0123456789", b"-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# Text of floats that may have been rounded, as pandas or `text_of` writes them.
-_INEXACT = re.compile(r"-?([0-9]+\.0+|[0-9](\.[0-9]+)?e\+[0-9]+|0x1\.[0-9a-f]+p\+[0-9]+|inf)")
+# Text of floats that may have been rounded, as pandas or `label_text` writes them.
+_INEXACT_TEXT = re.compile(r"-?([0-9]+\.0+|[0-9](\.[0-9]+)?e\+[0-9]+|0x1\.[0-9a-f]+p\+[0-9]+|inf)")
 
 
 class People:
@@ -62,47 +61,47 @@ class People:
         if isinstance(values, Texts):
             codes = self._codes_of_texts(values)
         elif values.dtype.kind == "O":
-            codes = np.fromiter(map(self._code, values), _CODE, len(values))
+            codes = np.fromiter(map(self._code, values), _CODE_TYPE, len(values))
         elif values.dtype.kind in "iu":
-            codes = _plain(b"i", values.astype(np.uint64))
+            codes = _codes_of_words(b"i", values.astype(np.uint64))
         else:  # Booleans, and decimals, of which a whole number may be too large for a float
             real = values.astype(np.float64) + 0.0  # no negative zero
-            codes = _plain(b"f", real.view(np.uint64))
-            codes[inexact(real)] = b""
+            codes = _codes_of_words(b"f", real.view(np.uint64))
+            codes[is_inexact(real)] = b""
         if cells.present is not None:
             codes[~cells.present] = b""
         return codes
 
     def _codes_of_texts(self, texts: Texts) -> NDArray[np.bytes_]:
         """The same as `_code` of every cell; of those that are plain, without a function of our own."""
-        codes = np.zeros((len(texts), _CODE.itemsize), np.uint8)
+        codes = np.zeros((len(texts), _CODE_TYPE.itemsize), np.uint8)
         every = np.arange(len(texts))
-        short = texts.made_of(every, _LETTERS, _DIGITS) & (texts.sizes <= _BYTES)
+        short = texts.made_of(every, _LETTERS, _DIGITS) & (texts.sizes <= _CODE_BYTES)
         codes[short, 0] = ord("s")
-        codes[short, 1:] = texts.characters(every[short], _BYTES)
-        found: NDArray[np.bytes_] = codes.view(_CODE)[:, 0]
+        codes[short, 1:] = texts.characters(every[short], _CODE_BYTES)
+        found: NDArray[np.bytes_] = codes.view(_CODE_TYPE)[:, 0]
         if not short.all():
             firsts, same = texts.distinct(every[~short])
             plain = texts.made_of(firsts, _LETTERS, _DIGITS)
             data, places = texts.data, texts.places(firsts[plain])
-            hashed = [blake2b(data[a:b], digest_size=_BYTES).digest() for a, b in places]
-            others = np.empty(len(firsts), _CODE)
-            others[plain] = np.frombuffer(b"".join([b"t" + each for each in hashed]), _CODE)
+            hashed = [blake2b(data[a:b], digest_size=_CODE_BYTES).digest() for a, b in places]
+            others = np.empty(len(firsts), _CODE_TYPE)
+            others[plain] = np.frombuffer(b"".join([b"t" + each for each in hashed]), _CODE_TYPE)
             others[~plain] = [self._code(cell) for cell in texts.cells(firsts[~plain])]
             found[~short] = others[same]
         return found
 
     def _code(self, cell: Any) -> bytes:
-        text = text_of(_number(cell) if isinstance(cell, Decimal | Fraction) else cell)
+        text = label_text(_exact_number(cell) if isinstance(cell, Decimal | Fraction) else cell)
         if text is not None:
-            short = plain(text)
-            if short in GAPS or _INEXACT.fullmatch(short):
+            short = normalised_text(text)
+            if short in MISSING_TEXTS or _INEXACT_TEXT.fullmatch(short):
                 return b""
             if (
                 "\ufffd" in short
             ):  # invalid UTF-8, which identifies a person only if the bytes are known
-                return _code_of(cell) if isinstance(cell, bytes) else b""
-            return _code_of(short.encode("utf-8", "surrogatepass"))
+                return _text_code(cell) if isinstance(cell, bytes) else b""
+            return _text_code(short.encode("utf-8", "surrogatepass"))
         try:
             if isinstance(cell, tuple | frozenset):
                 return self._code_of_parts(cell)
@@ -124,7 +123,7 @@ class People:
         return b"p" + _digest(whole)
 
 
-def _number(cell: Decimal | Fraction) -> Any:
+def _exact_number(cell: Decimal | Fraction) -> Any:
     """The same number as an integer or a float, if there is exactly that one."""
     try:
         near = float(cell)
@@ -137,19 +136,19 @@ def _number(cell: Decimal | Fraction) -> Any:
     return cell
 
 
-def _code_of(text: bytes) -> bytes:
+def _text_code(text: bytes) -> bytes:
     """Text as it is, if it is short and no zeros could be lost at its end; otherwise its hash."""
-    return b"s" + text if len(text) <= _BYTES and b"\0" not in text else b"t" + _digest(text)
+    return b"s" + text if len(text) <= _CODE_BYTES and b"\0" not in text else b"t" + _digest(text)
 
 
 def _digest(text: bytes) -> bytes:
-    return blake2b(text, digest_size=_BYTES).digest()
+    return blake2b(text, digest_size=_CODE_BYTES).digest()
 
 
-def _plain(letter: bytes, words: NDArray[np.uint64]) -> NDArray[np.bytes_]:
+def _codes_of_words(letter: bytes, words: NDArray[np.uint64]) -> NDArray[np.bytes_]:
     """Codes of numbers, which are their 64 bits."""
-    codes = np.zeros((len(words), _CODE.itemsize), np.uint8)
+    codes = np.zeros((len(words), _CODE_TYPE.itemsize), np.uint8)
     codes[:, 0] = letter[0]
     codes[:, 1:9] = words[:, None].view(np.uint8)
-    found: NDArray[np.bytes_] = codes.view(_CODE)[:, 0]
+    found: NDArray[np.bytes_] = codes.view(_CODE_TYPE)[:, 0]
     return found

@@ -1,24 +1,335 @@
-"""Schemas: the public facts about a table, declared before the data are read."""
+"""Schemas: the public facts about a table, declared before the data are read; as YAML and as text; and encoding by them.
 
-from collections.abc import Collection, Iterable, Mapping
+Rows are encoded each by itself.
+"""
+
+import os
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from attrs import field, frozen
+import yaml
+from attrs import NOTHING, asdict, field, fields, frozen
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.data import description, encode, sources
-from tacit.data.columns import Kind
-from tacit.data.encoded import Encoded
-from tacit.data.people import MOST_ROWS
-from tacit.data.released import Released, records_of
+from tacit._format import format_number
+from tacit.data import sources
+from tacit.data.cells import Cells
+from tacit.data.columns import DROP, KINDS, Category, Encoded, Kind
+from tacit.data.people import MAX_ROWS_PER_PERSON, People
+from tacit.data.sources import Source, check_path
+from tacit.data.store import ColumnStore
 from tacit.data.tables import TableLike
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, os_error_reason
 
 
-def _items(columns: Mapping[str, Kind]) -> tuple[tuple[str, Kind], ...]:
+class Released(NamedTuple):
+    """Columns whose centre and spread were estimated from the data, and the cost.
+
+    >>> print(Released(("age", "dose"), 0.1, 1e-6, "add-remove"))
+    centre and spread of age, dose, released at epsilon 0.1, delta 1e-06 (add-remove)
+    """
+
+    columns: tuple[str, ...]
+    epsilon: float
+    delta: float
+    adjacency: str
+
+    def __str__(self) -> str:
+        cost = f"epsilon {format_number(self.epsilon)}, delta {format_number(self.delta)} ({self.adjacency})"
+        return f"centre and spread of {', '.join(self.columns)}, released at {cost}"
+
+
+def parse_released(notes: object) -> list[Released]:
+    """The records in a YAML file, as `Schema.to_yaml` wrote them."""
+    if not isinstance(notes, list):
+        raise InvalidArgument("released must be a list, as written by tacit.")
+    return [_parse_record(note) for note in notes]
+
+
+def _parse_record(note: Any) -> Released:
+    try:
+        found = Released(**{**note, "columns": tuple(note["columns"])})
+        numbers = float(found.epsilon), float(found.delta)
+        return found._replace(epsilon=numbers[0], delta=numbers[1])
+    except (KeyError, TypeError, ValueError):
+        raise InvalidArgument(
+            f"Each entry of released must have {', '.join(Released.__annotations__)}, as written by tacit."
+        ) from None
+
+
+# Marks what somebody has to fill in, in a drafted file.
+TO_FILL_IN = "TO FILL IN"
+_SCHEMA_KEYS = ("columns", "person", "most_rows", "released")
+
+
+def read_yaml(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
+    """Reads the columns of a schema file, and its declarations of persons and releases."""
+    path = check_path(path, "A schema", (".yaml", ".yml"))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = os_error_reason(error) or "it is not text in UTF-8"
+        raise InvalidArgument(f"The schema {path} cannot be read: {reason}.") from None
+    return parse_yaml(text, path)
+
+
+def parse_yaml(text: str, path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
+    """The same from text, which errors say to be at ``path``."""
+    content = _load_yaml(text, path)
+    if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
+        raise InvalidArgument(
+            f"{path} must be a mapping with a key 'columns' that maps names to kinds, as in "
+            "'columns: {age: {kind: number, low: 18, high: 100}}'."
+        )
+    _check_keys(f"{path}", content, _SCHEMA_KEYS)
+    columns = {
+        name: _parse_kind(f"{path}, column {name!r}", of) for name, of in content["columns"].items()
+    }
+    more = {key: content[key] for key in _SCHEMA_KEYS[1:] if key in content}
+    if TO_FILL_IN in map(str, more.values()):
+        raise InvalidArgument(f"{path}: person and most_rows are not filled in yet.")
+    return columns, more
+
+
+def format_yaml(columns: Mapping[str, Kind], more: Mapping[str, Any]) -> str:
+    """Text that `parse_yaml` reads, without the settings that have their default value."""
+    content: dict[str, Any] = {name: _declaration(kind) for name, kind in columns.items()}
+    content = {"columns": content, **more}
+    style: dict[str, Any] = {"sort_keys": False, "default_flow_style": None}
+    text = yaml.safe_dump(content, allow_unicode=True, **style)
+    if not text.replace("\n", "").isprintable():  # unusual line breaks must be written as escapes
+        return str(yaml.safe_dump(content, **style))
+    return str(text)
+
+
+def public_facts(columns: Mapping[str, Kind], *, whole: bool = False) -> list[tuple[str, ...]]:
+    """A table of the columns, with a header; if ``whole``, with all levels of categories."""
+    lines: list[tuple[str, ...]] = [("column", "kind", "public facts", "if missing")]
+    for name, kind in columns.items():
+        missing = "row left out" if kind.missing == DROP else f"{_without_decimals(kind.missing)}"
+        facts = kind.listed() if whole and isinstance(kind, Category) else kind.describe()
+        lines.append((name, kind.kind, facts, missing))
+    return lines
+
+
+def format_table(columns: Mapping[str, Kind]) -> str:
+    """The columns as a plain text table."""
+    lines = public_facts(columns)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (
+        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+    return "\n".join(line.rstrip() for line in padded)
+
+
+def _load_yaml(text: str, path: str | Path) -> Any:
+    try:
+        _check_no_repeats(path, yaml.compose(text, Loader=yaml.SafeLoader))
+        return yaml.safe_load(text)
+    except RecursionError:
+        raise InvalidArgument(f"{path} is nested too deeply to be a schema.") from None
+    except yaml.YAMLError as error:
+        marked = isinstance(error, yaml.MarkedYAMLError)
+        mark, problem = (error.problem_mark, error.problem) if marked else (None, None)
+        where = "" if mark is None else f" in line {mark.line + 1}"
+        raise InvalidArgument(
+            f"{path} must be valid YAML; found an error{where}: {problem or 'it cannot be parsed'}."
+        ) from None
+
+
+def _check_no_repeats(path: str | Path, node: Any, depth: int = 0) -> None:
+    """Raises if a key is repeated, of which YAML would use the last."""
+    if node is None or isinstance(node.value, str) or depth > 3:  # file, columns, column, levels
+        return
+    pairs = [part if isinstance(part, tuple) else (None, part) for part in node.value]
+    keys = [key.value for key, _ in pairs if key is not None and isinstance(key.value, str)]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InvalidArgument(f"{path} must have each key once; found {key!r} repeated.")
+    for _, value in pairs:
+        _check_no_repeats(path, value, depth + 1)
+
+
+def _parse_kind(where: str, declared: Any) -> Kind:
+    if isinstance(declared, dict) and TO_FILL_IN in map(str, declared.values()):
+        raise InvalidArgument(
+            f"{where} is not filled in yet: replace every {TO_FILL_IN}, or delete the column."
+        )
+    if not isinstance(declared, dict) or declared.get("kind") not in list(KINDS):
+        raise InvalidArgument(
+            f"{where} must be a mapping with a key 'kind' that is one of {', '.join(KINDS)}."
+        )
+    # YAML reads the words yes and no as Booleans, also where they are keys.
+    named = {True: "yes", False: "no"}
+    declared = {named.get(k, k) if isinstance(k, bool) else k: v for k, v in declared.items()}
+    kind = KINDS[declared["kind"]]
+    names = [each.name for each in fields(kind)]
+    _check_keys(where, declared, ["kind", *names])
+    for each in fields(kind):
+        if each.default is NOTHING and each.name not in declared:
+            raise InvalidArgument(f"{where} must have a key {each.name!r}; add it.")
+    settings = {
+        key: _parse_yaml_number(key, value) for key, value in declared.items() if key != "kind"
+    }
+    try:
+        return kind(**settings)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from None
+
+
+def _check_keys(where: str, found: Mapping[Any, Any], known: Any) -> None:
+    for key in found:
+        if key not in known:
+            raise InvalidArgument(
+                f"{where} must have keys among {', '.join(known)}; found {key!r}."
+            )
+
+
+def _parse_yaml_number(key: str, value: Any) -> Any:
+    """YAML reads 1e5, unlike 1.0e+5, as text."""
+    if key not in {"low", "high", "centre", "spread"} or not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _declaration(kind: Kind) -> dict[str, Any]:
+    declared: dict[str, Any] = {"kind": kind.kind}
+    usual = {field.name: field.default for field in fields(type(kind))}
+    for name, value in asdict(kind, recurse=False).items():
+        if value != usual[name]:  # what has no default differs from it
+            declared[name] = list(value) if isinstance(value, tuple) else _without_decimals(value)
+    return declared
+
+
+def _without_decimals(value: Any) -> Any:
+    """Whole floats as integers, which are read the same and look better."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_EXTRA_COLUMN = ""  # what is kept beside the columns, whose names are not empty
+_MAX_THREADS = min(4, os.cpu_count() or 1)
+Arrays = dict[str, NDArray[np.generic]]
+_EncodedChunk = tuple[Arrays, NDArray[np.bool_]]
+
+
+def encode_table(
+    source: Source,
+    kinds: Mapping[str, Kind],
+    person: str | None,
+    most_rows: int | None,
+    tables: int = 1,
+) -> Encoded:
+    """All rows of a table, one of so many in memory; see `Schema.encode`."""
+    people, out, number = People(), ColumnStore(mapped=False), 0
+    with ColumnStore(mapped=source.mapped, tables=tables) as store:
+        for table, columns, kept in _encoded_chunks(source, _columns_to_read(kinds, person), kinds):
+            if person is not None:
+                columns[_EXTRA_COLUMN] = _person_codes(person, table[person], people)
+                out.append({_EXTRA_COLUMN: np.unique(columns[_EXTRA_COLUMN][~kept])})
+            everyone, number = bool(kept.all()), number + int(np.sum(~kept))
+            store.append(columns if everyone else {n: v[kept] for n, v in columns.items()})
+        whole = store.finish()
+    codes = whole.pop(_EXTRA_COLUMN, None)
+    left_out = number if codes is None else out.finish()[_EXTRA_COLUMN]
+    return Encoded(whole, codes, most_rows, left_out)
+
+
+def check_table(source: Source, kinds: Mapping[str, Kind], person: str | None) -> None:
+    """Raises if a table cannot be encoded, by its header and types; see `Schema.refuse`."""
+    blank = source.blank(_columns_to_read(kinds, person))
+    _encode_chunk(blank, kinds)
+    if person is not None:
+        _person_codes(person, blank[person], People())
+
+
+def encode_new_rows(source: Source, kinds: Mapping[str, Kind]) -> tuple[Arrays, NDArray[np.bool_]]:
+    """All rows, and which of them have no missing value; see `Schema.encode_new`."""
+    store = ColumnStore(mapped=False)
+    # Without predictors, the number of rows is read off the first column, whatever its name.
+    wanted: Sequence[Any] = tuple(kinds) or tuple(source.names)[:1]
+    for _, columns, present in _encoded_chunks(source, wanted, kinds):
+        store.append(columns | {_EXTRA_COLUMN: present})
+    whole = store.finish()
+    present = whole.pop(_EXTRA_COLUMN)
+    return whole, present
+
+
+def _encoded_chunks(
+    source: Source, names: Sequence[str], kinds: Mapping[str, Kind]
+) -> Iterator[tuple[Mapping[str, Cells], Arrays, NDArray[np.bool_]]]:
+    """The chunks of a table and their encoded rows, in order; chunks of a file at the same time."""
+    chunks = source.chunks(names)
+    if source.path is None:  # whose cells may be objects that mind
+        yield from ((table, *_encode_chunk(table, kinds)) for table in chunks)
+        return
+    pending: deque[tuple[Mapping[str, Cells], Future[_EncodedChunk]]] = deque()
+    with ThreadPoolExecutor(_MAX_THREADS) as pool:
+        for table in chunks:
+            pending.append((table, pool.submit(_encode_chunk, table, kinds)))
+            if len(pending) > _MAX_THREADS:
+                first, rows = pending.popleft()
+                yield first, *rows.result()
+        for first, rows in pending:
+            yield first, *rows.result()
+
+
+def _columns_to_read(kinds: Mapping[str, Kind], person: str | None) -> Sequence[str]:
+    return tuple(kinds) if person is None else (*kinds, person)
+
+
+def _encode_chunk(table: Mapping[str, Cells], kinds: Mapping[str, Kind]) -> _EncodedChunk:
+    """An encoded chunk, and which of its rows are not left out for a missing value."""
+    encoded = {
+        name: kind.encode(_check_cells(name, table[name], kind)) for name, kind in kinds.items()
+    }
+    present = np.ones(len(next(iter(table.values())).values), np.bool_)
+    for column in encoded.values():
+        if column.present is not None:
+            present &= column.present
+    return {name: column.values for name, column in encoded.items()}, present
+
+
+def _person_codes(name: str, cells: Cells, people: People) -> NDArray[np.bytes_]:
+    if cells.shape:
+        raise InvalidArgument(
+            f"Column {name!r} must identify one person in each row; found arrays."
+        )
+    return people.codes(cells)
+
+
+def _check_cells(name: str, cells: Cells, kind: Kind) -> Cells:
+    if not cells.readable:
+        raise InvalidArgument(
+            f"Column {name!r} must hold numbers, Booleans or text, but its type is another; convert it "
+            "first."
+        )
+    if cells.shape is not None and not _shape_fits(cells.shape, kind.shape):
+        found = f"arrays of shape {cells.shape}" if cells.shape else "single values"
+        found = "lists" if None in cells.shape else found
+        wanted = f"arrays of shape {kind.shape}" if kind.shape else "a single value"
+        raise InvalidArgument(
+            f"Column {name!r} must have {wanted} in each row, as the schema says; found {found}; "
+            "change the schema or reshape the column."
+        )
+    return cells
+
+
+def _shape_fits(found: tuple[int | None, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether rows of a type, which may leave sizes open, can have a shape."""
+    pairs = zip(found, wanted, strict=False)
+    return len(found) == len(wanted) and all(a in (None, b) for a, b in pairs)
+
+
+def _check_columns(columns: Mapping[str, Kind]) -> tuple[tuple[str, Kind], ...]:
     if not isinstance(columns, Mapping) or not columns:
         raise InvalidArgument(
             "Pass a schema's columns as a mapping from one or more names to kinds such as "
@@ -34,11 +345,15 @@ def _items(columns: Mapping[str, Kind]) -> tuple[tuple[str, Kind], ...]:
     return tuple(columns.items())
 
 
-def _most_rows(most_rows: int | None) -> int | None:
-    return None if most_rows is None else _validate.count("most_rows", most_rows, most=MOST_ROWS)
+def _check_most_rows(most_rows: int | None) -> int | None:
+    return (
+        None
+        if most_rows is None
+        else _validate.count("most_rows", most_rows, most=MAX_ROWS_PER_PERSON)
+    )
 
 
-def _records(released: Iterable[Released]) -> tuple[Released, ...]:
+def _as_tuple(released: Iterable[Released]) -> tuple[Released, ...]:
     return tuple(released)
 
 
@@ -75,10 +390,10 @@ class Schema:
         One unit is a person, by column patient, with at most 20 rows.
     """
 
-    items: tuple[tuple[str, Kind], ...] = field(converter=_items, alias="columns")
+    items: tuple[tuple[str, Kind], ...] = field(converter=_check_columns, alias="columns")
     person: str | None = field(default=None, kw_only=True)
-    most_rows: int | None = field(default=None, converter=_most_rows, kw_only=True)
-    released: tuple[Released, ...] = field(default=(), converter=_records, kw_only=True)
+    most_rows: int | None = field(default=None, converter=_check_most_rows, kw_only=True)
+    released: tuple[Released, ...] = field(default=(), converter=_as_tuple, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         _check_person(self.names, self.person, self.most_rows)
@@ -96,7 +411,7 @@ class Schema:
         Raises:
             InvalidArgument: If the file cannot be read or declares something wrong.
         """
-        return cls._declared(path, *description.read(path))
+        return cls._declared(path, *read_yaml(path))
 
     @classmethod
     def from_text(cls, text: str) -> "Schema":
@@ -112,14 +427,14 @@ class Schema:
             InvalidArgument: If the text declares something wrong.
         """
         where = "The text of the schema"
-        return cls._declared(where, *description.parsed(text, where))
+        return cls._declared(where, *parse_yaml(text, where))
 
     @classmethod
     def _declared(
         cls, where: str | Path, columns: Mapping[str, Kind], more: dict[str, Any]
     ) -> "Schema":
         try:
-            more["released"] = records_of(more.get("released", []))
+            more["released"] = parse_released(more.get("released", []))
             return cls(columns, **more)
         except InvalidArgument as error:
             raise InvalidArgument(f"{where}: {error}") from None
@@ -144,7 +459,7 @@ class Schema:
         if self.released:
             notes = [each._asdict() for each in self.released]
             more["released"] = [{**note, "columns": list(note["columns"])} for note in notes]
-        return description.text_of(dict(self.items), more)
+        return format_yaml(dict(self.items), more)
 
     def with_columns(
         self, columns: Mapping[str, Kind], *, released: Iterable[Released] | None = None
@@ -196,8 +511,8 @@ class Schema:
         Raises:
             InvalidArgument: If the table lacks a column or has types or shapes that do not fit.
         """
-        source = sources.opened(data)
-        return encode.encode_table(source, self._kinds(names), self.person, self.most_rows, tables)
+        source = sources.open_source(data)
+        return encode_table(source, self._kinds(names), self.person, self.most_rows, tables)
 
     def refuse(self, data: TableLike, names: Iterable[str] | None = None) -> None:
         """Raises if a table lacks declared columns or has types that do not fit. Reads no rows.
@@ -210,7 +525,7 @@ class Schema:
             InvalidArgument: If the table cannot be encoded.
         """
         kinds = self._kinds(names)
-        encode.refuse_table(sources.opened(data), kinds, self.person)
+        check_table(sources.open_source(data), kinds, self.person)
 
     def encode_new(
         self, data: TableLike, names: Iterable[str]
@@ -224,7 +539,7 @@ class Schema:
         Returns:
             The encoded columns, and a Boolean array that is true for rows without missing values.
         """
-        return encode.encode_all(sources.opened(data), {name: self[name] for name in names})
+        return encode_new_rows(sources.open_source(data), {name: self[name] for name in names})
 
     def made_up(
         self, count: int, names: Iterable[str] | None = None, seed: int = 0
@@ -261,7 +576,7 @@ class Schema:
             raise InvalidArgument("names must be one or more columns of the schema, each once.")
         for name in chosen:
             if name not in self.names:
-                raise sources.no_column("schema", name, self.names)
+                raise sources.missing_column_error("schema", name, self.names)
         return chosen
 
     @property
@@ -273,7 +588,7 @@ class Schema:
         return (unit, *(f"From the data: {each}." for each in self.released))
 
     def __str__(self) -> str:
-        return "\n".join([description.table(dict(self.items)), *self.notes])
+        return "\n".join([format_table(dict(self.items)), *self.notes])
 
     def __repr__(self) -> str:
         unit = (

@@ -1,135 +1,187 @@
-"""Dealing the rows of files to shards, out of core: all rows of a person go to one of them."""
+"""How people were dealt to files: by a keyed hash of their identifiers, so that each is in one.
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+What ``tacit shard`` did is written into the header of each file that it made. Whoever reads a file
+leaves out rows of people whom the hash deals to another one. So each person counts in one file,
+whatever the files hold, and no file needs to know of the others.
+"""
+
+import filecmp
+import json
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
-from pyarrow.parquet import ParquetFile, ParquetWriter
 
-from tacit import _validate
-from tacit.data.deal import Deal, refuse_twice
-from tacit.data.people import People
-from tacit.data.tables import read_column
-from tacit.errors import InvalidArgument
+from tacit.data.people import CODE_VERSION
+from tacit.errors import InvalidArgument, MissingPackage
 
-# Rows that are read at a time, and bytes that all shards together hold before they are written.
-_ROWS: Final = 2**16
-_HELD: Final = 2**28
+Words = NDArray[np.uint64]
+HEADER_KEY: Final = b"tacit.shard"  # the entry in a file's header
+_CODES_PER_PIECE: Final = 2**18
 
 
-def deal_rows(
-    paths: Sequence[Path], into: int, folder: Path, person: str | None = None
-) -> list[Path]:
-    """Writes the rows of Parquet files into shards.
+@dataclass(frozen=True, kw_only=True)
+class ShardAssignment:
+    """How the rows of one file were chosen.
 
-    Args:
-        paths: The files, which must have the same columns of the same types.
-        into: The number of shards.
-        folder: The folder of the shards, which must be new or empty.
-        person: The column that identifies people. By default rows are dealt in turn.
-
-    Returns:
-        The files that were written; they and their folder are for their owner only.
-
-    Raises:
-        InvalidArgument: If a file cannot be read or written, or files differ in their columns.
+    Attributes:
+        person: The column that identifies people, or None if rows were dealt in turn.
+        type: The type of that column, in Arrow's words.
+        into: The number of files.
+        index: The number of this file, from 0.
+        key: The key of the hash, 16 bytes in hexadecimal digits. As private as the rows.
+        form: How identifiers are coded before they are hashed (`tacit.data.people`).
     """
-    _validate.count("into", into)
-    refuse_twice(paths)
-    header = _header(paths)
-    kind = "" if person is None else _type(header, person, paths[0])
-    deal = Deal.new(person, kind, into)
-    shards = [folder / f"shard-{i:0{len(str(into - 1))}d}.parquet" for i in range(into)]
-    try:
-        _make(folder, shards)
-        with ExitStack() as stack:
-            writers = [
-                stack.enter_context(ParquetWriter(path, _noted(header, replace(deal, index=index))))
-                for index, path in enumerate(shards)
-            ]
-            _write(_batches(paths), deal, header, writers)
-    except (pa.ArrowException, OSError) as error:  # whose words may show cells
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "damaged"
-        raise InvalidArgument(f"The rows cannot be dealt to {folder}: {reason}.") from None
-    return shards
+
+    person: str | None
+    type: str
+    into: int
+    index: int
+    key: str
+    form: int
+
+    @classmethod
+    def new(cls, person: str | None, kind: str, into: int) -> "ShardAssignment":
+        """A deal by a new random key, for the first file."""
+        return cls(
+            person=person,
+            type=kind,
+            into=into,
+            index=0,
+            key=secrets.token_hex(16),
+            form=CODE_VERSION,
+        )
+
+    def note(self) -> dict[bytes, bytes]:
+        """The entry in a file's header."""
+        return {HEADER_KEY: json.dumps(asdict(self)).encode()}
+
+    @property
+    def shared(self) -> tuple[Any, ...]:
+        """What all files of a deal have in common."""
+        return self.person, self.type, self.into, self.key
+
+    def files(self, codes: NDArray[np.bytes_]) -> NDArray[np.int64]:
+        """The number of the file that each person is in."""
+        found = np.empty(len(codes), np.int64)
+        for start in range(0, len(codes), _CODES_PER_PIECE):
+            piece = slice(start, start + _CODES_PER_PIECE)
+            hashed = siphash(bytes.fromhex(self.key), codes[piece])
+            found[piece] = hashed % np.uint64(self.into)
+        return found
+
+    def keep_own(self, codes: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
+        """The codes, where people of other files are nobody. [parts-people]"""
+        kept = codes.copy()
+        kept[self.files(codes) != self.index] = b""
+        return kept
 
 
-def _header(paths: Sequence[Path]) -> Any:
-    """The schema that all files share."""
-    found = []
+def check_distinct_files(paths: Sequence[Path]) -> None:
+    """Raises if two paths lead to one file, or to copies of it, whose rows would count twice.
+
+    A copy is a file of the same bytes. A table that was written twice in two ways is not noticed.
+    """
+    known: dict[object, Path] = {}
     for path in paths:
         try:
-            with ParquetFile(path) as file:
-                found.append(file.schema_arrow.remove_metadata())
-        except (pa.ArrowException, OSError):
-            raise InvalidArgument(f"{path} cannot be read as a Parquet file.") from None
-        if not found[-1].equals(found[0]):
-            raise InvalidArgument(f"{path} has other columns or types than {paths[0]}.")
-    return found[0]
+            found = path.stat()
+        except OSError:  # whoever reads it says what is wrong; it may be another process
+            found = None
+        keys = [path.resolve(), *([] if found is None else [(found.st_dev, found.st_ino)])]
+        for key in keys:
+            if key in known:
+                again = "again" if known[key] == path else f"also as {known[key]}"
+                raise InvalidArgument(
+                    f"{path} is named {again}, so that its rows would count twice; name each file once."
+                )
+            known[key] = path
+    _check_no_copies([path for path in paths if path.is_file()])
 
 
-def _type(header: Any, person: str, path: Path) -> str:
-    if header.names.count(person) != 1:
-        raise InvalidArgument(f"{path} must have one column {person!r}, which identifies people.")
-    blank = read_column(header.empty_table(), person)
-    if blank.shape or not blank.readable:
-        raise InvalidArgument(f"Column {person!r} must identify one person in each row.")
-    People().codes(blank)  # refuses types that cannot identify people
-    return str(header.field(person).type)
-
-
-def _make(folder: Path, shards: Sequence[Path]) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise InvalidArgument(f"{folder} is not empty; pass a new folder with --out.")
-    folder.chmod(0o700)
-    for path in shards:
-        path.touch(mode=0o600)
-
-
-def _noted(header: Any, deal: Deal) -> Any:
-    return header.with_metadata(deal.note())
-
-
-def _batches(paths: Sequence[Path]) -> Iterator[Any]:
+def _check_no_copies(paths: Sequence[Path]) -> None:
+    by_size: dict[int, list[Path]] = {}
     for path in paths:
-        with ParquetFile(path, pre_buffer=False) as file:
-            yield from file.iter_batches(batch_size=_ROWS)
+        others = by_size.setdefault(path.stat().st_size, [])
+        for other in others:
+            with suppress(OSError):  # whoever reads it says what is wrong
+                if filecmp.cmp(other, path, shallow=False):  # reads up to the first difference
+                    raise InvalidArgument(
+                        f"{path} is a copy of {other}, so that its rows would count twice; name one of them."
+                    )
+        others.append(path)
 
 
-def _write(
-    batches: Iterator[Any], deal: Deal, header: Any, writers: Sequence[ParquetWriter]
-) -> None:
-    """Deals batch by batch; what a shard gets is held until it is worth writing."""
-    held: list[list[Any]] = [[] for _ in writers]
-    people, seen = People(), 0
-    for batch in batches:
-        table = pa.Table.from_batches([batch], header)
-        shard, seen = _shards(table, deal, people, seen), seen + len(table)
-        order = np.argsort(shard, kind="stable")
-        ends = np.searchsorted(shard[order], np.arange(deal.into + 1))
-        dealt = table.take(pa.array(order))
-        for index in range(deal.into):
-            held[index].append(dealt.slice(ends[index], ends[index + 1] - ends[index]))
-        if sum(part.nbytes for parts in held for part in parts[-1:]) * len(held[0]) > _HELD:
-            held = _written(held, writers)
-    _written(held, writers)
+def read_shard_assignment(path: Path) -> ShardAssignment | None:
+    """How the rows of a file were chosen, or None if ``tacit shard`` did not write it."""
+    if path.suffix.lower() not in {".parquet", ".pq"}:
+        return None
+    try:
+        from pyarrow import ArrowException, parquet  # an extra
+    except ModuleNotFoundError:
+        raise MissingPackage("pyarrow", f"Reading {path}") from None
+    try:
+        header = parquet.read_schema(path)
+        noted = (header.metadata or {}).get(HEADER_KEY)
+        if noted is None:
+            return None
+        deal = ShardAssignment(**json.loads(noted))
+        same = deal.person is None or str(header.field(deal.person).type) == deal.type
+        if same and deal.form == CODE_VERSION:
+            return deal
+    except (ArrowException, OSError, ValueError, TypeError, KeyError):
+        pass
+    raise InvalidArgument(
+        f"The header of {path} is damaged, was changed, or was written by another version; deal the rows "
+        "again with tacit shard."
+    )
 
 
-def _shards(table: Any, deal: Deal, people: People, seen: int) -> NDArray[np.int64]:
-    """The shard of each row. Rows without a person all go to one, and fits leave them out."""
-    if deal.person is None:
-        return (seen + np.arange(len(table))) % deal.into
-    return deal.files(people.codes(read_column(table, deal.person)))
+def siphash(key: bytes, texts: NDArray[np.bytes_]) -> Words:
+    """SipHash-2-4 of each of some texts of one length, which are padded with zeros.
+
+    Args:
+        key: 16 bytes.
+        texts: The texts.
+
+    Returns:
+        A word of 64 bits for each.
+    """
+    length = texts.dtype.itemsize
+    padded = np.zeros((len(texts), length // 8 * 8 + 8), np.uint8)
+    padded[:, :length] = np.ascontiguousarray(texts).view(np.uint8).reshape(len(texts), length)
+    padded[:, -1] = length % 256
+    first, second = np.frombuffer(key, "<u8").astype(np.uint64)
+    begin = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+    mixed = [first, second, first, second]
+    state = [np.full(len(texts), np.uint64(b) ^ m) for b, m in zip(begin, mixed, strict=True)]
+    for word in padded.view("<u8").astype(np.uint64).T:
+        state[3] = state[3] ^ word
+        state = _sip_rounds(state, 2)
+        state[0] = state[0] ^ word
+    state[2] = state[2] ^ np.uint64(0xFF)
+    a, b, c, d = _sip_rounds(state, 4)
+    hashed: Words = a ^ b ^ c ^ d
+    return hashed
 
 
-def _written(held: list[list[Any]], writers: Sequence[ParquetWriter]) -> list[list[Any]]:
-    for parts, writer in zip(held, writers, strict=True):
-        if parts:
-            writer.write_table(pa.concat_tables(parts).cast(writer.schema).combine_chunks())
-    return [[] for _ in writers]
+def _sip_rounds(state: list[Words], count: int) -> list[Words]:
+    a, b, c, d = state
+    for _ in range(count):
+        a, c = a + b, c + d
+        b, d = _rotate(b, 13) ^ a, _rotate(d, 16) ^ c
+        a = _rotate(a, 32)
+        c, a = c + b, a + d
+        b, d = _rotate(b, 17) ^ c, _rotate(d, 21) ^ a
+        c = _rotate(c, 32)
+    return [a, b, c, d]
+
+
+def _rotate(words: Words, bits: int) -> Words:
+    turned: Words = words << np.uint64(bits) | words >> np.uint64(64 - bits)
+    return turned

@@ -1,30 +1,65 @@
 """Sources of rows: tables in memory, memory maps and files, as chunks of columns.
 
-A file is never loaded whole. Its header, and in Parquet and Arrow files the types, are public and may be
-named in errors; cells are not. If the header of a CSV file is missing, its first line is a row; if a frame was
-transposed, its columns are rows. So errors repeat names only if one of the wanted columns is among them, and
-none of them is a number or a date.
+A file is never loaded whole. Its header, and in Parquet and Arrow files the types, are public and may be named in
+errors; cells are not. If the header of a CSV file is missing, its first line is a row; if a frame was transposed, its
+columns are rows. So errors repeat names only if one of the wanted columns is among them, and none of them is a number or
+a date. Text that was passed as a path may contain rows, too.
 """
 
 import math
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 
-from tacit.data import lines
-from tacit.data.cells import Cells, number_of
-from tacit.data.paths import path_of
-from tacit.data.store import lies_on_disk
-from tacit.data.tables import InMemory, TableLike, header, read_column
+from tacit.data import csv
+from tacit.data.cells import Cells, parse_number
+from tacit.data.store import is_memmap
+from tacit.data.tables import InMemory, TableLike, column_names, read_column
 from tacit.errors import InvalidArgument, MissingPackage
 
+_MAX_PATH_LENGTH, _MAX_PART_LENGTH = 1000, 255  # characters
+
+
+def check_path(text: str | os.PathLike[str], what: str, endings: Collection[str]) -> Path:
+    """The path that a text names: of something that exists, or at least a text that looks like a path.
+
+    The text could be a table that was passed by mistake, which errors must not repeat. So if it names
+    nothing, it is repeated only if it is one short line, without comma or semicolon, with one of the
+    ``endings``.
+    """
+    name = os.fsdecode(text)
+    path = Path(name)
+    if not _exists(path) and not _looks_like_path(name, endings):
+        raise InvalidArgument(
+            f"{what} must be a path, but the text that was passed names no file. It is not repeated here, because "
+            f"it may be data. Pass the path of a file that ends in {', '.join(sorted(endings))}."
+        )
+    return path
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long, or with a zero byte
+        return False
+
+
+def _looks_like_path(name: str, endings: Collection[str]) -> bool:
+    path = Path(name)
+    short = len(name) <= _MAX_PATH_LENGTH and all(
+        len(part) <= _MAX_PART_LENGTH for part in path.parts
+    )
+    plain = name.isprintable() and not set(",;") & set(name)
+    return short and plain and path.suffix.lower() in endings
+
+
 Chunk = dict[str, Cells]
-_ROWS = 2**16  # in a chunk
-_KNOWN = ".csv, .tsv (also with .gz), .parquet, .feather, .arrow and .npy"
+_ROWS_PER_CHUNK = 2**16  # in a chunk
+_KNOWN_FORMATS = ".csv, .tsv (also with .gz), .parquet, .feather, .arrow and .npy"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,7 +93,7 @@ class Source:
         if missing and not (len(missing) < len(wanted) and all(map(_is_name, self.names))):
             raise InvalidArgument(f"The {where} has no column {', '.join(missing)}; {self._advice}")
         if missing:
-            raise no_column(where, missing[0], self.names)
+            raise missing_column_error(where, missing[0], self.names)
         for name in wanted:
             if list(self.names).count(name) > 1:
                 raise InvalidArgument(
@@ -75,20 +110,20 @@ class Source:
         )
 
 
-def opened(data: TableLike) -> Source:
+def open_source(data: TableLike) -> Source:
     """Opens a table, or the file at a path. Reads nothing but the header."""
     if isinstance(data, str | os.PathLike):
-        return _file(path_of(data, "data", _ENDINGS))
-    return _table(data)
+        return _file_source(check_path(data, "data", _ENDINGS))
+    return _table_source(data)
 
 
 def _is_name(name: Hashable) -> bool:
     """Whether a text is a name, and cannot be a number or a date."""
     text = isinstance(name, str) and any(letter.isalpha() for letter in name)
-    return text and math.isnan(number_of(name))
+    return text and math.isnan(parse_number(name))
 
 
-def no_column(where: str, name: str, known: Iterable[Hashable]) -> InvalidArgument:
+def missing_column_error(where: str, name: str, known: Iterable[Hashable]) -> InvalidArgument:
     """The error that a column does not exist, with the most similar name."""
     names = [str(other) for other in known]
     near = get_close_matches(str(name), names, n=1)
@@ -97,10 +132,10 @@ def no_column(where: str, name: str, known: Iterable[Hashable]) -> InvalidArgume
     return InvalidArgument(f"The {where} has no column {name!r}; {hint}it has {shown or 'none'}.")
 
 
-def _table(data: InMemory, path: Path | None = None) -> Source:
-    names = header(data)
+def _table_source(data: InMemory, path: Path | None = None) -> Source:
+    names = column_names(data)
     held = data.values() if isinstance(data, Mapping) else [data]
-    mapped = any(lies_on_disk(each) for each in held)
+    mapped = any(is_memmap(each) for each in held)
     return Source(names=names, read=lambda some: _slices(data, some), path=path, mapped=mapped)
 
 
@@ -111,27 +146,27 @@ def _slices(data: InMemory, names: Sequence[str]) -> Iterator[Chunk]:
         raise InvalidArgument(
             f"Columns {', '.join(table)} must have the same number of rows, a value for each row."
         )
-    for start in range(0, max([1, *lengths]), _ROWS):
-        yield {name: cells.part(start, start + _ROWS) for name, cells in table.items()}
+    for start in range(0, max([1, *lengths]), _ROWS_PER_CHUNK):
+        yield {name: cells.part(start, start + _ROWS_PER_CHUNK) for name, cells in table.items()}
 
 
-def _file(path: Path) -> Source:
-    _refuse_path(path)
+def _file_source(path: Path) -> Source:
+    _check_file(path)
     suffix = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
     kind = suffix[0].lower() if suffix else ""
-    if kind in _LINES:
+    if kind in _TEXT_ENDINGS:
         return Source(
-            names=lines.header(path),
-            read=lambda names: lines.chunks(path, names),
+            names=csv.header(path),
+            read=lambda names: csv.chunks(path, names),
             path=path,
             mapped=True,
         )
     if kind in _READERS and path.suffix.lower() != ".gz":
         return _READERS[kind](path)
-    raise InvalidArgument(f"{path} has an unknown file extension; known are {_KNOWN}.")
+    raise InvalidArgument(f"{path} has an unknown file extension; known are {_KNOWN_FORMATS}.")
 
 
-def _refuse_path(path: Path) -> None:
+def _check_file(path: Path) -> None:
     if path.is_dir():
         raise InvalidArgument(f"{path} is a folder; pass the path of a file in it.")
     if not path.is_file():
@@ -142,7 +177,7 @@ def _refuse_path(path: Path) -> None:
         raise InvalidArgument(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def _array(path: Path) -> Source:
+def _npy_source(path: Path) -> Source:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -154,30 +189,30 @@ def _array(path: Path) -> Source:
             f"{path} must hold a structured array, a record for each row, so that its columns have "
             "names; pass a mapping from names to arrays instead."
         )
-    return _table(array, path)
+    return _table_source(array, path)
 
 
-def _parquet(path: Path) -> Source:
+def _arrow_source(path: Path) -> Source:
     try:
-        from tacit.data.parquet import chunks, likely_kinds, schema
+        from tacit.data.arrow import chunks, likely_kinds, read_file_schema
     except ModuleNotFoundError:
         raise MissingPackage("pyarrow", f"Reading {path}") from None
-    found = schema(path)
+    found = read_file_schema(path)
     return Source(
         names=found.names,
-        read=lambda names: chunks(path, names, _ROWS),
+        read=lambda names: chunks(path, names, _ROWS_PER_CHUNK),
         path=path,
         mapped=True,
         likely=likely_kinds(found),
     )
 
 
-_LINES = (".csv", ".tsv", ".txt")
+_TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 _READERS: dict[str, Callable[[Path], Source]] = {
-    ".parquet": _parquet,
-    ".pq": _parquet,
-    ".feather": _parquet,
-    ".arrow": _parquet,
-    ".npy": _array,
+    ".parquet": _arrow_source,
+    ".pq": _arrow_source,
+    ".feather": _arrow_source,
+    ".arrow": _arrow_source,
+    ".npy": _npy_source,
 }
-_ENDINGS = frozenset([*_LINES, ".gz", *_READERS])
+_ENDINGS = frozenset([*_TEXT_ENDINGS, ".gz", *_READERS])

@@ -18,11 +18,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from tacit.errors import InvalidArgument
 
-_PAGE = 2**21  # a huge page: with fewer pages, rows are found faster
-_IN_MEMORY = 2**25  # bytes; larger results of files are kept on disk
+_HUGE_PAGE = 2**21  # a huge page: with fewer pages, rows are found faster
+_MAX_BYTES_IN_MEMORY = 2**25  # bytes; larger results of files are kept on disk
 
 
-class Store:
+class ColumnStore:
     """Columns of one length, to which rows are added; with ``mapped``, on disk once they are large.
 
     Memory is for ``tables`` stores of the same kind, so that each has a part of it.
@@ -47,7 +47,7 @@ class Store:
             self._shapes[name] = values.shape[1:], values.dtype
             self._parts.setdefault(name, []).append(values)
             self._size += values.nbytes
-        if self._mapped and self._size > _IN_MEMORY // self._tables:
+        if self._mapped and self._size > _MAX_BYTES_IN_MEMORY // self._tables:
             self._spill()
 
     def finish(self) -> dict[str, NDArray[Any]]:
@@ -57,7 +57,7 @@ class Store:
         return {name: self._whole(name) for name in self._shapes}
 
     def _spill(self) -> None:
-        with _complaints():
+        with _translated_disk_errors():
             for name, parts in self._parts.items():
                 if name not in self._files:
                     self._files[name] = tempfile.TemporaryFile(prefix="tacit-")  # noqa: SIM115
@@ -69,41 +69,41 @@ class Store:
         shape, dtype = self._shapes[name]
         if name not in self._files:
             parts = self._parts.pop(name)
-            held = room((sum(map(len, parts)), *shape), dtype)
+            held = allocate((sum(map(len, parts)), *shape), dtype)
             return np.concatenate(parts, out=held)
-        with _complaints(), self._files.pop(name) as file:
+        with _translated_disk_errors(), self._files.pop(name) as file:
             file.flush()
             memory = mmap.mmap(file.fileno(), 0)
         return np.frombuffer(memory, dtype).reshape(-1, *shape)
 
 
-def room(shape: tuple[int, ...], dtype: DTypeLike, *, mapped: bool = False) -> NDArray[Any]:
+def allocate(shape: tuple[int, ...], dtype: DTypeLike, *, mapped: bool = False) -> NDArray[Any]:
     """An array of zeros at the start of a page, which JAX uses in place instead of copying it."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    if mapped and size > _IN_MEMORY:
-        with _complaints(), tempfile.TemporaryFile(prefix="tacit-") as file:
+    if mapped and size > _MAX_BYTES_IN_MEMORY:
+        with _translated_disk_errors(), tempfile.TemporaryFile(prefix="tacit-") as file:
             reserve(file, size)
             mapped_room: NDArray[Any] = np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
             return mapped_room.reshape(shape)
-    memory = np.zeros(size + _PAGE, np.uint8)
-    start = -memory.ctypes.data % _PAGE
+    memory = np.zeros(size + _HUGE_PAGE, np.uint8)
+    start = -memory.ctypes.data % _HUGE_PAGE
     held: NDArray[Any] = memory[start : start + size].view(dtype).reshape(shape)
     return held
 
 
-def lies_on_disk(values: object) -> bool:
+def is_memmap(values: object) -> bool:
     """Whether an array is in a memory map."""
-    return _map_of(values) is not None
+    return _memory_map(values) is not None
 
 
-def let_go(values: NDArray[Any]) -> None:
+def drop_pages(values: NDArray[Any]) -> None:
     """Frees the memory of a map's pages, which stay on disk and are loaded again when needed."""
-    memory = _map_of(values)
+    memory = _memory_map(values)
     if memory is not None and sys.platform != "win32":
         memory.madvise(mmap.MADV_DONTNEED)
 
 
-def _map_of(values: object) -> mmap.mmap | None:
+def _memory_map(values: object) -> mmap.mmap | None:
     while isinstance(values, np.ndarray | memoryview):
         values = values.obj if isinstance(values, memoryview) else values.base
     return values if isinstance(values, mmap.mmap) else None
@@ -118,7 +118,7 @@ def reserve(file: IO[bytes], size: int) -> None:
 
 
 @contextlib.contextmanager
-def _complaints() -> Iterator[None]:
+def _translated_disk_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,5 +1,6 @@
 from . import schemes as schemes
-from .partitioned import Partitioned as Partitioned
+from .pooled import PooledScoring as PooledScoring
+from .pvi import Partitioned as Partitioned
 from .schemes import ClippedChanges as ClippedChanges
 from .schemes import ClippedStatistics as ClippedStatistics
 from .schemes import Hybrid as Hybrid
@@ -9,4 +10,3 @@ from .schemes import WithoutPrivacy as WithoutPrivacy
 from .schemes import algorithm_three as algorithm_three
 from .schemes import local_averaging as local_averaging
 from .schemes import virtual_clients as virtual_clients
-from .scored.settings import PooledScoring as PooledScoring

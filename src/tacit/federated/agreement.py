@@ -16,7 +16,7 @@ from tacit import __version__
 from tacit.errors import Refused
 
 # How parts are called in sentences, in the order in which they are compared.
-_CALLED = {
+_PART_NAMES = {
     "run": "run",
     "sites": "list of sites",
     "budget": "budget",
@@ -27,7 +27,7 @@ _CALLED = {
     "jax": "version of JAX",
 }
 # Parts that are digests, which say nothing to people.
-_DIGESTS = ("schema", "model")
+_DIGEST_PARTS = ("schema", "model")
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,19 @@ class Agreement:
     @property
     def digest(self) -> str:
         """A short digest of all parts, to be compared by people."""
-        return digest_of(self.text)
+        return short_digest(self.text)
 
     def differences(self, other: Mapping[str, Any]) -> Iterator[str]:
         """A phrase for every part of another agreement that differs from this one."""
         own = dict(self.parts)
-        for part, called in _CALLED.items():
+        for part, called in _PART_NAMES.items():
             here, there = own.get(part, "none"), str(other.get(part, "none"))
             if here != there:
-                shown = "" if part in _DIGESTS else f" ({_short(there)} instead of {_short(here)})"
+                shown = (
+                    ""
+                    if part in _DIGEST_PARTS
+                    else f" ({_truncate(there)} instead of {_truncate(here)})"
+                )
                 yield f"another {called}{shown}"
 
     def refuse_other(self, text: object, mine: str, theirs: str) -> None:
@@ -85,12 +89,12 @@ class Agreement:
         raise Refused(f"{theirs} has {found} than {mine}. Nothing was charged for this message.")
 
 
-def digest_of(text: str) -> str:
+def short_digest(text: str) -> str:
     """Sixteen hexadecimal digits that identify a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 

@@ -1,13 +1,24 @@
-"""Studies with real sites: what all agree on, and what each site keeps on its disk.
+"""Studies with real sites: what all agree on, what each site keeps on its disk, and how it answers a message.
 
 A site's process may answer one message and end. The site is therefore opened from a settings file of its
 own, which names its copy of the study, its data and its ledger. The ledger also holds the tasks, the answers
 and the secrets in between. Nothing of this comes by message.
+
+Compiled JAX programs are kept on the site's disk from one process to the next. A program contains the shapes of
+its arguments, so a program that takes rows reveals their number. Only programs that are compiled before rows are
+opened are stored. The folder is private to its owner, because whoever can write into it decides what the site runs.
 """
 
+import importlib
 import importlib.util
+import os
+import stat
+import sys
+import sysconfig
+import threading
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,19 +29,56 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused
-from tacit.federated.agreement import Agreement, digest_of
-from tacit.federated.client import Client
-from tacit.federated.engine import site_of
-from tacit.federated.maskkeys import LedgerMaskKeys
-from tacit.federated.masks import MaskedSite, Masker, Offer, Roster, Session
+from tacit.federated.agreement import Agreement, short_digest
+from tacit.federated.engine import prepare_site
+from tacit.federated.masks import (
+    Fields,
+    LedgerMaskKeys,
+    MaskedSite,
+    Masker,
+    Offer,
+    Roster,
+    Session,
+    reply_fields,
+    task_from_fields,
+)
 from tacit.federated.method import FederatedMethod
-from tacit.federated.schemes.base import Prepared, RunSetting
-from tacit.federated.schemes.without_privacy import WithoutPrivacy
+from tacit.federated.protocol import Reply, Task
+from tacit.federated.schemes import Prepared, RunSetting, WithoutPrivacy
 from tacit.federated.server import AnyServer
-from tacit.federated.transport import Reply, Task
-from tacit.privacy.digest import without_addresses
+from tacit.federated.site import Client
+from tacit.privacy.checkpoint import strip_addresses
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
+from tacit.privacy.trace import compilation_cache_in
+
+# Endings of the files that JAX writes.
+_CACHE_SUFFIXES = ("-cache", "-atime")
+
+
+@contextmanager
+def compilation_cache(folder: Path) -> Iterator[None]:
+    """Stores programs that any thread compiles meanwhile in a private folder."""
+    _make_private(folder)
+    with compilation_cache_in(folder):
+        yield
+
+
+def _make_private(folder: Path) -> None:
+    """Makes a folder private; removes programs from a folder that others could access."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise InvalidArgument(
+            f"The folder of compiled programs, {folder}, must belong to the user who runs the site."
+        )
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        folder.chmod(0o700)
+        for each in folder.iterdir():
+            if each.name.endswith(_CACHE_SUFFIXES):
+                each.unlink()
+
 
 Finish = Callable[[AnyServer, Path], None]
 
@@ -89,7 +137,7 @@ class Study:
     def about(self) -> str:
         """A digest that identifies the study."""
         about = self.method.about(self.target, len(self.sites), self.example)
-        return about if not self.schema else f"{about} {digest_of(self.schema)}"
+        return about if not self.schema else f"{about} {short_digest(self.schema)}"
 
     @cached_property
     def agreement(self) -> Agreement:
@@ -98,9 +146,9 @@ class Study:
             run=self.run if self.seed is None else f"{self.run}, seeded",
             sites=", ".join(self.sites),
             budget=str(self.budget),
-            schema=digest_of(self.schema),
-            method=without_addresses(repr(self.method)),
-            model=digest_of(self.about),
+            schema=short_digest(self.schema),
+            method=strip_addresses(repr(self.method)),
+            model=short_digest(self.about),
         )
 
     @cached_property
@@ -269,7 +317,7 @@ class OpenSite:
     @cached_property
     def _client(self) -> Client:
         study = self.study
-        site = site_of(
+        site = prepare_site(
             self.name,
             self._read,
             study.method,
@@ -301,3 +349,124 @@ class OpenSite:
         )
         terms = self.study.agreement.text.encode()
         return Masker(self.name, secret, roster, LedgerMaskKeys(self._ledger), terms)
+
+
+# Where JAX stores compiled programs is one setting of the whole process.
+_COMPILATION_LOCK = threading.Lock()
+_TACIT_FOLDER = Path(__file__).parents[1]
+# Endings of files beside the study that it may read.
+_STUDY_SUFFIXES = (".py", ".yaml", ".yml", ".toml", ".json")
+
+
+def answer_message(site: OpenSite, fields: Mapping[str, Any]) -> Fields:
+    """The answer of a site to one message, if the server agrees with the site on the study."""
+    kind, agreement = fields.get("kind"), site.study.agreement
+    if kind == "hello" and "agreed" not in fields:
+        return {"site": site.name, "agreed": agreement.text}
+    if kind in {"hello", "offer", "task"}:
+        agreement.refuse_other(fields.get("agreed"), site.name, "The server")
+    return {**_dispatch_message(site, fields), "agreed": agreement.text}
+
+
+def _dispatch_message(site: OpenSite, fields: Mapping[str, Any]) -> Fields:
+    kind = fields.get("kind")
+    if kind == "hello":
+        return {"site": site.name}
+    if kind == "offer":
+        session = Session(str(fields["run"]), int(fields["round"]), int(fields["attempt"]))
+        offer = site.offer(session)
+        return {"site": offer.site, "key": offer.key, "signature": offer.signature}
+    if kind == "task":
+        return reply_fields(site.answer(*task_from_fields(fields)))
+    raise Refused("The server sent a message that this version of Tacit does not know.")
+
+
+class WarmSite:
+    """A site whose study and rows stay in memory from one message to the next.
+
+    Programs that were compiled then serve again. The study is loaded and the rows are read anew when one of
+    their files has changed, or one of a module that the study imports. (Installed packages are not watched.)
+    The ledger is opened for every message, so that one that was deleted or replaced
+    is noticed.
+
+    Args:
+        settings: The settings of the site.
+    """
+
+    def __init__(self, settings: SiteSettings) -> None:
+        self._settings = settings
+        self._stamp: tuple[object, ...] = ()
+        self._study: Study | None = None
+        self._rows: Rows | None = None
+        self._imported: dict[str, Path] = {}  # modules that came with the study
+
+    def opened(self) -> OpenSite:
+        """The site, open for one message."""
+        if self._study is None or self._stamp != self._stamped():
+            self._load()
+        return OpenSite(self._settings, self._study, self._read)
+
+    def warmed(self) -> Fields:
+        """Loads the study and calibrates its noise, before the first message. Nothing is charged."""
+        with _COMPILATION_LOCK, compilation_cache(self._settings.ledger.with_suffix(".cache")):
+            self.opened().prepare()
+        return {}
+
+    def _load(self) -> None:
+        self._study, self._rows = None, None
+        for name in self._imported:
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        before = set(sys.modules)
+        self._study = load_study(self._settings.study)
+        self._imported = dict(_project_modules(set(sys.modules) - before))
+        self._stamp = self._stamped()
+
+    def _stamped(self) -> tuple[object, ...]:
+        """What shows that a file of the study or the data has changed."""
+        study, data = self._settings.study, self._settings.data
+        beside = [path for path in study.parent.iterdir() if path.suffix in _STUDY_SUFFIXES]
+        return tuple(_file_stamps({*beside, *self._imported.values(), data}))
+
+    def answered(self, fields: Fields) -> Fields:
+        """The answer of the site to one message."""
+        return _answer_with(self.opened, self._settings, fields)
+
+    def _read(self, path: Path) -> Rows:
+        if self._study is not None and self._rows is None:
+            self._rows = self._study.read(path)
+        assert self._rows is not None
+        return self._rows
+
+
+def _project_modules(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """The files of those modules that are neither installed nor of Tacit."""
+    installed = [Path(each) for each in (*sysconfig.get_paths().values(), str(_TACIT_FOLDER))]
+    for name in names:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and not any(Path(file).is_relative_to(each) for each in installed):
+            yield name, Path(file)
+
+
+def _file_stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
+    for path in sorted(paths):
+        with suppress(OSError):  # whoever reads it says what is missing
+            found = path.stat()
+            yield str(path), found.st_mtime_ns, found.st_size
+
+
+def answer_once(settings: SiteSettings, fields: Fields) -> Fields:
+    """The answer of a site that is opened for one message."""
+    return _answer_with(lambda: OpenSite(settings), settings, fields)
+
+
+def _answer_with(opened: Callable[[], OpenSite], settings: SiteSettings, fields: Fields) -> Fields:
+    # Every message may be a process of its own, so programs of the study are stored for the next one.
+    # Programs that take rows are not stored.
+    with _COMPILATION_LOCK:
+        with compilation_cache(settings.ledger.with_suffix(".cache")):
+            site = opened()
+            if fields.get("kind") == "task":
+                site.prepare()
+        with compilation_cache_in(None):
+            return answer_message(site, fields)

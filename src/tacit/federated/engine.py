@@ -1,7 +1,7 @@
 """A federated run: its sites, and all of them in this process.
 
-`in_process` prepares every site with its own budget, runs the schedule and returns the server. A deployment does
-the same with its own `Transport`, using `site_of` at each site and the method's ``server`` at the server.
+`run_in_process` prepares every site with its own budget, runs the schedule and returns the server. A deployment does
+the same with its own `Transport`, using `prepare_site` at each site and the method's ``server`` at the server.
 """
 
 import hashlib
@@ -14,16 +14,16 @@ from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 
 from tacit.accounting import Budget
-from tacit.accounting.journal import Journal, LedgerJournal, Terms
+from tacit.accounting.journal import Journal, LedgerJournal, RunTerms
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument
-from tacit.federated.client import Client
 from tacit.federated.method import FederatedMethod
-from tacit.federated.schemes.base import Prepared
-from tacit.federated.scored.site import SummedScores
-from tacit.federated.server import conduct
-from tacit.federated.transport import InProcess
-from tacit.models.reading import called
+from tacit.federated.pooled_server import ScoreSumRelease
+from tacit.federated.protocol import InProcess
+from tacit.federated.schemes import Prepared
+from tacit.federated.server import run_schedule
+from tacit.federated.site import Client
+from tacit.models.interpretation import describe_model
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -38,14 +38,14 @@ class SiteCost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadySite:
+class PreparedSite:
     """A site that is ready to answer, and what the run costs it."""
 
     client: Client
     cost: SiteCost
 
 
-def site_of(
+def prepare_site(
     name: str,
     rows: Rows | Callable[[], Rows],
     method: FederatedMethod,
@@ -58,7 +58,7 @@ def site_of(
     prepared: Prepared | None = None,
     about: str = "",
     seed: int | None = None,
-) -> ReadySite:
+) -> PreparedSite:
     """A site of a run, with noise calibrated for all answers. The first task charges the ledger.
 
     Args:
@@ -79,12 +79,12 @@ def site_of(
     """
     scheme = method.scheme
     ready = prepared or scheme.prepare(method.setting(target, budget, sites))
-    terms = Terms(
+    terms = RunTerms(
         run=run,
         answers=method.num_rounds + method.spare_answers,
         event=ready.event,
         budget=budget,
-        label=f"{label_of(run)} {called(target.model)}",
+        label=f"{charge_label(run)} {describe_model(target.model)}",
         about=about,
     )
     journal: Journal | None = None if ledger is None else LedgerJournal(ledger)
@@ -101,10 +101,10 @@ def site_of(
         hidden=not (ready.in_factor and (scheme.each_message_private or scheme.own_factors)),
     )
     cost = SiteCost(event=ready.event, budget=budget, ledger=ledger)
-    return ReadySite(client=client, cost=cost)
+    return PreparedSite(client=client, cost=cost)
 
 
-def label_of(run: str) -> str:
+def charge_label(run: str) -> str:
     """How the label of a run's charge begins."""
     return f"federated run {run}:"
 
@@ -122,7 +122,7 @@ class FederatedResult:
         return np.array(self.server.trace)
 
 
-def in_process(
+def run_in_process(
     method: FederatedMethod,
     target: Any,
     rows: Mapping[str, Rows],
@@ -156,7 +156,7 @@ def in_process(
         for budget in shared
     }
     sites = {
-        name: site_of(
+        name: prepare_site(
             name,
             rows[name],
             method,
@@ -173,20 +173,20 @@ def in_process(
     }
     # Sites may have different budgets; the most noise that any of them adds is what the server expects.
     server = method.server(
-        target, names, run=run, budget=_noisiest(prepared), source=Randomness(seed)
+        target, names, run=run, budget=_noisiest_budget(prepared), source=Randomness(seed)
     )
     transport = InProcess([site.client for site in sites.values()])
-    conduct(server, transport, method.rounds(len(names)), progress)
+    run_schedule(server, transport, method.rounds(len(names)), progress)
     costs = {name: site.cost for name, site in sites.items()}
     return FederatedResult(server=server, costs=costs)
 
 
-def _noisiest(prepared: Mapping[Budget | None, Prepared]) -> Budget | None:
+def _noisiest_budget(prepared: Mapping[Budget | None, Prepared]) -> Budget | None:
     """The budget whose answers have the most noise, as far as that is known."""
 
     def noise(budget: Budget | None) -> tuple[float, float]:
         work = prepared[budget].work
-        known = work.mechanism.noise_std if isinstance(work, SummedScores) else 0.0
+        known = work.mechanism.noise_std if isinstance(work, ScoreSumRelease) else 0.0
         return known, 0.0 if budget is None else -budget.epsilon
 
     return max(prepared, key=noise)

@@ -1,25 +1,62 @@
-"""The guard: a process of the site that answers, so that shipped code cannot read rows.
+"""The guard: a process of the site that answers, so that code shipped with a run cannot read rows.
 
 At each site, Flower runs code that came with the run. If the node's user can read the rows, so can that
 code. The guard runs as another user, from the Tacit that is installed at the site. The node's code can only
 send it messages through a local socket, and gets only what the server would get.
+
+Errors at a site name its files and its remaining budget, so they go to the site's own log only; the server gets
+a kind and a neutral sentence. The message of an unexpected error may contain a value from a row, so the log gets
+only its type and its place in the code.
+
+This module does not import JAX: a node that passes messages on starts a process for each of them.
 """
 
 import json
+import logging
 import os
 import socket
 import socketserver
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import InvalidArgument, Refused
-from tacit.federated.told import told
+from tacit.errors import BoundaryError, BudgetError, InvalidArgument, Refused, TacitError
+
+_LOG = logging.getLogger(__name__)
+_SENTENCES: dict[str, tuple[type[TacitError], str]] = {
+    "budget": (BudgetError, "The site's budget does not allow an answer."),
+    "boundary": (BoundaryError, "The study at the site would take rows past the boundary."),
+    "site": (TacitError, "The site's files or settings are invalid."),
+}
+_SEE_LOG = "The site's own log says more."
+
+
+def answer_or_error(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The answer, or the kind of an error and a sentence for the server."""
+    try:
+        return answer()
+    except TacitError as error:
+        _LOG.warning("Refused: %s", error)
+        return error_reply(error)
+    except Exception as error:  # noqa: BLE001 (its message may contain a value from a row)
+        where = "".join(traceback.format_tb(error.__traceback__))
+        _LOG.error("This site could not answer: %s at\n%s", type(error).__name__, where)
+        return {"kind": "failure", "error": f"The site failed. {_SEE_LOG}"}
+
+
+def error_reply(error: TacitError) -> dict[str, Any]:
+    """An error as the server sees it: in full only if its message was written for the server."""
+    if isinstance(error, Refused):
+        return {"kind": "question", "error": str(error)}
+    kind = next(kind for kind, (family, _) in _SENTENCES.items() if isinstance(error, family))
+    return {"kind": kind, "error": f"{_SENTENCES[kind][1]} {_SEE_LOG}"}
+
 
 # Messages have a vector and some keys, and are never longer.
-_MOST = 2**28
-Answer = Callable[[dict[str, Any]], dict[str, Any]]
+_MAX_MESSAGE_BYTES = 2**28
+AnswerMessage = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Guard(socketserver.ThreadingUnixStreamServer):
@@ -27,11 +64,11 @@ class Guard(socketserver.ThreadingUnixStreamServer):
 
     daemon_threads = True
 
-    def __init__(self, path: Path, answer: Answer, *, mode: int = 0o660) -> None:
+    def __init__(self, path: Path, answer: AnswerMessage, *, mode: int = 0o660) -> None:
         self._answer, self._turn = answer, threading.Lock()
         if path.is_socket():
             path.unlink()  # left by a guard that died
-        super().__init__(str(path), _Conversation)
+        super().__init__(str(path), _RequestHandler)
         path.chmod(mode)
 
     def answered(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -40,20 +77,20 @@ class Guard(socketserver.ThreadingUnixStreamServer):
             return self._answer(fields)
 
 
-class _Conversation(socketserver.StreamRequestHandler):
+class _RequestHandler(socketserver.StreamRequestHandler):
     """One message and its answer, a line of JSON each."""
 
     server: Guard
 
     def handle(self) -> None:
-        line = self.rfile.readline(_MOST)
+        line = self.rfile.readline(_MAX_MESSAGE_BYTES)
         try:
-            fields = unpacked(line)
+            fields = decode_message(line)
         except (ValueError, RecursionError):
-            said = told(Refused("The message cannot be read."))
+            said = error_reply(Refused("The message cannot be read."))
         else:
             said = self.server.answered(fields)
-        self.wfile.write(packed(said))
+        self.wfile.write(encode_message(said))
 
 
 def ask(path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,25 +102,25 @@ def ask(path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidArgument(
                 f"The site's guard is not running ({error.strerror}); start tacit federated guard."
             ) from error
-        connection.sendall(packed(fields))
+        connection.sendall(encode_message(fields))
         with connection.makefile("rb") as file:
-            return unpacked(file.readline(_MOST))
+            return decode_message(file.readline(_MAX_MESSAGE_BYTES))
 
 
-def packed(fields: Mapping[str, Any]) -> bytes:
+def encode_message(fields: Mapping[str, Any]) -> bytes:
     """Fields as a line of JSON, with bytes as hexadecimal text."""
     return json.dumps(dict(fields), default=lambda value: {"hex": value.hex()}).encode() + b"\n"
 
 
-def unpacked(line: bytes) -> dict[str, Any]:
+def decode_message(line: bytes) -> dict[str, Any]:
     """The fields of a line."""
-    fields = json.loads(line, object_hook=_bytes)
+    fields = json.loads(line, object_hook=_decode_bytes)
     if not isinstance(fields, dict):
         raise ValueError("a message is an object")  # noqa: TRY004 (the content is wrong, not a type)
     return fields
 
 
-def _bytes(held: dict[str, Any]) -> Any:
+def _decode_bytes(held: dict[str, Any]) -> Any:
     """Bytes, if they are marked as such."""
     if held.keys() != {"hex"}:
         return held

@@ -11,15 +11,19 @@ refuses a key that no member signed for this attempt, and any other number of me
 the keys were passed on, the sum is noise. Another attempt uses new keys and the same members. Other members need a
 new round, because an answer goes into the sum of one group only (Theorem F8).
 
-Masked numbers are stored and sent as plain bytes of a fixed type, because the masks act on these bytes.
+One process may offer a key and end, and another process use it for masking. So the secret is stored (`MaskKeys`),
+and the masked numbers replace it in one transaction. Vectors travel as plain bytes of a fixed type: masks act on
+these bytes, and a compressed file from a stranger could unpack to any size.
 """
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import sqlalchemy as sa
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -29,11 +33,157 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.errors import InvalidArgument, Refused
-from tacit.federated.maskkeys import MaskKeys, MemoryMaskKeys
-from tacit.federated.transport import Answers, Reply, Task
+from tacit.accounting import ledger_chain
+from tacit.accounting.ledger import Ledger
+from tacit.errors import InvalidArgument, Refused, TacitError
+from tacit.federated.protocol import AnsweringSite, Reply, Task
 
-Whole = NDArray[np.int64]
+_MASK_TABLES = sa.MetaData()
+_KEYS_TABLE = sa.Table(
+    "mask_keys",
+    _MASK_TABLES,
+    sa.Column("session", sa.LargeBinary, primary_key=True),
+    sa.Column("secret", sa.LargeBinary),
+    sa.Column("digest", sa.LargeBinary),
+    sa.Column("masked", sa.LargeBinary),
+)
+
+
+class MaskKeys(Protocol):
+    """Stores the secrets of a site's sessions."""
+
+    def kept(self, session: bytes, secret: bytes) -> bytes | None:
+        """The secret of a session: the given one if there was none, or None if it was used."""
+        ...
+
+    def bound(self, answer: bytes, group: bytes) -> bytes:
+        """The group of sites of an answer: the given one if there was none."""
+        ...
+
+    def secret(self, session: bytes) -> bytes | None:
+        """The secret of a session, or None if it was used or does not exist."""
+        ...
+
+    def masked(self, session: bytes, digest: bytes) -> bytes | None:
+        """The masked numbers of a session for this question, or None."""
+        ...
+
+    def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
+        """Replaces the secret by the masked numbers and returns them.
+
+        If the secret was used for the same question before, returns the first masked numbers; for
+        another question it is refused.
+        """
+        ...
+
+
+class MemoryMaskKeys:
+    """Secrets in memory, which end with the process."""
+
+    def __init__(self) -> None:
+        self._secrets: dict[bytes, bytes] = {}
+        self._groups: dict[bytes, bytes] = {}
+        self._masked: dict[bytes, tuple[bytes, bytes]] = {}
+
+    def kept(self, session: bytes, secret: bytes) -> bytes | None:
+        """The secret of a session: the given one if there was none, or None if it was used."""
+        if session in self._masked:
+            return None
+        return self._secrets.setdefault(session, secret)
+
+    def bound(self, answer: bytes, group: bytes) -> bytes:
+        """The group of sites of an answer: the given one if there was none."""
+        return self._groups.setdefault(answer, group)
+
+    def secret(self, session: bytes) -> bytes | None:
+        """The secret of a session, or None if it was used or does not exist."""
+        return self._secrets.get(session)
+
+    def masked(self, session: bytes, digest: bytes) -> bytes | None:
+        """The masked numbers of a session for this question, or None."""
+        asked, masked = self._masked.get(session, (None, None))
+        return masked if asked == digest else None
+
+    def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
+        """Replaces the secret by the masked numbers."""
+        if self._secrets.pop(session, None) is None:
+            raise _key_used()
+        self._masked[session] = digest, masked
+        return masked
+
+
+class LedgerMaskKeys:
+    """Secrets in the file of a site's ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        with ledger.transaction() as connection:
+            _MASK_TABLES.create_all(connection)
+
+    def kept(self, session: bytes, secret: bytes) -> bytes | None:
+        """The secret of a session: the given one if there was none, or None if it was used."""
+        with self._ledger.transaction() as connection:
+            row = connection.execute(_select_session(session)).first()
+            if row is None:
+                values = {"session": session, "secret": secret}
+                connection.execute(sa.insert(_KEYS_TABLE).values(**values))
+                return secret
+            return None if row.secret is None else bytes(row.secret)
+
+    def bound(self, answer: bytes, group: bytes) -> bytes:
+        """The group of sites of an answer: the given one if there was none.
+
+        It is a line of the ledger's chain, so that a copy of the ledger without it is refused.
+        """
+        with self._ledger.transaction() as connection:
+            row = connection.execute(_select_session(answer)).first()
+            if row is not None:
+                return bytes(row.secret or b"")
+            connection.execute(sa.insert(_KEYS_TABLE).values(session=answer, secret=group))
+            ledger_chain.append_link(connection, "group", (answer, group))
+            return group
+
+    def secret(self, session: bytes) -> bytes | None:
+        """The secret of a session, or None if it was used or does not exist."""
+        with self._ledger.transaction() as connection:
+            row = connection.execute(_select_session(session)).first()
+            return None if row is None else row.secret
+
+    def masked(self, session: bytes, digest: bytes) -> bytes | None:
+        """The masked numbers of a session for this question, or None."""
+        with self._ledger.transaction() as connection:
+            row = connection.execute(_select_session(session)).first()
+            return None if row is None or row.digest != digest else row.masked
+
+    def spend(self, session: bytes, digest: bytes, masked: bytes) -> bytes:
+        """Replaces the secret by the masked numbers and returns them.
+
+        If the secret was used for the same question before, returns the first masked numbers; for
+        another question it is refused.
+        """
+        unused = sa.and_(_KEYS_TABLE.c.session == session, _KEYS_TABLE.c.secret.is_not(None))
+        change = sa.update(_KEYS_TABLE).where(unused)
+        with self._ledger.transaction() as connection:
+            done = connection.execute(change.values(secret=None, digest=digest, masked=masked))
+            if done.rowcount == 1:
+                return masked
+            row = connection.execute(_select_session(session)).first()
+        if row is None or row.digest != digest or row.masked is None:
+            raise _key_used()
+        return bytes(row.masked)  # another process was faster, with the same question
+
+
+def _select_session(
+    session: bytes,
+) -> sa.Select[tuple[bytes, bytes | None, bytes | None, bytes | None]]:
+    return sa.select(_KEYS_TABLE).where(_KEYS_TABLE.c.session == session)
+
+
+def _key_used() -> Refused:
+    return Refused("The key of this attempt has been used; start another attempt.")
+
+
+Int64Vector = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -47,7 +197,7 @@ class Session:
     def text(self) -> bytes:
         """The bytes that are signed, and that identify a secret. Lengths separate the fields."""
         numbers = str(self.round).encode(), str(self.attempt).encode()
-        return _joined(b"session", self.run.encode(), *numbers)
+        return _length_prefixed(b"session", self.run.encode(), *numbers)
 
 
 @dataclass(frozen=True)
@@ -131,10 +281,12 @@ class Masker:
                 f"{session.attempt}; another attempt needs another number."
             )
         key = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
-        signed = self._identity.sign(_signed(session, self.name, key, self._terms))
+        signed = self._identity.sign(_signed_bytes(session, self.name, key, self._terms))
         return Offer(self.name, key, signed)
 
-    def mask(self, session: Session, offers: Sequence[Offer], values: Whole, about: bytes) -> Whole:
+    def mask(
+        self, session: Session, offers: Sequence[Offer], values: Int64Vector, about: bytes
+    ) -> Int64Vector:
         """Adds this site's masks to whole numbers.
 
         A key is used once, and deleted in the transaction that stores the masked numbers. A
@@ -151,7 +303,7 @@ class Masker:
         """
         keys = self._accepted(session, offers)
         self._refuse_other_members(session, keys)
-        digest = _digest(session, keys, about, len(values))
+        digest = _session_digest(session, keys, about, len(values))
         done = self._keys.masked(session.text(), digest)
         if done is None:
             secret = self._keys.secret(session.text())
@@ -168,8 +320,8 @@ class Masker:
 
     def _refuse_other_members(self, session: Session, keys: Mapping[str, bytes]) -> None:
         """Refuses a second set of sites for one answer: two sums would share its noise. [one-group]"""
-        label = _joined(b"members", session.run.encode(), str(session.round).encode())
-        members = hashlib.sha256(_joined(*(name.encode() for name in keys))).digest()
+        label = _length_prefixed(b"members", session.run.encode(), str(session.round).encode())
+        members = hashlib.sha256(_length_prefixed(*(name.encode() for name in keys))).digest()
         if self._keys.bound(label, members) != members:
             raise Refused(
                 f"{self.name} has answered round {session.round} with a different group of sites; a new "
@@ -183,7 +335,7 @@ class Masker:
         own, total = X25519PrivateKey.from_private_bytes(secret), np.zeros(count, np.uint64)
         for name, key in keys.items():
             if name != self.name:
-                stream = _stream(_shared(own, name, key), digest, count)
+                stream = _mask_stream(_shared_secret(own, name, key), digest, count)
                 total = total + stream if self.name < name else total - stream
         return total
 
@@ -208,7 +360,9 @@ class Masker:
     def _check(self, session: Session, offer: Offer) -> None:
         signer = Ed25519PublicKey.from_public_bytes(self.roster.members[offer.site])
         try:
-            signer.verify(offer.signature, _signed(session, offer.site, offer.key, self._terms))
+            signer.verify(
+                offer.signature, _signed_bytes(session, offer.site, offer.key, self._terms)
+            )
         except InvalidSignature:
             raise Refused(
                 f"The key of {offer.site} has no valid signature for round {session.round}, attempt "
@@ -223,7 +377,7 @@ class Masker:
 class MaskedSite:
     """A client whose answers are masked."""
 
-    def __init__(self, client: Answers, masker: Masker) -> None:
+    def __init__(self, client: AnsweringSite, masker: Masker) -> None:
         if client.name != masker.name:
             raise InvalidArgument("A client and its masks must have the same name.")
         self.name, self._client, self._masker = client.name, client, masker
@@ -274,7 +428,7 @@ class MaskedInProcess:
         }
 
 
-def _shared(own: X25519PrivateKey, name: str, key: bytes) -> bytes:
+def _shared_secret(own: X25519PrivateKey, name: str, key: bytes) -> bytes:
     """The secret that this site shares with another."""
     try:
         return own.exchange(X25519PublicKey.from_public_bytes(key))
@@ -282,22 +436,109 @@ def _shared(own: X25519PrivateKey, name: str, key: bytes) -> bytes:
         raise Refused(f"{name} offered an invalid key.") from None
 
 
-def _stream(shared: bytes, digest: bytes, count: int) -> NDArray[np.uint64]:
+def _mask_stream(shared: bytes, digest: bytes, count: int) -> NDArray[np.uint64]:
     """A mask from the secret of two sites, for one session. [mask-stream]"""
     derived = HKDF(hashes.SHA256(), 32, salt=None, info=b"tacit mask" + digest).derive(shared)
     cipher = Cipher(algorithms.ChaCha20(derived, bytes(16)), mode=None).encryptor()
     return np.frombuffer(cipher.update(bytes(8 * count)), np.uint64)
 
 
-def _digest(session: Session, keys: Mapping[str, bytes], about: bytes, count: int) -> bytes:
+def _session_digest(session: Session, keys: Mapping[str, bytes], about: bytes, count: int) -> bytes:
     """A digest of what members must agree on for their masks to cancel."""
     parts = [part for name, key in keys.items() for part in (name.encode(), key)]
-    return hashlib.sha256(_joined(session.text(), about, str(count).encode(), *parts)).digest()
+    return hashlib.sha256(
+        _length_prefixed(session.text(), about, str(count).encode(), *parts)
+    ).digest()
 
 
-def _signed(session: Session, site: str, key: bytes, terms: bytes) -> bytes:
-    return _joined(b"tacit mask key", session.text(), site.encode(), key, terms)
+def _signed_bytes(session: Session, site: str, key: bytes, terms: bytes) -> bytes:
+    return _length_prefixed(b"tacit mask key", session.text(), site.encode(), key, terms)
 
 
-def _joined(*parts: bytes) -> bytes:
+def _length_prefixed(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+_LOG = logging.getLogger(__name__)
+_NUMBER_TYPES = ("<f8", "<i8")
+Fields = dict[str, Any]
+
+
+def task_fields(
+    task: Task, attempt: int = 1, offers: Sequence[Offer] = (), *, agreed: str
+) -> Fields:
+    """A task as the fields of a message. ``agreed`` is what the server thinks is agreed on."""
+    return {
+        "kind": "task",
+        "agreed": agreed,
+        "run": task.run,
+        "round": task.round,
+        "folded": task.folded,
+        "share": task.share.astype("<f8").tobytes(),
+        "posterior": task.posterior.astype("<f8").tobytes(),
+        "mark": task.mark,
+        "attempt": attempt,
+        "sites": [offer.site for offer in offers],
+        "keys": [offer.key for offer in offers],
+        "signatures": [offer.signature for offer in offers],
+    }
+
+
+def task_from_fields(fields: Mapping[str, Any]) -> tuple[Task, int, list[Offer]]:
+    """The task of a message, the attempt, and the keys of its masks."""
+    task = Task(
+        run=str(fields["run"]),
+        round=int(fields["round"]),
+        posterior=np.frombuffer(fields["posterior"], "<f8").astype(np.float64),
+        folded=int(fields["folded"]),
+        share=np.frombuffer(fields["share"], "<f8").astype(np.float64),
+        mark=bytes(fields["mark"]),
+    )
+    parts = zip(fields["sites"], fields["keys"], fields["signatures"], strict=True)
+    return task, int(fields["attempt"]), [Offer(*part) for part in parts]
+
+
+def reply_fields(reply: Reply) -> Fields:
+    """A reply as the fields of a message."""
+    kind = "<i8" if reply.change.dtype.kind == "i" else "<f8"
+    grid = {} if reply.grid is None else {"grid": float(reply.grid)}
+    return {
+        "run": reply.run,
+        "round": reply.round,
+        "type": kind,
+        "change": reply.change.astype(kind).tobytes(),
+        **grid,
+    }
+
+
+def reply_from_fields(site: str, fields: Mapping[str, Any]) -> Reply:
+    """The reply of a site."""
+    kind = str(fields["type"])
+    if kind not in _NUMBER_TYPES:
+        raise InvalidArgument(f"{site} answered with numbers of an unknown type.")
+    grid = fields.get("grid")
+    return Reply(
+        site=site,
+        run=str(fields["run"]),
+        round=int(fields["round"]),
+        change=np.frombuffer(fields["change"], kind).copy(),
+        grid=None if grid is None else float(grid),
+    )
+
+
+def valid_reply(site: str, fields: Fields) -> Reply | None:
+    """The reply of a site, or None if it is invalid."""
+    try:
+        return reply_from_fields(site, fields)
+    except (TacitError, KeyError, TypeError, ValueError):
+        _LOG.warning("%s sent an invalid reply.", site)
+        return None
+
+
+def valid_offer(site: str, fields: Fields) -> Offer | None:
+    """The key of a site, or None if it is invalid."""
+    key, signature = fields.get("key"), fields.get("signature")
+    if isinstance(key, bytes) and isinstance(signature, bytes):
+        return Offer(site, key, signature)
+    _LOG.warning("%s sent an invalid key.", site)
+    return None

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.accounting import Budget
-from tacit.federated.schedule import Schedule, ScheduleName
-from tacit.federated.schemes.base import RunSetting, Scheme
-from tacit.federated.server import AnyServer
-from tacit.inference.base import Intervals
-from tacit.models.natural import Vector
+from tacit.federated.schemes import RunSetting, Scheme
+from tacit.federated.server import AnyServer, Schedule, ScheduleName
+from tacit.inference.method import Intervals
+from tacit.models.exponential_families import Vector
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 

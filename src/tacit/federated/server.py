@@ -1,39 +1,182 @@
 """The server's end: holds the posterior, asks sites by a schedule, and combines their answers.
 
-The server decides which share of a round's answers is applied (`Folded`), applies it, and tells each
-site with its next task, so that the site applies the same. Late and invalid answers are not applied.
+The posterior q is the prior times one factor for each site. A factor need not be a distribution by itself: its
+precision may be negative. But q must be one, and so must every cavity, which is q without the factor of one site.
+If a change would make one of them improper, only the largest possible share of the change is applied.
+
+The server decides which share of a round's answers is applied (`AppliedUpdate`), applies it, and tells each
+site with its next task, so that the site applies the same. Late and invalid answers are not applied. How far
+single sites move the posterior follows from what sites released and from public numbers.
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
+from tacit import _validate
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.arrays import read, written
-from tacit.federated.factor import largest_share, total
-from tacit.federated.influence import MOST_COMPARED, influences, tell
-from tacit.federated.schedule import Schedule
-from tacit.federated.transport import Reply, Task, Transport, replies_to
-from tacit.models.natural import ExponentialFamily, Vector
+from tacit.federated.protocol import (
+    Reply,
+    Task,
+    Transport,
+    matching_replies,
+    pack_arrays,
+    unpack_arrays,
+)
+from tacit.models.exponential_families import ExponentialFamily, Vector, kl_divergence
+
+ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The order in which sites are asked. Every site is asked ``num_rounds`` times.
+
+    Args:
+        num_rounds: How often every site is asked.
+        kind: With ``"synchronous"`` all sites start from the same posterior and their changes are added.
+            With ``"sequential"`` they are asked one after the other. ``"asynchronous"`` simulates
+            sites of different speeds, for comparisons.
+        group_size: The number of sites that are asked at a time, synchronously.
+        damping: The factor that changes are multiplied by.
+    """
+
+    num_rounds: int
+    kind: ScheduleName = "synchronous"
+    group_size: int | None = None
+    damping: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.count("num_rounds", self.num_rounds)
+        _validate.choice("schedule", self.kind, ("synchronous", "sequential", "asynchronous"))
+        _validate.rate("damping", self.damping)
+        if self.group_size is not None:
+            _validate.count("group_size", self.group_size)
+            if self.kind != "synchronous":
+                raise InvalidArgument(
+                    "group_size needs the synchronous schedule; leave schedule out."
+                )
+
+    def groups(self, sites: Sequence[str]) -> list[tuple[str, ...]]:
+        """The groups of sites that are asked together in one round."""
+        if self.kind == "synchronous" and self.group_size is None:
+            return [tuple(sites)]
+        size = self.group_size or 1
+        return [tuple(sites[i : i + size]) for i in range(0, len(sites), size)]
+
+
+def cavity(posterior: Vector, factor: Vector) -> Vector:
+    """The posterior without the factor of one site."""
+    return posterior - factor
+
+
+def shared_factor(posterior: Vector, prior: Vector, sites: int) -> Vector:
+    """The factor of each site if all contributed equally; it depends on public numbers only."""
+    return (posterior - prior) / sites
+
+
+def largest_share(
+    family: ExponentialFamily,
+    posterior: Vector,
+    change: Vector,
+    cavities: Mapping[str, Vector],
+    own: Mapping[str, Vector],
+    damping: float,
+) -> Vector:
+    """The largest share of a change, at most ``damping``, that keeps q and all cavities proper.
+
+    There is a share for each entry, so that independent coordinates do not hold each other back. The proper
+    vectors of a family are a convex set, so every smaller share keeps them proper as well.
+
+    Args:
+        family: The family of the posterior.
+        posterior: Natural parameters of q.
+        change: The change of q.
+        cavities: The cavity of each site, by name.
+        own: The part of the change that goes into the factor of a site, by name. It does not change the
+            cavity of that site.
+        damping: The largest share.
+
+    Returns:
+        The share of each entry.
+    """
+    steps: list[tuple[Vector, Vector]] = [(posterior, change)]
+    steps += [(each, change - own.get(name, 0.0)) for name, each in cavities.items()]
+    shares = [family.largest_step(eta, damping * step) for eta, step in steps]
+    return damping * np.asarray(np.min(np.stack(shares), axis=0), np.float64)
+
+
+def sum_changes(changes: Sequence[Vector]) -> Vector:
+    """The sum of changes, in the order given."""
+    return np.asarray(np.sum(np.stack(changes), axis=0), np.float64)
+
+
+_INFLUENCE_LOG = logging.getLogger(__name__)
+# With more sites than this, they are not compared with each other.
+MAX_COMPARED_SITES = 30
+# A site whose rows move the posterior by more standard deviations than this is named.
+_NOTABLE_INFLUENCE = 3.0
+
+
+def site_influences(
+    family: ExponentialFamily, posterior: Vector, factors: Mapping[str, Vector]
+) -> dict[str, float]:
+    """How far a posterior would move without each factor, as a shift of so many standard deviations.
+
+    It is the square root of twice the Kullback-Leibler divergence, which for a shift of a Gaussian is its
+    length. It is infinite if the rest is no distribution.
+    """
+
+    def away(rest: Vector) -> float:
+        if not family.proper(rest):
+            return math.inf
+        return math.sqrt(2 * max(kl_divergence(family, rest, posterior), 0.0))
+
+    return {name: away(posterior - factor) for name, factor in factors.items()}
+
+
+def influence_warnings(found: Mapping[str, float]) -> tuple[str, ...]:
+    """A sentence about the site with the most influence, if that is much."""
+    name = max(found, key=lambda each: found[each], default="")
+    if not name or found[name] < _NOTABLE_INFLUENCE:
+        return ()
+    moves = (
+        f"Without {name} the posterior would move by {found[name]:.1f} of its standard deviations"
+    )
+    return (f"{moves}; compare the sites' data, or leave it out.",)
+
+
+def log_influence(number: int, found: Mapping[str, float]) -> None:
+    """Logs which site moved the posterior most in a round."""
+    if len(found) > 1:
+        name = max(found, key=lambda each: found[each])
+        _INFLUENCE_LOG.info(
+            "Round %d: %s moved the posterior most, by %.1f standard deviations.",
+            number,
+            name,
+            found[name],
+        )
+
 
 # Turns the replies of a round, and the posterior that they are for, into the change of the posterior. By
 # default it is their sum. Noise of the server is added here.
 Aggregate = Callable[[Sequence[Reply], Vector], Vector]
 # Saves the state of the server after an update, before anything that depends on it leaves.
-Keep = Callable[["AnyServer"], None]
+SaveState = Callable[["AnyServer"], None]
 
 _LOG = logging.getLogger(__name__)
 # A run ends after this number of consecutive rounds without a usable answer.
-_FRUITLESS = 3
+_MAX_EMPTY_ROUNDS = 3
 # The squares of larger numbers overflow.
-_MOST = 1e100
+_MAX_NUMBER = 1e100
 
 
 # The arrays of a state, in this order: kinds of numbers and dimensions.
-_KINDS = {
+_STATE_FIELDS = {
     "round": ("i", 0),
     "posterior": ("f", 1),
     "factors": ("f", 2),
@@ -45,7 +188,7 @@ _KINDS = {
 
 
 class AnyServer(Protocol):
-    """A server's end of a run: what `conduct` asks of it.
+    """A server's end of a run: what `run_schedule` asks of it.
 
     ``trace`` has a vector for every update, ``used`` the number of answers of each site that were used,
     and ``given_up`` the number of rounds that were given up because a site left.
@@ -74,7 +217,7 @@ class AnyServer(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Folded:
+class AppliedUpdate:
     """The round of a site's last answer that was used, and the share of it that was applied."""
 
     round: int = 0
@@ -95,7 +238,7 @@ class Server:
         tracked: Whether the server sees single changes, and uses them to keep cavities proper.
             Otherwise all sites share the public factor, whose cavity is proper if q is.
         aggregate: Turns replies into a change of the posterior; by default their sum.
-        mark: Identifies a server that adds noise; see `tacit.federated.transport.Task`.
+        mark: Identifies a server that adds noise; see `tacit.federated.protocol.Task`.
         grid: The factor of replies that are whole numbers, or None.
     """
 
@@ -111,7 +254,7 @@ class Server:
     grid: float | None = None
     posterior: Vector = field(init=False)
     factors: dict[str, Vector] = field(init=False)
-    folded: dict[str, Folded] = field(init=False)
+    folded: dict[str, AppliedUpdate] = field(init=False)
     used: dict[str, int] = field(init=False)
     given_up: int = field(init=False, default=0)
     round: int = field(init=False, default=0)
@@ -122,7 +265,7 @@ class Server:
             raise InvalidArgument("The prior must be a proper distribution.")
         self.posterior = np.array(self.prior, np.float64)
         self.factors = {name: np.zeros(self.family.size) for name in self.sites}
-        self.folded = {name: Folded() for name in self.sites}
+        self.folded = {name: AppliedUpdate() for name in self.sites}
         self.used = dict.fromkeys(self.sites, 0)
 
     def task(self, site: str) -> Task:
@@ -155,7 +298,7 @@ class Server:
         Returns:
             The share of each number that was applied.
         """
-        answering = replies_to(self.run, tasks, replies)
+        answering = matching_replies(self.run, tasks, replies)
         kept = {name: reply for name, reply in answering.items() if self._sound(name, reply)}
         if not kept or (self.whole and kept.keys() != tasks.keys()):
             if all(task.round == self.round for task in tasks.values()):
@@ -174,13 +317,13 @@ class Server:
         self.posterior = self.posterior + share * change
         for name, part in own.items():
             self.factors[name] = self.factors[name] + share * part
-        if len(own) <= MOST_COMPARED:
+        if len(own) <= MAX_COMPARED_SITES:
             parts = {name: share * part for name, part in own.items()}
-            tell(self.round, influences(self.family, self.posterior, parts))
+            log_influence(self.round, site_influences(self.family, self.posterior, parts))
         # Where the factor is shared, sites keep none of their own.
         told = share if self.tracked else np.zeros(self.family.size)
         for name, reply in kept.items():
-            self.folded[name] = Folded(reply.round, told)
+            self.folded[name] = AppliedUpdate(reply.round, told)
             self.used[name] += 1
         return share
 
@@ -191,7 +334,7 @@ class Server:
             reply.grid == self.grid
             and reply.change.shape == self.prior.shape
             and reply.change.dtype.kind == kind
-            and bool(np.all(np.abs(reply.values) < _MOST))  # not so for NaN
+            and bool(np.all(np.abs(reply.values) < _MAX_NUMBER))  # not so for NaN
         )
         if not sound:
             _LOG.warning(
@@ -202,7 +345,7 @@ class Server:
         return sound
 
     def _aggregated(self, replies: Sequence[Reply]) -> Vector:
-        aggregate = self.aggregate or added_up
+        aggregate = self.aggregate or sum_replies
         change = aggregate(replies, self.posterior)
         if change.shape != self.prior.shape or not np.isfinite(change).all():
             raise InvalidArgument("The sum of the answers is not finite, or has the wrong shape.")
@@ -213,14 +356,14 @@ class Server:
 
         Nothing is known if only the sum of answers is.
         """
-        known = self.tracked and 1 < len(self.sites) <= MOST_COMPARED
-        return influences(self.family, self.posterior, self.factors) if known else {}
+        known = self.tracked and 1 < len(self.sites) <= MAX_COMPARED_SITES
+        return site_influences(self.family, self.posterior, self.factors) if known else {}
 
     def without(self, sites: Sequence[str]) -> Vector:
         """The posterior without some sites: divided by their factors."""
         if not self.tracked:
             raise InvalidArgument("Only the sum of answers is known.")
-        rest = self.posterior - total([self.factors[name] for name in sites])
+        rest = self.posterior - sum_changes([self.factors[name] for name in sites])
         if not self.family.proper(rest):
             raise TacitError("Without these sites the posterior is not a distribution.")
         return rest
@@ -229,7 +372,7 @@ class Server:
         """The state as bytes."""
         folded = [self.folded[name] for name in self.sites]
         shares = [each.share if len(each.share) else np.zeros(self.family.size) for each in folded]
-        return written(
+        return pack_arrays(
             np.int64(self.round),
             self.posterior,
             np.stack([self.factors[name] for name in self.sites]),
@@ -241,7 +384,7 @@ class Server:
 
     def restore(self, packed: Sequence[bytes]) -> None:
         """Goes back to where a server was, by the states after all its updates."""
-        states = [read(each, **_KINDS) for each in packed]
+        states = [unpack_arrays(each, **_STATE_FIELDS) for each in packed]
         held = states[-1]
         if held["factors"].shape != (len(self.sites), self.family.size):
             raise TacitError("The stored state is of other sites, or of another model.")
@@ -250,7 +393,9 @@ class Server:
         for i, name in enumerate(self.sites):
             number = int(held["folded"][i])
             self.factors[name] = held["factors"][i]
-            self.folded[name] = Folded(number, held["shares"][i]) if number else Folded()
+            self.folded[name] = (
+                AppliedUpdate(number, held["shares"][i]) if number else AppliedUpdate()
+            )
             self.used[name] = int(held["used"][i])
         self.trace = [each["posterior"] for each in states[1:]]
 
@@ -260,7 +405,7 @@ class Server:
         return {name: self.posterior - factor for name, factor in self.factors.items()}
 
 
-def added_up(replies: Sequence[Reply], posterior: Vector) -> Vector:  # noqa: ARG001
+def sum_replies(replies: Sequence[Reply], posterior: Vector) -> Vector:  # noqa: ARG001
     """The sum of changes; whole numbers are added exactly."""
     grid = common_grid(replies)
     if len({reply.change.shape for reply in replies}) != 1:
@@ -268,7 +413,7 @@ def added_up(replies: Sequence[Reply], posterior: Vector) -> Vector:  # noqa: AR
             "Sites answered with vectors of different sizes; their settings differ."
         )
     if grid is None:
-        return total([reply.values for reply in replies])
+        return sum_changes([reply.values for reply in replies])
     added = np.sum([reply.change for reply in replies], axis=0, dtype=np.int64)
     return np.asarray(added, np.float64) * grid
 
@@ -281,12 +426,12 @@ def common_grid(replies: Sequence[Reply]) -> float | None:
     return grids.pop()
 
 
-def conduct(
+def run_schedule(
     server: AnyServer,
     transport: Transport,
     schedule: Schedule,
     progress: Callable[[int], None] | None = None,
-    keep: Keep | None = None,
+    keep: SaveState | None = None,
 ) -> Vector:
     """Runs a schedule to its end. A server with a restored state continues from there.
 
@@ -304,9 +449,9 @@ def conduct(
         TacitError: If no answer could be used in several consecutive rounds.
     """
     if schedule.kind == "asynchronous":
-        return _asynchronously(server, transport, schedule, progress)
+        return _run_asynchronous(server, transport, schedule, progress)
     fruitless, groups = 0, schedule.groups(server.sites)
-    most = _FRUITLESS * len(groups)
+    most = _MAX_EMPTY_ROUNDS * len(groups)
     while (done := len(server.trace)) < schedule.num_rounds * len(groups):
         before, given_up = sum(server.used.values()), server.given_up
         tasks = server.tasks(groups[done % len(groups)])
@@ -318,20 +463,20 @@ def conduct(
         useful = goes_on or sum(server.used.values()) > before
         fruitless = 0 if useful else fruitless + 1
         if fruitless == most:
-            raise _stuck(_FRUITLESS, transport)
+            raise _no_answers_error(_MAX_EMPTY_ROUNDS, transport)
         if progress is not None and updated and len(server.trace) % len(groups) == 0:
             progress(len(server.trace) // len(groups))
     return np.array(server.trace)
 
 
-def _stuck(rounds: int, transport: Transport) -> TacitError:
+def _no_answers_error(rounds: int, transport: Transport) -> TacitError:
     """The error of a run in which no answer could be used."""
     refused = "; ".join(f"{name}: {said}" for name, said in transport.refused.items())
     why = f" Sites refused: {refused}" if refused else " Sites did not answer in time."
     return TacitError(f"No answer could be used in {rounds} consecutive rounds.{why}")
 
 
-def _asynchronously(
+def _run_asynchronous(
     server: AnyServer,
     transport: Transport,
     schedule: Schedule,

@@ -4,12 +4,18 @@ A trajectory follows noisy clipped gradients by leapfrog steps. Whether it is ke
 noisy clipped log ratio: the noise is normal and its variance is known, so that taking half of the variance
 off the log ratio makes the test exact (the penalty of Ceperley and Dewing). Räisä, Koskela and Honkela 2021;
 without gradients it is the method of Yıldırım and Ermiş 2019.
+
+A trajectory of some leapfrog steps has one evaluation more. Each evaluation is a step of the gate, which
+releases one noisy vector: the clipped gradient, and in the last evaluation of a trajectory the
+clipped log ratio too. Both are divided by their public bounds, and their squared weights add up to
+one, so that no unit is longer than one.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,34 +25,249 @@ from scipy.special import ndtr
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
-from tacit.captured.search import refuse_captured
 from tacit.errors import InvalidArgument
-from tacit.inference.base import (
+from tacit.inference.diagnostics import mixing_warnings
+from tacit.inference.guided_chains import (
+    DEFAULT_SHARE,
+    FirstFit,
+    FirstStage,
+    Reference,
+    dummy_reference,
+    group_by_chain,
+    num_chains,
+    remainder_gradient,
+    remainder_prior,
+    remainder_ratio,
+)
+from tacit.inference.method import (
     Intervals,
     Method,
     MethodResult,
     Progress,
     Steps,
-    parameters,
-    seed_of,
+    constrained_draws,
+    per_step_draws,
+    seed_from_key,
 )
-from tacit.inference.hamiltonian_steps import Bounds, evaluations, state_of, step_of
-from tacit.inference.mixing import bad_mixing
-from tacit.inference.reference import USUAL_SHARE, Approximated, FirstFit, Reference
 from tacit.inference.scoring import Scoring, suits
-from tacit.inference.turns import chain_by_chain, chains_of
-from tacit.models.base import AnyModel
+from tacit.models.base import Row, UnitModel
+from tacit.privacy.captured import check_captured
+from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages
+from tacit.privacy.mechanisms import Mechanism, NoisySums, Release, Stages
+
+# By how much the length of a trajectory varies, either way.
+_JITTER = 0.2
+
+
+class Bounds(NamedTuple):
+    """Public numbers of a chain.
+
+    A gradient is clipped to ``gradient``, and a log ratio to ``ratio`` times the distance of the two
+    places. ``noise`` is the standard deviation of a log ratio over what it is clipped to.
+    """
+
+    gradient: Any
+    ratio: Any
+    noise: Any
+
+
+class ChainState(NamedTuple):
+    """Where chains are: at ``places``, the ends of their last trajectories.
+
+    The chain whose turn it is is on a trajectory at ``here``, which began at ``old`` with this kinetic energy.
+    """
+
+    places: jax.Array
+    here: jax.Array
+    old: jax.Array
+    momentum: jax.Array
+    energy: jax.Array
+    bounds: Bounds
+    reference: Reference
+    constants: Any
+
+
+class Evaluation(NamedTuple):
+    """Public inputs of an evaluation.
+
+    ``turn`` says whose trajectory it is on.
+    ``weights`` are those of gradient and ratio, ``kick`` how much of a step the gradient counts for,
+    and ``drift`` how far the trajectory moves after it, or before it where there is no gradient.
+    """
+
+    turn: Any
+    momentum: Any
+    log_uniform: Any
+    first: Any
+    last: Any
+    kick: Any
+    drift: Any
+    weights: Any
+
+
+def initial_state(
+    model: UnitModel, bounds: Bounds, reference: Reference | None, start: Any
+) -> ChainState:
+    """Where chains begin: at the rows of ``start``."""
+    known = dummy_reference(model) if reference is None else reference
+    places = jnp.asarray(start, jnp.float32)
+    shared = jax.tree.map(jnp.asarray, (bounds, known, model.constants))
+    place = places[0]
+    return ChainState(places, place, place, jnp.zeros_like(place), jnp.zeros(()), *shared)
+
+
+def evaluation_inputs(
+    seed: list[int],
+    first: int,
+    count: int,
+    dimension: int,
+    leapfrog: int,
+    length: float,
+    weights: Any,
+    chains: int,
+) -> Evaluation:
+    """The inputs of some evaluations; ``weights`` are those of the last one of a trajectory."""
+    every = leapfrog + 1
+    numbers = np.arange(first, first + count)
+    place, trajectory = numbers % every, numbers // every
+    begin, trajectories = int(trajectory[0]), int(trajectory[-1] - trajectory[0] + 1)
+
+    def drawn(stream: int, shape: tuple[int, ...]) -> Any:
+        made = per_step_draws(
+            lambda rng, size: (
+                rng.random((size, *shape), np.float32)
+                if stream
+                else rng.standard_normal((size, *shape), np.float32)
+            ),
+            seed,
+            begin,
+            trajectories,
+            stream,
+        )
+        return made[trajectory - begin]
+
+    last = place == leapfrog
+    steps = length * (1 + _JITTER * (2 * drawn(1, ()) - 1))
+    return Evaluation(
+        turn=(trajectory % chains).astype(np.int32),
+        momentum=drawn(0, (dimension,)),
+        log_uniform=np.log(np.maximum(drawn(2, ()), 1e-30)).astype(np.float32),
+        first=place == 0,
+        last=last,
+        kick=np.where((place == 0) | last, 0.5, 1.0).astype(np.float32) * steps,
+        drift=(steps if leapfrog == 0 else np.where(last, 0.0, steps)).astype(np.float32),
+        weights=np.where(last[:, None], weights, [1.0, 0.0]).astype(np.float32),
+    )
+
+
+@lru_cache(maxsize=32)
+def trajectory_step(model: UnitModel, *, guided: bool, gradients: bool) -> Step:
+    """The step of a chain: the same object again, so that it compiles once."""
+    per_unit = _unit_contribution(model, guided=guided, gradients=gradients)
+    curve = 1.0 if guided else 0.0  # of the normal part, in which a trajectory goes round
+
+    def potential(state: ChainState, z: jax.Array) -> jax.Array:
+        """The public part of the log density."""
+        theta = state.reference.at(z)
+        if not guided:
+            return model.prior_density(theta, state.constants)
+        prior = remainder_prior(model, state.reference, theta, state.constants)
+        return jnp.asarray(prior - 0.5 * z @ z)
+
+    def kicked(state: ChainState, gradient: jax.Array) -> jax.Array:
+        public = jax.grad(potential, argnums=1)(state, state.here) + curve * state.here
+        return jnp.asarray(gradient + public)
+
+    def step(state: ChainState, given: Evaluation, release: Release) -> tuple[Any, Any]:
+        state = _start_trajectory(state, given)
+        if not gradients:
+            state = _drift(state, given.drift, curve)
+        bounds, distance = state.bounds, jnp.linalg.norm(state.here - state.old)
+        length = jnp.maximum(bounds.ratio * distance, 1e-12)
+        places = state.reference.at(state.here), state.reference.at(state.old)
+        scales = given.weights[0] / bounds.gradient, given.weights[1] / length
+        arguments = *places, *scales, bounds.gradient, length, state.reference, state.constants
+        total = release.noisy_unit_sum(per_unit, arguments)
+        if gradients:
+            gradient = kicked(state, total[:-1] / scales[0])
+            state = state._replace(momentum=state.momentum + given.kick * gradient)
+            state = _drift(state, given.drift, curve)
+        # Only the last evaluation has a ratio; elsewhere it is not used.
+        ratio = total[-1] / jnp.maximum(scales[1], 1e-30)
+        ratio = ratio + potential(state, state.here) - potential(state, state.old)
+        ratio = ratio + state.energy - 0.5 * state.momentum @ state.momentum
+        penalty = 0.5 * (bounds.noise * length) ** 2
+        accepted = given.last & (given.log_uniform < ratio - penalty)
+        here = jnp.where(given.last & ~accepted, state.old, state.here)
+        ends = jnp.where(given.last, state.places.at[given.turn].set(here), state.places)
+        return state._replace(here=here, places=ends), (state.reference.at(here), accepted)
+
+    return step
+
+
+def _start_trajectory(state: ChainState, given: Evaluation) -> ChainState:
+    """At the first evaluation of a trajectory: where the chain is, and a new momentum."""
+    fresh, begun = given.first, state.places[given.turn]
+    return state._replace(
+        here=jnp.where(fresh, begun, state.here),
+        old=jnp.where(fresh, begun, state.old),
+        momentum=jnp.where(fresh, given.momentum, state.momentum),
+        energy=jnp.where(fresh, 0.5 * given.momentum @ given.momentum, state.energy),
+    )
+
+
+def _drift(state: ChainState, time: jax.Array, curve: float) -> ChainState:
+    """The exact motion under the normal part of the density, or in a straight line without one."""
+    angle = curve * time
+    along = time * jnp.sinc(angle / math.pi)
+    return state._replace(
+        here=jnp.cos(angle) * state.here + along * state.momentum,
+        momentum=jnp.cos(angle) * state.momentum - curve * jnp.sin(angle) * state.here,
+    )
+
+
+def _unit_contribution(model: UnitModel, *, guided: bool, gradients: bool) -> Any:
+    """A unit's vector, no longer than one: its gradient, and its log ratio as the last number."""
+
+    def change(density: Any, reference: Any, then: jax.Array, now: jax.Array) -> Any:
+        if guided:
+            return remainder_ratio(density, reference, then, now)
+        return density(then) - density(now)
+
+    def slope(density: Any, reference: Any, theta: jax.Array) -> Any:
+        return remainder_gradient(density, reference, theta) if guided else jax.grad(density)(theta)
+
+    def per_unit(given: Any, rows: Row, present: jax.Array) -> jax.Array:
+        here, old, to_gradient, to_ratio, clip, length, reference, constants = given
+        one_row = len(present) == 1 and not model.whole_units
+
+        def density(theta: jax.Array) -> jax.Array:
+            if one_row:
+                row = jax.tree.map(lambda leaf: leaf[0], rows)
+                return model.row_density(theta, row, constants)
+            return model.unit_density(theta, rows, present, constants)
+
+        ratio = change(density, reference, here, old)
+        last = to_ratio * jnp.clip(ratio, -length, length)
+        if not gradients:
+            return jnp.asarray(last[None])
+        gradient = slope(density, reference, here) @ reference.root
+        norm = jnp.maximum(jnp.linalg.norm(gradient), 1e-30)
+        gradient = to_gradient * gradient * jnp.minimum(1.0, clip / norm)
+        return jnp.append(gradient, last)
+
+    return per_unit
+
 
 # Trajectories of a guided chain, and how far each goes: a quarter of a turn is a new place.
-_STEPS, _QUARTER = 1000, math.pi / 2
+_DEFAULT_STEPS, _QUARTER_TURN = 1000, math.pi / 2
 # Noise of a guided chain, which sets its clips: of a log ratio over a usual distance, and of a gradient's length.
 _RATIO_NOISE, _GRADIENT_NOISE = 1.0, 0.2
-_BURN_IN, _GUIDED_BURN_IN = 0.2, 0.05
+_PLAIN_BURN_IN, _GUIDED_BURN_IN = 0.2, 0.05
 # Clips where nothing is private.
-_HARDLY = 64.0
-_ROOM = 2**24
+_LOOSE_CLIP = 64.0
+_BATCH_BOUND = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +296,14 @@ class Hamiltonian:
         thin: Keep every ``thin``-th of the remaining draws.
     """
 
-    num_steps: int = _STEPS
+    num_steps: int = _DEFAULT_STEPS
     num_leapfrog: int = 1
     step_size: float | None = None
     gradient_clip: float | None = None
     ratio_clip: float | None = None
     gradient_share: float = 0.25
     start: Scoring | Mapping[str, ArrayLike] | None = field(default=None, compare=False)
-    start_share: float = USUAL_SHARE
+    start_share: float = DEFAULT_SHARE
     size: int | None = None
     burn_in: float | None = None
     thin: int = 1
@@ -108,11 +329,11 @@ class Hamiltonian:
                 "gradient_share, start_share and burn_in must be shares of the whole, below 1."
             )
 
-    def for_size(self, model: AnyModel, size: int, budget: Budget) -> "Hamiltonian":  # noqa: ARG002
+    def for_size(self, model: UnitModel, size: int, budget: Budget) -> "Hamiltonian":  # noqa: ARG002
         """The method for a declared size."""
         return self if self.size is not None else replace(self, size=size)
 
-    def first_fit(self, model: AnyModel) -> FirstFit | None:
+    def first_fit(self, model: UnitModel) -> FirstFit | None:
         """The fit that comes first; None for a plain chain."""
         if isinstance(self.start, Scoring):
             return FirstFit(self.start, self.start_share)
@@ -130,7 +351,7 @@ class Hamiltonian:
     def _every(self) -> int:
         return self.num_leapfrog + 1
 
-    def calibrated(self, model: AnyModel, budget: Budget) -> Mechanism:
+    def calibrated(self, model: UnitModel, budget: Budget) -> Mechanism:
         """The releases that fit a budget, after a start that has its share of it."""
         fitted = self.first_fit(model)
         if fitted is None:
@@ -140,7 +361,7 @@ class Hamiltonian:
         left = math.sqrt(1 - fitted.share**2)
         return Stages((first, self._releases(model, self._scale(budget, (first.event,), left))))
 
-    def without_noise(self, model: AnyModel) -> Mechanism:
+    def without_noise(self, model: UnitModel) -> Mechanism:
         """The same without privacy."""
         fitted, releases = self.first_fit(model), self._releases(model, 0.0)
         if fitted is None:
@@ -153,7 +374,7 @@ class Hamiltonian:
         def event(scale: float) -> Any:
             return events.compose(*before, events.sampled_gaussian(list(self._phases(scale)), 1.0))
 
-        guess = 1 / (calibrate.usual_mu(budget) * left)
+        guess = 1 / (calibrate.approximate_mu(budget) * left)
         return calibrate.calibrate(event, budget, guess=guess)
 
     def _phases(self, scale: float) -> tuple[tuple[float, int], ...]:
@@ -171,7 +392,7 @@ class Hamiltonian:
         gradient = scale * math.sqrt(self.num_steps * self._every / self.gradient_share)
         return gradient, scale * math.sqrt(self.num_steps / (1 - self.gradient_share))
 
-    def _releases(self, model: AnyModel, scale: float) -> NoisySums:
+    def _releases(self, model: UnitModel, scale: float) -> NoisySums:
         whole = self._phases(scale)
         # The evaluations of one trajectory, over and over.
         phases = tuple((noise, steps // self.num_steps) for noise, steps in whole)
@@ -181,7 +402,7 @@ class Hamiltonian:
             clip=1.0,
             noise_multiplier=phases,
             dimension=model.dimension + 1 if self.num_leapfrog else 1,
-            batch_bound=_ROOM,
+            batch_bound=_BATCH_BOUND,
             rounds=self.num_steps,
         )
 
@@ -193,12 +414,16 @@ class Hamiltonian:
         if missing:
             raise InvalidArgument(f"A plain chain needs {missing[0]}= too.")
 
-    def bounds(self, model: AnyModel, releases: NoisySums) -> tuple[Bounds, Any]:
+    def bounds(self, model: UnitModel, releases: NoisySums) -> tuple[Bounds, Any]:
         """Clips and noise of a chain, and the weights of gradient and ratio in a trajectory's last release."""
         noise = [scale for scale, _ in releases.phases[:2]]
         guided, size = self.first_fit(model) is not None, model.dimension
         if not noise[-1]:
-            usual, weights, ratio = (_HARDLY, _HARDLY), (math.sqrt(0.5), math.sqrt(0.5)), 0.0
+            usual, weights, ratio = (
+                (_LOOSE_CLIP, _LOOSE_CLIP),
+                (math.sqrt(0.5), math.sqrt(0.5)),
+                0.0,
+            )
         elif self.num_leapfrog == 0:
             ratio, weights = noise[0], (0.0, 1.0)
             usual = 1.0, _RATIO_NOISE / (ratio * math.sqrt(2 * size))
@@ -211,9 +436,9 @@ class Hamiltonian:
             usual = self.gradient_clip or 1.0, self.ratio_clip or 1.0
         return Bounds(*(np.float32(each) for each in (*usual, ratio))), np.asarray(weights)
 
-    def check(self, model: AnyModel, gate: Gate) -> None:
+    def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
-        refuse_captured(*model.searched)
+        check_captured(*model.searched)
         fitted = self.first_fit(model)
         if fitted is not None:
             gate = fitted.check(model, gate)
@@ -225,24 +450,24 @@ class Hamiltonian:
         example = jax.tree.map(lambda leaf: leaf[0], steps.inputs(0, 1))
         check(steps.step, steps.state, example, gate)
 
-    def _place(self, model: AnyModel) -> Any:
+    def _place(self, model: UnitModel) -> Any:
         """Where a plain chain begins, as the first of one."""
         return model.start(self.start if isinstance(self.start, Mapping) else {})[None]
 
     def _kept(self, guided: bool) -> tuple[int, slice]:
         """How many chains there are, and which draws of each are kept."""
-        chains = chains_of(self.num_steps) if guided else 1
-        usual = _GUIDED_BURN_IN if guided else _BURN_IN
+        chains = num_chains(self.num_steps) if guided else 1
+        usual = _GUIDED_BURN_IN if guided else _PLAIN_BURN_IN
         share = usual if self.burn_in is None else self.burn_in
         return chains, slice(math.ceil(share * (self.num_steps // chains)), None, self.thin)
 
-    def steps(self, model: AnyModel, mechanism: NoisySums, key: jax.Array) -> Steps | None:
+    def steps(self, model: UnitModel, mechanism: NoisySums, key: jax.Array) -> Steps | None:
         """The chain as steps; None where another fit comes first."""
         if self.first_fit(model) is not None:
             return None
         return self._steps(model, mechanism, key, None, self._place(model))
 
-    def stages(self, model: AnyModel, mechanism: Mechanism) -> tuple[Method, Steps] | None:
+    def stages(self, model: UnitModel, mechanism: Mechanism) -> tuple[Method, Steps] | None:
         """The fit that comes first, and the chains as steps; None for a plain chain."""
         fitted = self.first_fit(model)
         if fitted is None or not isinstance(mechanism, Stages):
@@ -252,26 +477,26 @@ class Hamiltonian:
 
     def _steps(
         self,
-        model: AnyModel,
+        model: UnitModel,
         releases: NoisySums,
         key: jax.Array,
         reference: Reference | None,
         start: Any,
     ) -> Steps:
         bounds, weights = self.bounds(model, releases)
-        seed, guided = seed_of(key), self.first_fit(model) is not None
-        usual = _QUARTER / max(self.num_leapfrog, 1)
+        seed, guided = seed_from_key(key), self.first_fit(model) is not None
+        usual = _QUARTER_TURN / max(self.num_leapfrog, 1)
         length = usual if self.step_size is None else self.step_size
 
         def inputs(first: int, count: int) -> Any:
             numbers = model.dimension, self.num_leapfrog, length, weights
-            return evaluations(seed, first, count, *numbers, len(start))
+            return evaluation_inputs(seed, first, count, *numbers, len(start))
 
-        step = step_of(model, guided=guided, gradients=self.num_leapfrog > 0)
-        return Steps(step, state_of(model, bounds, reference, start), inputs)
+        step = trajectory_step(model, guided=guided, gradients=self.num_leapfrog > 0)
+        return Steps(step, initial_state(model, bounds, reference, start), inputs)
 
     def run(
-        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
     ) -> MethodResult:
         """The chain's draws."""
         fitted, found, reference = self.first_fit(model), None, None
@@ -279,7 +504,7 @@ class Hamiltonian:
         if fitted is not None:
             found = fitted.run(model, gate, key, progress)
             gate, progress, reference = found.gate, found.progress, found.reference
-            chains = chains_of(self.num_steps)
+            chains = num_chains(self.num_steps)
             start = jax.random.normal(jax.random.fold_in(key, 2), (chains, model.dimension))
         steps = self._steps(model, gate.mechanism, key, reference, start)
         _, (chain, accepted) = run(gate, *steps, progress=progress)
@@ -287,24 +512,24 @@ class Hamiltonian:
         return self._found(model, found, chain[ends], accepted[ends])
 
     def _found(
-        self, model: AnyModel, found: Approximated | None, chain: Any, accepted: Any
+        self, model: UnitModel, found: FirstStage | None, chain: Any, accepted: Any
     ) -> MethodResult:
         chains, kept = self._kept(found is not None)
-        draws = parameters(model, jnp.asarray(chain_by_chain(chain, chains, kept)))
-        mixing = bad_mixing(draws, chains)
+        draws = constrained_draws(model, jnp.asarray(group_by_chain(chain, chains, kept)))
+        mixing = mixing_warnings(draws, chains)
         poor = mixing or (found is not None and not found.result.converged)
         return MethodResult(
             draws=draws,
             trace={"theta": chain, "accepted": accepted},
             chain=True,
             chains=chains,
-            sample_stats={"accepted": chain_by_chain(accepted, chains, kept)},
+            sample_stats={"accepted": group_by_chain(accepted, chains, kept)},
             converged=False if poor else None,
             said=(*mixing, *(() if found is None else found.result.said)),
             intervals=Intervals.SAMPLED if found is None else Intervals.INCLUDED,
         )
 
-    def describe(self, model: AnyModel) -> str:
+    def describe(self, model: UnitModel) -> str:
         """A line for people."""
         kind = "Hamiltonian Monte Carlo" if self.num_leapfrog else "Markov chain of penalty tests"
         line = f"{kind} on all rows, for {model.dimension} unconstrained numbers."

@@ -13,21 +13,20 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.models.base import AnyModel, Row
+from tacit.models.base import Row, UnitModel
+from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums
-from tacit.privacy.program import Step
-from tacit.privacy.release import Release
+from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.rows import Rows
 
 # Draws of the posterior that a density is averaged over.
-_DRAWS = 32
+_NUM_DRAWS = 32
 # Units that a sum has room for on its lattice, in 64 bits.
-_ROOM = 2**31
+_BATCH_BOUND = 2**31
 # A unit adds a one, its score and the score's square, each at most one.
-_WIDTH = 3
+_RELEASE_SIZE = 3
 # A noisy number of units below this many standard deviations of its noise says nothing.
-_FEW = 5.0
+_MIN_COUNT_TO_NOISE = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +79,14 @@ class ScoreRelease:
         return NoisySums(
             sampling_rate=1.0,
             num_steps=1,
-            clip=math.sqrt(_WIDTH),
+            clip=math.sqrt(_RELEASE_SIZE),
             noise_multiplier=calibrate.noise_multiplier(budget, num_steps=1),
-            dimension=_WIDTH,
-            batch_bound=_ROOM,
+            dimension=_RELEASE_SIZE,
+            batch_bound=_BATCH_BOUND,
         )
 
     def run(
-        self, rows: Rows, plan: NoisySums, model: AnyModel, vectors: NDArray[Any]
+        self, rows: Rows, plan: NoisySums, model: UnitModel, vectors: NDArray[Any]
     ) -> HeldOutScore:
         """The score of a posterior, from what the gate releases. [held-out-score]
 
@@ -102,12 +101,12 @@ class ScoreRelease:
         """
         constants = jax.tree.map(jnp.asarray, model.constants)
         given = (jnp.asarray(vectors, jnp.float32), jnp.array([self.low, self.high]), constants)
-        _, released = run(Gate(rows, plan), _step_of(model), given, _nothing)
+        _, released = run(Gate(rows, plan), _score_step(model), given, _no_inputs)
         return self._told(np.asarray(released[0], np.float64), plan.noise_std)
 
     def _told(self, released: NDArray[np.float64], noise: float) -> HeldOutScore:
         count, total, squares = released
-        if count < _FEW * noise:
+        if count < _MIN_COUNT_TO_NOISE * noise:
             return HeldOutScore(mean=None, noise_sd=math.inf, rows_sd=math.inf)
         width, mean = self.high - self.low, min(max(total / count, 0.0), 1.0)
         spread = max(squares / count - mean**2, 0.0)
@@ -118,13 +117,13 @@ class ScoreRelease:
         )
 
 
-def draws_of(mean: NDArray[Any], covariance: NDArray[Any]) -> NDArray[np.float64]:
+def gaussian_draws(mean: NDArray[Any], covariance: NDArray[Any]) -> NDArray[np.float64]:
     """Draws of a posterior that is normal on the unconstrained scale; always the same ones."""
-    return np.random.default_rng(0).multivariate_normal(mean, covariance, _DRAWS)
+    return np.random.default_rng(0).multivariate_normal(mean, covariance, _NUM_DRAWS)
 
 
 @lru_cache(maxsize=8)
-def _step_of(model: AnyModel) -> Step:
+def _score_step(model: UnitModel) -> Step:
     def score(given: Any, rows: Row, present: jax.Array) -> jax.Array:
         vectors, edges, constants = given
 
@@ -132,7 +131,7 @@ def _step_of(model: AnyModel) -> Step:
             return model.unit_density(vector, rows, present, constants)
 
         logs = jax.vmap(density)(vectors)
-        mean = jax.nn.logsumexp(logs) - math.log(_DRAWS)
+        mean = jax.nn.logsumexp(logs) - math.log(_NUM_DRAWS)
         each = mean / jnp.maximum(present.sum(), 1)
         share = jnp.clip((each - edges[0]) / (edges[1] - edges[0]), 0, 1)
         share = jnp.where(jnp.isnan(share), 0, share)
@@ -144,5 +143,5 @@ def _step_of(model: AnyModel) -> Step:
     return step
 
 
-def _nothing(_: int, steps: int) -> NDArray[np.float32]:
+def _no_inputs(_: int, steps: int) -> NDArray[np.float32]:
     return np.zeros(steps, np.float32)

@@ -1,10 +1,10 @@
 """Private Fisher scoring: a posterior whose intervals include the noise of privacy.
 
 A few rounds each ask the gate for one noisy sum over all units: of bounded scores, of their
-curvature and of a few numbers beside them (`tacit.inference.scores`). The first round counts the
+curvature and of a few numbers beside them (`tacit.inference.score_contributions`). The first round counts the
 units. The early ones find where scores cancel the prior, and the metric in which every direction
 gets noise by what it can bear; they start from what is public of the curvature. The late ones make
-the posterior (`tacit.inference.rounds`). All but the sums is post-processing.
+the posterior (`tacit.inference.scoring_rounds`). All but the sums is post-processing.
 """
 
 import math
@@ -18,35 +18,48 @@ import numpy as np
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
-from tacit.captured.search import refuse_captured
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Intervals, MethodResult, Progress, Steps, parameters, seed_of
-from tacit.inference.evidence import USUAL_DRAWS, Result, posterior_of
-from tacit.inference.rounds import LATE_SHARES, Asked, Rounds
-from tacit.inference.scores import Question, contribution, densities, sums_of, width
-from tacit.inference.sizes import rate_for, room_for
-from tacit.inference.whitened import Whitened, whitened
-from tacit.models.base import AnyModel
+from tacit.inference.method import (
+    Intervals,
+    MethodResult,
+    Progress,
+    Steps,
+    batch_bound_for_size,
+    constrained_draws,
+    sampling_rate_for_size,
+    seed_from_key,
+)
+from tacit.inference.score_contributions import (
+    ScoreQuery,
+    contribution_size,
+    density_and_outcomes,
+    split_release,
+    unit_contribution,
+)
+from tacit.inference.scoring_posterior import DEFAULT_DRAWS, ScoringResult, draw_posterior
+from tacit.inference.scoring_rounds import LATE_SHARES, Rounds, WhitenedQuery
+from tacit.inference.whitening import Whitening, whiten_prior
+from tacit.models.base import UnitModel
+from tacit.privacy.captured import check_captured
+from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.mechanisms import NoisySums
-from tacit.privacy.program import Step
-from tacit.privacy.release import Release
-from tacit.privacy.units import Units
+from tacit.privacy.mechanisms import NoisySums, Release
+from tacit.privacy.rows import Units
 
 # More numbers than this take too long on the host.
-MOST_NUMBERS = 400
+MAX_DIMENSION = 400
 # Parts of the squared privacy loss, as far as noise alone decides on it: the count, the early rounds
 # and the late ones. The rounds that are early.
-COUNT_PART, EARLY_PART, LATE_PART = 0.01, 0.30, 0.69
-_EARLY = 4 / 7
+COUNT_BUDGET, EARLY_BUDGET, LATE_BUDGET = 0.01, 0.30, 0.69
+_EARLY_FRACTION = 4 / 7
 # Of more numbers than this a round takes longer, and there are fewer rounds.
-_FEW_NUMBERS = 32
+_MAX_FAST_DIMENSION = 32
 # Up to so many units, a round looks at all of them; of more, the rate falls.
-_ALL_OF = 2.6
+_RATE_AT_DEFAULT_SIZE = 2.6
 # Places where the curvature of simulated rows is looked at for directions that no row tells of.
-_PLACES = 4
+_CURVATURE_POINTS = 4
 # Without a schema: the square root of what one row is taken to tell, beside the prior.
-_USUAL_SCORE = 0.5
+_DEFAULT_SCORE_SD = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +95,7 @@ class Scoring:
         _validate.rate("sampling_rate", self.sampling_rate)
         _validate.count("num_outcomes", self.num_outcomes, least=2)
 
-    def for_size(self, model: AnyModel, size: int, budget: Budget) -> "Scoring":  # noqa: ARG002
+    def for_size(self, model: UnitModel, size: int, budget: Budget) -> "Scoring":  # noqa: ARG002
         """The method with settings for a declared size: of very many units, a round looks at a part.
 
         Args:
@@ -93,32 +106,34 @@ class Scoring:
         Returns:
             The method.
         """
-        rate = min(self.sampling_rate, rate_for(_ALL_OF, size))
-        return replace(self, sampling_rate=rate, batch_bound=room_for(self.batch_bound, rate, size))
+        rate = min(self.sampling_rate, sampling_rate_for_size(_RATE_AT_DEFAULT_SIZE, size))
+        return replace(
+            self, sampling_rate=rate, batch_bound=batch_bound_for_size(self.batch_bound, rate, size)
+        )
 
-    def _schedule(self, model: AnyModel, multiplier: float) -> tuple[tuple[float, int], ...]:
-        rounds = self.num_steps or (29 if model.dimension <= _FEW_NUMBERS else 21)
-        early = early_of(rounds)
-        parts = (COUNT_PART, 1), (EARLY_PART, early), (LATE_PART, rounds - 1 - early)
+    def _schedule(self, model: UnitModel, multiplier: float) -> tuple[tuple[float, int], ...]:
+        rounds = self.num_steps or (29 if model.dimension <= _MAX_FAST_DIMENSION else 21)
+        early = num_early_rounds(rounds)
+        parts = (COUNT_BUDGET, 1), (EARLY_BUDGET, early), (LATE_BUDGET, rounds - 1 - early)
         return tuple((multiplier * math.sqrt(number / part), number) for part, number in parts)
 
-    def mechanism(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
+    def mechanism(self, model: UnitModel, noise_multiplier: float) -> NoisySums:
         """What the gate will do for this model; the noise is that of all rounds together."""
-        refuse_unfit(model)
+        check_model(model)
         schedule = self._schedule(model, noise_multiplier)
         return NoisySums(
             sampling_rate=self.sampling_rate,
             num_steps=sum(rounds for _, rounds in schedule),
             clip=1.0,
             noise_multiplier=schedule,
-            dimension=width(model.dimension),
+            dimension=contribution_size(model.dimension),
             batch_bound=self.batch_bound,
             secrets=True,
         )
 
-    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
+    def calibrated(self, model: UnitModel, budget: Budget) -> NoisySums:
         """What the gate will do, with the least noise that meets a budget."""
-        refuse_unfit(model)
+        check_model(model)
         guess = calibrate.noise_multiplier(budget, sampling_rate=1.0, num_steps=1)
 
         def event(multiplier: float) -> Any:
@@ -131,66 +146,66 @@ class Scoring:
         sampled = guess * max(self.sampling_rate, 0.1)
         return self.mechanism(model, calibrate.calibrate(event, budget, guess=sampled))
 
-    def without_noise(self, model: AnyModel) -> NoisySums:
+    def without_noise(self, model: UnitModel) -> NoisySums:
         """The same without privacy."""
         return self.mechanism(model, 0.0)
 
-    def check(self, model: AnyModel, gate: Gate) -> None:
+    def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
-        refuse_captured(*model.searched)
-        whitened(model)  # raises if the prior is not proper
-        check(step_of(model, self.num_outcomes), _like_question(model), _NO_INPUT[0], gate)
+        check_captured(*model.searched)
+        whiten_prior(model)  # raises if the prior is not proper
+        check(scoring_step(model, self.num_outcomes), _dummy_query(model), _NO_INPUT[0], gate)
 
     def steps(
         self,
-        model: AnyModel,
+        model: UnitModel,
         mechanism: NoisySums,  # noqa: ARG002
         key: jax.Array,  # noqa: ARG002 (draws of the model are those of units, by the gate)
     ) -> Steps:
         """The rounds as steps, all of which ask the same."""
-        return Steps(step_of(model, self.num_outcomes), _like_question(model), _no_inputs)
+        return Steps(scoring_step(model, self.num_outcomes), _dummy_query(model), _no_inputs)
 
-    def rounds(self, model: AnyModel, mechanism: NoisySums, simulated: Units | None) -> Rounds:
+    def rounds(self, model: UnitModel, mechanism: NoisySums, simulated: Units | None) -> Rounds:
         """The state of a fit before its first round."""
         rate = mechanism.sampling_rate
         noise = [scale for scale, rounds in mechanism.phases for _ in range(rounds)]
-        early = early_of(mechanism.num_steps)
-        return rounds_of(model, simulated, noise, early, self.num_outcomes, rate)
+        early = num_early_rounds(mechanism.num_steps)
+        return start_rounds(model, simulated, noise, early, self.num_outcomes, rate)
 
     def run(
-        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
     ) -> MethodResult:
         """The posterior."""
-        return found_of(model, *self.fitted(model, gate, key, progress))
+        return method_result(model, *self.fitted(model, gate, key, progress))
 
     def fitted(
         self,
-        model: AnyModel,
+        model: UnitModel,
         gate: Gate,
         key: jax.Array,
         progress: Progress | None = None,
-        draws: int = USUAL_DRAWS,
-    ) -> tuple[Result, Rounds]:
+        draws: int = DEFAULT_DRAWS,
+    ) -> tuple[ScoringResult, Rounds]:
         """The posterior in whitened coordinates, with so many draws; and the rounds."""
         mechanism = gate.mechanism
         rounds = self.rounds(model, mechanism, gate.simulated)
-        space = whitened(model)
+        space = whiten_prior(model)
 
-        def update(released: Any) -> Question:
-            told(rounds, released, rate=mechanism.sampling_rate)
-            return question_of(model, space, rounds.ask())
+        def update(released: Any) -> ScoreQuery:
+            record_release(rounds, released, rate=mechanism.sampling_rate)
+            return make_query(model, space, rounds.ask())
 
-        start = question_of(model, space, rounds.ask())
-        step = step_of(model, self.num_outcomes)
+        start = make_query(model, space, rounds.ask())
+        step = scoring_step(model, self.num_outcomes)
         run(gate, step, start, _no_inputs, block=4, progress=progress, update=update)
-        rng = np.random.default_rng(seed_of(key))
-        return posterior_of(model, rounds, rng, draws), rounds
+        rng = np.random.default_rng(seed_from_key(key))
+        return draw_posterior(model, rounds, rng, draws), rounds
 
     def trial(self, num_steps: int) -> "Scoring":
         """The same method with so few steps, all of them kept."""
         return replace(self, num_steps=num_steps)
 
-    def describe(self, model: AnyModel) -> str:
+    def describe(self, model: UnitModel) -> str:
         """A line for people."""
         return (
             f"Private Fisher scoring for {model.dimension} unconstrained numbers; "
@@ -200,7 +215,9 @@ class Scoring:
     def expect(self, mechanism: NoisySums, many: str) -> str:
         """About how many units it takes to learn anything, from public numbers alone."""
         noise = final_noise(mechanism)
-        size = next(d for d in range(1, MOST_NUMBERS + 1) if width(d) == mechanism.dimension)
+        size = next(
+            d for d in range(1, MAX_DIMENSION + 1) if contribution_size(d) == mechanism.dimension
+        )
         few = f"{float(f'{2 * noise * size:.1g}'):,.0f}"
         return (
             f"As a rule, fewer than about {few} {many} tell little more than the prior at this "
@@ -208,9 +225,9 @@ class Scoring:
         )
 
 
-def early_of(rounds: int) -> int:
+def num_early_rounds(rounds: int) -> int:
     """How many of so many rounds find the place and the metric."""
-    return round(_EARLY * (rounds - 1))
+    return round(_EARLY_FRACTION * (rounds - 1))
 
 
 def final_noise(mechanism: NoisySums) -> float:
@@ -219,43 +236,43 @@ def final_noise(mechanism: NoisySums) -> float:
     return noise / (mechanism.sampling_rate * math.sqrt(rounds * LATE_SHARES[0]))
 
 
-def refuse_unfit(model: AnyModel) -> None:
+def check_model(model: UnitModel) -> None:
     """Raises if the method cannot fit a model."""
     if not model.simulates:
         raise InvalidArgument(
             "Scoring compares each outcome with draws of the model, and this model cannot draw its "
             "outcomes; give a tacit.Model simulate=, or use tacit.Variational()."
         )
-    if model.dimension > MOST_NUMBERS:
+    if model.dimension > MAX_DIMENSION:
         raise InvalidArgument(
-            f"Scoring fits at most {MOST_NUMBERS} unconstrained numbers, and this model has "
+            f"Scoring fits at most {MAX_DIMENSION} unconstrained numbers, and this model has "
             f"{model.dimension}; use tacit.Variational()."
         )
 
 
-def suits(model: AnyModel) -> bool:
+def suits(model: UnitModel) -> bool:
     """Whether the method can fit a model."""
-    return model.simulates and model.dimension <= MOST_NUMBERS and not model.discrete
+    return model.simulates and model.dimension <= MAX_DIMENSION and not model.discrete
 
 
 @lru_cache(maxsize=32)
-def step_of(model: AnyModel, outcomes: int) -> Step:
+def scoring_step(model: UnitModel, outcomes: int) -> Step:
     """One round as a step of the gate: the same object again, so that it compiles once."""
 
     def per_unit(*given: Any) -> jax.Array:
-        vector: jax.Array = _contribution(model, outcomes)(*given)
+        vector: jax.Array = _compiled_contribution(model, outcomes)(*given)
         return vector
 
-    def step(state: Question, _: Any, release: Release) -> tuple[Any, Any]:
+    def step(state: ScoreQuery, _: Any, release: Release) -> tuple[Any, Any]:
         return state, release.noisy_unit_sum(per_unit, state)
 
     return step
 
 
 @lru_cache(maxsize=32)
-def _contribution(model: AnyModel, outcomes: int) -> Any:
+def _compiled_contribution(model: UnitModel, outcomes: int) -> Any:
     """JAX keeps the traces of compiled functions, and the gate traces a step several times."""
-    return jax.jit(contribution(model, outcomes))
+    return jax.jit(unit_contribution(model, outcomes))
 
 
 _NO_INPUT = np.zeros(1, np.float32)
@@ -265,7 +282,7 @@ def _no_inputs(_: int, steps: int) -> Any:
     return np.zeros(steps, np.float32)
 
 
-def question_of(model: AnyModel, space: Whitened, asked: Asked) -> Question:
+def make_query(model: UnitModel, space: Whitening, asked: WhitenedQuery) -> ScoreQuery:
     """What a round asks, on the model's own scale."""
     numbers = (asked.clip, asked.length, asked.steep, asked.steep_each, asked.sizes)
     made = (
@@ -276,42 +293,44 @@ def question_of(model: AnyModel, space: Whitened, asked: Asked) -> Question:
     )
     constants = jax.tree.map(jnp.asarray, model.constants)
     parts: list[Any] = [*(np.asarray(each, np.float32) for each in made), constants]
-    return Question(*parts)
+    return ScoreQuery(*parts)
 
 
-def _like_question(model: AnyModel) -> Question:
+def _dummy_query(model: UnitModel) -> ScoreQuery:
     """A question of the right shapes, for checks."""
     size = model.dimension
-    asked = Asked(np.zeros(size), np.eye(size), 1.0, 1.0, 1.0, 1.0, 0.0, np.full(9, 9**-0.5))
-    return question_of(model, Whitened(np.zeros(size), np.eye(size), quadratic=True), asked)
+    asked = WhitenedQuery(
+        np.zeros(size), np.eye(size), 1.0, 1.0, 1.0, 1.0, 0.0, np.full(9, 9**-0.5)
+    )
+    return make_query(model, Whitening(np.zeros(size), np.eye(size), quadratic=True), asked)
 
 
-def told(rounds: Rounds, released: Any, rate: float = 1.0) -> None:
+def record_release(rounds: Rounds, released: Any, rate: float = 1.0) -> None:
     """Hands a release to the rounds of a fit."""
     assert rounds.asked is not None
     number = rounds.done + (0 if math.isnan(rounds.units) else 1)
     noise = float(rounds.noise[number])
-    rounds.tell(sums_of(released, rounds.size, rounds.asked.shares, noise, rate))
+    rounds.tell(split_release(released, rounds.size, rounds.asked.shares, noise, rate))
 
 
-def rounds_of(
-    model: AnyModel,
+def start_rounds(
+    model: UnitModel,
     simulated: Units | None,
     noise: Any,
     early: int,
     outcomes: int,
     rate: float = 1.0,
 ) -> Rounds:
-    """The rounds of a fit, before the first; see `tacit.inference.rounds.Rounds`.
+    """The rounds of a fit, before the first; see `tacit.inference.scoring_rounds.Rounds`.
 
     Simulated rows that tell nothing where the fit starts are not used.
     """
     size = model.dimension
     rng = np.random.default_rng(0)
     if simulated is None:
-        drawn = _USUAL_SCORE * rng.normal(size=(max(500, size), outcomes + 1, size))
+        drawn = _DEFAULT_SCORE_SD * rng.normal(size=(max(500, size), outcomes + 1, size))
         return Rounds(lambda _: drawn, [np.zeros(size)], noise, early, outcomes, rate)
-    space = whitened(model)
+    space = whiten_prior(model)
     scores = _simulated_scores(model, outcomes + 1)
 
     def at(place: Any) -> Any:
@@ -320,13 +339,13 @@ def rounds_of(
         return np.where(np.isfinite(found).all(axis=(1, 2), keepdims=True), found, 0.0)
 
     if not at(np.zeros(size)).any():
-        return rounds_of(model, None, noise, early, outcomes, rate)
-    places = [np.zeros(size), *(0.5 * rng.normal(size=(_PLACES - 1, size)))]
+        return start_rounds(model, None, noise, early, outcomes, rate)
+    places = [np.zeros(size), *(0.5 * rng.normal(size=(_CURVATURE_POINTS - 1, size)))]
     return Rounds(at, places, noise, early, outcomes, rate)
 
 
 @lru_cache(maxsize=32)
-def _simulated_scores(model: AnyModel, outcomes: int) -> Any:
+def _simulated_scores(model: UnitModel, outcomes: int) -> Any:
     """Scores of simulated units for outcomes that the model draws, [units, outcomes, size]."""
 
     def of_unit(key: jax.Array, theta: jax.Array, unit: Units, constants: Any) -> jax.Array:
@@ -334,7 +353,7 @@ def _simulated_scores(model: AnyModel, outcomes: int) -> Any:
         if present is None:
             rows = jax.tree.map(lambda leaf: leaf[None], rows)
             present = jnp.ones(1, jnp.bool_)
-        density, drawn = densities(model, theta, rows, present, constants, key, outcomes)
+        density, drawn = density_and_outcomes(model, theta, rows, present, constants, key, outcomes)
         scores: jax.Array = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
         return scores
 
@@ -345,13 +364,13 @@ def _simulated_scores(model: AnyModel, outcomes: int) -> Any:
     return jax.jit(of_all)
 
 
-def found_of(model: AnyModel, result: Result, rounds: Rounds) -> MethodResult:
+def method_result(model: UnitModel, result: ScoringResult, rounds: Rounds) -> MethodResult:
     """What the method found, on the model's own scale."""
-    space = whitened(model)
+    space = whiten_prior(model)
     vectors = space.mean + result.draws @ space.scale.T
     places = np.array([each.place for each in rounds.records]) @ rounds.basis.T
     return MethodResult(
-        draws=parameters(model, jnp.asarray(vectors, jnp.float32)),
+        draws=constrained_draws(model, jnp.asarray(vectors, jnp.float32)),
         trace={"mean": space.mean + places @ space.scale.T},
         converged=result.converged,
         said=result.said,

@@ -16,29 +16,30 @@ import numpy as np
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
-from tacit.captured.search import refuse_captured
 from tacit.errors import InvalidArgument
-from tacit.inference.base import Arrays, Intervals, MethodResult, Progress, Steps
-from tacit.inference.elliptical import Slices
-from tacit.inference.gibbs import linear_chain, linear_draws
-from tacit.inference.latent import Length, counting_chain, counting_draws
-from tacit.inference.mixing import bad_mixing
-from tacit.inference.noisy_design import design_draws
-from tacit.models.base import AnyModel
-from tacit.models.counts import CountModel
-from tacit.models.design_sums import DesignSums, design_sums
-from tacit.models.linear import Linear
-from tacit.models.statistic import Conjugate
+from tacit.inference.conjugate_statistics import (
+    ChainLength,
+    count_chain,
+    count_draws,
+    linear_chain,
+    linear_draws,
+)
+from tacit.inference.diagnostics import mixing_warnings
+from tacit.inference.formula_statistics import SliceChains, design_draws
+from tacit.inference.method import Arrays, Intervals, MethodResult, Progress, Steps
+from tacit.models.base import UnitModel
+from tacit.models.conjugate import Conjugate, CountModel, Linear
+from tacit.models.glm_statistics import LinearStatistics, linear_statistics
+from tacit.privacy.captured import check_captured
+from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.mechanisms import NoisySums
-from tacit.privacy.program import Step
-from tacit.privacy.release import Release
+from tacit.privacy.mechanisms import NoisySums, Release
 
 # Units that a sum has room for on its lattice, in 64 bits.
-_ROOM = 2**31
+_BATCH_BOUND = 2**31
 # Chains of a formula's posterior, which cost nothing: the sum is released once.
-_CHAINS = 4
-_STEPS = 3  # of a chain in a sweep
+_NUM_CHAINS = 4
+_STEPS_PER_SWEEP = 3  # of a chain in a sweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ class Statistics:
             return ()
         return (f"the number of rows, {self.size}, is public",)
 
-    def calibrated(self, model: AnyModel, budget: Budget) -> NoisySums:
+    def calibrated(self, model: UnitModel, budget: Budget) -> NoisySums:
         """One release, with the noise that the budget asks for."""
         if self.size is not None and budget.adjacency != "replace":
             raise InvalidArgument(
@@ -99,13 +100,13 @@ class Statistics:
             return self._plan(model, calibrate.calibrate(events.laplace, budget))
         return self._plan(model, calibrate.noise_multiplier(budget))
 
-    def without_noise(self, model: AnyModel) -> NoisySums:
+    def without_noise(self, model: UnitModel) -> NoisySums:
         """The same without privacy."""
         return self._plan(model, 0.0)
 
-    def _plan(self, model: AnyModel, noise_multiplier: float) -> NoisySums:
-        conjugate, laplace = _conjugate(model), self.noise == "laplace"
-        if isinstance(conjugate, DesignSums):
+    def _plan(self, model: UnitModel, noise_multiplier: float) -> NoisySums:
+        conjugate, laplace = _conjugate_model(model), self.noise == "laplace"
+        if isinstance(conjugate, LinearStatistics):
             self._refuse_for_formulas()
         return NoisySums(
             sampling_rate=1.0,
@@ -113,7 +114,7 @@ class Statistics:
             clip=conjugate.longest(1 if laplace else 2) * (self.most_rows or 1),
             noise_multiplier=noise_multiplier,
             dimension=conjugate.statistic_size,
-            batch_bound=_ROOM,
+            batch_bound=_BATCH_BOUND,
             laplace=laplace,
         )
 
@@ -126,51 +127,51 @@ class Statistics:
                 "public; leave out size."
             )
 
-    def check(self, model: AnyModel, gate: Gate) -> None:
+    def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
-        conjugate = _conjugate(model)
-        refuse_captured(*conjugate.searched)
+        conjugate = _conjugate_model(model)
+        check_captured(*conjugate.searched)
         if gate.unit == "person" and self.most_rows is None:
             raise InvalidArgument(
                 "Where the unit is a person, pass Statistics(most_rows=...), the number of rows of a "
                 "person that count in full; the noise is proportional to it."
             )
         try:
-            check(_step(conjugate), conjugate.constants, jnp.zeros(()), gate)
+            check(_statistics_step(conjugate), conjugate.constants, jnp.zeros(()), gate)
         except KeyError as error:
             raise InvalidArgument(f"The model needs column {error}, which is missing.") from error
 
     def steps(
         self,
-        model: AnyModel,
+        model: UnitModel,
         mechanism: NoisySums,  # noqa: ARG002 (it changes nothing in a step)
         key: jax.Array,  # noqa: ARG002 (a step draws nothing)
     ) -> Steps:
         """The one release as a step."""
-        conjugate = _conjugate(model)
+        conjugate = _conjugate_model(model)
 
         def inputs(_: int, steps: int) -> Any:
             return np.zeros(steps, np.float32)
 
-        return Steps(_step(conjugate), conjugate.constants, inputs)
+        return Steps(_statistics_step(conjugate), conjugate.constants, inputs)
 
     def run(
-        self, model: AnyModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
     ) -> MethodResult:
         """One release, and the posterior that follows."""
         mechanism = gate.mechanism
         _, released = run(gate, *self.steps(model, mechanism, key), progress=progress)
         scale = mechanism.noise_multiplier * mechanism.clip
-        draws = self.posterior(_conjugate(model), released[0], scale, key)
-        return self._found(draws, released, scale, design_sums(model) is not None)
+        draws = self.posterior(_conjugate_model(model), released[0], scale, key)
+        return self._found(draws, released, scale, linear_statistics(model) is not None)
 
     def _found(self, draws: Arrays, released: Any, scale: float, formula: bool) -> MethodResult:
         trace, exact = {"statistics": released}, not self.noise_aware or not scale > 0
         intervals = Intervals.LEFT_OUT if exact else Intervals.INCLUDED
         if exact and not formula:  # independent draws of a known distribution
             return MethodResult(draws=draws, trace=trace, converged=True, intervals=intervals)
-        chains = _CHAINS if formula else 1
-        mixing = bad_mixing(draws, chains)
+        chains = _NUM_CHAINS if formula else 1
+        mixing = mixing_warnings(draws, chains)
         return MethodResult(
             draws=draws,
             trace=trace,
@@ -182,48 +183,48 @@ class Statistics:
         )
 
     def posterior(
-        self, model: Conjugate | DesignSums, released: Any, scale: float, key: jax.Array
+        self, model: Conjugate | LinearStatistics, released: Any, scale: float, key: jax.Array
     ) -> Arrays:
         """Draws [draws, ...] of each parameter, from the released sum only.
 
         ``scale`` is the noise's: a normal's standard deviation or a Laplace's scale.
         """
-        if isinstance(model, DesignSums):
-            kept, steps = -(-self.num_draws // _CHAINS), _STEPS * self.sweeps
-            slices = Slices(_CHAINS, self.burn_in, kept, steps)
+        if isinstance(model, LinearStatistics):
+            kept, steps = -(-self.num_draws // _NUM_CHAINS), _STEPS_PER_SWEEP * self.sweeps
+            slices = SliceChains(_NUM_CHAINS, self.burn_in, kept, steps)
             noise = scale if self.noise_aware else 0.0
             return model.named(*design_draws(model, released, noise, key, slices))
         with jax.enable_x64(True):
             seen = jnp.asarray(released, jnp.float64)
             if not self.noise_aware or not scale > 0:
-                draw = linear_draws if isinstance(model, Linear) else counting_draws
+                draw = linear_draws if isinstance(model, Linear) else count_draws
                 found = draw(model, seen, key, size=self.size, kept=self.num_draws)
             else:
                 found = self._chain(model)(model, seen, jnp.float64(scale), key)
-            return _named(model, found)
+            return _draws_by_name(model, found)
 
     def _chain(self, model: Conjugate) -> Callable[..., Any]:
         return partial(
-            linear_chain if isinstance(model, Linear) else counting_chain,
+            linear_chain if isinstance(model, Linear) else count_chain,
             laplace=self.noise == "laplace",
             size=self.size,
-            length=Length(self.burn_in, self.num_draws, self.sweeps),
+            length=ChainLength(self.burn_in, self.num_draws, self.sweeps),
         )
 
-    def describe(self, model: AnyModel) -> str:
+    def describe(self, model: UnitModel) -> str:
         """A line for people."""
         how = "which the posterior knows to be noisy" if self.noise_aware else "taken for exact"
-        found = _conjugate(model)
+        found = _conjugate_model(model)
         said = f"One noisy sum of {found.statistic_size} numbers of each row, {how}."
-        if not isinstance(found, DesignSums):
+        if not isinstance(found, LinearStatistics):
             return said
         return f"{said} Priors: {found.described_priors()}."
 
 
-def _conjugate(model: AnyModel) -> Conjugate | DesignSums:
+def _conjugate_model(model: UnitModel) -> Conjugate | LinearStatistics:
     if isinstance(model, CountModel | Linear):
         return model
-    found = design_sums(model)
+    found = linear_statistics(model)
     if found is None:
         raise InvalidArgument(
             "tacit.Statistics fits formulas of the gaussian family and the models of tacit.conjugate; use "
@@ -232,14 +233,14 @@ def _conjugate(model: AnyModel) -> Conjugate | DesignSums:
     return found
 
 
-def _named(model: Conjugate, found: Any) -> Arrays:
+def _draws_by_name(model: Conjugate, found: Any) -> Arrays:
     arrays: Any = jax.tree.map(np.asarray, found)
     named: Any = model.in_units(*arrays) if isinstance(model, Linear) else arrays
     return {name: named[name] for name in model.names}
 
 
 @lru_cache(maxsize=32)
-def _step(model: Conjugate | DesignSums) -> Step:
+def _statistics_step(model: Conjugate | LinearStatistics) -> Step:
     """The one step of a fit: the same object again, so that it compiles once."""
 
     def step(constants: Any, _: Any, release: Release) -> tuple[Any, Any]:

@@ -1,10 +1,10 @@
 from . import conjugate as conjugate
-from .model import Interval as Interval
-from .model import Model as Model
-from .model import Parameter as Parameter
-from .model import Positive as Positive
-from .model import Real as Real
-from .model import Simplex as Simplex
-from .model import Whole as Whole
+from .jax_model import Interval as Interval
+from .jax_model import Model as Model
+from .jax_model import Parameter as Parameter
+from .jax_model import Positive as Positive
+from .jax_model import Real as Real
+from .jax_model import Simplex as Simplex
+from .jax_model import Whole as Whole
 from .numpyro import NumPyro as NumPyro
 from .pymc import PyMC as PyMC

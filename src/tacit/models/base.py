@@ -20,7 +20,7 @@ Outcomes = Mapping[str, jax.Array] | None
 PyTree = jax.typing.ArrayLike | Sequence["PyTree"] | Mapping[str, "PyTree"] | None
 
 
-class Held(NamedTuple):
+class DiscreteCoordinate(NamedTuple):
     """A coordinate of the vector that holds a whole number of a parameter."""
 
     place: int
@@ -29,11 +29,11 @@ class Held(NamedTuple):
     name: str
 
 
-Discrete = tuple[Held, ...]
+DiscreteCoordinates = tuple[DiscreteCoordinate, ...]
 Labels = Mapping[str, Sequence[Sequence[str]]]
 
 
-class AnyModel(Protocol):
+class UnitModel(Protocol):
     """What inference needs of a model: log densities as functions of one unconstrained vector.
 
     Attributes:
@@ -66,7 +66,7 @@ class AnyModel(Protocol):
     @property
     def whole_units(self) -> bool: ...
     @property
-    def discrete(self) -> Discrete: ...
+    def discrete(self) -> DiscreteCoordinates: ...
     @property
     def simulates(self) -> bool: ...
 
@@ -223,7 +223,7 @@ class Predicts(Protocol):
         ...
 
 
-def like_columns(found: Mapping[str, ArrayLike], row: Row) -> dict[str, jax.Array]:
+def cast_to_columns(found: Mapping[str, ArrayLike], row: Row) -> dict[str, jax.Array]:
     """Drawn columns, checked against the shapes of the row and cast to its types."""
     if not isinstance(found, Mapping) or not found:
         raise InvalidArgument(
@@ -245,7 +245,7 @@ def like_columns(found: Mapping[str, ArrayLike], row: Row) -> dict[str, jax.Arra
     return columns
 
 
-def refuse_strangers(values: Mapping[str, ArrayLike], names: Iterable[str]) -> None:
+def check_start_names(values: Mapping[str, ArrayLike], names: Iterable[str]) -> None:
     """Raises if a starting value is given for something that is not a parameter."""
     for name in values:
         if name not in names:
@@ -254,7 +254,7 @@ def refuse_strangers(values: Mapping[str, ArrayLike], names: Iterable[str]) -> N
             )
 
 
-def shaped_start(name: str, value: ArrayLike, shape: tuple[int, ...]) -> jax.Array:
+def broadcast_start(name: str, value: ArrayLike, shape: tuple[int, ...]) -> jax.Array:
     """A starting value, broadcast to the shape of its parameter."""
     try:
         return jnp.broadcast_to(jnp.asarray(value, jnp.float32), shape)
@@ -262,7 +262,7 @@ def shaped_start(name: str, value: ArrayLike, shape: tuple[int, ...]) -> jax.Arr
         raise InvalidArgument(f"start[{name!r}] must be numbers of shape {shape}.") from error
 
 
-def finite_start(vector: jax.Array) -> jax.Array:
+def check_finite_start(vector: jax.Array) -> jax.Array:
     """The vector of starting values; raises if one lies outside its support."""
     if not jnp.isfinite(vector).all():
         raise InvalidArgument("start has a value outside its parameter's support.")

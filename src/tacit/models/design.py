@@ -1,21 +1,413 @@
-"""Terms and groups of a formula, as columns of a design matrix for each row.
+"""Terms and groups of a formula as columns of a design matrix, from the schema only.
 
-Whether a category is coded with a column for every level, so that no column is redundant, follows
-from the formula.
+Numbers are standardised to [-1, 1] by their bounds, categories are coded by their declared levels, and bases of
+splines and polynomials span the bounds. Whether a category is coded with a column for every level, so that no column
+is redundant, follows from the formula.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import reduce
+from itertools import pairwise, product
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from formulae.contrasts import pick_contrasts
+from formulae.terms.call_resolver import LazyCall
+from jax.typing import ArrayLike
 
 from tacit.errors import InvalidArgument
-from tacit.models.components import Block, Component, component, product_of
-from tacit.models.expressions import Columns, KnownColumns, facts_of
-from tacit.models.formula import Grouped, Node, callee_of, name_of, text_of
+from tacit.models.formula import (
+    Columns,
+    Expression,
+    Facts,
+    GroupTerm,
+    KnownColumns,
+    Node,
+    bounded_expression,
+    called_function,
+    column_name,
+    decode_column,
+    format_node,
+    literal_number,
+    literal_value,
+    scalar_facts,
+)
+from tacit.models.interpretation import Increment, round_increment
+
+Basis = tuple[Callable[[Columns], jax.Array], int, str]
+_MAX_BASIS_SIZE = 50
+
+
+def _basis_arguments(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
+    """The arguments after the first, by name."""
+    given: dict[str, Any] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+    if len(node.args) - 1 > len(names) or set(given) - set(names):
+        raise InvalidArgument(
+            f"{format_node(node)!r} takes no other arguments than {', '.join(names)}."
+        )
+    return given
+
+
+def _integer_argument(node: Node, name: str, value: Any, least: int) -> int:
+    found = literal_number(value)
+    if found != int(found) or not least <= found <= _MAX_BASIS_SIZE:
+        raise InvalidArgument(
+            f"{name} of {format_node(node)!r} must be a whole number from {least} to {_MAX_BASIS_SIZE}."
+        )
+    return int(found)
+
+
+def standardize(inner: Expression) -> Callable[[Columns], jax.Array]:
+    """A number, standardised from its bounds to [-1, 1]."""
+    middle, half = (inner.low + inner.high) / 2, (inner.high - inner.low) / 2
+    return lambda columns: jnp.clip((inner.read(columns) - middle) / half, -1.0, 1.0)
+
+
+def legendre_basis(node: Node, inner: Expression) -> Basis:
+    """Legendre polynomials, which are orthogonal for numbers spread evenly over the bounds."""
+    given = _basis_arguments(node, ("degree",))
+    if "degree" not in given:
+        raise InvalidArgument(f"{format_node(node)!r} needs a degree, such as poly(x, 3).")
+    degree, at = _integer_argument(node, "degree", given["degree"], 1), standardize(inner)
+
+    def read(columns: Columns) -> jax.Array:
+        x = at(columns)
+        found = [jnp.ones_like(x), x]
+        for n in range(1, degree):
+            found.append(((2 * n + 1) * x * found[-1] - n * found[-2]) / (n + 1))
+        return jnp.stack(found[1:], axis=-1)
+
+    span = f"{inner.low:.4g} to {inner.high:.4g}"
+    return read, degree, f"Legendre polynomials over {span}, each within -1 and 1"
+
+
+def bspline_basis(node: Node, inner: Expression) -> Basis:
+    """B-splines whose knots are given, or evenly spaced between the bounds."""
+    given = _basis_arguments(node, ("df", "knots", "degree", "intercept"))
+    degree = _integer_argument(node, "degree", given["degree"], 0) if "degree" in given else 3
+    whole = literal_value(given.get("intercept"), False)
+    if not isinstance(whole, bool):
+        raise InvalidArgument(f"intercept of {format_node(node)!r} must be True or False.")
+    inside = _spline_knots(node, inner, given, degree + (1 if whole else 0))
+    middle, half = (inner.low + inner.high) / 2, (inner.high - inner.low) / 2
+    ends = degree + 1
+    knots = [*[-1.0] * ends, *((knot - middle) / half for knot in inside), *[1.0] * ends]
+    at, size = standardize(inner), len(knots) - degree - 1
+    first = 0 if whole else 1
+
+    def read(columns: Columns) -> jax.Array:
+        return _cox_de_boor(at(columns), knots, degree)[:, first:]
+
+    places = ", ".join(f"{knot:.4g}" for knot in inside) or "none inside"
+    span = f"{inner.low:.4g} to {inner.high:.4g}"
+    return read, size - first, f"B-splines of degree {degree} over {span}, knots: {places}"
+
+
+def _spline_knots(node: Node, inner: Expression, given: dict[str, Any], fewest: int) -> list[float]:
+    if "knots" in given:
+        listed = given["knots"]
+        several = listed.args if called_function(listed) == "c" else [listed]
+        knots = sorted(literal_number(each) for each in several)
+        inside = all(inner.low < knot < inner.high for knot in knots)
+        if not inside or len(set(knots)) < len(knots):
+            raise InvalidArgument(
+                f"knots of {format_node(node)!r} must differ and lie between the bounds, "
+                f"{inner.low:.4g} and {inner.high:.4g}."
+            )
+        if "df" in given and literal_number(given["df"]) != len(knots) + fewest:
+            raise InvalidArgument(
+                f"df of {format_node(node)!r} must be {len(knots) + fewest} for this number of knots; leave "
+                "it out."
+            )
+        return knots
+    if "df" not in given:
+        raise InvalidArgument(
+            f"{format_node(node)!r} needs df, such as bs(x, df=5), or knots, such as "
+            "bs(x, knots=c(30, 50))."
+        )
+    count = _integer_argument(node, "df", given["df"], max(fewest, 1)) - fewest
+    return [float(knot) for knot in np.linspace(inner.low, inner.high, count + 2)[1:-1]]
+
+
+def _cox_de_boor(x: jax.Array, knots: list[float], degree: int) -> jax.Array:
+    """All B-splines of a degree at x [rows]: [rows, splines]."""
+    last = len(knots) - degree - 2  # the last interval includes the upper bound
+    pieces = [
+        (x >= low) & ((x <= high) if i == last else (x < high))
+        if low < high
+        else jnp.zeros_like(x, jnp.bool_)
+        for i, (low, high) in enumerate(pairwise(knots))
+    ]
+    found = [piece.astype(jnp.float32) for piece in pieces]
+    for order in range(1, degree + 1):
+        found = [
+            _ramp(x, knots[i], knots[i + order]) * found[i]
+            + (1 - _ramp(x, knots[i + 1], knots[i + order + 1])) * found[i + 1]
+            for i in range(len(found) - 1)
+        ]
+    return jnp.stack(found, axis=-1)
+
+
+def _ramp(x: jax.Array, low: float, high: float) -> jax.Array:
+    return (x - low) / (high - low) if low < high else jnp.zeros_like(x)
+
+
+_DATA_DEPENDENT_CALLS = {"scale", "center", "standardize"}
+_BASES = {"bs": bspline_basis, "poly": legendre_basis}
+
+
+class DesignBlock(NamedTuple):
+    """Columns [rows, size] of a design matrix.
+
+    Attributes:
+        read: Computes them from the columns of the table.
+        labels: A label for each column; empty if there is only one, which needs none.
+        text: What a coefficient means apart from its steps, in a few words.
+        steps: The steps of the numbers that a coefficient is about.
+        centre: About the mean of a column, if all levels were equally frequent.
+        reference: Where all columns are zero: a value or a level, by the name of the variable.
+        alone: Whether a coefficient means something without the others, unlike that of a spline.
+        longest: The largest length that the columns of a row have together.
+        exclusive: Whether at most one column of a row is not zero.
+        indicator: Whether, in addition, that column is one.
+    """
+
+    read: Callable[[Columns], jax.Array]
+    labels: tuple[str, ...]
+    text: str
+    steps: tuple[Increment, ...] = ()
+    centre: float = 0.0
+    reference: tuple[tuple[str, str], ...] = ()
+    alone: bool = True
+    longest: float = 1.0
+    exclusive: bool = True
+    indicator: bool = False
+
+    @property
+    def unit(self) -> float:
+        """How many units of the table's columns one unit of the standardised column is."""
+        return math.prod(step.own for step in self.steps)
+
+    @property
+    def meaning(self) -> str:
+        """What the model's own coefficient means, in a few words."""
+        own = {step.name: step.own for step in self.steps}
+        per = [f"per {step.words(own, named=False)}, {step.why}" for step in self.steps]
+        return "; ".join([*per, *([self.text] if self.text else [])])
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """A variable or call of a term; a category has a block for each of two codings."""
+
+    name: str
+    columns: frozenset[str]
+    block: DesignBlock
+    full: DesignBlock | None = None  # for a category: a column for every level
+
+    @property
+    def is_category(self) -> bool:
+        """Whether its coding depends on the rest of the formula."""
+        return self.full is not None
+
+
+def build_component(node: Node, known: KnownColumns) -> Component:
+    """The columns of the design matrix that a variable or call stands for."""
+    name = column_name(node)
+    if name is not None:
+        return _column_component(str(name), known)
+    if not isinstance(node, LazyCall):
+        raise InvalidArgument(
+            f"{format_node(node)!r} is not a term; name columns, or put a calculation into I(...)."
+        )
+    if node.callee in {"C", "T", "S"}:
+        return _category_component(node, known)
+    if node.callee in _DATA_DEPENDENT_CALLS:
+        raise InvalidArgument(
+            f"{format_node(node)!r} would use a mean of the data; numbers are already standardised by their "
+            "bounds, so name the column itself."
+        )
+    if node.callee in _BASES:
+        inner = bounded_expression(node.args[0], known) if node.args else None
+        if inner is None or inner.low >= inner.high:
+            raise InvalidArgument(
+                f"{format_node(node)!r} needs a column that varies as its first argument."
+            )
+        read, size, meaning = _BASES[node.callee](node, inner)
+        labels = tuple(str(i) for i in range(1, size + 1))
+        centre = 1 / (size + 1) if node.callee == "bs" else 0.0
+        at = f"{inner.low:.4g}" if node.callee == "bs" else f"the mean over {_format_range(inner)}"
+        block = DesignBlock(
+            read, labels, meaning, (), centre, ((format_node(node.args[0]), at),), alone=False,
+            longest=1.0 if node.callee == "bs" else math.sqrt(size), exclusive=size == 1,
+        )  # fmt: skip
+        return Component(format_node(node), inner.columns, block)
+    return _calculated_component(node, bounded_expression(node, known))
+
+
+def _column_component(name: str, known: KnownColumns) -> Component:
+    facts = scalar_facts(name, known)
+    if facts.kind == "category":
+        return _coded_category(name, facts, "treatment", None)
+    if facts.kind == "binary":
+        meaning, at = f"{facts.levels[1]} against {facts.levels[0]}", (name, facts.levels[0])
+        read = _as_column(decode_column(name, facts))
+        block = DesignBlock(read, (), meaning, centre=0.5, reference=(at,), indicator=True)
+        return Component(name, frozenset([name]), block)
+    found = Expression(decode_column(name, facts), facts.low, facts.high, frozenset([name]))
+    if facts.standard is not None:
+        centre, spread = facts.standard
+        return _standardized_component(
+            name, found, centre, spread, f"from {centre:.4g}", facts.measure
+        )
+    return _bounded_component(name, found, facts.measure)
+
+
+def _bounded_component(name: str, found: Expression, measure: str | None = None) -> Component:
+    """A number, standardised by its bounds."""
+    middle, half = (found.low + found.high) / 2, (found.high - found.low) / 2
+    return _standardized_component(
+        name, found, middle, half, f"half of {_format_range(found)}", measure
+    )
+
+
+def _standardized_component(
+    name: str, found: Expression, middle: float, own: float, why: str, measure: str | None
+) -> Component:
+    """A number, standardised; its coefficient is shown per round step of a declared unit."""
+    step = Increment(name, own, 1.0 if measure is None else round_increment(own), measure, why)
+    at = f"{middle:.6g}" if measure is None else f"{middle:.6g} {measure}"
+    read = _as_column(lambda c: (found.read(c) - middle) / own)
+    longest = max(abs(found.low - middle), abs(found.high - middle)) / own
+    block = DesignBlock(read, (), "", (step,), reference=((name, at),), longest=longest)
+    return Component(name, found.columns, block)
+
+
+def _as_column(read: Callable[[Columns], jax.Array]) -> Callable[[Columns], jax.Array]:
+    return lambda columns: read(columns)[:, None]
+
+
+def _calculated_component(node: Node, found: Expression) -> Component:
+    if not found.columns or found.low >= found.high:
+        raise InvalidArgument(f"{format_node(node)!r} is the same for all rows; leave it out.")
+    return _bounded_component(format_node(node), found)
+
+
+def _format_range(inner: Expression) -> str:
+    return f"{inner.low:.6g} to {inner.high:.6g}"
+
+
+def _category_component(node: Node, known: KnownColumns) -> Component:
+    """C(x), C(x, Sum), C(x, Treatment("level")), T(x, "level") or S(x, "level")."""
+    name = column_name(node.args[0]) if node.args else None
+    facts = None if name is None else scalar_facts(name, known)
+    if facts is None or facts.kind not in {"category", "binary"}:
+        raise InvalidArgument(
+            f"{format_node(node)!r} must be of a column that is declared as a category."
+        )
+    assert name is not None
+    coding, chosen = ("sum" if node.callee == "S" else "treatment"), None
+    further = [*node.args[1:], *node.kwargs.values()]
+    if node.callee == "C" and len(further) == 1 and not {*node.kwargs} - {"contrast"}:
+        coding, chosen = _parse_contrast(node, further[0])
+    elif node.callee != "C" and len(further) == 1 and not {*node.kwargs} - {"ref", "omit"}:
+        chosen = str(literal_value(further[0]))
+    elif further:
+        raise _unknown_coding_error(node)
+    if chosen is not None and chosen not in facts.levels:
+        raise InvalidArgument(
+            f"{format_node(node)!r} names a level that {name!r} does not have; its levels are "
+            f"{', '.join(facts.levels)}."
+        )
+    return _coded_category(name, facts, coding, chosen)
+
+
+def _parse_contrast(node: Node, how: Node) -> tuple[str, str | None]:
+    kind = called_function(how) or column_name(how)
+    values = [*how.args, *how.kwargs.values()] if isinstance(how, LazyCall) else []
+    if kind not in {"Treatment", "Sum"} or len(values) > 1:
+        raise _unknown_coding_error(node)
+    chosen = str(literal_value(values[0])) if values else None
+    return ("sum" if kind == "Sum" else "treatment"), chosen
+
+
+def _unknown_coding_error(node: Node) -> InvalidArgument:
+    return InvalidArgument(
+        f'{format_node(node)!r} is not a known coding; write C(x), C(x, Treatment("level")) or '
+        "C(x, Sum); the levels are those of the schema."
+    )
+
+
+def _coded_category(name: str, facts: Facts, coding: str, chosen: str | None) -> Component:
+    """A coded category: treatment coding compares with one level, sum coding with the mean."""
+    levels, count = facts.levels, len(facts.levels)
+    if count < 2:
+        raise InvalidArgument(f"{name!r} has a single level; leave it out.")
+    default = levels[-1] if coding == "sum" else levels[0]
+    at = levels.index(default if chosen is None else chosen)
+    rest = tuple(level for level in levels if level != levels[at])
+    against = "the mean of levels" if coding == "sum" else levels[at]
+    read = _reduced_indicators(name, count, at, minus=coding == "sum")
+    centre = 0.0 if coding == "sum" else 1 / count
+    one = coding == "treatment"  # of the columns is one, if any
+    reduced = DesignBlock(
+        read, rest, f"against {against}", centre=centre, reference=((name, against),),
+        longest=1.0 if one else math.sqrt(count - 1), exclusive=one or count == 2, indicator=one,
+    )  # fmt: skip
+    full = DesignBlock(
+        lambda columns: _indicators(columns[name], count), levels, "each level", centre=1 / count,
+        indicator=True,
+    )  # fmt: skip
+    return Component(name, frozenset([name]), reduced, full)
+
+
+# Computed as the model runs: an array from outside could be mistaken for captured rows.
+def _indicators(codes: ArrayLike, count: int) -> jax.Array:
+    """Indicators of the level of each row: [rows, levels]."""
+    return (jnp.asarray(codes)[:, None] == jnp.arange(count)).astype(jnp.float32)
+
+
+def _reduced_indicators(
+    name: str, count: int, at: int, minus: bool
+) -> Callable[[Columns], jax.Array]:
+    """Indicators of all levels but one, which is subtracted from the others if ``minus``."""
+
+    def read(columns: Columns) -> jax.Array:
+        every = _indicators(columns[name], count)
+        rest = jnp.concatenate([every[:, :at], every[:, at + 1 :]], axis=1)
+        return rest - every[:, at : at + 1] if minus else rest
+
+    return read
+
+
+def interaction_block(blocks: Sequence[DesignBlock]) -> DesignBlock:
+    """All products of one column of each block."""
+    if len(blocks) == 1:
+        return blocks[0]
+
+    def read(columns: Columns) -> jax.Array:
+        def times(first: jax.Array, second: jax.Array) -> jax.Array:
+            return (first[:, :, None] * second[:, None, :]).reshape(first.shape[0], -1)
+
+        return reduce(times, (block.read(columns) for block in blocks))
+
+    labels = product(*(block.labels for block in blocks if block.labels))
+    return DesignBlock(
+        read,
+        tuple(", ".join(each) for each in labels if each),
+        "; ".join(block.text for block in blocks if block.text),
+        tuple(step for block in blocks for step in block.steps),
+        math.prod(block.centre for block in blocks),
+        tuple(each for block in blocks for each in block.reference),
+        all(block.alone for block in blocks),
+        math.prod(block.longest for block in blocks),
+        all(block.exclusive for block in blocks),
+        all(block.indicator for block in blocks),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +416,7 @@ class Term:
 
     name: str
     columns: frozenset[str]
-    block: Block
+    block: DesignBlock
     is_level: bool = False  # one coefficient for each level, instead of an intercept
 
     @property
@@ -43,30 +435,32 @@ class Group:
 
     name: str
     columns: frozenset[str]
-    varying: Block
+    varying: DesignBlock
     levels: tuple[str, ...]
     code: Callable[[Columns], jax.Array]
     person: str | None = None
 
 
-def terms_of(
+def build_terms(
     nodes: Sequence[tuple[Node, ...]], intercept: bool, known: KnownColumns
 ) -> tuple[Term, ...]:
     """The terms of a formula except its intercept, coded so that none is redundant."""
     parts: dict[str, tuple[Component, ...]] = {}
     for term in nodes:
-        found = {each.name: each for each in (component(node, known) for node in term)}
+        found = {each.name: each for each in (build_component(node, known) for node in term)}
         name = ":".join(found)
         if len(found) < len(term) or name in parts:
             raise InvalidArgument(f"The formula has {name!r} in two forms; leave one of them out.")
         parts[name] = tuple(found.values())
-    codings = _codings(parts, intercept)
+    codings = _choose_codings(parts, intercept)
     return tuple(
-        term for name, components in parts.items() for term in _built(components, codings[name])
+        term
+        for name, components in parts.items()
+        for term in _build_coded_terms(components, codings[name])
     )
 
 
-def _codings(
+def _choose_codings(
     parts: Mapping[str, tuple[Component, ...]], intercept: bool
 ) -> dict[str, list[dict[str, bool]]]:
     """For each term one or more codings, which say whether each category has all its levels.
@@ -87,7 +481,9 @@ def _codings(
     return found
 
 
-def _built(components: tuple[Component, ...], codings: list[dict[str, bool]]) -> list[Term]:
+def _build_coded_terms(
+    components: tuple[Component, ...], codings: list[dict[str, bool]]
+) -> list[Term]:
     built = []
     for coding in codings:
         kept = [each for each in components if not each.is_category or each.name in coding]
@@ -98,30 +494,30 @@ def _built(components: tuple[Component, ...], codings: list[dict[str, bool]]) ->
         columns = frozenset[str]().union(*(each.columns for each in kept))
         level = all(coding.get(each.name, False) for each in kept)
         name = ":".join(each.name for each in kept)
-        built.append(Term(name, columns, product_of(blocks), level))
+        built.append(Term(name, columns, interaction_block(blocks), level))
     return built
 
 
-def group_of(part: Grouped, known: KnownColumns, person: str | None, others: bool) -> Group:
+def build_group(part: GroupTerm, known: KnownColumns, person: str | None, others: bool) -> Group:
     """Effects of groups; ``others`` says whether the same groups have their own intercepts."""
-    varying = Block(lambda c: jnp.ones((len(next(iter(c.values()))), 1)), (), "")
+    varying = DesignBlock(lambda c: jnp.ones((len(next(iter(c.values()))), 1)), (), "")
     columns: frozenset[str] = frozenset()
     what = "1"
     if part.varying:
-        parts = [component(node, known) for node in part.varying]
+        parts = [build_component(node, known) for node in part.varying]
         blocks = [each.block if others or each.full is None else each.full for each in parts]
-        varying, what = product_of(blocks), ":".join(each.name for each in parts)
+        varying, what = interaction_block(blocks), ":".join(each.name for each in parts)
         columns = columns.union(*(each.columns for each in parts))
-    names = [name_of(_inside(node)) for node in part.groups]
+    names = [column_name(_unwrap_category(node)) for node in part.groups]
     if names == [person]:
         assert person is not None
         if varying.labels:
             raise InvalidArgument(f"({what}|{person}) must be of one number; use (1|{person}).")
         return Group(f"{what}|{person}", columns, varying, (), lambda c: c[person], person)
     for name, node in zip(names, part.groups, strict=True):
-        if name is None or facts_of(name, known).kind not in {"category", "binary"}:
+        if name is None or scalar_facts(name, known).kind not in {"category", "binary"}:
             raise InvalidArgument(
-                f"Groups in {what}|{text_of(node)} must be a column that is declared as a category"
+                f"Groups in {what}|{format_node(node)} must be a column that is declared as a category"
                 + (f", or the person column {person}." if person else ".")
             )
     grouping = [str(name) for name in names]
@@ -137,6 +533,6 @@ def group_of(part: Grouped, known: KnownColumns, person: str | None, others: boo
     return Group(f"{what}|{':'.join(grouping)}", columns | {*grouping}, varying, levels, code)
 
 
-def _inside(node: Node) -> Node:
+def _unwrap_category(node: Node) -> Node:
     """The column in C(column)."""
-    return node.args[0] if callee_of(node) == "C" and len(node.args) == 1 else node
+    return node.args[0] if called_function(node) == "C" and len(node.args) == 1 else node

@@ -1,13 +1,19 @@
 """Parsing of formulas by the formulae library, which sees the text and no data.
 
-The result is a list of the formula's parts. `tacit.models.design` gives them a meaning from public
-facts.
+The result is a list of the formula's parts, to which `tacit.models.design` gives a meaning from the schema.
+Calculations such as ``I(age ** 2)`` or ``np.log(dose)`` become functions of the columns of a row, whose bounds follow
+from those of the columns by interval arithmetic, not from data.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import product
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 from formulae import expr
 from formulae.parser import ParseError, Parser
 from formulae.resolver import Resolver, ResolverError
@@ -23,30 +29,30 @@ Node = Any
 """A part of a formula as formulae represents it: a variable, a call, an operation or a value."""
 
 
-class Grouped(NamedTuple):
+class GroupTerm(NamedTuple):
     """A part such as ``(x | ward)``: what varies (empty for an intercept), and the groups."""
 
     varying: tuple[Node, ...]
     groups: tuple[Node, ...]
 
 
-class FormulaParts(NamedTuple):
+class ParsedFormula(NamedTuple):
     """The parts of a formula."""
 
     response: Node
     level: str | None
     intercept: bool
     terms: tuple[tuple[Node, ...], ...]
-    grouped: tuple[Grouped, ...]
+    grouped: tuple[GroupTerm, ...]
 
 
-def parts_of(formula: str) -> FormulaParts:
+def parse_formula(formula: str) -> ParsedFormula:
     """The parts of a formula; raises `InvalidArgument` if it cannot be parsed."""
     if not isinstance(formula, str) or "~" not in formula:
         raise InvalidArgument(
             f'A formula is text such as "outcome ~ first + second"; got {formula!r}.'
         )
-    model = _parsed(formula)
+    model = _parse(formula)
     if not isinstance(model, Model) or model.response is None:
         raise InvalidArgument(
             f"The formula {formula!r} needs an outcome before ~ and predictors after it."
@@ -56,9 +62,9 @@ def parts_of(formula: str) -> FormulaParts:
         raise InvalidArgument(f"The formula {formula!r} must have a single outcome before ~.")
     common = [_components(term) for term in model.common_terms]
     grouped = [
-        Grouped(_components(term.expr), _components(term.factor)) for term in model.group_terms
+        GroupTerm(_components(term.expr), _components(term.factor)) for term in model.group_terms
     ]
-    return FormulaParts(
+    return ParsedFormula(
         response=_node(response[0]),
         level=response[0].reference if isinstance(response[0], Variable) else None,
         intercept=() in common,
@@ -67,30 +73,30 @@ def parts_of(formula: str) -> FormulaParts:
     )
 
 
-def _parsed(formula: str) -> Model:
+def _parse(formula: str) -> Model:
     """The formula as formulae represents it; raises unless all of it was parsed."""
     try:
         parser = Parser(Scanner(formula).scan())
-        tree = _tree(formula, parser)
-        _refuse_lone_power(formula, tree)
+        tree = _parse_tree(formula, parser)
+        _check_no_lone_power(formula, tree)
         return Resolver(tree).resolve()
     except InvalidArgument:
         raise
     except (ParseError, ScanError, ResolverError) as error:
         words = str(error).strip().rstrip(".").split("\n", maxsplit=1)[0]
-        raise _unreadable(formula, words[:1].lower() + words[1:]) from None
+        raise _parse_error(formula, words[:1].lower() + words[1:]) from None
     except Exception:  # noqa: BLE001 - formulae may raise anything, whose words do not help
-        raise _unreadable(formula, "it is not a formula") from None
+        raise _parse_error(formula, "it is not a formula") from None
 
 
-def _tree(formula: str, parser: Parser) -> object:
+def _parse_tree(formula: str, parser: Parser) -> object:
     """The syntax tree of a formula; raises unless all of it was parsed."""
     try:
         tree = parser.parse()
     except ParseError:
         if parser.at_end():
             missing = "it ends early, where a term or a closing bracket is missing"
-            raise _unreadable(formula, missing) from None
+            raise _parse_error(formula, missing) from None
         raise
     if not parser.at_end():
         raise InvalidArgument(
@@ -100,11 +106,11 @@ def _tree(formula: str, parser: Parser) -> object:
     return tree
 
 
-def _unreadable(formula: str, reason: str) -> InvalidArgument:
+def _parse_error(formula: str, reason: str) -> InvalidArgument:
     return InvalidArgument(f"The formula {formula!r} cannot be read: {reason}.")
 
 
-def _refuse_lone_power(formula: str, tree: object) -> None:
+def _check_no_lone_power(formula: str, tree: object) -> None:
     """Raises for a power of one column, which formulae would reduce to the column itself."""
     power = isinstance(tree, expr.Binary) and (
         tree.operator.kind == "STAR_STAR"
@@ -117,11 +123,11 @@ def _refuse_lone_power(formula: str, tree: object) -> None:
         )
     # Calls are not searched: inside them a power is a calculation.
     if isinstance(tree, expr.Binary):
-        _refuse_lone_power(formula, tree.left)
+        _check_no_lone_power(formula, tree.left)
     if isinstance(tree, expr.Binary | expr.Unary):
-        _refuse_lone_power(formula, tree.right)
+        _check_no_lone_power(formula, tree.right)
     if isinstance(tree, expr.Grouping):
-        _refuse_lone_power(formula, tree.expression)
+        _check_no_lone_power(formula, tree.expression)
 
 
 def _components(term: object) -> tuple[Node, ...]:
@@ -133,38 +139,245 @@ def _node(component: Variable | Call) -> Node:
     return component.call if isinstance(component, Call) else component
 
 
-def name_of(node: Node) -> str | None:
+def column_name(node: Node) -> str | None:
     """The column that a node names; None if it is not a name."""
     return node.name if isinstance(node, LazyVariable | Variable) else None
 
 
-def callee_of(node: Node) -> str | None:
+def called_function(node: Node) -> str | None:
     """The function that a node calls; None if it is not a call."""
     return node.callee if isinstance(node, LazyCall) else None
 
 
-def value_of(node: Node, default: object = None) -> Any:
+def literal_value(node: Node, default: object = None) -> Any:
     """The number or text that a node is; ``default`` if it is neither."""
     return node.value if isinstance(node, LazyValue) else default
 
 
-def text_of(node: Node) -> str:
+def format_node(node: Node) -> str:
     """A node as text, with the brackets that it needs."""
     if isinstance(node, LazyCall):
-        named = [f"{key}={text_of(each)}" for key, each in node.kwargs.items()]
-        return f"{node.callee}({', '.join([*map(text_of, node.args), *named])})"
+        named = [f"{key}={format_node(each)}" for key, each in node.kwargs.items()]
+        return f"{node.callee}({', '.join([*map(format_node, node.args), *named])})"
     if isinstance(node, LazyOperator):
         inside = [
-            f"({text_of(a)})" if isinstance(a, LazyOperator) else text_of(a) for a in node.args
+            f"({format_node(a)})" if isinstance(a, LazyOperator) else format_node(a)
+            for a in node.args
         ]
         return f" {node.symbol} ".join(inside) if len(inside) > 1 else f"{node.symbol}{inside[0]}"
-    return str(node) if name_of(node) is None else str(node.name)
+    return str(node) if column_name(node) is None else str(node.name)
 
 
-def unlike(what: str, name: object, known: Iterable[str]) -> InvalidArgument:
+def unknown_name_error(what: str, name: object, known: Iterable[str]) -> InvalidArgument:
     """The error for an unknown name, with the nearest known one as a hint."""
     names = list(known)
     near = get_close_matches(str(name), names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     shown = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "")
     return InvalidArgument(f"{what} {name!r}; {hint}there are {shown or 'none'}.")
+
+
+Columns = Mapping[str, Any]
+
+
+class Facts(NamedTuple):
+    """What is public about a column.
+
+    Attributes:
+        kind: Its kind: "number", "count", "binary" or "category".
+        low: The lower bound, in the unit of the column.
+        high: The upper bound.
+        scale: What was subtracted from its values when they were encoded, and what they were then
+            divided by.
+        standard: A centre and a spread to standardise by, instead of the bounds.
+        levels: Levels of a category.
+        other: The last level, if it stands for all values that are not declared.
+        shape: Shape of the value in one row.
+        measure: The unit of measurement, if one is declared.
+    """
+
+    kind: str
+    low: float = 0.0
+    high: float = 1.0
+    scale: tuple[float, float] | None = None
+    standard: tuple[float, float] | None = None
+    levels: tuple[str, ...] = ()
+    other: str | None = None
+    shape: tuple[int, ...] = ()
+    measure: str | None = None
+
+    @property
+    def middle(self) -> float:
+        """The middle of the bounds."""
+        return (self.low + self.high) / 2
+
+    @property
+    def half(self) -> float:
+        """Half of the distance between the bounds."""
+        return (self.high - self.low) / 2
+
+
+KnownColumns = Mapping[str, Facts]
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A number computed from the columns of a row, in its own unit, with bounds."""
+
+    read: Callable[[Columns], Any]
+    low: float
+    high: float
+    columns: frozenset[str] = frozenset()
+
+
+def scalar_facts(name: str, known: KnownColumns) -> Facts:
+    """What is public about a column; raises if there is no such column."""
+    if name not in known:
+        raise unknown_name_error("The formula names", name, known)
+    if known[name].shape:
+        raise InvalidArgument(
+            f"Column {name!r} has an array in each row, which a formula cannot use; declare one "
+            "column for each number."
+        )
+    return known[name]
+
+
+def decode_column(name: str, facts: Facts) -> Callable[[Columns], jax.Array]:
+    """A column, decoded to its own unit."""
+    if facts.scale is not None:
+        centre, unit = facts.scale
+        return lambda columns: centre + unit * columns[name]
+    return lambda columns: jnp.asarray(columns[name]).astype(jnp.float32)
+
+
+def bounded_expression(node: Node, known: KnownColumns) -> Expression:
+    """A calculation as a function of columns; raises if its bounds are not finite."""
+    found = _build_expression(node, known)
+    if not (abs(found.low) < 1e30 and abs(found.high) < 1e30):  # also refuses NaN
+        raise InvalidArgument(
+            f"{format_node(node)!r} is infinite or too large for some values within the bounds of its "
+            "columns; change the bounds or the calculation."
+        )
+    return found
+
+
+def _build_expression(node: Node, known: KnownColumns) -> Expression:
+    name = column_name(node)
+    if name is not None:
+        facts = scalar_facts(name, known)
+        if facts.kind == "category":
+            raise InvalidArgument(f"{name!r} is a category and cannot be used in a calculation.")
+        return Expression(decode_column(name, facts), facts.low, facts.high, frozenset([name]))
+    if isinstance(node, LazyCall):
+        return _build_call(node, known)
+    if isinstance(node, LazyOperator):
+        return _build_operation(node, known)
+    value = literal_number(node)
+    return Expression(lambda _: value, value, value)
+
+
+def literal_number(node: Node) -> float:
+    """A number in the formula."""
+    if isinstance(node, LazyOperator) and node.symbol in {"-", "+"} and len(node.args) == 1:
+        return literal_number(node.args[0]) * (-1 if node.symbol == "-" else 1)
+    value = literal_value(node)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(f"{format_node(node)!r} must be a number.")
+    return float(value)
+
+
+def _build_call(node: Node, known: KnownColumns) -> Expression:
+    name = node.callee.removeprefix("np.").removeprefix("numpy.")
+    if name not in _FUNCTIONS or len(node.args) != 1 or node.kwargs:
+        raise InvalidArgument(
+            f"A formula cannot compute {format_node(node)!r}; inside a calculation use + - * / **, and "
+            f"{', '.join(sorted(_FUNCTIONS))} of one argument."
+        )
+    inner = bounded_expression(node.args[0], known)
+    function, ends = _FUNCTIONS[name]
+    low, high = ends(inner.low), ends(inner.high)
+
+    def read(columns: Columns) -> Any:
+        # Rounding may move a value beyond its bounds, where a root or logarithm may not exist.
+        return function(jnp.clip(inner.read(columns), inner.low, inner.high))
+
+    return Expression(read, low, high, inner.columns)
+
+
+def _or_nan(function: Callable[[float], float]) -> Callable[[float], float]:
+    """A function that returns NaN where it is not defined."""
+
+    def safe(value: float) -> float:
+        try:
+            return function(value)
+        except (ValueError, OverflowError):
+            return math.nan
+
+    return safe
+
+
+# All of them increase, so the bounds of the argument give the bounds of the result.
+_FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], Callable[[float], float]]] = {
+    "I": (lambda x: x, lambda x: x),
+    "exp": (jnp.exp, _or_nan(math.exp)),
+    "log": (jnp.log, _or_nan(math.log)),
+    "log10": (jnp.log10, _or_nan(math.log10)),
+    "log1p": (jnp.log1p, _or_nan(math.log1p)),
+    "log2": (jnp.log2, _or_nan(math.log2)),
+    "sqrt": (jnp.sqrt, _or_nan(math.sqrt)),
+}
+
+
+def _build_operation(node: Node, known: KnownColumns) -> Expression:
+    sides = [bounded_expression(each, known) for each in node.args]
+    if node.symbol == "**":
+        return _build_power(sides[0], node)
+    if node.symbol not in _OPERATIONS:
+        raise InvalidArgument(
+            f"A formula cannot compare, as in {format_node(node)!r}; put the comparison into a column of "
+            "the data, declared as tacit.Binary()."
+        )
+    if len(sides) == 1:
+        sides = [Expression(lambda _: 0.0, 0.0, 0.0), *sides]
+    first, second = sides
+    function = _OPERATIONS[node.symbol]
+    if node.symbol == "/" and second.low <= 0 <= second.high:
+        raise InvalidArgument(
+            f"{format_node(node)!r} may divide by zero within the bounds of its columns; change the "
+            "bounds or the calculation."
+        )
+    ends = [function(a, b) for a, b in product(*((s.low, s.high) for s in sides))]
+    return Expression(
+        lambda columns: function(first.read(columns), second.read(columns)),
+        *_min_max(ends),
+        first.columns | second.columns,
+    )
+
+
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+}
+
+
+def _build_power(base: Expression, node: Node) -> Expression:
+    exponent = literal_number(node.args[1])
+    whole = exponent == int(exponent) and exponent >= 1
+    if not (whole or base.low > 0):
+        raise InvalidArgument(
+            f"{format_node(node)!r} needs a whole exponent of at least 1, or a base whose bounds are "
+            "above zero."
+        )
+    power: float = int(exponent) if whole else exponent
+    ends = [_or_nan(lambda x: x**power)(end) for end in (base.low, base.high)]
+    if whole and power % 2 == 0 and base.low < 0 < base.high:
+        ends.append(0.0)
+    return Expression(lambda columns: base.read(columns) ** power, *_min_max(ends), base.columns)
+
+
+def _min_max(ends: list[float]) -> tuple[float, float]:
+    """The lowest and the highest; NaN if any of them is NaN."""
+    known = not any(math.isnan(end) for end in ends)
+    return (min(ends), max(ends)) if known else (math.nan, math.nan)

@@ -2,7 +2,7 @@
 
 Data containers (`pm.Data`) over rows are columns. The model's graph is rebuilt for one row, with
 inputs instead of the containers, so rows cannot interact. The prior is a function that takes no
-column. `tacit.models.pymc_adapt` checks on made-up rows that this is also what the model means when
+column. `tacit.models.pymc_graph` checks on made-up rows that this is also what the model means when
 it is given many rows.
 """
 
@@ -24,14 +24,14 @@ from tacit.models.base import (
     PyTree,
     Row,
     RowByRow,
-    finite_start,
-    like_columns,
-    refuse_strangers,
-    shaped_start,
+    broadcast_start,
+    cast_to_columns,
+    check_finite_start,
+    check_start_names,
 )
-from tacit.models.places import PlacedModel, Shape
+from tacit.models.jax_model import AdaptedModel, Shape
 
-Function = Callable[..., list[jax.Array]]
+JaxFunction = Callable[..., list[jax.Array]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class PyMC:
 
 
 @runtime_checkable
-class _Coordinated(Protocol):
+class _HasCoords(Protocol):
     coords: Any
 
 
@@ -62,12 +62,12 @@ def is_bambi(model: object) -> bool:
     """Whether a model was made by Bambi, which need not be installed."""
     if type(model).__module__.split(".")[0] == "bambi":
         return True
-    return isinstance(model, _Coordinated) and "__obs__" in (
+    return isinstance(model, _HasCoords) and "__obs__" in (
         model.coords or {}
     )  # its name for the dim over rows
 
 
-class Functions(NamedTuple):
+class PyMCFunctions(NamedTuple):
     """The parts of a model as JAX functions.
 
     Attributes:
@@ -79,16 +79,16 @@ class Functions(NamedTuple):
         draw: Draws of the outcomes, of parameters, keys and columns; None if JAX has none.
     """
 
-    values: Function
-    prior: Function
-    numbers: Function
-    row: Function
-    expected: Mapping[tuple[str, str], Function]
-    draw: Function | None
+    values: JaxFunction
+    prior: JaxFunction
+    numbers: JaxFunction
+    row: JaxFunction
+    expected: Mapping[tuple[str, str], JaxFunction]
+    draw: JaxFunction | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
-class PyMCModel(PlacedModel, RowByRow):
+class PyMCModel(AdaptedModel, RowByRow):
     """A PyMC model as log densities of one unconstrained vector, row by row.
 
     Attributes:
@@ -100,7 +100,7 @@ class PyMCModel(PlacedModel, RowByRow):
         num_keys: The number of random keys that a draw takes.
     """
 
-    functions: Functions
+    functions: PyMCFunctions
     dtypes: Mapping[str, np.dtype[Any]]
     parameter_shapes: Mapping[str, Shape]
     outcomes: Mapping[str, Shape]
@@ -175,7 +175,7 @@ class PyMCModel(PlacedModel, RowByRow):
         params = self.constrain(jax.lax.stop_gradient(vector), constants)
         given = [params[name] for name in self.places], self.single(row), self.public(constants)
         draws = self._drawn(key, *given)
-        return like_columns({self.drawable[name]: draw for name, draw in draws.items()}, row)
+        return cast_to_columns({self.drawable[name]: draw for name, draw in draws.items()}, row)
 
     def predict(
         self, key: jax.Array, params: Parameters, row: Row, constants: PyTree = None
@@ -210,13 +210,13 @@ class PyMCModel(PlacedModel, RowByRow):
 
     def start(self, values: Mapping[str, ArrayLike]) -> jax.Array:
         """The unconstrained vector of given values; zero for parameters not given."""
-        refuse_strangers(values, self.places)
+        check_start_names(values, self.places)
         vector = jnp.zeros(self.dimension)
         for name, place in self.places.items():  # a support may depend on what comes before
             if name in values:
                 params = self.constrain(vector)
-                params[name] = shaped_start(name, values[name], self.parameter_shapes[name])
+                params[name] = broadcast_start(name, values[name], self.parameter_shapes[name])
                 given = *(params[each] for each in self.places), *self.public()
                 numbers = dict(zip(self.places, self.functions.numbers(*given), strict=True))
                 vector = vector.at[place.start : place.stop].set(numbers[name].ravel())
-        return finite_start(vector)
+        return check_finite_start(vector)

@@ -1,35 +1,158 @@
 """The gate: the one object that reads rows.
 
-An algorithm hands the gate a pure step function. The step sees its own state, its public
-inputs, and a `Release` it must call once. Before anything runs, the step is traced on
-shapes alone, and the trace is walked: rows may reach what leaves only through the release,
-whose noise may be used only there. Then the same step is compiled and run over blocks of
-steps, with sampling and noise drawn on the host.
+An algorithm hands the gate a pure step function. The step sees its own state, its public inputs, and a
+`Release` it must call once. Before anything runs, the step is traced on shapes alone, and the trace is walked:
+rows may reach what leaves only through the release, whose noise may be used only there. Then the same step is
+compiled and run over blocks of steps, with sampling and noise drawn on the host.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator
 from itertools import chain
 from threading import Lock
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import attrs
 import jax
 import numpy as np
 
 from tacit.errors import BoundaryError
-from tacit.privacy.blocks import Blocks, Streams
-from tacit.privacy.decisions import BarkerTests, SampledBarkerTests
-from tacit.privacy.keeper import Keeper, Position, joined
-from tacit.privacy.mechanisms import Mechanism, NoisySums, Stages, StepMechanism, has_secrets
+from tacit.privacy.checkpoint import GateCheckpoint, RunPosition, concatenate_outputs
+from tacit.privacy.compiled_step import (
+    SharedInputs,
+    Source,
+    Step,
+    StepInputs,
+    checked_fingerprint,
+    compile_block,
+    first_step_shapes,
+    step_output_shapes,
+)
+from tacit.privacy.mechanisms import (
+    BarkerTests,
+    Batch,
+    Mechanism,
+    NoisySums,
+    SampledBarkerTests,
+    Stages,
+    StepMechanism,
+    has_secrets,
+)
 from tacit.privacy.noise import Randomness
-from tacit.privacy.program import Step, checked_form, first_of, outcome
-from tacit.privacy.release import Batch
 from tacit.privacy.rows import Rows
-from tacit.privacy.settings import quiet
+from tacit.privacy.sampling import Batches, padded_length
+from tacit.privacy.trace import silenced_jax
+
+# Places in the batches of one block, for each of which sampling needs some thirty bytes; and
+# bytes of a block's units, where they are fetched on the host.
+_MAX_BATCH_PLACES, _MAX_BLOCK_BYTES = 2**21, 2**25
+# Units that steps on everyone look at in the time that a place in a batch takes.
+_UNITS_PER_PLACE = 2**7
+
+
+class Streams(NamedTuple):
+    """What steps draw from. ``secret`` are bits that units get of their own, or None."""
+
+    sampling: Randomness
+    noise: Randomness
+    secret: Randomness | None
+
+    @property
+    def all(self) -> list[Randomness]:
+        """The streams that there are."""
+        return [each for each in self if each is not None]
+
+
+class BlockRunner:
+    """Runs blocks of steps on all units, with batches, secret words and noise of the host.
+
+    ``steps`` of them fit into memory at once. Batches are of ``looked_at`` units.
+    """
+
+    def __init__(
+        self, rows: Rows, mechanism: StepMechanism, looked_at: int, bits: Streams, every: int
+    ) -> None:
+        self._rows, self._mechanism = rows, mechanism
+        self._looked_at, self._bits = looked_at, bits
+        on_host = rows.on_disk and not mechanism.everyone
+        self.source: Source = "everyone" if mechanism.everyone else "host" if on_host else "memory"
+        # Of steps on everyone that draw for units, tables of about the same length share a program.
+        alike = mechanism.everyone and has_secrets(mechanism)
+        length = padded_length(rows._count) if alike else None
+        units: Any = None if on_host else rows._device_fields(length)
+        present = None
+        if mechanism.everyone:
+            present = np.arange(units.length) < rows._count
+            # Without secret words, what bounds a block is its time: nothing is stored within one.
+            places = len(present) if has_secrets(mechanism) else len(present) // _UNITS_PER_PLACE
+            self._capacity = max(1, places)
+        else:
+            self._capacity = mechanism.capacity(looked_at)
+        self._everyone = SharedInputs(units, present, **clip_and_grid(mechanism))
+        slots = (
+            min(_MAX_BATCH_PLACES, _MAX_BLOCK_BYTES // rows.unit_bytes)
+            if on_host
+            else _MAX_BATCH_PLACES
+        )
+        self.steps = even_block_length(every, max(1, min(every, slots // self._capacity)))
+
+    def compile(self, step: Step, form: tuple[Any, ...]) -> None:
+        """Makes the program of a step that was checked and has this form."""
+        self._program = compile_block(step, self._mechanism.lattice, form, self.source)
+
+    def run(self, start: int, steps: int, state: Any, given: Any) -> tuple[Any, Any]:
+        """Some steps from a state: the next state, and their outputs."""
+        return self._program(self._everyone, state, self._drawn(start, steps, given))
+
+    def _drawn(self, start: int, steps: int, given: Any) -> StepInputs:
+        """Inputs of some steps, with draws that are used for nothing else."""
+        mechanism, bits = self._mechanism, self._bits
+        noise = mechanism.noise(bits.noise, start, steps)
+        whom = present = None
+        width = self._capacity
+        if not mechanism.everyone:
+            batches = self._batches(steps, width)
+            on_host = self.source == "host"
+            whom = self._rows._fetch(batches.indices) if on_host else batches.indices
+            present = np.pad(batches.present, [(0, 0), (0, 1)])  # a place more, for nobody
+            width = present.shape[1]
+        secret = None
+        if isinstance(mechanism, NoisySums) and bits.secret is not None:
+            secret = mechanism.secret(bits.secret, steps, width)
+        return StepInputs(whom, present, secret, noise, given)
+
+    def _batches(self, steps: int, capacity: int) -> Batches:
+        """Whom the steps look at, and who of them is real."""
+        looked_at, count = self._looked_at, self._rows._count
+        batches = self._mechanism.batches(self._bits.sampling, looked_at, steps, capacity)
+        return batches if looked_at == count else _mark_units_without_rows(batches, count)
+
+
+def clip_and_grid(mechanism: StepMechanism) -> dict[str, Any]:
+    """What units are clipped to, and the distance of the lattice's points."""
+    clip = np.float32(mechanism.clip)
+    grid = clip / np.float32(mechanism.lattice.points)  # a power of two
+    return {"clip": clip, "grid": grid}
+
+
+def even_block_length(every: int, most: int) -> int:
+    """How many of a number of steps run at once: parts that are alike, or nearly, compile once or twice.
+
+    >>> even_part(250, 40), even_part(251, 40)
+    (25, 36)
+    """
+    whole = next(part for part in range(most, 0, -1) if every % part == 0)
+    return whole if 2 * whole > most else -(-every // -(-every // most))
+
+
+def _mark_units_without_rows(batches: Batches, count: int) -> Batches:
+    """Batches in which whoever has no row is nobody. [rows-silent]"""
+    present = batches.present & (batches.indices < count)
+    return Batches(np.minimum(batches.indices, max(count - 1, 0)), present)
+
 
 # Of what fields of a mechanism are made, which nobody can change once it is charged.
-_PLAIN = {int, float, str, bool, type(None), np.float64, np.float32, np.int64, np.int32}
+_PLAIN_TYPES = {int, float, str, bool, type(None), np.float64, np.float32, np.int64, np.int32}
 
 
 class Runner(Protocol):
@@ -64,7 +187,7 @@ class Gate:
         rows: Rows,
         mechanism: Mechanism,
         randomness: Randomness | None = None,
-        keeper: Keeper | None = None,
+        keeper: GateCheckpoint | None = None,
     ) -> None:
         # Another's could say one thing and do another, or one thing now and another later.
         if type(mechanism) not in self._mechanisms or not self._is_fixed(mechanism):
@@ -115,13 +238,13 @@ class Gate:
 
     def _blocks(self, every: int) -> Runner:
         """What runs blocks of its steps."""
-        return Blocks(self._private, of_steps(self), self._looked_at, self._bits, every)
+        return BlockRunner(self._private, step_mechanism(self), self._looked_at, self._bits, every)
 
     def _streams(self) -> list[Randomness]:
         """What its steps draw from, and how far it is must be stored."""
         return self._bits.all
 
-    def _agreed(self, position: Position, returns: Callable[[], Any]) -> Position:  # noqa: ARG002
+    def _agreed(self, position: RunPosition, returns: Callable[[], Any]) -> RunPosition:  # noqa: ARG002
         """The position that all processes of the run begin at."""
         return position
 
@@ -177,12 +300,12 @@ class Gate:
         if type(value) is tuple:
             return all(map(self._is_fixed, value))
         if type(value) is not np.ndarray:
-            return type(value) in _PLAIN
+            return type(value) in _PLAIN_TYPES
         below: Any = value.base
         return type(below) is bytes
 
 
-@quiet()
+@silenced_jax()
 def run(
     gate: Gate,
     step: Step,
@@ -218,17 +341,17 @@ def run(
         BoundaryError: If the gate has been used, or the step would take rows past the release.
     """
     gate._use_up()
-    mechanism = of_steps(gate)
+    mechanism = step_mechanism(gate)
     every = min(block, mechanism.num_steps) if update is None else 1
     given = inputs(0, every)
-    form = _checked(step, state, first_of(given), gate)
+    form = _check_step(step, state, first_step_shapes(given), gate)
     blocks = gate._blocks(every)
     blocks.compile(step, form)
     later = (
         inputs(first, min(every, mechanism.num_steps - first))
         for first in range(every, mechanism.num_steps, every)
     )
-    done, state, outputs = _begun(gate, blocks, step, form, state, chain([given], later))
+    done, state, outputs = _start_position(gate, blocks, step, form, state, chain([given], later))
     if update is not None:
         state = gate._shared(state)
     if update is not None and done:
@@ -245,25 +368,27 @@ def run(
             outputs.append(jax.tree.map(np.asarray, out))
             if update is not None:
                 state = gate._shared(update(jax.tree.map(lambda leaf: leaf[0], outputs[-1])))
-            _keep(gate, Position(start + steps, state, outputs))
+            _store_position(gate, RunPosition(start + steps, state, outputs))
         if progress is not None and (end % block == 0 or end == mechanism.num_steps):
             progress(end)
-    return state, joined(outputs)
+    return state, concatenate_outputs(outputs)
 
 
-def _begun(
+def _start_position(
     gate: Gate, blocks: Runner, step: Step, form: tuple[Any, ...], state: Any, given: Iterator[Any]
-) -> Position:
+) -> RunPosition:
     """Where the steps begin: where they were, if the gate is that of a run that goes on. [kept-run]
 
     A run that is kept asks with the inputs of all its steps, one block after the other.
     """
-    mechanism, position = of_steps(gate), Position(0, state, [])
+    mechanism, position = step_mechanism(gate), RunPosition(0, state, [])
     first = next(given)
 
     def returns() -> Any:
-        batch = made_up(gate, mechanism)
-        return outcome(step, mechanism.lattice, state, first_of(first), batch)[1]
+        batch = dummy_batch(gate, mechanism)
+        return step_output_shapes(step, mechanism.lattice, state, first_step_shapes(first), batch)[
+            1
+        ]
 
     if gate._keeper is not None:
         text, made, returned = form
@@ -274,13 +399,13 @@ def _begun(
     return gate._agreed(position, returns)
 
 
-def _keep(gate: Gate, position: Position) -> None:
+def _store_position(gate: Gate, position: RunPosition) -> None:
     if gate._keeper is not None:
         last = position.steps == gate.mechanism.num_steps
         gate._keeper.keep(position, gate._streams(), last=last)
 
 
-def of_steps(gate: Gate) -> StepMechanism:
+def step_mechanism(gate: Gate) -> StepMechanism:
     """The gate's mechanism, if it is one of steps."""
     mechanism = gate.mechanism
     if not isinstance(mechanism, NoisySums | BarkerTests | SampledBarkerTests):
@@ -288,9 +413,9 @@ def of_steps(gate: Gate) -> StepMechanism:
     return mechanism
 
 
-@quiet()
+@silenced_jax()
 def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
-    """Traces a step on shapes alone and proves that it keeps the rules of `tacit.privacy.check`.
+    """Traces a step on shapes alone and proves that it keeps the rules of `tacit.privacy.trace`.
 
     Args:
         step: The step, as for `run`.
@@ -305,15 +430,17 @@ def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
         BoundaryError: If the step would take rows past the release.
         InvalidArgument: If JAX cannot trace the step.
     """
-    return _checked(step, state, example, gate)
+    return _check_step(step, state, example, gate)
 
 
-def _checked(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
-    mechanism = of_steps(gate)
-    return checked_form(step, mechanism.lattice, state, example, made_up(gate, mechanism))
+def _check_step(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
+    mechanism = step_mechanism(gate)
+    return checked_fingerprint(
+        step, mechanism.lattice, state, example, dummy_batch(gate, mechanism)
+    )
 
 
-def made_up(gate: Gate, mechanism: StepMechanism) -> Batch:
+def dummy_batch(gate: Gate, mechanism: StepMechanism) -> Batch:
     """A batch of one made-up unit."""
     return Batch(
         units=gate._private.made_up_units(),

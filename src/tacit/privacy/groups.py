@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.privacy.noise import Randomness, whole_numbers
+from tacit.privacy.noise import Randomness, uniform_integers
 from tacit.privacy.rows import Rows
 
 
-def as_one(rows: Rows) -> Rows:
+def all_rows_as_unit(rows: Rows) -> Rows:
     """One unit that holds all rows."""
-    fields, present = _flat(rows)
+    fields, present = _flat_rows(rows)
     whole = {name: values[None] for name, values in fields.items()}
     return Rows.of_groups(whole, present.reshape(1, -1), "data set")
 
 
-def in_shards(rows: Rows, count: int, most_rows: int, randomness: Randomness) -> Rows:
+def random_shards(rows: Rows, count: int, most_rows: int, randomness: Randomness) -> Rows:
     """Units that each hold the rows of a random share of the units, at most ``most_rows``.
 
     Every unit draws its shard by itself, so that taking one away moves no other [group-draw].
@@ -30,9 +30,9 @@ def in_shards(rows: Rows, count: int, most_rows: int, randomness: Randomness) ->
     """
     shards = _validate.count("the number of shards", count)
     most = _validate.count("the most rows of a shard", most_rows)
-    fields, present = _flat(rows)
+    fields, present = _flat_rows(rows)
     each = present.shape[1]
-    drawn = whole_numbers(randomness, shards, rows._count)
+    drawn = uniform_integers(randomness, shards, rows._count)
     owner = np.repeat(drawn, each)[present.ravel()]
     order = np.argsort(owner, kind="stable")
     starts = np.searchsorted(owner[order], np.arange(shards))
@@ -48,12 +48,12 @@ def in_shards(rows: Rows, count: int, most_rows: int, randomness: Randomness) ->
     return Rows.of_groups(grouped, held, "shard")
 
 
-def in_the_clear(rows: Rows, function: Any, given: Any) -> NDArray[np.float64]:
+def evaluate_without_privacy(rows: Rows, function: Any, given: Any) -> NDArray[np.float64]:
     """What ``function(given, rows, present)`` is for all rows, in double precision.
 
     NOT PRIVATE: neither clipped nor noisy. For runs that say so, and for comparisons.
     """
-    fields, present = _flat(rows)
+    fields, present = _flat_rows(rows)
     with jax.enable_x64(True):
         wide = {
             name: values.astype(np.float64) if values.dtype.kind == "f" else values
@@ -63,7 +63,7 @@ def in_the_clear(rows: Rows, function: Any, given: Any) -> NDArray[np.float64]:
         return np.asarray(value, np.float64)
 
 
-def _flat(rows: Rows) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+def _flat_rows(rows: Rows) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     """All rows one after the other, and [units, rows of each] which of them are real."""
     fields, present = rows._host_fields()
     if present is None:

@@ -1,24 +1,51 @@
-"""What a gate will do, as frozen public values: which releases, how many, with what noise.
+"""Mechanisms, which are what a gate executes and a ledger is charged for, and the releases of their steps.
 
-A mechanism's event is made from the very fields that the gate executes.
+A mechanism is frozen public numbers: how many releases, with what clip, noise and sampling. Its event is
+computed from the very fields that the gate executes. A release is a JAX primitive, so that the walk over a
+step's trace (`tacit.privacy.trace`) finds it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
 from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.errors import InvalidArgument
-from tacit.privacy.bound import Lattice, RatioLattice
-from tacit.privacy.noise import Randomness, rounded_laplaces, rounded_normals
-from tacit.privacy.sample import Batches, poisson_batches, usual_capacity
+from tacit.errors import BoundaryError, InvalidArgument
+from tacit.privacy.captured import check_captured
+from tacit.privacy.clipping import (
+    Lattice,
+    RatioLattice,
+    add_noise,
+    barker_decision,
+    batch_barker_decision,
+    clip_ratios,
+    clip_to_lattice,
+    clip_to_lattice_l1,
+    integer_sum,
+    partial_ratio_sums,
+    partial_sums,
+)
+from tacit.privacy.noise import (
+    Randomness,
+    rounded_laplaces,
+    rounded_normals,
+    standard_logistics,
+    standard_normals,
+)
+from tacit.privacy.rows import Units
+from tacit.privacy.sampling import Batches, fixed_size_batches, poisson_batches, typical_batch_width
 
 
 class Mechanism(Protocol):
@@ -186,7 +213,7 @@ class NoisySums:
 
     def capacity(self, units: int) -> int:
         """A usual width of batches, for speed only."""
-        return usual_capacity(self.sampling_rate, units)
+        return typical_batch_width(self.sampling_rate, units)
 
     def batches(self, bits: Randomness, units: int, steps: int, capacity: int) -> Batches:
         """Which units the steps look at."""
@@ -263,3 +290,483 @@ class Stages:
 def has_secrets(mechanism: Mechanism) -> bool:
     """Whether a mechanism gives units secret bits of their own."""
     return type(mechanism) is NoisySums and mechanism.secrets
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarkerTests:
+    """Steps that each release one accept/reject decision on all units. All public.
+
+    ``ratio_bound`` is what a unit's (tempered) log-likelihood ratio is clipped to. The decision
+    is exact; or, with ``noise_variance``, made by Gaussian noise of that variance and a
+    correction that the step adds (Heikkilä et al. 2019, Theorem 1). Without ``private``, ratios
+    are hardly clipped at all, and the event says so.
+    """
+
+    num_steps: int
+    ratio_bound: float
+    noise_variance: float | None = None
+    private: bool = True
+
+    everyone = True
+    words = 2
+
+    def __post_init__(self) -> None:
+        _validate.count("num_steps", self.num_steps)
+        _ = self.event
+        if not (1e-6 <= self.ratio_bound <= 100):
+            raise InvalidArgument(
+                f"The bound on one unit's log ratio must be between 1e-6 and 100; this plan has "
+                f"{self.ratio_bound:.3g}. Take fewer steps, or change the budget."
+            )
+
+    @property
+    def event(self) -> DpEvent:
+        """The event to account for."""
+        if not self.private:
+            return NonPrivateDpEvent()
+        return barker_event(self.ratio_bound, self.noise_variance, self.num_steps)
+
+    @property
+    def clip(self) -> float:
+        """What a unit's ratio is clipped to."""
+        return self.ratio_bound
+
+    @property
+    def lattice(self) -> RatioLattice:
+        """Fine enough that rounding is no matter; finer where nothing is clipped."""
+        return RatioLattice(points=2**20 if self.private else 2**29)
+
+    def capacity(self, units: int) -> int:
+        """Every step looks at all units."""
+        return units
+
+    def batches(self, bits: Randomness, units: int, steps: int, capacity: int) -> Batches:  # noqa: ARG002
+        """All units in every step; the gate does not ask for them."""
+        everyone = np.broadcast_to(np.arange(units, dtype=np.int32), (steps, units))
+        return Batches(everyone, np.ones((steps, units), np.bool_))
+
+    def noise(self, bits: Randomness, start: int, steps: int) -> NDArray[np.int32]:  # noqa: ARG002
+        """What the log ratio must exceed, in double precision. [test-threshold]"""
+        if self.noise_variance is None:
+            thresholds = standard_logistics(bits, steps)
+        else:
+            thresholds = math.sqrt(self.noise_variance) * standard_normals(bits, steps)
+        return thresholds.view(np.int32).reshape(steps, 2)
+
+    def looked_at(self, units: int) -> float:
+        """All of them."""
+        return units
+
+    def trial(self, steps: int, batch: int) -> tuple["BarkerTests", int]:
+        """A few steps of the same kind, to see how long they take, and units for them."""
+        return replace(self, num_steps=steps), batch
+
+    def explain(self, unit: str, many: str) -> list[str]:
+        """Lines for people."""
+        return [
+            f"{self.num_steps} steps, each a decision on all {many} to accept a proposal or not.",
+            f"One {unit} moves the log odds of a decision by at most {self.ratio_bound:.4g}.",
+        ]
+
+
+def barker_event(ratio_bound: float, noise_variance: float | None, num_steps: int) -> DpEvent:
+    """So many tests on all units, exact or by Gaussian noise."""
+    one: DpEvent = events.BarkerTest(ratio_bound=ratio_bound)
+    if noise_variance is not None:
+        one = events.GaussianBarkerTest(ratio_bound=ratio_bound, noise_variance=noise_variance)
+    return events.repeat(one, num_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledBarkerTests:
+    """Steps that each release one decision on a random batch of fixed size. All public.
+
+    A unit's log-likelihood ratio is clipped to sqrt(batch_size) / tempered_size; the number of
+    units is public, and only replace has a bound (Heikkilä et al. 2019, Theorem 2, C = 2).
+    """
+
+    num_steps: int
+    batch_size: int
+    dataset_size: int
+    tempered_size: float
+    private: bool = True
+
+    everyone = False
+    words = 2
+
+    def __post_init__(self) -> None:
+        _validate.count("num_steps", self.num_steps)
+        _validate.positive("tempered_size", self.tempered_size)
+        _ = self.event
+        if self.batch_size > 2**20:
+            raise InvalidArgument(
+                "batch_size must be at most 2^20: the proof covers no larger batches."
+            )
+
+    @property
+    def event(self) -> DpEvent:
+        """The event to account for."""
+        test = events.SubsampledBarkerTest(
+            batch_size=self.batch_size, dataset_size=self.dataset_size
+        )
+        return events.repeat(test, self.num_steps) if self.private else NonPrivateDpEvent()
+
+    @property
+    def clip(self) -> float:
+        """What a unit's ratio is clipped to."""
+        return math.sqrt(self.batch_size) / self.tempered_size
+
+    @property
+    def lattice(self) -> RatioLattice:
+        """A lattice for the batch's ratios."""
+        return RatioLattice(points=2**20, batch_size=self.batch_size)
+
+    def refuse_misfit(self, units: int) -> None:
+        """The number of units is public here, and must be the one that was declared."""
+        if units != self.dataset_size:
+            raise InvalidArgument(
+                f"The plan declares a public number of {self.dataset_size} units, and the data have "
+                "another number; declare the right size."
+            )
+
+    def capacity(self, units: int) -> int:
+        """The width of batches."""
+        self.refuse_misfit(units)
+        return self.batch_size
+
+    def batches(self, bits: Randomness, units: int, steps: int, capacity: int) -> Batches:
+        """Which units the steps look at."""
+        return fixed_size_batches(bits, units, capacity, steps)
+
+    def noise(self, bits: Randomness, start: int, steps: int) -> NDArray[np.int32]:  # noqa: ARG002
+        """Standard normal numbers in double precision."""
+        return standard_normals(bits, steps).view(np.int32).reshape(steps, 2)
+
+    def looked_at(self, units: int) -> float:  # noqa: ARG002
+        """A batch."""
+        return self.batch_size
+
+    def trial(self, steps: int, batch: int) -> tuple["SampledBarkerTests", int]:
+        """A few steps of the same kind, to see how long they take, and units for them."""
+        short = replace(self, num_steps=steps, batch_size=batch, dataset_size=2 * batch)
+        return short, 2 * batch
+
+    def explain(self, unit: str, many: str) -> list[str]:
+        """Lines for people."""
+        of = f"{self.batch_size} random ones of the {self.dataset_size} {many}"
+        return [
+            f"{self.num_steps} steps, each a decision on {of}, whose number is public.",
+            f"One {unit}'s log-likelihood ratio counts for at most {self.clip:.4g}.",
+        ]
+
+
+_UNITS_PER_PIECE = (
+    2**14
+)  # units that are looked at together, so that what is in between fits a cache
+PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
+PerUnit = Callable[..., jax.Array]  # of arguments, rows, which are present, and secret bits if any
+
+
+class Batch(NamedTuple):
+    """One step's share of what protects or is protected.
+
+    ``secret`` are words of each unit's own, or None. ``present`` says which places hold a unit.
+    """
+
+    units: Units
+    secret: Any
+    present: Any
+    noise: Any
+    clip: Any
+    grid: Any
+
+
+class _PublicInputs(NamedTuple):
+    """What a release is given that is public. ``shift`` is of a test; None for a sum."""
+
+    constants: list[Any]
+    arguments: list[Any]
+    shift: jax.Array | None
+
+
+class Release:
+    """Handed to a step, which calls one of its methods once: for the kind of release planned."""
+
+    def __init__(self, batch: Batch, lattice: Lattice | RatioLattice) -> None:
+        self._batch, self._lattice = batch, lattice
+
+    def noisy_sum(self, per_row: PerRow, arguments: Any) -> jax.Array:
+        """The noisy sum of ``per_row(arguments, row)``, a vector, over the sampled units.
+
+        Guarantee:
+            Released: the sum over sampled units of a vector clipped to the mechanism's clip, plus noise,
+                on the mechanism's lattice.
+            Neighbours: add-remove and replace.
+            Sensitivity under add-remove: `clip`, for a unit that is sampled; in the 2-norm, with
+                Laplace noise in the 1-norm.
+            Sensitivity under replace: `2 * clip`.
+            Event: `NoisySums.event`.
+            Public inputs: the mechanism, and the arguments, which the check proves to be free of rows.
+            Theorem: 1; with Laplace noise 3.
+        """
+        return self._released(Lattice, _sum_rows(per_row), arguments)
+
+    def noisy_unit_sum(self, per_unit: PerUnit, arguments: Any) -> jax.Array:
+        """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once.
+
+        ``present`` tells which of the rows are real. A vector that is not finite is zero.
+        Where the mechanism has secrets, ``per_unit(arguments, rows, present, secret)`` gets the two
+        words of 32 bits that are the unit's own in this step: fresh, and never released.
+
+        Guarantee:
+            Released: as for `noisy_sum`.
+            Neighbours: add-remove and replace.
+            Sensitivity under add-remove: `clip`, for a unit that is sampled; in the 2-norm, with
+                Laplace noise in the 1-norm.
+            Sensitivity under replace: `2 * clip`.
+            Event: `NoisySums.event`.
+            Public inputs: the mechanism, and the arguments, which the check proves to be free of rows.
+            Theorem: 1; with Laplace noise 3; with secrets 1S.
+        """
+        return self._released(Lattice, _unit_function(per_unit), arguments)
+
+    def noisy_test(self, per_row: PerRow, arguments: Any, shift: jax.Array) -> jax.Array:
+        """Whether to accept: the sum of ``per_row(arguments, row)``, plus ``shift``, is tested.
+
+        Guarantee:
+            Released: one bit, true with a probability that follows the sum over units of a number
+                clipped to the mechanism's clip, and the shift.
+            Neighbours: add-remove and replace on all units; replace on a batch of fixed size.
+            Sensitivity under add-remove: `clip`, in the log odds; none for `SampledBarkerTests`.
+            Sensitivity under replace: `2 * clip`, in the log odds; for `SampledBarkerTests` in the sum of
+                the batch's log ratios.
+            Event: `BarkerTests.event` or `SampledBarkerTests.event`.
+            Public inputs: the mechanism, and the arguments and the shift, which the check proves to be
+                free of rows; for `SampledBarkerTests` the number of units.
+            Theorem: 4 on all units; 5 on a batch of fixed size.
+        """
+        return self._tested(_sum_rows(per_row, _replace_non_finite), arguments, shift)
+
+    def noisy_unit_test(self, per_unit: PerUnit, arguments: Any, shift: jax.Array) -> jax.Array:
+        """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once.
+
+        Guarantee:
+            Released: as for `noisy_test`.
+            Neighbours: add-remove and replace on all units; replace on a batch of fixed size.
+            Sensitivity under add-remove: `clip`, in the log odds; none for `SampledBarkerTests`.
+            Sensitivity under replace: `2 * clip`, in the log odds; for `SampledBarkerTests` in the sum
+                of the batch's log ratios.
+            Event: `BarkerTests.event` or `SampledBarkerTests.event`.
+            Public inputs: the mechanism, and the arguments and the shift, which the check proves to be
+                free of rows; for `SampledBarkerTests` the number of units.
+            Theorem: 4 on all units; 5 on a batch of fixed size.
+        """
+        return self._tested(_unit_function(per_unit), arguments, shift)
+
+    def _tested(
+        self, per_unit: Callable[..., jax.Array], arguments: Any, shift: jax.Array
+    ) -> jax.Array:
+        shift = jnp.asarray(shift, jnp.float32).reshape(())
+        return self._released(RatioLattice, per_unit, arguments, shift)
+
+    def _released(
+        self,
+        kind: type,
+        per_unit: Callable[..., jax.Array],
+        arguments: Any,
+        shift: jax.Array | None = None,
+    ) -> jax.Array:
+        batch, lattice = self._batch, self._lattice
+        if not isinstance(lattice, kind):
+            raise BoundaryError("The step calls another kind of release than its mechanism makes.")
+        unit = jax.tree.map(_unit_shape, (batch.units, batch.secret))
+        traced, shape = jax.make_jaxpr(per_unit, return_shape=True)(arguments, *unit)
+        if shape.shape != lattice.unit_shape:
+            raise BoundaryError(
+                f"The mechanism adds up arrays of shape {lattice.unit_shape}, but the contribution of a "
+                f"row has shape {shape.shape}."
+            )
+        public = _PublicInputs(list(traced.consts), jax.tree.leaves(arguments), shift)
+        released: jax.Array = release_p.bind(  # type: ignore[no-untyped-call]
+            *jax.tree.leaves(public),
+            *jax.tree.leaves(batch),
+            unit=traced.jaxpr,
+            public=jax.tree.structure(public),
+            batch=jax.tree.structure(batch),
+            lattice=lattice,
+        )
+        return released
+
+
+def _unit_shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    """The kind of one unit of many."""
+    return _shape_dtype(leaf, leaf.shape[1:])
+
+
+def _shape_dtype(leaf: Any, shape: tuple[int, ...] | None = None) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape if shape is None else shape, leaf.dtype)  # type: ignore[no-untyped-call]
+
+
+def _zero_if_not_finite(vector: jax.Array) -> jax.Array:
+    """A row whose contribution is not finite contributes nothing."""
+    vector = vector.astype(jnp.float32)
+    return jnp.where(jnp.isfinite(vector).all(), vector, 0.0)
+
+
+def _replace_non_finite(ratio: jax.Array) -> jax.Array:
+    """A row that rules a place out is against it, as far as it may be; NaN is nothing."""
+    return jnp.nan_to_num(ratio.astype(jnp.float32), nan=0.0, posinf=1e30, neginf=-1e30)
+
+
+def _sum_rows(
+    per_row: PerRow, clean: Callable[[jax.Array], jax.Array] = _zero_if_not_finite
+) -> Callable[..., jax.Array]:
+    """What a unit contributes, if its rows contribute each by itself."""
+    check_captured(per_row)
+
+    def per_unit(arguments: Any, unit: Units, secret: jax.Array | None) -> jax.Array:  # noqa: ARG001
+        if unit.row_present is None:  # zeroed on the lattice if not finite
+            return per_row(arguments, unit.fields).astype(jnp.float32)
+        values = jax.vmap(lambda row: clean(per_row(arguments, row)))(unit.fields)
+        kept = unit.row_present.reshape(-1, *[1] * (values.ndim - 1))
+        return jnp.where(kept, values, 0).sum(axis=0)
+
+    return per_unit
+
+
+def _unit_function(per_unit: PerUnit) -> Callable[..., jax.Array]:
+    """What a unit contributes, given all its rows."""
+    check_captured(per_unit)
+    one = jnp.ones(1, jnp.bool_)
+
+    def of_unit(arguments: Any, unit: Units, secret: jax.Array | None) -> jax.Array:
+        fields, present = unit
+        if present is None:
+            fields, present = jax.tree.map(lambda leaf: leaf[None], fields), one
+        own = () if secret is None else (secret,)
+        return per_unit(arguments, fields, present, *own).astype(jnp.float32)
+
+    return of_unit
+
+
+# A primitive, so that the check can find it; without rules for grad and vmap, so that neither can
+# turn one charged release into several.
+release_p = Primitive("tacit_release")
+
+
+def _release_impl(
+    *operands: jax.Array, unit: Any, public: Any, batch: Any, lattice: Lattice | RatioLattice
+) -> jax.Array:
+    shared: _PublicInputs = jax.tree.unflatten(public, operands[: public.num_leaves])
+    given: Batch = jax.tree.unflatten(batch, operands[public.num_leaves :])
+    if isinstance(lattice, RatioLattice):
+        return _decision(unit, shared, given, lattice)
+    return add_noise(_clipped_sums(unit, shared, given, lattice), given.noise, given.grid, lattice)
+
+
+def noiseless_sum(
+    *operands: jax.Array, unit: Any, public: Any, batch: Any, lattice: Lattice
+) -> jax.Array:
+    """The sum that a release has of a part of the units, as integers without noise. Gate only.
+
+    What is added to those of the other parts and to noise before anything leaves. [parts-sum]
+    """
+    shared: _PublicInputs = jax.tree.unflatten(public, operands[: public.num_leaves])
+    given: Batch = jax.tree.unflatten(batch, operands[public.num_leaves :])
+    return integer_sum(_clipped_sums(unit, shared, given, lattice), lattice)
+
+
+def _contributions(unit: Any, shared: _PublicInputs, axis: int = 0) -> Callable[..., jax.Array]:
+    """What units contribute, each by itself. ``axis`` is that of the units in what is given."""
+
+    def of(*leaves: jax.Array) -> jax.Array:
+        (found,) = jax.core.eval_jaxpr(unit, shared.constants, *shared.arguments, *leaves)
+        return jnp.asarray(found)
+
+    return jax.vmap(of, in_axes=axis)
+
+
+def _decision(unit: Any, shared: _PublicInputs, given: Batch, lattice: RatioLattice) -> jax.Array:
+    """The decision of a test on all units, or on a batch of fixed size.
+
+    Units are the last axis here, as a column's values then lie one after the other: products with parameters take a
+    fraction of the time.
+    """
+    assert shared.shift is not None
+    ratios = _contributions(unit, shared, axis=-1)
+
+    def on_points(*private: jax.Array) -> jax.Array:
+        turned = [jnp.moveaxis(leaf, 0, -1) for leaf in private]
+        # Or the compiler would turn them back.
+        turned = jax.lax.optimization_barrier(turned)  # type: ignore[no-untyped-call]
+        return clip_ratios(ratios(*turned), given.clip, lattice)
+
+    def sums(*operands: jax.Array) -> jax.Array:
+        *private, present = operands
+        return partial_ratio_sums(on_points(*private), present, lattice)
+
+    private = jax.tree.leaves((given.units, given.secret))
+    if lattice.batch_size is None:
+        parts = _in_pieces(sums, [*private, given.present])
+        return barker_decision(parts, given.noise, given.grid, shared.shift)
+    units = on_points(*private)
+    return batch_barker_decision(units, given.present, given.noise, shared.shift, lattice)
+
+
+def _clipped_sums(unit: Any, shared: _PublicInputs, given: Batch, lattice: Lattice) -> jax.Array:
+    """Sums of the units present, on the lattice, in parts as of `partial_sums`."""
+    place = clip_to_lattice if lattice.order == 2 else clip_to_lattice_l1
+    contributions = _contributions(unit, shared)
+
+    def sums(*operands: jax.Array) -> jax.Array:
+        *private, present = operands
+        values = jnp.asarray(contributions(*private))
+        units = jax.vmap(lambda vector: place(vector, given.clip, lattice.points))(values)
+        return partial_sums(units, present, lattice)
+
+    return _in_pieces(sums, [*jax.tree.leaves((given.units, given.secret)), given.present])
+
+
+def _in_pieces(sums: Callable[..., jax.Array], operands: Sequence[jax.Array]) -> jax.Array:
+    """Sums over units; over many, a piece at a time: integers add up to the same, in less memory."""
+    units = len(operands[-1])
+    if units <= _UNITS_PER_PIECE:
+        return sums(*operands)
+
+    def piece(start: jax.Array) -> jax.Array:
+        return sums(
+            *[jax.lax.dynamic_slice_in_dim(leaf, start, _UNITS_PER_PIECE) for leaf in operands]
+        )
+
+    even = units // _UNITS_PER_PIECE * _UNITS_PER_PIECE
+    parts = jax.lax.map(piece, jnp.arange(0, even, _UNITS_PER_PIECE))
+    flat: jax.Array = parts.reshape(-1, *parts.shape[2:])
+    if even == units:
+        return flat
+    return jnp.concatenate([flat, sums(*[leaf[even:] for leaf in operands])])
+
+
+def _release_shape(*_: Any, lattice: Lattice | RatioLattice, **__: Any) -> Any:
+    return jax.core.ShapedArray(*lattice.released)
+
+
+def check_vmappable(equations: Iterable[Any]) -> None:
+    """Raises what compiling a release would raise: JAX cannot do everything unit by unit."""
+    for equation in equations:
+        if equation.primitive is release_p:
+            given = [_shape_dtype(atom.aval) for atom in equation.invars]
+            jax.eval_shape(partial(_release_impl, **equation.params), *given)
+
+
+release_p.def_impl(_release_impl)  # type: ignore[no-untyped-call]
+release_p.def_abstract_eval(_release_shape)  # type: ignore[no-untyped-call]
+mlir.register_lowering(release_p, mlir.lower_fun(_release_impl, multiple_results=False))
+
+
+def _raise_on_vmap(*_: Any, **__: Any) -> Any:
+    raise BoundaryError(
+        "vmap over a release is refused: it would make several of one that is charged once."
+    )
+
+
+batching.primitive_batchers[release_p] = _raise_on_vmap

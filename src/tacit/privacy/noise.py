@@ -25,16 +25,16 @@ Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_TOP: Final = np.uint64(1) << np.uint64(63)
-_FEW_BITS: Final = np.uint64(1) << np.uint64(53)
+_SIGN_BIT: Final = np.uint64(1) << np.uint64(63)
+_NEEDS_MORE_BITS: Final = np.uint64(1) << np.uint64(53)
 # Relative error that a double-precision evaluation is trusted to stay within: SciPy states
 # 7.2e-16 for ndtri and a logarithm is within 2.3e-16, some four hundred times less.
-_TRUST: Final = 2.0**-42
+_FLOAT_ERROR: Final = 2.0**-42
 # Draws at a time: what several passes leave in a core's cache.
-_PIECE: Final = 2**14
-_ZEROS: Final = memoryview(bytes(8 * _PIECE))
+_DRAWS_PER_PIECE: Final = 2**14
+_ZERO_BYTES: Final = memoryview(bytes(8 * _DRAWS_PER_PIECE))
 # mpmath's precision belongs to the process: one thread at a time.
-PRECISION: Final = threading.Lock()
+MPMATH_LOCK: Final = threading.Lock()
 
 
 class Randomness:
@@ -95,12 +95,14 @@ class Randomness:
         """Uniform 64-bit words."""
         self._refuse_forked()
         self.drawn += count
-        if count <= _PIECE:
-            return np.frombuffer(self._stream.update(_ZEROS[: 8 * count]), dtype=np.uint64)
+        if count <= _DRAWS_PER_PIECE:
+            return np.frombuffer(self._stream.update(_ZERO_BYTES[: 8 * count]), dtype=np.uint64)
         words = np.empty(count, np.uint64)  # and no more memory than that, however many they are
-        for start in range(0, count, _PIECE):
-            piece = words[start : start + _PIECE]
-            piece[:] = np.frombuffer(self._stream.update(_ZEROS[: piece.nbytes]), dtype=np.uint64)
+        for start in range(0, count, _DRAWS_PER_PIECE):
+            piece = words[start : start + _DRAWS_PER_PIECE]
+            piece[:] = np.frombuffer(
+                self._stream.update(_ZERO_BYTES[: piece.nbytes]), dtype=np.uint64
+            )
         return words
 
     def _refuse_forked(self) -> None:
@@ -126,7 +128,7 @@ class Uniforms:
         # Without the last bit, as signed integers turn into floats much faster.
         self.values: Floats = (words >> np.uint64(1)).view(np.int64).astype(np.float64)
         self.values *= 2.0**-63
-        small = np.flatnonzero(words < _FEW_BITS).tolist()
+        small = np.flatnonzero(words < _NEEDS_MORE_BITS).tolist()
         self._further = dict(zip(small, bits.words(len(small)).tolist(), strict=True))
         self._exact: dict[int, mpmath.mpf] = {}
         for i, word in self._further.items():
@@ -152,23 +154,23 @@ class Uniforms:
 def _in_pieces(draw: Callable[[int], Floats], count: int) -> Integers:
     """Many draws, a piece at a time."""
     drawn = np.empty(count, np.int64)
-    for start in range(0, count, _PIECE):
-        piece = drawn[start : start + _PIECE]
+    for start in range(0, count, _DRAWS_PER_PIECE):
+        piece = drawn[start : start + _DRAWS_PER_PIECE]
         piece[:] = draw(len(piece))
     return drawn
 
 
 def rounded_normals(bits: Randomness, scale: float, count: int) -> Integers:
     """Integers distributed as round(scale Z), Z standard normal. [noise-round]"""
-    return _in_pieces(partial(_rounded, bits, scale, ndtri, _normal_tail), count)
+    return _in_pieces(partial(_round_draws, bits, scale, ndtri, _normal_tail), count)
 
 
 def rounded_laplaces(bits: Randomness, scale: float, count: int) -> Integers:
     """Integers distributed as round(scale L), L standard Laplace. [noise-laplace]"""
-    return _in_pieces(partial(_rounded, bits, scale, _laplace_quantile, _laplace_tail), count)
+    return _in_pieces(partial(_round_draws, bits, scale, _laplace_quantile, _laplace_tail), count)
 
 
-def _rounded(
+def _round_draws(
     bits: Randomness,
     scale: float,
     quantile: Callable[[Floats], Floats],
@@ -178,18 +180,18 @@ def _rounded(
     """Rounded draws of a symmetric law, by its quantiles below 1/2 and its exact upper tail."""
     words = bits.words(count)
     # The top bit is the sign; the rest is a number in (0, 1/2), the tail on that side.
-    half = Uniforms(words & ~_TOP, bits)
+    half = Uniforms(words & ~_SIGN_BIT, bits)
     value = quantile(half.values)
     value *= -scale
     whole = np.rint(value)
-    doubt = _TRUST * (1 + scale + float(value.max(initial=0)))
+    doubt = _FLOAT_ERROR * (1 + scale + float(value.max(initial=0)))
     value -= whole
     for i in np.flatnonzero(np.abs(value) >= 0.5 - doubt).tolist():
         edge = float(np.floor(whole[i] + value[i])) + 0.5
-        with PRECISION, mpmath.workprec(400):
+        with MPMATH_LOCK, mpmath.workprec(400):
             beyond = tail(edge / mpmath.mpf(scale))
             whole[i] = edge + 0.5 if half.exact(i) < beyond else edge - 0.5
-    return _signed(whole, words)
+    return _apply_sign(whole, words)
 
 
 def _normal_tail(edge: mpmath.mpf) -> mpmath.mpf:
@@ -205,26 +207,26 @@ def _laplace_tail(edge: mpmath.mpf) -> mpmath.mpf:
     return mpmath.exp(-edge) / 2
 
 
-def normals(bits: Randomness, count: int) -> Floats:
+def standard_normals(bits: Randomness, count: int) -> Floats:
     """Standard normal numbers in double precision, tails too. [noise-real]"""
     words = bits.words(count)
-    return _signed(-ndtri(Uniforms(words & ~_TOP, bits).values), words)
+    return _apply_sign(-ndtri(Uniforms(words & ~_SIGN_BIT, bits).values), words)
 
 
-def logistics(bits: Randomness, count: int) -> Floats:
+def standard_logistics(bits: Randomness, count: int) -> Floats:
     """Standard logistic numbers in double precision, tails too. [noise-real]"""
     words = bits.words(count)
-    half = Uniforms(words & ~_TOP, bits).values
-    return _signed(np.log1p(-half) - np.log(half), words)
+    half = Uniforms(words & ~_SIGN_BIT, bits).values
+    return _apply_sign(np.log1p(-half) - np.log(half), words)
 
 
-def _signed(size: Floats, words: Words) -> Floats:
+def _apply_sign(size: Floats, words: Words) -> Floats:
     """The top bit of a word is the sign."""
     signed: Floats = np.copysign(size, (~words).view(np.float64), out=size)
     return signed
 
 
-def whole_numbers(bits: Randomness, below: int, count: int) -> Integers:
+def uniform_integers(bits: Randomness, below: int, count: int) -> Integers:
     """Uniform integers below a bound, exactly: words that would favour some are drawn anew."""
     words = bits.words(count)
     last = np.uint64(2**64 - 2**64 % below - 1)
@@ -235,7 +237,7 @@ def whole_numbers(bits: Randomness, below: int, count: int) -> Integers:
     return (words % np.uint64(below)).view(np.int64)
 
 
-def coins(bits: Randomness, chance: float | Fraction, count: int) -> NDArray[np.bool_]:
+def bernoulli(bits: Randomness, chance: float | Fraction, count: int) -> NDArray[np.bool_]:
     """True with exactly this chance, a binary fraction, each independently. [noise-coin]
 
     A uniform number is below the chance if its first 64 bits are, or, where they are the
@@ -248,7 +250,7 @@ def coins(bits: Randomness, chance: float | Fraction, count: int) -> NDArray[np.
         heads = words <= np.uint64(first - 1)
     if rest:
         for i in np.flatnonzero(words == np.uint64(first)).tolist():
-            heads[i] = coins(bits, rest, 1)[0]
+            heads[i] = bernoulli(bits, rest, 1)[0]
     return heads
 
 
@@ -267,11 +269,11 @@ def _geometric_gaps(bits: Randomness, rate: float, count: int) -> Floats:
     value /= -per_skip
     whole = np.floor(value)
     # Near one, a uniform is known to 2^-53, and so is its logarithm.
-    doubt = _TRUST * (float(value.max(initial=0)) + 1 / per_skip)
+    doubt = _FLOAT_ERROR * (float(value.max(initial=0)) + 1 / per_skip)
     value -= whole
     value -= 0.5
     for i in np.flatnonzero(np.abs(value, out=value) >= 0.5 - doubt).tolist():
-        with PRECISION, mpmath.workprec(400):
+        with MPMATH_LOCK, mpmath.workprec(400):
             exact = mpmath.log(uniform.exact(i)) / mpmath.log(1 - mpmath.mpf(rate))
             whole[i] = int(mpmath.floor(exact))
     # A gap longer than any data set means: nobody else.

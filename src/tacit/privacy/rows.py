@@ -2,20 +2,120 @@
 
 import hmac
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.data.people import People
-from tacit.data.store import let_go, lies_on_disk, room
+from tacit import _validate
+from tacit.data.people import MAX_ROWS_PER_PERSON, People
+from tacit.data.store import allocate, drop_pages, is_memmap
 from tacit.data.tables import read_column
 from tacit.errors import InvalidArgument
-from tacit.privacy.units import Units, checked_columns, grouped, length_of
+
+
+class Units(NamedTuple):
+    """Units as arrays: an array for each column, and which of a unit's rows are real.
+
+    ``row_present`` is None where each unit is a row.
+    """
+
+    fields: dict[str, Any]
+    row_present: Any
+
+    @property
+    def length(self) -> int:
+        """How many units there is room for."""
+        return leading_length(self.fields)
+
+
+def group_by_person(
+    fields: dict[str, NDArray[np.generic]], ids: NDArray[np.bytes_], most_rows: int
+) -> Units:
+    """People as units: each one's rows in the order given, up to a number.
+
+    Rows without a person are left out. Every rule looks at one person only.
+    """
+    most = _validate.count("most_rows", most_rows, most=MAX_ROWS_PER_PERSON)
+    if ids.shape != (leading_length(fields),):
+        raise InvalidArgument("person must name one person for each row.")
+    order = np.argsort(ids, kind="stable")
+    order = order[ids[order] != b""]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = ids[order[1:]] != ids[order[:-1]]
+    owner = np.cumsum(first) - 1
+    place = np.arange(len(order)) - np.flatnonzero(first)[owner]
+    kept = place < most
+    order, where = order[kept], (owner[kept], place[kept])
+    try:
+        return Units(*_scatter_rows(fields, order, where, (int(first.sum()), most)))
+    except MemoryError:
+        raise InvalidArgument(
+            "There is not enough memory for most_rows rows of every person; declare fewer."
+        ) from None
+
+
+def _scatter_rows(
+    fields: dict[str, NDArray[np.generic]],
+    order: NDArray[np.intp],
+    where: tuple[NDArray[np.intp], NDArray[np.intp]],
+    size: tuple[int, int],
+) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
+    """Rows, each at its place among its person's, and which places have one."""
+    present = allocate(size, np.bool_)
+    present[where] = True
+    units = {}
+    for name, values in fields.items():
+        mapped = is_memmap(values)
+        units[name] = allocate((*size, *values.shape[1:]), values.dtype, mapped=mapped)
+        units[name][where] = values[order]
+    return units, present
+
+
+def check_columns(columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
+    """Columns as arrays of float32 and int32, all of the same length."""
+    fields: dict[str, NDArray[np.generic]] = {}
+    for name, values in columns.items():
+        try:
+            array = np.asarray(values)
+        except ValueError:
+            raise InvalidArgument(f"Column {name!r} must have one shape for all rows.") from None
+        if array.ndim == 0 or array.dtype.kind not in "fiub":
+            raise InvalidArgument(
+                f"Column {name!r} must be an array of numbers, with one entry for each row."
+            )
+        fields[name] = _to_32_bits(array)
+    if not fields or len({len(values) for values in fields.values()}) > 1:
+        raise InvalidArgument("Pass one or more columns with a value for each row.")
+    return fields
+
+
+def _to_32_bits(array: NDArray[Any]) -> NDArray[np.generic]:
+    """Floats to float32, where what is too large becomes infinite; integers to the nearest int32.
+
+    Always a copy: what a caller does to the array afterwards changes nothing here.
+    """
+    narrow = allocate(array.shape, np.float32 if array.dtype.kind == "f" else np.int32)
+    if array.dtype.kind == "f":
+        with np.errstate(all="ignore"):  # no warning may tell of a cell
+            np.copyto(narrow, array, casting="same_kind")
+    elif array.dtype.itemsize < 4 or array.dtype == np.int32:
+        np.copyto(narrow, array)
+    else:
+        limits = np.iinfo(np.int32)
+        lowest = limits.min if array.dtype.kind == "i" else 0
+        np.clip(array, lowest, limits.max, out=narrow, casting="unsafe")
+    return narrow
+
+
+def leading_length(fields: Mapping[str, NDArray[np.generic]]) -> int:
+    """How many entries the columns have."""
+    return len(next(iter(fields.values())))
+
 
 # Bytes that are digested at a time, which is what a map's pages may take in memory.
-_PIECE: Final = 2**25
+_DIGEST_BYTES: Final = 2**25
 
 
 class Rows:
@@ -33,7 +133,7 @@ class Rows:
     simulated: Units | None = None
 
     def __init__(self, columns: Mapping[str, ArrayLike]) -> None:
-        self._hold(checked_columns(columns), None)
+        self._hold(check_columns(columns), None)
 
     def _hold(
         self,
@@ -67,7 +167,7 @@ class Rows:
         if cells.shape:
             raise InvalidArgument("person must name one person for each row; it has arrays.")
         codes = People().codes(cells)
-        return cls._grouped(checked_columns(columns), codes, most_rows, codes[:0])
+        return cls._grouped(check_columns(columns), codes, most_rows, codes[:0])
 
     @classmethod
     def of_encoded(
@@ -107,7 +207,7 @@ class Rows:
         most_rows: int,
         left_out: NDArray[np.bytes_],
     ) -> "Rows":
-        units = grouped(fields, ids, most_rows)
+        units = group_by_person(fields, ids, most_rows)
         rows = cls({name: values[:0] for name, values in fields.items()})
         silent = np.setdiff1d(left_out[left_out != b""], ids)
         rows._hold(units.fields, units.row_present, len(silent))
@@ -126,7 +226,7 @@ class Rows:
     @property
     def _count(self) -> int:
         """How many units have a row. Private under add-remove: for the gate only."""
-        return length_of(self._fields)
+        return leading_length(self._fields)
 
     def is_longer_than(self, bound: int) -> bool:
         """Whether there are more units than ``bound``. It is private: for those who hold the rows only."""
@@ -166,7 +266,7 @@ class Rows:
         """All units on the device, with zeros up to a length, for the gate only."""
 
         def of(values: NDArray[Any]) -> jax.Array:
-            held = room((length, *values.shape[1:]), values.dtype, mapped=lies_on_disk(values))
+            held = allocate((length, *values.shape[1:]), values.dtype, mapped=is_memmap(values))
             held[: len(values)] = values
             array: jax.Array = jax.device_put(held, may_alias=True)
             return array
@@ -177,7 +277,7 @@ class Rows:
     @property
     def on_disk(self) -> bool:
         """Whether rows lie in a memory map, so that few of its pages should be in memory at once."""
-        return any(lies_on_disk(values) for values in self._fields.values())
+        return any(is_memmap(values) for values in self._fields.values())
 
     @property
     def unit_bytes(self) -> int:
@@ -189,9 +289,9 @@ class Rows:
 
         def of(values: NDArray[Any]) -> jax.Array:
             some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
-            taken = room((*indices.shape, *values.shape[1:]), values.dtype)
+            taken = allocate((*indices.shape, *values.shape[1:]), values.dtype)
             np.take(some, indices, axis=0, out=taken, mode="clip")
-            let_go(values)
+            drop_pages(values)
             array: jax.Array = jax.device_put(taken, may_alias=True)
             return array
 
@@ -204,7 +304,7 @@ class Rows:
         def of(values: NDArray[Any]) -> NDArray[Any]:
             some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
             taken: NDArray[Any] = some.take(indices, axis=0, mode="clip")
-            let_go(values)
+            drop_pages(values)
             return taken
 
         present = None if self._present is None else of(self._present)
@@ -230,10 +330,10 @@ class Rows:
         found = hmac.new(key, f"{self.shapes} {self._count} {self._silent}".encode(), "sha256")
         held = self._fields if self._present is None else {**self._fields, "": self._present}
         for values in held.values():
-            size = max(1, _PIECE // max(1, values[:1].nbytes))
+            size = max(1, _DIGEST_BYTES // max(1, values[:1].nbytes))
             for start in range(0, len(values), size):
                 found.update(np.ascontiguousarray(values[start : start + size]).data)
-                let_go(values)
+                drop_pages(values)
         return found.digest()
 
     def __repr__(self) -> str:

@@ -1,32 +1,45 @@
-"""Where the marks of a report's drawings are; ``templates/drawings.html`` draws them."""
+"""What is drawn and where, independent of the renderer: bars of a forest plot, axes with ticks, curves, budget bars.
+
+`tacit.results.plots` draws them with matplotlib, and ``templates/drawings.html`` as SVG.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tacit._format import in_digits, printed
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit._format import format_epsilon, format_number
 from tacit.accounting import Adjacency, Curve
+from tacit.errors import InvalidArgument
+from tacit.models.interpretation import IncrementSizes
+from tacit.results.summary import check_units, coordinates, draws_in_units
+
+if TYPE_CHECKING:
+    from tacit.results.posterior import Posterior
+
 
 # The share of the width on either side of the drawing, so that marks at the ends are complete.
 _MARGIN = 0.05
 # Parameters share an axis unless one is more than so many times as large as another.
-_ALIKE = 50.0
-_NOTHING = 1e-300
+_MAX_SIZE_RATIO = 50.0
+_TINY = 1e-300
 # Rows of a forest that fit below something else on a sheet of paper.
-_MOST_ROWS = 30
+_MAX_ROWS_PER_SHEET = 30
 # Letters of a name that fit beside a strip on a phone.
-_SHORT = 11
+_MAX_SHORT_NAME = 11
 
 
 # Kinds of parameters in the order of their panels. Those without a kind come first.
-TITLES = {
+ROLE_TITLES = {
     "": "",
     "coefficient": "Coefficients",
     "effect": "Groups",
     "intercept": "Intercept",
     "spread": "Standard deviations and shapes",
 }
-_ABOUT_ZERO = ("coefficient", "effect")
+_ROLES_WITH_ZERO = ("coefficient", "effect")
 
 
 class Bar(NamedTuple):
@@ -96,36 +109,36 @@ class Panel(NamedTuple):
     @property
     def is_tall(self) -> bool:
         """Whether there are more rows than fit below something else on a sheet of paper."""
-        return len(self.bars) > _MOST_ROWS
+        return len(self.bars) > _MAX_ROWS_PER_SHEET
 
     @property
     def is_short(self) -> bool:
         """Whether all names fit beside their strips on a phone."""
-        return max(len(bar.name) for bar in self.bars) <= _SHORT
+        return max(len(bar.name) for bar in self.bars) <= _MAX_SHORT_NAME
 
 
-def panels(bars: Sequence[Bar]) -> list[Panel]:
+def forest_panels(bars: Sequence[Bar]) -> list[Panel]:
     """Panels of numbers of one kind and of similar size, coefficients first, the largest first.
 
     Intercepts and standard deviations have axes of their own, so that they do not squeeze the
     coefficients. Numbers that are not finite are left out.
     """
     drawn = [bar for bar in bars if all(map(math.isfinite, bar.numbers))]
-    roles = [role for role in TITLES if any(bar.role == role for bar in drawn)]
+    roles = [role for role in ROLE_TITLES if any(bar.role == role for bar in drawn)]
     found = []
     for role in roles:
-        for place, group in enumerate(_alike([bar for bar in drawn if bar.role == role])):
-            title = TITLES[role] if len(roles) > 1 else ""
+        for place, group in enumerate(_groups_by_size([bar for bar in drawn if bar.role == role])):
+            title = ROLE_TITLES[role] if len(roles) > 1 else ""
             smaller = ", smaller numbers" if title and place else ""
-            found.append(Panel(group, scale(group), title + smaller))
+            found.append(Panel(group, axis_for_bars(group), title + smaller))
     return found
 
 
-def _alike(bars: Sequence[Bar]) -> list[list[Bar]]:
+def _groups_by_size(bars: Sequence[Bar]) -> list[list[Bar]]:
     """Groups of bars of similar size, the largest first, each in the order that they came in."""
     groups: list[list[Bar]] = []
-    for bar in sorted(bars, key=_reach):
-        if groups and _reach(bar) <= _ALIKE * max(_reach(groups[-1][0]), _NOTHING):
+    for bar in sorted(bars, key=_max_abs):
+        if groups and _max_abs(bar) <= _MAX_SIZE_RATIO * max(_max_abs(groups[-1][0]), _TINY):
             groups[-1].append(bar)
         else:
             groups.append([bar])
@@ -133,12 +146,12 @@ def _alike(bars: Sequence[Bar]) -> list[list[Bar]]:
     return [sorted(group, key=lambda bar: order[id(bar)]) for group in reversed(groups)]
 
 
-def scale(bars: Sequence[Bar]) -> Axis:
+def axis_for_bars(bars: Sequence[Bar]) -> Axis:
     """An axis that contains all intervals, and zero if it is near or the bars are effects."""
-    unit = _power(max(map(_reach, bars)))
+    unit = _power_of_ten(max(map(_max_abs, bars)))
     low = min(bar.lower / unit for bar in bars)
     high = max(bar.upper / unit for bar in bars)
-    near = math.inf if bars[0].role in _ABOUT_ZERO else high - low
+    near = math.inf if bars[0].role in _ROLES_WITH_ZERO else high - low
     if 0 < low <= near:
         low = 0.0
     if 0 < -high <= near:
@@ -149,7 +162,7 @@ def scale(bars: Sequence[Bar]) -> Axis:
     return Axis(low - margin, high + margin, unit)
 
 
-class Plot(NamedTuple):
+class CurvePlot(NamedTuple):
     """Curves of epsilon over delta, a line for each adjacency, with marked points."""
 
     lines: Mapping[Adjacency, Sequence[tuple[float, float]]]
@@ -187,23 +200,25 @@ class Plot(NamedTuple):
     def described(self) -> str:
         """The marked points in words, for screen readers."""
         return "; ".join(
-            f"{name}: epsilon {printed(epsilon)} at delta {in_digits(delta)}"
+            f"{name}: epsilon {format_epsilon(epsilon)} at delta {format_number(delta)}"
             for name, (delta, epsilon) in self.marked.items()
         )
 
 
-def plot_of(
+def curve_plot(
     curves: Mapping[Adjacency, Curve], marked: Mapping[Adjacency, tuple[float, float]]
-) -> Plot:
+) -> CurvePlot:
     """A plot that holds all curves and marked points."""
     lines = {name: _finite_points(curve) for name, curve in curves.items()}
-    top = _top([e for line in lines.values() for _, e in line] + [e for _, e in marked.values()])
+    top = _axis_top(
+        [e for line in lines.values() for _, e in line] + [e for _, e in marked.values()]
+    )
     deltas = [d for line in lines.values() for d, _ in line]
     first, last = math.floor(math.log10(min(deltas))), math.ceil(math.log10(max(deltas)))
-    return Plot(lines, marked, top, first, last)
+    return CurvePlot(lines, marked, top, first, last)
 
 
-class Share(NamedTuple):
+class BarSegment(NamedTuple):
     """A part of a bar: its style, name and size, where it begins and how long it is."""
 
     kind: str
@@ -213,22 +228,22 @@ class Share(NamedTuple):
     share: float
 
 
-def shares(parts: Sequence[tuple[str, str, float]]) -> list[Share]:
+def bar_segments(parts: Sequence[tuple[str, str, float]]) -> list[BarSegment]:
     """A bar of parts, each a style, a name and a size, that add up to the whole."""
     total, found, begun = math.fsum(size for _, _, size in parts) or 1.0, [], 0.0
     for kind, name, size in parts:
-        found.append(Share(kind, name, size, begun / total, size / total))
+        found.append(BarSegment(kind, name, size, begun / total, size / total))
         begun += size
     return found
 
 
-def _reach(bar: Bar) -> float:
+def _max_abs(bar: Bar) -> float:
     return max(abs(value) for value in bar.numbers)
 
 
-def _power(size: float) -> float:
+def _power_of_ten(size: float) -> float:
     """The largest power of ten below a size, or 1 for sizes near zero."""
-    return 10.0 ** math.floor(math.log10(size)) if size > _NOTHING else 1.0
+    return 10.0 ** math.floor(math.log10(size)) if size > _TINY else 1.0
 
 
 def _round_step(least: float) -> float:
@@ -237,7 +252,7 @@ def _round_step(least: float) -> float:
     return next(power * each for each in (1, 2, 5, 10) if power * each >= least * (1 - 1e-9))
 
 
-def _top(epsilons: Sequence[float]) -> float:
+def _axis_top(epsilons: Sequence[float]) -> float:
     highest = max([e for e in epsilons if math.isfinite(e)] or [1.0]) or 1.0
     step = _round_step(highest / 4)
     return step * math.ceil(highest / step)
@@ -245,3 +260,68 @@ def _top(epsilons: Sequence[float]) -> float:
 
 def _finite_points(curve: Curve) -> list[tuple[float, float]]:
     return [(d, e) for d, e in zip(*curve, strict=True) if math.isfinite(e)]
+
+
+INTERVAL_LEVEL, INNER_LEVEL = 0.9, 0.5
+
+
+def labelled_draws(
+    posterior: "Posterior", names: Sequence[str] | None = None, units: IncrementSizes | None = None
+) -> dict[str, tuple[str, NDArray[Any]]]:
+    """The role and the draws of each number, by its label with what one unit is.
+
+    Args:
+        posterior: The posterior.
+        names: The parameters; by default all.
+        units: Other units for some columns, as for `Posterior.summary`.
+
+    Returns:
+        Draws in the units that are shown.
+
+    Raises:
+        InvalidArgument: If a name or a unit is unknown.
+    """
+    reading, asked = posterior.reading, check_units(posterior.reading, units)
+    draws = draws_in_units(posterior.draws, reading, asked).draws
+    found: dict[str, tuple[str, NDArray[Any]]] = {}
+    for name in list(draws) if names is None else _as_name_list(names):
+        if name not in draws:
+            raise InvalidArgument(
+                f"{name!r} is not a parameter; the parameters are {', '.join(draws)}."
+            )
+        meaning = None if reading is None else reading.parameters.get(name)
+        unit = "" if meaning is None else meaning.words(asked)
+        axes, role = posterior.labels.get(name), "" if meaning is None else meaning.role
+        flat = draws[name].reshape(posterior.num_draws, -1).T
+        labels = (label for label, _ in coordinates(name, draws[name].shape[1:], axes))
+        for label, values in zip(labels, flat, strict=True):
+            found[f"{label}, {unit}" if unit else label] = role, values
+    return found
+
+
+def forest_bars(
+    posterior: "Posterior",
+    most: int,
+    names: Sequence[str] | None = None,
+    units: IncrementSizes | None = None,
+) -> list[Bar]:
+    """The bars of the first numbers of a posterior, at most ``most``."""
+    found = list(labelled_draws(posterior, names, units).items())[:most]
+    return [_forest_bar(label, role, values) for label, (role, values) in found]
+
+
+def _forest_bar(label: str, role: str, values: NDArray[Any]) -> Bar:
+    tails = [
+        (1 - INTERVAL_LEVEL) / 2,
+        (1 - INNER_LEVEL) / 2,
+        (1 + INNER_LEVEL) / 2,
+        (1 + INTERVAL_LEVEL) / 2,
+    ]
+    with np.errstate(all="ignore"):  # draws may be infinite
+        mean = float(np.mean(values, dtype=np.float64))
+        low, half_low, half_high, high = np.quantile(values.astype(np.float64), tails).tolist()
+    return Bar(label, mean, low, half_low, half_high, high, role)
+
+
+def _as_name_list(names: Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)

@@ -8,14 +8,14 @@ import math
 import textwrap
 from collections.abc import Iterable
 
-from tacit._format import clean, in_digits
+from tacit._format import clean_text, format_number
 from tacit.accounting import ADJACENCIES
-from tacit.inference.base import Intervals
-from tacit.results.contents import Contents
-from tacit.results.wording import UNITS, random_numbers
+from tacit.inference.method import Intervals
+from tacit.results.contents import ReportContents
+from tacit.results.summary import UNIT_SENTENCES, randomness_sentence
 
 _WIDTH = 80
-_NOISE = {
+_NOISE_SENTENCES = {
     Intervals.INCLUDED: (
         "Random noise was added before anything left. The intervals allow for it: they are wider than "
         "they would be without it."
@@ -28,16 +28,16 @@ _NOISE = {
     Intervals.NO_NOISE: "No noise was added.",
     Intervals.UNKNOWN: "Random noise was added before anything left.",
 }
-_STEPS = (
+_TRACE_SENTENCE = (
     "The saved file also has the noisy numbers of each step. They are counted in the same cost."
 )
-_GROUPS = (
+_GENERAL_KNOWLEDGE = (
     "The result may teach something about people in general, and so about somebody who is not in the "
     "data at all. No protection of data prevents that."
 )
 
 
-def explanation(contents: Contents) -> str:
+def explain_result(contents: ReportContents) -> str:
     """The text, in paragraphs under headings.
 
     Args:
@@ -48,33 +48,36 @@ def explanation(contents: Contents) -> str:
     """
     warnings = contents.posterior.warnings
     sections = {
-        "What was asked": _asked(contents),
-        "What leaves": _leaves(contents),
-        f"What it means for one {contents.statement.unit}": _person(contents),
-        "What is assumed": _items(
+        "What was asked": _question(contents),
+        "What leaves": _released(contents),
+        f"What it means for one {contents.statement.unit}": _guarantee(contents),
+        "What is assumed": _bullets(
             (*filter(None, [contents.statement.declared]), *contents.statement.assumptions)
         ),
-        "What is public, and so not protected": _items(contents.statement.public),
-        "What is not protected either": [*_items(contents.statement.not_protected), _GROUPS],
-        "What was spent, and what is left": _spent(contents),
+        "What is public, and so not protected": _bullets(contents.statement.public),
+        "What is not protected either": [
+            *_bullets(contents.statement.not_protected),
+            _GENERAL_KNOWLEDGE,
+        ],
+        "What was spent, and what is left": _budget(contents),
     }
-    blocks = [_wrapped(warning) for warning in warnings]
+    blocks = [_wrap(warning) for warning in warnings]
     for title, texts in sections.items():
         if texts:
-            blocks.append(f"{title.upper()}\n" + "\n".join(map(_wrapped, texts)))
+            blocks.append(f"{title.upper()}\n" + "\n".join(map(_wrap, texts)))
     return "\n\n".join(blocks)
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     indent = "  " if text.startswith("- ") else ""
-    return textwrap.fill(clean(text), _WIDTH, subsequent_indent=indent, break_long_words=False)
+    return textwrap.fill(clean_text(text), _WIDTH, subsequent_indent=indent, break_long_words=False)
 
 
-def _items(texts: Iterable[str]) -> list[str]:
+def _bullets(texts: Iterable[str]) -> list[str]:
     return [f"- {text}" for text in texts]
 
 
-def _asked(contents: Contents) -> list[str]:
+def _question(contents: ReportContents) -> list[str]:
     data = contents.settings.get("data")
     schema = contents.schema
     names = "" if schema is None else ", ".join(schema.names)
@@ -83,7 +86,7 @@ def _asked(contents: Contents) -> list[str]:
     return [contents.title, *([f"Data: {data}."] if data else []), *used, *noted]
 
 
-def _leaves(contents: Contents) -> list[str]:
+def _released(contents: ReportContents) -> list[str]:
     posterior = contents.posterior
     count = sum(math.prod(draws.shape[1:]) for draws in posterior.draws.values())
     what = "1 number that describes" if count == 1 else f"{count} numbers that together describe"
@@ -94,31 +97,31 @@ def _leaves(contents: Contents) -> list[str]:
             f"{what} the data as a whole, each with an interval.{kind} No row of the data leaves, and "
             "nothing else that was computed from rows."
         ),
-        *([_STEPS] if posterior.trace else []),
-        _NOISE[posterior.intervals],
-        random_numbers(contents.statement),
+        *([_TRACE_SENTENCE] if posterior.trace else []),
+        _NOISE_SENTENCES[posterior.intervals],
+        randomness_sentence(contents.statement),
         contents.summary.trust,
     ]
 
 
-def _person(contents: Contents) -> list[str]:
+def _guarantee(contents: ReportContents) -> list[str]:
     said = contents.statement
     if not said.is_private:
         return ["There is no limit on what the result reveals about anyone. Do not release it."]
     factor = math.exp(min(said.epsilons[said.adjacency] or 0.0, 700.0))
     return [
-        UNITS.get(said.unit, f"One {said.unit}."),
+        UNIT_SENTENCES.get(said.unit, f"One {said.unit}."),
         str(said.meaning),
         (
             f"In other words: whatever somebody believes about one {said.unit}, and whatever else they "
             f"know, seeing the result changes the odds by a factor of at most about {factor:.3g} (except with "
-            f"a probability of about {in_digits(said.delta)})."
+            f"a probability of about {format_number(said.delta)})."
         ),
         *_sites(contents),
     ]
 
 
-def _sites(contents: Contents) -> list[str]:
+def _sites(contents: ReportContents) -> list[str]:
     if not contents.sites:
         return []
     names = ", ".join(str(site[0]) for site in contents.sites)
@@ -130,8 +133,8 @@ def _sites(contents: Contents) -> list[str]:
     ]
 
 
-def _spent(contents: Contents) -> list[str]:
+def _budget(contents: ReportContents) -> list[str]:
     said = contents.statement
-    lines = [] if said.event is None else _items(said.epsilon_line(a) for a in ADJACENCIES)
+    lines = [] if said.event is None else _bullets(said.epsilon_line(a) for a in ADJACENCIES)
     smaller = "A smaller epsilon means more protection." if lines else ""
     return [*lines, *([smaller] if smaller else []), contents.budget_words]

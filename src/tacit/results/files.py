@@ -1,10 +1,16 @@
-"""Posteriors as xarray trees, which ArviZ reads, and as NetCDF files."""
+"""Posteriors as xarray trees, which ArviZ reads, and as NetCDF files.
+
+From version 1 on, ArviZ takes any `xarray.DataTree`. Versions before take their own `InferenceData`, and
+flatten a tree, which is a mapping, into one table of all its groups, in which most cells are empty.
+`PosteriorTree` is a tree that these versions take for an `InferenceData`.
+"""
 
 import contextlib
 import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +19,22 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from tacit.data.schema import Schema
+from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument, TacitError
-from tacit.inference.base import Intervals
-from tacit.inference.mixing import by_chain
-from tacit.models.reading import Reading
-from tacit.models.recipe import Recipe
-from tacit.results.rebuilt import recipe_of
+from tacit.inference.diagnostics import split_chains
+from tacit.inference.method import Intervals
+from tacit.models.glm import GLMSpec
+from tacit.models.interpretation import Interpretation
+from tacit.models.jax_model import AdaptedModel
+from tacit.results import predictive
+from tacit.results.plots import is_legacy_arviz, load_arviz
+from tacit.results.predictive import formula_recipe
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
+
 
 _FORMAT = 1
 _GAUSSIAN = "unconstrained_gaussian"
@@ -35,16 +46,16 @@ _ANSWERS = ("answers_used", "answers_asked")
 
 def to_datatree(posterior: "Posterior") -> xr.DataTree:
     """The tree described at `Posterior.to_datatree`."""
-    draws = by_chain(posterior.draws, posterior.chains)
+    draws = split_chains(posterior.draws, posterior.chains)
     groups = {
         "/": xr.Dataset(attrs=_attributes(posterior)),
         "posterior": _dataset(draws, ("chain", "draw"), posterior.labels),
     }
-    groups["posterior"].attrs |= _course(posterior)  # a group may be taken out of the tree
+    groups["posterior"].attrs |= _fit_attributes(posterior)  # a group may be taken out of the tree
     if posterior.trace:
         groups["fit"] = _dataset(posterior.trace, ("step",))
     if posterior.sample_stats:
-        stats = by_chain(posterior.sample_stats, posterior.chains)
+        stats = split_chains(posterior.sample_stats, posterior.chains)
         groups["sample_stats"] = _dataset(stats, ("chain", "draw"))
     if posterior.chain:
         groups["diagnostics"] = _dataset(_diagnostics(posterior), ("diagnostic",))
@@ -64,7 +75,7 @@ def to_datatree(posterior: "Posterior") -> xr.DataTree:
     return xr.DataTree.from_dict(groups)
 
 
-def save(posterior: "Posterior", path: str | os.PathLike[str]) -> None:
+def save_posterior(posterior: "Posterior", path: str | os.PathLike[str]) -> None:
     """Writes a file beside the target, and then moves it there: nobody sees half a file."""
     target, tree = Path(path), to_datatree(posterior)
     draft = target.parent / DRAFTS.format(target.name).replace("*", secrets.token_hex(4))
@@ -80,7 +91,7 @@ def save(posterior: "Posterior", path: str | os.PathLike[str]) -> None:
             draft.unlink()
 
 
-def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The fields of the posterior in a file."""
     source = Path(path)
     if not source.is_file():
@@ -103,22 +114,22 @@ def _attributes(posterior: "Posterior") -> dict[str, Any]:
         "inference_library_version": posterior.privacy.versions["tacit"],
         "tacit_format": _FORMAT,
         "privacy_statement": posterior.privacy.to_json(),
-        **_course(posterior),
+        **_fit_attributes(posterior),
         "chain": int(posterior.chain),
         "fitted_by": json.dumps(posterior.fitted_by),
         **({} if reading is None else {"reading": json.dumps(reading.to_dict())}),
-        **_model(posterior),
+        **_model_attributes(posterior),
     }
 
 
-def _model(posterior: "Posterior") -> dict[str, str]:
+def _model_attributes(posterior: "Posterior") -> dict[str, str]:
     """The schema, and the formula of a model by formula, which are public."""
-    recipe = posterior.recipe or recipe_of(posterior.model)
+    recipe = posterior.recipe or formula_recipe(posterior.model)
     schema = {} if posterior.schema is None else {"schema": posterior.schema.to_text()}
     return schema if recipe is None else {**schema, "recipe": recipe.to_json()}
 
 
-def _course(posterior: "Posterior") -> dict[str, Any]:
+def _fit_attributes(posterior: "Posterior") -> dict[str, Any]:
     """How the fit went. Whether it converged is left out if that is not known."""
     known = {} if posterior.converged is None else {"converged": int(posterior.converged)}
     return {
@@ -161,7 +172,7 @@ def _names(arrays: Mapping[str, NDArray[Any]], leading: int) -> dict[str, str]:
     return names
 
 
-def _joined(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _stack_chains(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Arrays [chains, draws, ...] as draws one after the other."""
     return {
         name: value.reshape(value.shape[0] * value.shape[1], *value.shape[2:])
@@ -194,9 +205,9 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
     gaussian = _children(tree).get(_GAUSSIAN)
     variables = {} if gaussian is None else {n: gaussian[n].values for n in gaussian.data_vars}
     return {
-        "draws": _joined(_arrays(tree, "posterior")),
+        "draws": _stack_chains(_arrays(tree, "posterior")),
         "trace": _arrays(tree, "fit") if "fit" in tree.children else {},
-        "sample_stats": _joined(
+        "sample_stats": _stack_chains(
             _arrays(tree, "sample_stats") if "sample_stats" in tree.children else {}
         ),
         "unconstrained_mean": variables.get("mean"),
@@ -209,17 +220,21 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
         "chains": int(_children(tree)["posterior"].sizes["chain"]),
         "labels": _labels(tree),
         "fitted_by": tuple(map(str, json.loads(tree.attrs.get("fitted_by", "[]")))),
-        "reading": _reading(tree),
+        "reading": _interpretation(tree),
         "schema": Schema.from_text(tree.attrs["schema"]) if "schema" in tree.attrs else None,
-        "recipe": Recipe.from_json(tree.attrs["recipe"]) if "recipe" in tree.attrs else None,
+        "recipe": GLMSpec.from_json(tree.attrs["recipe"]) if "recipe" in tree.attrs else None,
         "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
-        **({"sites": _sites(tree), "answers": _answers(tree)} if _SITES in tree.children else {}),
+        **(
+            {"sites": _sites(tree), "answers": _answer_counts(tree)}
+            if _SITES in tree.children
+            else {}
+        ),
     }
 
 
-def _reading(tree: xr.DataTree) -> Reading | None:
+def _interpretation(tree: xr.DataTree) -> Interpretation | None:
     said = tree.attrs.get("reading")
-    return None if said is None else Reading.from_dict(json.loads(said))
+    return None if said is None else Interpretation.from_dict(json.loads(said))
 
 
 def _sites(tree: xr.DataTree) -> dict[str, PrivacyStatement]:
@@ -229,7 +244,7 @@ def _sites(tree: xr.DataTree) -> dict[str, PrivacyStatement]:
     return {str(name): PrivacyStatement.from_json(str(said)) for name, said in pairs}
 
 
-def _answers(tree: xr.DataTree) -> dict[str, tuple[int, int]]:
+def _answer_counts(tree: xr.DataTree) -> dict[str, tuple[int, int]]:
     """How many answers of every site were used, and asked for; earlier versions did not save it."""
     found = _children(tree)[_SITES]
     if not set(_ANSWERS) <= set(found.data_vars):
@@ -257,3 +272,90 @@ def _arrays(tree: xr.DataTree, group: str) -> dict[str, NDArray[Any]]:
     found = _children(tree)[group]
     names: dict[str, str] = json.loads(found.attrs["names"])
     return {name: found[label].values for label, name in names.items()}
+
+
+_ROW = "row"
+
+
+class _Groups(tuple[str, ...]):
+    """Paths of groups, as a tree has them; called, their names, as an `InferenceData` has them."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[str]:
+        return [path.strip("/") for path in self if path != "/"]
+
+
+class PosteriorTree(xr.DataTree):  # type: ignore[no-untyped-call]  # of xarray
+    """A tree that ArviZ before version 1 takes for one of its own: its groups are datasets."""
+
+    __slots__ = ()
+
+    @property
+    def groups(self) -> _Groups:
+        """The paths of all groups."""
+        return _Groups(super().groups)
+
+    def __getitem__(self, key: str) -> Any:
+        """A group as a dataset, or a variable."""
+        return _as_dataset(super().__getitem__(key))
+
+    def __getattr__(self, name: str) -> Any:
+        """A group as a dataset, or a variable."""
+        return _as_dataset(super().__getattr__(name))
+
+
+def _as_dataset(found: Any) -> Any:
+    return found.to_dataset() if isinstance(found, xr.DataTree) else found
+
+
+def to_arviz_tree(posterior: "Posterior", public: TableLike | None, seed: int) -> xr.DataTree:
+    """The tree described at `Posterior.to_datatree`."""
+    groups = {path: node.to_dataset() for path, node in to_datatree(posterior).subtree_with_keys}
+    constants = _constant_variables(posterior)
+    if public is not None:
+        predicted, columns = _predictive_variables(posterior, public, seed)
+        groups["posterior_predictive"] = predicted
+        constants |= columns
+    if constants:
+        groups["constant_data"] = xr.Dataset(constants)
+    return _arviz_tree_class().from_dict(groups)
+
+
+def _arviz_tree_class() -> type[xr.DataTree]:
+    """The class of tree that the installed ArviZ takes."""
+    try:
+        version("arviz")
+        library = load_arviz()
+    except (PackageNotFoundError, TacitError):  # none is installed, or it lacks matplotlib
+        return xr.DataTree
+    if not is_legacy_arviz(library):
+        return xr.DataTree
+    library.InferenceData.register(PosteriorTree)
+    return PosteriorTree
+
+
+def _constant_variables(posterior: "Posterior") -> dict[str, Any]:
+    """The public arrays of a NumPyro or PyMC model, by name."""
+    model: object = posterior.model
+    arrays = model.arrays if isinstance(model, AdaptedModel) else {}
+    return {name: _variable(name, (), value) for name, value in arrays.items()}
+
+
+def _predictive_variables(
+    posterior: "Posterior", public: TableLike, seed: int
+) -> tuple[xr.Dataset, dict[str, Any]]:
+    """Draws of the outcomes of public rows, and the columns that they depend on."""
+    draws = predictive.predict_outcomes(posterior, public, "draws", seed)
+    model, schema = predictive.predictive_model(posterior)
+    columns, _ = schema.encode_new(public, model.predictors)
+    by = split_chains(draws, posterior.chains)
+    outcomes = {n: _variable(n, ("chain", "draw", _ROW), v) for n, v in by.items()}
+    return xr.Dataset(outcomes), {n: _variable(n, (_ROW,), v) for n, v in columns.items()}
+
+
+def _variable(name: str, leading: tuple[str, ...], values: Any) -> tuple[list[str], Any]:
+    """An array with names for its axes."""
+    array = np.asarray(values)
+    rest = [f"{name}_dim_{axis}" for axis in range(array.ndim - len(leading))]
+    return [*leading, *rest], array

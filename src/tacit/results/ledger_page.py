@@ -8,19 +8,17 @@ from typing import NamedTuple
 import pandas as pd
 
 import tacit
-from tacit._format import in_digits, printed
-from tacit._html import render
-from tacit.accounting.book import Charge, Raise
-from tacit.accounting.ledger import Ledger
-from tacit.accounting.past import Past, past_of
-from tacit.accounting.stamps import now
+from tacit._format import format_epsilon, format_number
+from tacit._html import render_template
+from tacit.accounting.ledger import Ledger, LedgerHistory, read_history, utc_now
+from tacit.accounting.ledger_chain import Charge, RaisedTotal
 from tacit.errors import TacitError
-from tacit.results.drawings import Axis, Share, shares
-from tacit.results.report import write_text
+from tacit.results.drawings import Axis, BarSegment, bar_segments
+from tacit.results.report import write_atomically
 
-_NOBODY = "not recorded"
+_NO_ANALYST = "not recorded"
 # Steps between marks of a time axis, the finest first, and how their times are written.
-_STEPS = (
+_TICK_STEPS = (
     *((step, "%H:%M:%S") for step in ("1s", "5s", "15s")),
     *((step, "%H:%M") for step in ("1min", "5min", "15min", "1h")),
     *((step, "%m-%d %H:%M") for step in ("3h", "6h", "12h")),
@@ -28,7 +26,7 @@ _STEPS = (
     *((step, "%Y-%m") for step in ("MS", "3MS", "6MS")),
     *((step, "%Y") for step in ("YS", "2YS", "5YS", "10YS", "20YS")),
 )
-_MOST_MARKS = 4
+_MAX_TIME_TICKS = 4
 
 
 class Spender(NamedTuple):
@@ -72,19 +70,19 @@ class SpendingSteps(NamedTuple):
 
     def time_ticks(self) -> list[tuple[float, str]]:
         """Round times: the position of each, from 0 to 1, and its text."""
-        for step, form in _STEPS:
+        for step, form in _TICK_STEPS:
             calendar = step.endswith("S")
-            if not calendar and (self.last - self.first) / pd.Timedelta(step) > _MOST_MARKS + 1:
+            if not calendar and (self.last - self.first) / pd.Timedelta(step) > _MAX_TIME_TICKS + 1:
                 continue
             start = self.first.normalize() if calendar else self.first.ceil(step)
             marks = pd.date_range(start, self.last, freq=step)
             marks = marks[marks >= self.first]
-            if len(marks) <= _MOST_MARKS:
+            if len(marks) <= _MAX_TIME_TICKS:
                 return [(self.across(each), each.strftime(form)) for each in marks]
         return []
 
 
-def write_page(ledger: Ledger, target: Path) -> None:
+def write_ledger_page(ledger: Ledger, target: Path) -> None:
     """Writes a page about a ledger: one file, without scripts, that loads nothing.
 
     Args:
@@ -94,14 +92,14 @@ def write_page(ledger: Ledger, target: Path) -> None:
     Raises:
         TacitError: If the file cannot be written.
     """
-    text = page_of(ledger)
+    text = ledger_html(ledger)
     try:
-        write_text(target, text)
+        write_atomically(target, text)
     except OSError as error:
         raise TacitError(f"{target} cannot be written: {error.strerror or error}.") from error
 
 
-def page_of(ledger: Ledger) -> str:
+def ledger_html(ledger: Ledger) -> str:
     """The page as text.
 
     Args:
@@ -110,21 +108,21 @@ def page_of(ledger: Ledger) -> str:
     Returns:
         The HTML.
     """
-    past, made = past_of(ledger), now()
+    past, made = read_history(ledger), utc_now()
     people = spenders(past.charges)
-    parts = _parts(past)
-    return render(
+    parts = _budget_segments(past)
+    return render_template(
         "ledger_page.html",
         ledger=ledger,
         past=past,
-        made=_minute(made),
-        minute=_minute,
-        nobody=_NOBODY,
-        people=[_spender(each) for each in people],
-        raises=[_raised(each) for each in past.raises],
+        made=_format_minute(made),
+        minute=_format_minute,
+        nobody=_NO_ANALYST,
+        people=[_spender_cells(each) for each in people],
+        raises=[_raise_cells(each) for each in past.raises],
         parts=parts,
-        described="Epsilon: " + ", ".join(f"{p.name} {in_digits(p.size)}" for p in parts),
-        steps=steps_of(past, made) if past.charges else None,
+        described="Epsilon: " + ", ".join(f"{p.name} {format_number(p.size)}" for p in parts),
+        steps=spending_steps(past, made) if past.charges else None,
         version=tacit.__version__,
     )
 
@@ -144,11 +142,11 @@ def spenders(charges: Sequence[Charge]) -> list[Spender]:
         own = [each for each in charges if each.analyst == name]
         epsilon = math.fsum(each.epsilon for each in own)
         delta = math.fsum(each.delta for each in own)
-        found.append(Spender(name or _NOBODY, len(own), epsilon, delta, own[-1].time))
+        found.append(Spender(name or _NO_ANALYST, len(own), epsilon, delta, own[-1].time))
     return sorted(found, key=lambda each: -each.epsilon)
 
 
-def steps_of(past: Past, made: str) -> SpendingSteps:
+def spending_steps(past: LedgerHistory, made: str) -> SpendingSteps:
     """The curve of the budget.
 
     Args:
@@ -172,19 +170,24 @@ def steps_of(past: Past, made: str) -> SpendingSteps:
     )
 
 
-def _parts(past: Past) -> list[Share]:
+def _budget_segments(past: LedgerHistory) -> list[BarSegment]:
     spent = past.spent[-1] if past.spent else 0.0
-    return shares([("run", "spent", spent), ("left", "left", past.left.epsilon)])
+    return bar_segments([("run", "spent", spent), ("left", "left", past.left.epsilon)])
 
 
-def _spender(each: Spender) -> list[str]:
-    cost = [printed(each.epsilon), in_digits(each.delta)]
+def _spender_cells(each: Spender) -> list[str]:
+    cost = [format_epsilon(each.epsilon), format_number(each.delta)]
     return [each.name, str(each.runs), *cost, each.last[:10]]
 
 
-def _raised(each: Raise) -> list[str]:
-    return [_minute(each.time), each.steward, in_digits(each.epsilon), in_digits(each.delta)]
+def _raise_cells(each: RaisedTotal) -> list[str]:
+    return [
+        _format_minute(each.time),
+        each.steward,
+        format_number(each.epsilon),
+        format_number(each.delta),
+    ]
 
 
-def _minute(time: str) -> str:
+def _format_minute(time: str) -> str:
     return time[:16].replace("T", " ")

@@ -1,12 +1,14 @@
-"""Plots of posteriors and privacy curves. They need the ``plots`` extra.
+"""Plots of posteriors and privacy curves with matplotlib and ArviZ, which are optional (the ``plots`` extra).
 
-Densities are drawn by ArviZ, version 0 or 1; the rest is drawn here. A result without a
-guarantee, or that did not converge, has a warning above each plot. Captions say whether intervals include the
-privacy noise.
+Densities are drawn by ArviZ, version 0 or 1; the rest is drawn here. A result without a guarantee, or that
+did not converge, has a warning above each plot. Captions say whether intervals include the privacy noise.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -15,22 +17,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from tacit._format import printed
+from tacit._format import format_epsilon
 from tacit.accounting import ADJACENCIES, Curve
-from tacit.errors import InvalidArgument, TacitError
+from tacit.errors import InvalidArgument, MissingPackage, TacitError
 from tacit.results import drawings
-from tacit.results.figures import (
-    PathLike,
-    arviz_library,
-    caption,
-    is_first_generation,
-    pyplot,
-    saved,
-)
-from tacit.results.forest import HALF, LEVEL, bars_of, labelled_draws
+from tacit.results.drawings import INNER_LEVEL, INTERVAL_LEVEL, forest_bars, labelled_draws
 from tacit.results.statement import PrivacyStatement
-from tacit.results.summary import coordinates
-from tacit.results.wording import CONVERGED, beside
+from tacit.results.summary import CONVERGENCE_SENTENCES, coordinates, with_noise_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,19 +31,97 @@ if TYPE_CHECKING:
 
     from tacit.results.posterior import Posterior
 
+
+_FIGURE_FORMATS = (".png", ".pdf", ".svg")
+
+PathLike = str | os.PathLike[str]
+
+
+def add_caption(figure: "Figure", above: Sequence[str], words: str) -> None:
+    """Adds a title to a figure, below warnings in red if there are any."""
+    figure.set_layout_engine("constrained")  # ArviZ leaves no room on top
+    if not above:
+        figure.suptitle(words, fontsize=10, x=0.01, ha="left")
+        return
+    lines = "\n".join([*above, words])
+    figure.suptitle(lines, fontsize=9, x=0.01, ha="left", color="#b3261e")
+
+
+def is_legacy_arviz(arviz: ModuleType) -> bool:
+    """Whether the installed ArviZ is older than version 1, which has other functions."""
+    return int(str(arviz.__version__).partition(".")[0]) == 0
+
+
+def load_arviz() -> ModuleType:
+    """ArviZ, or an error that says how to install it."""
+    load_pyplot()
+    with warnings.catch_warnings():
+        # Versions before 1 announce version 1 whenever they are imported.
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            import arviz
+        except ModuleNotFoundError as error:
+            raise MissingPackage("arviz", "This plot") from error
+    found: ModuleType = arviz
+    return found
+
+
+def load_pyplot() -> ModuleType:
+    """Matplotlib's pyplot, or an error that says how to install it."""
+    try:
+        from matplotlib import pyplot as plt
+    except ModuleNotFoundError as error:
+        raise MissingPackage("matplotlib", "A plot") from error
+    return plt
+
+
+@contextmanager
+def saving_figure(path: PathLike | None) -> Iterator["Callable[[Figure], Figure]"]:
+    """Yields a function that writes a figure to ``path`` and closes it.
+
+    Without a path the figure stays open, for a notebook or a window to show. If an error is raised,
+    figures that were opened meanwhile are closed.
+    """
+    before = set(load_pyplot().get_fignums())
+
+    def keep(figure: "Figure") -> "Figure":
+        if path is not None:
+            _write_figure(figure, Path(path))
+            load_pyplot().close(figure)
+        return figure
+
+    try:
+        yield keep
+    except BaseException:
+        for opened in set(load_pyplot().get_fignums()) - before:
+            load_pyplot().close(opened)
+        raise
+
+
+def _write_figure(figure: "Figure", path: Path) -> None:
+    if path.suffix.lower() not in _FIGURE_FORMATS:
+        raise InvalidArgument(
+            f"Plots are written as {', '.join(_FIGURE_FORMATS)}; got {path.name!r}."
+        )
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise TacitError(f"The plot could not be written to {path}: {error}.") from error
+
+
 # More could not be told apart.
-_MOST_FOREST, _MOST_DIST, _MOST_LINES, _MOST_NAMED = 60, 24, 40, 20
+_MAX_FOREST_BARS, _MAX_DENSITIES, _MAX_TRACE_LINES, _MAX_LEGEND_NAMES = 60, 24, 40, 20
 
 
-def forest(
+def plot_forest(
     posterior: "Posterior", names: Sequence[str] | None = None, path: PathLike | None = None
 ) -> "Figure":
     """Plots intervals and means; see `Posterior.plot_forest`."""
-    with saved(path) as keep:
-        _, note = _coordinates(posterior, names, _MOST_FOREST)
-        panels = drawings.panels(bars_of(posterior, _MOST_FOREST, names))
+    with saving_figure(path) as keep:
+        _, note = _selected_draws(posterior, names, _MAX_FOREST_BARS)
+        panels = drawings.forest_panels(forest_bars(posterior, _MAX_FOREST_BARS, names))
         rows = [len(panel.bars) + 1 for panel in panels]
-        figure, axes = pyplot().subplots(
+        figure, axes = load_pyplot().subplots(
             len(panels),
             figsize=(7.2, 0.9 + 0.3 * sum(rows)),
             squeeze=False,
@@ -59,8 +130,8 @@ def forest(
         )
         for one, panel in zip(axes[:, 0], panels, strict=True):
             _draw_panel(one, panel)
-        words = f"mean, {HALF:.0%} and {LEVEL:.0%} intervals"
-        caption(figure, posterior.warnings, beside(words, posterior.intervals) + note)
+        words = f"mean, {INNER_LEVEL:.0%} and {INTERVAL_LEVEL:.0%} intervals"
+        add_caption(figure, posterior.warnings, with_noise_note(words, posterior.intervals) + note)
         return keep(figure)
 
 
@@ -75,7 +146,9 @@ def _draw_panel(axes: "Axes", panel: drawings.Panel) -> None:
     if low <= 0 <= high:
         axes.axvline(0, color="0.4", linewidth=1, zorder=0)
     axes.set(xlim=(low, high), ylim=(len(panel.bars) - 0.4, -0.6))
-    axes.set_yticks(range(len(panel.bars)), [_plain(bar.name) for bar in panel.bars], fontsize=9)
+    axes.set_yticks(
+        range(len(panel.bars)), [_escape_mathtext(bar.name) for bar in panel.bars], fontsize=9
+    )
     axes.set_title(panel.title, fontsize=9, loc="left", fontweight="bold")
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8)
@@ -83,75 +156,77 @@ def _draw_panel(axes: "Axes", panel: drawings.Panel) -> None:
     axes.grid(axis="x", color="0.92", linewidth=0.6)
 
 
-def dist(
+def plot_dist(
     posterior: "Posterior", names: Sequence[str] | None = None, path: PathLike | None = None
 ) -> "Figure":
     """Plots densities with intervals; see `Posterior.plot_dist`."""
-    with saved(path) as keep:
-        shown, note = _coordinates(posterior, names, _MOST_DIST)
+    with saving_figure(path) as keep:
+        shown, note = _selected_draws(posterior, names, _MAX_DENSITIES)
         columns = min(4, len(shown))
         rows = math.ceil(len(shown) / columns)
         size = (max(2.7 * columns, 4.5), 0.9 + 2.3 * rows)
-        figure = _arviz_dist(arviz_library(), shown, size, (rows, columns))
-        caption(figure, posterior.warnings, _interval_words(posterior) + note)
+        figure = _arviz_dist(load_arviz(), shown, size, (rows, columns))
+        add_caption(figure, posterior.warnings, _interval_caption(posterior) + note)
         return keep(figure)
 
 
-def trace(posterior: "Posterior", path: PathLike | None = None) -> "Figure":
+def plot_trace(posterior: "Posterior", path: PathLike | None = None) -> "Figure":
     """Plots released values over the steps of the fit; see `Posterior.plot_trace`."""
     if not posterior.trace:
         raise TacitError(
             "This posterior was not fitted step by step, so there is no trace to plot."
         )
-    with saved(path) as keep:
+    with saving_figure(path) as keep:
         shown = {name: value for name, value in posterior.trace.items() if name != "accepted"}
         labels = _trace_labels(posterior)
         size = (7.2, 1.0 + 2.2 * len(shown))
-        figure, axes = pyplot().subplots(
+        figure, axes = load_pyplot().subplots(
             len(shown), figsize=size, sharex=True, squeeze=False, layout="constrained"
         )
         notes = [
-            _lines(one, name, value, labels)
+            _draw_trace_lines(one, name, value, labels)
             for one, (name, value) in zip(axes[:, 0], shown.items(), strict=True)
         ]
         axes[-1, 0].set_xlabel("step")
-        caption(figure, posterior.warnings, _course_words(posterior) + max(notes, key=len))
+        add_caption(figure, posterior.warnings, _trace_caption(posterior) + max(notes, key=len))
         return keep(figure)
 
 
-def privacy(statement: PrivacyStatement, path: PathLike | None = None) -> "Figure":
+def plot_privacy(statement: PrivacyStatement, path: PathLike | None = None) -> "Figure":
     """Plots epsilon over delta; see `Posterior.plot_privacy`."""
     curves = {a: statement.curve(a) for a in ADJACENCIES}
     known = {a: curve for a, curve in curves.items() if curve is not None}
     if not known:
         raise TacitError("There is no privacy curve to plot: the fit was made without privacy.")
-    with saved(path) as keep:
+    with saving_figure(path) as keep:
         size = (7.2, 4.2)
-        figure, axes = pyplot().subplots(figsize=size, layout="constrained")
+        figure, axes = load_pyplot().subplots(figsize=size, layout="constrained")
         _draw_curves(axes, {str(a): curve for a, curve in known.items()}, statement.delta)
         for adjacency in known:
             epsilon = statement.epsilons[adjacency]
             if epsilon is not None and 0 < epsilon < math.inf:
                 axes.plot(statement.delta, epsilon, "o", color="0.2", markersize=5)
-                words = f"  {printed(epsilon)}"
+                words = f"  {format_epsilon(epsilon)}"
                 axes.annotate(words, (statement.delta, epsilon), va="bottom", fontsize=9)
         above = () if statement.warning is None else (statement.warning,)
-        caption(figure, above, f"what the result cost one {statement.unit}")
+        add_caption(figure, above, f"what the result cost one {statement.unit}")
         return keep(figure)
 
 
-def privacy_curves(curves: Mapping[str, Curve], path: Path, *, title: str, delta: float) -> None:
+def plot_privacy_curves(
+    curves: Mapping[str, Curve], path: Path, *, title: str, delta: float
+) -> None:
     """Plots curves of epsilon over delta, with a line at one delta, into a file."""
-    with saved(path) as keep:
-        pyplot().switch_backend("Agg")  # a command needs no window
-        figure, axes = pyplot().subplots(figsize=(7.2, 4.4), layout="constrained")
+    with saving_figure(path) as keep:
+        load_pyplot().switch_backend("Agg")  # a command needs no window
+        figure, axes = load_pyplot().subplots(figsize=(7.2, 4.4), layout="constrained")
         _draw_curves(axes, curves, delta)
         axes.set_title(title, fontsize=10, loc="left")
         keep(figure)
 
 
 def _draw_curves(axes: "Axes", curves: Mapping[str, Curve], delta: float) -> None:
-    colours = len(pyplot().rcParams["axes.prop_cycle"])
+    colours = len(load_pyplot().rcParams["axes.prop_cycle"])
     for place, (label, curve) in enumerate(curves.items()):
         points = [(d, e) for d, e in zip(*curve, strict=True) if math.isfinite(e) and e > 0]
         style = "-" if place < colours else "--"
@@ -169,11 +244,11 @@ def _arviz_dist(
     size: tuple[float, float],
     grid: tuple[int, int],
 ) -> "Figure":
-    if not is_first_generation(arviz):
+    if not is_legacy_arviz(arviz):
         drawn = arviz.plot_dist(
-            _tree(shown),
+            _draws_tree(shown),
             ci_kind="eti",
-            ci_prob=LEVEL,
+            ci_prob=INTERVAL_LEVEL,
             point_estimate="median",
             col_wrap=grid[1],
             figure_kwargs={"figsize": size},
@@ -183,8 +258,8 @@ def _arviz_dist(
         figure: Figure = drawn.viz["figure"].item()
         return figure
     axes = arviz.plot_posterior(
-        _tree(shown)["posterior"].to_dataset(),
-        hdi_prob=LEVEL,
+        _draws_tree(shown)["posterior"].to_dataset(),
+        hdi_prob=INTERVAL_LEVEL,
         figsize=size,
         grid=grid,
         textsize=9,
@@ -195,13 +270,15 @@ def _arviz_dist(
     return below
 
 
-def _tree(shown: dict[str, NDArray[Any]]) -> xr.DataTree:
+def _draws_tree(shown: dict[str, NDArray[Any]]) -> xr.DataTree:
     labels = {label.replace("/", "::"): draws for label, draws in shown.items()}
-    variables = {_plain(label): (("chain", "draw"), d[None]) for label, d in labels.items()}
+    variables = {
+        _escape_mathtext(label): (("chain", "draw"), d[None]) for label, d in labels.items()
+    }
     return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
 
 
-def _coordinates(
+def _selected_draws(
     posterior: "Posterior", names: Sequence[str] | None, most: int
 ) -> tuple[dict[str, NDArray[Any]], str]:
     """The draws of each coordinate to plot, by label, and a note if some are left out."""
@@ -217,25 +294,25 @@ def _coordinates(
     return dict(list(found.items())[:most]), note
 
 
-def _plain(text: str) -> str:
+def _escape_mathtext(text: str) -> str:
     """Text in which a dollar sign does not begin a formula of matplotlib."""
     return text.replace("$", r"\$")
 
 
-def _lines(axes: "Axes", name: str, values: NDArray[Any], labels: Sequence[str]) -> str:
+def _draw_trace_lines(axes: "Axes", name: str, values: NDArray[Any], labels: Sequence[str]) -> str:
     """Draws a line for each coordinate, or for some of many; returns a note in that case."""
     flat = values.reshape(len(values), -1)
     count = flat.shape[1]
-    some = np.unique(np.linspace(0, count - 1, min(_MOST_LINES, count)).astype(int))
+    some = np.unique(np.linspace(0, count - 1, min(_MAX_TRACE_LINES, count)).astype(int))
     lines = axes.plot(flat[:, some], linewidth=0.9, alpha=1.0 if len(some) <= 10 else 0.7)
     for place, line in enumerate(lines):  # ten colours, then the same ones with dashes
         line.set_linestyle(("-", "--", ":", "-.")[place // 10 % 4])
-    axes.set_ylabel(_plain(name))
+    axes.set_ylabel(_escape_mathtext(name))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     if count > 1:
         named = labels if len(labels) == count else [f"{name}[{i}]" for i in range(count)]
-        shown = [_plain(named[i]) for i in some][:_MOST_NAMED]
+        shown = [_escape_mathtext(named[i]) for i in some][:_MAX_LEGEND_NAMES]
         more = f" and {count - len(shown)} more" if count > len(shown) else None
         axes.legend(
             lines[: len(shown)],
@@ -247,7 +324,7 @@ def _lines(axes: "Axes", name: str, values: NDArray[Any], labels: Sequence[str])
             title=more,
             title_fontsize=8,
         )
-    return f"; at most {_MOST_LINES} coordinates each" if len(some) < count else ""
+    return f"; at most {_MAX_TRACE_LINES} coordinates each" if len(some) < count else ""
 
 
 def _trace_labels(posterior: "Posterior") -> list[str]:
@@ -259,12 +336,12 @@ def _trace_labels(posterior: "Posterior") -> list[str]:
     return found
 
 
-def _course_words(posterior: "Posterior") -> str:
+def _trace_caption(posterior: "Posterior") -> str:
     if posterior.converged is False:  # the warning above says it
         return "the course of the fit"
-    return f"the course of the fit. {CONVERGED[posterior.converged].removesuffix('.')}"
+    return f"the course of the fit. {CONVERGENCE_SENTENCES[posterior.converged].removesuffix('.')}"
 
 
-def _interval_words(posterior: "Posterior") -> str:
-    kind = "highest-density" if is_first_generation(arviz_library()) else "equal-tailed"
-    return beside(f"{LEVEL:.0%} {kind} intervals", posterior.intervals)
+def _interval_caption(posterior: "Posterior") -> str:
+    kind = "highest-density" if is_legacy_arviz(load_arviz()) else "equal-tailed"
+    return with_noise_note(f"{INTERVAL_LEVEL:.0%} {kind} intervals", posterior.intervals)

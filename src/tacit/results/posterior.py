@@ -7,21 +7,32 @@ from typing import TYPE_CHECKING, Any, Protocol
 import xarray as xr
 from attrs import evolve, field, frozen
 
-from tacit._html import render
+from tacit._html import render_template
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
-from tacit.inference import mixing
-from tacit.inference.base import Intervals
-from tacit.models.base import AnyModel
-from tacit.models.reading import Reading, Units
-from tacit.models.recipe import Recipe
-from tacit.results import arviz_tree, files, plots, predictive, report
-from tacit.results.draws import Array, NamedDraws, of_draws, of_steps, same_arrays
+from tacit.inference import diagnostics
+from tacit.inference.method import Intervals
+from tacit.models.base import UnitModel
+from tacit.models.glm import GLMSpec
+from tacit.models.interpretation import IncrementSizes, Interpretation
+from tacit.results import files, plots, predictive, report
+from tacit.results import files as files_module
 from tacit.results.statement import PrivacyStatement
-from tacit.results.summary import Labels, Summary
-from tacit.results.units import about_bounds, checked, in_units, summarised
-from tacit.results.wording import CONVERGED
+from tacit.results.summary import (
+    CONVERGENCE_SENTENCES,
+    Array,
+    Labels,
+    NamedDraws,
+    Summary,
+    as_draw_arrays,
+    as_step_arrays,
+    bounds_warnings,
+    check_units,
+    draws_in_units,
+    equal_arrays,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +44,7 @@ class PlanOfFit(Protocol):
     """What a plan tells about the posterior of its fit."""
 
     @property
-    def model(self) -> AnyModel:
+    def model(self) -> UnitModel:
         """The model."""
 
     @property
@@ -83,11 +94,11 @@ class Posterior(NamedDraws):
 
     unconstrained_mean: Array | None = None
     unconstrained_covariance: Array | None = None
-    trace: Mapping[str, Array] = field(factory=dict, converter=of_steps)
+    trace: Mapping[str, Array] = field(factory=dict, converter=as_step_arrays)
     chain: bool = False
-    sample_stats: Mapping[str, Array] = field(factory=dict, converter=of_draws)
+    sample_stats: Mapping[str, Array] = field(factory=dict, converter=as_draw_arrays)
     privacy: PrivacyStatement
-    model: AnyModel | None = None
+    model: UnitModel | None = None
     schema: Schema | None = None
     labels: Labels = field(factory=dict)
     converged: bool | None = field(default=None, converter=_converged)
@@ -96,24 +107,24 @@ class Posterior(NamedDraws):
     sites: Mapping[str, PrivacyStatement] = field(factory=dict)
     answers: Mapping[str, tuple[int, int]] = field(factory=dict)
     expected: Mapping[str, float] = field(factory=dict)
-    reading: Reading | None = None
+    reading: Interpretation | None = None
     fitted_by: tuple[str, ...] = ()
-    recipe: Recipe | None = None
+    recipe: GLMSpec | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Why the numbers must not be released or relied on. Every rendering begins with them."""
         private = self.privacy.warning
-        failed = (CONVERGED[False],) if self.converged is False else ()
+        failed = (CONVERGENCE_SENTENCES[False],) if self.converged is False else ()
         return (*(() if private is None else (private,)), *failed)
 
-    def summary(self, level: float = 0.9, *, units: Units | None = None) -> Summary:
+    def summary(self, level: float = 0.9, *, units: IncrementSizes | None = None) -> Summary:
         """A table of all parameters, to print or to show in a notebook.
 
         Coefficients of a model by formula are in the units of the table: for one unit of a column,
         or for a round number of the unit of measurement that the schema declares. Odds ratios and
         rate ratios are beside them. ``draws``, `mean` and `interval` have the model's own
-        parameters, for which a unit is half of a column's declared range; see `in_units`.
+        parameters, for which a unit is half of a column's declared range; see `draws_in_units`.
 
         Args:
             level: The posterior probability of the intervals.
@@ -126,9 +137,9 @@ class Posterior(NamedDraws):
             InvalidArgument: If the level is out of range, or units names something else than a
                 number of the formula.
         """
-        return summarised(self, level, units)
+        return summarise(self, level, units)
 
-    def in_units(self, units: Units | None = None) -> NamedDraws:
+    def in_units(self, units: IncrementSizes | None = None) -> NamedDraws:
         """Draws of all parameters in the units of the table, as `summary` shows them.
 
         Args:
@@ -137,16 +148,16 @@ class Posterior(NamedDraws):
         Returns:
             The draws, with their statistics.
         """
-        shown = in_units(self.draws, self.reading, checked(self.reading, units))
+        shown = draws_in_units(self.draws, self.reading, check_units(self.reading, units))
         return evolve(shown, chains=self.chains)
 
     @property
     def course(self) -> tuple[str, ...]:
         """Sentences on how the fit went, other than warnings."""
         # A file may be older than `said`.
-        found = mixing.bad_mixing(self.draws, self.chains) if self.chain else ()
+        found = diagnostics.mixing_warnings(self.draws, self.chains) if self.chain else ()
         more = (each for each in found if each not in self.said)
-        return (*self.said, *more, *about_bounds(self))
+        return (*self.said, *more, *bounds_warnings(self))
 
     def to_datatree(self, public: TableLike | None = None, *, seed: int = 0) -> xr.DataTree:
         """Converts to an `xarray.DataTree`, which ArviZ takes as it is.
@@ -169,7 +180,7 @@ class Posterior(NamedDraws):
             InvalidArgument: If ``public`` is passed and the posterior has no model, or a column is
                 missing.
         """
-        return arviz_tree.tree_for_arviz(self, public, seed)
+        return files_module.to_arviz_tree(self, public, seed)
 
     def save(self, path: _PathLike) -> None:
         """Writes a NetCDF file, which `load` and ``arviz.from_netcdf`` read.
@@ -180,7 +191,7 @@ class Posterior(NamedDraws):
         Args:
             path: The file.
         """
-        files.save(self, path)
+        files.save_posterior(self, path)
 
     @classmethod
     def load(cls, path: _PathLike, *, plan: PlanOfFit | None = None) -> "Posterior":
@@ -197,7 +208,7 @@ class Posterior(NamedDraws):
         Raises:
             InvalidArgument: If the file cannot be read, or the plan is for another model.
         """
-        fields = files.load(path)
+        fields = files.load_fields(path)
         made = FederatedPosterior if "sites" in fields else cls
         if plan is None:
             return made(**fields)
@@ -209,7 +220,7 @@ class Posterior(NamedDraws):
         return made(**fields | {"model": plan.model, "schema": plan.schema})
 
     def predict(
-        self, data: TableLike, *, kind: predictive.Kind = "mean", seed: int = 0
+        self, data: TableLike, *, kind: predictive.PredictionKind = "mean", seed: int = 0
     ) -> Array | dict[str, Array]:
         """Predicts outcomes of new rows from the posterior.
 
@@ -245,7 +256,7 @@ class Posterior(NamedDraws):
         Returns:
             The matplotlib figure.
         """
-        return plots.forest(self, names, path)
+        return plots.plot_forest(self, names, path)
 
     def plot_dist(
         self, names: Sequence[str] | None = None, *, path: _PathLike | None = None
@@ -259,7 +270,7 @@ class Posterior(NamedDraws):
         Returns:
             The matplotlib figure.
         """
-        return plots.dist(self, names, path)
+        return plots.plot_dist(self, names, path)
 
     def plot_trace(self, *, path: _PathLike | None = None) -> "Figure":
         """Plots the trace of the fit over its steps.
@@ -270,7 +281,7 @@ class Posterior(NamedDraws):
         Returns:
             The matplotlib figure.
         """
-        return plots.trace(self, path)
+        return plots.plot_trace(self, path)
 
     def plot_privacy(self, *, path: _PathLike | None = None) -> "Figure":
         """Plots epsilon over delta, under both adjacencies.
@@ -281,14 +292,14 @@ class Posterior(NamedDraws):
         Returns:
             The matplotlib figure.
         """
-        return plots.privacy(self.privacy, path)
+        return plots.plot_privacy(self.privacy, path)
 
     def report(
         self,
         folder: _PathLike,
         *,
         settings: Mapping[str, Any] | None = None,
-        units: Units | None = None,
+        units: IncrementSizes | None = None,
     ) -> None:
         """Writes a report: ``report.html``, ``report.md`` and ``registry.yaml``.
 
@@ -307,7 +318,7 @@ class Posterior(NamedDraws):
         """The same numbers and the same statement; the model does not count."""
         if not isinstance(other, Posterior):
             return NotImplemented
-        return self._plain() == other._plain() and same_arrays(self._arrays(), other._arrays())
+        return self._plain() == other._plain() and equal_arrays(self._arrays(), other._arrays())
 
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
@@ -333,7 +344,7 @@ class Posterior(NamedDraws):
         return f"Posterior({failed}{self.privacy.headline}; {self.num_draws} draws of {shapes})"
 
     def _repr_html_(self) -> str:
-        return render("posterior.html", summary=self.summary(), statement=self.privacy)
+        return render_template("posterior.html", summary=self.summary(), statement=self.privacy)
 
 
 @frozen(kw_only=True, repr=False, eq=False, slots=False)

@@ -1,7 +1,12 @@
-"""Predictions for new rows from the draws of a posterior."""
+"""Predictions for new rows from the draws of a posterior.
+
+A posterior that comes from a file has no model; a model by formula is made again from its recipe.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -13,27 +18,58 @@ from tacit import _validate
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
-from tacit.models.base import Prediction, Predicts
-from tacit.results.rebuilt import model_of
+from tacit.models.base import Prediction, Predicts, UnitModel
+from tacit.models.glm import GLMFunction, GLMSpec, glm_from_spec
+from tacit.models.numpyro import NumPyroModel
+from tacit.models.numpyro_structure import from_numpyro
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
 
-Kind = Literal["mean", "draws", "probit"]
+
+def formula_recipe(model: UnitModel | None) -> GLMSpec | None:
+    """What a model was made from, if it is a model by formula."""
+    if isinstance(model, NumPyroModel) and isinstance(model.function, GLMFunction):
+        recipe = model.function.recipe
+        return None if recipe is None else replace(recipe, predictors=model.predictors)
+    return None
+
+
+def model_from_recipe(recipe: GLMSpec, schema: Schema) -> NumPyroModel:
+    """The model that a recipe describes, in the form that predictions take.
+
+    It has the usual priors, whichever it was fitted with.
+    """
+    return _cached_model(recipe.to_json(), schema)
+
+
+@lru_cache(maxsize=8)
+def _cached_model(recipe: str, schema: Schema) -> NumPyroModel:
+    known = GLMSpec.from_json(recipe)
+    made = glm_from_spec(known, schema)
+
+    def made_up(count: int, seed: int) -> dict[str, Any]:
+        return dict(schema.made_up(count, seed=seed))
+
+    adapted = from_numpyro(made.described, made_up, schema.person)
+    return replace(adapted, predictors=known.predictors)
+
+
+PredictionKind = Literal["mean", "draws", "probit"]
 _Arrays = dict[str, jax.Array]
 # The largest number of predictions, rows times draws, that are computed at once.
-_MOST = 2**24
+_MAX_BLOCK_SIZE = 2**24
 
 
 def predict(
-    posterior: "Posterior", data: TableLike, kind: Kind, seed: int
+    posterior: "Posterior", data: TableLike, kind: PredictionKind, seed: int
 ) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """See `Posterior.predict`."""
-    whole = predictions(posterior, data, kind, seed)
+    whole = predict_outcomes(posterior, data, kind, seed)
     return next(iter(whole.values())) if len(whole) == 1 else whole
 
 
-def ends(
+def predictive_quantiles(
     posterior: "Posterior", data: TableLike, quantiles: Sequence[float], seed: int = 0
 ) -> dict[str, NDArray[Any]]:
     """Quantiles of draws of each outcome, [quantiles, rows], in blocks: draws of all rows are not held."""
@@ -41,15 +77,15 @@ def ends(
     def summary(draws: NDArray[Any]) -> NDArray[Any]:
         return np.moveaxis(np.quantile(draws, quantiles, axis=1), 0, 1)
 
-    return predictions(posterior, data, "draws", seed, summary)
+    return predict_outcomes(posterior, data, "draws", seed, summary)
 
 
-def needed(posterior: "Posterior") -> tuple[Predicts, Schema]:
+def predictive_model(posterior: "Posterior") -> tuple[Predicts, Schema]:
     """The model and the schema that predictions need: its own, or made again from its formula."""
     model: object = posterior.model
     schema = posterior.schema
     if model is None and posterior.recipe is not None and schema is not None:
-        model = model_of(posterior.recipe, schema)
+        model = model_from_recipe(posterior.recipe, schema)
     if model is None:
         raise InvalidArgument(
             "This posterior has no model to predict with. A file keeps models by formula; a NumPyro or "
@@ -63,32 +99,32 @@ def needed(posterior: "Posterior") -> tuple[Predicts, Schema]:
     return model, schema
 
 
-def predictions(
+def predict_outcomes(
     posterior: "Posterior",
     data: TableLike,
-    kind: Kind,
+    kind: PredictionKind,
     seed: int,
     summary: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
 ) -> dict[str, NDArray[Any]]:
     """Predictions of each outcome by name, or a summary of each block; see `Posterior.predict`."""
     _validate.choice("kind", kind, ("mean", "draws", "probit"))
     seed = _validate.count("seed", seed, least=0)
-    model, schema = needed(posterior)
+    model, schema = predictive_model(posterior)
     columns, present = schema.encode_new(data, model.predictors)
     names = [name for name in model.columns if name not in columns]
     made_up = {
         n: np.broadcast_to(model.made_up[n], (len(present), *np.shape(model.made_up[n])))
         for n in names
     }
-    found = _blocks(posterior, model, {**columns, **made_up}, kind, seed, summary)
-    return {name: _with_gaps(values, present, kind) for name, values in found.items()}
+    found = _predict_in_blocks(posterior, model, {**columns, **made_up}, kind, seed, summary)
+    return {name: _mark_missing(values, present, kind) for name, values in found.items()}
 
 
-def _blocks(
+def _predict_in_blocks(
     posterior: "Posterior",
     model: Predicts,
     columns: Mapping[str, NDArray[Any]],
-    kind: Kind,
+    kind: PredictionKind,
     seed: int,
     summary: Callable[[NDArray[Any]], NDArray[Any]],
 ) -> dict[str, NDArray[Any]]:
@@ -104,11 +140,11 @@ def _blocks(
             def one_draw(key: jax.Array, params: _Arrays) -> Mapping[str, Prediction]:
                 return model.predict(jax.random.fold_in(key, first + i), params, row, constants)
 
-            return _reduced(jax.vmap(one_draw)(keys, draws), kind)
+            return _reduce_draws(jax.vmap(one_draw)(keys, draws), kind)
 
         return jax.vmap(one_row)(jnp.arange(count), part)
 
-    size = max(1, min(rows, _MOST // max(1, posterior.num_draws)))
+    size = max(1, min(rows, _MAX_BLOCK_SIZE // max(1, posterior.num_draws)))
     parts: list[Any] = []
     for start in range(0, max(rows, 1), size):
         part = {name: jnp.asarray(values[start : start + size]) for name, values in columns.items()}
@@ -117,24 +153,24 @@ def _blocks(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _reduced(found: Mapping[str, Prediction], kind: Kind) -> dict[str, jax.Array]:
+def _reduce_draws(found: Mapping[str, Prediction], kind: PredictionKind) -> dict[str, jax.Array]:
     """Predictions for one row, over the draws."""
     return {name: _REDUCE[kind](name, each) for name, each in found.items()}
 
 
-def _draws(name: str, found: Prediction) -> jax.Array:
+def _outcome_draws(name: str, found: Prediction) -> jax.Array:
     if found.draw is None:
         raise InvalidArgument(f'Draws of {name!r} are not known; use kind="mean".')
     return found.draw
 
 
-def _mean(name: str, found: Prediction) -> jax.Array:
+def _outcome_mean(name: str, found: Prediction) -> jax.Array:
     if found.mean is None:
         raise InvalidArgument(f'The mean of {name!r} is not known; use kind="draws".')
     return found.mean.mean(axis=0)
 
 
-def _probit(name: str, found: Prediction) -> jax.Array:
+def _probit_mean(name: str, found: Prediction) -> jax.Array:
     """The mean of a logistic function under a normal, by a probit of matched slope (MacKay 1992)."""
     if found.logit is None:
         raise InvalidArgument(
@@ -144,14 +180,16 @@ def _probit(name: str, found: Prediction) -> jax.Array:
     return jax.nn.sigmoid(centre / jnp.sqrt(1 + math.pi * spread / 8))
 
 
-_REDUCE: dict[Kind, Callable[[str, Prediction], jax.Array]] = {
-    "mean": _mean,
-    "draws": _draws,
-    "probit": _probit,
+_REDUCE: dict[PredictionKind, Callable[[str, Prediction], jax.Array]] = {
+    "mean": _outcome_mean,
+    "draws": _outcome_draws,
+    "probit": _probit_mean,
 }
 
 
-def _with_gaps(values: NDArray[Any], present: NDArray[np.bool_], kind: Kind) -> NDArray[Any]:
+def _mark_missing(
+    values: NDArray[Any], present: NDArray[np.bool_], kind: PredictionKind
+) -> NDArray[Any]:
     """Predictions with NaN for rows that have a missing value."""
     if not present.all():
         values = values.astype(np.float32)

@@ -1,32 +1,294 @@
-"""Privacy statements: the guarantee of a result, in words and numbers."""
+"""Privacy statements: the guarantee of a result, in words and numbers.
+
+A statement holds the event (what was done to the data), from which every epsilon is computed. It is saved as
+JSON with the event as nested dictionaries, so that its epsilons can be checked later; and as an entry of the public registry of differential
+privacy deployments that OpenDP keeps and NIST proposes to host (github.com/opendp/deployments-registry-data;
+Nanayakkara, Ghazi and Vadhan 2025, arXiv:2509.13509), with the fields of its entries of 2026. Fields that only
+the publisher knows are left empty.
+"""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from importlib.metadata import version
 from typing import Any
 
+import attrs
+import yaml
 from attrs import asdict, field, frozen
+from dp_accounting import dp_event
 from dp_accounting.dp_event import DpEvent
 
-from tacit import _validate
-from tacit._format import asked_for, in_digits, printed
-from tacit._html import render
-from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve
-from tacit.accounting.cost import costs
+from tacit import __version__, _validate
+from tacit._format import format_epsilon, format_number, requested_note
+from tacit._html import render_template
+from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve, events
+from tacit.accounting.accountants import costs
 from tacit.errors import InvalidArgument, UnsupportedEvent
-from tacit.results import eventdata, registry
-from tacit.results.versions import library_versions
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Tacit, the libraries that results depend on, and Python."""
+    return dict(_library_versions())
+
+
+@cache
+def _library_versions() -> tuple[tuple[str, str], ...]:
+    others = ((name, version(name)) for name in ("jax", "numpy", "dp-accounting"))
+    return (("tacit", __version__), *others, ("python", platform.python_version()))
+
+
+_EVENT_CLASSES: dict[str, type[DpEvent]] = {
+    name: kind
+    for module in (dp_event, events)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, DpEvent)
+}
+
+
+def event_to_dict(event: DpEvent) -> dict[str, Any]:
+    """An event as nested dictionaries that JSON can hold.
+
+    >>> to_data(events.sampled_gaussian(2.0, 0.5))["event"]
+    {'kind': 'GaussianDpEvent', 'noise_multiplier': 2.0}
+    """
+    fields = {
+        name: _field_to_plain(value) for name, value in attrs.asdict(event, recurse=False).items()
+    }
+    return {"kind": type(event).__name__, **fields}
+
+
+def event_from_dict(data: Mapping[str, Any]) -> DpEvent:
+    """The event that `event_to_dict` wrote."""
+    try:
+        fields = {name: _field_from_plain(value) for name, value in data.items() if name != "kind"}
+        return _EVENT_CLASSES[data["kind"]](**fields)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"This version of Tacit does not know this event: {error!r}."
+        ) from error
+
+
+def _field_to_plain(value: Any) -> Any:
+    if isinstance(value, DpEvent):
+        return event_to_dict(value)
+    if isinstance(value, list | tuple):
+        return [_field_to_plain(each) for each in value]
+    if isinstance(value, float):  # NumPy's too; JSON has no infinity
+        return float(value) if math.isfinite(value) else str(value)
+    return value if isinstance(value, bool) else int(value)
+
+
+def _field_from_plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return event_from_dict(value)
+    if isinstance(value, list):
+        return tuple(_field_from_plain(each) for each in value)
+    return float(value) if isinstance(value, str) else value
+
+
+_HEADER = """\
+# An entry for the public registry of differential-privacy deployments, drafted by Tacit from the
+# privacy statement. Fill in what is null, check the rest, and propose it at
+# github.com/opendp/deployments-registry-data.
+"""
+# Hints for fields that the statement does not know.
+_HINTS = {
+    "url_slug": "words of the name and the year, with hyphens",
+    "name": "the name of what is published",
+    "data_curator_name": "who publishes it",
+    "data_curator_type": "such as Nonprofit, Government or Company",
+    "intended_use": "what the result is for",
+    "data_product_region": "where the data are from, or whose laws apply",
+    "data_product_sector": "such as Healthcare, Education, Government or Technology",
+    "description": "what is published, in a few sentences",
+    "publication_date": "'YYYY-MM-DD'",
+    "epsilon": "no guarantee holds: do not publish",
+    "variant_name": "no guarantee holds: do not publish",
+    "delta": "no guarantee holds: do not publish",
+    "actors": "who sees what, and who trusts whom: curator, analysts, the public",
+    "composition": "no guarantee holds: do not publish",
+    "release_type_details": "whether the same data will be used again",
+    "preprocessing_and_hyperparameter_tuning": "what was done to the data before, and whether it "
+    "was charged to the same ledger",
+    "justification": "why this epsilon, this unit and this method",
+    "sources": "where to read more",
+    "registry_authors": "a list of who fills in this entry",
+}
+_ADJACENCY_SENTENCES = {
+    "add-remove": "Two data sets are adjacent if one is the other without one {unit}.",
+    "replace": "Two data sets are adjacent if one is the other with one {unit} exchanged for any "
+    "other.",
+}
+_CENTRAL = (
+    "Whoever runs the program holds the data and is trusted; what the program prints and writes is "
+    "released under the guarantee."
+)
+_POST_PROCESSING = (
+    "The posterior, its summaries and predictions follow from what was released, and from public "
+    "values."
+)
+_FEDERATED = (
+    "Every site holds its own data and is trusted with them; what leaves a site is released under "
+    "the guarantee. The statement is that of the site with the weakest guarantee."
+)
+
+
+def registry_entry(
+    statement: "PrivacyStatement", *, federated: bool = False, said: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The fields of an entry, nested as in the registry; None where the publisher must fill in.
+
+    ``said`` are sentences about the posterior, which are added to the field on post-processing.
+    """
+    return {
+        "url_slug": None,
+        "status": "Draft",
+        "tier": 3,
+        "deployment": {
+            "basic": _basic(),
+            "dp_variant": _variant(statement),
+            "privacy_loss": _loss(statement),
+            "deployment_model": _model(statement, federated),
+            "accounting": _accounting(statement, said),
+            "implementation": _implementation(statement),
+            "administrative": {"sources": None, "registry_authors": None},
+        },
+    }
+
+
+def registry_yaml(
+    statement: "PrivacyStatement",
+    *,
+    federated: bool = False,
+    said: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+) -> str:
+    """The entry as YAML, with warnings first and a hint at every field to fill in."""
+    fields = registry_entry(statement, federated=federated, said=said)
+    warning = "".join(f"# {each}\n" for each in warnings)
+    return f"{warning}{_HEADER}{''.join(_yaml_lines(fields, ''))}"
+
+
+def _basic() -> dict[str, Any]:
+    return {
+        "name": None,
+        "data_curators": [{"data_curator_name": None, "data_curator_type": None}],
+        "intended_use": None,
+        "data_product_type": "Machine learning model",
+        "data_product_region": None,
+        "description": None,
+        "publication_date": None,
+        "data_product_sector": None,
+    }
+
+
+def _variant(statement: "PrivacyStatement") -> dict[str, Any]:
+    name = "Pure DP" if statement.delta == 0 else "Approximate DP"
+    public = f"Treated as public: {', '.join(statement.public)}. " if statement.public else ""
+    return {
+        "variant_name": name if statement.is_private else None,
+        "data_domain": "Tables with the declared columns, each value within its public bounds and "
+        "levels; of any number of rows, unless that number is listed as public.",
+        "unprotected_quantities": f"{public}Not protected: {'; '.join(statement.not_protected)}.",
+    }
+
+
+def _loss(statement: "PrivacyStatement") -> dict[str, Any]:
+    epsilon = statement.epsilons[statement.adjacency]
+    known = epsilon is not None and math.isfinite(epsilon) and statement.is_private
+    lines = [
+        f"epsilon {format_epsilon(statement.epsilons[a])} at delta {format_number(statement.delta)} under {a}"
+        for a in ADJACENCIES
+    ]
+    details = [statement.meaning or "", f"{'; '.join(lines)}."]
+    adjacent = _ADJACENCY_SENTENCES[statement.adjacency].format(unit=statement.unit)
+    return {
+        "privacy_unit": f"{statement.unit.capitalize()}-level",
+        "privacy_unit_details": f"{adjacent} ({statement.adjacency})",
+        "privacy_parameters": {
+            "epsilon": _round_up(epsilon) if known and epsilon is not None else None,
+            "delta": statement.delta if known else None,
+        },
+        "privacy_parameters_details": statement.warning or " ".join(filter(None, details)),
+    }
+
+
+def _model(statement: "PrivacyStatement", federated: bool) -> dict[str, Any]:
+    left = statement.budget_left
+    return {
+        "model_name": "Federated" if federated else "Central",
+        "model_name_details": _FEDERATED if federated else _CENTRAL,
+        "actors": None,
+        "release_type": "One release",
+        "release_type_details": None
+        if left is None
+        else f"A ledger of these data counts every use; it had {left} left after this one.",
+        "data_source_type": "Static",
+        "access_type": "Non-interactive",
+    }
+
+
+def _accounting(statement: "PrivacyStatement", said: Sequence[str]) -> dict[str, Any]:
+    return {
+        "post_processing": " ".join([_POST_PROCESSING, *said]),
+        "composition": None
+        if statement.event is None
+        else "All releases of the run together, by numerical composition of privacy-loss "
+        "distributions, with every error of discretisation and truncation charged; by Rényi "
+        "divergence where that is tighter.",
+    }
+
+
+def _implementation(statement: "PrivacyStatement") -> dict[str, Any]:
+    versions = ", ".join(f"{name} {each}" for name, each in statement.versions.items())
+    event = statement.event
+    done = "no noise" if event is None else json.dumps(event_to_dict(event))
+    rests = f" Assumes: {'; '.join(statement.assumptions)}." if statement.assumptions else ""
+    return {
+        "preprocessing_and_hyperparameter_tuning": statement.declared or None,
+        "mechanisms": f"What was done to the data: {done}. Implemented with {versions}. "
+        f"Noise and sampling: {statement.randomness}.{rests}",
+        "justification": None,
+    }
+
+
+def _round_up(epsilon: float) -> float:
+    return float(format_epsilon(epsilon))
+
+
+def _yaml_lines(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{name}:\n"
+            yield from _yaml_lines(value, f"{indent}  ")
+        elif isinstance(value, list):
+            yield f"{indent}{name}:\n"
+            for each in value:
+                first, *others = _yaml_lines(each, f"{indent}    ")
+                yield f"{indent}  - {first.lstrip(' ')}"
+                yield from others
+        elif value is None:
+            yield f"{indent}{name}: null  # {_HINTS.get(name, 'to fill in')}\n"
+        else:
+            dumped = yaml.safe_dump({name: value}, allow_unicode=True, width=90)
+            yield "".join(f"{indent}{line}\n" for line in dumped.splitlines())
+
 
 NO_LEDGER = "no durable ledger"
 NOT_PROTECTED = ("running time", "whoever runs the program and holds the data is trusted")
 
 # The deltas at which the curve is written out; `PrivacyStatement.curve` has more points.
-DECADES = tuple(10.0**exponent for exponent in range(-12, 0))
-_MEANT = {"add-remove": "a unit is in the data, or not", "replace": "a unit is one, or another"}
+CURVE_DELTAS = tuple(10.0**exponent for exponent in range(-12, 0))
+_ADJACENCY_MEANINGS = {
+    "add-remove": "a unit is in the data, or not",
+    "replace": "a unit is one, or another",
+}
 
 
-def _delta(value: float) -> float:
+def _check_delta(value: float) -> float:
     return _validate.probability("delta", value)
 
 
@@ -55,7 +317,7 @@ class PrivacyStatement:
     """
 
     event: DpEvent | None
-    delta: float = field(converter=_delta)
+    delta: float = field(converter=_check_delta)
     adjacency: Adjacency
     unit: str
     public: tuple[str, ...]
@@ -85,7 +347,7 @@ class PrivacyStatement:
         if self.seeded:
             return "seeded: not private (whoever knows the seed can remove the noise)"
         if self.meaning is None:
-            return f"NOT PRIVATE: no limit is known at delta {in_digits(self.delta)} under {self.adjacency}."
+            return f"NOT PRIVATE: no limit is known at delta {format_number(self.delta)} under {self.adjacency}."
         return None
 
     @cached_property
@@ -149,7 +411,7 @@ class PrivacyStatement:
         return f"PrivacyStatement({self.headline})"
 
     def _repr_html_(self) -> str:
-        return render("statement.html", statement=self)
+        return render_template("statement.html", statement=self)
 
     def to_dict(self, *, curve: bool = True) -> dict[str, Any]:
         """The statement as plain data, for JSON or YAML.
@@ -160,11 +422,11 @@ class PrivacyStatement:
         Returns:
             A dictionary. An infinite or unknown epsilon is None.
         """
-        curves = {a: _points(self.written_curves[a]) for a in ADJACENCIES} if curve else {}
+        curves = {a: _curve_points(self.written_curves[a]) for a in ADJACENCIES} if curve else {}
         return {
             "private": self.is_private,
             "warning": self.warning,
-            "epsilon": {a: _finite(e) for a, e in self.epsilons.items()},
+            "epsilon": {a: _finite_or_none(e) for a, e in self.epsilons.items()},
             "delta": self.delta,
             "adjacency": self.adjacency,
             "meaning": self.meaning,
@@ -180,7 +442,7 @@ class PrivacyStatement:
             "budget_left": None if self.budget_left is None else asdict(self.budget_left),
             "book": self.book,
             **({"curve": curves} if curve else {}),
-            "event": None if self.event is None else eventdata.to_data(self.event),
+            "event": None if self.event is None else event_to_dict(self.event),
             "versions": dict(self.versions),
         }
 
@@ -204,7 +466,7 @@ class PrivacyStatement:
         Returns:
             A dictionary. Fields that a statement cannot know, such as the publisher, are None.
         """
-        return registry.entry(self, federated=federated)
+        return registry_entry(self, federated=federated)
 
     @classmethod
     def from_json(cls, text: str) -> "PrivacyStatement":
@@ -223,7 +485,7 @@ class PrivacyStatement:
             data = json.loads(text)
             event, before, left = data["event"], data.get("budget_before"), data["budget_left"]
             return cls(
-                event=None if event is None else eventdata.from_data(event),
+                event=None if event is None else event_from_dict(event),
                 asked=data.get("asked"),
                 budget_before=None if before is None else Budget(**before),
                 budget_left=None if left is None else Budget(**left),
@@ -247,13 +509,13 @@ class PrivacyStatement:
 
     def cost_line(self, adjacency: Adjacency) -> str:
         """The cost under an adjacency."""
-        epsilon = printed(self.epsilons[adjacency])
-        return f"epsilon {epsilon} at delta {in_digits(self.delta)} under {adjacency}"
+        epsilon = format_epsilon(self.epsilons[adjacency])
+        return f"epsilon {epsilon} at delta {format_number(self.delta)} under {adjacency}"
 
     @property
     def asked_for(self) -> str:
         """Whether the run spent the epsilon that was asked for, or less."""
-        return asked_for(self.epsilons[self.adjacency], self.asked)
+        return requested_note(self.epsilons[self.adjacency], self.asked)
 
     def facts(self) -> list[tuple[str, str]]:
         """What a reader should know beside the numbers; a fact without a name is a sentence."""
@@ -272,12 +534,14 @@ class PrivacyStatement:
     @cached_property
     def written_curves(self) -> dict[Adjacency, Curve | None]:
         """Epsilon at each of the deltas that renderings show, under each adjacency."""
-        return {adjacency: self.curve(adjacency, DECADES) for adjacency in ADJACENCIES}
+        return {adjacency: self.curve(adjacency, CURVE_DELTAS) for adjacency in ADJACENCIES}
 
     def epsilon_table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
         """Header and rows of a table of epsilons under each adjacency."""
-        rows: list[Sequence[str]] = [(a, printed(self.epsilons[a]), _MEANT[a]) for a in ADJACENCIES]
-        return ("adjacency", f"epsilon at {in_digits(self.delta)}", ""), rows
+        rows: list[Sequence[str]] = [
+            (a, format_epsilon(self.epsilons[a]), _ADJACENCY_MEANINGS[a]) for a in ADJACENCIES
+        ]
+        return ("adjacency", f"epsilon at {format_number(self.delta)}", ""), rows
 
     def curve_table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
         """Header and rows of a table of epsilons at several deltas."""
@@ -287,17 +551,17 @@ class PrivacyStatement:
             if curve is not None
         }
         rows: list[Sequence[str]] = [
-            [f"{delta:g}", *(printed(found.get(a, {}).get(delta)) for a in ADJACENCIES)]
-            for delta in DECADES
+            [f"{delta:g}", *(format_epsilon(found.get(a, {}).get(delta)) for a in ADJACENCIES)]
+            for delta in CURVE_DELTAS
         ]
         return ("delta", *(f"epsilon, {a}" for a in ADJACENCIES)), rows
 
 
-def _points(curve: Curve | None) -> dict[str, list[float | None]] | None:
+def _curve_points(curve: Curve | None) -> dict[str, list[float | None]] | None:
     if curve is None:
         return None
-    return {"delta": list(curve.deltas), "epsilon": [_finite(e) for e in curve.epsilons]}
+    return {"delta": list(curve.deltas), "epsilon": [_finite_or_none(e) for e in curve.epsilons]}
 
 
-def _finite(value: float | None) -> float | None:
+def _finite_or_none(value: float | None) -> float | None:
     return None if value is None or math.isinf(value) else value

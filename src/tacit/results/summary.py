@@ -1,28 +1,281 @@
-"""The summary of a posterior: a table of its parameters."""
+"""Draws of named parameters and their summary: a table in the units of the data.
 
+`NamedDraws` has the statistics, `Summary` the table, and the sentences say what an interval includes and whether
+the fit converged.
+"""
+
+import html
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from attrs import field, frozen
+from numpy.typing import ArrayLike, NDArray
 
-from tacit._html import render
-from tacit.inference.base import Intervals
-from tacit.results.wording import beside
+from tacit._format import clean_text
+from tacit._html import render_template
+from tacit.accounting import ADJACENCIES, Adjacency
+from tacit.errors import InvalidArgument
+from tacit.inference import diagnostics
+from tacit.inference.method import Intervals
+from tacit.models.interpretation import IncrementSizes, Interpretation
+
+if TYPE_CHECKING:
+    from tacit.results.posterior import Posterior
+    from tacit.results.statement import PrivacyStatement
+
+
+# Special characters of Markdown, anywhere and at the start of a line.
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
+_MARKDOWN_LINE_START = re.compile(r"^(\d*)([-+#=:.)])(?=[\s#=:+-]|$)")
+
+
+ADJACENCY_COMPARISONS: dict[Adjacency, str] = {
+    "add-remove": "the same data with and without one {unit}",
+    "replace": "the same data with one {unit} exchanged for any other",
+}
+SITE_COLUMNS = ("site", "delta", *(f"epsilon, {a}" for a in ADJACENCIES), "unit", "answers used")
+WEAKEST_SITE_NOTE = (
+    "Several sites took part. The rest of this report is about the site with the weakest guarantee."
+)
+UNIT_SENTENCES = {
+    "row": "One row. A person with several rows is protected less: the costs of their rows add up.",
+    "person": "One person, with all their rows.",
+    "data set": "Everything that one site holds.",
+}
+INTERVAL_SENTENCES = {
+    Intervals.INCLUDED: "The intervals include the noise that protects people.",
+    Intervals.LEFT_OUT: (
+        "The intervals do not include the noise that protects people, so they are too narrow. The noise "
+        "also moves their centres; the fewer the people, the more."
+    ),
+    Intervals.SAMPLED: (
+        "The intervals are those of the draws. People are protected by the randomness of the sampler "
+        "itself; no noise was added to the draws."
+    ),
+    Intervals.NO_NOISE: "The fit was made without noise.",
+    Intervals.UNKNOWN: "It is not known whether the intervals include the noise that protects people.",
+}
+_INTERVAL_NOTES = {each: str(each) for each in Intervals} | {
+    Intervals.UNKNOWN: "not known whether noise is included"
+}
+CONVERGENCE_SENTENCES = {
+    True: "The fit converged.",
+    False: "THE FIT DID NOT CONVERGE: these numbers may be far from the posterior.",
+    None: "The method cannot tell whether the fit converged.",
+}
+
+
+_CONVERGENCE_CLAUSES = {
+    True: "the fit converged",
+    False: "the fit did not converge, so these numbers may be far from the posterior",
+    None: "the method cannot tell whether the fit converged",
+}
+_INTERVAL_CLAUSES = {
+    Intervals.INCLUDED: "intervals include the noise that protects people",
+    Intervals.LEFT_OUT: (
+        "intervals do not include the noise that protects people, so they are too narrow"
+    ),
+    Intervals.SAMPLED: "intervals are those of the draws, to which no noise was added",
+    Intervals.NO_NOISE: "intervals are those of a fit without noise",
+    Intervals.UNKNOWN: "intervals may or may not include the noise that protects people",
+}
+
+
+def trust_sentence(level: float, intervals: Intervals, converged: bool | None) -> str:
+    """What intervals include, and whether the fit can be trusted, in one sentence.
+
+    >>> trust(0.9, Intervals.INCLUDED, True)
+    'The 90% intervals include the noise that protects people, and the fit converged.'
+    """
+    return f"The {100 * level:.4g}% {_INTERVAL_CLAUSES[intervals]}, and {_CONVERGENCE_CLAUSES[converged]}."
+
+
+def randomness_sentence(statement: "PrivacyStatement") -> str:
+    """Where the random numbers of a run came from, in words."""
+    if statement.event is None:
+        return "No noise was added."
+    if statement.seeded:
+        return "Random numbers came from a seed. Whoever knows it can repeat them and remove the noise."
+    return (
+        "Random numbers came from the operating system of the computer that ran the fit. Nobody can "
+        "predict or repeat them."
+    )
+
+
+def with_noise_note(name: str, intervals: Intervals) -> str:
+    """The name of an interval, with a note on the privacy noise.
+
+    >>> beside("90% interval", Intervals.LEFT_OUT)
+    '90% interval (noise not included)'
+    """
+    return f"{name} ({_INTERVAL_NOTES[intervals]})"
+
+
+def escape_markdown(value: object) -> str:
+    r"""Text for Markdown, in which special characters and tags are escaped.
+
+    >>> print(plain("a*b | <i>"))
+    a\*b \| &lt;i&gt;
+    """
+    return _MARKDOWN_LINE_START.sub(
+        r"\1\\\2", _MARKDOWN_SPECIAL.sub(r"\\\1", html.escape(clean_text(value), quote=False))
+    )
+
+
+def format_setting(value: object) -> str:
+    """A setting in words: lists with commas, mappings with their names."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {format_setting(each)}" for name, each in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return ", ".join(map(format_setting, value))
+    return "none" if value is None else str(value)
+
+
+Array = NDArray[np.floating]
+_K = TypeVar("_K")
+
+
+def as_draw_arrays(values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+    """Float arrays that have the same number of draws, at least one."""
+    return _equal_length_arrays("draws", values)
+
+
+def as_step_arrays(values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+    """Float arrays that have the same number of steps, at least one."""
+    return _equal_length_arrays("steps of the trace", values)
+
+
+@frozen(kw_only=True, repr=False, eq=False, slots=False)
+class NamedDraws:
+    """Draws of named parameters.
+
+    Attributes:
+        draws: An array [draws, *shape] for each parameter.
+        chains: The number of chains of equal length whose draws follow one another.
+    """
+
+    draws: Mapping[str, Array] = field(converter=as_draw_arrays)
+    chains: int = 1
+
+    def __attrs_post_init__(self) -> None:
+        if not self.draws:
+            raise InvalidArgument("A posterior needs draws of at least one parameter.")
+
+    @property
+    def num_draws(self) -> int:
+        """The number of draws."""
+        return len(next(iter(self.draws.values())))
+
+    def mean(self) -> dict[str, Array]:
+        """Posterior means.
+
+        Returns:
+            An array for each parameter.
+        """
+        with np.errstate(all="ignore"):  # draws may be infinite
+            return {n: np.mean(d, axis=0, dtype=np.float64) for n, d in self.draws.items()}
+
+    def sd(self) -> dict[str, Array]:
+        """Posterior standard deviations.
+
+        Returns:
+            An array for each parameter.
+        """
+        with np.errstate(all="ignore"):
+            return {n: np.std(d, axis=0, dtype=np.float64) for n, d in self.draws.items()}
+
+    def quantiles(self, probabilities: Sequence[float]) -> dict[str, Array]:
+        """Posterior quantiles.
+
+        Args:
+            probabilities: Probabilities between 0 and 1.
+
+        Returns:
+            An array [probabilities, *shape] for each parameter.
+
+        Raises:
+            InvalidArgument: If a probability is out of range.
+        """
+        levels = np.asarray(probabilities, np.float64)
+        if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+            raise InvalidArgument("Pass a list of probabilities between 0 and 1.")
+        with np.errstate(all="ignore"):
+            return {
+                name: np.quantile(draws.astype(np.float64), levels, axis=0)
+                for name, draws in self.draws.items()
+            }
+
+    def interval(self, level: float = 0.9) -> dict[str, Array]:
+        """Equal-tailed credible intervals.
+
+        ``intervals`` says whether they account for the privacy noise.
+
+        Args:
+            level: The posterior probability of the interval, between 0 and 1.
+
+        Returns:
+            An array [2, *shape] for each parameter.
+
+        Raises:
+            InvalidArgument: If the level is out of range.
+        """
+        if not (0 < level < 1):
+            raise InvalidArgument(f"level must be between 0 and 1; got {level!r}.")
+        return self.quantiles([(1 - level) / 2, (1 + level) / 2])
+
+    def effective_sizes(self) -> dict[str, Array]:
+        """Effective sample sizes.
+
+        Returns:
+            An array for each parameter.
+        """
+        return diagnostics.effective_sample_sizes(self.draws, self.chains)
+
+    def r_hats(self) -> dict[str, Array]:
+        """R-hat of the chains, split in halves and by ranks, as ArviZ computes it.
+
+        Returns:
+            An array for each parameter; 1 means that all halves agree.
+        """
+        return diagnostics.r_hats(self.draws, self.chains)
+
+
+def _equal_length_arrays(what: str, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+    """Float arrays that all have the same number of ``what``, at least one."""
+    arrays = {name: _as_float_array(value) for name, value in values.items()}
+    lengths = {array.shape[:1] for array in arrays.values()}
+    if len(lengths) > 1 or lengths & {(), (0,)}:
+        raise InvalidArgument(f"All arrays must have the same number of {what}, at least one.")
+    return arrays
+
+
+def _as_float_array(value: ArrayLike) -> Array:
+    array = np.asarray(value)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def equal_arrays(one: Mapping[_K, Array], other: Mapping[_K, Array]) -> bool:
+    """Whether two mappings have the same names in the same order, and equal arrays."""
+    return list(one) == list(other) and all(
+        np.array_equal(value, other[name], equal_nan=True) for name, value in one.items()
+    )
+
 
 Labels = Mapping[str, Sequence[Sequence[str]]]
 """Names of the entries of array parameters, axis by axis."""
 
 # Nobody reads a table of thousands of lines; `Summary.to_pandas` has them all.
-_PRINTED = 100
+_MAX_PRINTED_LINES = 100
 # Columns of the interval.
-_ENDS = slice(3, 5)
+_INTERVAL_COLUMNS = slice(3, 5)
 
 
-class Line(NamedTuple):
+class SummaryLine(NamedTuple):
     """Mean, standard deviation and interval of one number.
 
     For a chain, also its effective sample size and R-hat. If the model says how to read it: what
@@ -73,7 +326,7 @@ class Summary:
         ratio: The name of the ratio that the exponential of a coefficient is, or None.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[SummaryLine, ...]
     level: float
     warnings: tuple[str, ...] = ()
     trust: str = ""
@@ -97,7 +350,7 @@ class Summary:
         return "\n".join([*self.before(), above, *table, *self.after()])
 
     def _repr_html_(self) -> str:
-        return render("summary.html", summary=self)
+        return render_template("summary.html", summary=self)
 
     def to_pandas(self) -> pd.DataFrame:
         """Converts to a data frame with a row for each line.
@@ -132,7 +385,9 @@ class Summary:
     def _columns(self) -> list[str]:
         names = self._header()
         if self.intervals == Intervals.LEFT_OUT:
-            names[_ENDS] = [beside(name, self.intervals) for name in names[_ENDS]]
+            names[_INTERVAL_COLUMNS] = [
+                with_noise_note(name, self.intervals) for name in names[_INTERVAL_COLUMNS]
+            ]
         return names
 
     def _more(self) -> list[str]:
@@ -147,20 +402,20 @@ class Summary:
     @property
     def spread(self) -> str:
         """What is printed above the standard deviations and intervals."""
-        return beside(f"sd and {100 * self.level:.4g}% interval", self.intervals)
+        return with_noise_note(f"sd and {100 * self.level:.4g}% interval", self.intervals)
 
     def cells(self) -> list[list[str]]:
         """Every line as text."""
         return [self._cells(line) for line in self.lines]
 
-    def _cells(self, line: Line) -> list[str]:
-        ratio = [] if self.ratio is None else [_ratio(line)]
+    def _cells(self, line: SummaryLine) -> list[str]:
+        ratio = [] if self.ratio is None else [_ratio_text(line)]
         prior = [line.prior] if self._has_priors else []
-        return [line.label, *_numbers(line)[: len(self._header()) - 1], *ratio, *prior]
+        return [line.label, *_rounded_numbers(line)[: len(self._header()) - 1], *ratio, *prior]
 
     def shown(self) -> list[list[str]]:
         """The lines that are printed, as text."""
-        return self.cells()[:_PRINTED]
+        return self.cells()[:_MAX_PRINTED_LINES]
 
     def before(self) -> list[str]:
         """What is printed above the table."""
@@ -168,7 +423,7 @@ class Summary:
 
     def after(self) -> list[str]:
         """What is printed below the table."""
-        more = len(self.lines) - _PRINTED
+        more = len(self.lines) - _MAX_PRINTED_LINES
         hidden = [f"... and {more} more; to_pandas() has them all"] if more > 0 else []
         return [*hidden, *self.notes]
 
@@ -180,7 +435,7 @@ def summary_lines(
     *mixing: Mapping[str, NDArray[np.floating]],
     labels: Labels | None = None,
     meanings: Mapping[str, tuple[str, bool, str]] | None = None,
-) -> tuple[Line, ...]:
+) -> tuple[SummaryLine, ...]:
     """A line for every coordinate of every parameter.
 
     ``meanings`` has the unit of a parameter, whether it is a ratio, and the prior, by its name.
@@ -196,10 +451,10 @@ def summary_lines(
     )
 
 
-def _line(label: str, values: Sequence[float], about: tuple[str, bool, str] | None) -> Line:
+def _line(label: str, values: Sequence[float], about: tuple[str, bool, str] | None) -> SummaryLine:
     mean, sd, lower, upper, *mixing = values
     effective, r_hat = mixing or (math.nan, math.nan)
-    return Line(label, mean, sd, lower, upper, effective, r_hat, *(about or ("", False, "")))
+    return SummaryLine(label, mean, sd, lower, upper, effective, r_hat, *(about or ("", False, "")))
 
 
 def coordinates(
@@ -217,7 +472,7 @@ def coordinates(
         yield f"{name}[{', '.join(map(str, entries))}]" if shape else name, where
 
 
-def _numbers(line: Line) -> list[str]:
+def _rounded_numbers(line: SummaryLine) -> list[str]:
     """Numbers rounded to two significant digits of the standard deviation."""
     values = line[1:5]
     mixing = [f"{line.effective:.0f}", f"{line.r_hat:.2f}"]
@@ -228,7 +483,7 @@ def _numbers(line: Line) -> list[str]:
     return [*(f"{value:.{max(int(decimals), 0)}f}" for value in values), *mixing]
 
 
-def _ratio(line: Line) -> str:
+def _ratio_text(line: SummaryLine) -> str:
     """A ratio and its interval: three digits, or more where they would not tell its ends apart."""
     if not line.is_ratio:
         return ""
@@ -237,3 +492,135 @@ def _ratio(line: Line) -> str:
     form = ".3g" if digits <= 3 else f"#.{min(digits, 9)}g"
     middle, low, high = (format(value, form) for value in line.ratio)
     return f"{middle} ({low} to {high})"
+
+
+# A standard deviation that is a smaller part of the outcome's range needs tighter bounds; one that
+# is so close to where the fit began may not have moved.
+_MIN_SPREAD_SHARE, _MAX_SHIFT_FROM_START = 1 / 40, 0.15
+
+
+def summarise(posterior: "Posterior", level: float, units: IncrementSizes | None) -> Summary:
+    """See `Posterior.summary`."""
+    reading = posterior.reading
+    asked = check_units(reading, units)
+    shown = draws_in_units(posterior.draws, reading, asked)
+    mixing = (posterior.effective_sizes(), posterior.r_hats()) if posterior.chain else ()
+    cost = (posterior.privacy.headline,) if posterior.privacy.is_private else ()
+    return Summary(
+        lines=summary_lines(
+            *(shown.mean(), shown.sd(), shown.interval(level), *mixing),
+            labels=posterior.labels,
+            meanings=parameter_meanings(reading, asked),
+        ),
+        level=level,
+        warnings=posterior.warnings,
+        trust=trust_sentence(level, posterior.intervals, posterior.converged),
+        notes=(*interpretation_notes(reading), *posterior.course, *cost),
+        chain=posterior.chain,
+        intervals=posterior.intervals,
+        ratio=None if reading is None else reading.ratio,
+    )
+
+
+def check_units(reading: Interpretation | None, units: IncrementSizes | None) -> IncrementSizes:
+    """The units that were asked for; raises if the model says nothing of units, or of these."""
+    if reading is not None:
+        return reading.units(units)
+    if units:
+        raise InvalidArgument(
+            "units are for models by formula; this posterior's model does not say what one unit is."
+        )
+    return {}
+
+
+def draws_in_units(
+    draws: Mapping[str, Array], reading: Interpretation | None, units: IncrementSizes
+) -> NamedDraws:
+    """Draws in the units that are shown."""
+    if reading is None:
+        return NamedDraws(draws=draws)
+    known = reading.parameters
+    factors = {name: known[name].factor(units) for name in draws if name in known}
+    scaled = {
+        name: value if factors.get(name, 1.0) == 1 else value * np.asarray(factors[name])
+        for name, value in draws.items()
+    }
+    return NamedDraws(draws=scaled)
+
+
+def parameter_meanings(
+    reading: Interpretation | None, units: IncrementSizes
+) -> dict[str, tuple[str, bool, str]]:
+    """For each parameter: what one unit is, whether it is a ratio, and where its prior is."""
+    if reading is None:
+        return {}
+    return {
+        name: (each.words(units), each.ratio, _prior_range(reading, name, units))
+        for name, each in reading.parameters.items()
+    }
+
+
+def _prior_range(reading: Interpretation, name: str, units: IncrementSizes) -> str:
+    meaning = reading.parameters[name]
+    prior = meaning.prior
+    if prior is None:
+        return ""
+    if prior.low is None or prior.high is None:
+        return prior.formula
+    factor = meaning.factor(units)
+    return f"{factor * prior.low:.3g} to {factor * prior.high:.3g}"
+
+
+def interpretation_notes(reading: Interpretation | None) -> tuple[str, ...]:
+    """How to read the numbers: their scale, the reference, and the kinds of priors."""
+    if reading is None:
+        return ()
+    found = [f"Coefficients are changes of {reading.scale}.{_ratio_note(reading)}"]
+    if reading.reference:
+        at = ", ".join(f"{each.column} {each.value}" for each in reading.reference)
+        found.append(f"Reference: {at}.")
+    found += [f"{name}: {each.note}." for name, each in reading.parameters.items() if each.note]
+    kinds: dict[str, list[str]] = {}
+    for name, each in reading.parameters.items():
+        if each.prior is not None and each.prior.name:
+            kinds.setdefault(each.prior.name, []).append(name)
+    listed = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
+    return (*found, *([f"Priors: {listed}."] if listed else []))
+
+
+def _ratio_note(reading: Interpretation) -> str:
+    if reading.ratio is None:
+        return ""
+    several = reading.ratio.replace("ratio", "ratios", 1)
+    return f" Their exponentials are {several}, with intervals in brackets."
+
+
+def bounds_warnings(posterior: "Posterior") -> tuple[str, ...]:
+    """Whether the declared bounds of the outcome suit what was learnt. From released values only."""
+    reading = posterior.reading
+    if reading is None or reading.bounds is None:
+        return ()
+    spread = next((n for n, m in reading.parameters.items() if m.start is not None), None)
+    if spread is None or spread not in posterior.draws:
+        return ()
+    low, high = reading.bounds
+    start, found = reading.parameters[spread].start, float(np.mean(posterior.draws[spread]))
+    range_ = f"the declared bounds of {reading.outcome}, {low:.4g} to {high:.4g}"
+    if found < _MIN_SPREAD_SHARE * (high - low):
+        text = (
+            f"{spread} is {found:.3g}, a small part of {range_}. Bounds that are much wider than the "
+            "outcomes cost precision: declare tighter ones if they are known without these data."
+        )
+        return (text,)
+    if (
+        start is not None
+        and abs(found / start - 1) < _MAX_SHIFT_FROM_START
+        and not posterior.converged
+    ):
+        text = (
+            f"{spread} is {found:.3g}, about where the fit began ({start:.3g}, by {range_}), so it may "
+            "never have moved. Declare tighter bounds if they are known without these data, or use "
+            "tacit.Scoring()."
+        )
+        return (text,)
+    return ()

@@ -8,9 +8,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from tacit.errors import Refused
-from tacit.federated.flower.post import RECORD, Fields
-from tacit.federated.guard import ask
-from tacit.federated.told import guarded
+from tacit.federated.flower.mailbox import RECORD, Fields
+from tacit.federated.guard import answer_or_error, ask
 
 if TYPE_CHECKING:  # they load JAX, which a node with a guard does not need
     from tacit.federated.deploy import SiteSettings
@@ -32,14 +31,14 @@ def client_app(settings: Callable[[Context], "SiteSettings"] | None = None) -> C
     @app.query()  # type: ignore[untyped-decorator, unused-ignore]
     def answer(message: Message, context: Context) -> Message:
         def said() -> Fields:
-            return _handled(dict(message.content.config_records[RECORD]), context, settings)
+            return _answer_message(dict(message.content.config_records[RECORD]), context, settings)
 
-        return Message(RecordDict({RECORD: ConfigRecord(guarded(said))}), reply_to=message)
+        return Message(RecordDict({RECORD: ConfigRecord(answer_or_error(said))}), reply_to=message)
 
     return app
 
 
-def _handled(
+def _answer_message(
     fields: Fields, context: Context, settings: Callable[[Context], "SiteSettings"] | None
 ) -> Fields:
     """The answer of the site that a node belongs to."""
@@ -47,13 +46,12 @@ def _handled(
     if settings is None and node.get("guard"):
         return ask(Path(str(node["guard"])), fields)
 
-    from tacit.federated.answers import answered_once
-    from tacit.federated.deploy import SiteSettings
+    from tacit.federated.deploy import SiteSettings, answer_once
 
     if settings is not None:
-        return answered_once(settings(context), fields)
+        return answer_once(settings(context), fields)
     if node.get("site"):
-        return answered_once(SiteSettings.from_file(str(node["site"])), fields)
+        return answer_once(SiteSettings.from_file(str(node["site"])), fields)
     raise Refused(
         "The node's configuration does not name a site: start it with --node-config "
         "'site=\"/path/of/site.toml\"', or with guard= and a socket."

@@ -12,17 +12,16 @@ from flwr.serverapp import Grid
 from tacit import _validate
 from tacit.errors import Refused
 from tacit.federated.agreement import Agreement
-from tacit.federated.flower.post import Post
-from tacit.federated.masks import Offer
-from tacit.federated.messages import Fields, sound_offer, sound_reply, task_fields
-from tacit.federated.transport import Reply, Task
+from tacit.federated.flower.mailbox import Mailbox
+from tacit.federated.masks import Fields, Offer, task_fields, valid_offer, valid_reply
+from tacit.federated.protocol import Reply, Task
 
 _LOG = logging.getLogger(__name__)
 # Seconds before a question that failed is repeated: at first, and at most.
-_PAUSES = 0.5, 30.0
+_RETRY_SECONDS = 0.5, 30.0
 
 
-class Groups(Protocol):
+class RoundGroups(Protocol):
     """Remembers the sites of rounds whose answers are masked: other sites would be refused."""
 
     def group_of(self, number: int) -> tuple[str, ...] | None:
@@ -34,7 +33,7 @@ class Groups(Protocol):
         ...
 
 
-class _InMemory:
+class _GroupsInMemory:
     """Groups of rounds until the process ends."""
 
     def __init__(self) -> None:
@@ -50,7 +49,7 @@ class _InMemory:
 
 
 class FlowerTransport:
-    """Carries tasks over a Flower grid; see `tacit.federated.transport` for its guarantees.
+    """Carries tasks over a Flower grid; see `tacit.federated.protocol` for its guarantees.
 
     Every node is asked for the name of its site. The first node with a name keeps it. Another node
     that claims it is refused; if two claim it at once, both are.
@@ -78,7 +77,7 @@ class FlowerTransport:
         agreement: Agreement,
         masked: bool = False,
         dropouts: int = 0,
-        groups: Groups | None = None,
+        groups: RoundGroups | None = None,
         timeout: float = 600.0,
         patience: float = 3600.0,
         nodes: Mapping[str, int] | None = None,
@@ -88,7 +87,7 @@ class FlowerTransport:
         self.refused: dict[str, str] = {}
         self._grid, self._agreement = grid, agreement
         self._masked, self._dropouts = masked, dropouts
-        self._groups, self.sent = groups or _InMemory(), True
+        self._groups, self.sent = groups or _GroupsInMemory(), True
         self._absent: set[str] = set()  # sites that nobody waits for any more
         self._timeout = _validate.positive("timeout", timeout)
         self._patience = _validate.positive("patience", patience)
@@ -126,7 +125,7 @@ class FlowerTransport:
         fields = {
             name: task_fields(task, attempt, offers, agreed=agreed) for name, task in tasks.items()
         }
-        said = {name: sound_reply(name, each) for name, each in self._delivered(fields).items()}
+        said = {name: valid_reply(name, each) for name, each in self._delivered(fields).items()}
         return {name: reply for name, reply in said.items() if reply is not None}
 
     def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer]:
@@ -141,7 +140,7 @@ class FlowerTransport:
             }
             for name, task in tasks.items()
         }
-        found = {name: sound_offer(name, each) for name, each in self._delivered(asked).items()}
+        found = {name: valid_offer(name, each) for name, each in self._delivered(asked).items()}
         return [offer for offer in found.values() if offer is not None]
 
     def _delivered(self, fields: Mapping[str, Fields]) -> dict[str, Fields]:
@@ -152,7 +151,7 @@ class FlowerTransport:
         """
         end, found = time.monotonic() + self._patience, dict[str, Fields]()
         missing, post = dict(fields), self._post()
-        names, pause = dict[int, str](), _PAUSES[0]
+        names, pause = dict[int, str](), _RETRY_SECONDS[0]
         while missing and (left := end - time.monotonic()) > 0:
             self._locate(missing, min(self._timeout, left))
             asked = {
@@ -170,11 +169,11 @@ class FlowerTransport:
                 break
             if not post.waits:
                 time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
-                pause = min(2 * pause, _PAUSES[1])
+                pause = min(2 * pause, _RETRY_SECONDS[1])
         self._absent = (self._absent | missing.keys()) - found.keys()
         return {name: reply for name, reply in found.items() if not self._is_refusal(name, reply)}
 
-    def _drop_gone(self, missing: Mapping[str, Fields], post: Post) -> None:
+    def _drop_gone(self, missing: Mapping[str, Fields], post: Mailbox) -> None:
         """Forgets nodes that are not connected any more: the site may return as another node."""
         there = set(self._grid.get_node_ids())
         for name in missing:
@@ -183,8 +182,8 @@ class FlowerTransport:
                 post.forget(node)
                 self._hellos.forget(node)
 
-    def _post(self) -> Post:
-        return Post(self._grid, 2 * self._patience, self._timeout)
+    def _post(self) -> Mailbox:
+        return Mailbox(self._grid, 2 * self._patience, self._timeout)
 
     def _is_refusal(self, name: str, reply: Fields) -> bool:
         self.refused.pop(name, None)

@@ -25,9 +25,9 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
 # Seconds between two looks for a message.
-_PAUSE = 0.5
+_POLL_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_FORKED = multiprocessing.get_context("fork")
+_FORK = multiprocessing.get_context("fork")
 
 
 def supernode_command(
@@ -70,7 +70,7 @@ def run_node(command: Sequence[str], port: int) -> int:
     # One thread only, so that something may run before the SuperNode.
     with subprocess.Popen(command, preexec_fn=_end_with_parent) as node:  # noqa: S603, PLW1509
         try:
-            _fetch(node, f"127.0.0.1:{port}")
+            _fetch_messages(node, f"127.0.0.1:{port}")
         except KeyboardInterrupt:
             pass
         finally:
@@ -91,7 +91,7 @@ def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     raise KeyboardInterrupt
 
 
-def _fetch(node: "subprocess.Popen[bytes]", address: str) -> None:
+def _fetch_messages(node: "subprocess.Popen[bytes]", address: str) -> None:
     """Fetches messages from a SuperNode as long as it runs."""
     client = RuntimeHttpClient.from_server_address(
         address,
@@ -106,12 +106,12 @@ def _fetch(node: "subprocess.Popen[bytes]", address: str) -> None:
         except httpx.TransportError:  # it is starting, or ending
             token = ""
         if token:
-            _FORKED.Process(target=_answer, args=(address, token, os.getpid())).start()
+            _FORK.Process(target=_run_client_app, args=(address, token, os.getpid())).start()
         multiprocessing.active_children()  # those that have ended are cleared away
-        time.sleep(_PAUSE)
+        time.sleep(_POLL_SECONDS)
 
 
-def _answer(address: str, token: str, parent: int) -> None:
+def _run_client_app(address: str, token: str, parent: int) -> None:
     """Runs the ClientApp of one message, in a process of its own."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     run_clientapp(address, token, insecure=True, parent_pid=parent)

@@ -8,11 +8,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.course import Course
 from tacit.federated.deploy import Study
 from tacit.federated.flower.grid import FlowerTransport
-from tacit.federated.folds import FoldsFile
-from tacit.federated.server import AnyServer, conduct
+from tacit.federated.server import AnyServer, run_schedule
+from tacit.federated.state import RunStatus, ServerStateFile
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ def serve(
         The server at the end of the run.
     """
     server = study.server()
-    folds = None if state is None else FoldsFile(state, f"{study.run}: {study.about}")
+    folds = None if state is None else ServerStateFile(state, f"{study.run}: {study.about}")
     transport = FlowerTransport(
         grid,
         study.sites,
@@ -60,7 +59,7 @@ def serve(
         roaming=roaming,
     )
     rounds = study.method.rounds(len(study.sites))
-    course = Course(
+    course = RunStatus(
         run=study.run,
         sites=study.sites,
         num_rounds=rounds.num_rounds,
@@ -69,8 +68,12 @@ def serve(
     )
     if folds is not None:
         folds.resume(server, course)
-    conduct(
-        server, transport, rounds, lambda _: _LOG.info(course.line), _keep(server, course, folds)
+    run_schedule(
+        server,
+        transport,
+        rounds,
+        lambda _: _LOG.info(course.line),
+        _save_updates(server, course, folds),
     )
     for name, used in server.used.items():
         if used < rounds.num_rounds:
@@ -78,7 +81,7 @@ def serve(
     return server
 
 
-def nodes_of(text: str) -> dict[str, int]:
+def parse_nodes(text: str) -> dict[str, int]:
     """Node numbers of sites, from text such as ``north=123 south=456``."""
     pairs = [pair.partition("=") for pair in text.replace(",", " ").split()]
     if not all(name and number.isdecimal() for name, _, number in pairs):
@@ -88,14 +91,14 @@ def nodes_of(text: str) -> dict[str, int]:
     return {name: int(number) for name, _, number in pairs}
 
 
-def _beside(result: Path, run: str) -> str:
+def _default_state_path(result: Path, run: str) -> str:
     """The default path of the state of a run."""
     plain = "".join(each if each.isalnum() or each in "-_" else "_" for each in run)
     return f"{result}.{plain}.state"
 
 
-def _keep(
-    server: AnyServer, course: Course, folds: FoldsFile | None
+def _save_updates(
+    server: AnyServer, course: RunStatus, folds: ServerStateFile | None
 ) -> Callable[[AnyServer], None]:
     """What is done after every update: it is noted, and saved with the state of the server."""
     before = dict(server.used)
@@ -113,7 +116,7 @@ def _keep(
     return keep
 
 
-def one_sentence(record: logging.LogRecord) -> bool:
+def hide_traceback(record: logging.LogRecord) -> bool:
     """Makes a line of Flower's log of an error that Tacit raised on purpose, without a traceback."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, TacitError):
@@ -121,9 +124,9 @@ def one_sentence(record: logging.LogRecord) -> bool:
     return True
 
 
-def _aloud() -> None:
+def _log_progress() -> None:
     """Sends progress to the log that ``flwr run --stream`` shows."""
-    logging.getLogger("flwr").addFilter(one_sentence)
+    logging.getLogger("flwr").addFilter(hide_traceback)
     logger = logging.getLogger("tacit")
     logger.setLevel(logging.INFO)
     if not logger.handlers:
@@ -147,7 +150,7 @@ def server_app(study: Study) -> ServerApp:
 
     @app.main()  # type: ignore[untyped-decorator, unused-ignore]
     def main(grid: Grid, context: Context) -> None:
-        _aloud()
+        _log_progress()
         settings = context.run_config
         result = Path(str(settings.get("result", "posterior.nc")))
         server = serve(
@@ -155,8 +158,8 @@ def server_app(study: Study) -> ServerApp:
             study,
             timeout=float(settings.get("timeout", 600.0)),
             patience=float(settings.get("patience", 3600.0)),
-            state=Path(str(settings.get("state") or _beside(result, study.run))),
-            nodes=nodes_of(str(settings.get("nodes", ""))),
+            state=Path(str(settings.get("state") or _default_state_path(result, study.run))),
+            nodes=parse_nodes(str(settings.get("nodes", ""))),
             roaming=bool(settings.get("roaming", False)),
         )
         if study.finish is not None:

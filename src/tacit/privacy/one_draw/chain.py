@@ -18,20 +18,18 @@ from numpyro.infer.hmc import hmc
 from tacit import _validate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import (
-    BELOW,
+    ROUNDING_FACTOR,
     BoundedLikelihood,
     Claim,
     ClaimedDraws,
+    Density,
     LipschitzLikelihood,
     LogConcave,
-    draws,
-)
-from tacit.privacy.one_draw.density import (
-    Density,
     check_density,
     check_prior,
-    walked,
-    walked_with_slope,
+    checked_function,
+    checked_value_and_grad,
+    format_draws,
 )
 from tacit.privacy.rows import Rows
 
@@ -61,7 +59,7 @@ class ChainDraws(ClaimedDraws):
         """Lines for people."""
         steps = f"{self.warm_up + self.length} steps on all {many}"
         return [
-            f"{draws(self.num_draws)}, each the end of a chain of {steps}; charged as if exact.",
+            f"{format_draws(self.num_draws)}, each the end of a chain of {steps}; charged as if exact.",
             f"The likelihood of a {unit} counts with a power of {self.power:.4g}.",
         ]
 
@@ -98,8 +96,8 @@ def draw_by_chain(
     """
     words = bits.words(mechanism.num_draws).view(np.uint32).reshape(-1, 2)
     keys = jax.random.wrap_key_data(jnp.asarray(words))
-    run = _compiled(prior, density, mechanism.claim, mechanism.dimension)
-    given = _units(rows), mechanism.power * BELOW, constants
+    run = _compiled_chains(prior, density, mechanism.claim, mechanism.dimension)
+    given = _all_units(rows), mechanism.power * ROUNDING_FACTOR, constants
     ends = np.asarray(
         run(keys, given, mechanism.warm_up, mechanism.warm_up + mechanism.length), np.float64
     )
@@ -108,7 +106,7 @@ def draw_by_chain(
     return rounded
 
 
-def _units(rows: Rows) -> Any:
+def _all_units(rows: Rows) -> Any:
     """All units, their rows and which are real; without any, one that does not count.
 
     And how many units have no rows at all. [rows-silent]
@@ -122,21 +120,24 @@ def _units(rows: Rows) -> Any:
 
 
 @lru_cache(maxsize=32)
-def _compiled(
+def _compiled_chains(
     prior: Prior, density: Density, claim: Claim, dimension: int
 ) -> Callable[..., jax.Array]:
     """Chains side by side as one program; rows are its arguments, never part of it."""
-    of_unit, of_prior = _finite(density), walked(prior)  # both see where the chain is
+    of_unit, of_prior = (
+        _finite_density(density),
+        checked_function(prior),
+    )  # both see where the chain is
 
     def potential(units: Any, power: Any, constants: Any) -> Callable[[Any], jax.Array]:
         here, fields, present, silent = units
-        fields = _shortened(fields, claim)
+        fields = _shorten_column(fields, claim)
         blank = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), fields)
 
         def of(vector: jax.Array) -> jax.Array:
             zeros = of_unit(vector, blank, jnp.ones_like(present[0]), constants)
             each = jax.vmap(of_unit, in_axes=(None, 0, 0, None))
-            values = _bounded(each(vector, fields, present, constants), zeros, claim)
+            values = _clip_to_claim(each(vector, fields, present, constants), zeros, claim)
             total: jax.Array = jnp.where(here, values, 0.0).sum()
             if isinstance(
                 claim, LipschitzLikelihood
@@ -162,14 +163,14 @@ def _compiled(
     return jax.jit(chains, static_argnums=(2, 3))
 
 
-def _finite(density: Density) -> Callable[..., jax.Array]:
+def _finite_density(density: Density) -> Callable[..., jax.Array]:
     """A density that is zero where it or its gradient is not finite, and so is its gradient.
 
     So one unit cannot stop a chain.
     """
 
     def forward(vector: Any, *unit: Any) -> Any:
-        value, slope = walked_with_slope(density)(vector, *unit)
+        value, slope = checked_value_and_grad(density)(vector, *unit)
         usable = jnp.isfinite(value) & jnp.isfinite(slope).all()
         return jnp.where(usable, value, 0.0), jnp.where(usable, slope, 0.0)
 
@@ -182,7 +183,7 @@ def _finite(density: Density) -> Callable[..., jax.Array]:
     return found
 
 
-def _bounded(values: jax.Array, zeros: jax.Array, claim: Claim) -> jax.Array:
+def _clip_to_claim(values: jax.Array, zeros: jax.Array, claim: Claim) -> jax.Array:
     """What units' log-likelihoods count for."""
     if isinstance(claim, BoundedLikelihood):
         return jnp.clip(values, -claim.bound, claim.bound)
@@ -192,7 +193,7 @@ def _bounded(values: jax.Array, zeros: jax.Array, claim: Claim) -> jax.Array:
     return values
 
 
-def _shortened(fields: Any, claim: Claim) -> Any:
+def _shorten_column(fields: Any, claim: Claim) -> Any:
     """Rows whose vectors in the named column are no longer than stated."""
     if not isinstance(claim, LogConcave) or claim.shortened is None:
         return fields

@@ -1,21 +1,26 @@
-"""What bounds one unit's say in a posterior, so that a draw from it is private by itself.
+"""What bounds one unit's influence on a posterior, so that a draw from it is private by itself.
 
-Each claim is public numbers, and the event that a draw amounts to once the likelihood is
-raised to a power. Whether a claim is enforced or taken on trust is up to how the draw is made.
+Each claim is public numbers, and the event that a draw amounts to once the likelihood is raised to a power.
+Whether a claim is enforced or taken on trust is up to how the draw is made. A unit's log-likelihood is checked to
+be a plain function of that unit and public values.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import jax
+import jax.numpy as jnp
 from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.errors import InvalidArgument
+from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.rows import Rows
+from tacit.privacy.trace import check_per_unit, shares_constants, translated_trace_errors
 
 # A unit's say is made less than it is charged for, by more than double precision can be wrong.
-BELOW: Final = 1 - 2.0**-40
+ROUNDING_FACTOR: Final = 1 - 2.0**-40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,14 +149,85 @@ def check_column(rows: Rows, name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def draws(count: int) -> str:
+def format_draws(count: int) -> str:
     """A number of draws, in words."""
     return "One draw" if count == 1 else f"{count} draws"
 
 
-def say(power: float, unit: str, span: float) -> str:
+def format_influence(power: float, unit: str, span: float) -> str:
     """How much one unit can say, in words."""
     return (
         f"The likelihood counts with a power of {power:.4g}; one {unit} moves a log probability "
         f"ratio by at most {span:.4g}."
     )
+
+
+# Of the parameters, the unit's rows, which of them are real, and public constants.
+Density = Callable[[Any, Any, Any, Any], Any]
+
+
+def checked_function(density: Callable[..., Any]) -> Callable[..., jax.Array]:
+    """The same function; what runs is a trace of it that was checked. [draw-check]"""
+
+    def run(*arguments: Any) -> jax.Array:
+        (found,) = _run_checked(density, arguments)
+        return jnp.asarray(found, jnp.float32)
+
+    return run
+
+
+def checked_value_and_grad(
+    density: Callable[..., Any],
+) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """A function's value and gradient; what runs is a trace of both that was checked.
+
+    A function may have rules of its own for its gradient, which a trace of its value lacks.
+    """
+    value = checked_function(density)
+
+    def run(*arguments: Any) -> tuple[jax.Array, jax.Array]:
+        found, slope = _run_checked(jax.value_and_grad(value), arguments)
+        return found, slope
+
+    return run
+
+
+def _run_checked(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
+    """What a function returns, by a trace of it that was checked."""
+    with translated_trace_errors():
+        first = jax.make_jaxpr(function)(*arguments)
+    with jax.default_matmul_precision("highest"):  # traces anew what JAX has kept
+        second = jax.make_jaxpr(function)(*arguments)
+    check_per_unit(first)
+    if shares_constants(first, second):
+        raise BoundaryError(
+            "The model uses an array from outside itself, which could hold rows. Pass it "
+            "as one of the model's public constants."
+        )
+    if first.out_avals[0].shape != ():
+        raise InvalidArgument("The log-likelihood and the log prior must each be one number.")
+    leaves = jax.tree.leaves(arguments)
+    return list(jax.core.eval_jaxpr(first.jaxpr, first.consts, *leaves))
+
+
+def check_density(rows: Rows, density: Density, dimension: int, constants: Any) -> None:
+    """Raises what `checked_function` would raise, by a unit of zeros."""
+    blank, present = rows.made_up_unit(), rows.made_up_presence()
+    jax.eval_shape(densities_at(density), jnp.zeros((1, dimension)), blank, present, constants)
+
+
+def check_prior(prior: Callable[..., Any], dimension: int, constants: Any) -> None:
+    """Raises what `checked_function` would raise."""
+    jax.eval_shape(checked_function(prior), jnp.zeros(dimension), constants)
+
+
+def densities_at(density: Density) -> Callable[..., jax.Array]:
+    """The log-likelihood of one unit at each of many places."""
+    of = checked_function(density)
+
+    def values(vectors: Any, rows: Any, present: Any, constants: Any) -> jax.Array:
+        if present is None:  # a unit of a single row
+            rows, present = jax.tree.map(lambda leaf: leaf[None], rows), jnp.ones(1, jnp.bool_)
+        return jax.vmap(lambda vector: of(vector, rows, present, constants))(vectors)
+
+    return values

@@ -1,0 +1,89 @@
+"""Files that only their owner may read: written as a whole, overwritten, locked."""
+
+import os
+import stat
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from tacit.errors import InvalidArgument
+
+# How the names of files begin that are not complete.
+DRAFT_PREFIX = "draft-"
+
+
+def sync_folder(folder: Path) -> None:
+    """Puts a folder's list of names on disk, where the system can."""
+    if sys.platform != "win32":  # which opens no folders
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def overwrite_with_zeros(path: Path) -> None:
+    """Writes zeros over the content of a file, if there is one, on disk before this returns."""
+    with suppress(FileNotFoundError), path.open("r+b") as keys:
+        keys.write(bytes(os.fstat(keys.fileno()).st_size))
+        keys.flush()
+        os.fsync(keys.fileno())
+
+
+def remove_folder(place: Path) -> None:
+    """Removes a folder with our own files in it, if there is one."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for each in sorted(place.iterdir()):
+            each.unlink()
+        place.rmdir()
+
+
+def make_private_folder(place: Path) -> None:
+    """Makes a folder that only its owner may look into."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.mkdir(mode=0o700, exist_ok=True)
+    place.chmod(0o700)
+    if sys.platform != "win32" and stat.S_IMODE(place.stat().st_mode) & 0o077:
+        raise PermissionError(1, "its file system cannot keep files from others")
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file for its owner, beside it and then in its place, on disk before this returns."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=DRAFT_PREFIX)  # of mode 0600
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def lock_file(path: Path) -> int:
+    """A handle of a file that one process at a time may have, until it closes it or ends."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _lock_handle(handle)
+    except OSError:
+        os.close(handle)
+        raise InvalidArgument(
+            f"Another process is at work on the run in {path.parent.parent}; wait for it to end."
+        ) from None
+    return handle
+
+
+def _lock_handle(handle: int) -> None:
+    """Locks an open file, or raises `OSError` if another process has locked it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # the first byte, which need not be there
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

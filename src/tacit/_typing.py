@@ -1,0 +1,16 @@
+"""Types that several packages share."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = jax.Array
+Floats: TypeAlias = NDArray[np.float64]
+# Arrays in tuples, lists, mappings and named tuples, as JAX takes them. A function that only passes
+# such a value on is better typed by a type variable.
+ArrayTree: TypeAlias = (
+    "jax.Array | NDArray[np.generic] | Sequence[ArrayTree] | Mapping[str, ArrayTree] | None"
+)

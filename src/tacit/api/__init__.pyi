@@ -1,0 +1,1 @@
+from . import resume as resume

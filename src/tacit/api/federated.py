@@ -1,0 +1,357 @@
+"""Federated fits: one posterior from the data of several sites.
+
+`fit_federated` runs all sites in this process, and `federated_study` defines a study for sites on a network.
+`site_part` is a federated result as it concerns one site, for the report of its board.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from attrs import evolve
+
+from tacit import _validate
+from tacit.accounting import Budget
+from tacit.accounting.journal import read_run_progress
+from tacit.accounting.ledger import Ledger
+from tacit.api.progress import progress_bar
+from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
+from tacit.api.statements import fit_assumptions
+from tacit.data.schema import Schema
+from tacit.errors import BudgetError, InvalidArgument
+from tacit.federated.deploy import SiteSettings, Study, load_study
+from tacit.federated.engine import FederatedResult, SiteCost, charge_label, run_in_process
+from tacit.federated.method import FederatedMethod
+from tacit.federated.pooled import PooledScoring
+from tacit.federated.pooled_server import PooledTarget
+from tacit.federated.pvi import Partitioned
+from tacit.federated.schemes import WithoutPrivacy
+from tacit.federated.server import AnyServer
+from tacit.federated.targets import ConjugateTarget
+from tacit.inference.scoring import suits
+from tacit.models.base import UnitModel
+from tacit.models.conjugate import Conjugate
+from tacit.models.front_ends import adapt_model
+from tacit.models.interpretation import model_interpretation
+from tacit.privacy.rows import Rows
+from tacit.results.contents import SiteContribution
+from tacit.results.posterior import FederatedPosterior, Posterior
+from tacit.results.statement import NO_LEDGER, PrivacyStatement
+
+
+def fit_federated(
+    model: Any,
+    data: Mapping[str, Any],
+    *,
+    schema: Schema | None = None,
+    budget: Budget | Mapping[str, Budget] | None = None,
+    method: FederatedMethod | None = None,
+    ledgers: Mapping[str, Ledger] | None = None,
+    run: str | None = None,
+    seed: int | None = None,
+    progress: bool = False,
+) -> FederatedPosterior:
+    """Fits one model to the data of several sites, each within its own budget.
+
+    All sites run in this process, for studies and tests. A deployment over a network uses the same
+    clients and server; see `tacit.federated_study` and docs/federated.md.
+
+    Args:
+        model: A model as for `tacit.plan`. Models of `tacit.conjugate` are fitted by their natural
+            parameters. A `tacit.federated.targets.ConjugateTarget` is for other conjugate models.
+        data: A table for each site, by its name; or `tacit.Rows` for each site, without a
+            ``schema``.
+        schema: The schema, the same for all sites.
+        budget: The budget of every site, or a mapping with one for each. Required unless the scheme
+            is without privacy.
+        method: ``tacit.federated.PooledScoring()``, the default for models that it fits, or
+            ``tacit.federated.Partitioned()``, the default for others.
+        ledgers: Ledgers of sites, by name. The first answer of a site charges the whole run to its
+            ledger.
+        run: Name of the run. Repeating a run with the same name and settings gives the same answers
+            and is not charged again. With ``noise="server"`` repeating is refused, because new
+            noise on the same answers would be another release.
+        seed: Makes the fit reproducible. The result is then not private.
+        progress: Whether to show a progress bar on standard error.
+
+    Returns:
+        The posterior, with the privacy statement of each site in ``sites``.
+
+    Raises:
+        InvalidArgument: If an argument is wrong. Nothing is charged.
+        BudgetError: If a ledger refuses the charge.
+    """
+    if not isinstance(method, PooledScoring | Partitioned | None):
+        raise InvalidArgument(
+            "method must be tacit.federated.PooledScoring(...) or tacit.federated.Partitioned(...)."
+        )
+    if not isinstance(data, Mapping) or not data:
+        raise InvalidArgument("data must map the names of sites to their tables, or to Rows.")
+    method, target = method_and_target(model, schema, method)
+    budgets = _site_budgets(budget, method, data)
+    rows = {name: _site_rows(target, schema, table) for name, table in data.items()}
+    _check_ledgers(ledgers or {}, rows, method)
+    if seed is not None:
+        _validate.count("seed", seed, least=0)
+    with progress_bar(method.num_rounds, shown=progress) as tell:
+        found = run_in_process(
+            method,
+            target,
+            rows,
+            budgets,
+            run=run or uuid4().hex,
+            ledgers=ledgers,
+            seed=seed,
+            progress=tell,
+        )
+    units = {name: _privacy_unit(method, each) for name, each in rows.items()}
+    return federated_posterior(found, method, target, schema, units, seed)
+
+
+def _site_budgets(
+    budget: Budget | Mapping[str, Budget] | None, method: FederatedMethod, data: Mapping[str, Any]
+) -> dict[str, Budget | None]:
+    if isinstance(method.scheme, WithoutPrivacy):
+        if budget is not None:
+            raise InvalidArgument("WithoutPrivacy() spends no budget; leave it out.")
+        return dict.fromkeys(data)
+    if isinstance(budget, Budget):
+        return dict.fromkeys(data, budget)
+    if not isinstance(budget, Mapping) or set(budget) != set(data):
+        raise InvalidArgument(
+            "Pass budget=tacit.Budget(epsilon, delta), or a mapping with one for each site."
+        )
+    return {name: budget[name] for name in data}
+
+
+def method_and_target(
+    model: Any, schema: Schema | None, method: FederatedMethod | None
+) -> tuple[FederatedMethod, Any]:
+    """The method, by default one that fits the model, and what sites fit together."""
+    given = model if isinstance(model, ConjugateTarget) else adapt_model(model, schema)
+    chosen = method or default_federated_method(given)
+    target = chosen.target(given)
+    if isinstance(target, PooledTarget) and schema is not None:
+        simulated = simulated_units(schema, model_columns(target.model, schema))
+        target = replace(target, simulated=simulated)
+    return chosen, target
+
+
+def default_federated_method(model: UnitModel | ConjugateTarget) -> FederatedMethod:
+    """What fits a model if nothing is asked for."""
+    pooled = not isinstance(model, Conjugate | ConjugateTarget) and suits(model)
+    return PooledScoring() if pooled else Partitioned()
+
+
+def _site_rows(target: Any, schema: Schema | None, data: Any) -> Rows:
+    if isinstance(data, Rows) != (schema is None):
+        raise InvalidArgument(
+            "Pass tables with a schema, or Rows without a schema; the same for all sites."
+        )
+    return data if schema is None else model_rows(target.model, schema, data)
+
+
+def _privacy_unit(method: FederatedMethod, rows: Rows) -> str:
+    """The unit of privacy at a site."""
+    return "data set" if method.scheme.protects == "data set" else rows.unit
+
+
+def _check_ledgers(
+    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: FederatedMethod
+) -> None:
+    for name, ledger in ledgers.items():
+        if name not in rows or not isinstance(ledger, Ledger):
+            raise InvalidArgument("ledgers must map names of sites to tacit.Ledger(path).")
+        unit = _privacy_unit(method, rows[name])
+        if ledger.unit != unit:
+            raise BudgetError(
+                f"The ledger of {name} protects a {ledger.unit}; this method protects a {unit}."
+            )
+
+
+def federated_posterior(
+    found: FederatedResult,
+    method: FederatedMethod,
+    target: Any,
+    schema: Schema | None,
+    units: Mapping[str, str],
+    seed: int | None,
+    *,
+    book: str = NO_LEDGER,
+) -> FederatedPosterior:
+    """The posterior as draws, with a statement for each site.
+
+    Args:
+        found: The result of the run.
+        method: Settings of the run.
+        target: What sites fitted together.
+        schema: The schema, if there is one.
+        units: The unit of privacy at each site, by name.
+        seed: The seed, if the run is not private.
+        book: Where charges are kept, if ledgers are not at hand.
+
+    Returns:
+        The posterior.
+    """
+    statements = {
+        name: _site_statement(cost, method, schema, units[name], book, seeded=seed is not None)
+        for name, cost in found.costs.items()
+    }
+    fitted = method.fitted(target, found.server, 0 if seed is None else seed)
+    return FederatedPosterior(
+        draws=fitted.draws,
+        unconstrained_mean=fitted.mean,
+        unconstrained_covariance=fitted.covariance,
+        trace=fitted.trace,
+        privacy=max(statements.values(), key=_spent_epsilon),
+        model=target.model,
+        schema=schema,
+        labels=target.model.labels,
+        reading=model_interpretation(target.model),
+        sites=statements,
+        answers={name: (used, method.num_rounds) for name, used in found.server.used.items()},
+        said=fitted.said,
+        converged=fitted.converged,
+        fitted_by=fitted.fitted_by,
+        intervals=fitted.intervals,
+    )
+
+
+def _spent_epsilon(statement: PrivacyStatement) -> float:
+    """Epsilon, or infinity if there is none."""
+    spent = statement.epsilons[statement.adjacency]
+    return math.inf if spent is None else spent
+
+
+def _site_statement(
+    cost: SiteCost,
+    method: FederatedMethod,
+    schema: Schema | None,
+    unit: str,
+    book: str,
+    *,
+    seeded: bool,
+) -> PrivacyStatement:
+    """The privacy statement of one site."""
+    budget, ledger = cost.budget, cost.ledger
+    return PrivacyStatement(
+        event=cost.event,
+        delta=0.0 if budget is None else budget.delta,
+        adjacency="add-remove" if budget is None else budget.adjacency,
+        unit=unit,
+        public=(
+            "the model and its prior",
+            "column names, types and shapes",
+            "every setting of the method",
+            "which sites take part",
+        ),
+        assumptions=(*fit_assumptions(schema), *method.scheme.trust),
+        seeded=seeded,
+        asked=None if budget is None else budget.epsilon,
+        budget_left=None if ledger is None else ledger.left,
+        book=book,
+    )
+
+
+def federated_study(
+    model: Any,
+    *,
+    schema: Schema,
+    sites: Sequence[str],
+    run: str,
+    budget: Budget,
+    method: FederatedMethod | None = None,
+    seed: int | None = None,
+) -> Study:
+    """Defines a federated study for a real deployment.
+
+    The server and each site keep their own copy of the file that calls this function. See
+    docs/federated.md.
+
+    Args:
+        model: The model, as for `tacit.fit_federated`.
+        schema: The schema, the same at all sites.
+        sites: Names of the sites. Their data stay where they are.
+        run: Name of the run. A run is charged once, however often it is restarted; a new run needs
+            a new name.
+        budget: The budget of every site for this run. A site's own settings limit all runs
+            together.
+        method: As of `tacit.fit_federated`.
+        seed: Makes the run reproducible. The result is then not private.
+
+    Returns:
+        The study.
+    """
+    chosen, target = method_and_target(model, schema, method)
+    names, example = tuple(sites), dummy_rows(target.model, schema, 1)
+
+    def read(path: Path) -> Rows:
+        return model_rows(target.model, schema, path)
+
+    def finish(server: AnyServer, path: Path) -> None:
+        prepared = chosen.scheme.prepare(chosen.setting(target, budget, len(names)))
+        costs = dict.fromkeys(names, SiteCost(event=prepared.event, budget=budget))
+        federated_posterior(
+            FederatedResult(server=server, costs=costs),
+            chosen,
+            target,
+            schema,
+            dict.fromkeys(names, study.unit),
+            seed,
+            book="each site's own ledger has its charge, on the terms that it confirmed with every answer",
+        ).save(path)
+
+    study = Study(
+        run=run,
+        target=target,
+        method=chosen,
+        sites=names,
+        budget=budget,
+        read=read,
+        example=example,
+        finish=finish,
+        seed=seed,
+        schema=schema.to_text(),
+    )
+    return study
+
+
+def site_part(posterior: Posterior, path: Path) -> tuple[Posterior, SiteContribution]:
+    """A federated result as it concerns one site.
+
+    Args:
+        posterior: The result.
+        path: The settings of the site, ``site.toml``. Its ledger is read, and no row.
+
+    Returns:
+        The result with the statement of this site, and what the site did and spent.
+
+    Raises:
+        InvalidArgument: If the result is not of this site, or the site has not answered in its run.
+    """
+    settings = SiteSettings.from_file(path)
+    if settings.name not in posterior.sites:
+        raise InvalidArgument(
+            f"The result is not of a federated fit with the site {settings.name}."
+        )
+    study, ledger = load_study(settings.study), Ledger(settings.ledger)
+    run = next((each for each in read_run_progress(ledger) if each.run == study.run), None)
+    if run is None:
+        raise InvalidArgument(f"{settings.name} has not answered in the run {study.run!r}.")
+    charges = [each for each in ledger.charges if each.label.startswith(charge_label(study.run))]
+    used, asked = posterior.answers.get(settings.name, (None, None))
+    part = SiteContribution(
+        name=settings.name,
+        run=study.run,
+        used=used,
+        asked=asked,
+        given=run.given,
+        paid=run.paid,
+        charged=sum(each.epsilon for each in charges),
+        left=ledger.left,
+        total=ledger.total,
+    )
+    return evolve(posterior, privacy=posterior.sites[settings.name]), part

@@ -1,0 +1,376 @@
+"""Fitting: from a model, rows and a budget to a posterior.
+
+The steps are: plan (public numbers only), calibrate, encode the rows, charge the ledger, open the
+gate, run, and wrap the result. The ledger is charged in full before anything that could leave is
+computed from rows.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from attrs import evolve
+
+from tacit import _validate
+from tacit.accounting import Budget
+from tacit.accounting.ledger import Ledger, Receipt
+from tacit.api.distributed import agreed_facts, check_single_process, read_files
+from tacit.api.plan import (
+    Plan,
+    build_plan,
+    cached_plan,
+    check_ledger,
+    check_model,
+    check_on_dummy_row,
+)
+from tacit.api.progress import progress_bar
+from tacit.api.resume import ResumableRun, resumable_run
+from tacit.api.rows import model_rows
+from tacit.api.statements import fit_statement
+from tacit.data.schema import Schema
+from tacit.errors import ForecastWarning, Interrupted, InvalidArgument
+from tacit.inference.method import Intervals, Method, MethodResult
+from tacit.inference.reference_fits import laplace, nuts
+from tacit.inference.registry import default_method
+from tacit.models.base import UnitModel
+from tacit.models.front_ends import adapt_model, resolve_schema
+from tacit.models.interpretation import model_interpretation
+from tacit.privacy.distributed import PartitionedRows, Processes
+from tacit.privacy.gate import Gate
+from tacit.privacy.noise import Randomness
+from tacit.privacy.open_gate import open_gate
+from tacit.privacy.rows import Rows
+from tacit.results.posterior import Posterior
+from tacit.results.statement import PrivacyStatement
+
+
+def fit(
+    model: Any,
+    data: Any,
+    *,
+    schema: Schema | None = None,
+    budget: Budget | None = None,
+    method: Method | None = None,
+    size: int | None = None,
+    ledger: Ledger | None = None,
+    seed: int | None = None,
+    progress: bool = False,
+    run: str | os.PathLike[str] | None = None,
+    label: str | None = None,
+) -> Posterior:
+    """Fits a model to data within a privacy budget.
+
+    If the plan's forecast is hopeless, or most rows would be clipped, a
+    `tacit.errors.ForecastWarning` says so before the charge. A model by formula, a conjugate model or
+    a `tacit.Model` that was fitted before with the same schema, budget, method and size is neither
+    planned nor compiled anew.
+
+    Args:
+        model: A `Plan` from `tacit.plan`; or a model as `tacit.plan` takes it, with ``schema``,
+            ``budget`` and ``method`` passed here.
+        data: A data frame, a mapping of arrays or the path of a file (see `Schema.encode`); or a
+            list of paths, which several processes share (docs/distributed.md). A
+            `tacit.Model` without a schema takes `tacit.Rows`.
+        schema: The public facts about the columns. Leave it out if ``model`` is a plan or was made
+            by `tacit.glm`, or if ``data`` are `tacit.Rows`.
+        budget: What the fit may cost. Leave it out if ``model`` is a plan.
+        method: Settings of an inference method, such as ``tacit.Scoring(num_steps=57)``. By
+            default `tacit.Scoring` if the model can simulate its outcomes and has at most 400
+            unconstrained parameters, and `tacit.Variational` otherwise.
+        size: About how many rows or people there are, a public number; see `tacit.plan`. Leave it
+            out if ``model`` is a plan.
+        ledger: The ledger of the data, charged in full before the fit starts. Without a ledger
+            nothing limits how often the data are used, and the privacy statement says so.
+        seed: Makes the fit reproducible. The result is then not private, and its statement says so.
+        progress: Whether to show a progress bar on standard error.
+        run: A folder that keeps the fit until it is finished, and then its posterior. If the process
+            ends before, the same call goes on with the fit and is not charged again; see
+            docs/resume.md.
+        label: A public note for the ledger's entry, such as a purpose or an approval number. The
+            entry names the model and the method in any case.
+
+    Returns:
+        The posterior, with its privacy statement in ``privacy``.
+
+    Raises:
+        InvalidArgument: If an argument, the schema or the table's header is wrong. Nothing is
+            charged.
+        BudgetError: If the budget cannot be met, does not suit the ledger, or exceeds what the
+            ledger has left. Nothing is charged.
+        LedgerError: If the ledger cannot be used.
+        BoundaryError: If the model or method would take rows past the gate.
+        Unsaved: If the posterior cannot be written to ``run``. The same call goes on with the fit.
+    """
+    if isinstance(model, Plan):
+        if any(each is not None for each in (schema, budget, method, size)):
+            raise InvalidArgument(
+                "A plan has its own schema, budget, method and size: leave them out."
+            )
+        plan = model
+    else:
+        plan = _plan_from_arguments(
+            model, data, resolve_schema(model, schema), budget, method, size
+        )
+    processes = Processes()
+    processes.meet()
+    if processes.rank == 0:
+        for sentence in plan.warnings:
+            warnings.warn(sentence, ForecastWarning, stacklevel=2)
+    rows = _read_rows(plan.model, plan.schema, data)
+    if isinstance(rows, PartitionedRows):
+        rows.refuse_others(agreed_facts(plan, seed, kept=run is not None))
+        if not rows.is_first:
+            return _follow_first_process(plan, rows, seed, kept=run is not None)
+    else:
+        check_single_process()
+    if run is None:
+        return _fit([plan], [rows], ledger, [seed], progress, note=label)[0]
+    with resumable_run(Path(run), plan, rows, data, ledger, seed, label) as kept:
+        found = kept.finished(_fit([plan], [rows], ledger, [seed], progress, kept)[0])
+        if isinstance(rows, PartitionedRows):
+            rows.processes.meet()  # nothing leaves in another process before
+        return found
+
+
+def _plan_from_arguments(
+    model: Any,
+    data: Any,
+    schema: Schema | None,
+    budget: Budget | None,
+    method: Method | None,
+    size: int | None,
+) -> Plan:
+    if budget is None:
+        raise InvalidArgument("Pass budget=tacit.Budget(epsilon, delta), or a plan.")
+    if isinstance(data, Rows) and schema is None:
+        return build_plan(adapt_model(model, None), None, data.blank(), budget, method, size)
+    if schema is None:
+        raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
+    return cached_plan(model, schema, budget, method, size)
+
+
+def fit_many(
+    model: UnitModel,
+    rows: Sequence[Rows],
+    budgets: Sequence[Budget],
+    method: Method | None = None,
+    *,
+    ledger: Ledger | None = None,
+    seeds: Sequence[int | None] | None = None,
+    progress: bool = False,
+) -> list[Posterior]:
+    """Several fits of one model, one after the other, which share a compiled program.
+
+    Each has its own rows and budget. They are charged together before the first of them runs: all or
+    none.
+    """
+    method = default_method(model) if method is None else method
+    seeds = [None] * len(rows) if seeds is None else seeds
+    if not rows or not (len(rows) == len(budgets) == len(seeds)):
+        raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
+    made: dict[Any, Plan] = {}  # fits that are alike in all that is public share a plan
+    plans = []
+    for each, budget in zip(rows, budgets, strict=True):
+        alike = each.shapes, budget
+        if alike not in made:
+            made[alike] = build_plan(model, None, each.blank(), budget, method)
+        plans.append(made[alike])
+    return _fit(plans, rows, ledger, seeds, progress)
+
+
+def fit_without_privacy(
+    model: Any,
+    data: Any,
+    *,
+    schema: Schema | None = None,
+    method: Method | Literal["nuts"] | None = None,
+    seed: int = 0,
+) -> Posterior:
+    """Fits a model without privacy, for comparison. The result is NOT PRIVATE.
+
+    The default is a Laplace approximation: the exact posterior mode by Newton's method on all rows,
+    and a normal distribution with the curvature there.
+
+    Args:
+        model: A model or a plan, as for `tacit.fit`.
+        data: The data, as for `tacit.fit`.
+        schema: The schema, as for `tacit.fit`.
+        method: None for the Laplace approximation; ``"nuts"`` for draws from the posterior by one
+            chain of NumPyro's NUTS; or settings of one of Tacit's methods, such as
+            ``tacit.Scoring()``, which then runs with its clip but without noise.
+        seed: Seed of all random numbers.
+
+    Returns:
+        The posterior. Its statement says that it is not private. ``converged`` says whether a mode
+        was found, or whether the chain mixed.
+
+    Raises:
+        InvalidArgument: If an argument, the schema or the table's header is wrong.
+    """
+    if isinstance(model, Plan):
+        if schema is not None:
+            raise InvalidArgument("A plan has its own schema: leave it out.")
+        model, schema = model.model, model.schema
+    _validate.count("seed", seed, least=0)
+    if isinstance(method, type) or not (
+        method is None or method == "nuts" or isinstance(method, Method)
+    ):
+        raise InvalidArgument(
+            'method must be None for the exact mode, "nuts", or settings such as tacit.Scoring().'
+        )
+    schema = resolve_schema(model, schema)
+    adapted = adapt_model(model, schema)
+    rows = _read_rows(adapted, schema, data)
+    if isinstance(method, Method):
+        return _without_noise(adapted, schema, rows, method, seed)
+    if isinstance(rows, PartitionedRows):
+        raise InvalidArgument(
+            "The exact mode and NUTS need all rows in one table; pass one file, or a method such as "
+            "tacit.Scoring()."
+        )
+    check_model(adapted, rows.blank())
+    found = (nuts if method == "nuts" else laplace)(adapted, rows, seed)
+    return _posterior(adapted, schema, found, _statement_without_privacy(rows))
+
+
+def _without_noise(
+    adapted: UnitModel, schema: Schema | None, rows: Rows, method: Method, seed: int
+) -> Posterior:
+    """A method's own run, without noise."""
+    source, mechanism = Randomness(seed), method.without_noise(adapted)
+    check_on_dummy_row(adapted, method, rows.blank(), mechanism)
+    gate = open_gate(rows, mechanism, source)
+    found = method.run(adapted, gate, _model_key(source, gate))
+    return _posterior(adapted, schema, found, _statement_without_privacy(rows))
+
+
+def _statement_without_privacy(rows: Rows) -> PrivacyStatement:
+    """That there is no guarantee."""
+    return PrivacyStatement(
+        event=None, delta=0.0, adjacency="add-remove", unit=rows.unit, public=(), seeded=True
+    )
+
+
+def _read_rows(model: UnitModel, schema: Schema | None, data: Any) -> Rows:
+    if isinstance(data, Rows) != (schema is None):
+        raise InvalidArgument(
+            "Pass a data frame, a mapping of arrays or a path with a schema, or Rows without one."
+        )
+    if schema is None:
+        rows: Rows = data
+        return rows
+    return (
+        read_files(model, schema, data)
+        if isinstance(data, list)
+        else model_rows(model, schema, data)
+    )
+
+
+def _fit(
+    plans: Sequence[Plan],
+    rows: Sequence[Rows],
+    ledger: Ledger | None,
+    seeds: Sequence[int | None],
+    progress: bool,
+    kept: ResumableRun | None = None,
+    note: str | None = None,
+) -> list[Posterior]:
+    """Charges everything, then runs one fit after the other; or the one that is kept."""
+    for seed in seeds:
+        if seed is not None:
+            _validate.count("seed", seed, least=0)
+    sources = [Randomness(seed) for seed in seeds] if kept is None else [kept.randomness()]
+    keeper = None if kept is None else kept.keeper()
+    each = zip(rows, plans, sources, strict=True)
+    gates = [open_gate(some, plan.mechanism, source, keeper) for some, plan, source in each]
+    if ledger is not None:
+        check_ledger(ledger, [plan.budget for plan in plans], rows)
+    for gate in gates:  # how many units there are is public only if the ledger takes it to be
+        gate.refuse_misfit()
+    receipts: Sequence[Receipt | None] = [None] * len(plans)
+    if kept is None and ledger is not None:
+        runs = [(p.mechanism.event, p.budget) for p in plans]
+        receipts = ledger.charge_all(runs, label=plans[0].label(note))
+
+    def stated(plan: Plan, gate: Gate, receipt: Receipt | None) -> PrivacyStatement:
+        # A run that is kept was charged by its gate, which had stored its question before.
+        return fit_statement(plan, gate, receipt if kept is None else kept.charged())
+
+    statements = [partial(stated, *each) for each in zip(plans, gates, receipts, strict=True)]
+    runs_of = zip(plans, gates, sources, statements, strict=True)
+    try:
+        return [_run(*of, progress=progress) for of in runs_of]
+    except KeyboardInterrupt as error:
+        if kept is not None and not kept.is_charged:
+            raise
+        spent = "\n\n".join(str(statement()) for statement in statements)
+        raise Interrupted(
+            "Interrupted. The run counts as spent: its ledger, if any, was charged in full before it "
+            f"started, and charges are not refunded.{'' if kept is None else kept.hint}\n{spent}"
+        ) from error
+
+
+def _follow_first_process(
+    plan: Plan, rows: PartitionedRows, seed: int | None, *, kept: bool
+) -> Posterior:
+    """What a process does that is not the first one: the first keeps the run, and charges."""
+    if kept:
+        rows.follow_digest()
+    source = Randomness(seed)
+    gate = open_gate(rows, plan.mechanism, source)
+    statement = partial(fit_statement, plan, gate, None)
+    found = _run(plan, gate, source, statement, progress=False)
+    if kept:
+        rows.processes.meet()  # the first one has recorded that the posterior leaves
+    return found
+
+
+def _run(
+    plan: Plan,
+    gate: Gate,
+    source: Randomness,
+    statement: Callable[[], PrivacyStatement],
+    *,
+    progress: bool,
+) -> Posterior:
+    """One fit; its statement is asked for when it was charged."""
+    with progress_bar(gate.mechanism.num_steps, shown=progress) as tell:
+        found = plan.method.run(plan.model, gate, _model_key(source, gate), tell)
+    result = _posterior(plan.model, plan.schema, found, statement())
+    # The first process has asked for the forecast before; in the others it would only take time.
+    forecast = plan.forecast if jax.process_index() == 0 else None
+    expected = {each.parameter: each.width for each in forecast.lines} if forecast else {}
+    return evolve(result, expected=expected, fitted_by=plan.method_lines())
+
+
+def _model_key(source: Randomness, gate: Gate) -> jax.Array:
+    """The key of the model's own draws, which protect nobody."""
+    word = int(source.child("model").words(1)[0] >> np.uint64(33))
+    return jax.random.key(gate.agreed(word))
+
+
+def _posterior(
+    model: UnitModel, schema: Schema | None, found: MethodResult, statement: PrivacyStatement
+) -> Posterior:
+    return Posterior(
+        draws=found.draws,
+        unconstrained_mean=found.mean,
+        unconstrained_covariance=found.covariance,
+        trace=found.trace,
+        chain=found.chain,
+        chains=found.chains,
+        sample_stats=found.sample_stats,
+        privacy=statement,
+        model=model,
+        schema=schema,
+        labels=model.labels,
+        reading=model_interpretation(model),
+        converged=found.converged,
+        said=found.said,
+        intervals=Intervals.NO_NOISE if statement.event is None else found.intervals,
+    )

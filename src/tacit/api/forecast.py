@@ -1,0 +1,195 @@
+"""Forecasts: what a fit will be worth, before data are read and anything is charged."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tacit import _validate
+from tacit.accounting import Budget
+from tacit.api.forecast_result import Forecast, ForecastLine
+from tacit.api.scenario import Scenario
+from tacit.api.simulate import (
+    INTERVAL_LEVEL,
+    Floats,
+    SimulatedFits,
+    SimulatedTables,
+    fit_tables,
+    width_without_privacy,
+)
+from tacit.data.schema import Schema
+from tacit.errors import InvalidArgument
+from tacit.inference.method import Method, check_is_method
+from tacit.inference.one_sample import OneSample
+from tacit.inference.registry import default_method
+from tacit.inference.statistics import Statistics
+from tacit.models.base import UnitModel
+from tacit.models.front_ends import adapt_model, resolve_schema
+from tacit.models.glm import INTERCEPT
+
+# The share of fits that must tell an effect from zero for it to count as detectable.
+_DETECTION_POWER = 0.8
+# More tables than this would take longer than anybody waits.
+_MAX_TABLES = 1000
+
+
+def forecast(
+    model: object,
+    schema: Schema | None = None,
+    *,
+    size: int,
+    budgets: Budget | Sequence[Budget],
+    method: Method | None = None,
+    scenario: Scenario | None = None,
+    focus: str | None = None,
+    effect: float | None = None,
+    repeats: int = 10,
+    seed: int = 0,
+) -> Forecast:
+    """Forecasts what fits within some budgets will be worth. Reads no data and charges nothing.
+
+    True parameters are drawn from the prior, and tables from the model. The method fits every table
+    within each budget, as it would fit the data.
+
+    Args:
+        model: A model as for `tacit.plan`. It must be able to draw its outcomes.
+        schema: The public facts about the columns. A model from `tacit.glm` has its own.
+        size: About how many rows there will be, or people if the schema names a person column. A
+            guess within a factor of two is enough. It must be public: do not take it from the data.
+        budgets: One budget or several.
+        method: Settings of an inference method. By default what `tacit.plan` chooses for this size.
+        scenario: What is expected of columns and effects. By default columns are uniform within
+            their bounds and parameters are drawn from the prior.
+        focus: The parameter that sentences are about. By default the first that is not an
+            intercept.
+        effect: An effect of interest. The forecast then says how often it would be told from zero.
+        repeats: The number of made-up tables.
+        seed: Seed of all random numbers.
+
+    Returns:
+        The forecast. Print it.
+
+    Raises:
+        InvalidArgument: If an argument cannot be used, or the model cannot draw its outcomes.
+        BudgetError: If no noise level meets a budget.
+    """
+    schema = resolve_schema(model, schema)
+    if not isinstance(schema, Schema):
+        raise InvalidArgument("forecast needs a tacit.Schema: the public facts about the columns.")
+    adapted = adapt_model(model, schema)
+    assumed = Scenario() if scenario is None else scenario
+    tables = SimulatedTables(model=adapted, schema=schema, size=size, scenario=assumed, seed=seed)
+    chosen = budgets if isinstance(budgets, Sequence) else (budgets,)
+    return forecast_from_tables(tables, chosen, method, focus=focus, effect=effect, repeats=repeats)
+
+
+def can_forecast(model: UnitModel, method: Method) -> bool:
+    """Whether a method can fit a model's made-up tables.
+
+    Statistics and single draws read the columns of the model's own class, and made-up tables hold
+    outcomes beside the columns.
+    """
+    return model.simulates and not isinstance(method, Statistics | OneSample)
+
+
+def forecast_from_tables(
+    tables: SimulatedTables,
+    budgets: Sequence[Budget],
+    method: Method | None = None,
+    *,
+    focus: str | None = None,
+    effect: float | None = None,
+    repeats: int = 10,
+) -> Forecast:
+    """Fits made-up tables within some budgets; see `forecast`."""
+    _check_arguments(tables, budgets, method, effect, repeats)
+    focus, size = _check_focus(tables, focus), tables.size
+    vectors, truth = tables.truth(repeats)
+    rows = [tables.rows(i, vector) for i, vector in enumerate(vectors)]
+    methods = [method or default_method(tables.model, size, budget) for budget in budgets]
+    fits = [
+        fit_tables(tables, rows, budget, each)
+        for budget, each in zip(budgets, methods, strict=True)
+    ]
+    floor = width_without_privacy(tables, rows)
+    lines = [
+        line
+        for budget, found in zip(budgets, fits, strict=True)
+        for line in _forecast_lines(tables, budget.epsilon, found, truth, floor, effect)
+    ]
+    return Forecast(
+        size=size,
+        unit="row" if tables.schema.person is None else "person",
+        budgets=tuple(budgets),
+        method=tuple(map(repr, methods)),
+        assumptions=tuple(tables.scenario.describe(tables.schema)),
+        lines=tuple(lines),
+        seconds=tuple(float(np.median(found.seconds[1:])) for found in fits),
+        converged=tuple(float(found.converged.mean()) for found in fits),
+        noise_included=tuple(found.noise_included for found in fits),
+        effective=tuple(float(np.median(found.effective)) for found in fits),
+        repeats=repeats,
+        focus=focus,
+        effect=effect,
+        units=tables.units,
+    )
+
+
+def _check_arguments(
+    tables: SimulatedTables,
+    budgets: Sequence[Budget],
+    method: Method | None,
+    effect: float | None,
+    repeats: int,
+) -> None:
+    """Raises if an argument cannot be used."""
+    if not budgets or not all(isinstance(each, Budget) for each in budgets):
+        raise InvalidArgument(
+            "budgets must be a tacit.Budget(epsilon, delta), or several in a list."
+        )
+    if method is not None:
+        check_is_method(method)
+        if not can_forecast(tables.model, method):
+            raise InvalidArgument(
+                "There is no forecast for tacit.Statistics and tacit.OneSample; leave out the method, "
+                "or use another."
+            )
+    _validate.count("repeats", repeats, least=2, most=_MAX_TABLES)
+    if effect is not None and _validate.finite("effect", effect) == 0:
+        raise InvalidArgument("effect must not be zero, from which it is to be told.")
+
+
+def _forecast_lines(
+    tables: SimulatedTables,
+    epsilon: float,
+    found: SimulatedFits,
+    truth: Floats,
+    floor: Floats,
+    effect: float | None,
+) -> Iterator[ForecastLine]:
+    """What fits within one budget say of each parameter, in the units of a summary."""
+    shown = tables.factors
+    prior = np.subtract(
+        *np.quantile(tables.prior, [1 - (1 - INTERVAL_LEVEL) / 2, (1 - INTERVAL_LEVEL) / 2], axis=0)
+    )
+    columns = {
+        "width": shown * found.width,
+        "error": shown * found.error(truth),
+        "without_privacy": shown * floor,
+        "prior": shown * prior,
+        "coverage": found.covered(truth).mean(axis=0),
+        "detectable": shown * found.detectable(truth, _DETECTION_POWER),
+    }
+    chance = None if effect is None else found.chance(truth, effect / shown)
+    for j, label in enumerate(tables.labels):
+        yield ForecastLine(
+            parameter=label,
+            epsilon=epsilon,
+            chance=None if chance is None else float(chance[j]),
+            **{name: float(column[j]) for name, column in columns.items()},
+        )
+
+
+def _check_focus(tables: SimulatedTables, focus: str | None) -> str:
+    if focus is None:
+        return next((label for label in tables.labels if label != INTERCEPT), tables.labels[0])
+    return _validate.choice("focus", focus, tables.labels)

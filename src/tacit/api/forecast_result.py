@@ -1,0 +1,268 @@
+"""The result of a forecast: expected interval widths for each parameter and budget, as a table, sentences and plain data."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from tacit._text_table import text_table
+from tacit.accounting import Budget
+from tacit.api.simulate import INTERVAL_LEVEL, MAX_UNITS
+
+UNIT_PLURALS = {"row": "rows", "person": "people"}
+# An interval that is so large a part of the prior's tells little.
+_UNINFORMATIVE_RATIO = 0.8
+# What part of fits must converge.
+_MIN_CONVERGED_SHARE = 0.5
+# What part of 90% intervals must hold the truth, and how many standard errors a few tables may be below it.
+_MIN_COVERAGE, _COVERAGE_STANDARD_ERRORS = 0.85, 2.5
+
+
+class ForecastLine(NamedTuple):
+    """What to expect of one parameter at one budget. Widths are those of 90% intervals.
+
+    Attributes:
+        parameter: The name, as in a summary.
+        epsilon: The budget's epsilon.
+        width: The expected width.
+        error: The expected error of the posterior mean (root mean square).
+        without_privacy: The width without privacy.
+        prior: The width by the prior alone, without any data.
+        coverage: The share of intervals that held the truth.
+        detectable: The smallest effect that 80% of fits tell from zero.
+        chance: The share of fits that tell the effect asked for from zero, if one was.
+    """
+
+    parameter: str
+    epsilon: float
+    width: float
+    error: float
+    without_privacy: float
+    prior: float
+    coverage: float
+    detectable: float
+    chance: float | None
+
+    @property
+    def little(self) -> bool:
+        """Whether the interval is nearly as wide as the prior's."""
+        return self.width > _UNINFORMATIVE_RATIO * self.prior
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Forecast:
+    """What fits of made-up tables found. Print it for a table and a sentence for each budget.
+
+    Attributes:
+        size: The number of units that was declared.
+        unit: The unit of privacy, ``"row"`` or ``"person"``.
+        budgets: The budgets.
+        method: The settings of the method at each budget.
+        assumptions: What was assumed of the data, in sentences.
+        lines: One line for each parameter and budget.
+        seconds: The time of one fit at each budget, without compiling.
+        converged: The share of fits that converged at each budget.
+        noise_included: Whether intervals include the noise at each budget, as the method says.
+        effective: How many independent draws a chain is worth at each budget, for the parameter that mixes worst; NaN
+            for methods whose draws are independent.
+        repeats: The number of tables.
+        focus: The parameter that sentences are about.
+        effect: The effect of interest, or None.
+        units: What one unit of a parameter is, as a summary says it, by its name.
+    """
+
+    size: int
+    unit: str
+    budgets: tuple[Budget, ...]
+    method: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    lines: tuple[ForecastLine, ...]
+    seconds: tuple[float, ...]
+    converged: tuple[float, ...]
+    noise_included: tuple[bool, ...]
+    effective: tuple[float, ...]
+    repeats: int
+    focus: str
+    effect: float | None
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, budget: int) -> tuple[ForecastLine, ...]:
+        """The lines of one budget, by its place in ``budgets``."""
+        each = len(self.lines) // len(self.budgets)
+        return self.lines[budget * each : (budget + 1) * each]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What to take from it: about one parameter, at every budget."""
+        lines = [
+            next(x for x in self.at(i) if x.parameter == self.focus)
+            for i in range(len(self.budgets))
+        ]
+        return tuple(map(self._sentence, lines)) + self._floor(lines[0])
+
+    def _sentence(self, line: ForecastLine) -> str:
+        people = f"about {self.size:,} {UNIT_PLURALS[self.unit]}"
+        start = f"With {people} and epsilon {line.epsilon:g}"
+        if line.little:
+            return f"{start}, the data would tell almost nothing about {line.parameter} that the prior does not."
+        unit = self.units.get(line.parameter)
+        what = line.parameter if unit is None else f"{line.parameter} ({unit})"
+        return f"{start}, expect {what} to within ±{_two_digits(line.width / 2)}."
+
+    def _floor(self, line: ForecastLine) -> tuple[str, ...]:
+        prior = f"the prior alone says ±{_two_digits(line.prior / 2)}"
+        if not np.isfinite(line.without_privacy):
+            return (f"By comparison, {prior}.",)
+        return (f"Without privacy it would be ±{_two_digits(line.without_privacy / 2)}; {prior}.",)
+
+    def warnings(self, budget: int = 0) -> tuple[str, ...]:
+        """Reasons not to spend a budget: nothing would be learnt, a chain would not mix, or intervals would be wrong.
+
+        Args:
+            budget: The place of the budget in ``budgets``.
+
+        Returns:
+            Sentences; none if the budget is worth spending.
+        """
+        lines, said = self.at(budget), []
+        epsilon = self.budgets[budget].epsilon
+        where = f"with about {self.size:,} {UNIT_PLURALS[self.unit]} and epsilon {epsilon:g}"
+        if all(line.little for line in lines):
+            said.append(
+                f"The forecast is hopeless: {where}, intervals would be nearly as wide as the prior's. "
+                "Use a larger budget, more data, fewer parameters or a stronger prior."
+            )
+        if self.converged[budget] < _MIN_CONVERGED_SHARE:
+            said.append(
+                f"The forecast is hopeless: {where}, {1 - self.converged[budget]:.0%} of fits to made-up "
+                "tables did not converge. Use other settings or another method."
+            )
+        held = self._held(budget)
+        # As if the intervals of one table held together or not at all.
+        error = np.sqrt(INTERVAL_LEVEL * (1 - INTERVAL_LEVEL) / self.repeats)
+        if self.noise_included[budget] and held < _MIN_COVERAGE - _COVERAGE_STANDARD_ERRORS * error:
+            said.append(
+                f"The forecast is hopeless: {where}, only {held:.0%} of the {INTERVAL_LEVEL:.0%} intervals of fits to made-up "
+                "tables held the truth. Use other settings, another method, or a model that fits the scenario."
+            )
+        return tuple(said)
+
+    def _held(self, budget: int) -> float:
+        """The share of intervals that held the truth."""
+        return float(np.mean([line.coverage for line in self.at(budget)]))
+
+    def __str__(self) -> str:
+        tables = *_table_lines(self.widths()), "", *_table_lines(self.fits())
+        return "\n".join([*tables, "", *self.sentences, "", *self.assumptions, self.about])
+
+    def widths(self) -> list[list[str]]:
+        """Half widths of intervals: a row for each parameter, a column for each budget."""
+        header = [
+            "half width of the 90% interval",
+            "prior",
+            *(f"epsilon {b.epsilon:g}" for b in self.budgets),
+        ]
+        rows = [[*header, "no privacy"]]
+        for same in zip(*map(self.at, range(len(self.budgets))), strict=True):
+            first = same[0]
+            widths = [first.prior, *(line.width for line in same), first.without_privacy]
+            rows.append([self.label(first), *(_two_digits(width / 2) for width in widths)])
+        return rows
+
+    def label(self, line: ForecastLine) -> str:
+        """The name of a parameter, with what one unit is."""
+        unit = self.units.get(line.parameter)
+        return line.parameter if unit is None else f"{line.parameter}, {unit}"
+
+    def fits(self) -> list[list[str]]:
+        """How the fits went: a row for each budget."""
+        header = [
+            "epsilon",
+            "intervals that held the truth",
+            f"smallest {self.focus} found",
+            "seconds",
+        ]
+        asked = [] if self.effect is None else [f"{self.focus} of {self.effect:g} found in"]
+        chain = ["effective draws"] if np.isfinite(self.effective).any() else []
+        rows = [[*header[:-1], *asked, *chain, header[-1]]]
+        for i, budget in enumerate(self.budgets):
+            line = next(each for each in self.at(i) if each.parameter == self.focus)
+            chance = [] if line.chance is None else [f"{line.chance:.0%}"]
+            rows.append(
+                [
+                    f"{budget.epsilon:g}",
+                    f"{self._held(i):.0%}",
+                    f"±{_two_digits(line.detectable)}",
+                    *chance,
+                    *[_two_digits(self.effective[i]) for _ in chain],
+                    _two_digits(self.seconds[i]),
+                ]
+            )
+        return rows
+
+    @property
+    def about(self) -> str:
+        """Where the numbers are from."""
+        fewer = f" of {MAX_UNITS:,} {UNIT_PLURALS[self.unit]}" if self.size > MAX_UNITS else ""
+        return f"From fits to {self.repeats} made-up tables{fewer}. No data has been read and nothing charged."
+
+    def to_dict(self) -> dict[str, Any]:
+        """The forecast as plain values, for JSON."""
+        return {
+            "size": self.size,
+            "unit": self.unit,
+            "tables": self.repeats,
+            "level": INTERVAL_LEVEL,
+            "assumptions": list(self.assumptions),
+            "sentences": list(self.sentences),
+            "budgets": [
+                {
+                    "epsilon": budget.epsilon,
+                    "delta": budget.delta,
+                    "adjacency": budget.adjacency,
+                    "method": self.method[i],
+                    "seconds": self.seconds[i],
+                    "converged": self.converged[i],
+                    "effective_draws": _finite_or_none(self.effective[i]),
+                    "warnings": list(self.warnings(i)),
+                    "parameters": [_line_to_dict(line) for line in self.at(i)],
+                }
+                for i, budget in enumerate(self.budgets)
+            ],
+        }
+
+    def to_json(self) -> str:
+        """The forecast as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A data frame with a row for each parameter and budget."""
+        return pd.DataFrame(self.lines).set_index(["parameter", "epsilon"])
+
+
+def _table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: names to the left, numbers to the right."""
+    header, *cells = rows
+    return text_table(cells, "l" + "r" * (len(header) - 1), header).splitlines()
+
+
+def _line_to_dict(line: ForecastLine) -> dict[str, Any]:
+    """A line for JSON, which has no NaN."""
+    return {
+        name: _finite_or_none(value) for name, value in line._asdict().items() if name != "epsilon"
+    }
+
+
+def _finite_or_none(value: Any) -> Any:
+    """None for what JSON has no number for."""
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _two_digits(number: float) -> str:
+    """Two digits: a forecast knows no more."""
+    if not np.isfinite(number):
+        return "-"
+    return f"{float(f'{number:.2g}'):g}"

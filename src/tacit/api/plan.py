@@ -1,0 +1,538 @@
+"""Plans: what a fit will do and cost, before data are read.
+
+A plan is checked on dummy rows before anything is charged, and timed on them if asked for. `tacit.fit` reuses
+the plan of an earlier call with the same arguments.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit import _validate
+from tacit._format import clean_text, format_epsilon, format_number, requested_note
+from tacit._html import render_template
+from tacit.accounting import Adjacency, Budget
+from tacit.accounting.accountants import cost, costs
+from tacit.accounting.ledger import Ledger
+from tacit.api.forecast import can_forecast, forecast_from_tables
+from tacit.api.forecast_result import UNIT_PLURALS, Forecast
+from tacit.api.rows import dummy_rows, gradient_norms
+from tacit.api.scenario import Scenario
+from tacit.api.simulate import SimulatedTables
+from tacit.data.schema import Schema
+from tacit.errors import BudgetError, InvalidArgument
+from tacit.inference.method import (
+    DEFAULT_SIZE,
+    Foretelling,
+    Method,
+    Staged,
+    Steps,
+    Stepwise,
+    Triable,
+    check_is_method,
+)
+from tacit.inference.registry import default_method, method_title
+from tacit.models import interpretation
+from tacit.models.base import UnitModel
+from tacit.models.front_ends import adapt_model, find_front_end, resolve_schema
+from tacit.models.jax_model import Model
+from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import (
+    BarkerTests,
+    Mechanism,
+    NoisySums,
+    SampledBarkerTests,
+    Stages,
+    StepMechanism,
+)
+from tacit.privacy.noise import Randomness
+from tacit.privacy.open_gate import open_gate
+from tacit.privacy.rows import Rows
+
+
+def check_on_dummy_row(model: UnitModel, method: Method, rows: Rows, mechanism: Mechanism) -> None:
+    """Raises if the model or the method does not work on a made-up row."""
+    if method.by_gradients and model.discrete:
+        names = ", ".join(
+            repr(name) for name in dict.fromkeys(held.name for held in model.discrete)
+        )
+        raise InvalidArgument(
+            f"{type(method).__name__} follows gradients, and {names} of the model is discrete; use "
+            "tacit.Barker(), or write the sum over all values into the model."
+        )
+    check_model(model, rows)
+    method.check(model, open_gate(rows, mechanism, Randomness(0)))
+
+
+def check_model(model: UnitModel, rows: Rows) -> None:
+    """Raises if the model's functions do not work on a row of these shapes, whatever the method."""
+    start = jnp.zeros(model.dimension)
+    if isinstance(model, Model):
+        _check_densities(model, rows, start)
+    if not np.isfinite(jax.jit(model.prior_density)(start, model.constants)):
+        raise InvalidArgument(
+            "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
+            "parameters' supports."
+        )
+
+
+def check_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]) -> None:
+    """Raises if the ledger protects something else than these runs do."""
+    if not isinstance(ledger, Ledger):
+        raise InvalidArgument(
+            "ledger must be a tacit.Ledger(path); tacit.Ledger.new(path, total=...) creates one."
+        )
+    for each in rows:
+        if each.unit != ledger.unit:
+            raise BudgetError(
+                f"The ledger protects a {ledger.unit}, but the unit of these rows is a {each.unit}."
+            )
+    for budget in budgets:
+        ledger.refuse_adjacency(budget)
+
+
+def _check_densities(model: Model, rows: Rows, start: jax.Array) -> None:
+    row = rows.made_up_row()
+    densities: dict[str, Callable[..., Any]] = {
+        "log_likelihood": model.row_density,
+        "log_prior": lambda vector, _, constants: model.prior_density(vector, constants),
+    }
+    for name, density in densities.items():
+        try:
+            shape = jax.eval_shape(density, start, row, model.constants)
+        except jax.errors.ConcretizationTypeError as error:
+            raise InvalidArgument(
+                f"{name} decides something in Python by a value that differs from row to row; "
+                "use jnp.where or jax.lax.select instead of if."
+            ) from error
+        except KeyError as error:
+            raise InvalidArgument(
+                f"{name} asks for {error}, but the columns are {', '.join(rows.names)} and the "
+                f"parameters {', '.join(model.parameters)}."
+            ) from error
+        if shape.shape != ():
+            raise InvalidArgument(
+                f"{name} must return a single number; its shape is {shape.shape}."
+            )
+
+
+# Mechanisms of many similar steps; how many steps are timed, at least and at most, and on batches of at
+# most how many units.
+TimedMechanism = NoisySums | BarkerTests | SampledBarkerTests
+_MIN_TIMED_STEPS, _MAX_TIMED_STEPS, _MAX_TIMED_BATCH = 8, 40, 4096
+
+
+class Speed(NamedTuple):
+    """Seconds of a step on a batch of so many units."""
+
+    step: float
+    batch: int
+    mechanism: StepMechanism
+
+    def seconds(self, units: int) -> float:
+        """Seconds of all steps of the mechanism: in proportion for larger batches, the same for smaller."""
+        larger = self.mechanism.looked_at(units) / self.batch
+        return self.mechanism.num_steps * self.step * max(larger, 1.0)
+
+
+def measure_speeds(
+    model: UnitModel,
+    schema: Schema | None,
+    blank: Rows,
+    method: Method,
+    mechanism: Mechanism,
+    size: int,
+) -> tuple[Speed, ...]:
+    """Measures the speed of each stage of a fit on rows that the schema makes up, or on the blank row.
+
+    Batches are those of so many units. A batch of another size would be another program to compile.
+    None at all for a mechanism that does not consist of many similar steps.
+    """
+    if isinstance(mechanism, Stages):
+        stages = method.stages(model, mechanism) if isinstance(method, Staged) else None
+        if stages is None:
+            return ()
+        first, steps = stages
+        made = _measure_speed(model, schema, blank, lambda *_: steps, mechanism.mechanisms[1], size)
+        return (*measure_speeds(model, schema, blank, first, mechanism.mechanisms[0], size), made)
+    if not isinstance(mechanism, TimedMechanism) or mechanism.num_steps < _MIN_TIMED_STEPS:
+        return ()
+    if not isinstance(method, Triable):
+        return ()
+    short = method.trial(min(_MAX_TIMED_STEPS, mechanism.num_steps))
+
+    def steps_of(trial: StepMechanism, key: jax.Array) -> Steps | None:
+        return short.steps(model, trial, key) if isinstance(short, Stepwise) else None
+
+    return (_measure_speed(model, schema, blank, steps_of, mechanism, size, short),)
+
+
+def _measure_speed(
+    model: UnitModel,
+    schema: Schema | None,
+    blank: Rows,
+    steps_of: Callable[[StepMechanism, jax.Array], Steps | None],
+    mechanism: StepMechanism,
+    size: int,
+    short: Method | None = None,
+) -> Speed:
+    """The speed of some steps, or of a short method where it is not known as steps."""
+    batch = min(max(round(mechanism.looked_at(size)), 1), _MAX_TIMED_BATCH)
+    number = min(_MAX_TIMED_STEPS, mechanism.num_steps)
+    trial, units = mechanism.trial(number, batch)
+    rows = dummy_rows(model, schema, units) if schema else blank
+    times = []
+    for _ in range(3):  # the first compiles
+        gate, key = Gate(rows, trial, Randomness(0)), jax.random.key(0)
+        steps = steps_of(trial, key)
+        began = time.perf_counter()
+        if steps is not None:  # without what follows the steps, however many there are
+            run(gate, *steps)
+        elif short is not None:
+            short.run(model, gate, key)
+        times.append(time.perf_counter() - began)
+    return Speed(min(times[1:]) / number, batch, mechanism)
+
+
+# Made-up tables of a plan's own forecast, and the share of clipped rows that is worth a warning.
+_NUM_FORECAST_TABLES, _MAX_CLIPPED_SHARE = 8, 0.5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """What a fit will do. Everything in it is public, and none of it comes from data.
+
+    Make a plan with `tacit.plan`, print it to see what the fit does and costs, and pass it to
+    `tacit.fit` with the data.
+
+    Attributes:
+        model: The model in the form that inference uses.
+        schema: The schema, or None for a model of `tacit.Rows`.
+        budget: The budget that was asked for.
+        method: The settings of the method.
+        mechanism: What the gate will execute. The ledger is charged for exactly this.
+        blank: One made-up unit with the shapes of the data.
+        size: The declared number of units, or None.
+        scenario: What is expected of the data, for forecasts.
+    """
+
+    model: UnitModel
+    schema: Schema | None
+    budget: Budget
+    method: Method
+    mechanism: Mechanism
+    blank: Rows
+    size: int | None = None
+    scenario: Scenario | None = None
+
+    @property
+    def unit(self) -> str:
+        """The unit of privacy: ``"row"`` or ``"person"``."""
+        return self.blank.unit
+
+    @cached_property
+    def epsilons(self) -> dict[Adjacency, float | None]:
+        """Epsilon at the budget's delta under each adjacency; None where no bound is known."""
+        asked = self.budget
+        return costs(self.mechanism.event, asked.delta, asked.adjacency, asked.epsilon)
+
+    @cached_property
+    def cost(self) -> Budget:
+        """What is charged: the budget, or less if the method needs less."""
+        return cost(self.mechanism.event, self.budget)
+
+    @cached_property
+    def made_up_gradients(self) -> tuple[float, float] | None:
+        """On made-up rows, at the start: the median gradient in clips, and the share clipped."""
+        if self.schema is None or not isinstance(self.mechanism, NoisySums):
+            return None
+        if not self.method.by_gradients or isinstance(self.method, Foretelling):
+            return None
+        lengths = gradient_norms(self.model, self.schema) / self.mechanism.clip
+        usable = lengths[np.isfinite(lengths)]
+        return float(np.median(usable)), float(np.mean(usable > 1))
+
+    def seconds(self, rows: int) -> float | None:
+        """Estimates the running time, by a trial on made-up rows.
+
+        Args:
+            rows: The number of units (rows, or people) in the data.
+
+        Returns:
+            Seconds, or None for a method that is not a sequence of similar steps.
+        """
+        return sum(each.seconds(rows) for each in self._speeds) if self._speeds else None
+
+    @cached_property
+    def _speeds(self) -> tuple[Speed, ...]:
+        size = DEFAULT_SIZE if self.size is None else self.size
+        return measure_speeds(
+            self.model, self.schema, self.blank, self.method, self.mechanism, size
+        )
+
+    @cached_property
+    def forecast(self) -> Forecast | None:
+        """What the fit will be worth, by fits to made-up tables; None if no size was declared.
+
+        Reads no data. It is computed when it is first asked for, which takes some seconds.
+        """
+        if self.size is None or self.schema is None or not can_forecast(self.model, self.method):
+            return None
+        assumed = Scenario() if self.scenario is None else self.scenario
+        tables = SimulatedTables(
+            model=self.model, schema=self.schema, size=self.size, scenario=assumed
+        )
+        return forecast_from_tables(
+            tables, [self.budget], self.method, repeats=_NUM_FORECAST_TABLES
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Reasons not to fit, from public numbers alone."""
+        said = () if self.forecast is None else self.forecast.warnings()
+        return (*said, *self._clipped())
+
+    def __repr__(self) -> str:
+        cost = (
+            f"epsilon {format_epsilon(self.cost.epsilon)} at delta {format_number(self.cost.delta)}"
+        )
+        return f"Plan({cost}, {self.mechanism.num_steps} steps; print it for details)"
+
+    def __str__(self) -> str:
+        many, lines = UNIT_PLURALS[self.unit], self.sentences()
+        lines.insert(-len(self._cost()) - 1, "")
+        if self.forecast is not None:
+            lines += ["", str(self.forecast), *self.forecast.warnings()]
+        if self.schema is not None:
+            sizes = (10_000, 1_000_000) if self.size is None else (self.size,)
+            times = [(self.seconds(n), f"{n:,} {many}") for n in sizes]
+            known = " and ".join(
+                f"{float(f'{time:.2g}'):g} s for {size}" for time, size in times if time
+            )
+            if known:
+                lines += ["", f"Estimated time, by a trial on made-up rows: about {known}."]
+            lines += ["", str(self.schema)]
+        return "\n".join(lines)
+
+    def sentences(self) -> list[str]:
+        """What the fit does, what it costs, and what is protected."""
+        return [
+            *self.method_lines(),
+            *self._about_size(),
+            *self._on_made_up_rows(),
+            *self._cost(),
+            f"Unit of privacy: one {self.unit}. No data has been read and nothing charged.",
+        ]
+
+    def _repr_html_(self) -> str:
+        return render_template("plan.html", plan=self)
+
+    def method_lines(self) -> tuple[str, ...]:
+        """The method and its steps, in sentences."""
+        steps = self.mechanism.explain(self.unit, UNIT_PLURALS[self.unit])
+        return (self.method.describe(self.model), *steps)
+
+    def label(self, note: str | None = None) -> str:
+        """What a ledger's entry says of the fit: the model, the method, and a note."""
+        said = f"{interpretation.describe_model(self.model)}, by {method_title(self.method)}"
+        return said if note is None else f"{said}; {clean_text(note)}"
+
+    def key_lines(self) -> list[str]:
+        """What to know before the fit: method, size, cost, and what the forecast says."""
+        many = UNIT_PLURALS[self.unit]
+        said = [] if self.forecast is None else self.forecast.sentences
+        steps = self.mechanism.explain(self.unit, many)[:1]
+        return [*steps, *self._about_size(), *self._cost()[:1], *said]
+
+    def _about_size(self) -> list[str]:
+        """For which number of units settings were chosen."""
+        many = UNIT_PLURALS[self.unit]
+        if self.size is not None:
+            return [f"Declared size: about {self.size:,} {many}."]
+        if self.method == default_method(self.model):
+            return [
+                f"No size was declared. Declare about how many {many} there are to get a forecast."
+            ]
+        return []
+
+    def _clipped(self) -> list[str]:
+        """A warning if most rows are clipped, as far as made-up rows tell."""
+        if self.made_up_gradients is None or self.made_up_gradients[1] <= _MAX_CLIPPED_SHARE:
+            return []
+        return ["Most rows are clipped: scale the columns, or raise the clip."]
+
+    def _on_made_up_rows(self) -> list[str]:
+        if isinstance(self.method, Foretelling):
+            return [self.method.expect(self.mechanism, UNIT_PLURALS[self.unit])]
+        if self.made_up_gradients is None:
+            return []
+        middle, share = self.made_up_gradients
+        found = (
+            f"the median gradient of a row is {middle:.2g} clips long, and {share:.0%} are clipped."
+        )
+        return [" ".join([f"At the start, on made-up rows, {found}", *self._clipped()])]
+
+    def _cost(self) -> list[str]:
+        lines = []
+        for adjacency, epsilon in self.epsilons.items():
+            mine = adjacency == self.budget.adjacency
+            asked = f" ({requested_note(epsilon, self.budget.epsilon)})" if mine else ""
+            at = f"epsilon {format_epsilon(epsilon)} at delta {format_number(self.budget.delta)}"
+            lines.append(f"Cost: {at}, {adjacency}{asked}.")
+        return [*lines, self.cost.explain()]
+
+
+def plan(
+    model: object,
+    schema: Schema | None = None,
+    *,
+    budget: Budget,
+    method: Method | None = None,
+    size: int | None = None,
+    scenario: Scenario | None = None,
+) -> Plan:
+    """Plans a fit within a budget. Reads no data and charges nothing.
+
+    Args:
+        model: A NumPyro function whose arguments are columns of the schema, or a `tacit.models.NumPyro`
+            with options for one; a PyMC model whose data containers are columns, or a `tacit.models.PyMC`;
+            a `tacit.Model`; a model of `tacit.conjugate`; or a model by formula from `tacit.glm`.
+        schema: The public facts about the columns. A model from `tacit.glm` has its own.
+        budget: What the fit may cost.
+        method: Settings of an inference method. The default is as for `tacit.fit`, with settings for
+            the declared size.
+        size: About how many rows there are, or people if the schema names a person column. A guess
+            within a factor of two is enough. It must be public: do not take it from the data. With
+            it the plan has a forecast (see `tacit.forecast`).
+        scenario: What is expected of columns and effects, for the forecast.
+
+    Returns:
+        The plan. Print it, and pass it to `tacit.fit`.
+
+    Raises:
+        InvalidArgument: If the model, schema, budget or method cannot be used.
+        BudgetError: If no noise level meets the budget.
+        BoundaryError: If the model or method would take rows past the gate.
+    """
+    schema = resolve_schema(model, schema)
+    if not isinstance(schema, Schema):
+        raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
+    adapted = adapt_model(model, schema)
+    by_gradients = method is None or (isinstance(method, Method) and method.by_gradients)
+    if by_gradients and not np.isfinite(gradient_norms(adapted, schema)).any():
+        raise InvalidArgument(
+            "On made-up rows within the bounds the likelihood has no finite gradient, so no row would "
+            "contribute; check the bounds and how the model uses them."
+        )
+    if size is None and scenario is not None:
+        raise InvalidArgument("A scenario is for the forecast, which needs a size too: pass size=.")
+    blank = dummy_rows(adapted, schema, 1)
+    return build_plan(adapted, schema, blank, budget, method, size, scenario)
+
+
+def build_plan(
+    model: UnitModel,
+    schema: Schema | None,
+    blank: Rows,
+    budget: Budget,
+    method: Method | None,
+    size: int | None = None,
+    scenario: Scenario | None = None,
+) -> Plan:
+    """The plan for a model and rows of these shapes. Raises if it cannot work."""
+    if not isinstance(budget, Budget):
+        raise InvalidArgument("budget must be a tacit.Budget(epsilon, delta).")
+    if size is not None:
+        _validate.count("size", size)
+    method = default_method(model, size, budget) if method is None else method
+    check_is_method(method)
+    mechanism = method.calibrated(model, budget)
+    check_on_dummy_row(model, method, blank, mechanism)
+    return Plan(
+        model=model,
+        schema=schema,
+        budget=budget,
+        method=method,
+        mechanism=mechanism,
+        blank=blank,
+        size=size,
+        scenario=scenario,
+    )
+
+
+def cached_plan(
+    model: object, schema: Schema, budget: Budget, method: Method | None, size: int | None
+) -> Plan:
+    """The plan that `tacit.plan` makes, or the one it made for the same arguments before.
+
+    Args:
+        model: A model as for `tacit.plan`. It counts as the same only if it is the same object.
+        schema: The schema.
+        budget: The budget.
+        method: The method, or None for the default.
+        size: The declared size, if any.
+
+    Returns:
+        The plan.
+    """
+    if find_front_end(model).lasting and all(map(_is_hashable, (schema, budget, method, size))):
+        return _cached_plan(_ByIdentity(model), schema, budget, _ByAllFields(method), size)
+    return plan(model, schema, budget=budget, method=method, size=size)
+
+
+class _ByIdentity:
+    """A model, equal only to itself."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and self.held is other.held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+
+class _ByAllFields:
+    """A method or a setting, equal if all settings are: also those that methods do not compare."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _ByAllFields):
+            return False
+        mine, theirs = self.held, other.held
+        if mine is theirs:
+            return True
+        if type(mine) is not type(theirs) or not _is_hashable(mine) or mine != theirs:
+            return False
+        hidden = (
+            [each.name for each in fields(mine) if not each.compare] if is_dataclass(mine) else []
+        )
+        return all(_ByAllFields(vars(mine)[n]) == _ByAllFields(vars(theirs)[n]) for n in hidden)
+
+    def __hash__(self) -> int:
+        return hash(self.held)
+
+
+@lru_cache(maxsize=16)
+def _cached_plan(
+    model: _ByIdentity, schema: Schema, budget: Budget, method: _ByAllFields, size: int | None
+) -> Plan:
+    return plan(model.held, schema, budget=budget, method=method.held, size=size)
+
+
+def _is_hashable(value: object) -> bool:
+    """Whether a value can be looked up; settings may hold anything."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

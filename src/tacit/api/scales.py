@@ -1,0 +1,89 @@
+"""Private estimates of the centre and spread of columns, for columns with wide bounds."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import evolve
+
+from tacit.accounting import Budget
+from tacit.accounting.accountants import cost
+from tacit.accounting.ledger import Ledger
+from tacit.api.plan import check_ledger
+from tacit.api.rows import encode_rows
+from tacit.data.columns import Number
+from tacit.data.schema import Released, Schema
+from tacit.data.tables import TableLike
+from tacit.errors import InvalidArgument
+from tacit.inference.column_scales import ScaleMethod, ScaleRelease
+from tacit.privacy.gate import Gate
+
+
+def private_scales(
+    schema: Schema,
+    data: TableLike,
+    columns: Iterable[str],
+    *,
+    budget: Budget,
+    by: ScaleMethod = "quantiles",
+    ledger: Ledger | None = None,
+) -> Schema:
+    """Estimates the centre and spread of columns privately, and returns a schema with them.
+
+    If the bounds of a column are wide and most values lie close together, its coefficient is large
+    and hard to fit. This function learns a better scale from the data. Its cost is charged in
+    addition to the cost of later fits. The returned schema records the release, also in a YAML
+    file, and privacy statements repeat it.
+
+    Args:
+        schema: The schema of the data.
+        data: The data, as for `tacit.fit`.
+        columns: Names of `Number` columns that hold one number per row.
+        budget: What the release may cost.
+        by: ``"quantiles"`` (the median, and half the width of the central 68%) or ``"moments"``
+            (mean and standard deviation). If the unit is a person, each person counts once.
+        ledger: The ledger to charge.
+
+    Returns:
+        A schema in which the columns have ``centre`` and ``spread``. Their bounds are unchanged.
+
+    Raises:
+        InvalidArgument: If an argument or a column is wrong. Nothing is charged.
+        BudgetError: If the ledger refuses the charge.
+    """
+    if not isinstance(schema, Schema) or not isinstance(budget, Budget):
+        raise InvalidArgument("private_scales needs a tacit.Schema and a tacit.Budget.")
+    chosen = (columns,) if isinstance(columns, str) else tuple(columns)
+    bounded = schema.with_columns({name: _check_number(name, schema[name]) for name in chosen})
+    rows, what = encode_rows(bounded, chosen, data), ScaleRelease(columns=chosen, by=by)
+    plan = what.calibrated(budget)
+    spent = cost(plan.event, budget)
+    if ledger is not None:
+        check_ledger(ledger, [budget], [rows])
+        ledger.charge(plan.event, budget, label=f"scales of {', '.join(chosen)}, by {by}")
+    found = what.run(Gate(rows, plan))
+    kinds = {
+        name: _with_scale(_check_number(name, schema[name]), centre, spread)
+        for name, centre, spread in zip(chosen, *found, strict=True)
+    }
+    note = Released(chosen, spent.epsilon, spent.delta, spent.adjacency)
+    return schema.with_columns(kinds, released=(*schema.released, note))
+
+
+def _check_number(name: str, kind: Any) -> Number:
+    if not isinstance(kind, Number) or kind.shape:
+        raise InvalidArgument(
+            f"Column {name!r} must be a Number, one in each row, to have a scale; it is {kind.kind}."
+        )
+    return evolve(kind, scaled=True, centre=None, spread=None)
+
+
+def _with_scale(kind: Number, centre: float, spread: float) -> Number:
+    """In the column's own unit, to four digits: more would only look precise."""
+    half = (kind.high - kind.low) / 2
+    middle = kind.low + half
+    return evolve(
+        kind,
+        scaled=False,
+        centre=float(f"{middle + half * centre:.4g}"),
+        spread=float(f"{half * spread:.4g}"),
+    )

@@ -1,0 +1,427 @@
+"""Tables simulated from a schema, a scenario and a model's prior, and fits of them by the mechanism that a plan would execute. No data are read."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.accounting import Budget
+from tacit.api.rows import model_columns
+from tacit.api.scenario import Scenario
+from tacit.data.schema import Schema
+from tacit.errors import InvalidArgument
+from tacit.inference.diagnostics import effective_sample_sizes
+from tacit.inference.method import Intervals, Method, MethodResult
+from tacit.inference.reference_fits import laplace
+from tacit.inference.whitening import prior_draws
+from tacit.models.base import Predicts, UnitModel
+from tacit.models.families import POISSON
+from tacit.models.glm import INTERCEPT, GLMFunction
+from tacit.models.interpretation import (
+    ParameterMeaning,
+    SimulatedModel,
+    add_simulated_outcomes,
+    model_interpretation,
+)
+from tacit.privacy.captured import check_captured
+from tacit.privacy.noise import Randomness
+from tacit.privacy.open_gate import open_gate
+from tacit.privacy.rows import Rows, Units
+from tacit.results.summary import coordinates
+
+Floats = NDArray[np.float64]
+# Larger tables are made up with this many units. More of them would not change what is learnt of a
+# forecast, but take long.
+MAX_UNITS = 1_000_000
+# To find an intercept: units, and how often the range that it is in is halved.
+_INTERCEPT_UNITS, _INTERCEPT_BISECTIONS = 2000, 12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SimulatedTables:
+    """Made-up tables of one size, and the parameters that made them. No data is read.
+
+    Attributes:
+        model: The model.
+        schema: The schema.
+        scenario: What is expected of the data.
+        size: The number of units in each table.
+        seed: Seed of all random numbers.
+    """
+
+    model: UnitModel
+    schema: Schema
+    size: int
+    scenario: Scenario
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _validate.count("size", self.size)
+        _validate.count("seed", self.seed, least=0)
+        if not isinstance(self.scenario, Scenario):
+            raise InvalidArgument("scenario must be a tacit.Scenario(...).")
+        check_captured(*self.model.searched)  # or a forecast could tell of data for nothing
+        if not self.model.simulates:
+            raise InvalidArgument(
+                "A forecast draws outcomes from the model, and this model cannot draw them; give a "
+                "tacit.Model simulate=."
+            )
+        self.scenario.refuse_misfit(self.schema, model_columns(self.model, self.schema))
+
+    @cached_property
+    def fitted(self) -> SimulatedModel:
+        """The model to fit to the tables."""
+        return SimulatedModel(self.model)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of all parameters, entry by entry."""
+        return tuple(label for label, _, _ in self._places)
+
+    @cached_property
+    def _places(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        shapes = jax.eval_shape(self.model.constrain, jnp.zeros(self.model.dimension))
+        labels = self.model.labels
+        return [
+            (label, name, where)
+            for name in self.model.names
+            for label, where in coordinates(name, shapes[name].shape, labels.get(name))
+        ]
+
+    @cached_property
+    def units(self) -> dict[str, str]:
+        """What one unit of a parameter is, as a summary says it, where the model says so."""
+        found = {label: each.words({}) for label, each in self._meanings.items()}
+        return {label: words for label, words in found.items() if words}
+
+    @cached_property
+    def factors(self) -> Floats:
+        """What the model's own parameters are multiplied by to be in the units of a summary."""
+        known = {label: each.factor({}) for label, each in self._meanings.items()}
+        return np.array([known.get(label, 1.0) for label in self.labels])
+
+    @property
+    def _meanings(self) -> dict[str, ParameterMeaning]:
+        reading = model_interpretation(self.model)
+        known = {} if reading is None else reading.parameters
+        return {label: known[name] for label, name, _ in self._places if name in known}
+
+    def flat(self, values: Any) -> Floats:
+        """Draws of parameters as an array, [draws, entries]."""
+        arrays = {name: np.asarray(values[name], np.float64) for name in self.model.names}
+        return np.concatenate([each.reshape(len(each), -1) for each in arrays.values()], axis=1)
+
+    @cached_property
+    def prior(self) -> Floats:
+        """Draws from the prior, [draws, entries]."""
+        return self.flat(self._constrained(self._vectors))
+
+    def truth(self, count: int) -> tuple[NDArray[np.float32], Floats]:
+        """True parameters of some tables: unconstrained vectors, and the same entry by entry."""
+        rng = np.random.default_rng([self.seed, 1])
+        chosen = self._vectors[rng.choice(len(self._vectors), count, replace=False)]
+        middle = np.median(self._vectors, axis=0)
+        vectors = middle + self.scenario.spread * (chosen - middle)
+        if self.scenario.effects:
+            vectors = np.stack([self._with(vector, self.scenario.effects) for vector in vectors])
+        if self.scenario.outcome is not None:
+            vectors = np.stack([self._with_outcome(vector) for vector in vectors])
+        return vectors.astype(np.float32), self.flat(self._constrained(vectors))
+
+    @cached_property
+    def _vectors(self) -> Floats:
+        draws = prior_draws(self.model)
+        return np.asarray(draws[np.isfinite(draws).all(axis=1)], np.float64)
+
+    def _constrained(self, vectors: Floats) -> Any:
+        many = jax.jit(jax.vmap(lambda v: self.model.constrain(v, self.model.constants)))
+        return many(jnp.asarray(vectors, jnp.float32))
+
+    def _with(self, vector: Floats, effects: Mapping[str, float]) -> Floats:
+        """The vector with some effects in place of its own."""
+        known = {label: (name, where) for label, name, where in self._places}
+        drawn = self.model.constrain(jnp.asarray(vector, jnp.float32), self.model.constants)
+        latent = self.model.places if isinstance(self.model, Predicts) else self.model.names
+        values = {name: np.array(drawn[name]) for name in latent}
+        for label, effect in effects.items():
+            if label not in known or known[label][0] not in values:
+                raise InvalidArgument(
+                    f"The scenario has an effect of {label!r}, which is not a parameter that can be set; "
+                    f"the parameters are {', '.join(self.labels)}."
+                )
+            name, where = known[label]
+            values[name][where] = effect / self.factors[self.labels.index(label)]
+        return np.asarray(self.model.start(values))
+
+    def _with_outcome(self, vector: Floats) -> Floats:
+        """The vector with an intercept that gives outcomes the mean that is expected."""
+        if INTERCEPT not in self.labels:
+            raise InvalidArgument(
+                "outcome of a scenario sets the intercept of a formula, and this model has none; "
+                "pass effects instead."
+            )
+        if any(isinstance(f, GLMFunction) and f.outcome.ends for f in self.model.searched):
+            raise InvalidArgument(
+                "outcome of a scenario is a mean, which censored times do not show; pass an effect of "
+                f"{INTERCEPT} instead, the logarithm of the time by which 63% had the event."
+            )
+        low, high = np.quantile(self.prior[:, self.labels.index(INTERCEPT)], [0.001, 0.999])
+        ends = [self._with(vector, {INTERCEPT: float(end)}) for end in (low, high)]
+
+        def mean(share: float) -> float:
+            return float(
+                self._few((ends[0] + share * (ends[1] - ends[0])).astype(np.float32)).mean()
+            )
+
+        wanted, below, above = float(self.scenario.outcome_mean or 0), 0.0, 1.0
+        for _ in range(_INTERCEPT_BISECTIONS):
+            middle = (below + above) / 2
+            below, above = (middle, above) if mean(middle) < wanted else (below, middle)
+        return np.asarray(ends[0] + below * (ends[1] - ends[0]))
+
+    def _few(self, vector: NDArray[np.float32]) -> NDArray[Any]:
+        """Some outcomes as the model draws them."""
+        plain = dataclasses.replace(self.scenario, outcome=self.scenario.outcome_mean)
+        rows = dataclasses.replace(self, size=_INTERCEPT_UNITS, scenario=plain).drawn(0, vector)
+        return next(iter(rows.values()))
+
+    def _shifts(self, index: int, vector: NDArray[np.float32]) -> tuple[Any, Any]:
+        """How far the intercept of each unit is from the common one, and the direction of that.
+
+        It is nowhere unless counts vary more than the model says. Each unit's rate is then multiplied
+        by a gamma variable with mean 1, whose variance gives the expected deviation.
+        """
+        if self.scenario.outcome_sd is None:
+            return np.zeros(self._made, np.float32), np.zeros_like(vector)
+        self._refuse_deviation()
+        plain = self._few(vector).astype(np.float64)
+        mean, variance = plain.mean(), plain.var()
+        squares = max(variance - mean, 0.0) + mean**2  # of the rates
+        further = max((self.scenario.outcome_sd**2 - variance) / squares, 1e-6)
+        rng = np.random.default_rng([self.seed, 3, index])
+        times = rng.gamma(1 / further, further, size=self._made)
+        wide = vector.astype(np.float64)
+        one, zero = (self._with(wide, {INTERCEPT: each}) for each in (1.0, 0.0))
+        return np.log(np.maximum(times, 1e-30)).astype(np.float32), (one - zero).astype(np.float32)
+
+    def _refuse_deviation(self) -> None:
+        """Raises if a deviation of the outcome cannot be used."""
+        programs = [each for each in self.model.searched if isinstance(each, GLMFunction)]
+        if not any(each.family is POISSON and INTERCEPT in self.labels for each in programs):
+            raise InvalidArgument(
+                "sd of a scenario's outcome is for Poisson formulas with an intercept; pass effects "
+                "instead, such as {'sigma': 2.5}."
+            )
+
+    @property
+    def rows_each(self) -> int:
+        """The number of rows of each unit."""
+        return self.scenario.rows_per_person or self.schema.most_rows or 1
+
+    def rows(self, index: int, vector: NDArray[np.float32]) -> Rows:
+        """One table, as rows of the model that is fitted to it.
+
+        Args:
+            index: The number of the table. Tables of other numbers have other columns.
+            vector: The true parameters, unconstrained.
+
+        Returns:
+            The rows, with outcomes drawn from the model.
+        """
+        table = self.columns(index, vector)
+        if self.schema.most_rows is None:
+            rows = Rows(table)
+        else:
+            person = np.repeat(np.arange(self._made), self.rows_each)
+            rows = Rows.by_person(table, person, self.schema.most_rows)
+        rows.simulated = self._simulated
+        return rows
+
+    def columns(self, index: int, vector: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+        """The encoded columns of a table, with outcomes drawn from the model; arguments as for `rows`."""
+        return add_simulated_outcomes(self._columns(index), self.drawn(index, vector))
+
+    @cached_property
+    def _simulated(self) -> Units:
+        """Units of the schema alone: a fit knows no scenario."""
+        few = dataclasses.replace(self, size=_INTERCEPT_UNITS // 2, scenario=Scenario())
+        fields = few.columns(0, np.median(self._vectors, axis=0).astype(np.float32))
+        if self.schema.most_rows is None:
+            return Units(fields, None)
+        shape = few.size, few.rows_each
+        fields = {name: value.reshape(*shape, *value.shape[1:]) for name, value in fields.items()}
+        return Units(fields, np.ones(shape, np.bool_))
+
+    @property
+    def _made(self) -> int:
+        return min(self.size, MAX_UNITS)
+
+    def _columns(self, index: int) -> dict[str, NDArray[Any]]:
+        """Encoded columns of a table. The outcome's are there, and not used."""
+        names = [n for n in model_columns(self.model, self.schema) if n != self.schema.person]
+        rng = np.random.default_rng([self.seed, 2, index])
+        raw = self.scenario.table(self.schema, names, self._made * self.rows_each, rng)
+        return self.schema.encode_new(raw, names)[0]
+
+    def drawn(self, index: int, vector: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+        """The outcomes of a table, row by row.
+
+        Args:
+            index: The number of the table.
+            vector: The true parameters, unconstrained.
+
+        Returns:
+            The outcomes by the names that the model has for them.
+        """
+        count, each = self._made, self.rows_each
+        columns = self._columns(index)
+        units = {n: v.reshape(count, each, *v.shape[1:]) for n, v in columns.items()}
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), index), count)
+        together = self.schema.most_rows is not None
+        shifts, step = self._shifts(index, vector)
+        draw = _outcome_sampler(self.model, together)
+        drawn = draw((vector, step), shifts, keys, units, self.model.constants)
+        return {n: np.asarray(v).reshape(count * each, *v.shape[2:]) for n, v in drawn.items()}
+
+
+@lru_cache(maxsize=8)
+def _outcome_sampler(model: UnitModel, by_person: bool) -> Callable[..., Any]:
+    """Draws the outcomes of all units: the same program again for tables of one size."""
+
+    def of_unit(line: Any, shift: jax.Array, key: jax.Array, rows: Any, constants: Any) -> Any:
+        vector = line[0] + shift * line[1]
+        if by_person:
+            present = jnp.ones(len(jax.tree.leaves(rows)[0]), jnp.bool_)
+            return model.unit_outcomes(key, vector, rows, present, constants)
+        row = jax.tree.map(lambda leaf: leaf[0], rows)
+        drawn = model.row_outcomes(key, vector, row, constants)
+        return jax.tree.map(lambda leaf: leaf[None], drawn)
+
+    return jax.jit(jax.vmap(of_unit, (None, 0, 0, 0, None)))
+
+
+INTERVAL_LEVEL = 0.9
+_INTERVAL_ENDS = ((1 - INTERVAL_LEVEL) / 2, 1 - (1 - INTERVAL_LEVEL) / 2)
+
+
+@dataclass(frozen=True)
+class SimulatedFits:
+    """Fits of several tables: posterior means and ends of 90% intervals, [fits, entries].
+
+    ``converged``, ``effective`` and ``seconds`` have an entry for each fit. ``effective`` is how many independent draws the
+    worst number of a chain is worth; NaN where draws are independent. ``noise_included`` says that intervals should hold the truth
+    with noise and all.
+    """
+
+    mean: Floats
+    low: Floats
+    high: Floats
+    converged: NDArray[np.bool_]
+    effective: Floats
+    noise_included: bool
+    seconds: Floats
+
+    @property
+    def width(self) -> Floats:
+        """The median width of an interval."""
+        return np.asarray(np.median(self.high - self.low, axis=0))
+
+    def error(self, truth: Floats) -> Floats:
+        """The root mean square error of the posterior mean."""
+        return np.asarray(np.sqrt(np.mean((self.mean - truth) ** 2, axis=0)))
+
+    def covered(self, truth: Floats) -> NDArray[np.bool_]:
+        """Which intervals hold the truth."""
+        return (self.low <= truth) & (truth <= self.high)
+
+    def chance(self, truth: Floats, effects: Floats) -> Floats:
+        """How often an interval would exclude zero, on the right side, if these were the effects.
+
+        Errors and widths are taken to be those of the effects that were simulated.
+        """
+        moved = effects - truth
+        told = np.where(effects > 0, self.low + moved > 0, self.high + moved < 0)
+        return np.asarray(np.mean(told, axis=0))
+
+    def detectable(self, truth: Floats, share: float) -> Floats:
+        """The smallest positive effect that such a share of intervals would tell from zero."""
+        return np.asarray(np.maximum(np.quantile(truth - self.low, share, axis=0), 0.0))
+
+
+def fit_tables(
+    tables: SimulatedTables, rows: Sequence[Rows], budget: Budget, method: Method
+) -> SimulatedFits:
+    """Fits every table within a budget, one after the other over one compiled program.
+
+    Args:
+        tables: What made the tables.
+        rows: The tables.
+        budget: The budget of each fit.
+        method: The method with its settings.
+
+    Returns:
+        What the fits found.
+    """
+    seed = tables.seed  # of the noise: nothing here has to stay private
+    model, mechanism = tables.fitted, method.calibrated(tables.fitted, budget)
+
+    def fitted(i: int) -> tuple[MethodResult, float]:
+        began = time.perf_counter()
+        gate = open_gate(rows[i], mechanism, Randomness(seed + i))
+        return method.run(model, gate, jax.random.key(seed + i)), time.perf_counter() - began
+
+    first = fitted(0)  # which compiles
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found, seconds = zip(first, *pool.map(fitted, range(1, len(rows))), strict=True)
+    return _combine_fits(tables, found, seconds)
+
+
+def width_without_privacy(tables: SimulatedTables, rows: Sequence[Rows]) -> Floats:
+    """The median width of an interval without privacy: of the exact mode and the curvature there.
+
+    Args:
+        tables: What made the tables.
+        rows: The tables.
+
+    Returns:
+        The width for each entry; NaN if no mode was found in any table.
+    """
+    found = [laplace(tables.fitted, each, 0) for each in rows]
+    modes = [each for each in found if each.converged]
+    if not modes:
+        return np.full(len(tables.labels), np.nan)
+    return _combine_fits(tables, modes, []).width
+
+
+def _combine_fits(
+    tables: SimulatedTables, found: Sequence[MethodResult], seconds: Sequence[float]
+) -> SimulatedFits:
+    draws = [tables.flat(each.draws) for each in found]
+    ends = np.array([np.quantile(each, _INTERVAL_ENDS, axis=0) for each in draws])
+    return SimulatedFits(
+        mean=np.array([each.mean(axis=0) for each in draws]),
+        low=ends[:, 0],
+        high=ends[:, 1],
+        converged=np.array([each.converged is not False for each in found]),
+        effective=np.array([_effective_sample_size(each) for each in found]),
+        noise_included=all(each.intervals is Intervals.INCLUDED for each in found),
+        seconds=np.asarray(seconds),
+    )
+
+
+def _effective_sample_size(found: MethodResult) -> float:
+    """How many independent draws the worst number of a chain is worth; NaN without one, and 0 if one never moved."""
+    if not found.chain:
+        return float("nan")
+    sizes = effective_sample_sizes(found.draws, found.chains).values()
+    return float(min(np.nan_to_num(each).min() for each in sizes))

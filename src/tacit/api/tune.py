@@ -1,0 +1,138 @@
+"""Settings by simulation: a search on made-up tables, before data are read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tacit import _validate
+from tacit._text_table import text_table
+from tacit.accounting import Budget
+from tacit.api.scenario import Scenario
+from tacit.api.simulate import SimulatedTables, fit_tables
+from tacit.data.schema import Schema
+from tacit.errors import InvalidArgument
+from tacit.inference.method import Method, check_is_method
+from tacit.inference.registry import default_method
+from tacit.models.base import UnitModel
+from tacit.models.front_ends import adapt_model, resolve_schema
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings that were tried: the error of posterior means in units of the prior's spread.
+
+    Attributes:
+        method: The settings.
+        error: The root mean square error, on average over parameters. 1 is that of the prior.
+        coverage: The share of 90% intervals that held the truth.
+        seconds: The time of a fit.
+    """
+
+    method: Method
+    error: float
+    coverage: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneResult:
+    """What a search found. Print it for the table; pass ``method`` to `tacit.plan`.
+
+    Attributes:
+        trials: What was tried, the best first.
+        size: The declared number of units.
+        budget: The budget.
+    """
+
+    trials: tuple[Trial, ...]
+    size: int
+    budget: Budget
+
+    @property
+    def method(self) -> Method:
+        """The best settings."""
+        return self.trials[0].method
+
+    def __str__(self) -> str:
+        header = ["settings", "error", "intervals that held the truth", "seconds"]
+        rows = [
+            [repr(each.method), f"{each.error:.3f}", f"{each.coverage:.0%}", f"{each.seconds:.2g}"]
+            for each in self.trials
+        ]
+        about = (
+            "The error of posterior means, as a share of the prior's spread, on made-up tables. No data "
+            "has been read and nothing charged."
+        )
+        return f"{text_table(rows, 'lrrr', header)}\n\n{about}"
+
+
+def tune(
+    model: object,
+    schema: Schema | None = None,
+    *,
+    size: int,
+    budget: Budget,
+    methods: Sequence[Method] | None = None,
+    scenario: Scenario | None = None,
+    repeats: int = 10,
+    seed: int = 0,
+) -> TuneResult:
+    """Searches for settings of a method on made-up tables. Reads no data and charges nothing.
+
+    Args:
+        model: A model as for `tacit.plan`. It must be able to draw its outcomes.
+        schema: The public facts about the columns. A model from `tacit.glm` has its own.
+        size: About how many rows or people there will be. It must be public.
+        budget: What the fit may cost.
+        methods: The settings to try. By default the default method's for this size, and others
+            around it: fewer and more steps, lower and higher sampling rates.
+        scenario: What is expected of the data, as for `tacit.forecast`.
+        repeats: The number of made-up tables.
+        seed: Seed of all random numbers.
+
+    Returns:
+        What was tried, the best first. ``tune(...).method`` has the settings.
+
+    Raises:
+        InvalidArgument: If an argument cannot be used, or the model cannot draw its outcomes.
+        BudgetError: If no noise level meets the budget.
+    """
+    schema = resolve_schema(model, schema)
+    if not isinstance(schema, Schema):
+        raise InvalidArgument("tune needs a tacit.Schema: the public facts about the columns.")
+    if not isinstance(budget, Budget):
+        raise InvalidArgument("budget must be a tacit.Budget(epsilon, delta).")
+    _validate.count("repeats", repeats, least=2)
+    tried = None if methods is None else list(methods)
+    for method in tried or ():
+        check_is_method(method)
+    if tried is not None and not tried:
+        raise InvalidArgument("methods must be settings to try; leave it out for the usual ones.")
+    adapted = adapt_model(model, schema)
+    assumed = Scenario() if scenario is None else scenario
+    tables = SimulatedTables(model=adapted, schema=schema, size=size, scenario=assumed, seed=seed)
+    vectors, truth = tables.truth(repeats)
+    rows = [tables.rows(i, vector) for i, vector in enumerate(vectors)]
+    spread = tables.prior.std(axis=0)
+    trials = []
+    for method in tried or _candidate_methods(adapted, size, budget):
+        fits = fit_tables(tables, rows, budget, method)
+        error = np.sqrt(np.mean((fits.error(truth) / spread) ** 2))
+        held = float(fits.covered(truth).mean())
+        trials.append(Trial(method, float(error), held, float(np.median(fits.seconds[1:]))))
+    ordered = sorted(trials, key=lambda trial: trial.error)
+    return TuneResult(trials=tuple(ordered), size=size, budget=budget)
+
+
+def _candidate_methods(model: UnitModel, size: int, budget: Budget) -> list[Method]:
+    """Settings around the default ones."""
+    usual: Any = default_method(model, size, budget)
+    steps = [max(4, round(usual.num_steps * factor)) for factor in (0.25, 0.5, 1, 2)]
+    rates = sorted({min(1.0, usual.sampling_rate * factor) for factor in (0.5, 1, 3)})
+    return [
+        replace(usual, num_steps=number, sampling_rate=float(f"{rate:.3g}"))
+        for number in steps
+        for rate in rates
+    ]

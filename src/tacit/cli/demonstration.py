@@ -1,0 +1,151 @@
+"""The demonstration: who had an affair, in Fair's survey of married women, with and without privacy.
+
+6,366 women, one row each, from statsmodels' data set ``fair`` (Fair, 1978; the survey was made by
+the magazine Redbook in 1974).
+"""
+
+import csv
+import math
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.accounting import Budget
+from tacit.api.fit import fit, fit_without_privacy
+from tacit.api.plan import Plan, plan
+from tacit.data.columns import Binary, Number
+from tacit.data.schema import Schema
+from tacit.errors import MissingPackage
+from tacit.models.glm import glm
+from tacit.results.drawings import forest_bars
+from tacit.results.plots import load_pyplot, saving_figure
+from tacit.results.posterior import Posterior
+
+# The answers that the questionnaire allows, which are public whoever answered.
+SCHEMA = Schema(
+    {
+        "rate_marriage": Number(1, 5),  # 1 very poor, 5 very good
+        "yrs_married": Number(0, 23, measured_in="years"),
+        "religious": Number(1, 4),  # 1 not, 4 strongly
+        "educ": Number(9, 20, measured_in="years"),  # of school
+        "affair": Binary(),
+    }
+)
+FORMULA = "affair ~ rate_marriage + yrs_married + religious + educ"
+_UNITS = {"yrs_married": 10, "educ": 4}
+_NUM_HELD_OUT = 1_273  # every fifth woman
+
+Table = dict[str, NDArray[Any]]
+
+
+def demo_plan(budget: Budget) -> Plan:
+    """The plan of the demonstration. Reads no data."""
+    return plan(glm(FORMULA, schema=SCHEMA), budget=budget)
+
+
+def run_demo(
+    epsilons: tuple[float, float], delta: float, folder: Path, tell: Callable[[str], None]
+) -> None:
+    """Fits without privacy and with two budgets, and prints, plots and reports the results.
+
+    Args:
+        epsilons: The epsilons of the two private fits.
+        delta: Their delta.
+        folder: Where the plot and the report of the first private fit are written.
+        tell: Prints a line.
+    """
+    training, test = load_tables()
+    load_pyplot()  # whatever is not installed is named before anything is fitted
+    budgets = [Budget(epsilon, delta) for epsilon in epsilons]
+    tell(
+        f"Who had an affair? {len(training['affair']) + _NUM_HELD_OUT:,} married women were asked in 1974 "
+        "(statsmodels' data set fair).\n"
+        f"Bayesian logistic regression, {FORMULA}:\n"
+    )
+    first = demo_plan(budgets[0])
+    # One model for all fits, so that they share a program.
+    plans = [first, *(plan(first.model, SCHEMA, budget=budget) for budget in budgets[1:])]
+    fits = {"not private": fit_without_privacy(first, training)}
+    for each in plans:
+        fits[f"epsilon {each.budget.epsilon:g}"] = fit(each, training)
+    for line in _format_table(fits, test):
+        tell(line)
+    # Rounded up, so that the sentence stays true.
+    guess, smaller = (f"{math.ceil(budget.best_guess * 1000) / 10}%" for budget in budgets)
+    tell(
+        "\nThe sd of a private fit includes the noise that protects the women.\n\n"
+        "What this means for one of these women: somebody who knows the answers of all others, and would\n"
+        f"otherwise toss a coin over whether she took part, guesses right at most {guess} of the time\n"
+        f"after reading the result at epsilon {epsilons[0]:g}, and at most {smaller} of the time at epsilon "
+        f"{epsilons[1]:g}. Without privacy\nnothing limits what such a reader learns about her.\n"
+    )
+    fits[f"epsilon {epsilons[0]:g}"].report(folder)
+    _plot(fits, folder / "forest.png")
+    tell(f"Forest plot: {folder / 'forest.png'}     Report: {folder / 'report.html'}\n")
+    tell(
+        "These fits have no ledger, and the accuracies were computed without protection, as only a\n"
+        "demonstration may. To fit a table with a ledger, type next:\n"
+        "  tacit example\n"
+        "  tacit ledger new registry.db --epsilon 3 --delta 1e-5 --unit person\n"
+        "  tacit fit visits.csv --schema visits.yaml --formula 'readmitted ~ age + dose + ward' \\\n"
+        "      --epsilon 1 --delta 1e-6 --ledger registry.db --out run"
+    )
+
+
+def load_tables() -> tuple[Table, Table]:
+    """The answers of four fifths of the women, and of those who are held out."""
+    found = find_spec("statsmodels")  # whose data are read without the time that importing it takes
+    if found is None or not found.submodule_search_locations:
+        raise MissingPackage("statsmodels", "The demonstration")
+    path = Path(found.submodule_search_locations[0]) / "datasets" / "fair" / "fair.csv"
+    with path.open(encoding="utf-8") as file:
+        names = next(csv.reader(file))
+        columns = dict(zip(names, np.loadtxt(file, delimiter=",", unpack=True), strict=True))
+    columns["affair"] = (columns["affairs"] > 0).astype(int)
+    order = np.random.default_rng(0).permutation(len(columns["affair"]))
+    held, kept = order[:_NUM_HELD_OUT], order[_NUM_HELD_OUT:]
+    training, test = ({name: columns[name][some] for name in SCHEMA.names} for some in (kept, held))
+    return training, test
+
+
+def accuracy(posterior: Posterior, test: Table) -> float:
+    """The share of women whose answer is predicted rightly."""
+    chance = np.asarray(posterior.predict(test))
+    return float(np.mean((chance > 0.5) == test["affair"]))
+
+
+def _format_table(fits: Mapping[str, Posterior], test: Table) -> list[str]:
+    """Mean and sd of each coefficient for each fit, and the accuracy on women held out."""
+    summaries = [post.summary(units=_UNITS).lines for post in fits.values()]
+    lines = [f"{'log-odds of an affair':<28}" + "".join(f"{name:>22}" for name in fits)]
+    for same in zip(*summaries, strict=True):
+        cells = (f"{line.mean:.2f} +- {line.sd:.2f}" for line in same)
+        lines.append(f"{same[0].label:<28}" + "".join(f"{cell:>22}" for cell in cells))
+    right = "".join(f"{accuracy(post, test):>22.1%}" for post in fits.values())
+    return [*lines, f"{'accuracy, women held out':<28}{right}"]
+
+
+def _plot(fits: Mapping[str, Posterior], path: Path) -> None:
+    """Draws the intervals of all fits beside each other."""
+    with saving_figure(path) as keep:
+        figure, axes = load_pyplot().subplots(figsize=(7.2, 4.2), layout="constrained")
+        colours = ("0.35", "#0b5cad", "#c2571a")
+        for number, (name, post) in enumerate(fits.items()):
+            bars = forest_bars(post, len(SCHEMA.names), units=_UNITS)
+            for place, bar in enumerate(bars):
+                height, colour = place + 0.22 * (number - 1), colours[number]
+                label = name if place == 0 else None
+                axes.hlines(height, bar.lower, bar.upper, color=colour, linewidth=2, label=label)
+                axes.plot(bar.mean, height, "o", markersize=5, color=colour)
+            axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
+            axes.set_ylim(len(bars) - 0.5, -0.5)
+        axes.axvline(0, color="0.4", linewidth=1, zorder=0)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        figure.legend(loc="outside lower center", ncols=len(fits), frameon=False)
+        axes.set_title("Log-odds of an affair: means and 90% intervals", fontsize=10, loc="left")
+        keep(figure)

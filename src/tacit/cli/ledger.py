@@ -1,0 +1,116 @@
+"""The commands of ``tacit ledger``: create the ledger of a data set, and show it."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from attrs import asdict
+
+import tacit
+from tacit import accounting, cli, results
+from tacit._text_table import text_table
+from tacit.cli.options import AdjacencyName, AsJson
+
+app = typer.Typer(
+    help="Create and show the privacy ledger of a data set.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+LedgerAddress = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER",
+        help="LedgerAddress of the ledger, or its database as postgresql://user@host/database.",
+    ),
+]
+
+
+@app.command()
+def new(
+    file: LedgerAddress,
+    epsilon: Annotated[float, typer.Option(help="Total budget of all fits: epsilon.")],
+    delta: Annotated[float, typer.Option(help="Total budget of all fits: delta.")],
+    unit: Annotated[str, typer.Option(help="Unit of privacy: row, person or 'data set'.")] = "row",
+    adjacency: AdjacencyName = "add-remove",
+    rule: Annotated[
+        str,
+        typer.Option(help="How the costs of fits compose: sum, or renyi for many small fits."),
+    ] = "sum",
+    analyst: Annotated[
+        list[str] | None,
+        typer.Option(help="In a database: role whose members may charge and read; repeatable."),
+    ] = None,
+) -> None:
+    """Create a ledger. Its settings cannot be changed later.
+
+    In a database, whoever creates the ledger is its steward, and no one else can raise its total.
+    """
+    total = tacit.Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]  # it checks
+    ledger = tacit.Ledger.new(file, total, unit=unit, rule=rule, analysts=analyst or ())  # type: ignore[arg-type]  # the same
+    typer.echo(f"Created {ledger.path}: {ledger.total} in total for every {ledger.unit}.")
+
+
+@app.command()
+def show(file: LedgerAddress, as_json: AsJson = False) -> None:
+    """Show all charges and the remaining budget."""
+    ledger = tacit.Ledger(file)
+    typer.echo(_to_json(ledger) if as_json else _to_text(ledger))
+
+
+@app.command("raise")
+def raise_(
+    file: LedgerAddress,
+    epsilon: Annotated[float, typer.Option(help="New total of all fits: epsilon.")],
+    delta: Annotated[float, typer.Option(help="New total of all fits: delta.")],
+) -> None:
+    """Raise the total of a ledger in a database. Only its steward may do this.
+
+    The new total is then the promise to the people in the data, for earlier fits as well.
+    """
+    ledger = tacit.Ledger(file)
+    before = ledger.total
+    accounting.ledger.raise_total(ledger, tacit.Budget(epsilon, delta, before.adjacency))
+    typer.echo(f"Raised {ledger.path} from {before} to {ledger.total}. Left: {ledger.left}.")
+
+
+@app.command()
+def page(
+    file: LedgerAddress,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("ledger.html"),
+) -> None:
+    """Write a page for the steward: what is left, who spent what, and the budget over time."""
+    results.ledger_page.write_ledger_page(tacit.Ledger(file), out)
+    typer.echo(f"Wrote {out}.")
+
+
+@app.command()
+def adopt(file: LedgerAddress) -> None:
+    """Accept a ledger that has lost its mark file, or was written by Tacit's first version.
+
+    Make sure that it is the newest copy: charges that it does not contain are lost.
+    """
+    typer.echo(_to_text(accounting.journal.adopt(file)))
+
+
+def _to_json(ledger: "tacit.Ledger") -> str:
+    found = {
+        "total": asdict(ledger.total),
+        "unit": ledger.unit,
+        "rule": ledger.rule,
+        "left": asdict(ledger.left),
+        "charges": [asdict(charge) for charge in ledger.charges],
+        "raises": [asdict(each) for each in accounting.ledger.read_history(ledger).raises],
+    }
+    return json.dumps(found, indent=2)
+
+
+def _to_text(ledger: "tacit.Ledger") -> str:
+    rule = "epsilons and deltas add up" if ledger.rule == "sum" else "Rényi divergences add up"
+    header, sides, charges = cli.ledger_tables.charges_table(ledger.charges)
+    table = text_table(charges, sides, header) if charges else "No charges yet."
+    return (
+        f"{ledger.path}: {ledger.total} in total for every {ledger.unit}; {rule}.\n"
+        f"{table}\nLeft: {ledger.left}."
+    )

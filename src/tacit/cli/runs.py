@@ -1,0 +1,490 @@
+"""What ``tacit fit`` was asked for, which is public, and the folder of a run: settings, posterior, report, predictions.
+
+Nothing here is imported before a command needs it: it imports JAX.
+"""
+
+import csv
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import yaml
+from attrs import asdict, evolve
+
+from tacit import _validate
+from tacit.accounting import Budget
+from tacit.api.federated import site_part
+from tacit.api.plan import Plan, plan
+from tacit.api.resume import POSTERIOR_FILE, SETTINGS_FILE
+from tacit.api.rows import model_columns
+from tacit.api.scenario import Scenario
+from tacit.cli.model_files import ModelFile
+from tacit.data.columns import Category
+from tacit.data.schema import Schema
+from tacit.data.tables import TableLike
+from tacit.errors import InvalidArgument
+from tacit.inference.method import Intervals, Method
+from tacit.inference.registry import CHOICES, COMMANDS, DEFAULT, default_method, method_for_size
+from tacit.models.base import UnitModel
+from tacit.models.front_ends import adapt_model, resolve_schema
+from tacit.models.glm import glm
+from tacit.privacy.checkpoint import is_resumable, read_notes
+from tacit.results.contents import ReportContents
+from tacit.results.explain import explain_result
+from tacit.results.posterior import Posterior
+from tacit.results.predictive import predict_outcomes, predictive_model, predictive_quantiles
+from tacit.results.report import write_report, write_site_report
+from tacit.results.summary import with_noise_note
+
+_SCHEMA_FILE = "schema.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A formula or a model file, a schema, a budget, and how to fit.
+
+    Attributes:
+        formula: The formula, or None if there is a file.
+        file: The file with the model, or None if there is a formula.
+        schema: The public facts about the columns.
+        budget: What the fit may cost.
+        family: The distribution of the outcome; by default as for `tacit.glm`.
+        method: The name of the method on the command line.
+        settings: Settings of the method, by name.
+        seed: A seed, if the fit should be reproducible.
+        notes: Public notes for the report and the ledger, by name.
+    """
+
+    formula: str | None
+    file: ModelFile | None = None
+    schema: Schema
+    budget: Budget
+    family: str | None = None
+    method: str = DEFAULT
+    settings: tuple[tuple[str, Any], ...] = ()
+    seed: int | None = None
+    size: int | None = None
+    scenario: Scenario | None = None
+    notes: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.formula is None) == (self.file is None):
+            raise InvalidArgument("Pass the model with --formula or with --model, one of the two.")
+        if self.file is not None and self.family is not None:
+            raise InvalidArgument(
+                "--family is for a formula; the model in the file has its own distribution."
+            )
+        _validate.choice("method", self.method, CHOICES)
+        if self.seed is not None:
+            _validate.count("seed", self.seed, least=0)
+
+    @cached_property
+    def written(self) -> Any:
+        """The model as it was written: the regression of the formula, or what the file has."""
+        if self.file is not None:
+            return self.file.written
+        return glm(str(self.formula), family=self.family, schema=self.schema)
+
+    @property
+    def described(self) -> str:
+        """The model in words."""
+        return str(self.written if self.file is None else self.file)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of the outcome of a formula, if it has levels."""
+        return () if self.file is not None else self.written.program.outcome.facts.levels
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read, without the column of the person."""
+        names = model_columns(self.model, self.schema)
+        return [name for name in names if name != self.schema.person]
+
+    @cached_property
+    def model(self) -> UnitModel:
+        """The model in the form that inference takes."""
+        return adapt_model(self.written, resolve_schema(self.written, self.schema))
+
+    @property
+    def chosen_method(self) -> Method:
+        """The method with its settings."""
+        asked = COMMANDS.get(self.method)
+        kind: Any = type(default_method(self.model)) if asked is None else asked.kind
+        known = [field.name for field in fields(kind)]
+        for name, _ in self.settings:
+            if name not in known:
+                raise InvalidArgument(
+                    f"{self.method} has no setting {name!r}; it has {', '.join(known)}."
+                )
+        missing = [
+            field.name
+            for field in fields(kind)
+            if field.default is MISSING
+            and field.default_factory is MISSING
+            and field.name not in dict(self.settings)
+        ]
+        if missing:
+            raise InvalidArgument(
+                f"{self.method} needs a setting {missing[0]!r}; pass --set {missing[0]}=..."
+            )
+        try:
+            method: Any = kind(**dict(self.settings))
+            if self.size is not None:  # settings that were asked for stay
+                method = method_for_size(method, self.model, self.size, self.budget)
+                method = replace(method, **dict(self.settings))
+        except TypeError:
+            raise InvalidArgument(
+                f"A setting of {self.method} has a value of the wrong type."
+            ) from None
+        chosen: Method = method
+        return chosen
+
+    def plan(self) -> Plan:
+        """What the fit will do. Touches no data."""
+        return plan(
+            self.model,
+            self.schema,
+            budget=self.budget,
+            method=self.chosen_method,
+            size=self.size,
+            scenario=self.scenario,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """The request as plain data."""
+        return {
+            "formula": self.formula,
+            "family": None if self.file is not None else self.written.family,
+            **({} if self.file is None else self.file.facts()),
+            "budget": asdict(self.budget),
+            "method": self.method,
+            "settings": dict(self.settings),
+            "with": repr(self.chosen_method),
+            "seed": self.seed,
+            "size": self.size,
+            "scenario": None if self.scenario is None else self.scenario.facts(),
+            "notes": dict(self.notes) or None,
+        }
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Reads a setting that was typed as ``name=value``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidArgument(
+            f"Write a setting as name=value, such as num_steps=2000; got {text!r}."
+        )
+    try:
+        parsed = yaml.safe_load(value)
+        return name, float(parsed) if isinstance(parsed, str) else parsed  # YAML's 1e-3 is text
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise InvalidArgument(f"The value of setting {name!r} is not a number.") from None
+
+
+class RunFolder:
+    """The folder of a run: the request, the schema, the posterior and the report."""
+
+    def __init__(self, path: Path, file: ModelFile | None = None) -> None:
+        self.path, self.file, self._made = path, file, False
+
+    def make(self, request: Request, **more: Any) -> None:
+        """Creates the folder before anything is charged, and writes the request."""
+        try:
+            self._made = not self.path.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+            if any(self.path.iterdir()):
+                raise InvalidArgument(
+                    f"{self.path} is not empty; pass a new folder with --out, or empty this one."
+                )
+            request.schema.to_yaml(self.path / _SCHEMA_FILE)
+            made = {"made": datetime.now(UTC).isoformat(timespec="seconds")}
+            text = yaml.safe_dump(request.facts() | more | made, sort_keys=False)
+            (self.path / SETTINGS_FILE).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InvalidArgument(f"{self.path} cannot be written: {error.strerror}.") from None
+
+    def discard(self) -> None:
+        """Removes what `make` created, if a run never began."""
+        with suppress(OSError):
+            for name in (SETTINGS_FILE, _SCHEMA_FILE):
+                (self.path / name).unlink(missing_ok=True)
+            if self._made:
+                self.path.rmdir()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a run was begun here that is not finished."""
+        return is_resumable(self.path)
+
+    @property
+    def saved(self) -> bool:
+        """Whether a posterior is here."""
+        return (self.path / POSTERIOR_FILE).exists()
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """Where the data and the ledger of an unfinished run are."""
+        return read_notes(self.path)[1]
+
+    def write_report(self, posterior: Posterior) -> None:
+        """Writes the report of a posterior, with the request."""
+        write_report(posterior, self.path, settings=self.shown())
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """The request as it was written."""
+        try:
+            found = yaml.safe_load((self.path / SETTINGS_FILE).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or not {"formula", "family", "budget"} <= set(found):
+            raise InvalidArgument(
+                f"{self.path} is not a run that tacit fit wrote: it has no readable {SETTINGS_FILE}."
+            )
+        return found
+
+    def request(self) -> Request:
+        """The request, to plan or to load the model again."""
+        facts = self.facts
+        try:
+            return Request(
+                formula=facts["formula"],
+                file=self._file(ModelFile.recorded(facts)),
+                family=facts["family"],
+                schema=Schema.from_yaml(self.path / _SCHEMA_FILE),
+                budget=Budget(**facts["budget"]),
+                method=facts["method"],
+                settings=tuple(facts["settings"].items()),
+                seed=facts["seed"],
+                size=facts.get("size"),
+                scenario=None if facts.get("scenario") is None else Scenario(**facts["scenario"]),
+                notes=tuple((facts.get("notes") or {}).items()),
+            )
+        except (KeyError, TypeError, AttributeError):
+            raise InvalidArgument(
+                f"{self.path / SETTINGS_FILE} is damaged: it is not as tacit fit wrote it."
+            ) from None
+
+    def _file(self, recorded: ModelFile | None) -> ModelFile | None:
+        """The file that was passed, if it is the one that was fitted; else the recorded one."""
+        if self.file is None:
+            return recorded
+        if recorded is None:
+            raise InvalidArgument(f"{self.path} was fitted by a formula; leave --model out.")
+        if (self.file.name, self.file.digest) != (recorded.name, recorded.digest):
+            raise InvalidArgument(
+                f"{self.file} is not the model that was fitted, which was {recorded} with SHA-256 "
+                f"{recorded.digest}."
+            )
+        return self.file
+
+    def shown(self) -> dict[str, Any]:
+        """The request as a report shows it."""
+        facts = {name: value for name, value in self.facts.items() if value is not None}
+        facts.pop("settings")
+        notes = dict(facts.pop("notes", {}))
+        title = {"title": notes.pop("title")} if "title" in notes else {}
+        facts |= title | ({"notes": notes} if notes else {})
+        # Folders of earlier versions do not have it. A model's file is not run for it.
+        used = facts.pop("with", None)
+        if used is None:
+            used = facts["method"] if "model" in facts else repr(self.request().chosen_method)
+        return {**facts, "method": used}
+
+    def posterior(self, *, with_model: bool) -> Posterior:
+        """The posterior, with the model that predictions need if asked for."""
+        request = self.request()
+        found = Posterior.load(self.path / POSTERIOR_FILE)
+        model = request.model if with_model else found.model
+        return evolve(found, schema=request.schema, model=model)
+
+
+def parse_request(
+    formula: str | None,
+    model: str | None,
+    schema: Path,
+    budget: Budget,
+    family: str | None,
+    method: str,
+    settings: Sequence[str],
+    seed: int | None,
+    size: int | None = None,
+    scenario: Path | None = None,
+) -> Request:
+    """Makes a request from what was typed."""
+    chosen = [parse_setting(each) for each in settings]
+    if len(dict(chosen)) < len(chosen):
+        raise InvalidArgument("A setting is given twice; pass it once.")
+    return Request(
+        formula=formula,
+        file=None if model is None else ModelFile.named(model),
+        schema=Schema.from_yaml(schema),
+        budget=budget,
+        family=family,
+        method=method,
+        settings=tuple(chosen),
+        seed=seed,
+        size=size,
+        scenario=None if scenario is None else Scenario.from_yaml(scenario),
+    )
+
+
+def write_predictions(
+    posterior: Posterior,
+    data: TableLike,
+    out: Path | None,
+    *,
+    interval: bool,
+    levels: Sequence[str],
+) -> None:
+    """Writes the mean of each row's outcome, or the probability of each level.
+
+    Rows with a missing value get NA. With ``interval``, the ends of an interval are added; their
+    column names say so if the interval does not account for the privacy noise.
+    """
+    found = posterior.predict(data)
+    if isinstance(found, dict):
+        raise InvalidArgument(
+            f"The model has several outcomes ({', '.join(found)}); predict with Posterior.predict in "
+            "Python."
+        )
+    mean = np.asarray(found)
+    if mean.ndim > 1 and not levels:
+        levels = _level_names(posterior, data, mean.shape[1])
+    if interval and mean.ndim > 1:
+        raise InvalidArgument(
+            "An interval needs a numeric outcome. This outcome has levels, and its predictions are "
+            "probabilities; leave --interval out."
+        )
+    columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
+    if interval:
+        names = [_column_name(name, posterior.intervals) for name in ("5%", "95%")]
+        (both,) = predictive_quantiles(posterior, data, [0.05, 0.95]).values()
+        columns |= dict(zip(names, both, strict=True))
+    lines = zip(
+        *([_format_cell(value) for value in values] for values in columns.values()), strict=True
+    )
+    if out is None:
+        _write_csv(sys.stdout, list(columns), lines)
+        return
+    try:
+        with out.open("w", encoding="utf-8", newline="") as opened:
+            _write_csv(opened, list(columns), lines)
+    except OSError as error:
+        raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
+
+
+def _level_names(posterior: Posterior, data: TableLike, count: int) -> list[str]:
+    """Names of the levels of a model in a file: those of the schema's column, or numbers."""
+    (outcome,) = predict_outcomes(posterior, data, "mean", 0)
+    _, schema = predictive_model(posterior)
+    kind = schema[outcome] if outcome in schema.names else None
+    if isinstance(kind, Category) and kind.size == count:
+        return [str(each) for each in (*kind.levels, *filter(None, [kind.other]))]
+    return [str(place) for place in range(count)]
+
+
+def _column_name(name: str, intervals: Intervals) -> str:
+    return with_noise_note(name, intervals) if intervals == Intervals.LEFT_OUT else name
+
+
+def _format_cell(value: float) -> str:
+    return "NA" if np.isnan(value) else f"{value:.6g}"
+
+
+def _write_csv(opened: TextIO, header: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+    writer = csv.writer(opened, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(lines)
+
+
+def load_contents(path: Path) -> ReportContents:
+    """What a report shows of a run.
+
+    Args:
+        path: The folder that ``tacit fit`` wrote, or a file that `Posterior.save` wrote.
+
+    Returns:
+        The posterior with its settings and schema; a file alone has neither.
+
+    Raises:
+        TacitError: If it cannot be read.
+    """
+    if path.is_file():
+        return ReportContents(posterior=Posterior.load(path), settings={}, schema=None)
+    run = RunFolder(path)
+    posterior = run.posterior(with_model=False)
+    return ReportContents(posterior=posterior, settings=run.shown(), schema=posterior.schema)
+
+
+def write_run_report(
+    path: Path, out: Path | None, units: Mapping[str, float]
+) -> tuple[Posterior, Path]:
+    """Writes the report of a run or a file; returns the posterior and the page."""
+    found = load_contents(path)
+    folder = out or (path.parent if path.is_file() else path)
+    write_report(found.posterior, folder, settings=found.settings, schema=found.schema, units=units)
+    return found.posterior, folder / "report.html"
+
+
+def write_site_reports(
+    path: Path, out: Path | None, units: Mapping[str, float], sites: Sequence[Path]
+) -> list[Path]:
+    """Writes the report of a federated fit for each site's own board; returns the pages.
+
+    Args:
+        path: The file of the result.
+        out: The folder to write to; by default that of the file.
+        units: Other units for some columns.
+        sites: Settings of the sites, each ``site.toml``.
+
+    Returns:
+        The pages.
+    """
+    found, pages = load_contents(path), []
+    for settings in sites:
+        posterior, part = site_part(found.posterior, settings)
+        contents = replace(found, posterior=posterior, site=part, units=units)
+        contents = replace(contents, schema=found.schema or posterior.schema)
+        pages.append(write_site_report(contents, out or path.parent))
+    return pages
+
+
+def explain_run(path: Path) -> str:
+    """A run or a file in plain words."""
+    return explain_result(load_contents(path))
+
+
+def parse_notes(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Reads notes that were typed as ``name=text``."""
+    pairs = [text.partition("=") for text in texts]
+    for name, equals, text in pairs:
+        if not equals or not name.strip() or not text.strip():
+            raise InvalidArgument(
+                "Write a note as name=text, such as --note purpose='A study of falls'."
+            )
+    found = tuple((name.strip(), text.strip()) for name, _, text in pairs)
+    if len(dict(found)) < len(found):
+        raise InvalidArgument("A note is given twice; pass each name once.")
+    return found
+
+
+def parse_units(texts: Sequence[str]) -> dict[str, float]:
+    """Reads units that were typed as ``column=number``."""
+    found = {}
+    for text in texts:
+        name, _, size = text.rpartition("=")
+        try:
+            found[name] = float(size)
+        except ValueError:
+            name = ""
+        if not name:
+            raise InvalidArgument(f"Write a unit as column=number, such as age=10; got {text!r}.")
+    return found

@@ -1,0 +1,600 @@
+"""Pooled scoring: what a site answers to a question, and how the server adds the answers up.
+
+A site releases one noisy sum of what its rows add, for the question that it is asked. The gate clips what a row
+adds, whatever the server asks for. All sites are asked the same, so that sums over sites are sums over all rows.
+What to ask for next, and the posterior, follow from sums as for one table. All of it is post-processing of what
+sites released.
+"""
+
+import logging
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidArgument, TacitError
+from tacit.federated.method import Fitted
+from tacit.federated.protocol import Reply, Task, matching_replies, pack_arrays, unpack_arrays
+from tacit.federated.schemes import no_inputs
+from tacit.federated.server import (
+    MAX_COMPARED_SITES,
+    influence_warnings,
+    log_influence,
+    sum_replies,
+)
+from tacit.inference.method import Intervals, constrained_draws
+from tacit.inference.score_contributions import (
+    ScoreNoise,
+    ScoreQuery,
+    ScoreSums,
+    contribution_size,
+    split_release,
+)
+from tacit.inference.scoring import make_query, scoring_step, start_rounds
+from tacit.inference.scoring_posterior import ScoringResult, draw_posterior
+from tacit.inference.scoring_rounds import Rounds, WhitenedQuery
+from tacit.inference.whitening import whiten_prior
+from tacit.models.base import UnitModel
+from tacit.models.exponential_families import Vector
+from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows, Units
+
+# Lengths of a question beside the place and the metric: clip, length, steep, steep_each; and shares.
+_NUM_LENGTHS, _NUM_SHARES = 4, 9
+# Beyond these a question is no place that a fit can have come to. Squares of smaller lengths are not
+# those of single precision, and what is clipped at them may be longer.
+_MAX_COORDINATE, _MAX_METRIC, _MIN_LENGTH, _MAX_LENGTH = 1e6, 1e9, 1e-6, 1e6
+
+
+@dataclass(frozen=True)
+class QuestionVector:
+    """What a task holds: a `tacit.inference.score_contributions.ScoreQuery` as one vector, without the model's constants.
+
+    ``proper`` refuses what no fit can ask for. Privacy does not depend on it, because the gate clips.
+    """
+
+    dimension: int
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return self.dimension * (self.dimension + 1) + _NUM_LENGTHS + 1 + _NUM_SHARES
+
+    def packed(self, question: ScoreQuery) -> Vector:
+        """A question as one vector."""
+        return np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in question[:-1]])
+
+    def unpacked(self, vector: Vector, constants: Any) -> ScoreQuery:
+        """The question that a vector stands for."""
+        theta, metric, lengths, sizes, shares = self._parts(np.asarray(vector, np.float32))
+        parts = (theta, metric.reshape(self.dimension, -1), *lengths, sizes[0], shares)
+        return ScoreQuery._make([*map(jnp.asarray, parts), constants])
+
+    def proper(self, vector: Vector) -> bool:
+        """Whether a fit can ask for this."""
+        theta, metric, lengths, sizes, shares = self._parts(vector)
+        return bool(
+            np.isfinite(vector).all()
+            and np.all(np.abs(theta) <= _MAX_COORDINATE)
+            and np.all(np.abs(metric) <= _MAX_METRIC)
+            and np.all((lengths >= _MIN_LENGTH) & (lengths <= _MAX_LENGTH))
+            and sizes[0] in {0, 1}
+            and np.all(shares >= 0)
+            and np.sum(shares**2) < 1.001
+        )
+
+    def _parts(self, vector: NDArray[Any]) -> list[NDArray[Any]]:
+        lengths = [self.dimension, self.dimension**2, _NUM_LENGTHS, 1]
+        return np.split(vector, np.cumsum(lengths))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PooledTarget:
+    """What sites fit together by pooled scoring: any model that Scoring fits.
+
+    ``family`` says what a task holds, ``prior`` is for the digest of the study, and ``simulated`` are
+    public units that were drawn from the schema alone, for the server, or None if there is no schema.
+    """
+
+    model: UnitModel
+    family: QuestionVector
+    prior: Vector
+    simulated: Units | None = None
+
+    declared_public: ClassVar[tuple[str, ...]] = ("prior",)
+
+    @property
+    def constants(self) -> Any:
+        """Public arrays of the model."""
+        return self.model.constants
+
+
+@dataclass(frozen=True)
+class ScoreSumRelease:
+    """Work that releases the noisy sum of what a site's rows add."""
+
+    target: PooledTarget
+    outcomes: int
+    mechanism: NoisySums
+
+    @property
+    def size(self) -> int:
+        """Length of an answer."""
+        return contribution_size(self.target.model.dimension)
+
+    @property
+    def grid(self) -> float | None:
+        """The factor of answers that are whole numbers, or None."""
+        return self.mechanism.grid if self.mechanism.whole else None
+
+    def change(
+        self,
+        rows: Rows,
+        posterior: Vector,
+        factor: Vector,  # noqa: ARG002 (answers go into no factor)
+        source: Randomness,
+    ) -> NDArray[Any]:
+        """The noisy sum, for the question that the task holds. [site-scores]"""
+        target = self.target
+        gate = Gate(rows, self.mechanism, source.child("gate"))
+        constants = jax.tree.map(jnp.asarray, target.constants)
+        question = target.family.unpacked(posterior, constants)
+        _, out = run(gate, scoring_step(target.model, self.outcomes), question, no_inputs)
+        if not self.mechanism.whole:
+            return np.asarray(out[0], np.float64)
+        return add_random_high_words(np.asarray(out[0]), source.child("high words"))
+
+
+def add_random_high_words(low: NDArray[np.int32], source: Randomness) -> NDArray[np.int64]:
+    """Numbers of 64 bits whose lower half is given, and whose upper half is uniform.
+
+    The sum of some shows the sum of their lower halves modulo 2^32, and nothing else: not whether the
+    number of one site has wrapped around. [whole-sum]
+    """
+    high = source.words(len(low)) << np.uint64(32)
+    return (high | low.view(np.uint32).astype(np.uint64)).view(np.int64)
+
+
+def low_words(total: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The lower halves of a sum of such numbers."""
+    return (total.view(np.uint64) & np.uint64(2**32 - 1)).astype(np.uint32).view(np.int32)
+
+
+_LOG = logging.getLogger(__name__)
+# The part of the rounds after the first that finds the place and the metric. All rounds have the same
+# noise, so that fewer of them are early than for one table.
+_EARLY_FRACTION = 0.45
+# Late rounds that a posterior needs.
+_MIN_LATE_ROUNDS = 2
+_POSTERIOR_DRAWS, _INFLUENCE_DRAWS = 1000, 200
+# Standard deviations of noise that no answer exceeds.
+_MAX_NOISE_STDS = 8.0
+# The arrays of a packed round, in this order: kinds of numbers and dimensions.
+_STATE_FIELDS = {"members": ("i", 1), "sums": ("f", 2), "given_up": ("i", 0), "question": ("f", 1)}
+
+
+class FinishedRound(NamedTuple):
+    """A round that counted: what was asked, whose rows are in its sum, and the sums of single sites.
+
+    There are no sums of single sites if answers were masked.
+    """
+
+    asked: WhitenedQuery
+    members: frozenset[str]
+    total: Vector
+    answers: Mapping[str, Vector]
+
+
+@dataclass(kw_only=True)
+class PooledServer:
+    """Where a fit is, and what sites answered.
+
+    Args:
+        run: The name of the run.
+        model: The model.
+        simulated: Public units that were drawn from the schema alone, or None.
+        sites: Names of the sites.
+        num_rounds: How many rounds there will be, of which the first counts the units.
+        noise: Standard deviation of the noise in one site's answer.
+        outcomes: Outcomes that are drawn for each row.
+        rows_bound: The declared bound on the number of units at a site, which bounds its influence.
+        whole: Whether a round counts only if all sites answered whose masks are in it, as shared noise
+            requires.
+        dropouts: How many sites may be missing from such a round.
+        spare: How many rounds may be given up because a site left in the middle.
+        grid: The factor of answers that are whole numbers, or None.
+    """
+
+    run: str
+    model: UnitModel
+    simulated: Units | None
+    sites: tuple[str, ...]
+    num_rounds: int
+    noise: float
+    outcomes: int
+    rows_bound: int
+    whole: bool = False
+    dropouts: int = 0
+    spare: int = 0
+    grid: float | None = None
+    given_up: int = field(init=False, default=0)
+    rounds: Rounds = field(init=False)
+    done: list[FinishedRound] = field(init=False, default_factory=list)
+    folded: dict[str, int] = field(init=False)
+    used: dict[str, int] = field(init=False)
+    trace: list[Vector] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folded = dict.fromkeys(self.sites, 0)
+        self.used = dict.fromkeys(self.sites, 0)
+        self._in_vain = 0
+        self.rounds = self._rounds(self.early)
+        self._question = self._next_question()
+
+    @property
+    def early(self) -> int:
+        """How many rounds after the first find the place and the metric."""
+        return round(_EARLY_FRACTION * (self.num_rounds - 1))
+
+    def _rounds(self, early: int) -> Rounds:
+        """The state of a fit before its first round."""
+        noise = [self.noise * math.sqrt(len(self.sites))] * self.num_rounds
+        return start_rounds(self.model, self.simulated, noise, early, self.outcomes)
+
+    def _next_question(self) -> Vector:
+        asked = make_query(self.model, whiten_prior(self.model), self.rounds.ask())
+        return QuestionVector(self.model.dimension).packed(asked)
+
+    def tasks(self, sites: Sequence[str]) -> dict[str, Task]:
+        """The tasks of the next round; of the same one again, if it did not count."""
+        return {name: self._task(name) for name in sites}
+
+    @property
+    def _number(self) -> int:
+        """The number of the next round, as sites count: with those that were given up."""
+        return len(self.done) + self.given_up + 1
+
+    def _task(self, site: str) -> Task:
+        folded = self.folded[site]
+        share = np.zeros(contribution_size(self.model.dimension) if folded else 0)
+        return Task(
+            run=self.run, round=self._number, posterior=self._question, folded=folded, share=share
+        )
+
+    def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> None:
+        """Moves the place by the sum of the answers. Nothing changes if the round does not count."""
+        if not tasks:
+            return
+        answering = matching_replies(self.run, tasks, replies)
+        kept = {name: reply for name, reply in answering.items() if self._sound(name, reply)}
+        if not kept or (self.whole and not self._complete(tasks, kept)):
+            self._go_past(answering)
+            return
+        total = self._added_up(list(kept.values()))
+        if self.whole and not self._possible(total, frozenset(kept)):
+            _LOG.warning(
+                "The sum of the answers is no sum of clipped vectors; a site is not honest."
+            )
+            return
+        answers = {} if self.whole else {name: reply.values for name, reply in kept.items()}
+        self._take(frozenset(kept), total, answers)
+        self._question = self._next_question()
+        log_influence(len(self.done), self._pulls(self.done[-1]))
+
+    def _complete(self, tasks: Mapping[str, Task], kept: Mapping[str, Reply]) -> bool:
+        """Whether masks cancel: all members of the round are there, and enough of them."""
+        members = {name for reply in kept.values() for name in reply.members} or set(tasks)
+        return kept.keys() == members and len(kept) >= len(self.sites) - self.dropouts
+
+    def _go_past(self, answering: Mapping[str, Reply]) -> None:
+        """Gives a round up that lacks a site for good: its answers are bound to a group with the site.
+
+        That is so if some of the group answered, or if a round is in vain for the second time. Without
+        spare answers the same round is asked again, until the site is back.
+        """
+        self._in_vain += 1
+        if self.dropouts and self.given_up < self.spare and (answering or self._in_vain > 1):
+            self.given_up, self._in_vain = self.given_up + 1, 0
+            _LOG.warning("A site left in the middle of a round; the others are asked another one.")
+
+    def _added_up(self, replies: Sequence[Reply]) -> Vector:
+        """The sum of answers; of whole numbers, their lower halves (see `with_high_words`)."""
+        if not self.whole:
+            return sum_replies(replies, np.zeros(0))
+        whole = np.asarray(np.sum([reply.change for reply in replies], axis=0, dtype=np.int64))
+        return low_words(whole).astype(np.float64) * float(self.grid or 1.0)
+
+    def _take(self, members: frozenset[str], total: Vector, answers: Mapping[str, Vector]) -> None:
+        """Goes on by what sites answered to the last question."""
+        asked = self.rounds.asked
+        assert asked is not None
+        for name in members:
+            self.folded[name] = self._number
+            self.used[name] += 1
+        self._in_vain = 0
+        finished = FinishedRound(asked, members, total, answers)
+        self.done.append(finished)
+        self.rounds.tell(self._sums(finished, self.sites))
+        self.trace.append(self._vectors(self.rounds.basis @ self.rounds.place))
+
+    def _sums(self, finished: FinishedRound, names: Sequence[str]) -> ScoreSums:
+        """The sums of a round over some sites, of which single ones may be missing.
+
+        The last answer of a missing site to a question of this kind stands in for it; of late rounds,
+        the mean of those that are known. A site without any counts as the mean of the others.
+        """
+        answers = finished.answers
+        if self.whole:
+            parts, number = [self._parts(finished.total, finished.asked)], len(finished.members)
+        else:
+            missing = [name for name in names if name not in answers]
+            parts = [part for name in missing for part in self._stand_in(name, finished)]
+            there = [name for name in names if name in answers]
+            there = there if there or parts else list(answers)
+            number = len(parts) + len(there)
+            if there:
+                total = np.sum([answers[name] for name in there], axis=0)
+                parts.append(self._parts(total, finished.asked))
+        factor = len(names) / number
+        return _scaled_sum(parts, factor, factor * math.sqrt(number))
+
+    def _parts(self, vector: Vector, asked: WhitenedQuery) -> ScoreSums:
+        """The parts of an answer, with the noise of one site."""
+        noise = max(self.noise, 1e-3)
+        return split_release(vector, self.model.dimension, asked.shares, noise)
+
+    def _stand_in(self, name: str, finished: FinishedRound) -> list[ScoreSums]:
+        """What a site would have answered, by its other answers; nothing if there are none."""
+        shares = finished.asked.shares
+        alike = [
+            e for e in self.done if name in e.answers and np.array_equal(e.asked.shares, shares)
+        ]
+        late = any(each is finished for each in self.done[1 + self.early :])
+        moved = [
+            change_metric(self._parts(each.answers[name], each.asked), each.asked, finished.asked)
+            for each in (alike if late else alike[-1:])
+        ]
+        return [_scaled_sum(moved, 1 / len(moved), 1.0)] if moved else []
+
+    def _vectors(self, places: Vector) -> Vector:
+        """Unconstrained numbers, from whitened ones."""
+        space = whiten_prior(self.model)
+        return np.asarray(space.mean + places @ space.scale.T)
+
+    def _sound(self, name: str, reply: Reply) -> bool:
+        """Whether an answer has the shape and type of this run, and can be a sum of clipped vectors."""
+        kind = "f" if self.grid is None else "i"
+        sound = (
+            reply.grid == self.grid
+            and reply.change.shape == (contribution_size(self.model.dimension),)
+            and reply.change.dtype.kind == kind
+            # Masked numbers can be any; not so for NaN.
+            and (self.whole or self._possible(reply.values, frozenset([name])))
+        )
+        if not sound:
+            _LOG.warning(
+                "The answer of %s is not of the expected form, or no sum of clipped vectors; it is left "
+                "out.",
+                name,
+            )
+        return sound
+
+    def _possible(self, values: Vector, sites: frozenset[str]) -> bool:
+        """Whether this can be a noisy sum over as many units as these sites have said to have, and may.
+
+        The first round counts units, and a unit's vector is no longer than one. This bounds what a site
+        that sends anything else can do.
+        """
+        first = self.done[0] if self.done else None
+        count = math.inf
+        if first is None:
+            count = float(values[-1])
+        elif self.whole and sites <= first.members:
+            count = float(first.total[-1])
+        elif not self.whole and sites <= first.answers.keys():
+            count = sum(float(first.answers[name][-1]) for name in sites)
+        slack = (
+            _MAX_NOISE_STDS * self.noise * math.sqrt(len(self.sites)) * (1 + math.sqrt(len(values)))
+        )
+        most = min(count, float(len(sites) * self.rows_bound)) + slack
+        return bool(np.linalg.norm(values) <= most)  # not so for NaN
+
+    def influence(self) -> dict[str, float]:
+        """How far the posterior would move without each site, in its standard deviations.
+
+        Of several parameters it is the one that moves most. Masked answers cannot be told apart.
+        """
+        late = self.done[1 + self.early :]
+        there = [name for name in self.sites if any(name in each.answers for each in late)]
+        if len(there) < 2:
+            return {}
+
+        def draws(*without: str) -> Vector:
+            """Few of them, by the same random numbers."""
+            rounds, _ = self._of_sites(without)
+            return draw_posterior(
+                self.model, rounds, np.random.default_rng(0), _INFLUENCE_DRAWS
+            ).draws
+
+        whole = draws()
+        mean, spread = whole.mean(axis=0), np.maximum(whole.std(axis=0), 1e-12)
+        return {
+            name: float(np.max(np.abs(draws(name).mean(axis=0) - mean) / spread)) for name in there
+        }
+
+    def pulls(self) -> list[dict[str, float]]:
+        """How strongly each site pulled in every round, in standard deviations that all rows leave.
+
+        It is the length of a site's score. Scores of all sites cancel where the posterior is. The first
+        round has none.
+        """
+        return [self._pulls(finished) for finished in self.done]
+
+    def _pulls(self, finished: FinishedRound) -> dict[str, float]:
+        asked = finished.asked
+        if not 1 < len(finished.answers) <= MAX_COMPARED_SITES or not asked.shares[0]:
+            return {}
+        unit = asked.clip / math.sqrt(self.rounds.units * self.rounds.used_slope[0])
+        return {
+            name: float(np.linalg.norm(self._parts(answer, asked).score)) * unit
+            for name, answer in finished.answers.items()
+        }
+
+    def fitted(self, rng: np.random.Generator, without: Sequence[str] = ()) -> Fitted:
+        """The posterior of what sites answered.
+
+        Args:
+            rng: Draws the posterior.
+            without: Sites to leave out.
+
+        Returns:
+            The posterior.
+        """
+        rounds, missing = self._of_sites(without)
+        result: ScoringResult = draw_posterior(self.model, rounds, rng, _POSTERIOR_DRAWS)
+        vectors = self._vectors(result.draws)
+        absent = f"The posterior is without the rows of {', '.join(missing)}."
+        compared = not without and len(self.sites) <= MAX_COMPARED_SITES
+        return Fitted(
+            draws=constrained_draws(self.model, jnp.asarray(vectors, jnp.float32)),
+            trace={"mean": np.array(self.trace)},
+            mean=vectors.mean(axis=0),
+            covariance=np.atleast_2d(np.cov(vectors.T)),
+            said=(
+                *result.said,
+                *((absent,) if missing else ()),
+                *influence_warnings(self.influence() if compared else {}),
+            ),
+            fitted_by=(
+                f"Private Fisher scoring over {len(self.sites) - len(missing)} sites.",
+                f"{len(self.done)} rounds; intervals include the noise.",
+            ),
+            intervals=Intervals.INCLUDED,
+            converged=result.converged,
+        )
+
+    def _of_sites(self, without: Sequence[str]) -> tuple[Rounds, tuple[str, ...]]:
+        """The rounds as if only some sites had been asked the same; and which sites are not in them.
+
+        Those are the sites that are left out, and those that answered in no late round. Early rounds
+        that lack one of the others are left out, and in late ones its other late answers stand in.
+        """
+        first = 1 + self.early
+        if len(self.done) < first + _MIN_LATE_ROUNDS:
+            raise TacitError("Too few rounds counted to make a posterior; start the run again.")
+        names = frozenset(self._group(without))
+        missing = tuple(name for name in self.sites if name not in names)
+        if not missing and all(each.members == names for each in self.done):
+            return self.rounds, ()
+        if self.whole:
+            chosen = [i for i, each in enumerate(self.done) if i and each.members == names]
+        else:
+            chosen = [
+                i for i, e in enumerate(self.done) if i >= first or (i and e.members >= names)
+            ]
+        rounds = self._rounds(sum(i < first for i in chosen))
+        for i in (0, *chosen):
+            finished = self.done[i]
+            rounds.asked = finished.asked
+            if i:
+                rounds.place, rounds.root = self.rounds.records[i - 1][:2]
+            sums = self._sums(finished, sorted(names))
+            rounds.tell(sums if i < first else self._with_gaps(sums, names))
+        return rounds, missing
+
+    def _group(self, without: Sequence[str]) -> Sequence[str]:
+        """The sites that a posterior is of.
+
+        If answers are masked, they are those that most late rounds have: sums over different sites are
+        no samples of one sum, and cannot be taken apart.
+        """
+        late = self.done[1 + self.early :]
+        if not self.whole:
+            names = [
+                n for n in self.sites if n not in without and any(n in e.answers for e in late)
+            ]
+            if not names:
+                raise TacitError("No site is left to make a posterior of.")
+            return names
+        if without:
+            raise InvalidArgument("Answers were masked; only their sum is known.")
+        groups = [each.members for each in late]
+        usual = max(groups, key=lambda group: (groups.count(group), len(group)))
+        if groups.count(usual) < _MIN_LATE_ROUNDS:
+            raise TacitError(
+                "Sites left so often that too few rounds are of the same sites; start a new run."
+            )
+        return sorted(usual)
+
+    def _with_gaps(self, sums: ScoreSums, names: Collection[str]) -> ScoreSums:
+        """Sums of a late round whose noise is such that the mean over late rounds has its own.
+
+        A mean that stands in for missing answers has no noise of its own.
+        """
+        if self.whole:
+            return sums
+        late = self.done[1 + self.early :]
+        answers = [sum(name in each.answers for each in late) for name in names]
+        more = math.sqrt(len(late) * sum(1 / each for each in answers) / len(answers))
+        return sums._replace(noise=ScoreNoise(*(more * each for each in sums.noise)))
+
+    def packed(self) -> bytes:
+        """The last round, and what is asked next, as bytes."""
+        last = self.done[-1] if self.done else None
+        size = contribution_size(self.model.dimension)
+        sums = [] if last is None else [*last.answers.values()] or [last.total]
+        there = [] if last is None else [*last.answers] or sorted(last.members)
+        return pack_arrays(
+            np.array([self.sites.index(name) for name in there], np.int64),
+            np.reshape(sums, (-1, size)).astype(np.float64),
+            np.int64(self.given_up),
+            self._question,
+        )
+
+    def restore(self, packed: Sequence[bytes]) -> None:
+        """Goes back to where a server was, by all that it packed."""
+        for each in packed:
+            held = unpack_arrays(each, **_STATE_FIELDS)
+            members, sums, question = held["members"], held["sums"], held["question"]
+            number = min(len(members), 1) if self.whole else len(members)
+            if (
+                sums.shape != (number, contribution_size(self.model.dimension))
+                or question.shape != self._question.shape
+                or not set(members) <= set(range(len(self.sites)))
+            ):
+                raise TacitError("The stored state is of other sites, or of another model.")
+            if number:
+                self.given_up = int(held["given_up"])
+                names = [self.sites[i] for i in members]
+                answers = {} if self.whole else dict(zip(names, sums, strict=True))
+                self._take(frozenset(names), sums.sum(axis=0), answers)
+                self._next_question()
+            # The same numbers to the last bit, which sites compare, also on another machine.
+            self._question = question
+
+
+def change_metric(sums: ScoreSums, before: WhitenedQuery, after: WhitenedQuery) -> ScoreSums:
+    """An answer to one question, as it would be to another of its kind if the place were the same."""
+    turn = after.to_metric @ np.linalg.pinv(before.to_metric)
+    curvature = sums.curvature
+    steeper = 1.0 if before.sizes else before.steep_each / after.steep_each
+    return sums._replace(
+        score=before.clip / after.clip * turn @ sums.score,
+        curvature=None if curvature is None else turn @ curvature @ turn.T,
+        diagonal=steeper * sums.diagonal,
+        slope=before.steep / after.steep * sums.slope,
+    )
+
+
+def _scaled_sum(some: Sequence[ScoreSums], factor: float, noisier: float) -> ScoreSums:
+    """The sum of sums times a factor, with so many times the noise of the first."""
+    parts = zip(*(each[:-1] for each in some), strict=True)
+    values = [None if each[0] is None else factor * np.sum(each, axis=0) for each in parts]
+    return ScoreSums._make([*values, ScoreNoise(*(noisier * each for each in some[0].noise))])

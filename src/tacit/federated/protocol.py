@@ -1,0 +1,199 @@
+"""What a server and its sites send each other, as plain values, and arrays as bytes.
+
+Whatever carries messages (threads, sockets, Flower) implements `Transport`. An implementation must
+guarantee:
+
+- `exchange` sends each named site its `Task` and returns the `Reply` of every site that answered in
+  time. A site that did not answer in time is missing from the result, and its `Client` learns this with
+  its next task. A late answer may be returned only if the site is asked the same again.
+- A task may be delivered twice. The client answers twice with the same reply.
+- A site that answers with an error is missing from the result; it does not end the run. What it
+  said (a kind and a sentence, see `tacit.federated.guard`) is in `refused` until it answers. Sites in the
+  same process raise the error instead.
+
+The site's end is `Client.answer(task) -> Reply`. All its memory is in its journal, so a process may build a
+client, answer one task, and end. Arrays that are kept in a file between two messages are written one after
+the other in NumPy's ``.npy`` format: an ``.npz`` archive takes several times as long, which is more than the
+rest of an answer.
+"""
+
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import InvalidArgument, TacitError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """A request to one site: update the posterior with its rows.
+
+    Args:
+        run: The name of the run.
+        round: The number of the round.
+        posterior: Natural parameters of the present posterior.
+        folded: The round of the site's last answer that is in the posterior; 0 if there is none.
+        share: The share of each number of that answer that was applied. The site applies the same to
+            its factor, so that the two agree.
+        mark: Identifies a server that adds noise of its own. Another server, or one that was
+            restarted without its state, would release the same answers with new noise, so its
+            tasks must differ.
+    """
+
+    run: str
+    round: int
+    posterior: NDArray[np.float64]
+    folded: int = 0
+    share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    mark: bytes = b""
+
+    def digest(self, site: str) -> bytes:
+        """A digest that identifies this task."""
+        text = f"{site}|{self.run}|{self.round}|{self.folded}|{len(self.share)}|".encode()
+        numbers = self.share.tobytes() + self.posterior.tobytes()
+        return hashlib.sha256(text + numbers + self.mark).digest()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reply:
+    """The answer of a site: its change of the posterior, before damping.
+
+    Args:
+        site: The name of the site.
+        run: The name of the run.
+        round: The number of the round.
+        change: The change of natural parameters; or with ``grid``, whole numbers that are
+            multiplied by it. Whole numbers can be masked and summed without rounding errors.
+        grid: The factor of whole numbers, or None.
+        members: Names of the sites whose masks cancel in the sum, as the transport asked them; empty
+            without masks.
+    """
+
+    site: str
+    run: str
+    round: int
+    change: NDArray[Any] = field(repr=False)
+    grid: float | None = None
+    members: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The change in natural parameters."""
+        if self.grid is None:
+            return np.asarray(self.change, np.float64)
+        return self.change.astype(np.float64) * self.grid
+
+
+class AnsweringSite(Protocol):
+    """A site that answers tasks."""
+
+    @property
+    def name(self) -> str:
+        """The site's name."""
+        ...
+
+    def answer(self, task: Task) -> Reply:
+        """The reply to one task."""
+        ...
+
+
+class Transport(Protocol):
+    """Carries tasks to sites and replies back; the module's docstring has its guarantees."""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites."""
+        ...
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Errors of sites when they were last asked, by name."""
+        ...
+
+    @property
+    def sent(self) -> bool:
+        """Whether any of the last tasks has left. If not, no site's answer is bound to its round."""
+        ...
+
+    def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
+        """Sends each named site its task and returns the replies by name."""
+        ...
+
+
+class InProcess:
+    """Sites in this process, asked one after the other."""
+
+    refused: ClassVar[Mapping[str, str]] = {}
+    sent: ClassVar[bool] = True
+
+    def __init__(self, clients: Sequence[AnsweringSite]) -> None:
+        self._clients = {client.name: client for client in clients}
+        if len(self._clients) != len(clients) or not clients:
+            raise InvalidArgument("Pass one or more clients with different names.")
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The clients' names, in the order given."""
+        return tuple(self._clients)
+
+    def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
+        """The replies to all tasks."""
+        return {name: self._clients[name].answer(task) for name, task in tasks.items()}
+
+
+def matching_replies(
+    run: str, tasks: Mapping[str, Task], replies: Mapping[str, Reply]
+) -> dict[str, Reply]:
+    """The replies that answer these tasks of a run; replies to other tasks are dropped."""
+    return {
+        name: reply
+        for name, reply in replies.items()
+        if name in tasks and (reply.run, reply.round) == (run, tasks[name].round)
+    }
+
+
+def pack_arrays(*arrays: ArrayLike) -> bytes:
+    """Arrays as bytes."""
+    file = io.BytesIO()
+    for values in arrays:
+        np.save(file, np.asarray(values), allow_pickle=False)
+    return file.getvalue()
+
+
+def unpack_arrays(data: bytes | None, **expected: tuple[str, int]) -> dict[str, NDArray[Any]]:
+    """The arrays that `pack_arrays` wrote, by name.
+
+    Args:
+        data: The bytes.
+        **expected: In the order of the arrays, for each name the kinds of numbers that are allowed,
+            as in ``dtype.kind``, and the number of dimensions.
+
+    Returns:
+        The arrays by name.
+
+    Raises:
+        TacitError: If the bytes do not hold such arrays.
+    """
+    file = io.BytesIO(data or b"")
+    try:
+        arrays = {name: np.load(file, allow_pickle=False) for name in expected}
+    except (ValueError, EOFError, OSError) as error:
+        raise _damaged_state() from error
+    for name, (kinds, dimensions) in expected.items():
+        if arrays[name].dtype.kind not in kinds or arrays[name].ndim != dimensions:
+            raise _damaged_state()
+    if file.read(1):
+        raise _damaged_state()
+    return arrays
+
+
+def _damaged_state() -> TacitError:
+    return TacitError(
+        "A stored state is damaged, or was written by another version of Tacit. Restore the file, or "
+        "start a new run."
+    )

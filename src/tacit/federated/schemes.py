@@ -1,0 +1,998 @@
+"""Privacy schemes of federated fits: how sites protect their data.
+
+A scheme is a set of public settings. From them, a budget and the number of answers, `prepare` makes what
+one site does in a run (`Prepared`), with noise calibrated for all answers together. Every site does this
+for itself.
+
+`Optimised` has noise in the gradients of each site's own optimisation, `ClippedStatistics` and `OneRelease` in the
+sum of sufficient statistics, and `ClippedChanges` in whole changes of the posterior: of a site, or of shards of its
+rows. Every release is made by the gate: clipped contributions of single units, summed, with noise.
+
+A clipped change is computed from all rows of a group, for which the group is a unit like any other. It may depend only on the
+rows of the group and on public values, so the factor that stands for the group must be public too. If every message
+is private by itself (``noise="site"``), it is: the site's factor is a sum of what it sent. If only the sum over
+sites is public, all groups share the factor (q - prior) / number of groups. A site that kept hidden noise in a
+factor of its own would correct it in the next round and so reveal it. The noise of several rounds then protects
+less than it seems to, and no epsilon is claimed (``own_factors``; Algorithm 3 of the report does this).
+
+>>> from tacit.federated.schemes import ClippedChanges
+>>> ClippedChanges(clip=1.0).each_message_private
+True
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import evolve
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.accounting import PLD, Budget, calibrate, events
+from tacit.errors import BudgetError, InvalidArgument
+from tacit.federated.protocol import Reply
+from tacit.federated.server import Aggregate, common_grid, shared_factor
+from tacit.federated.site import ClientUpdate
+from tacit.federated.targets import (
+    ApproximateTarget,
+    ConjugateTarget,
+    Target,
+    gaussian_family,
+    guide_for_family,
+    optimise_locally,
+)
+from tacit.federated.trust import BY_NOISE, NO_GUARANTEE, ONLY_THE_SITE, SEVERAL_SITES, ZEROS
+from tacit.inference.variational import Variational
+from tacit.models.base import Row
+from tacit.models.conjugate import Constants
+from tacit.models.exponential_families import DiagonalGaussian, FullGaussian, Vector, packed_indices
+from tacit.privacy.distributed import (
+    MAX_EXACT_FLOAT32,
+    add_server_noise,
+    exact_batch_bound,
+    extra_delta,
+    lattice_points_from_release,
+)
+from tacit.privacy.gate import Gate, run
+from tacit.privacy.groups import all_rows_as_unit, evaluate_without_privacy, random_shards
+from tacit.privacy.mechanisms import NoisySums, Release
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
+
+# The share of delta that covers sums of shares of noise, which are not exactly normal, and the largest
+# epsilon for which it is enough.
+SHARES_DELTA, _SHARES_MAX_EPSILON = 2.0**-40, 100.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSetting:
+    """What a site knows about a run, from its own settings. Nothing of it comes by message.
+
+    Args:
+        target: What sites fit together, as the method makes it: a `tacit.federated.targets.Target`, or what
+            pooled scoring has of its own.
+        budget: The budget of the site, or None for a run without privacy.
+        answers: The number of answers that are charged.
+        sites: The number of sites that take part.
+        together: The number of sites that answer in one round.
+        damping: The factor that the server multiplies changes by.
+        dropouts: How many of the sites that answer together may be missing.
+        rows_bound: The declared bound on the number of units at a site, if there is one.
+    """
+
+    target: Any
+    budget: Budget | None
+    answers: int
+    sites: int
+    together: int
+    damping: float = 1.0
+    dropouts: int = 0
+    rows_bound: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What a site does in a run, and the event of all its answers together.
+
+    ``in_factor`` says whether answers that were used go into a factor of the site.
+    """
+
+    work: ClientUpdate
+    event: DpEvent | None
+    in_factor: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregation:
+    """Settings of the server that a scheme needs; see `tacit.federated.server.Server`.
+
+    ``mark`` identifies a server that adds noise; see `tacit.federated.protocol.Task`.
+    """
+
+    whole: bool = False
+    tracked: bool = True
+    aggregate: Aggregate | None = None
+    mark: bytes = b""
+    grid: float | None = None
+
+
+class Scheme(Protocol):
+    """How sites protect their data.
+
+    ``protects`` is ``"rows"`` (each unit of the rows) or ``"data set"`` (everything that a site
+    holds). ``trust`` has sentences that say who is trusted.
+    """
+
+    @property
+    def protects(self) -> str:
+        """The unit of privacy."""
+        ...
+
+    @property
+    def trust(self) -> tuple[str, ...]:
+        """Who is trusted, in sentences for the statement."""
+        ...
+
+    @property
+    def each_message_private(self) -> bool:
+        """Whether every message has enough noise by itself, so that any schedule is possible."""
+        ...
+
+    @property
+    def own_factors(self) -> bool:
+        """Whether sites keep hidden noise in factors of their own."""
+        ...
+
+    @property
+    def split(self) -> bool:
+        """Whether only the sum of all sites' messages has enough noise."""
+        ...
+
+    def prepare(self, setting: RunSetting) -> Prepared:
+        """What a site does, with noise calibrated to its budget."""
+        ...
+
+    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:
+        """What the server does."""
+        ...
+
+
+class EachMessagePrivate:
+    """What schemes share that protect rows and make every message private by itself."""
+
+    protects: ClassVar[str] = "rows"
+    trust: ClassVar[tuple[str, ...]] = (ONLY_THE_SITE, SEVERAL_SITES)
+    each_message_private: ClassVar[bool] = True
+    own_factors: ClassVar[bool] = False
+    split: ClassVar[bool] = False
+
+    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:  # noqa: ARG002
+        """The sum of the changes."""
+        return Aggregation()
+
+
+def check_covered(event: DpEvent, budget: Budget | None) -> DpEvent:
+    """The event, if the budget covers it; otherwise raises `BudgetError`."""
+    if budget is not None:
+        spent = PLD().epsilon(event, budget.delta, budget.adjacency)
+        if not (spent <= budget.epsilon):
+            raise BudgetError(
+                f"The given noise_multiplier costs more than {budget}; leave it out to have it "
+                "calibrated."
+            )
+    return event
+
+
+def no_inputs(_: int, steps: int) -> NDArray[np.float32]:
+    """Inputs of steps that take none."""
+    return np.zeros(steps, np.float32)
+
+
+def check_noise_shares(
+    mechanism: NoisySums, setting: RunSetting, budget: Budget, honest: int, advice: str
+) -> None:
+    """Refuses shares of noise whose sum is further from normal than delta allows. Lemma F1.
+
+    Args:
+        mechanism: What a site releases.
+        setting: The setting of the run.
+        budget: The budget of a site.
+        honest: The number of sites in a round that do not reveal their noise.
+        advice: What to do instead.
+    """
+    extra = extra_delta(
+        mechanism.noise_std / mechanism.grid,
+        honest,
+        numbers=mechanism.dimension * setting.answers,
+        epsilon=max(budget.epsilon, _SHARES_MAX_EPSILON),
+    )
+    if extra > SHARES_DELTA * budget.delta:
+        raise InvalidArgument(
+            "A site's share of the noise is so few lattice points that the sum of shares is not "
+            f"normal; {advice}."
+        )
+
+
+# The posterior, the factor of the rows, and the target's constants.
+ChangeArgs = tuple[jax.Array, jax.Array, Any]
+# The same, and the centre around which a change is expressed.
+CentredArgs = tuple[jax.Array, jax.Array, Any, jax.Array]
+Change = Callable[[ChangeArgs, Row, jax.Array], jax.Array]
+ChangeStep = Callable[[CentredArgs, jax.Array, Release], tuple[CentredArgs, jax.Array]]
+
+
+@lru_cache(maxsize=32)
+def local_change(target: Target, weight: float, num_iterations: int) -> Change:
+    """The change ``function((posterior, factor, constants), rows, present)`` of natural parameters.
+
+    It is the likelihood of the rows, to the power ``weight``, minus the factor that stood for them. For
+    models that are not conjugate, every iteration approximates the likelihood around the result of the
+    last one.
+    """
+
+    def function(given: ChangeArgs, rows: Row, present: jax.Array) -> jax.Array:
+        posterior, factor, constants = given
+        change = jnp.zeros_like(posterior)
+        for _ in range(num_iterations):
+            seen = target.likelihood(posterior + change, rows, present, constants)
+            change = weight * seen.astype(posterior.dtype) - factor
+        return change
+
+    return function
+
+
+@lru_cache(maxsize=32)
+def damped_change(target: ApproximateTarget, num_iterations: int) -> Change:
+    """As `local_change`, for approximate targets with a posterior without correlations.
+
+    Without correlations, every coordinate of the mean steps as if the others were fixed. Correlated
+    coordinates together then step too far, and further in every round, for any number of sites. So
+    steps are reduced in directions in which the curvature of the rows exceeds that of single
+    coordinates. The fixed point stays the same.
+    """
+
+    def function(given: ChangeArgs, rows: Row, present: jax.Array) -> jax.Array:
+        posterior, factor, constants = given
+        cavity_precision, cavity_weighted = jnp.split(posterior - factor, 2)
+        eta = posterior
+        for _ in range(num_iterations):
+            mean, slope, bend = target.seen(eta, rows, present, constants)
+            precision = cavity_precision + jnp.diag(bend)
+            pull = slope + cavity_weighted - cavity_precision * mean
+            eta = jnp.concatenate([precision, precision * mean + _limited_step(bend, pull)])
+        return eta - posterior
+
+    return function
+
+
+def _limited_step(bend: jax.Array, pull: jax.Array) -> jax.Array:
+    """A step of the mean, reduced where coordinates together have more curvature than each alone."""
+    single = jnp.abs(jnp.diag(bend))
+    scale = jnp.sqrt(jnp.maximum(single, 1e-6 * single.max() + 1e-30))
+    values, vectors = jnp.linalg.eigh(bend / scale[:, None] / scale)
+    along = vectors.T @ (pull / scale) / jnp.maximum(values, 1.0)
+    return jnp.asarray(scale * (vectors @ along))
+
+
+@lru_cache(maxsize=32)
+def change_step(target: Target, weight: float, num_iterations: int, *, centred: bool) -> ChangeStep:
+    """A step of the gate that releases the noisy sum of the changes of groups of rows.
+
+    A centred change has precision times (mean - present mean) in place of precision times mean.
+    """
+    local, family = local_change(target, weight, num_iterations), target.family
+    diagonal = isinstance(family, DiagonalGaussian)
+    centred = centred and isinstance(family, DiagonalGaussian | FullGaussian)
+
+    def per_unit(given: CentredArgs, rows: Row, present: jax.Array) -> jax.Array:
+        change = local(given[:3], rows, present)
+        if not centred:
+            return change
+        if diagonal:
+            bend, slope = jnp.split(change, 2)
+            return jnp.concatenate([bend, slope - bend * given[3]])
+        size = len(given[3])
+        below, beside, scale = packed_indices(size)
+        matrix = jnp.zeros((size, size)).at[below, beside].set(change[:-size] / scale)
+        matrix = matrix + jnp.tril(matrix, -1).T
+        return jnp.concatenate([change[:-size], change[-size:] - matrix @ given[3]])
+
+    def step(state: CentredArgs, _: jax.Array, release: Release) -> tuple[CentredArgs, jax.Array]:
+        return state, release.noisy_unit_sum(per_unit, state)
+
+    return step
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangePostprocessing:
+    """How a released vector becomes a change of natural parameters.
+
+    It depends on released and public values only. A ``steady`` change moves the mean as if every
+    precision were larger by the noise, so that it moves little where the noise dominates. With
+    ``floor``, precisions (or counts) do not fall below those of the prior, because rows can only add to
+    them.
+
+    Args:
+        target: What sites fit together.
+        centred: Whether the released vector is centred around the present mean.
+        mean_step: Share of the change that the mean takes.
+        steady: Whether the mean moves less where the noise dominates.
+        floor: Whether precisions stay at least those of the prior; only for ``steady``.
+    """
+
+    target: Target
+    centred: bool
+    mean_step: float
+    steady: bool
+    floor: bool
+
+    def change(self, posterior: Vector, released: Vector, noise_std: float) -> Vector:
+        """The change of natural parameters for a released vector with noise of ``noise_std``."""
+        family, prior = self.target.family, self.target.prior
+        floored = self.floor and self.steady
+        if not isinstance(family, DiagonalGaussian | FullGaussian):
+            after = posterior + released
+            return (family.at_least(after, prior) if floored else after) - posterior
+        if not self.centred:
+            return released
+        bend, slope = family.split(released)
+        mean = family.mean(posterior)
+        # The server keeps q proper where noise made a precision negative; the mean needs a
+        # positive one here.
+        solid = family.split(family.at_least(posterior + released, prior))[0]
+        precision = solid if floored else family.split(posterior)[0] + bend
+        spare = noise_std if self.steady else 0.0
+        if isinstance(family, DiagonalGaussian):
+            moved = self.mean_step * slope * solid / (solid + spare)
+            return family.join(precision, precision * mean + moved) - posterior
+        firm = solid + spare * np.eye(family.dimension)
+        moved = self.mean_step * solid @ np.linalg.solve(firm, slope)
+        return family.join(precision, precision @ mean + moved) - posterior
+
+
+@dataclass(frozen=True)
+class SumAggregation:
+    """The server's part where the noise is shared or its own: a sum, and the change that it means."""
+
+    settling: ChangePostprocessing
+    noise_std: float
+    points: float
+    source: Randomness
+
+    def __call__(self, replies: Sequence[Reply], posterior: Vector) -> Vector:
+        """The change of the posterior by the replies of a round."""
+        grid = common_grid(replies)
+        if grid is None:
+            raise InvalidArgument("Sites answered without a lattice; their settings differ.")
+        whole = add_server_noise([reply.change for reply in replies], self.points, self.source)
+        return self.settling.change(posterior, whole.astype(np.float64) * grid, self.noise_std)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimised(EachMessagePrivate):
+    """Each site maximises its local free energy by private gradients, with the cavity as its prior.
+
+    Args:
+        variational: Settings of one answer. Its guide is replaced by the family of the posterior.
+        noise_multiplier: Noise over clip. By default it is calibrated to the budget; a given value
+            must be covered by the budget.
+    """
+
+    variational: Variational = field(default_factory=lambda: Variational(num_steps=200))
+    noise_multiplier: float | None = None
+
+    def prepare(self, setting: RunSetting) -> Prepared:
+        """Noise for the steps of all answers. Theorem F1."""
+        method = with_family_guide(self.variational, setting.target)
+        rate, steps = method.constant_rate, method.num_steps * setting.answers
+        noise, event = self.noise_multiplier or 0.0, None
+        if setting.budget is not None and self.noise_multiplier is None:
+            noise = calibrate.noise_multiplier(setting.budget, sampling_rate=rate, num_steps=steps)
+        if noise > 0:
+            event = check_covered(events.sampled_gaussian(noise, rate, steps), setting.budget)
+        mechanism = method.mechanism(setting.target.model, noise)
+        return Prepared(work=LocalOptimisation(setting.target, method, mechanism), event=event)
+
+
+@dataclass(frozen=True)
+class LocalOptimisation:
+    """Work that optimises a local posterior by private gradients."""
+
+    target: Target
+    method: Variational
+    mechanism: NoisySums
+    grid: ClassVar[None] = None
+
+    @property
+    def size(self) -> int:
+        """Length of a change."""
+        return self.target.family.size
+
+    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:
+        """The difference between the fitted and the present posterior."""
+        return self.fitted(rows, posterior - factor, posterior, source) - posterior
+
+    def fitted(self, rows: Rows, cavity: Vector, start: Vector, source: Randomness) -> Vector:
+        """The posterior after a private optimisation from ``start``."""
+        gate = Gate(rows, self.mechanism, source.child("gate"))
+        key = int(source.child("model").words(1)[0] >> np.uint64(33))
+        return optimise_locally(self.target, self.method, gate, cavity, start, key)
+
+
+def with_family_guide(method: Variational, target: Target) -> Variational:
+    """A copy of the settings with the guide of the posterior's family."""
+    return replace(method, guide=guide_for_family(gaussian_family(target)), start=None)
+
+
+Floor = Literal["statistic", "factor"]
+StatisticStep = Callable[[Constants, jax.Array, Release], tuple[Constants, jax.Array]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedStatistics(EachMessagePrivate):
+    """Every answer releases the statistics of a conjugate model again (eqs. 4.19-4.21 of the report).
+
+    Args:
+        clip: Bound on the 2-norm of what one unit adds to the natural parameters.
+        floor: ``"statistic"`` sets released precisions (or counts) that are negative to zero, as
+            eq. 4.20 does. ``"factor"`` keeps the precision of the factor, after damping, from
+            becoming negative. Both bias the precision upwards. By default only the server keeps
+            the posterior proper.
+        noise_multiplier: Noise over clip. By default it is calibrated to the budget; a given value
+            must be covered by the budget.
+    """
+
+    clip: float
+    floor: Floor | None = None
+    noise_multiplier: float | None = None
+
+    def __post_init__(self) -> None:
+        _validate.positive("clip", self.clip)
+        if self.floor is not None:
+            _validate.choice("floor", self.floor, ("statistic", "factor"))
+
+    def prepare(self, setting: RunSetting) -> Prepared:
+        """Noise for the statistics of all answers. Theorem F2."""
+        noise, event = self.noise_multiplier or 0.0, None
+        if setting.budget is not None and self.noise_multiplier is None:
+            noise = calibrate.noise_multiplier(setting.budget, num_steps=setting.answers)
+        if noise > 0:
+            repeated = events.repeat(events.gaussian(noise), setting.answers)
+            event = check_covered(repeated, setting.budget)
+        target = check_conjugate(setting.target)
+        mechanism = statistics_mechanism(target, self.clip, noise)
+        if self.floor is None:
+            return Prepared(work=StatisticsRelease(target, mechanism), event=event)
+        floored = _FlooredStatistics(target, mechanism, self.floor, setting.damping)
+        return Prepared(work=floored, event=event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneRelease(ClippedStatistics):
+    """The statistics of a conjugate model are released once, with the whole budget.
+
+    It needs one round, and its noise is that of a single release.
+    """
+
+    def prepare(self, setting: RunSetting) -> Prepared:
+        """Noise for one release. Theorem F2."""
+        if setting.answers != 1:
+            raise InvalidArgument("OneRelease releases statistics once: pass num_rounds=1.")
+        return super().prepare(setting)
+
+
+@dataclass(frozen=True)
+class StatisticsRelease:
+    """Work that releases the sum of the statistics of all rows."""
+
+    target: ConjugateTarget
+    mechanism: NoisySums
+    grid: ClassVar[None] = None
+
+    @property
+    def size(self) -> int:
+        """Length of a change."""
+        return self.target.family.size
+
+    def released(self, rows: Rows, source: Randomness) -> Vector:
+        """The noisy sum of the rows' statistics."""
+        gate = Gate(rows, self.mechanism, source.child("statistics"))
+        constants = jax.tree.map(jnp.asarray, self.target.constants)
+        _, out = run(gate, statistic_step(self.target), constants, no_inputs)
+        return np.asarray(out[0], np.float64)
+
+    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:  # noqa: ARG002
+        """The released statistics minus the factor that stood for the rows."""
+        return self.released(rows, source) - factor
+
+
+@dataclass(frozen=True)
+class _FlooredStatistics(StatisticsRelease):
+    floor: Floor
+    damping: float
+
+    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:  # noqa: ARG002
+        """The same, with precisions kept from being negative."""
+        places = self.target.family.nonnegative
+        found = self.released(rows, source)
+        if self.floor == "statistic":
+            found[places] = np.maximum(found[places], 0.0)
+        change = found - factor
+        if self.floor == "factor":
+            change[places] = np.maximum(change[places], -factor[places] / self.damping)
+        return change
+
+
+def statistics_mechanism(target: Target, clip: float, noise_multiplier: float) -> NoisySums:
+    """One release of the statistics of all rows."""
+    return NoisySums(
+        sampling_rate=1.0,
+        num_steps=1,
+        clip=clip,
+        noise_multiplier=noise_multiplier,
+        dimension=target.family.size,
+    )
+
+
+def check_conjugate(target: Target) -> ConjugateTarget:
+    """The target, if it is conjugate; other targets are refused."""
+    if not isinstance(target, ConjugateTarget):
+        raise InvalidArgument(
+            "Only conjugate models (tacit.conjugate) have sufficient statistics; use Optimised() for "
+            "other models."
+        )
+    return target
+
+
+@lru_cache(maxsize=32)
+def statistic_step(target: ConjugateTarget) -> StatisticStep:
+    """A step of the gate that releases the sum of the rows' statistics."""
+
+    def per_row(constants: Constants, row: Row) -> jax.Array:
+        return target.statistic(row, constants)
+
+    def step(constants: Constants, _: jax.Array, release: Release) -> tuple[Constants, jax.Array]:
+        return constants, release.noisy_sum(per_row, constants)
+
+    return step
+
+
+NoiseSource = Literal["site", "split", "server"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedChanges:
+    """Changes of whole groups of rows, clipped to ``clip`` in natural parameters.
+
+    Args:
+        clip: Bound on the 2-norm of the change of one group.
+        protects: With ``"data set"`` a site is one group, and everything it holds is protected. With
+            ``"rows"`` its rows are divided at random over ``num_shards`` groups, and one row
+            moves the sum by up to two clips.
+        num_shards: Number of groups of a site's rows.
+        shard_rows: The largest number of rows of a shard: a declared number.
+        average: Whether each shard is fitted as if it were all of the site's rows and the mean is
+            taken (local averaging). Otherwise each shard is a small site (virtual clients).
+        noise: Who adds the noise: each ``"site"`` in full; ``"split"`` over sites, so that the sum has
+            enough even if ``dishonest`` of them reveal theirs; or the ``"server"``.
+        dishonest: Number of sites that may reveal or leave out their noise.
+        num_iterations: Number of times that a site approximates the likelihood for one answer.
+        centred: Whether to clip precision times (mean - present mean) instead of precision times
+            mean. Noise in a precision then does not move the mean.
+        mean_step: Share of the change that the mean takes. Use less than one for posteriors without
+            correlations, where coordinates that step at once together step too far.
+        steady: Whether the mean moves less where the noise dominates.
+        own_factors: For comparisons only; see `algorithm_three`.
+        noise_multiplier: For comparisons only: noise over clip, in place of calibration.
+    """
+
+    clip: float
+    protects: Literal["rows", "data set"] = "data set"
+    num_shards: int = 1
+    shard_rows: int | None = None
+    average: bool = False
+    noise: NoiseSource = "site"
+    dishonest: int = 1
+    num_iterations: int = 1
+    centred: bool = True
+    mean_step: float = 1.0
+    steady: bool = True
+    own_factors: bool = False
+    noise_multiplier: float | None = None
+
+    def __post_init__(self) -> None:
+        _validate.positive("clip", self.clip)
+        _validate.choice("protects", self.protects, ("rows", "data set"))
+        _validate.choice("noise", self.noise, ("site", "split", "server"))
+        _validate.count("num_shards", self.num_shards)
+        _validate.count("dishonest", self.dishonest, least=0)
+        _validate.count("num_iterations", self.num_iterations)
+        _validate.rate("mean_step", self.mean_step)
+        if self.protects == "data set" and self.num_shards > 1:
+            raise InvalidArgument(
+                "A data set that is protected as a whole has no shards; leave num_shards out."
+            )
+        if self.num_shards > 1 and self.shard_rows is None:
+            raise InvalidArgument(
+                "Declare shard_rows, the largest number of rows of a shard; the actual number is private."
+            )
+        if self.own_factors and (self.noise != "split" or self.centred or self.average):
+            raise InvalidArgument("own_factors is only for algorithm_three(...).")
+        if self.average and self.noise != "site":
+            raise InvalidArgument('Local averaging adds its noise at the site: noise="site".')
+
+    @property
+    def each_message_private(self) -> bool:
+        """Whether every message has enough noise by itself."""
+        return self.noise == "site"
+
+    @property
+    def split(self) -> bool:
+        """Whether each site adds a share of the noise."""
+        return self.noise == "split"
+
+    @property
+    def trust(self) -> tuple[str, ...]:
+        """Who is trusted."""
+        several = (SEVERAL_SITES,) if self.protects == "rows" else (ZEROS,)
+        own = (NO_GUARANTEE,) if self.own_factors else ()
+        said = (each.format(dishonest=self.dishonest) for each in BY_NOISE[self.noise])
+        return (*own, *said, *several)
+
+    @property
+    def sensitivity(self) -> float:
+        """How much one unit moves the sum, in clips: one row changes a shard from one value to another."""
+        return 2.0 if self.protects == "rows" else 1.0
+
+    def multiplier(self, setting: RunSetting) -> float:
+        """Noise of the sum, over clip."""
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        budget = self._budget(setting)
+        if budget is None:
+            return 0.0
+        least = calibrate.noise_multiplier(budget, num_steps=setting.answers)
+        return self.sensitivity * least
+
+    def _budget(self, setting: RunSetting) -> Budget | None:
+        """The budget of normal noise: delta without twice the part that is kept for shares of noise."""
+        budget = setting.budget
+        if budget is None or self.noise != "split":
+            return budget
+        return evolve(budget, delta=budget.delta * (1 - 2 * SHARES_DELTA))
+
+    def prepare(self, setting: RunSetting) -> Prepared:
+        """Noise for all answers. Theorems F4 (rows) and F5 (data sets)."""
+        noise = self.multiplier(setting)
+        event: DpEvent | None = None
+        if self.own_factors:
+            event = NonPrivateDpEvent()  # whatever the noise: see PROOFS.md
+        elif noise > 0:
+            one = events.gaussian(noise / self.sensitivity)
+            event = check_covered(events.repeat(one, setting.answers), self._budget(setting))
+            if self.noise == "split" and setting.budget is not None:
+                slack = events.Slack(delta=SHARES_DELTA * setting.budget.delta)
+                event = events.compose(event, slack)
+        mechanism = self._mechanism(setting, noise)
+        if event is not None and self.noise == "split" and not self.own_factors:
+            self._refuse_coarse(setting, mechanism)
+        work = ChangeRelease(self, setting.target, mechanism, setting.sites)
+        return Prepared(work=work, event=event)
+
+    def settling(self, target: Target, *, floor: bool) -> ChangePostprocessing:
+        """How a released vector becomes a change of the posterior."""
+        return ChangePostprocessing(
+            target=target,
+            centred=self.centred,
+            mean_step=self.mean_step,
+            steady=self.steady,
+            floor=floor,
+        )
+
+    def share(self, setting: RunSetting, noise: float) -> float:
+        """A site's own noise, over clip."""
+        if self.noise == "site":
+            return noise
+        if self.noise == "server":
+            return 0.0
+        honest = setting.together - self.dishonest
+        if honest < 1:
+            raise InvalidArgument(
+                f"With {setting.together} sites in a round, {self.dishonest} of them dishonest, nobody is left "
+                'to add noise; use noise="site".'
+            )
+        return noise / math.sqrt(honest)
+
+    def _refuse_coarse(self, setting: RunSetting, mechanism: NoisySums) -> None:
+        """Refuses shares of noise whose sum is further from normal than delta allows. Lemma F1."""
+        budget = setting.budget or Budget(0.0, 0.5)  # without one, for comparisons
+        honest = setting.together - self.dishonest
+        check_noise_shares(mechanism, setting, budget, honest, 'use fewer shards, or noise="site"')
+
+    def _mechanism(self, setting: RunSetting, noise: float) -> NoisySums:
+        """One release, on a lattice so coarse that sums are whole numbers in float32."""
+        share = self.share(setting, noise)
+        mechanism = NoisySums(
+            sampling_rate=1.0,
+            num_steps=1,
+            clip=self.clip,
+            noise_multiplier=share,
+            dimension=setting.target.family.size,
+            batch_bound=exact_batch_bound(self.num_shards + 16 * share),
+        )
+        most = mechanism.lattice.points * (self.num_shards + 16 * share)
+        if self.noise != "site" and most > MAX_EXACT_FLOAT32:
+            raise InvalidArgument(
+                f"{mechanism.dimension} numbers from {self.num_shards} shards with this noise do not "
+                'fit whole numbers; use fewer shards, guide=tacit.methods.MeanField(), or noise="site".'
+            )
+        return mechanism
+
+    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:
+        """The sum, with noise if the server adds it. Where noise is shared, all sites must answer."""
+        if self.noise == "site":
+            return Aggregation()
+        noise = self.multiplier(setting)
+        mechanism = self._mechanism(setting, noise)
+        grid = ChangeRelease(self, setting.target, mechanism, setting.sites).grid
+        if self.own_factors and self.noise == "split":
+            return Aggregation(whole=True, grid=grid)
+        points = noise * mechanism.lattice.points if self.noise == "server" else 0.0
+        std = noise * self.clip
+        settling = self.settling(setting.target, floor=True)
+        aggregate = SumAggregation(settling, std, points, source.child("server"))
+        # Sites repeat an answer only to this server: new noise on it would be another release.
+        mark = source.child("mark").words(4).tobytes() if self.noise == "server" else b""
+        return Aggregation(whole=True, tracked=False, aggregate=aggregate, mark=mark, grid=grid)
+
+
+@dataclass(frozen=True)
+class ChangeRelease:
+    """Work that releases the sum of a site's clipped changes."""
+
+    scheme: ClippedChanges
+    target: Target
+    mechanism: NoisySums
+    sites: int
+
+    @property
+    def size(self) -> int:
+        """Length of a change."""
+        return self.target.family.size
+
+    @property
+    def grid(self) -> float | None:
+        """What whole numbers are multiplied by, or None where every message is private by itself."""
+        if self.scheme.noise == "site":
+            return None
+        clip, points = self.mechanism.clip, self.mechanism.lattice.points
+        return float(np.float32(clip) / np.float32(points)) / self._averaged
+
+    @property
+    def _averaged(self) -> int:
+        """The number of groups whose mean is released."""
+        return self.scheme.num_shards if self.scheme.average else 1
+
+    def change(
+        self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness
+    ) -> NDArray[Any]:
+        """What leaves the site: whole numbers to be added up, or the change itself."""
+        scheme, lattice, groups = self.scheme, self.mechanism.lattice, self._averaged
+        held = self._grouped(rows, source.child("shards"))
+        gate = Gate(held, self.mechanism, source.child("gate"))
+        step = change_step(
+            self.target, float(groups), scheme.num_iterations, centred=scheme.centred
+        )
+        own = self._factor(posterior, factor)
+        given = posterior, own, self.target.constants, self._centre(posterior)
+        _, out = run(gate, step, jax.tree.map(_to_float32, given), no_inputs)
+        released = np.asarray(out[0])
+        if self.grid is not None:
+            return lattice_points_from_release(released, self.mechanism.clip, lattice.points)
+        plain = released.astype(np.float64) / groups
+        settling = scheme.settling(self.target, floor=False)
+        return settling.change(posterior, plain, self.mechanism.noise_std / groups)
+
+    def _centre(self, posterior: Vector) -> Vector:
+        """The present mean, for Gaussian families."""
+        family = self.target.family
+        if isinstance(family, DiagonalGaussian | FullGaussian):
+            return family.mean(posterior)
+        return np.zeros(1)
+
+    def _grouped(self, rows: Rows, source: Randomness) -> Rows:
+        """The rows in the groups that changes are computed for."""
+        if self.scheme.protects == "data set":
+            return all_rows_as_unit(rows)
+        most = self.scheme.shard_rows
+        if most is None:
+            raise InvalidArgument("Declare shard_rows, the largest number of rows of a shard.")
+        return random_shards(rows, self.scheme.num_shards, most, source)
+
+    def _factor(self, posterior: Vector, own: Vector) -> Vector:
+        """The factor that stands for one group in the posterior."""
+        groups = 1 if self.scheme.average else self.scheme.num_shards
+        if self.scheme.noise == "site" or self.scheme.own_factors:
+            return own / groups
+        return shared_factor(posterior, self.target.prior, self.sites * groups)
+
+
+def _to_float32(leaf: Any) -> jax.Array:
+    """A part of a step's state: float32 where it is real."""
+    array = np.asarray(leaf)
+    return jnp.asarray(array.astype(np.float32) if array.dtype.kind == "f" else array)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutPrivacy:
+    """A reference without noise. It is exact for conjugate models.
+
+    Args:
+        num_iterations: Number of times that a site approximates the likelihood for one answer.
+    """
+
+    num_iterations: int = 1
+
+    protects: ClassVar[str] = "rows"
+    trust: ClassVar[tuple[str, ...]] = ()
+    each_message_private: ClassVar[bool] = True
+    own_factors: ClassVar[bool] = False
+    split: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _validate.count("num_iterations", self.num_iterations)
+
+    def prepare(self, setting: RunSetting) -> Prepared:
+        """Work without noise."""
+        return Prepared(work=_ExactChange(setting.target, self.num_iterations), event=None)
+
+    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:  # noqa: ARG002
+        """The sum of the changes."""
+        return Aggregation()
+
+
+@dataclass(frozen=True)
+class _ExactChange:
+    target: Target
+    num_iterations: int
+    grid: ClassVar[None] = None
+
+    @property
+    def size(self) -> int:
+        return self.target.family.size
+
+    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:  # noqa: ARG002
+        target = self.target
+        function = (
+            damped_change(target, self.num_iterations)
+            if isinstance(target, ApproximateTarget) and isinstance(target.family, DiagonalGaussian)
+            else local_change(target, 1.0, self.num_iterations)
+        )
+        given = posterior, factor, self.target.constants
+        return np.asarray(evaluate_without_privacy(rows, function, given), np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hybrid(EachMessagePrivate):
+    """The optimisation of every answer starts from statistics released with a share of the budget.
+
+    Args:
+        clip: Bound on the 2-norm of what one unit adds to the natural parameters.
+        variational: Settings of the optimisation of one answer.
+        statistics_share: Share of the budget for the statistics.
+    """
+
+    clip: float
+    variational: Variational = field(default_factory=lambda: Variational(num_steps=100))
+    statistics_share: float = 0.3
+
+    def __post_init__(self) -> None:
+        _validate.positive("clip", self.clip)
+        share = _validate.rate("statistics_share", self.statistics_share)
+        if share == 1:
+            raise InvalidArgument("statistics_share must leave some of the budget for the steps.")
+
+    def prepare(self, setting: RunSetting) -> Prepared:
+        """Noise for both kinds of release in all answers. Theorem F3."""
+        target, answers = check_conjugate(setting.target), setting.answers
+        method = with_family_guide(self.variational, target)
+        for_statistics, for_steps, event = 0.0, 0.0, None
+        if setting.budget is not None:
+            budget, share = setting.budget, self.statistics_share
+            part = Budget(share * budget.epsilon, share * budget.delta, budget.adjacency)
+            for_statistics = calibrate.noise_multiplier(part, num_steps=answers)
+            first = events.repeat(events.gaussian(for_statistics), answers)
+
+            def both(noise: float) -> DpEvent:
+                steps = answers * method.num_steps
+                return events.compose(
+                    first, events.sampled_gaussian(noise, method.constant_rate, steps)
+                )
+
+            for_steps = calibrate.calibrate(both, budget)
+            event = both(for_steps)
+        work = _HybridUpdate(
+            LocalOptimisation(target, method, method.mechanism(target.model, for_steps)),
+            StatisticsRelease(target, statistics_mechanism(target, self.clip, for_statistics)),
+        )
+        return Prepared(work=work, event=event)
+
+
+@dataclass(frozen=True)
+class _HybridUpdate:
+    optimising: LocalOptimisation
+    statistics: StatisticsRelease
+    grid: ClassVar[None] = None
+
+    @property
+    def size(self) -> int:
+        return self.statistics.size
+
+    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:
+        cavity = posterior - factor
+        start = cavity + self.statistics.released(rows, source)
+        if not self.statistics.target.family.proper(start):
+            start = posterior
+        return self.optimising.fitted(rows, cavity, start, source) - posterior
+
+
+def local_averaging(*, clip: float, num_shards: int, shard_rows: int) -> ClippedChanges:
+    """Local averaging: each shard is fitted as if it were all of a site's rows.
+
+    Args:
+        clip: Bound on the 2-norm of the change of one shard.
+        num_shards: Number of shards of a site.
+        shard_rows: The largest number of rows of a shard: a declared number.
+
+    Returns:
+        A scheme that releases the mean of the changes.
+    """
+    return ClippedChanges(
+        clip=clip, protects="rows", num_shards=num_shards, shard_rows=shard_rows, average=True
+    )
+
+
+def virtual_clients(
+    *, clip: float, num_shards: int, shard_rows: int, noise: NoiseSource = "site"
+) -> ClippedChanges:
+    """Virtual clients: each shard is a small site.
+
+    Args:
+        clip: Bound on the 2-norm of the change of one shard.
+        num_shards: Number of shards of a site.
+        shard_rows: The largest number of rows of a shard: a declared number.
+        noise: Who adds the noise. ``"split"`` needs secure aggregation.
+
+    Returns:
+        A scheme that releases the sum of the changes.
+    """
+    return ClippedChanges(
+        clip=clip, protects="rows", num_shards=num_shards, shard_rows=shard_rows, noise=noise
+    )
+
+
+def algorithm_three(*, clip: float, noise_multiplier: float) -> ClippedChanges:
+    """Algorithm 3 of the report as printed, to reproduce it. No epsilon is claimed for it.
+
+    Args:
+        clip: Bound on the 2-norm of the change of a site.
+        noise_multiplier: Noise of the sum, over clip.
+
+    Returns:
+        The scheme.
+    """
+    return ClippedChanges(
+        clip=clip,
+        noise="split",
+        dishonest=0,
+        centred=False,
+        steady=False,
+        own_factors=True,
+        noise_multiplier=noise_multiplier,
+    )

@@ -1,9 +1,0 @@
-from .changes import ClippedChanges as ClippedChanges
-from .hybrid import Hybrid as Hybrid
-from .optimised import Optimised as Optimised
-from .statistics import ClippedStatistics as ClippedStatistics
-from .statistics import OneRelease as OneRelease
-from .variants import algorithm_three as algorithm_three
-from .variants import local_averaging as local_averaging
-from .variants import virtual_clients as virtual_clients
-from .without_privacy import WithoutPrivacy as WithoutPrivacy

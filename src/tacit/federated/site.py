@@ -1,0 +1,214 @@
+"""The site's end: applies the outcome of its last answer, and answers the next task.
+
+A client is built from its own settings, its rows and its journal. From the server it takes only the posterior
+and the outcome of its last answer. The number of sites, the number of answers, their noise and their cost are
+fixed in the site's own settings.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.accounting.journal import Answer, Journal, MemoryJournal, RunTerms, random_key
+from tacit.errors import InvalidArgument, Refused, TacitError
+from tacit.federated.protocol import Reply, Task, pack_arrays, unpack_arrays
+from tacit.models.exponential_families import Vector
+from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
+
+# Natural parameters beyond this are of no posterior, and their squares overflow single precision.
+_MAX_PARAMETER = 1e18
+
+
+class TaskSpace(Protocol):
+    """What tasks of a run may hold: a family of distributions, or another kind of vector."""
+
+    @property
+    def size(self) -> int:
+        """Length of the vector of a task."""
+        ...
+
+    def proper(self, vector: Vector, /) -> bool:
+        """Whether a task may hold a vector."""
+        ...
+
+
+class ClientUpdate(Protocol):
+    """How a site turns rows into a change, with noise calibrated for all of its answers."""
+
+    @property
+    def size(self) -> int:
+        """Length of a change."""
+        ...
+
+    @property
+    def grid(self) -> float | None:
+        """The factor of a change that is whole numbers, or None."""
+        ...
+
+    def change(
+        self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness
+    ) -> NDArray[Any]:
+        """The change that leaves the site. ``factor`` is the site's own factor."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _ClientState:
+    """The factor of a client, and the round of the last answer that is in it."""
+
+    factor: Vector
+    folded: int
+
+
+class Client:
+    """One site.
+
+    Args:
+        name: The name of the site.
+        rows: The rows, or a function that reads them. It is called when a task is computed, and not for
+            tasks that are refused or repeated.
+        work: Turns rows into changes.
+        terms: What the run costs.
+        journal: The memory of the site; by default in this process.
+        key: Returns the secret key of the noise of a round's answer; by default a new one.
+        seeded: Whether keys depend on a seed.
+        family: What tasks may hold: the family of the posterior. With it, an improper posterior is
+            refused before it uses up an answer.
+        hidden: Whether no answer goes into a factor of this site, as where only the sum of answers is
+            public.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rows: Rows | Callable[[], Rows],
+        work: ClientUpdate,
+        terms: RunTerms,
+        journal: Journal | None = None,
+        key: Callable[[int], bytes] | None = None,
+        *,
+        seeded: bool = False,
+        family: TaskSpace | None = None,
+        hidden: bool = False,
+    ) -> None:
+        self.name, self.work, self.terms = name, work, terms
+        self._given, self._seeded, self._family = rows, seeded, family
+        self._hidden = hidden
+        self._key = key or (lambda _: random_key())
+        self._journal = MemoryJournal() if journal is None else journal
+
+    def answer(self, task: Task) -> Reply:
+        """The reply to a task, computed once and repeated if the task is repeated. [client-answer]"""
+        self._refuse_strange(task)
+        digest = task.digest(self.name)
+        asked = self._journal.asked(self.terms, digest)
+        if asked is None:
+            state = self._settled(task)
+            self._refuse_improper(task.posterior, state.factor)
+            _ = self._rows  # errors in the table are found before anything is charged
+            new = Answer(task.round, digest, self._key(task.round), _pack_state(state))
+            asked = self._journal.admit(self.terms, new)
+        if asked.reply is None:
+            asked = self._computed(task, asked)
+        return Reply(
+            site=self.name,
+            run=task.run,
+            round=task.round,
+            change=_stored_change(asked),
+            grid=self.work.grid,
+        )
+
+    @property
+    def factor(self) -> Vector:
+        """The factor as of the last task. It does not contain the last answer yet."""
+        last = self._journal.latest(self.terms.run)
+        return np.zeros(self.work.size) if last is None else _unpack_state(last).factor
+
+    @cached_property
+    def _rows(self) -> Rows:
+        return self._given if isinstance(self._given, Rows) else self._given()
+
+    def _computed(self, task: Task, asked: Answer) -> Answer:
+        if asked.key is None:
+            raise InvalidArgument("The journal has neither an answer nor the key of its noise.")
+        source = Randomness.from_key(asked.key, seeded=self._seeded)
+        state = _unpack_state(asked)
+        change = self.work.change(self._rows, task.posterior, state.factor, source)
+        reply = self._journal.finish(task.run, asked.digest, pack_arrays(change))
+        return Answer(asked.round, asked.digest, asked.key, asked.state, reply)
+
+    def _settled(self, task: Task) -> _ClientState:
+        """The factor, updated by what the server says about the last answer."""
+        last = self._journal.latest(task.run)
+        if last is None:
+            state = _ClientState(np.zeros(self.work.size), 0)
+            if task.folded == 0:
+                return state
+            raise self._out_of_step(task)
+        if task.round <= last.round:
+            raise Refused(
+                f"{self.name} has already been asked round {task.round}, with a different task. A new "
+                "task needs a new round, and a restarted server that adds noise needs a new run."
+            )
+        state = _unpack_state(last)
+        if task.folded == state.folded or self._hidden:
+            return state  # the last answer was not used, or goes into no factor
+        sized = task.share.shape == state.factor.shape and bool(np.isfinite(task.share).all())
+        if task.folded == last.round and last.reply is not None and sized:
+            reply, grid = _stored_change(last), self.work.grid
+            values = reply if grid is None else reply.astype(np.float64) * grid
+            return _ClientState(state.factor + task.share * values, last.round)
+        raise self._out_of_step(task)
+
+    def _out_of_step(self, task: Task) -> TacitError:
+        return Refused(
+            f"The server has used an answer of {self.name} in round {task.folded}, which is not in this "
+            "site's journal. Restore the journal, or start a new run."
+        )
+
+    def _refuse_strange(self, task: Task) -> None:
+        if task.run != self.terms.run:
+            raise Refused(
+                f"{self.name} takes part in the run {self.terms.run!r}; this task is of {task.run!r}."
+            )
+        size = self.work.size if self._family is None else self._family.size
+        if task.posterior.shape != (size,) or not np.all(np.abs(task.posterior) < _MAX_PARAMETER):
+            raise Refused(
+                f"The posterior must be {size} finite numbers, each below {_MAX_PARAMETER:g}."
+            )
+        if self._hidden and task.share.any():
+            # Otherwise the server could find out the answer, by asking whether posteriors are proper
+            # without it.
+            raise Refused(f"{self.name} does not keep answers of this run in its own factor.")
+
+    def _refuse_improper(self, posterior: Vector, factor: Vector) -> None:
+        family = self._family
+        # An answer that goes into no factor leaves nothing to take off.
+        if family is not None and not (
+            family.proper(posterior) and (self._hidden or family.proper(posterior - factor))
+        ):
+            raise Refused(
+                f"{self.name} was sent an improper posterior, or one that is improper without the "
+                "factor of this site; nothing was charged."
+            )
+
+
+def _pack_state(state: _ClientState) -> bytes:
+    """A state as bytes."""
+    return pack_arrays(state.factor, np.int64(state.folded))
+
+
+def _unpack_state(answer: Answer) -> _ClientState:
+    """The state of the client when it gave an answer."""
+    held = unpack_arrays(answer.state, factor=("f", 1), folded=("i", 0))
+    return _ClientState(held["factor"], int(held["folded"]))
+
+
+def _stored_change(answer: Answer) -> NDArray[Any]:
+    """The change that a stored answer has."""
+    return unpack_arrays(answer.reply, change=("fi", 1))["change"]

@@ -1,0 +1,414 @@
+"""What sites fit together: a prior in an exponential family, and what rows add to it.
+
+For a conjugate model, the likelihood of the rows is a vector of natural parameters: the sum of one
+vector for each row. For any other model it is approximated by a Gaussian around the present posterior q,
+with precision E_q[-hessian] and precision times mean E_q[gradient] + precision x mean of the
+log-likelihood. This is a step of natural gradient; where it changes nothing, the variational free energy
+is stationary. A site can also fit q itself, by private gradients, with the cavity as its prior.
+
+`study_digest` tells a study from another one with the same name. It depends on public values only: the
+settings, the prior, and the model's densities as JAX traces them for columns of the given types.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Protocol, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import InvalidArgument
+from tacit.inference.guides import FullRank, Guide, MeanField, Params
+from tacit.inference.method import constrained_draws
+from tacit.inference.variational import Variational, fit_guide
+from tacit.models.base import PyTree, Row, UnitModel
+from tacit.models.conjugate import Conjugate, Constants
+from tacit.models.exponential_families import (
+    DiagonalGaussian,
+    ExponentialFamily,
+    FullGaussian,
+    Gaussian,
+    Vector,
+    packed_indices,
+)
+from tacit.models.interpretation import WrappedModel
+from tacit.privacy.checkpoint import (
+    combined_digest,
+    dummy_unit,
+    model_digest,
+    strip_addresses,
+    trace_digest,
+)
+from tacit.privacy.gate import Gate
+from tacit.privacy.rows import Rows
+
+
+class Target(Protocol):
+    """What sites fit together. It is public and the same at all sites."""
+
+    def __hash__(self) -> int: ...
+    @property
+    def model(self) -> UnitModel:
+        """The model: densities and names."""
+        ...
+
+    @property
+    def family(self) -> ExponentialFamily:
+        """The family of the posterior."""
+        ...
+
+    @property
+    def prior(self) -> Vector:
+        """Natural parameters of the prior."""
+        ...
+
+    @property
+    def constants(self) -> Any:
+        """Public arrays, which are inputs of the compiled program."""
+        ...
+
+    def likelihood(
+        self, eta: jax.Array, rows: Row, present: jax.Array, constants: Any
+    ) -> jax.Array:
+        """What the rows that are present add to the natural parameters, if the posterior is ``eta``."""
+        ...
+
+    def named(self, eta: Vector, count: int, seed: int) -> dict[str, NDArray[np.floating]]:
+        """Draws of the parameters by name."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ConjugateTarget:
+    """A conjugate model by its natural parameters.
+
+    `conjugate_target` makes one from a model of `tacit.conjugate`. Other conjugate models can be
+    written directly.
+
+    Args:
+        model: The model: densities and names.
+        family: The family of the prior and the posterior.
+        prior: Natural parameters of the prior.
+        statistic: ``statistic(row, constants)``: what a row adds to the natural parameters.
+        from_draws: Parameters by name, from draws [draws, numbers] of the family.
+        constants: Public arrays that ``statistic`` takes.
+    """
+
+    model: UnitModel
+    family: ExponentialFamily
+    prior: Vector
+    statistic: Callable[[Row, Constants], jax.Array]
+    from_draws: Callable[[Vector], dict[str, Vector]]
+    constants: Constants = field(default_factory=dict)
+
+    declared_public: ClassVar[tuple[str, ...]] = ("prior", "constants")
+
+    def likelihood(
+        self,
+        eta: jax.Array,  # noqa: ARG002 (it is the same for every posterior)
+        rows: Row,
+        present: jax.Array,
+        constants: Constants,
+    ) -> jax.Array:
+        """The sum of the statistics of the rows that are present."""
+        terms = jax.vmap(lambda row: self.statistic(row, constants))(dict(rows))
+        return jnp.where(present[:, None], terms, 0).sum(axis=0)
+
+    def named(self, eta: Vector, count: int, seed: int) -> dict[str, NDArray[np.floating]]:
+        """Draws of the parameters by name."""
+        return dict(self.from_draws(self.family.draws(eta, count, np.random.default_rng(seed))))
+
+
+@lru_cache(maxsize=32)
+def conjugate_target(model: Conjugate) -> ConjugateTarget:
+    """The target of a conjugate model: the same object for the same model, so that it compiles once."""
+    return ConjugateTarget(
+        model=model,
+        family=model.family,
+        prior=model.natural_prior,
+        statistic=model.natural_statistic,
+        from_draws=model.from_draws,
+        constants=model.constants,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ApproximateTarget:
+    """Any model with a Gaussian prior on the unconstrained scale, and a Gaussian posterior.
+
+    Args:
+        model: The model.
+        family: The family of the posterior.
+        num_draws: Number of pairs of opposite draws that expectations under q are computed with. The
+            draws are the same in all rounds and at all sites.
+    """
+
+    model: UnitModel
+    family: Gaussian
+    num_draws: int = 8
+
+    @cached_property
+    def prior(self) -> Vector:
+        """Natural parameters of the prior, computed from its density."""
+        return gaussian_prior(self.model, self.family)
+
+    @cached_property
+    def constants(self) -> Any:
+        """Those of the model, and the draws."""
+        normal = np.random.default_rng(0).standard_normal((self.num_draws, self.model.dimension))
+        spread = np.sqrt(
+            np.mean(normal**2, axis=0)
+        )  # then the variance of all draws is exactly one
+        return self.model.constants, np.concatenate([normal, -normal]) / spread
+
+    declared_public: ClassVar[tuple[str, ...]] = ("prior", "constants")
+
+    def likelihood(
+        self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[Any, jax.Array]
+    ) -> jax.Array:
+        """A Gaussian approximation of the likelihood of these rows around q."""
+        mean, slope, bend = self.seen(eta, rows, present, constants)
+        if isinstance(self.family, DiagonalGaussian):
+            precision = jnp.diag(bend)
+            return jnp.concatenate([precision, slope + precision * mean])
+        below, beside, scale = packed_indices(self.family.dimension)
+        return jnp.concatenate([bend[below, beside] * jnp.asarray(scale), slope + bend @ mean])
+
+    def seen(
+        self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[Any, jax.Array]
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The mean of q, and expectations of the log-likelihood's gradient and negative hessian."""
+        if self.model.whole_units:
+            raise InvalidArgument(
+                "This model has effects of single people, which need all rows of a person together; "
+                "use Optimised()."
+            )
+        of_model, normal = constants
+        mean, draws = _gaussian_draws(self.family, eta, normal.astype(eta.dtype))
+
+        def density(theta: jax.Array) -> jax.Array:
+            return self.model.unit_density(theta, rows, present, of_model)
+
+        def at(theta: jax.Array) -> Any:
+            return jax.grad(density)(theta), -jax.hessian(density)(theta)
+
+        slope, bend = jax.tree.map(lambda each: each.mean(axis=0), jax.lax.map(at, draws))
+        return mean, slope, bend
+
+    def named(self, eta: Vector, count: int, seed: int) -> dict[str, NDArray[np.floating]]:
+        """Draws of the parameters by name, on their supports."""
+        drawn = self.family.draws(eta, count, np.random.default_rng(seed))
+        return dict(constrained_draws(self.model, jnp.asarray(drawn, jnp.float32)))
+
+
+def _gaussian_draws(
+    family: Gaussian, eta: jax.Array, normal: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The mean of a Gaussian, and its draws for given standard normals."""
+    size = family.dimension
+    if isinstance(family, DiagonalGaussian):
+        precision, weighted = eta[:size], eta[size:]
+        mean = weighted / precision
+        return mean, mean + normal / jnp.sqrt(precision)
+    below, beside, scale = packed_indices(size)
+    packed = eta[: len(below)] / jnp.asarray(scale, eta.dtype)
+    matrix = jnp.zeros((size, size), eta.dtype).at[below, beside].set(packed)
+    factor = jnp.linalg.cholesky(matrix + jnp.tril(matrix, -1).T)
+    mean = jax.scipy.linalg.cho_solve((factor, True), eta[len(below) :])
+    spread = jax.scipy.linalg.solve_triangular(factor.T, normal.T)
+    return mean, mean + spread.T
+
+
+def gaussian_prior(model: UnitModel, family: Gaussian) -> Vector:
+    """Natural parameters of a Gaussian prior density; other priors are refused."""
+    size = model.dimension
+    with jax.enable_x64(True):
+
+        def density(theta: jax.Array) -> jax.Array:
+            return model.prior_density(theta, model.constants)
+
+        def bend(theta: jax.Array) -> Any:
+            return -jax.hessian(density)(theta)
+
+        zero, far = jnp.zeros(size), 3.0 * jnp.sin(1.0 + jnp.arange(size))
+        precision, slope = np.asarray(bend(zero), np.float64), np.asarray(jax.grad(density)(zero))
+        elsewhere = np.asarray(bend(far), np.float64)
+    if not np.allclose(precision, elsewhere, rtol=1e-4, atol=1e-6):
+        raise InvalidArgument(
+            "Federated fits need a Gaussian prior on the unconstrained scale. Use normal priors, and "
+            "log-normal priors for positive parameters; or a model of tacit.conjugate."
+        )
+    diagonal = np.diag(np.diag(precision))
+    if isinstance(family, DiagonalGaussian) and not np.allclose(precision, diagonal):
+        raise InvalidArgument("The prior has correlations; pass guide=tacit.methods.FullRank().")
+    kept = np.diag(precision) if isinstance(family, DiagonalGaussian) else precision
+    eta = family.join(kept, slope)
+    if not family.proper(eta):
+        raise InvalidArgument("The prior must be a proper distribution for all parameters.")
+    return eta
+
+
+class Describable(Protocol):
+    """What a digest needs of a target."""
+
+    @property
+    def model(self) -> UnitModel:
+        """The model."""
+        ...
+
+    @property
+    def family(self) -> object:
+        """What tasks hold."""
+        ...
+
+    @property
+    def prior(self) -> Vector:
+        """Numbers of the prior."""
+        ...
+
+
+def study_digest(settings: object, target: Describable, rows: Rows) -> str:
+    """A digest of settings, by their ``repr``, and of a target for rows of these types."""
+    texts = [repr(settings), repr(target.family), model_digest(target.model, rows)]
+    if isinstance(target, ConjugateTarget):
+        eta = jnp.asarray(target.prior)
+        texts.append(trace_digest(target.likelihood, eta, *dummy_unit(rows), target.constants))
+    prior = np.asarray(target.prior, np.float64).tobytes()
+    return combined_digest(prior, *(strip_addresses(each).encode() for each in texts))
+
+
+# Constants of the model, then precision and precision times mean of the cavity.
+CavityConstants = tuple[Any, jax.Array, jax.Array]
+
+
+@dataclass(frozen=True)
+class CavityPriorModel(WrappedModel):
+    """A model whose prior is a Gaussian given by natural parameters: the cavity.
+
+    The cavity is among the constants, and does not count for equality, so that the next round uses the
+    same compiled program.
+    """
+
+    precision: jax.Array = field(compare=False)
+    weighted: jax.Array = field(compare=False)
+
+    declared_public: ClassVar[tuple[str, ...]] = ("precision", "weighted")
+
+    @property
+    def constants(self) -> CavityConstants:
+        """Those of the model, and the cavity."""
+        return self.model.constants, self.precision, self.weighted
+
+    def of_model(self, constants: PyTree) -> PyTree:
+        """The model's constants, without the cavity."""
+        return None if constants is None else cast("CavityConstants", constants)[0]
+
+    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
+        """The log of the cavity, up to a constant."""
+        given = self.constants if constants is None else cast("CavityConstants", constants)
+        _, precision, weighted = given
+        bent = precision * vector if precision.ndim == 1 else precision @ vector
+        return jnp.dot(weighted - bent / 2, vector)
+
+
+@dataclass(frozen=True)
+class WarmStartGuide:
+    """A guide that starts at the posterior. The start does not count for equality."""
+
+    guide: Guide
+    params: Params = field(compare=False)
+
+    declared_public: ClassVar[tuple[str, ...]] = ("params",)
+
+    def start(self, dimension: int) -> Params:  # noqa: ARG002 (the parameters have it)
+        """The parameters of the posterior."""
+        return self.params
+
+    def moved(self, params: Params, centre: jax.Array) -> Params:
+        """As for the guide."""
+        return self.guide.moved(params, centre)
+
+    def noise_size(self, dimension: int) -> int:
+        """As for the guide."""
+        return self.guide.noise_size(dimension)
+
+    def draw(self, params: Params, noise: jax.Array) -> jax.Array:
+        """As for the guide."""
+        return self.guide.draw(params, noise)
+
+    def entropy(self, params: Params, noise: jax.Array) -> jax.Array:
+        """As for the guide."""
+        return self.guide.entropy(params, noise)
+
+    def covariance(self, params: Params) -> jax.Array | None:
+        """As for the guide."""
+        return self.guide.covariance(params)
+
+
+def family_for_guide(guide: Guide, dimension: int) -> Gaussian:
+    """The exponential family of a guide's distributions."""
+    if isinstance(guide, MeanField):
+        return DiagonalGaussian(dimension)
+    if isinstance(guide, FullRank):
+        return FullGaussian(dimension)
+    raise InvalidArgument(
+        "Federated fits need a guide with natural parameters: tacit.methods.MeanField() or tacit.methods.FullRank()."
+    )
+
+
+def guide_params(family: Gaussian, eta: Vector) -> Params:
+    """Parameters of a guide, from natural parameters."""
+    mean = jnp.asarray(family.mean(eta), jnp.float32)
+    if isinstance(family, DiagonalGaussian):
+        return {
+            "mean": mean,
+            "log_scale": jnp.asarray(-np.log(family.split(eta)[0]) / 2, jnp.float32),
+        }
+    factor = np.linalg.cholesky(family.covariance(eta))
+    return {
+        "mean": mean,
+        "log_scale": jnp.asarray(np.log(np.diag(factor)), jnp.float32),
+        "below": jnp.asarray(np.tril(factor, -1), jnp.float32),
+    }
+
+
+def natural_parameters(family: Gaussian, params: Mapping[str, ArrayLike]) -> Vector:
+    """Natural parameters in double precision, from parameters of a guide."""
+    wide = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    if isinstance(family, DiagonalGaussian):
+        return family.from_moments(wide["mean"], np.exp(2 * wide["log_scale"]))
+    factor = np.tril(wide["below"], -1) + np.diag(np.exp(wide["log_scale"]))
+    return family.from_moments(wide["mean"], factor @ factor.T)
+
+
+def optimise_locally(
+    target: Target, method: Variational, gate: Gate, cavity: Vector, start: Vector, key: int
+) -> Vector:
+    """The posterior that maximises the local free energy, by private steps from ``start``."""
+    family = gaussian_family(target)
+    precision, weighted = (jnp.asarray(each, jnp.float32) for each in family.split(cavity))
+    model = CavityPriorModel(target.model, precision, weighted)
+    guide = WarmStartGuide(guide_for_family(family), guide_params(family, start))
+    method = replace(method, guide=guide, start=None)
+    fit = fit_guide(method, model, gate, jax.random.key(key))
+    return natural_parameters(family, fit.params)
+
+
+def gaussian_family(target: Target) -> Gaussian:
+    """The family of the target, which must be Gaussian on the unconstrained scale."""
+    family = target.family
+    if not isinstance(family, DiagonalGaussian | FullGaussian):
+        raise InvalidArgument(
+            "Optimised() needs a Gaussian posterior. For this conjugate model pass "
+            "method=tacit.federated.Partitioned(scheme=OneRelease(clip=...), num_rounds=1); see "
+            "tacit.federated.schemes."
+        )
+    return family
+
+
+def guide_for_family(family: Gaussian) -> Guide:
+    """The guide with the distributions of a family."""
+    return MeanField() if isinstance(family, DiagonalGaussian) else FullRank()

@@ -1,0 +1,328 @@
+"""The interface of inference methods, and what they share.
+
+A method has public settings, says what the gate will do for a budget, and turns what the gate releases into a
+posterior. The settings for a declared number of units are here too; the number is a public guess and never counted
+from data. So is tempering, by which the data count as fewer units.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.accounting import Budget
+from tacit.errors import InvalidArgument
+from tacit.models.base import Row, UnitModel
+from tacit.privacy.compiled_step import Step
+from tacit.privacy.gate import Gate
+from tacit.privacy.mechanisms import Mechanism, Release
+
+Arrays = Mapping[str, NDArray[np.floating]]
+Progress = Callable[[int], None]
+# Steps whose draws share a seed.
+_STEPS_PER_SEED = 250
+
+
+class Intervals(StrEnum):
+    """What the intervals of a posterior say about the noise that protects people."""
+
+    INCLUDED = "noise included"
+    LEFT_OUT = "noise not included"
+    SAMPLED = "draws of a private sampler"
+    NO_NOISE = "no noise was added"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodResult:
+    """What a method found. Follows from released values and public numbers only.
+
+    ``trace`` has every step. ``mean`` and ``covariance`` are a Gaussian on the unconstrained
+    scale, if that is what was fitted. ``chain`` says that draws follow one another, so that
+    how well they mix can be judged; ``sample_stats`` has more about each of them. ``chains`` says
+    of how many chains of equal length they are, one after the other.
+
+    ``converged`` is None where the method cannot tell. ``said`` are sentences about how the fit
+    went, the most important first. ``intervals`` says whether intervals include the noise.
+    """
+
+    draws: Arrays
+    trace: Arrays
+    mean: NDArray[np.floating] | None = None
+    covariance: NDArray[np.floating] | None = None
+    chain: bool = False
+    chains: int = 1
+    sample_stats: Arrays = field(default_factory=dict)
+    converged: bool | None = None
+    said: tuple[str, ...] = ()
+    intervals: Intervals = Intervals.UNKNOWN
+
+
+@runtime_checkable
+class Method(Protocol):
+    """Settings of an algorithm, all public, and what it does with a model and a gate.
+
+    ``by_gradients`` says that it sums clipped gradients of the likelihood. ``assumptions`` are
+    sentences that must be true for its guarantee to hold, for the statement.
+    """
+
+    @property
+    def by_gradients(self) -> bool:
+        """Whether a clip bounds gradients."""
+        ...
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is taken to be true."""
+        ...
+
+    def calibrated(self, model: UnitModel, budget: Budget) -> Mechanism:
+        """What the gate will do, with the noise that a budget asks for."""
+        ...
+
+    def without_noise(self, model: UnitModel) -> Mechanism:
+        """The same without privacy."""
+        ...
+
+    def check(self, model: UnitModel, gate: Gate) -> None:
+        """Raises what `run` would raise of the model, without reading a row."""
+        ...
+
+    def run(
+        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+    ) -> MethodResult:
+        """Fits the model through the gate."""
+        ...
+
+    def describe(self, model: UnitModel) -> str:
+        """A line for people."""
+        ...
+
+
+def check_is_method(method: object) -> None:
+    """Raises if this is not a method with its settings, but for example its class."""
+    if isinstance(method, type) or not isinstance(method, Method):
+        raise InvalidArgument("method must be settings such as tacit.Scoring(num_steps=57).")
+
+
+class Steps(NamedTuple):
+    """An algorithm as `tacit.privacy.gate.run` takes it: a step, where it starts, and public inputs."""
+
+    step: Step
+    state: Any
+    inputs: Callable[[int, int], Any]
+
+
+@runtime_checkable
+class Stepwise(Protocol):
+    """A method whose releases are those of one sequence of like steps."""
+
+    def steps(self, model: UnitModel, mechanism: Any, key: jax.Array) -> Steps | None:
+        """What it does through a gate with this mechanism, or None if it needs more than steps."""
+        ...
+
+
+@runtime_checkable
+class Triable(Method, Protocol):
+    """A method of many like steps, a few of which can be timed."""
+
+    def trial(self, num_steps: int) -> Method:
+        """The same method with so few steps, all of them kept."""
+        ...
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """A method of two stages of like steps, a few of which can be timed."""
+
+    def stages(self, model: UnitModel, mechanism: Any) -> tuple[Method, Steps] | None:
+        """The method of the first stage, and the steps of the second; None if there is one stage."""
+        ...
+
+
+@runtime_checkable
+class Sizable(Protocol):
+    """A method that knows which settings suit a number of units."""
+
+    def for_size(self, model: UnitModel, size: int, budget: Budget) -> "Method":
+        """The method with settings for a declared size and a budget; all of it is public."""
+        ...
+
+
+@runtime_checkable
+class Foretelling(Protocol):
+    """A method that can say, from public numbers alone, how much data it takes."""
+
+    def expect(self, mechanism: Any, many: str) -> str:
+        """A line for people: about how many units it takes to learn anything by a mechanism."""
+        ...
+
+
+def noisy_gradient(
+    release: Release, model: UnitModel, gradient: Callable[..., Any], given: Any
+) -> jax.Array:
+    """The noisy sum of gradients of ``density(theta)``, for whichever density the model has.
+
+    ``given`` are public values; the last of them are the model's constants.
+    """
+    if model.whole_units:
+
+        def per_unit(given: Any, rows: Row, present: jax.Array) -> Any:
+            constants = given[-1]
+
+            def density(theta: jax.Array) -> jax.Array:
+                return model.unit_density(theta, rows, present, constants)
+
+            return gradient(density, *given[:-1])
+
+        return release.noisy_unit_sum(per_unit, given)
+
+    def per_row(given: Any, row: Row) -> Any:
+        constants = given[-1]
+
+        def density(theta: jax.Array) -> jax.Array:
+            return model.row_density(theta, row, constants)
+
+        return gradient(density, *given[:-1])
+
+    return release.noisy_sum(per_row, given)
+
+
+def seed_from_key(key: jax.Array) -> list[int]:
+    """What a key of JAX is made of."""
+    words: list[int] = np.asarray(jax.random.key_data(key)).tolist()
+    return words
+
+
+def per_step_draws(
+    draw: Callable[[np.random.Generator, int], NDArray[Any]],
+    seed: Sequence[int],
+    first: int,
+    steps: int,
+    stream: int = 0,
+) -> NDArray[Any]:
+    """What ``draw(generator, count)`` gives for some steps, whichever way steps are grouped.
+
+    Draws for the same seed and another ``stream`` are independent. On the host, where they
+    need no threads. They protect nobody and may be guessed, so they must not tell how the
+    steps were grouped, which follows how many rows there are: a step's draws depend on its
+    number alone.
+    """
+    begin, end = first // _STEPS_PER_SEED, -(-(first + steps) // _STEPS_PER_SEED)
+    drawn = [
+        draw(np.random.default_rng([*seed, stretch, stream]), _STEPS_PER_SEED)
+        for stretch in range(begin, end)
+    ]
+    whole = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
+    return whole[first - begin * _STEPS_PER_SEED :][:steps]
+
+
+def per_step_normals(
+    seed: Sequence[int], first: int, steps: int, shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    """Normal draws of the model for some steps."""
+    return per_step_draws(
+        lambda generator, count: generator.standard_normal((count, *shape), np.float32),
+        seed,
+        first,
+        steps,
+    )
+
+
+def constrained_draws(model: UnitModel, vectors: jax.Array) -> dict[str, NDArray[np.floating]]:
+    """Parameters on their supports, in the model's order, for each unconstrained vector."""
+    found = _constrain_all(model, vectors, model.constants)
+    return {name: np.asarray(found[name]) for name in model.names}
+
+
+@partial(jax.jit, static_argnames="model")
+def _constrain_all(model: UnitModel, vectors: jax.Array, constants: Any) -> Any:
+    return jax.vmap(lambda vector: model.constrain(vector, constants))(vectors)
+
+
+# Units that settings are for if no number is declared.
+DEFAULT_SIZE = 20_000
+# How fast the sampling rate falls with more units: so that 500 steps at a rate of 0.1 for the usual
+# number look about five times at each of a million. What sampling then adds to the error is small (benchmarks/settings.py). Beyond a
+# million it falls faster: a fit to a hundred million takes less than three times one to 100,000.
+_RATE_EXPONENT, _MANY_UNITS, _RATE_EXPONENT_MANY = 0.59, 1_000_000, 0.85
+
+
+def sampling_rate_for_size(rate: float, size: int) -> float:
+    """The sampling rate for a number of units.
+
+    Args:
+        rate: The rate for the usual number of units, or fewer.
+        size: The declared number of units.
+
+    Returns:
+        The rate, lower for more units, so that time grows more slowly than the data.
+
+    >>> rate_for(0.1, 500), rate_for(0.1, 1_000_000), rate_for(0.1, 10_000_000)
+    (0.1, 0.00995, 0.0014)
+    """
+    units = max(_validate.count("size", size), DEFAULT_SIZE)
+    slowly = (DEFAULT_SIZE / min(units, _MANY_UNITS)) ** _RATE_EXPONENT
+    faster = (_MANY_UNITS / max(units, _MANY_UNITS)) ** _RATE_EXPONENT_MANY
+    return float(f"{rate * slowly * faster:.3g}")
+
+
+def batch_bound_for_size(bound: int, rate: float, size: int) -> int:
+    """The bound on a batch: the given one, or a larger power of two if batches need it.
+
+    >>> room_for(2**17, 0.1, 1000) == 2**17, room_for(2**17, 0.1, 10**7) == 2**22
+    (True, True)
+    """
+    return max(bound, 1 << math.ceil(math.log2(4 * rate * size)))
+
+
+def tempering(size: int | None, tempered_size: float | None) -> float:
+    """The factor that the log-likelihood is multiplied by; 1 without a tempered size.
+
+    Args:
+        size: A public number of units.
+        tempered_size: The number of units that the data count as.
+
+    Returns:
+        ``tempered_size / size``, or 1.
+
+    Raises:
+        InvalidArgument: If the sizes are wrong.
+    """
+    if size is not None:
+        _validate.count("size", size)
+    if tempered_size is None:
+        return 1.0
+    if size is None:
+        raise InvalidArgument("tempered_size needs size=, the public number of units.")
+    if _validate.positive("tempered_size", tempered_size) > size:
+        raise InvalidArgument(f"tempered_size must be at most size, {size}; got {tempered_size}.")
+    return tempered_size / size
+
+
+def coarsened_size(size: int, coarsening: float) -> float:
+    """The tempered size N0 = N beta / (N + beta) of the coarsened posterior.
+
+    The coarsened posterior conditions only on the data being within an exponentially distributed
+    distance, of rate beta, of the observed data (Miller and Dunson 2019).
+
+    Args:
+        size: The public number of units, N.
+        coarsening: The rate, beta.
+
+    Returns:
+        The tempered size, for ``tempered_size=``.
+
+    Examples:
+        >>> coarsened_size(1000, 1000.0)
+        500.0
+    """
+    units, beta = _validate.count("size", size), _validate.positive("coarsening", coarsening)
+    return units * beta / (units + beta)

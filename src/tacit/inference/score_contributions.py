@@ -1,0 +1,271 @@
+"""What one unit adds to a round of `tacit.inference.scoring`.
+
+A unit's score is the gradient of its log-likelihood. Beside the unit's own outcome stand a few
+that the model draws for it at the present parameters, by random bits that are the unit's own and
+secret. Where the parameters are the true ones, own and drawn outcomes are exchangeable. So any
+function that treats them all alike and is odd has mean zero there: clipping biases nothing.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.models.base import Outcomes, Row, UnitModel
+
+FloatArray = NDArray[np.float64]
+# With more parameters than this, the matrix of curvature is not released: it would drown in noise,
+# and take too long. Its diagonal is.
+MAX_CURVATURE_DIMENSION = 64
+# Scores shorter than this part of the usual length count as none.
+_MIN_INFORMATIVE_LENGTH = 1e-3
+# Drawn outcomes whose scores make the curvature; more would hardly make it less noisy.
+_CURVATURE_OUTCOMES = 2
+NUM_SCALARS = 6
+
+
+class ScoreQuery(NamedTuple):
+    """Public arguments of a round's release: all units get the same.
+
+    ``to_metric`` turns a gradient into a score in the metric; its rows for directions of which no row
+    can tell are zero. ``length`` is what curvature is clipped at, ``steep`` and
+    ``steep_each`` are what slopes are cut at, and ``shares`` the square roots of the parts of the clip
+    that score, curvature, diagonal, slope, informative units, excess, drawn lengths, extremes and the
+    count may take: their squares add up to one. With ``sizes`` of one the diagonal is how large scores are in each
+    direction, else their slopes.
+    """
+
+    theta: Any
+    to_metric: Any
+    clip: Any
+    length: Any
+    steep: Any
+    steep_each: Any
+    sizes: Any
+    shares: Any
+    constants: Any
+
+
+class ScoreSums(NamedTuple):
+    """Noisy sums over all units, and the standard deviation of the noise in each number of them."""
+
+    score: FloatArray
+    curvature: FloatArray | None
+    diagonal: FloatArray
+    slope: float
+    informative: float
+    excess: float
+    drawn: float
+    extreme: float
+    units: float
+    noise: "ScoreNoise"
+
+
+class ScoreNoise(NamedTuple):
+    """Standard deviations of noise, in the units of `ScoreSums`; that of curvature is for its diagonal."""
+
+    score: float
+    curvature: float
+    diagonal: float
+    slope: float
+    informative: float
+    excess: float
+    drawn: float
+    extreme: float
+    units: float
+
+
+def contribution_size(size: int) -> int:
+    """How many numbers a unit adds."""
+    return 2 * size + _curvature_size(size) + NUM_SCALARS
+
+
+def _curvature_size(size: int) -> int:
+    return size * (size // 2 + 1) if size <= MAX_CURVATURE_DIMENSION else 0
+
+
+def unit_contribution(
+    model: UnitModel, outcomes: int
+) -> Callable[[ScoreQuery, Any, jax.Array, jax.Array], jax.Array]:
+    """A unit's vector, of norm at most one whatever the unit holds. [score-unit]
+
+    With u_0 the score of the own outcome and u_1, ..., u_m those of drawn ones, all less their
+    mean, psi_j = s (clip(u_j) - mean of clip(u)), where s <= 1 makes the longest of them no longer
+    than the clip. Only psi_0 is added up as a score. The drawn ones give the curvature, which is
+    u u' / max(|u|, length)^2, and how steeply the mean of psi falls: psi_j u_j. Two numbers have mean zero
+    if the model is right: the excess |psi_0|^2 - mean |psi_j|^2, and whether the own outcome is extreme,
+    less how often drawn ones are.
+    """
+    size = model.dimension
+
+    def vector(given: ScoreQuery, rows: Row, present: jax.Array, secret: jax.Array) -> jax.Array:
+        scores = _unit_scores(model, outcomes, given, rows, present, secret)
+        kept, centred = clip_exchangeably(scores, given.clip)
+        lengths = jnp.linalg.norm(centred, axis=-1)
+        products = kept[1:] * centred[1:]
+        slopes = jnp.clip(products.sum(axis=-1), 0.0, given.steep).mean() / given.steep
+        each = products.mean(axis=0)
+        each = each / jnp.maximum(jnp.linalg.norm(each), given.steep_each)
+        squares = centred[1:] ** 2
+        sizes = (squares / (1 + squares)).mean(axis=0) / math.sqrt(size)
+        informative = (lengths.max() > _MIN_INFORMATIVE_LENGTH * given.length).astype(jnp.float32)
+        squared = (kept**2).sum(axis=-1) / given.clip**2
+        extreme = _is_extreme(lengths)
+        few = centred[1 : 1 + _CURVATURE_OUTCOMES]
+        few = few / jnp.maximum(lengths[1 : 1 + _CURVATURE_OUTCOMES], given.length)[:, None]
+        parts = [
+            kept[0] / given.clip,
+            *([_pack_symmetric(few)] if _curvature_size(size) else []),
+            jnp.where(given.sizes > 0, sizes, each),
+            slopes[None],
+            informative[None],
+            (squared[0] - squared[1:].mean())[None],
+            squared[1:].mean()[None],
+            (extreme[0] - extreme[1:].mean())[None],
+            jnp.ones(1),
+        ]
+        return jnp.concatenate(
+            [
+                share * part
+                for share, part in zip(_present_shares(given.shares, size), parts, strict=True)
+            ]
+        )
+
+    return vector
+
+
+def _is_extreme(lengths: jax.Array) -> jax.Array:
+    """Which of some scores is more than twice as long as every other: one, or none."""
+    longest, next_longest = jax.lax.top_k(lengths, 2)[0]
+    alone = (lengths == longest) & (longest > 2 * next_longest)
+    return jnp.asarray(alone, jnp.float32)
+
+
+def _present_shares(shares: Any, size: int) -> list[Any]:
+    """The shares of the parts that there are."""
+    return [shares[i] for i in range(NUM_SCALARS + 3) if i != 1 or _curvature_size(size)]
+
+
+def clip_exchangeably(scores: Any, clip: Any) -> tuple[Any, Any]:
+    """Scores [..., outcomes, size] that are clipped as if exchangeable; and those less their mean."""
+    xp: Any = jnp if isinstance(scores, jax.Array) else np
+    number = scores.shape[-2]
+    centred = scores - scores.mean(axis=-2, keepdims=True)
+    norms = xp.linalg.norm(centred, axis=-1, keepdims=True)
+    # The own score, less the mean of all, is this part of itself less the mean of the others.
+    kept = centred * xp.minimum(1.0, number / (number - 1) * clip / xp.maximum(norms, 1e-12))
+    kept = kept - kept.mean(axis=-2, keepdims=True)
+    longest = xp.linalg.norm(kept, axis=-1).max(axis=-1)[..., None, None]
+    return kept * xp.minimum(1.0, clip / xp.maximum(longest, 1e-12)), centred
+
+
+def _unit_scores(
+    model: UnitModel,
+    outcomes: int,
+    given: ScoreQuery,
+    rows: Row,
+    present: jax.Array,
+    secret: jax.Array,
+) -> jax.Array:
+    """Scores in the metric, [1 + outcomes, size]: of the unit's own outcome, then of drawn ones."""
+    theta, constants = given.theta, given.constants
+    key = jax.random.fold_in(
+        jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), secret[0]), secret[1]
+    )
+    density, drawn = density_and_outcomes(model, theta, rows, present, constants, key, outcomes)
+    own = jax.grad(density)(theta, None)
+    others = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
+    scores: jax.Array = jnp.concatenate([own[None], others]) @ given.to_metric.T
+    return scores
+
+
+def density_and_outcomes(
+    model: UnitModel,
+    theta: jax.Array,
+    rows: Row,
+    present: jax.Array,
+    constants: Any,
+    key: jax.Array,
+    outcomes: int,
+) -> tuple[Callable[..., jax.Array], Any]:
+    """The log-likelihood of a unit as a function of parameters and outcomes; and drawn outcomes."""
+    one_row = len(present) == 1 and not model.whole_units
+    row = jax.tree.map(lambda leaf: leaf[0], rows)
+
+    def draw(key: jax.Array) -> Outcomes:
+        if one_row:
+            return model.row_outcomes(key, theta, row, constants)
+        return model.unit_outcomes(key, theta, rows, present, constants)
+
+    def density(theta: jax.Array, drawn: Outcomes) -> jax.Array:
+        if one_row:
+            return model.row_density(theta, row, constants, drawn)
+        return model.unit_density(theta, rows, present, constants, drawn)
+
+    # One after the other: otherwise they would be drawn again for every derivative that needs them.
+    return density, jax.lax.map(draw, jax.random.split(key, outcomes))
+
+
+def _pack_symmetric(vectors: jax.Array) -> jax.Array:
+    """The mean of u u' as a vector of the same norm: products of entries so many places apart.
+
+    Slices and products are much faster than gathers of a triangle.
+    """
+    size = vectors.shape[-1]
+    twice = jnp.concatenate([vectors, vectors], axis=-1)
+    apart = [
+        (vectors * twice[:, k : k + size]).mean(axis=0) * _packing_weight(k, size)
+        for k in range(size // 2 + 1)
+    ]
+    return jnp.concatenate(apart)
+
+
+def _packing_weight(apart: int, size: int) -> float:
+    """Entries off the diagonal stand for two; those half the size apart come twice."""
+    return 1.0 if apart == 0 or 2 * apart == size else math.sqrt(2)
+
+
+def _unpack_symmetric(numbers: FloatArray, size: int) -> FloatArray:
+    matrix = np.zeros((size, size))
+    index = np.arange(size)
+    for k in range(size // 2 + 1):
+        values = numbers[k * size : (k + 1) * size] / _packing_weight(k, size)
+        if 2 * k == size:  # each of these came twice
+            values = (values + np.roll(values, k)) / 2
+        matrix[index, (index + k) % size] = matrix[(index + k) % size, index] = values
+    return matrix
+
+
+def split_release(
+    released: Any, size: int, shares: Any, noise: float, rate: float = 1.0
+) -> ScoreSums:
+    """The parts of a release, for all units instead of those sampled.
+
+    Args:
+        released: The noisy sum.
+        size: The number of parameters.
+        shares: As in `ScoreQuery`.
+        noise: Standard deviation of the noise in each number of the release.
+        rate: The part of the units that were sampled.
+
+    Returns:
+        The sums. Parts that were not asked for are zero, with infinite noise.
+    """
+    values = np.asarray(released, np.float64) / rate
+    shares = np.asarray(shares, np.float64)
+    factor = np.divide(1.0, shares, out=np.zeros(len(shares)), where=shares > 0)
+    spread = np.where(shares > 0, noise / rate * factor, np.inf)
+    pairs = _curvature_size(size)
+    ends = [size, size + pairs, 2 * size + pairs]
+    score, curvature, diagonal, scalars = np.split(values, ends)
+    vectors = (
+        score * factor[0],
+        _unpack_symmetric(curvature * factor[1], size) if pairs else None,
+        diagonal * factor[2],
+    )
+    numbers: list[Any] = [*(scalars * factor[3:]).tolist(), ScoreNoise(*spread.tolist())]
+    return ScoreSums(*vectors, *numbers)

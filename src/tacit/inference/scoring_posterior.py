@@ -1,0 +1,180 @@
+"""From the rounds of `tacit.inference.scoring` to a posterior and words about it. All post-processing."""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.inference.method import constrained_draws
+from tacit.inference.scoring_rounds import Rounds, ScoreLikelihood
+from tacit.inference.whitening import Whitening, final_states, whiten_prior
+from tacit.models.base import UnitModel
+
+Matrix = NDArray[np.float64]
+DEFAULT_DRAWS = 1000
+# In posterior standard deviations: how far rounds may move between the halves of the late ones, lie
+# from the posterior, or vary, if the fit is to count as converged (benchmarks/calibration.py).
+_MAX_HALF_SHIFT, _MAX_OFFSET, _MAX_WANDER = 3.0, 2.0, 2.2
+# Variance beyond the model's that is worth a sentence, if it is so many standard deviations of noise.
+_MIN_OVERDISPERSION, _DISPERSION_SIGNIFICANCE = 1.15, 2.8
+# The same for the share of outliers.
+_MIN_OUTLIER_SHARE, _OUTLIER_SIGNIFICANCE = 0.01, 3.0
+# Variance below the model's, by as many: where a scale is far too large, outcomes hardly vary beside it.
+_MAX_UNDERDISPERSION = 0.8
+# Noise of the curvature beside its mean, beyond which small eigenvalues cannot be told from usual ones.
+_MAX_CURVATURE_NOISE = 0.9
+# A posterior spread that is so large a part of the prior's tells little.
+_UNLEARNED_RATIO = 0.8
+
+
+class ScoringResult(NamedTuple):
+    """Draws in whitened coordinates, whether the fit converged, and what is said of it."""
+
+    draws: Matrix
+    converged: bool
+    said: tuple[str, ...]
+    evidence: ScoreLikelihood
+
+
+def draw_posterior(
+    model: UnitModel, rounds: Rounds, rng: np.random.Generator, count: int = DEFAULT_DRAWS
+) -> ScoringResult:
+    """So many draws of the posterior, in whitened coordinates, and how the fit went."""
+    evidence = rounds.evidence(rng, count)
+    draws = _posterior_draws(model, evidence, rng)
+    converged, how = _convergence(rounds, evidence, draws)
+    misfit = _misfit_messages(evidence) if converged else ()  # elsewhere any model misfits
+    said = (
+        how,
+        *misfit,
+        *_collinearity_message(rounds),
+        *_unlearned_message(model, whiten_prior(model), draws),
+    )
+    return ScoringResult(draws, converged, said, evidence)
+
+
+def _posterior_draws(
+    model: UnitModel, evidence: ScoreLikelihood, rng: np.random.Generator
+) -> Matrix:
+    """One draw for each curvature: at once if the prior is normal, else by a chain for each."""
+    size, space = len(evidence.place), whiten_prior(model)
+    whole = evidence.precision + np.eye(size)
+    pulled = (evidence.pull - evidence.place)[..., None]
+    centres = evidence.place + np.linalg.solve(whole, pulled)[..., 0]
+    roots = np.linalg.inv(np.linalg.cholesky(whole)).transpose(0, 2, 1)
+    draws: Matrix = centres + (roots @ rng.normal(size=(*centres.shape, 1)))[..., 0]
+    if space.quadratic:
+        return draws
+    given = tuple(jnp.asarray(each, jnp.float32) for each in (evidence.precision, evidence.pull))
+    shared = tuple(
+        jnp.asarray(each, jnp.float32) for each in (evidence.place, space.mean, space.scale)
+    )
+    starts, around = (jnp.asarray(each, jnp.float32) for each in (draws, roots))
+    key = jax.random.key(int(rng.integers(2**31)))
+    ends = final_states(
+        _log_posterior(model), given, (*shared, model.constants), starts, around, key
+    )
+    return np.asarray(ends, np.float64)
+
+
+@lru_cache(maxsize=32)
+def _log_posterior(model: UnitModel) -> Any:
+    """The prior itself, times a normal likelihood: the same object again, so that it compiles once."""
+
+    def density(place: jax.Array, given: Any, shared: Any) -> jax.Array:
+        precision, pull = given
+        centre, mean, scale, constants = shared
+        off = place - centre
+        prior = model.prior_density(mean + scale @ place, constants)
+        return jnp.asarray(prior + off @ pull - 0.5 * off @ precision @ off)
+
+    return density
+
+
+def _convergence(rounds: Rounds, evidence: ScoreLikelihood, draws: Matrix) -> tuple[bool, str]:
+    """Whether rounds had come to rest, as far as noise lets it be seen; and a sentence about it."""
+    if not np.isfinite(draws).all():
+        return (
+            False,
+            "The fit did not converge: its rounds led nowhere. Look at the model and its prior.",
+        )
+    spread = np.maximum(draws.std(axis=0), 1e-12)
+    places = np.array([each.place for each in rounds.records if each.late]) @ rounds.basis.T
+    half = len(places) // 2
+    first, second = places[:half].mean(axis=0), places[half:].mean(axis=0)
+    moved = float(np.max(np.abs(first - second) / spread))
+    off = float(np.max(np.abs(draws.mean(axis=0) - second) / spread))
+    wandered = float(np.max(places.std(axis=0) / spread))
+    found = f"moved by {moved:.1f} posterior standard deviations, and lie within {off:.1f} of the posterior"
+    if moved < _MAX_HALF_SHIFT and off < _MAX_OFFSET and wandered < _MAX_WANDER:
+        less, noise = evidence.dispersion, evidence.dispersion_noise
+        if less > _MAX_UNDERDISPERSION or 1 - less < _DISPERSION_SIGNIFICANCE * noise:
+            return True, f"Its late rounds {found}."
+        how = (
+            f"The fit did not converge: outcomes vary {less:.2f} times as much as the model says where its rounds "
+            "ended, so that a scale may be too large. Narrow bounds or priors that are much too wide, take more "
+            "rounds, tacit.Scoring(num_steps=57), or use a family of outcomes that vary less."
+        )
+        return False, how
+    how = (
+        f"The fit did not converge: its late rounds still {found}. Narrow bounds or priors that are much "
+        "too wide, take more rounds, tacit.Scoring(num_steps=57), or look at the model."
+    )
+    return False, how
+
+
+def _misfit_messages(evidence: ScoreLikelihood) -> tuple[str, ...]:
+    """Sentences about outcomes that vary more than the model says, or lie far out."""
+    said = []
+    more, noise = evidence.dispersion, evidence.dispersion_noise
+    if more > _MIN_OVERDISPERSION and more - 1 > _DISPERSION_SIGNIFICANCE * noise:
+        said.append(
+            f"Outcomes vary about {more:.1f} times as much as the model says: another family of outcomes "
+            "would fit better, and estimates may differ from those of the likelihood."
+        )
+    far, noise = evidence.extreme, evidence.extreme_noise
+    if far > max(_OUTLIER_SIGNIFICANCE * noise, _MIN_OUTLIER_SHARE):
+        said.append(
+            f"About {far:.1%} of outcomes are outliers, which the model cannot explain. Their influence is "
+            "bounded, so that estimates differ from those of the likelihood; a family with heavier tails "
+            "would fit better."
+        )
+    return tuple(said)
+
+
+def _collinearity_message(rounds: Rounds) -> tuple[str, ...]:
+    """A sentence about correlations of columns that noise hides."""
+    if rounds.drowned < _MAX_CURVATURE_NOISE:
+        return ()
+    why = (
+        "At this budget there are too few rows to see which columns are strongly collinear."
+        if rounds.curved
+        else "Of so many parameters, it is not released which columns are strongly collinear."
+    )
+    return (f"{why} If some are, their intervals are too narrow: leave one of them out.",)
+
+
+def _unlearned_message(model: UnitModel, space: Whitening, draws: Matrix) -> tuple[str, ...]:
+    """A sentence about the parameters of which the data tell little."""
+    normal = np.random.default_rng(0).normal(size=draws.shape)
+    before, after = (
+        constrained_draws(model, jnp.asarray(space.mean + each @ space.scale.T, jnp.float32))
+        for each in (normal, draws)
+    )
+    little = {name: _is_unlearned(before[name], after[name]) for name in before}
+    names = [
+        name if which.all() else f"parts of {name}" for name, which in little.items() if which.any()
+    ]
+    if not names:
+        return ()
+    return (f"The data tell little about {', '.join(names)}: intervals are nearly the prior's.",)
+
+
+def _is_unlearned(before: NDArray[np.floating], after: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Which entries vary nearly as much after the data as before."""
+    ends = [np.quantile(each.astype(np.float64), [0.16, 0.84], axis=0) for each in (before, after)]
+    widths = [each[1] - each[0] for each in ends]
+    return np.asarray(widths[1] > _UNLEARNED_RATIO * widths[0])

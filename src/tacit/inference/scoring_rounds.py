@@ -1,0 +1,727 @@
+"""Rounds of private scoring: what to ask units for, and what follows from their noisy sums.
+
+Nothing here sees a row. A round asks for the sums of `tacit.inference.score_contributions` at a position, in a
+metric. The noisy sums move the position and the metric; the last rounds make the posterior. One machine, several
+processes and several sites add up the sums in their own way, and share this code.
+
+In a late round the sum of clipped scores is s = A (theta - position) + error, where theta is the true vector, A the
+slope of the clipped score, and the error has the variance of sampling, of drawn outcomes, and of the noise. A is a
+multiple of the curvature, which is released too, and so has noise of its own. For each draw of the posterior A is
+drawn first, from what was observed and how noisy that was; then theta given A, from prior times likelihood.
+
+The curvature of the log-likelihood is largely public: its shape is the expected information of rows simulated from
+the schema, and directions that no row informs are exact zeros there. Releases correct it where they stand out of
+their noise: its level, then its diagonal, then single directions (as spikes of a covariance matrix), and the other
+entries by shrinkage.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.inference.score_contributions import (
+    MAX_CURVATURE_DIMENSION,
+    ScoreSums,
+    clip_exchangeably,
+)
+
+FloatArray = NDArray[np.float64]
+# Trace of clipped curvature over the dimension, before it is seen, and its spread.
+PRIOR_LEVEL, _LEVEL_SPREAD = 0.4, 0.4
+# How far the diagonal may be from that of the public curvature; and how far other entries are at
+# least, in the roots of the dimension.
+_DIAGONAL_SPREAD, _MIN_OFF_DIAGONAL_SPREAD = 0.7, 0.35
+# Eigenvalues that stand out: so many standard deviations of noise, times the root of the dimension.
+_SPIKE_THRESHOLD = 2.6
+# How much curvature changes when the place moves by one row's standard deviation, and with the
+# logarithm of the metric, as part of it.
+_CHANGE_BY_POSITION, _CHANGE_BY_METRIC = 1.0, 0.4
+
+
+class CurvatureRelease(NamedTuple):
+    """A noisy curvature of one unit in a metric: the inverse of its root, the value and its noise.
+
+    ``noise`` is the standard deviation of an entry on the diagonal; others have it over root two.
+    """
+
+    inverse: FloatArray
+    value: FloatArray
+    noise: float
+    place: FloatArray
+
+
+class CurvatureEstimate(NamedTuple):
+    """Curvature in the coordinates of a metric, and the precision of each entry.
+
+    ``spread`` is how far entries may be from what was expected of them, in the coordinates in which
+    that is round, and ``squares`` the squared lengths of the metric's coordinates there.
+    """
+
+    mean: FloatArray
+    precision: FloatArray
+    spread: float
+    squares: FloatArray
+
+
+def symmetric(matrix: FloatArray) -> FloatArray:
+    """The symmetric part of one or several matrices."""
+    return (matrix + np.swapaxes(matrix, -1, -2)) / 2
+
+
+def symmetric_root(matrix: FloatArray) -> FloatArray:
+    """The symmetric root: coordinates of the metric stay near those of the model."""
+    values, vectors = np.linalg.eigh(symmetric(matrix))
+    least = 1e-12 * values.max()
+    return np.asarray((vectors * np.sqrt(np.maximum(values, least))) @ vectors.T)
+
+
+def combine_estimates(
+    first: float, variance: float, second: float, other: float
+) -> tuple[float, float]:
+    """The mean of two estimates by their variances, and its variance."""
+    gain = variance / (variance + other)
+    return first + gain * (second - first), (1 - gain) * variance
+
+
+class Curvature:
+    """All releases of curvature, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.releases: list[CurvatureRelease] = []
+
+    def belief(self, public: FloatArray, root: FloatArray, place: FloatArray) -> CurvatureEstimate:
+        """The curvature at a place, in the coordinates of a metric.
+
+        Args:
+            public: The public curvature.
+            root: The root of the metric.
+            place: The place.
+
+        Returns:
+            The belief; that of the public curvature if nothing was released.
+        """
+        size = len(root)
+        expected = PRIOR_LEVEL * public
+        spread = _DIAGONAL_SPREAD
+        weights = self._weights(root, place)
+        if self.releases:
+            raw, _ = self._solved(root, weights)
+            expected = self._levelled(public, raw, root, weights)
+            expected = self._spiked(expected, raw, root, weights)
+            seen, inside = _in_expected_coordinates(expected, raw, root)
+            noise = self._noise(inside, weights)
+            beside = seen[np.triu_indices(size, 1)]
+            least = _MIN_OFF_DIAGONAL_SPREAD / math.sqrt(size)
+            beyond = float(np.sum(beside**2 - noise**2 / 2))
+            found = (10 * least**2 + beyond) / (10 + len(beside))
+            spread = math.sqrt(2 * max(found, (0.7 * least) ** 2))
+        inverse = np.asarray(np.linalg.inv(_cholesky(expected)), np.float64)
+        mean, precision = self._solved(root, weights, (inverse, spread))
+        return CurvatureEstimate(mean, precision, spread, ((inverse @ root) ** 2).sum(axis=0))
+
+    def _weights(self, root: FloatArray, place: FloatArray) -> FloatArray:
+        """Precision of entries of each release, as evidence on another place and metric."""
+        found = []
+        for each in self.releases:
+            turn = each.inverse @ root
+            moved = np.sum((root.T @ (each.place - place)) ** 2)
+            changed = np.log(np.maximum(np.linalg.eigvalsh(turn.T @ turn), 1e-9))
+            stale = _CHANGE_BY_POSITION**2 * moved / 2 + _CHANGE_BY_METRIC**2 * np.mean(changed**2)
+            size = len(root)
+            level = max(np.trace(each.value) / size, each.noise / math.sqrt(size))
+            found.append(1 / (each.noise**2 + level**2 * stale))
+        return np.array(found)
+
+    def _solved(
+        self, root: FloatArray, weights: FloatArray, prior: tuple[FloatArray, float] | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Generalised least squares in the coordinates of a metric, by conjugate gradients.
+
+        ``prior`` says that curvature is the identity after a turn, with such a spread. Returns the
+        curvature and the precision of its entries.
+        """
+        turns = [each.inverse @ root for each in self.releases]
+        values = [each.value for each in self.releases]
+        precisions = list(weights)
+        if prior is not None:
+            turns.append(prior[0] @ root)
+            values.append(np.eye(len(root)))
+            precisions.append(prior[1] ** -2)
+        grams = np.array([turn.T @ turn for turn in turns])
+        each = np.array(precisions)
+        right = sum(
+            p * turn.T @ value @ turn for p, turn, value in zip(each, turns, values, strict=True)
+        )
+        diagonals = np.einsum("taa->ta", grams)
+        entries = np.einsum("t,ta,tb->ab", each, diagonals, diagonals)
+
+        def applied(matrix: FloatArray) -> FloatArray:
+            return np.asarray(np.einsum("t,tij->ij", each, grams @ matrix @ grams))
+
+        found = right / entries
+        rest = right - applied(found)
+        scaled = rest / entries
+        along, size = scaled, float((rest * scaled).sum())
+        for _ in range(40):
+            if np.abs(rest / entries).max() < 1e-4:
+                break
+            changed = applied(along)
+            step = size / max(float((along * changed).sum()), 1e-300)
+            found, rest = found + step * along, rest - step * changed
+            scaled = rest / entries
+            new = float((rest * scaled).sum())
+            along, size = scaled + new / size * along, new
+        return symmetric(found), entries
+
+    def _noise(self, inside: FloatArray, weights: FloatArray) -> float:
+        """About the noise of all releases together, in coordinates of another root."""
+        sizes = [
+            len(inside) / np.sum(np.linalg.inv(each.inverse @ inside) ** 2)
+            for each in self.releases
+        ]
+        return 1 / math.sqrt(max(float(weights @ np.square(sizes)), 1e-300))
+
+    def _levelled(
+        self, public: FloatArray, raw: FloatArray, root: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """The public curvature with the level and the diagonal that were seen."""
+        size = len(root)
+        seen, inside = _in_expected_coordinates(public, raw, root)
+        noise = self._noise(inside, weights)
+        level, _ = combine_estimates(
+            PRIOR_LEVEL, _LEVEL_SPREAD**2, float(np.trace(seen)) / size, noise**2 / size
+        )
+        level = max(level, 0.2 * noise / math.sqrt(size), 0.02 * PRIOR_LEVEL)
+        expected = level * public
+        scale = np.diag(expected)
+        noises = [np.diag(np.linalg.inv(each.inverse.T @ each.inverse)) for each in self.releases]
+        precision = sum(
+            weight * (scale / noise) ** 2 for weight, noise in zip(weights, noises, strict=True)
+        )
+        trust = _DIAGONAL_SPREAD**2 / (_DIAGONAL_SPREAD**2 + 1 / precision)
+        ratio = np.diag(root @ raw @ root.T) / scale
+        factor = np.sqrt(np.maximum(1 + trust * (ratio - 1), 0.03))
+        return np.asarray(factor[:, None] * expected * factor)
+
+    def _spiked(
+        self, expected: FloatArray, raw: FloatArray, root: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """The same with the directions that stand out of the noise; of the others, the mean."""
+        size = len(root)
+        seen, inside = _in_expected_coordinates(expected, raw, root)
+        noise = self._noise(inside, weights) / math.sqrt(2)
+        values, vectors = np.linalg.eigh(seen)
+        out = np.zeros(size, bool)
+        for _ in range(size):
+            beyond = np.abs(values - values[~out].mean()) > _SPIKE_THRESHOLD * noise * math.sqrt(
+                size
+            )
+            if (out | beyond).sum() >= size - 1 or not (beyond & ~out).any():
+                break
+            out |= beyond
+        least = max(0.3 * noise / math.sqrt((~out).sum()), 0.02 * float(np.mean(np.abs(values))))
+        bulk = max(float(values[~out].mean()), least)
+        away = values - bulk
+        # An eigenvalue that stands out is too far out, and its direction is not quite right.
+        inner = np.sqrt(np.maximum(away**2 - 4 * noise**2 * size, 0))
+        true = (np.abs(away) + inner) / 2 * np.sign(away)
+        aligned = np.clip(1 - noise**2 * size / np.maximum(true**2, 1e-12), 0, 1)
+        kept = np.where(out, np.maximum(bulk + true * aligned, 0.1 * bulk), bulk)
+        return np.asarray(inside @ (vectors * kept) @ vectors.T @ inside.T)
+
+
+def _cholesky(matrix: FloatArray) -> FloatArray:
+    matrix = symmetric(matrix)
+    tiny = 1e-10 * np.trace(matrix) / len(matrix)
+    return np.asarray(np.linalg.cholesky(matrix + tiny * np.eye(len(matrix))))
+
+
+def _in_expected_coordinates(
+    expected: FloatArray, raw: FloatArray, root: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """A curvature in coordinates in which the expected one is round, and their root."""
+    inside = _cholesky(expected)
+    turn = np.linalg.solve(inside, root)
+    return turn @ raw @ turn.T, inside
+
+
+# Parts of the squared clip for score, curvature, diagonal, slope, informative units, excess,
+# drawn lengths, extremes and the count: in the rounds that find out how large scores are, in the other early ones,
+# which find the place and the metric, and in the late ones, which make the posterior.
+SIZING_SHARES = (0.45, 0.0, 0.47, 0.03, 0.02, 0.015, 0.015, 0.0, 0.0)
+EARLY_SHARES = (0.42, 0.50, 0.0, 0.03, 0.02, 0.015, 0.015, 0.0, 0.0)
+LATE_SHARES = (0.62, 0.22, 0.04, 0.02, 0.01, 0.03, 0.01, 0.05, 0.0)
+COUNT_SHARES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+# Without the matrix of curvature its part is the diagonal's.
+LATE_DIAGONAL_SHARES = (0.62, 0.0, 0.26, 0.02, 0.01, 0.03, 0.01, 0.05, 0.0)
+SIZING_ROUNDS = 3
+MIN_UNITS = 50.0  # units, as far as the method is concerned
+# Slopes are cut at these, in squared clips.
+_MAX_SLOPE, _MAX_DIRECTION_SLOPE = 2.0, 1.5
+# The squared clip is the dimension, and more where noise is such a part of the sampling variance.
+_NOISE_SHARE, _MAX_CLIP_FACTOR = 0.1, 25.0
+# How much slopes change when the place moves by one row's standard deviation.
+_SLOPE_CHANGE = 0.3
+# Slopes over curvature are those of simulated rows, to such a part; and how much slopes may differ
+# from the curvature by direction.
+_SLOPE_RATIO_SPREAD, _DIRECTION_SPREAD = 0.12, 0.3
+# How far one round may go, in standard deviations of a row.
+_MAX_MOVE = 1.0
+# Least eigenvalues: of the metric beside its mean, beside the public curvature, and of slopes.
+_MIN_METRIC_EIGENVALUE, _MIN_PUBLIC_EIGENVALUE, _MIN_SLOPE_EIGENVALUE = 0.15, 0.01, 0.1
+# What a design may be where it is not seen.
+_UNSEEN_SPREAD = 0.7
+# Logarithms of sizes: what is not taken for a difference, the most of one round, and of all.
+_LOG_SIZE_TOLERANCE, _MAX_LOG_RESIZE, _MIN_LOG_SIZE, _MAX_LOG_SIZE = 0.7, 3.0, -6.0, 3.0
+# Work that draws of the slope may take, in entries of matrices cubed.
+_MAX_SLOPE_WORK = 2e8
+
+
+class WhitenedQuery(NamedTuple):
+    """What a round asks units for; as in `tacit.inference.score_contributions.ScoreQuery`, but for the model.
+
+    ``place`` and ``to_metric`` are in coordinates in which the prior is round.
+    """
+
+    place: FloatArray
+    to_metric: FloatArray
+    clip: float
+    length: float
+    steep: float
+    steep_each: float
+    sizes: float
+    shares: FloatArray
+
+
+class RoundRecord(NamedTuple):
+    """What a round left: where it was, in what metric, its score there and the score's noise."""
+
+    place: FloatArray
+    root: FloatArray
+    score: FloatArray
+    variance: float
+    sums: ScoreSums
+    late: bool
+
+
+class ScoreLikelihood(NamedTuple):
+    """The likelihood for each draw of the slope: exp(pull (w - place) - (w - place) P (w - place) / 2).
+
+    ``information`` is what one unit would tell without clip and noise, as far as is known.
+    ``dispersion`` is how much longer own scores are than drawn ones, and ``extreme`` the share of units
+    whose own score is extreme beyond what is drawn; each with the standard deviation of its noise, and
+    the latter of chance too.
+    """
+
+    place: FloatArray
+    precision: FloatArray  # [draws, size, size]
+    pull: FloatArray  # [draws, size]
+    information: FloatArray
+    units: float
+    dispersion: float
+    dispersion_noise: float
+    extreme: float
+    extreme_noise: float
+    flat: FloatArray  # [size, directions of which no row can tell]
+
+
+class Rounds:
+    """The state of a fit between rounds. Follows from released values and public numbers only.
+
+    Args:
+        simulated: Gives scores of simulated rows at a place, [rows, outcomes, size], in coordinates
+            in which the prior is round.
+        places: Some places to look for directions of which no row can tell.
+        noise: Standard deviation of the noise in each round's sums, over the units that it looks at;
+            the first counts the units.
+        early: How many of the rounds after the first find the place and the metric.
+        outcomes: Number of outcomes that are drawn for each unit.
+        rate: The part of the units that a round looks at.
+    """
+
+    def __init__(
+        self,
+        simulated: Callable[[FloatArray], FloatArray],
+        places: Sequence[FloatArray],
+        noise: Sequence[float],
+        early: int,
+        outcomes: int,
+        rate: float = 1.0,
+    ) -> None:
+        self.noise = np.maximum(np.asarray(noise, np.float64), 1e-3)
+        self.early, self.outcomes, self.rate = early, outcomes, rate
+        self._simulated = simulated
+        shapes = [_second_moment(simulated(np.asarray(place, np.float64))) for place in places]
+        self.size = len(shapes[0])
+        self.curved = self.size <= MAX_CURVATURE_DIMENSION
+        together = sum(shape / max(np.trace(shape), 1e-300) for shape in shapes)
+        values, vectors = np.linalg.eigh(symmetric(np.asarray(together)))
+        told = values > 1e-7 * values.max()
+        self.basis = np.eye(self.size) if told.all() else vectors[:, told]
+        self.flat = vectors[:, ~told] if not told.all() else np.zeros((self.size, 0))
+        shape = self.basis.T @ (shapes[0] + 0.01 * np.trace(shapes[0]) * together) @ self.basis
+        self.public = symmetric(np.asarray(shape))
+        self.root = symmetric_root(self.public)
+        self.place = np.zeros(self.basis.shape[1])
+        self.curvature = Curvature()
+        self.records: list[RoundRecord] = []
+        self.units, self.informative = math.nan, (0.7, 0.3**2)
+        self.slope, self.used_slope = (0.6, 0.3**2), (0.6, 0.3**2)
+        self._level_variance, self._resized = 4.0, np.zeros(len(self.place))
+        self._last_move, self._pace = np.zeros(len(self.place)), 1.0
+        self.asked: WhitenedQuery | None = None
+        self.drowned = math.inf if self.curved else 0.0  # noise of curvature beside its mean
+
+    @property
+    def done(self) -> int:
+        """How many rounds were answered, without the one that counts."""
+        return len(self.records)
+
+    @property
+    def late(self) -> bool:
+        """Whether the next round is one that makes the posterior."""
+        return self.done >= self.early
+
+    @property
+    def _settled(self) -> bool:
+        """Whether the metric stays after this round, so that late scores share one slope."""
+        return self.done >= self.early
+
+    @property
+    def _late_noise(self) -> float:
+        """Standard deviation of the average of sums of the late rounds, for all units."""
+        return float(1 / np.sqrt(np.sum(self.noise[1 + self.early :] ** -2.0))) / self.rate
+
+    def ask(self) -> WhitenedQuery:
+        """What the next round asks for."""
+        directions = len(self.place)
+        length, (shares, sizes) = math.sqrt(directions), self._shares()
+        if math.isnan(self.units):  # one round counts the units
+            clip = length
+        elif (
+            self.done > self.early and self.asked is not None
+        ):  # late sums are averaged: in one unit
+            clip, length = self.asked.clip, self.asked.length
+        else:
+            noise = self._late_noise**2 / LATE_SHARES[0]
+            loose = _NOISE_SHARE * self.units * self.informative[0] / (noise * directions)
+            loose = min(max(loose, 1.0), _MAX_CLIP_FACTOR)
+            clip = math.sqrt(directions * loose)
+            # Curvature is clipped more tightly, as its entries are noisier.
+            length = math.sqrt(directions * math.sqrt(loose))
+        to_metric = np.zeros((self.size, self.size))
+        to_metric[:directions] = np.linalg.solve(self.root, self.basis.T)
+        longest = clip**2
+        self.asked = WhitenedQuery(
+            place=self.basis @ self.place,
+            to_metric=to_metric,
+            clip=clip,
+            length=length,
+            steep=_MAX_SLOPE * longest,
+            steep_each=_MAX_DIRECTION_SLOPE * longest,
+            sizes=sizes,
+            shares=np.sqrt(shares),
+        )
+        return self.asked
+
+    def _shares(self) -> tuple[Sequence[float], float]:
+        if math.isnan(self.units):
+            return COUNT_SHARES, 0.0
+        if self.late:
+            return (LATE_SHARES if self.curved else LATE_DIAGONAL_SHARES), 0.0
+        if self.done < SIZING_ROUNDS or not self.curved:
+            return SIZING_SHARES, 1.0
+        return EARLY_SHARES, 0.0
+
+    def tell(self, sums: ScoreSums) -> None:
+        """Takes the noisy sums that the last question was answered by."""
+        asked = self.asked
+        assert asked is not None
+        if math.isnan(self.units):
+            self.units = max(sums.units, MIN_UNITS)
+            return
+        directions = len(self.place)
+        clip, noise = asked.clip, sums.noise
+        mean, variance = self.informative
+        mean, variance = combine_estimates(
+            mean,
+            variance + 0.05**2,
+            sums.informative / self.units,
+            (noise.informative / self.units) ** 2,
+        )
+        self.informative = min(max(mean, 0.003), 1.0), variance
+        score = clip * self.root @ sums.score[:directions]
+        record = RoundRecord(
+            self.place, self.root, score, (clip * noise.score) ** 2, sums, late=self.late
+        )
+        self.records.append(record)
+        if asked.sizes:
+            self._resize(asked, sums)
+        elif self.curved and sums.curvature is not None:
+            self._reshape(asked, sums.curvature[:directions, :directions], sums)
+        else:
+            self._move(self.used_slope[0] * np.eye(directions), np.eye(directions))
+
+    def _resize(self, asked: WhitenedQuery, sums: ScoreSums) -> None:
+        """Corrects how large scores are in each direction, beside those of simulated rows."""
+        directions = len(self.place)
+        factor = math.sqrt(self.size) / self.units
+        noise = sums.noise.diagonal * factor
+        least = max(0.02, 0.5 * noise)
+        squares = (self._simulated(asked.place) @ asked.to_metric[:directions].T) ** 2
+        usual = np.clip((squares / (1 + squares)).mean(axis=(0, 1)), least, 0.97)
+        seen = np.clip(sums.diagonal[:directions] * factor, least, 0.97)
+        change = np.log(seen / (1 - seen)) - np.log(usual / (1 - usual))
+        change = np.sign(change) * np.maximum(np.abs(change) - _LOG_SIZE_TOLERANCE, 0)
+        before = 4.0 if self.done == 1 else 1.0
+        doubt = (noise / np.maximum(seen * (1 - seen), 0.1)) ** 2
+        change = np.clip(change, -_MAX_LOG_RESIZE, _MAX_LOG_RESIZE) * before / (before + doubt)
+        resized = np.clip(self._resized + change, _MIN_LOG_SIZE, _MAX_LOG_SIZE)
+        sizes, self._resized = np.exp(resized - self._resized), resized
+        slope = 0.7 * np.diag(sizes) * min(1.0, asked.clip / math.sqrt(sizes.sum()))
+        level = float(np.trace(slope)) / directions
+        moved = self._estimate(slope, 0.8 * level, slope / level, self.records[-1:])[0] - self.place
+        self._go(moved, np.sqrt(sizes) * (self.root.T @ moved))
+        self.root = symmetric_root((self.root * sizes) @ self.root.T)
+        self.public = self.root @ self.root.T
+
+    def _reshape(self, asked: WhitenedQuery, released: FloatArray, sums: ScoreSums) -> None:
+        """Takes a release of curvature: moves the place, and changes the metric."""
+        directions, informative = len(self.place), self.informative[0]
+        factor = asked.length**2 / self.units
+        seen, noise = released * factor, sums.noise.curvature * factor
+        inverse = np.asarray(np.linalg.inv(self.root), np.float64)
+        self.curvature.releases.append(CurvatureRelease(inverse, seen, noise, self.place))
+        belief = self.curvature.belief(self.public, self.root, self.place)
+        level = self._level(belief)
+        shape = belief.mean / max(level, _mean_diagonal(belief.mean))
+        factor = asked.steep / (directions * self.units)
+        forgotten = 0.0 if self._settled else 0.15**2
+        mean, variance = self.slope
+        self.slope = combine_estimates(
+            mean, variance + forgotten, sums.slope * factor, (sums.noise.slope * factor) ** 2
+        )
+        usual = level * self._ratio(asked)
+        slope, variance = combine_estimates(*self.slope, usual, (_SLOPE_RATIO_SPREAD * usual) ** 2)
+        self.used_slope = max(slope, 0.03 * informative), variance
+        root, settled = self.root, self._settled
+        length = self._move(self.used_slope[0] * _floor_eigenvalues(shape, 0.1), shape)
+        # The trace of clipped curvature is about half of what it can be if scores are about as long as
+        # the clip: a filter that knows the noise aims at that.
+        wide = asked.length**2 / directions
+        ratio = float(np.clip(np.trace(seen) / directions / informative / wide, 0.04 / wide, 0.93))
+        spread = wide * max(ratio * (1 - ratio), 0.12 / wide)
+        self._level_variance += 0.1**2 + min(length, 1.0) ** 2
+        other = (noise / math.sqrt(directions) / informative / spread) ** 2
+        gain = self._level_variance / (self._level_variance + other)
+        self._level_variance *= 1 - gain
+        if settled:
+            return
+        drowned = math.sqrt(2 * directions / float(np.median(belief.precision))) / level
+        values, vectors = np.linalg.eigh(shape)
+        values = np.clip(values, max(_MIN_METRIC_EIGENVALUE, min(0.5 * drowned, 0.8)), 6.0)
+        values *= (
+            directions / values.sum() * np.clip((wide * ratio / (1 - ratio)) ** gain, 0.05, 20.0)
+        )
+        metric = root @ (vectors * values) @ vectors.T @ root.T
+        # Of few rows that tell, clipped curvature is too small: no direction may fall too far.
+        inside = np.linalg.inv(np.linalg.cholesky(self.public + 1e-10 * np.eye(directions)))
+        values, vectors = np.linalg.eigh(symmetric(inside @ metric @ inside.T))
+        turn = np.linalg.solve(inside, vectors)
+        least = _MIN_PUBLIC_EIGENVALUE * values.mean()
+        self.root = symmetric_root((turn * np.maximum(values, least)) @ turn.T)
+
+    def _ratio(self, asked: WhitenedQuery) -> float:
+        """Slope over the trace of curvature, for simulated rows."""
+        directions = len(self.place)
+        scores = self._simulated(asked.place) @ asked.to_metric[:directions].T
+        kept, centred = clip_exchangeably(scores, asked.clip)
+        slopes = np.clip((kept * centred).sum(axis=-1), 0.0, asked.steep).mean() / directions
+        squares = (centred**2).sum(axis=-1)
+        wide = asked.length**2
+        trace = np.mean(squares * wide / np.maximum(squares, wide)) / directions
+        return float(np.clip(slopes / max(trace, 1e-9), 0.3, 4.0))
+
+    def _extremes(self, asked: WhitenedQuery) -> float:
+        """How often a score is extreme by chance, by simulated rows, and that it is of one drawn one."""
+        scores = self._simulated(asked.place) @ asked.to_metric[: len(self.place)].T
+        lengths = np.linalg.norm(scores - scores.mean(axis=1, keepdims=True), axis=-1)
+        longest = np.sort(lengths, axis=1)
+        often = np.mean(longest[:, -1] > 2 * longest[:, -2]) / lengths.shape[1]
+        return float(often) * (1 + 1 / self.outcomes)
+
+    def _level(self, belief: CurvatureEstimate) -> float:
+        """The trace of curvature over the dimension."""
+        informative, size = self.informative[0], len(belief.mean)
+        noise = 1 / (float(np.median(belief.precision)) * size)
+        trace = _mean_diagonal(belief.mean)
+        level, _ = combine_estimates(0.5 * informative, (0.25 * informative) ** 2, trace, noise)
+        return max(level, 0.05 * informative)
+
+    def _move(self, slope: FloatArray, shape: FloatArray) -> float:
+        """Moves the place to where the scores of the last rounds cancel the prior; how far it is."""
+        centre, _ = self._estimate(slope, 0.8 * self.used_slope[0], shape, self._recent())
+        moved = centre - self.place
+        return self._go(moved, self.root.T @ moved)
+
+    def _go(self, moved: FloatArray, in_rows: FloatArray) -> float:
+        """Goes a part of the way, and less if the last two moves were in opposite directions.
+
+        Where a slope is underestimated, rounds would jump to and fro over where scores vanish.
+        """
+        length = float(np.linalg.norm(in_rows))
+        last = self.root.T @ self._last_move
+        turn = float(in_rows @ last) / max(length * float(np.linalg.norm(last)), 1e-12)
+        self._pace = max(0.2, 0.6 * self._pace) if turn < -0.3 else min(1.0, 1.25 * self._pace)
+        self._last_move = moved * self._pace * min(1.0, _MAX_MOVE / max(length, 1e-12))
+        self.place = self.place + self._last_move
+        return length
+
+    def _recent(self, *, finished: bool = False) -> list[RoundRecord]:
+        """The later half of the rounds; of a finished fit, all late ones and half of the early ones."""
+        return self.records[(min(self.done, self.early) if finished else self.done - 1) // 2 :]
+
+    def _estimate(
+        self, slope: FloatArray, variance: float, shape: FloatArray, records: Sequence[RoundRecord]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Posterior means and precisions given the slope, or several, of a unit's score in the metric.
+
+        ``variance`` times ``shape`` is what scores of a unit vary by.
+        """
+        pull, precision, at = self._likelihood(slope, variance, shape, records)
+        whole = precision + np.eye(len(self.place))
+        centre = np.linalg.solve(whole, (pull - at)[..., None])[..., 0]
+        return at + centre, whole
+
+    def _likelihood(
+        self, slope: FloatArray, variance: float, shape: FloatArray, records: Sequence[RoundRecord]
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Pulls and precisions of the scores of some rounds, around an average of their places.
+
+        A round counts by its noise, and the less the farther away it was, as slopes differ there.
+        """
+        size = len(self.place)
+        weights = []
+        for each in records:
+            away = np.sum((each.root.T @ (each.place - self.place)) ** 2)
+            bent = (self.units * _SLOPE_CHANGE * away) ** 2 / (self.units + each.variance) / size
+            weights.append(1 / ((1 + bent) * each.variance))
+        weight = np.array(weights) / np.sum(weights)
+        score = weight @ np.array([each.score for each in records])
+        at = weight @ np.array([each.place for each in records])
+        noise = sum(
+            w**2 * each.variance * each.root @ each.root.T
+            for w, each in zip(weight, records, strict=True)
+        )
+        kept = self.outcomes / (self.outcomes + 1)
+        # Drawn outcomes are new in every round, and so are the units if they are sampled.
+        again = np.sum(weight**2) * ((1 - self.rate) / self.rate + 1 / (self.outcomes * self.rate))
+        a = self.units * self.root @ slope @ self.root.T
+        sampling = self.units * variance * kept * (1 + again) * self.root @ shape @ self.root.T
+        gain = np.swapaxes(np.linalg.solve(sampling + noise, a), -1, -2)
+        return gain @ score, symmetric(gain @ a), at
+
+    def evidence(self, rng: np.random.Generator, count: int) -> ScoreLikelihood:
+        """The likelihood of the late rounds, with slopes drawn by what is known of them."""
+        asked, size = self.asked, len(self.place)
+        assert asked is not None
+        late = [each for each in self.records if each.late]
+        weight = self.noise[1 + self.early : 1 + self.early + len(late)] ** -2.0
+        weight = weight / weight.sum()
+
+        def average(name: str) -> FloatArray:
+            values = [getattr(each.sums, name) for each in late]
+            return np.asarray(weight @ np.array(values)) / self.units
+
+        def noise_of(name: str) -> float:
+            values = np.array([getattr(each.sums.noise, name) for each in late])
+            return float(np.sqrt(np.sum(weight**2 * values**2))) / self.units
+
+        drawn, excess = max(float(average("drawn")), 1e-6), float(average("excess"))
+        # If own outcomes vary more than the model says, by more than noise explains, so do scores.
+        more = max(excess / 2, excess - 3 * noise_of("excess"))
+        squared = (drawn + more) * asked.clip**2 / size
+        # Unclipped scores vary by as much as their mean falls; clipped ones by a little less.
+        loose = asked.clip**2 / size
+        squared = max(squared, (1 - 0.3 / loose) * self.used_slope[0])
+        draws = int(min(count, max(_MAX_SLOPE_WORK / size**3, 30)))
+        slopes, shapes = self._drawn_slopes(
+            rng, draws, average("diagonal")[:size], noise_of("diagonal"), asked
+        )
+        records = self._recent(finished=True)
+        pull, precision, at = self._likelihood(slopes, squared, shapes, records)
+        chosen = np.arange(count) % draws
+        basis = self.basis
+        full = self.root @ shapes.mean(axis=0) @ self.root.T
+        return ScoreLikelihood(
+            place=basis @ at,
+            precision=basis @ precision[chosen] @ basis.T,
+            pull=pull[chosen] @ basis.T,
+            information=basis @ full @ basis.T,
+            units=self.units,
+            dispersion=1 + excess / drawn,
+            dispersion_noise=noise_of("excess") / drawn,
+            extreme=float(average("extreme")),
+            extreme_noise=math.sqrt(noise_of("extreme") ** 2 + self._extremes(asked) / self.units),
+            flat=self.flat,
+        )
+
+    def _drawn_slopes(
+        self,
+        rng: np.random.Generator,
+        count: int,
+        diagonal: FloatArray,
+        noise: float,
+        asked: WhitenedQuery,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Slopes of a unit's score in the metric; and shapes of the variance that go with them."""
+        size = len(self.place)
+        if self.curved:
+            belief = self.curvature.belief(self.public, self.root, self.place)
+            # Noise may make curvature larger than it can be; its shape is then all that counts.
+            level = max(self._level(belief), _mean_diagonal(belief.mean))
+        else:
+            spread = _UNSEEN_SPREAD * math.sqrt(2 / size)
+            entries = np.full((size, size), spread**-2)
+            belief, level = CurvatureEstimate(np.eye(size), entries, spread, np.ones(size)), 1.0
+        slope, variance = self.used_slope
+        mean = belief.mean / level
+        # Slopes by direction: how much more, or less, than the curvature says.
+        expected = slope * np.maximum(np.diag(mean), 0.02)
+        seen, doubt = diagonal * asked.steep_each / expected, noise * asked.steep_each / expected
+        trust = _DIRECTION_SPREAD**2 / (_DIRECTION_SPREAD**2 + doubt**2)
+        each = np.sqrt(np.clip(1 + trust * (seen - 1), 0.05, 20.0))
+        spread = np.clip(_DIRECTION_SPREAD * np.sqrt(1 - trust) / each**2, 0, 0.3) / 2
+        factors = each * np.exp(spread * rng.normal(size=(count, size)))
+        off = np.triu(rng.normal(size=(count, size, size)), 1) / math.sqrt(2)
+        off = off + off.transpose(0, 2, 1)
+        index = np.arange(size)
+        off[:, index, index] = rng.normal(size=(count, size))
+        # Where entries were not seen, a design may be farther from what was expected.
+        squares = np.outer(belief.squares, belief.squares)
+        told = np.maximum(belief.precision - squares / belief.spread**2, 1e-9)
+        wide = max(belief.spread, _UNSEEN_SPREAD * math.sqrt(2 / size))
+        shapes = mean + off / np.sqrt(told + squares / wide**2) / level
+        drowned = self.drowned = math.sqrt(2 * size / float(np.median(told))) / level
+        shapes = _floor_eigenvalues(shapes, min(_MIN_SLOPE_EIGENVALUE, max(0.2 * drowned, 1e-5)))
+        sizes = slope * np.exp(min(math.sqrt(variance) / slope, 0.7) * rng.normal(size=count))
+        bent = factors[:, :, None] * shapes * factors[:, None, :]
+        return sizes[:, None, None] * bent, shapes
+
+
+def _second_moment(scores: FloatArray) -> FloatArray:
+    flat = scores.reshape(-1, scores.shape[-1])
+    return np.asarray(flat.T @ flat / len(flat))
+
+
+def _mean_diagonal(matrix: FloatArray) -> float:
+    return float(np.trace(matrix)) / len(matrix)
+
+
+def _floor_eigenvalues(matrix: FloatArray, least: float) -> FloatArray:
+    values, vectors = np.linalg.eigh(symmetric(matrix))
+    kept = vectors * np.maximum(values, least)[..., None, :]
+    return np.asarray(kept @ np.swapaxes(vectors, -1, -2))

@@ -1,8 +1,0 @@
-"""What people call: `plan`, `fit`, the scikit-learn estimators and the command line.
-
-The stub ``__init__.pyi`` lists modules that the command line loads only when a command needs them.
-"""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,0 @@
-"""Forecasts: fits to made-up tables, before any data are read."""

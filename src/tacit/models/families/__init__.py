@@ -1,1 +1,0 @@
-"""Families: distributions of a row's outcome given the linear predictor."""

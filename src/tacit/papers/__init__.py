@@ -1,0 +1,1 @@
+"""What exists to reproduce a paper, and is advised against elsewhere; docs/papers.md says where it is used."""

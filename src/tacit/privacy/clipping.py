@@ -1,0 +1,227 @@
+"""Bounding one unit's contribution: clipping, and rounding to a public integer lattice."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from tacit.errors import InvalidArgument
+
+# Left for what one unit more does to the last bits of others (PROOFS.md, Lemma 1).
+_ROUNDING_MARGIN = 2.0**-13
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Where sums live: whole numbers, of which so many ``points`` are a clip.
+
+    A function of public numbers only, and never of the number of units: two neighbouring data sets
+    must have the same lattice, or the lattice itself tells them apart. With ``wide``, sums take 64
+    bits. ``order`` is that of the norm that units are clipped in. With ``whole``, what is released is
+    the whole numbers themselves, so that they can be masked and added up.
+    """
+
+    points: int
+    dimension: int
+    wide: bool
+    order: int = 2
+    whole: bool = False
+
+    @classmethod
+    def fitting(
+        cls,
+        noise_multiplier: float,
+        dimension: int,
+        batch_bound: int,
+        order: int = 2,
+        *,
+        whole: bool = False,
+    ) -> "Lattice":
+        """The finest lattice that has room for so many units and their noise, in clips."""
+        if dimension > 2**20:
+            raise InvalidArgument(
+                f"A release of {dimension} numbers is too long for the clip's rounding margin."
+            )
+        reach = batch_bound + 16 * noise_multiplier
+        # Without noise, nothing is larger than the rounding; and 32 bits must not be too coarse.
+        coarse = noise_multiplier == 0 or _largest_power_of_two(2.0**30, reach) < 500 * math.sqrt(
+            dimension
+        )
+        wide = coarse and not whole  # whole numbers are released in 32 bits
+        points = _largest_power_of_two(2.0**62 if wide else 2.0**30, reach)
+        if points < 100 * math.sqrt(dimension):
+            raise InvalidArgument(
+                f"With noise of {noise_multiplier:.3g} clips and {dimension} "
+                "numbers per release, the lattice is too coarse to carry the sum; release "
+                "fewer numbers or lower the noise."
+            )
+        return cls(points, dimension, wide, order, whole)
+
+    @property
+    def unit_shape(self) -> tuple[int, ...]:
+        """Shape of what one unit contributes."""
+        return (self.dimension,)
+
+    @property
+    def released(self) -> tuple[tuple[int, ...], Any]:
+        """Shape and type of a release."""
+        return (self.dimension,), jnp.int32 if self.whole else jnp.float32
+
+
+def _largest_power_of_two(room: float, reach: float) -> int:
+    """The largest power of two, up to 2^20, of which ``reach`` times as much has room."""
+    return int(2.0 ** min(math.floor(math.log2(room / reach)), 20))
+
+
+@dataclass(frozen=True)
+class RatioLattice:
+    """Where log-likelihood ratios live: so many points from zero to the clip.
+
+    With a ``batch_size``, ratios are of a batch, and their variance takes part in the test.
+    """
+
+    points: int
+    batch_size: int | None = None
+
+    unit_shape: ClassVar[tuple[int, ...]] = ()
+    released: ClassVar[tuple[tuple[int, ...], Any]] = (), jnp.bool_
+
+    @property
+    def most(self) -> int:
+        """What a unit's integer is clamped to; the rest to the clip pays for rounding."""
+        return self.points - 8 - (self.points >> (13 if self.batch_size is None else 11))
+
+
+def clip_to_lattice(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
+    """One unit's vector, clipped to 2-norm `clip`, as integers of 2-norm at most `points`.
+
+    Order matters: a vector that is not finite, or whose norm is not, becomes zero;
+    the rest is clipped a little below the bound so that float32 rounding cannot exceed it,
+    truncated towards zero by the cast, and clamped. [bound-unit]
+    """
+    unit = vector * (1 / clip)  # so that nothing depends on the clip's own size
+    return _zero_if_too_long(
+        _scale_and_truncate(unit, jnp.sqrt(jnp.sum(unit * unit)), points), points, 2
+    )
+
+
+def clip_to_lattice_l1(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
+    """The same in the 1-norm, the sum of sizes. [bound-unit-sum]"""
+    unit = vector * (1 / clip)
+    return _zero_if_too_long(_scale_and_truncate(unit, jnp.sum(jnp.abs(unit)), points), points, 1)
+
+
+def _scale_and_truncate(unit: jax.Array, norm: jax.Array, points: int) -> jax.Array:
+    finite = norm < jnp.inf  # false for NaN, too
+    short = points * (1 - _ROUNDING_MARGIN - (unit.size + 8) * 2.0**-24)
+    scale = jnp.minimum(short / jnp.maximum(norm, 0.5), points)  # what is within stays as it is
+    scaled = jnp.where(finite, unit, 0.0) * jnp.where(finite, scale, 0.0)
+    return jnp.clip(scaled.astype(jnp.int32), -points, points)
+
+
+def _zero_if_too_long(whole: jax.Array, points: int, order: int) -> jax.Array:
+    """The same integers, or zeros if their norm is beyond the bound after all. [bound-again]
+
+    What was clipped as it should be is always kept. A compiler that was told to take no heed of
+    NaN, or to reckon faster than right, may clip otherwise; but whole numbers are never NaN.
+    """
+    many = whole.size > (
+        2**11 if order == 2 else 2**9
+    )  # single precision could doubt what is within
+    with jax.enable_x64(many):
+        real = whole.astype(jnp.float64 if many else jnp.float32)
+        others = real if order == 2 else jnp.sign(real)
+        most = float(points) ** order * (1 - (0 if many else (whole.size + 8) * 2.0**-24))
+        short = jnp.dot(real, others, precision="highest") <= most  # much faster than a sum
+    return jnp.where(short, whole, 0)
+
+
+def partial_sums(units: jax.Array, present: jax.Array, lattice: Lattice) -> jax.Array:
+    """Sums of the units present, in parts [parts, numbers] that 32 bits can hold if they must.
+
+    On a lattice that is not wide 32 bits may wrap around, as the whole may.
+    """
+    kept = jnp.where(present[:, None], units, 0)
+    if not lattice.wide:
+        return kept.sum(axis=0, dtype=jnp.int32, keepdims=True)
+    return _int32_sums(kept, lattice.points)
+
+
+def add_noise(parts: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Lattice) -> jax.Array:
+    """The sum of the parts, plus noise, as integers; then as real numbers, unless the lattice is whole.
+
+    Integers wrap around rather than round: that, like the final scaling, is a function of
+    (sum + noise) alone. Noise for a wide lattice comes as halves of 64 bits. [bound-sum]
+    """
+    if not lattice.wide:
+        whole = parts.sum(axis=0, dtype=jnp.int32) + noise
+        return whole if lattice.whole else whole.astype(jnp.float32) * grid
+    with jax.enable_x64(True):
+        drawn = jax.lax.bitcast_convert_type(noise.reshape(-1, 2), jnp.int64)
+        total = parts.astype(jnp.int64).sum(axis=0) + drawn
+        real: jax.Array = total.astype(jnp.float64) * grid.astype(jnp.float64)
+        return real.astype(jnp.float32)
+
+
+def integer_sum(parts: jax.Array, lattice: Lattice) -> jax.Array:
+    """The sum of the parts as integers, without noise: in the form that noise has. Gate only."""
+    if not lattice.wide:
+        return parts.sum(axis=0, dtype=jnp.int32)
+    with jax.enable_x64(True):
+        total = parts.astype(jnp.int64).sum(axis=0)
+        halves: jax.Array = jax.lax.bitcast_convert_type(total, jnp.int32)
+    return halves.reshape(-1)
+
+
+def clip_ratios(ratios: jax.Array, clip: jax.Array, lattice: RatioLattice) -> jax.Array:
+    """The units' log-likelihood ratios as whole numbers, clamped; NaN becomes zero.
+
+    An infinite one, of a unit that rules out where the chain is or would go, is clamped, too.
+    [test-unit]
+    """
+    scaled = jnp.where(jnp.isnan(ratios), 0.0, ratios) * (lattice.points / clip)
+    near = jnp.clip(scaled, -2.0 * lattice.points, 2.0 * lattice.points)  # fits an integer
+    return jnp.clip(jnp.rint(near).astype(jnp.int32), -lattice.most, lattice.most)
+
+
+def partial_ratio_sums(units: jax.Array, present: jax.Array, lattice: RatioLattice) -> jax.Array:
+    """Sums of the units present, in parts [parts] that 32 bits can hold."""
+    return _int32_sums(jnp.where(present, units, 0), lattice.points)
+
+
+def barker_decision(
+    parts: jax.Array, noise: jax.Array, grid: jax.Array, shift: jax.Array
+) -> jax.Array:
+    """Whether the sum of ratios, given in parts, and the shift together exceed the noise. [test-decide]"""
+    with jax.enable_x64(True):
+        drawn = jax.lax.bitcast_convert_type(noise, jnp.float64)
+        total = parts.astype(jnp.int64).sum(axis=0).astype(jnp.float64)
+        return total > (drawn - shift.astype(jnp.float64)) / grid.astype(jnp.float64)
+
+
+def batch_barker_decision(
+    units: jax.Array, present: jax.Array, noise: jax.Array, shift: jax.Array, lattice: RatioLattice
+) -> jax.Array:
+    """The same of a batch of fixed size, whose variance takes part. [test-decide-batch]"""
+    kept = jnp.where(present, units, 0)
+    size, one = lattice.batch_size or 1, float(lattice.points)
+    with jax.enable_x64(True):
+        drawn = jax.lax.bitcast_convert_type(noise, jnp.float64)
+        total = _int32_sums(kept, lattice.points).astype(jnp.int64).sum(axis=0)
+        squares = jnp.sum(jnp.square(kept.astype(jnp.int64))).astype(jnp.float64)
+        mean = total.astype(jnp.float64) / (size * one)
+        variance = jnp.clip(squares / (size * one**2) - mean * mean, 0.0, 1.0)
+        ratio = math.sqrt(size) * mean + shift.astype(jnp.float64)
+        accepted: jax.Array = ratio > jnp.sqrt(2 - variance) * drawn
+        return accepted
+
+
+def _int32_sums(kept: jax.Array, points: int) -> jax.Array:
+    """Sums of parts so short that 32 bits, which are faster than 64, cannot overflow."""
+    length = min(2**30 // points, len(kept))
+    even = len(kept) // length * length  # padding instead would be much slower
+    parts = kept[:even].reshape(-1, length, *kept.shape[1:]).sum(axis=1, dtype=jnp.int32)
+    rest = kept[even:].sum(axis=0, dtype=jnp.int32)
+    return jnp.concatenate([parts, rest[None]])
