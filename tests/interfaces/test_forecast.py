@@ -340,7 +340,8 @@ def test_the_command_writes_a_page_and_json(folder, capsys):
     html = page.read_text()
     assert "<script" not in html
     assert "No data was read" in html
-    assert html.count("<polyline") == 3
+    assert html.count('<polyline class="curve asked"') == 3
+    assert html.count('<polyline class="curve reference"') == 3  # without privacy
 
 
 def hopeless_command(folder):

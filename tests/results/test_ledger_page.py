@@ -12,7 +12,7 @@ from tacit.accounting import ledger as writing
 from tacit.accounting.ledger import Ledger, read_history
 from tacit.cli.main import main
 from tacit.errors import TacitError
-from tacit.results.ledger_page import ledger_html, spenders, spending_steps, write_ledger_page
+from tacit.results.ledger_page import ledger_html, spenders, spending_chart, write_ledger_page
 
 EVENT = events.gaussian(10.0)
 EVIL = "<script>alert(1)</script>\x1b[31m"
@@ -85,17 +85,18 @@ def test_the_terminal_gets_no_control_characters(ledger, capsys):
 
 def test_the_curve_ends_at_what_was_spent(ledger):
     past = read_history(ledger)
-    steps = spending_steps(past, "2026-06-05T10:00:00+00:00")
-    corners = [tuple(map(float, each.split(","))) for each in steps.points(steps.spent).split()]
+    chart = spending_chart(past, "2026-06-05T10:00:00+00:00")
+    (line,) = [each for each in chart.lines if each.name == "spent"]
+    corners = [tuple(map(float, each.split(","))) for each in chart.path(line).split()]
     across, down = zip(*corners, strict=True)
     assert list(across) == sorted(across)
     assert list(down) == sorted(down, reverse=True)
     assert (across[0], down[0], across[-1]) == (0, 100, 100)
     spent = math.fsum(each.epsilon for each in past.charges)
-    assert math.isclose((1 - down[-1] / 100) * steps.top, spent, rel_tol=1e-3)
+    assert math.isclose((1 - down[-1] / 100) * chart.y.high, spent, rel_tol=1e-3)
     assert math.isclose(past.spent[-1], spent)
-    assert {each.strip("0123456789-") for _, each in steps.time_ticks()} == {""}
-    assert all(0 <= share <= 1 for share, _ in steps.time_ticks())
+    assert {each.strip("0123456789-") for _, each in chart.x.ticks} == {""}
+    assert all(0 <= share <= 1 for share, _ in chart.x.ticks)
 
 
 @pytest.mark.parametrize("span", ["1s", "50s", "40min", "9h", "3D", "40D", "400D", "4000D"])
@@ -110,7 +111,7 @@ def test_every_span_of_time_has_marks(ledger, span):
         raises=[],
         spent=past.spent[-1:],
     )
-    ticks = spending_steps(late, end.isoformat()).time_ticks()
+    ticks = spending_chart(late, end.isoformat()).x.ticks
     assert 1 <= len(ticks) <= 4
     assert len({text for _, text in ticks}) == len(ticks)
 

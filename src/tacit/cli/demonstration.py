@@ -21,8 +21,7 @@ from tacit.data.columns import Binary, Number
 from tacit.data.schema import Schema
 from tacit.errors import MissingPackage
 from tacit.models.glm import glm
-from tacit.results.drawings import forest_bars
-from tacit.results.plots import load_pyplot, saving_figure
+from tacit.results.plots import load_pyplot, plot_comparison
 from tacit.results.posterior import Posterior
 
 # The answers that the questionnaire allows, which are public whoever answered.
@@ -84,7 +83,8 @@ def run_demo(
         f"{epsilons[1]:g}. Without privacy\nnothing limits what such a reader learns about her.\n"
     )
     fits[f"epsilon {epsilons[0]:g}"].report(folder)
-    _plot(fits, folder / "forest.png")
+    title = "Log-odds of an affair: means, 50% and 90% intervals"
+    plot_comparison(fits, title, folder / "forest.png", _UNITS)
     tell(f"Forest plot: {folder / 'forest.png'}     Report: {folder / 'report.html'}\n")
     tell(
         "These fits have no ledger, and the accuracies were computed without protection, as only a\n"
@@ -127,25 +127,3 @@ def _format_table(fits: Mapping[str, Posterior], test: Table) -> list[str]:
         lines.append(f"{same[0].label:<28}" + "".join(f"{cell:>22}" for cell in cells))
     right = "".join(f"{accuracy(post, test):>22.1%}" for post in fits.values())
     return [*lines, f"{'accuracy, women held out':<28}{right}"]
-
-
-def _plot(fits: Mapping[str, Posterior], path: Path) -> None:
-    """Draws the intervals of all fits beside each other."""
-    with saving_figure(path) as keep:
-        figure, axes = load_pyplot().subplots(figsize=(7.2, 4.2), layout="constrained")
-        colours = ("0.35", "#0b5cad", "#c2571a")
-        for number, (name, post) in enumerate(fits.items()):
-            bars = forest_bars(post, len(SCHEMA.names), units=_UNITS)
-            for place, bar in enumerate(bars):
-                height, colour = place + 0.22 * (number - 1), colours[number]
-                label = name if place == 0 else None
-                axes.hlines(height, bar.lower, bar.upper, color=colour, linewidth=2, label=label)
-                axes.plot(bar.mean, height, "o", markersize=5, color=colour)
-            axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
-            axes.set_ylim(len(bars) - 0.5, -0.5)
-        axes.axvline(0, color="0.4", linewidth=1, zorder=0)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(axis="y", length=0)
-        figure.legend(loc="outside lower center", ncols=len(fits), frameon=False)
-        axes.set_title("Log-odds of an affair: means and 90% intervals", fontsize=10, loc="left")
-        keep(figure)

@@ -1,17 +1,19 @@
-"""What is drawn and where, independent of the renderer: bars of a forest plot, axes with ticks, curves, budget bars.
+"""What is drawn and where: bars of a forest plot, line charts, and bars of a budget.
 
-`tacit.results.plots` draws them with matplotlib, and ``templates/drawings.html`` as SVG.
+Drawings are plain data, independent of what draws them: `tacit.results.plots` uses matplotlib, and
+``templates/drawings.html`` writes SVG.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit._format import format_epsilon, format_number
-from tacit.accounting import Adjacency, Curve
+from tacit.accounting import Curve
 from tacit.errors import InvalidArgument
 from tacit.models.interpretation import IncrementSizes
 from tacit.results.summary import check_units, coordinates, draws_in_units
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
 
 
+_Name = TypeVar("_Name", bound=str)
+
+# The posterior probabilities of the two intervals of a forest plot.
+INTERVAL_LEVEL, INNER_LEVEL = 0.9, 0.5
+# Colours that people with any colour vision tell apart, on white and on black.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
 # The share of the width on either side of the drawing, so that marks at the ends are complete.
 _MARGIN = 0.05
 # Parameters share an axis unless one is more than so many times as large as another.
@@ -162,60 +170,140 @@ def axis_for_bars(bars: Sequence[Bar]) -> Axis:
     return Axis(low - margin, high + margin, unit)
 
 
-class CurvePlot(NamedTuple):
-    """Curves of epsilon over delta, a line for each adjacency, with marked points."""
+class ChartAxis(NamedTuple):
+    """An axis of a chart, from ``low`` to ``high``, with ticks: the position of each, and its text."""
 
-    lines: Mapping[Adjacency, Sequence[tuple[float, float]]]
-    marked: Mapping[Adjacency, tuple[float, float]]
-    top: float
-    first: int
-    last: int
+    name: str
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+    is_log: bool = False
 
-    def across(self, delta: float) -> float:
-        """The position of a delta, from 0 to 1; deltas off the axis are at its end."""
-        place = math.log10(delta) if delta > 0 else self.first
-        return min(max((place - self.first) / (self.last - self.first), 0.0), 1.0)
+    def share(self, value: float) -> float:
+        """The position of a value on the axis, from 0 to 1; values off the axis are at its end."""
+        low, high = self.low, self.high
+        if self.is_log:
+            low, high = math.log10(low), math.log10(high)
+            value = math.log10(value) if value > 0 else low
+        return min(max((value - low) / (high - low), 0.0), 1.0)
 
-    def down(self, epsilon: float) -> float:
-        """The position of an epsilon, from 0 at the top to 1."""
-        return 1 - epsilon / self.top
 
-    def points(self, name: Adjacency) -> str:
-        """The points of a line, on a square of 100."""
-        line = self.lines[name]
-        return " ".join(f"{100 * self.across(d):.3f},{100 * self.down(e):.3f}" for d, e in line)
+class ChartLine(NamedTuple):
+    """A line of a chart. Its kind is its class in the style sheet; a colour replaces that of the kind."""
 
-    def epsilon_ticks(self) -> list[tuple[float, str]]:
-        """Round epsilons: the height of each, from 0 to 1, and its text."""
-        return Axis(0.0, self.top, 1.0).ticks()
+    name: str
+    points: Sequence[tuple[float, float]]
+    kind: str = "asked"
+    colour: str | None = None
+    has_dots: bool = False
 
-    def delta_ticks(self) -> list[tuple[float, str]]:
-        """Powers of ten: the position of each, from 0 to 1, and its text."""
-        every = 3 if self.last - self.first > 6 else 1
-        places = [each for each in range(self.first, self.last + 1) if each % every == 0]
-        length = self.last - self.first
-        return [((place - self.first) / length, f"{10.0**place:g}") for place in places]
+
+class ChartMark(NamedTuple):
+    """A point of a chart with a text beside it."""
+
+    x: float
+    y: float
+    text: str
+    kind: str = "asked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineChart:
+    """Lines over two axes, such as epsilon over delta or over time.
+
+    Attributes:
+        title: What is drawn, for screen readers.
+        described: The numbers that matter, for screen readers.
+        x: The axis across.
+        y: The axis upwards.
+        lines: The lines, in the order in which they are drawn.
+        marks: Points with a text.
+    """
+
+    title: str
+    described: str = ""
+    x: ChartAxis
+    y: ChartAxis
+    lines: Sequence[ChartLine]
+    marks: Sequence[ChartMark] = ()
 
     @property
-    def described(self) -> str:
-        """The marked points in words, for screen readers."""
-        return "; ".join(
-            f"{name}: epsilon {format_epsilon(epsilon)} at delta {format_number(delta)}"
-            for name, (delta, epsilon) in self.marked.items()
-        )
+    def legend(self) -> list[ChartLine]:
+        """The lines that have a name."""
+        return [line for line in self.lines if line.name]
+
+    def places(self, line: ChartLine) -> list[tuple[float, float]]:
+        """Where the points of a line are: from the left and from the top, each from 0 to 1."""
+        return [(self.x.share(x), 1 - self.y.share(y)) for x, y in line.points]
+
+    def path(self, line: ChartLine) -> str:
+        """The points of a line on a square of 100, as SVG takes them."""
+        return " ".join(f"{100 * x:.3f},{100 * y:.3f}" for x, y in self.places(line))
 
 
-def curve_plot(
-    curves: Mapping[Adjacency, Curve], marked: Mapping[Adjacency, tuple[float, float]]
-) -> CurvePlot:
-    """A plot that holds all curves and marked points."""
-    lines = {name: _finite_points(curve) for name, curve in curves.items()}
-    top = _axis_top(
-        [e for line in lines.values() for _, e in line] + [e for _, e in marked.values()]
+def privacy_chart(
+    curves: Mapping[_Name, Curve],
+    marked: Mapping[_Name, tuple[float, float]],
+    *,
+    asked: str | None = None,
+) -> LineChart:
+    """A chart of epsilon over delta.
+
+    Args:
+        curves: The curves, by name.
+        marked: Points of the curves whose epsilon is written beside them.
+        asked: The curve that was asked for. Without it each curve has a colour of its own.
+
+    Returns:
+        The chart, with a logarithmic axis of delta.
+    """
+    lines = []
+    for place, (name, curve) in enumerate(curves.items()):
+        points = [(d, e) for d, e in zip(*curve, strict=True) if math.isfinite(e)]
+        if asked is not None:
+            lines.append(ChartLine(name, points, "asked" if name == asked else "other"))
+        else:
+            kind = "asked" if place < len(COLOURS) else "other"  # the same colours again, dashed
+            lines.append(ChartLine(name, points, kind, COLOURS[place % len(COLOURS)]))
+    shown = [point for line in lines for point in line.points]
+    highest = max([e for _, e in (*shown, *marked.values())], default=1.0) or 1.0
+    step = _round_step(highest / 4)
+    top = step * math.ceil(highest / step)
+    deltas = [math.log10(d) for d, _ in shown]
+    first, last = math.floor(min(deltas)), math.ceil(max(deltas))
+    every = 3 if last - first > 6 else 1
+    powers = [power for power in range(first, last + 1) if power % every == 0]
+    ticks = [((power - first) / (last - first), f"{10.0**power:g}") for power in powers]
+    described = (
+        f"{name}: epsilon {format_epsilon(epsilon)} at delta {format_number(delta)}"
+        for name, (delta, epsilon) in marked.items()
     )
-    deltas = [d for line in lines.values() for d, _ in line]
-    first, last = math.floor(math.log10(min(deltas))), math.ceil(math.log10(max(deltas)))
-    return CurvePlot(lines, marked, top, first, last)
+    return LineChart(
+        title="Epsilon at every delta",
+        described="; ".join(described),
+        x=ChartAxis("delta", 10.0**first, 10.0**last, ticks, is_log=True),
+        y=ChartAxis("epsilon", 0.0, top, Axis(0.0, top, 1.0).ticks()),
+        lines=lines,
+        marks=[
+            ChartMark(*point, format_epsilon(point[1]), "asked" if name == asked else "other")
+            for name, point in marked.items()
+        ],
+    )
+
+
+def log_axis(name: str, values: Sequence[float], ticks: Sequence[float] | None = None) -> ChartAxis:
+    """A logarithmic axis that contains all positive values, with ticks as given or at round numbers."""
+    positive = [math.log10(value) for value in values if math.isfinite(value) and value > 0]
+    low, high = min(positive, default=0.0) - 0.08, max(positive, default=0.0) + 0.08
+    shown = ticks or ()
+    for steps in () if ticks else ((1, 2, 5), (1, 3), (1,)):
+        powers = range(math.floor(low), math.ceil(high) + 1)
+        round_numbers = [step * 10.0**power for power in powers for step in steps]
+        shown = [each for each in round_numbers if low <= math.log10(each) <= high]
+        if len(shown) <= 7:
+            break
+    axis = ChartAxis(name, 10.0**low, 10.0**high, (), is_log=True)
+    return axis._replace(ticks=[(axis.share(each), f"{each:g}") for each in shown])
 
 
 class BarSegment(NamedTuple):
@@ -250,19 +338,6 @@ def _round_step(least: float) -> float:
     """The next of 1, 2, 5, 10, 20, ..."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(power * each for each in (1, 2, 5, 10) if power * each >= least * (1 - 1e-9))
-
-
-def _axis_top(epsilons: Sequence[float]) -> float:
-    highest = max([e for e in epsilons if math.isfinite(e)] or [1.0]) or 1.0
-    step = _round_step(highest / 4)
-    return step * math.ceil(highest / step)
-
-
-def _finite_points(curve: Curve) -> list[tuple[float, float]]:
-    return [(d, e) for d, e in zip(*curve, strict=True) if math.isfinite(e)]
-
-
-INTERVAL_LEVEL, INNER_LEVEL = 0.9, 0.5
 
 
 def labelled_draws(

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
-
-import pandas as pd
 
 import tacit
 from tacit._format import format_epsilon, format_number
@@ -13,18 +12,28 @@ from tacit._html import render_template
 from tacit.accounting.ledger import Ledger, LedgerHistory, read_history, utc_now
 from tacit.accounting.ledger_chain import Charge, RaisedTotal
 from tacit.errors import TacitError
-from tacit.results.drawings import Axis, BarSegment, bar_segments
+from tacit.results.drawings import (
+    Axis,
+    BarSegment,
+    ChartAxis,
+    ChartLine,
+    LineChart,
+    bar_segments,
+)
 from tacit.results.report import write_atomically
 
 _NO_ANALYST = "not recorded"
-# Steps between marks of a time axis, the finest first, and how their times are written.
-_TICK_STEPS = (
-    *((step, "%H:%M:%S") for step in ("1s", "5s", "15s")),
-    *((step, "%H:%M") for step in ("1min", "5min", "15min", "1h")),
-    *((step, "%m-%d %H:%M") for step in ("3h", "6h", "12h")),
-    *((step, "%Y-%m-%d") for step in ("1D", "2D", "7D", "14D")),
-    *((step, "%Y-%m") for step in ("MS", "3MS", "6MS")),
-    *((step, "%Y") for step in ("YS", "2YS", "5YS", "10YS", "20YS")),
+# Steps between ticks of a time axis, in seconds and in months, the finest first, and how times are written.
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_SECOND_STEPS = (
+    *((each, "%H:%M:%S") for each in (1, 5, 15)),
+    *((each, "%H:%M") for each in (_MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR)),
+    *((each * _HOUR, "%m-%d %H:%M") for each in (3, 6, 12)),
+    *((each * _DAY, "%Y-%m-%d") for each in (1, 2, 7, 14)),
+)
+_MONTH_STEPS = (
+    *((each, "%Y-%m") for each in (1, 3, 6)),
+    *((12 * each, "%Y") for each in (1, 2, 5, 10, 20)),
 )
 _MAX_TIME_TICKS = 4
 
@@ -37,49 +46,6 @@ class Spender(NamedTuple):
     epsilon: float
     delta: float
     last: str
-
-
-class SpendingSteps(NamedTuple):
-    """Epsilon over time: what was spent, and the total, as steps."""
-
-    spent: Sequence[tuple[pd.Timestamp, float]]
-    totals: Sequence[tuple[pd.Timestamp, float]]
-    first: pd.Timestamp
-    last: pd.Timestamp
-    top: float
-
-    def across(self, when: pd.Timestamp) -> float:
-        """The position of a time, from 0 to 1."""
-        return float((when - self.first) / (self.last - self.first))
-
-    def points(self, line: Sequence[tuple[pd.Timestamp, float]]) -> str:
-        """The corners of a line of steps, on a square of 100."""
-        corners, height = [], line[0][1]
-        for when, value in line:
-            corners += [(when, height), (when, value)]
-            height = value
-        corners.append((self.last, height))
-        return " ".join(
-            f"{100 * self.across(when):.3f},{100 * (1 - value / self.top):.3f}"
-            for when, value in corners
-        )
-
-    def epsilon_ticks(self) -> list[tuple[float, str]]:
-        """Round epsilons: the height of each, from 0 to 1, and its text."""
-        return Axis(0.0, self.top, 1.0).ticks()
-
-    def time_ticks(self) -> list[tuple[float, str]]:
-        """Round times: the position of each, from 0 to 1, and its text."""
-        for step, form in _TICK_STEPS:
-            calendar = step.endswith("S")
-            if not calendar and (self.last - self.first) / pd.Timedelta(step) > _MAX_TIME_TICKS + 1:
-                continue
-            start = self.first.normalize() if calendar else self.first.ceil(step)
-            marks = pd.date_range(start, self.last, freq=step)
-            marks = marks[marks >= self.first]
-            if len(marks) <= _MAX_TIME_TICKS:
-                return [(self.across(each), each.strftime(form)) for each in marks]
-        return []
 
 
 def write_ledger_page(ledger: Ledger, target: Path) -> None:
@@ -122,7 +88,7 @@ def ledger_html(ledger: Ledger) -> str:
         raises=[_raise_cells(each) for each in past.raises],
         parts=parts,
         described="Epsilon: " + ", ".join(f"{p.name} {format_number(p.size)}" for p in parts),
-        steps=spending_steps(past, made) if past.charges else None,
+        chart=spending_chart(past, made) if past.charges else None,
         version=tacit.__version__,
     )
 
@@ -146,28 +112,70 @@ def spenders(charges: Sequence[Charge]) -> list[Spender]:
     return sorted(found, key=lambda each: -each.epsilon)
 
 
-def spending_steps(past: LedgerHistory, made: str) -> SpendingSteps:
-    """The curve of the budget.
+def spending_chart(history: LedgerHistory, made: str) -> LineChart:
+    """The budget over time: what was spent, and the total, as lines of steps.
 
     Args:
-        past: The history of a ledger.
-        made: The time of the page, where the curve ends.
+        history: The history of a ledger.
+        made: The time of the page, where the chart ends.
 
     Returns:
-        The curve.
+        The chart.
     """
-    times = [pd.Timestamp(each.time) for each in past.charges]
-    raises = [(pd.Timestamp(each.time), each.epsilon) for each in past.raises]
-    ends = [*times, *(when for when, _ in raises), pd.Timestamp(made)]
-    margin = max((max(ends) - min(ends)) * 0.02, pd.Timedelta(seconds=1))
+    times = [datetime.fromisoformat(each.time).timestamp() for each in history.charges]
+    raises = [
+        (datetime.fromisoformat(each.time).timestamp(), each.epsilon) for each in history.raises
+    ]
+    ends = [*times, *(when for when, _ in raises), datetime.fromisoformat(made).timestamp()]
+    margin = max((max(ends) - min(ends)) * 0.02, 1.0)
     first, last = min(ends) - margin, max(ends) + margin
-    return SpendingSteps(
-        spent=[(first, 0.0), *zip(times, past.spent, strict=True)],
-        totals=[(first, past.first_total.epsilon), *raises],
-        first=first,
-        last=last,
-        top=1.08 * max(past.total.epsilon, *past.spent),
+    spent = [(first, 0.0), *zip(times, history.spent, strict=True)]
+    totals = [(first, history.first_total.epsilon), *raises]
+    top = 1.08 * max(history.total.epsilon, *history.spent)
+    total, left = format_number(history.total.epsilon), format_number(history.left.epsilon)
+    return LineChart(
+        title="Epsilon spent over time",
+        described=f"{total} in total, {left} left",
+        x=ChartAxis("", first, last, time_ticks(first, last)),
+        y=ChartAxis("epsilon", 0.0, top, Axis(0.0, top, 1.0).ticks()),
+        lines=[
+            ChartLine("total", _corners(totals, last), "other"),
+            ChartLine("spent", _corners(spent, last), "asked"),
+        ],
     )
+
+
+def time_ticks(first: float, last: float) -> list[tuple[float, str]]:
+    """Round times between two times in seconds: the position of each, from 0 to 1, and its text."""
+    for seconds, form in _SECOND_STEPS:
+        whole = range(math.ceil(first / seconds), math.floor(last / seconds) + 1)
+        if len(whole) <= _MAX_TIME_TICKS:
+            return _placed(
+                [datetime.fromtimestamp(each * seconds, UTC) for each in whole], first, last, form
+            )
+    begin, end = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
+    for months, form in _MONTH_STEPS:
+        numbers = range(12 * begin.year // months, 12 * (end.year + 1) // months)
+        starts = [datetime(n * months // 12, 1 + n * months % 12, 1, tzinfo=UTC) for n in numbers]
+        inside = [each for each in starts if begin <= each <= end]
+        if len(inside) <= _MAX_TIME_TICKS:
+            return _placed(inside, first, last, form)
+    return []
+
+
+def _placed(
+    times: Sequence[datetime], first: float, last: float, form: str
+) -> list[tuple[float, str]]:
+    return [((each.timestamp() - first) / (last - first), each.strftime(form)) for each in times]
+
+
+def _corners(steps: Sequence[tuple[float, float]], last: float) -> list[tuple[float, float]]:
+    """The corners of a line that jumps at each of these times, and ends at the last."""
+    corners, height = [], steps[0][1]
+    for when, value in steps:
+        corners += [(when, height), (when, value)]
+        height = value
+    return [*corners, (last, height)]
 
 
 def _budget_segments(past: LedgerHistory) -> list[BarSegment]:

@@ -17,11 +17,19 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from tacit._format import format_epsilon
 from tacit.accounting import ADJACENCIES, Curve
 from tacit.errors import InvalidArgument, MissingPackage, TacitError
+from tacit.models.interpretation import IncrementSizes
 from tacit.results import drawings
-from tacit.results.drawings import INNER_LEVEL, INTERVAL_LEVEL, forest_bars, labelled_draws
+from tacit.results.drawings import (
+    COLOURS,
+    INNER_LEVEL,
+    INTERVAL_LEVEL,
+    LineChart,
+    forest_bars,
+    labelled_draws,
+    privacy_chart,
+)
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import CONVERGENCE_SENTENCES, coordinates, with_noise_note
 
@@ -33,6 +41,8 @@ if TYPE_CHECKING:
 
 
 _FIGURE_FORMATS = (".png", ".pdf", ".svg")
+# Colours of lines by their kind; those of ``templates/page.css``.
+_KIND_COLOURS = {"asked": "#0b5cad", "other": "#a84c00"}
 
 PathLike = str | os.PathLike[str]
 
@@ -135,21 +145,63 @@ def plot_forest(
         return keep(figure)
 
 
+def plot_comparison(
+    fits: Mapping[str, "Posterior"],
+    title: str,
+    path: PathLike | None = None,
+    units: IncrementSizes | None = None,
+) -> "Figure":
+    """Plots the intervals of several fits of one model beside each other.
+
+    Args:
+        fits: The posteriors, by the names of the fits.
+        title: A title.
+        path: A file to save the figure to.
+        units: Other units for some columns, as for `Posterior.summary`.
+
+    Returns:
+        The matplotlib figure.
+    """
+    with saving_figure(path) as keep:
+        bars = {
+            name: forest_bars(each, _MAX_FOREST_BARS, units=units) for name, each in fits.items()
+        }
+        rows = len(next(iter(bars.values())))
+        figure, axes = load_pyplot().subplots(figsize=(7.2, 1.2 + 0.6 * rows), layout="constrained")
+        for place, (name, own) in enumerate(bars.items()):
+            shift = 0.22 * (place - (len(fits) - 1) / 2)
+            _draw_bars(axes, own, COLOURS[place % len(COLOURS)], shift, name)
+        axes.axvline(0, color="0.4", linewidth=1, zorder=0)
+        figure.legend(loc="outside lower center", ncols=len(fits), frameon=False)
+        axes.set_title(title, fontsize=10, loc="left")
+        return keep(figure)
+
+
 def _draw_panel(axes: "Axes", panel: drawings.Panel) -> None:
     """Draws the bars of a panel from the top, with a line at zero if it is on the axis."""
-    colour = "#0b5cad"
-    for place, bar in enumerate(panel.bars):
-        axes.hlines(place, bar.lower, bar.upper, color=colour, linewidth=1.5)
-        axes.hlines(place, bar.half_lower, bar.half_upper, color=colour, linewidth=4.5)
-        axes.plot(bar.mean, place, "o", markersize=6, markerfacecolor="white", color=colour)
+    _draw_bars(axes, panel.bars)
     low, high = (end * panel.axis.unit for end in (panel.axis.low, panel.axis.high))
     if low <= 0 <= high:
         axes.axvline(0, color="0.4", linewidth=1, zorder=0)
-    axes.set(xlim=(low, high), ylim=(len(panel.bars) - 0.4, -0.6))
-    axes.set_yticks(
-        range(len(panel.bars)), [_escape_mathtext(bar.name) for bar in panel.bars], fontsize=9
-    )
+    axes.set_xlim(low, high)
     axes.set_title(panel.title, fontsize=9, loc="left", fontweight="bold")
+
+
+def _draw_bars(
+    axes: "Axes",
+    bars: Sequence[drawings.Bar],
+    colour: str = _KIND_COLOURS["asked"],
+    shift: float = 0.0,
+    label: str = "",
+) -> None:
+    """Draws a mean and two intervals for each bar, from the top; ``shift`` moves them down."""
+    for place, bar in enumerate(bars):
+        height, inner = place + shift, (bar.half_lower, bar.half_upper)
+        axes.hlines(height, bar.lower, bar.upper, color=colour, linewidth=1.5)
+        axes.hlines(height, *inner, color=colour, linewidth=4.5, label="" if place else label)
+        axes.plot(bar.mean, height, "o", markersize=6, markerfacecolor="white", color=colour)
+    axes.set_yticks(range(len(bars)), [_escape_mathtext(bar.name) for bar in bars], fontsize=9)
+    axes.set_ylim(len(bars) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -194,20 +246,16 @@ def plot_trace(posterior: "Posterior", path: PathLike | None = None) -> "Figure"
 
 def plot_privacy(statement: PrivacyStatement, path: PathLike | None = None) -> "Figure":
     """Plots epsilon over delta; see `Posterior.plot_privacy`."""
-    curves = {a: statement.curve(a) for a in ADJACENCIES}
-    known = {a: curve for a, curve in curves.items() if curve is not None}
-    if not known:
+    curves = {a: curve for a in ADJACENCIES if (curve := statement.curve(a)) is not None}
+    if not curves:
         raise TacitError("There is no privacy curve to plot: the fit was made without privacy.")
+    known = {a: statement.epsilons[a] for a in curves}
+    marked = {a: (statement.delta, e) for a, e in known.items() if e and math.isfinite(e)}
+    chart = privacy_chart(curves, marked, asked=statement.adjacency)
     with saving_figure(path) as keep:
-        size = (7.2, 4.2)
-        figure, axes = load_pyplot().subplots(figsize=size, layout="constrained")
-        _draw_curves(axes, {str(a): curve for a, curve in known.items()}, statement.delta)
-        for adjacency in known:
-            epsilon = statement.epsilons[adjacency]
-            if epsilon is not None and 0 < epsilon < math.inf:
-                axes.plot(statement.delta, epsilon, "o", color="0.2", markersize=5)
-                words = f"  {format_epsilon(epsilon)}"
-                axes.annotate(words, (statement.delta, epsilon), va="bottom", fontsize=9)
+        figure, axes = load_pyplot().subplots(figsize=(7.2, 4.2), layout="constrained")
+        draw_chart(axes, chart, log_y=True)
+        axes.axvline(statement.delta, color="0.6", linewidth=0.8, zorder=0)
         above = () if statement.warning is None else (statement.warning,)
         add_caption(figure, above, f"what the result cost one {statement.unit}")
         return keep(figure)
@@ -220,19 +268,35 @@ def plot_privacy_curves(
     with saving_figure(path) as keep:
         load_pyplot().switch_backend("Agg")  # a command needs no window
         figure, axes = load_pyplot().subplots(figsize=(7.2, 4.4), layout="constrained")
-        _draw_curves(axes, curves, delta)
+        draw_chart(axes, privacy_chart(curves, {}), log_y=True)
+        axes.axvline(delta, color="0.6", linewidth=0.8, zorder=0)
         axes.set_title(title, fontsize=10, loc="left")
         keep(figure)
 
 
-def _draw_curves(axes: "Axes", curves: Mapping[str, Curve], delta: float) -> None:
-    colours = len(load_pyplot().rcParams["axes.prop_cycle"])
-    for place, (label, curve) in enumerate(curves.items()):
-        points = [(d, e) for d, e in zip(*curve, strict=True) if math.isfinite(e) and e > 0]
-        style = "-" if place < colours else "--"
-        axes.plot(*zip(*points, strict=True), style, label=label, linewidth=1.8)
-    axes.axvline(delta, color="0.6", linewidth=0.8, zorder=0)
-    axes.set(xscale="log", yscale="log", xlabel="delta", ylabel="epsilon")
+def draw_chart(axes: "Axes", chart: LineChart, *, log_y: bool = False) -> None:
+    """Draws a chart: its lines, marks, axes and legend.
+
+    Args:
+        axes: The axes of matplotlib.
+        chart: The chart.
+        log_y: Whether the axis upwards is logarithmic even if that of the chart is not.
+    """
+    for line in chart.lines:
+        axes.plot(
+            *zip(*line.points, strict=True),
+            marker="o" if line.has_dots else None,
+            linestyle="-" if line.kind == "asked" else "--",
+            linewidth=1.0 if line.kind == "reference" else 1.8,
+            color=line.colour or _KIND_COLOURS[line.kind],
+            label=line.name or None,
+        )
+    for mark in chart.marks:
+        axes.plot(mark.x, mark.y, "o", color="0.2", markersize=5)
+        axes.annotate(f"  {mark.text}", (mark.x, mark.y), va="bottom", fontsize=9)
+    axes.set(xlabel=chart.x.name, ylabel=chart.y.name)
+    axes.set_xscale("log" if chart.x.is_log else "linear")
+    axes.set_yscale("log" if chart.y.is_log or log_y else "linear")
     axes.grid(which="major", color="0.9", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -158,6 +158,12 @@ def html_report(contents: ReportContents) -> str:
     """The whole page."""
     panels = drawings.forest_panels(contents.bars)
     parts = [] if contents.spending is None else drawings.bar_segments(contents.spending.parts)
+    asked = contents.statement.adjacency
+    chart = (
+        drawings.privacy_chart(contents.curves, contents.marked, asked=asked)
+        if contents.curves
+        else None
+    )
     return render_template(
         "page.html",
         contents=contents,
@@ -168,7 +174,7 @@ def html_report(contents: ReportContents) -> str:
         least=WEAKEST_SITE_NOTE,
         learns_columns=LEARNS_COLUMNS,
         site_columns=SITE_COLUMNS,
-        plot=drawings.curve_plot(contents.curves, contents.marked) if contents.curves else None,
+        chart=chart,
         parts=parts,
         spent="Epsilon: " + ", ".join(f"{each.name} {format_number(each.size)}" for each in parts),
     )
