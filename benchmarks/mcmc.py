@@ -52,7 +52,7 @@ def seconds(model, rows, steps, size, settings):
     )
     budget, taken = Budget(1e4, 1e-6, "replace"), []
     plan_free = time.perf_counter()
-    method.calibrated(model, budget)
+    method.calibrate(model, budget)
     planning = time.perf_counter() - plan_free
     for _ in range(4):
         began = time.perf_counter()

@@ -27,7 +27,6 @@ import real_tables
 import tacit
 from tacit.api.rows import model_rows
 from tacit.inference.barker import guided_steps
-from tacit.inference.registry import method_for_size
 from tacit.privacy.gate import run
 from tacit.privacy.mechanisms import BarkerTests
 from tacit.privacy.noise import Randomness
@@ -100,7 +99,7 @@ def made(tables):
 def fitted(name, table, size, seed):
     """What one method makes of a table."""
     began = time.process_time()
-    method = method_for_size(METHODS[name](), table.model, size, BUDGET)
+    method = METHODS[name]().for_size(table.model, size, BUDGET)
     post = tacit.fit(table.model, table.rows, budget=BUDGET, method=method, seed=seed)
     seconds, found, exact = time.process_time() - began, flat(post.draws), table.exact
     aim = exact.mean(axis=0) if table.truth is None else table.truth

@@ -138,7 +138,7 @@ class Published(Variational):
 
     declared_public: ClassVar[tuple[str, ...]] = ("start", "sigmas")
 
-    def calibrated(self, model, budget):
+    def calibrate(self, model, budget):
         """The release with that noise."""
         return self.mechanism(model, 2 * dict(self.sigmas)[budget.epsilon])
 

@@ -111,7 +111,7 @@ def on_all_rows(setting, x):
     steps, runs = setting.pick(quick=100, usual=2000), setting.pick(quick=2, usual=6)
     budget = Budget(1, 1e-6, "replace")
     method = Barker(num_steps=steps, size=len(x), tempered_size=COUNTED)
-    bound = method.calibrated(two_means(), budget).clip
+    bound = method.calibrate(two_means(), budget).clip
 
     def cost(t):
         event = events.repeat(events.BarkerTest(ratio_bound=bound), t)
@@ -144,7 +144,7 @@ def by_engine(setting, x):
         BY_ENGINE: PublishedLangevin(**settings),
         RIGHT: Langevin(**settings),
     }.items():
-        ((noise, _),) = method.calibrated(two_means(), LANGEVIN_AMPLE).phases
+        ((noise, _),) = method.calibrate(two_means(), LANGEVIN_AMPLE).phases
         cost = langevin_cost(events.sampled_gaussian(noise, rate, steps), steps)
         theta = together(x, method, LANGEVIN_AMPLE, runs)
         yield Chains(name=name, theta=theta, burn_in=round(min(7 / size, steps / 2)), cost=cost)

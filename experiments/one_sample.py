@@ -86,7 +86,7 @@ def main():
                 began = time.perf_counter()
                 found = accuracies(x, y, model, epsilon, method, range(options.splits))
                 seconds = (time.perf_counter() - began) / options.splits
-                power = method.calibrated(model, Budget(epsilon, 1e-5)).power
+                power = method.calibrate(model, Budget(epsilon, 1e-5)).power
                 print(
                     f"{epsilon:7.1f} {precision:9.0f} {name:9} {power:7.4f} {found.mean():8.4f} "
                     f"{found.std(ddof=1) / len(found) ** 0.5:6.4f} {known:6.3f} {seconds:6.2f}",

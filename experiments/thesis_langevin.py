@@ -88,7 +88,7 @@ def noises(lengths, epsilons, rate=0.01, delta=1e-5):
         budget, ratios = Budget(epsilon, delta, "replace"), []
         for steps in lengths:
             method = PublishedLangevin(sampling_rate=rate, num_steps=steps, step_size=1.0)
-            ((noise, _),) = method.calibrated(model, budget).phases
+            ((noise, _),) = method.calibrate(model, budget).phases
             needed = calibrate.noise_multiplier(budget, sampling_rate=rate, num_steps=steps)
             ratios.append((noise / needed) ** 2)
         found[epsilon] = np.array(ratios)

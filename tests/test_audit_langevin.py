@@ -63,7 +63,7 @@ def scores(x, release):
 
 
 def audit(tradeoff, method=METHOD, release=None, seed=0):
-    release = release or method.calibrated(MODEL, BUDGET)
+    release = release or method.calibrate(MODEL, BUDGET)
     inside, outside = (
         scores(chains(method, release, canary, seed + canary * 10**6), release)
         for canary in (True, False)
@@ -73,7 +73,7 @@ def audit(tradeoff, method=METHOD, release=None, seed=0):
 
 @pytest.fixture(scope="module")
 def charged():
-    return METHOD.calibrated(MODEL, BUDGET)
+    return METHOD.calibrate(MODEL, BUDGET)
 
 
 @pytest.fixture(scope="module")
@@ -128,11 +128,11 @@ def test_a_budget_for_fewer_steps_than_are_taken_is_caught(monkeypatch):
     budget = Budget(1, 0.05)
     method = replace(METHOD, step_size=0.2, hot=True)
     promised = tradeoff_of([(budget.epsilon, budget.delta)])
-    release = method.calibrated(MODEL, budget)
+    release = method.calibrate(MODEL, budget)
     assert audit(promised, method, release)[2] == []
     real = calibrate.noise_multiplier
     monkeypatch.setattr(
         calibrate, "noise_multiplier", lambda b, **s: real(b, **s | {"num_steps": 1})
     )
-    release = method.calibrated(MODEL, budget)
+    release = method.calibrate(MODEL, budget)
     assert audit(promised, method, release)[2] != []

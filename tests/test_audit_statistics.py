@@ -27,7 +27,7 @@ CANARY = np.array([0.0, 2.0])
 
 
 def planned(noise):
-    return METHODS[noise].calibrated(MODEL, BUDGETS[noise])
+    return METHODS[noise].calibrate(MODEL, BUDGETS[noise])
 
 
 def released(noise, canary, seed):

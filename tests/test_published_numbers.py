@@ -24,7 +24,7 @@ def test_published_noise_keeps_the_promise_it_is_listed_with():
     (epsilon,) = cost(MOMENTS, [2.0], 0.01, 100)
     method = Published(sampling_rate=0.01, num_steps=100, clip=3.0, sigmas=((epsilon, 2.0),))
     table = Table(name="made up", x=np.zeros((10, 2)), y=np.zeros(10, bool))
-    release = method.calibrated(table.model, Budget(epsilon, 1e-3, "replace"))
+    release = method.calibrate(table.model, Budget(epsilon, 1e-3, "replace"))
     assert release.phases == ((4.0, 100),)  # over the clip, of which a replaced row moves two
     assert PLD().epsilon(release.event, 1e-3, "replace") < epsilon
 

@@ -99,7 +99,7 @@ def test_the_transform_gives_the_known_curve_of_one_gaussian():
 @pytest.mark.parametrize("name", METHODS)
 def test_epsilon_under_replace_is_that_of_the_transform(name, budget):
     method = METHODS[name] or default_method(MODEL)
-    mechanism = method.calibrated(MODEL, budget)
+    mechanism = method.calibrate(MODEL, budget)
     # The line may lie anywhere; where it lies must not matter.
     found = [Composed(releases_of(mechanism), tilt).epsilon(budget.delta) for tilt in (2.0, 5.0)]
     assert found[0] == pytest.approx(found[1], rel=1e-6)
@@ -113,7 +113,7 @@ def test_a_plan_states_the_same():
     """What a plan has charged and executed is what was recomputed."""
     budget = BUDGETS[0]
     plan = tacit.plan(tacit.glm("yes ~ age", schema=SCHEMA), budget=budget)
-    assert plan.mechanism == default_method(MODEL).calibrated(MODEL, budget)
+    assert plan.mechanism == default_method(MODEL).calibrate(MODEL, budget)
 
 
 # Theorem 5: the divergence of a test on a batch -------------------------------------------------

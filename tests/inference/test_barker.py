@@ -187,7 +187,7 @@ def test_a_start_by_variational_inference_is_one_fit(tmp_path):
     rows, budget = linear_rows(20_000), Budget(1, 1e-6)
     method = Barker(num_steps=4000, start=Variational(num_steps=300), start_share=0.3)
     ledger = Ledger.new(tmp_path / "l.db", total=Budget(2, 1e-5))
-    plan = method.calibrated(linear(), budget)
+    plan = method.calibrate(linear(), budget)
     assert PLD().epsilon(plan.mechanisms[0].event, 0.3e-6) <= 0.3
     assert 0.99 < PLD().epsilon(plan.event, 1e-6) <= 1
     post = fit(linear(), rows, budget=budget, method=method, ledger=ledger, seed=0)
@@ -209,7 +209,7 @@ def test_lipschitz_steps_are_never_clipped():
         ),
     )
     method = Barker(num_steps=3000, lipschitz=1.0)
-    tests = method.calibrated(model, Budget(1, 1e-6))
+    tests = method.calibrate(model, Budget(1, 1e-6))
     walk = method.walk(model, tests)
     assert isinstance(walk, BoundedWalk)
     assert walk.scale == pytest.approx(tests.ratio_bound)
@@ -227,16 +227,16 @@ def test_bounded_steps_are_uniform_in_a_ball():
 
 def test_calibration_by_bound_and_by_length():
     budget = Budget(1, 1e-6, "replace")
-    given = Barker(num_steps=2000).calibrated(linear(), budget)
+    given = Barker(num_steps=2000).calibrate(linear(), budget)
     assert 0.999 < PLD().epsilon(given.event, 1e-6, "replace") <= 1
-    length = Barker(ratio_bound=given.ratio_bound).calibrated(linear(), budget)
+    length = Barker(ratio_bound=given.ratio_bound).calibrate(linear(), budget)
     assert length.num_steps == pytest.approx(2000, abs=2)
     batches = Barker(size=10**6, tempered_size=100, batch_size=1000)
     # 20,000 tests cost .179 with this bound, and 1.0004 by the paper's.
-    most = batches.calibrated(linear(), Budget(0.18, 1e-6, "replace")).num_steps
+    most = batches.calibrate(linear(), Budget(0.18, 1e-6, "replace")).num_steps
     assert 20_000 <= most < 20_500
     with pytest.raises(BudgetError, match="take fewer"):
-        Barker(num_steps=9000, ratio_bound=0.1).calibrated(linear(), budget)
+        Barker(num_steps=9000, ratio_bound=0.1).calibrate(linear(), budget)
 
 
 def test_the_bound_of_full_data_costs_less_than_the_paper_s():

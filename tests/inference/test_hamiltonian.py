@@ -56,7 +56,7 @@ def test_noise_in_the_test_does_not_change_the_posterior(name):
     size = float(effective_sample_sizes({"m": draws})["m"])
     squares = (draws - MEAN) ** 2
     worth = float(effective_sample_sizes({"m": squares})["m"])
-    bounds, _ = method.bounds(normal_mean(), method.calibrated(normal_mean(), budget))
+    bounds, _ = method.bounds(normal_mean(), method.calibrate(normal_mean(), budget))
     assert 0.3 < bounds.noise * bounds.ratio * 0.08 < 3  # noise of a log ratio
     assert size > 300
     assert abs(draws.mean() - MEAN) < 4.5 * math.sqrt(VARIANCE / size)
@@ -70,7 +70,7 @@ def test_the_cost_is_the_published_one(leapfrog):
         num_steps=500, num_leapfrog=leapfrog, step_size=0.1, gradient_clip=1.0, ratio_clip=1.0
     )
     budget = Budget(4, 1e-5, "replace")
-    releases = method.calibrated(normal_mean(), budget)
+    releases = method.calibrate(normal_mean(), budget)
     noise = [scale for scale, _ in releases.phases[:2]]
     ratio = noise[0] if leapfrog == 0 else 1 / math.sqrt(noise[1] ** -2 - noise[0] ** -2)
     mu = 500 / (2 * (ratio / 2) ** 2)
@@ -89,7 +89,7 @@ def test_gradients_and_ratios_have_their_shares():
         num_steps=60, num_leapfrog=3, step_size=0.1, gradient_clip=1.0, ratio_clip=1.0,
         gradient_share=0.4,
     )  # fmt: skip
-    releases = method.calibrated(normal_mean(), Budget(1, 1e-6))
+    releases = method.calibrate(normal_mean(), Budget(1, 1e-6))
     (first, _), (last, _) = releases.phases[:2]
     whole = 60 * (3 / first**2 + 1 / last**2)
     assert 60 * 4 / first**2 == pytest.approx(0.4 * whole, rel=1e-9)
@@ -115,7 +115,7 @@ def test_alternating_noise_costs_the_same_in_any_order():
     method = Hamiltonian(
         num_steps=50, num_leapfrog=2, step_size=0.1, gradient_clip=1.0, ratio_clip=1.0
     )
-    releases = method.calibrated(normal_mean(), Budget(1, 1e-6))
+    releases = method.calibrate(normal_mean(), Budget(1, 1e-6))
     (first, gradients), (last, ratios) = releases.phases[:2]
     assert (gradients, ratios) == (2, 1)
     total = math.sqrt(100 / first**2 + 50 / last**2)

@@ -61,7 +61,7 @@ def spread(posteriors):
 def test_the_default_step_is_right_whether_privacy_or_the_posterior_bounds_it(epsilon, size, spent):
     method = Langevin(sampling_rate=0.25, num_steps=12_000, clip=4.0, size=size, burn_in=0.3)
     budget = Budget(epsilon, 1e-5)
-    sizes, missing = method.sizes(method.calibrated(linear(), budget))
+    sizes, missing = method.sizes(method.calibrate(linear(), budget))
     assert np.all(missing < 1e-3 * np.sqrt(2 * sizes))  # the release carries all of the noise
     posteriors = chains(method, budget)
     assert spread(posteriors) == pytest.approx(1, rel=0.25)
@@ -74,7 +74,7 @@ def test_the_largest_step_that_the_budget_allows_can_be_too_large():
     given = Langevin(sampling_rate=0.25, num_steps=8000, clip=4.0, step_size=1.0)
     budget = Budget(60, 1e-5)
     with pytest.raises(InvalidArgument, match="larger than") as refused:
-        given.calibrated(linear(), budget)
+        given.calibrate(linear(), budget)
     largest = float(str(refused.value).split()[4])
     wide = spread(chains(replace(given, step_size=0.99 * largest), budget, 4))
     assert np.all(~(wide < 10))  # or not even finite
@@ -112,11 +112,11 @@ def test_no_rows_wander_in_the_prior():
 
 def test_small_steps_carry_more_noise_and_cost_less():
     largest = Langevin(sampling_rate=0.2, num_steps=400, size=1)
-    size = float(largest.sizes(largest.calibrated(linear(), BUDGET))[0][0])
+    size = float(largest.sizes(largest.calibrate(linear(), BUDGET))[0][0])
     falling = Langevin(
         sampling_rate=0.2, num_steps=400, step_size=lambda step: size / (1 + step / 100)
     )
-    release = falling.calibrated(linear(), BUDGET)
+    release = falling.calibrate(linear(), BUDGET)
     assert len(release.phases) > 10
     post = fit(linear(), ROWS, budget=BUDGET, method=falling, seed=0)
     assert post.privacy.epsilons["add-remove"] < 1.8

@@ -13,7 +13,7 @@ DOCS = (Path(__file__).parents[2] / "docs/methods.md").read_text(encoding="utf-8
 
 
 def is_method(value):
-    return isinstance(value, type) and isinstance(value, Method)
+    return isinstance(value, type) and issubclass(value, Method)
 
 
 def test_every_public_method_is_registered():

@@ -108,19 +108,19 @@ def test_draws_are_those_of_the_tempered_posterior(method, places):
 def test_calibration_is_the_theorem():
     """Pure budgets: the power is epsilon over what a draw of the posterior itself costs."""
     for adjacency, times in (("add-remove", 2), ("replace", 4)):
-        release = GRID.calibrated(rate(), Budget(0.3, 0, adjacency))
+        release = GRID.calibrate(rate(), Budget(0.3, 0, adjacency))
         assert release.power == pytest.approx(0.3 / (times * GRID.claim.bound), rel=1e-4)
-    half = GRID.calibrated(rate(), Budget(0.3, 0))
+    half = GRID.calibrate(rate(), Budget(0.3, 0))
     four = OneSample(sampler=GRID.sampler, claim=GRID.claim, num_draws=4)
-    assert four.calibrated(rate(), Budget(0.3, 0)).power == pytest.approx(half.power / 4, rel=1e-3)
-    generous = GRID.calibrated(rate(), Budget(100, 0))
+    assert four.calibrate(rate(), Budget(0.3, 0)).power == pytest.approx(half.power / 4, rel=1e-3)
+    generous = GRID.calibrate(rate(), Budget(100, 0))
     assert generous.power == 1
     assert PLD().epsilon(generous.event, 0) == pytest.approx(2 * GRID.claim.bound, rel=1e-6)
 
 
 def test_concave_draws_cost_what_their_gaussian_does():
     """Where likelihoods only tilt, posteriors are normal and the exact cost is known."""
-    release = REJECTION.calibrated(logistic(), Budget(1, 1e-5))
+    release = REJECTION.calibrate(logistic(), Budget(1, 1e-5))
     power, precision = release.power, release.precision
     # Neighbouring posteriors N(power x R / m, 1 / m) and N(0, 1 / m).
     shift = power * release.radius / precision * np.sqrt(precision)
@@ -131,16 +131,16 @@ def test_concave_draws_cost_what_their_gaussian_does():
     charged = [PLD().delta(release.event, epsilon) for epsilon in epsilons]
     assert np.all(charged >= exact * (1 - 1e-9))
     assert charged == pytest.approx(exact, rel=1e-2)
-    replaced = REJECTION.calibrated(logistic(), Budget(1, 1e-5, "replace"))
+    replaced = REJECTION.calibrate(logistic(), Budget(1, 1e-5, "replace"))
     assert replaced.power == pytest.approx(power / 2, rel=1e-3)
     four = OneSample(sampler=REJECTION.sampler, num_draws=4)
-    assert four.calibrated(logistic(), Budget(1, 1e-5)).power == pytest.approx(power / 2, rel=1e-3)
+    assert four.calibrate(logistic(), Budget(1, 1e-5)).power == pytest.approx(power / 2, rel=1e-3)
 
 
 @pytest.mark.parametrize("rows", [0, 5, 200])
 def test_neighbours_are_no_further_apart_than_charged(rows):
     """Posteriors of one coefficient with and without a row, integrated numerically."""
-    release = REJECTION.calibrated(logistic(), Budget(1, 1e-5))
+    release = REJECTION.calibrate(logistic(), Budget(1, 1e-5))
     places = np.linspace(-9, 9, 40_001)
     rng = np.random.default_rng(rows)
     signed = rng.uniform(-1, 1, rows)
@@ -165,10 +165,8 @@ def test_people_pull_with_all_their_rows():
     method = OneSample(sampler=LogisticRejection(rows_per_unit=2))
     post = fit(logistic(), people, budget=Budget(1, 1e-5), method=method)
     assert post.privacy.unit == "person"
-    alone = REJECTION.calibrated(logistic(), Budget(1, 1e-5)).power
-    assert method.calibrated(logistic(), Budget(1, 1e-5)).power == pytest.approx(
-        alone / 2, rel=1e-3
-    )
+    alone = REJECTION.calibrate(logistic(), Budget(1, 1e-5)).power
+    assert method.calibrate(logistic(), Budget(1, 1e-5)).power == pytest.approx(alone / 2, rel=1e-3)
 
 
 def test_lipschitz_is_for_replace_only():
@@ -217,7 +215,7 @@ def test_a_bound_must_be_stated_and_must_suit():
     with pytest.raises(InvalidArgument, match="bound"):
         BoundedLikelihood(bound=-1.0)
     with pytest.raises(BudgetError):  # a normal spread is never pure
-        REJECTION.calibrated(logistic(), Budget(1, 0))
+        REJECTION.calibrate(logistic(), Budget(1, 0))
 
 
 def test_models_that_are_something_else_are_refused():
@@ -295,7 +293,7 @@ def test_discrete_parameters_on_a_grid():
     assert np.allclose(shares, expected, atol=4 * np.sqrt(expected.max() / 4000))
     for sampler, claim in ((CONJUGATE.sampler, None), (CHAIN.sampler, CHAIN.claim)):
         with pytest.raises(InvalidArgument, match="discrete"):
-            OneSample(sampler=sampler, claim=claim).calibrated(die, Budget(1, 1e-5))
+            OneSample(sampler=sampler, claim=claim).calibrate(die, Budget(1, 1e-5))
 
 
 @pytest.mark.slow
@@ -343,7 +341,7 @@ def test_a_row_with_a_vector_where_one_number_is_read_is_refused_and_not_charged
             ledger=ledger,
         )
     assert not ledger.charges
-    plan = CONJUGATE.calibrated(rate(), Budget(1, 0))
+    plan = CONJUGATE.calibrate(rate(), Budget(1, 0))
     for column in ({"y": YES[:, None]}, {"x": YES}):
         with pytest.raises(InvalidArgument, match="The sampler reads"):
             open_gate(Rows(column), plan, Randomness(0)).draw()
@@ -383,7 +381,7 @@ def test_a_prior_that_tells_where_the_chain_is_is_refused(tmp_path):
     with pytest.raises(BoundaryError, match="debug_callback"):
         fit(model, CASES["chain"][2], budget=Budget(1, 1e-5), method=CHAIN, ledger=ledger)
     assert not ledger.charges
-    plan = CHAIN.calibrated(plain, Budget(1, 1e-5))
+    plan = CHAIN.calibrate(plain, Budget(1, 1e-5))
     seen["times"] = 0
     with pytest.raises(BoundaryError, match="debug_callback"):
         open_gate(CASES["chain"][2], plan).draw(model.prior_density, plain.unit_density, None)

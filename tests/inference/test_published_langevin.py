@@ -92,7 +92,7 @@ def test_its_noise_is_far_more_than_needed_and_charged_as_what_it_is(adjacency, 
     method = PublishedLangevin(sampling_rate=0.01, num_steps=2000, step_size=1.0)
     model = experiment.gaussian(3)
     needed = calibrate.noise_multiplier(budget, sampling_rate=0.01, num_steps=2000)
-    ((noise, _),) = method.calibrated(model, budget).phases
+    ((noise, _),) = method.calibrate(model, budget).phases
     assert least < (noise / needed) ** 2 < most
     rows = Rows({"x": np.zeros((10, 3))})
     spent = fit(model, rows, budget=budget, method=method, seed=0).privacy.epsilons[adjacency]
@@ -103,8 +103,8 @@ def test_runs_too_short_for_its_noise_are_refused():
     method = PublishedLangevin(sampling_rate=0.001, num_steps=5, step_size=1.0, clip=100.0)
     model = experiment.gaussian(3)
     with pytest.raises(BudgetError, match="needs 40,964 steps or more"):
-        method.calibrated(model, Budget(4, 1e-5))
+        method.calibrate(model, Budget(4, 1e-5))
     with pytest.raises(BudgetError, match="delta above 0"):
-        method.calibrated(model, Budget(4, 0))
+        method.calibrate(model, Budget(4, 0))
     with pytest.raises(InvalidArgument, match="no default step"):
         PublishedLangevin(step_size=None)

@@ -639,7 +639,7 @@ def test_so_does_one_of_too_many_parameters():
     over = MAX_DIMENSION + 1
     words = rf"this model has {over}; use tacit.Variational"
     with pytest.raises(InvalidArgument, match=words):
-        Scoring().calibrated(wide(over), BUDGET)
+        Scoring().calibrate(wide(over), BUDGET)
     assert default_method(wide(over)) == tacit.Variational()
 
 
@@ -714,7 +714,7 @@ def test_settings_that_make_no_sense_are_refused():
 
 def test_the_plan_is_as_charged():
     model = regression("logistic")
-    release = Scoring().calibrated(model, BUDGET)
+    release = Scoring().calibrate(model, BUDGET)
     assert isinstance(release, NoisySums)
     assert release.secrets
     assert release.clip == 1

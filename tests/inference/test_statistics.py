@@ -314,7 +314,7 @@ def test_a_row_within_bounds_is_never_clipped(noise):
     corners = np.array(np.meshgrid([-1, 1], [-1, 1])).reshape(2, -1)
     model = conjugate.LinearRegression("y", ("x",), bounds=((-1, 1), (-1, 1)))
     method = Statistics(noise=noise, **QUICK)
-    released = method.calibrated(model, Budget(5000, 1e-5))
+    released = method.calibrate(model, Budget(5000, 1e-5))
     for x, y in corners.T:
         size = np.linalg.norm([1, x, y, x * x, x * y, y * y], 1 if released.laplace else 2)
         assert size == pytest.approx(released.clip)

@@ -97,8 +97,8 @@ def test_a_clip_schedule_scales_the_noise_and_costs_the_same():
     settings = {"optimiser": "sgd", "learning_rate": 1e-6, "num_steps": 400, "average": False}
     scheduled = Variational(clip=clip, sampling_rate=1.0, **settings)
     plain = Variational(clip=8.0, sampling_rate=1.0, **settings)
-    mechanism = scheduled.calibrated(MODEL, BUDGET)
-    assert mechanism.event == plain.calibrated(MODEL, BUDGET).event
+    mechanism = scheduled.calibrate(MODEL, BUDGET)
+    assert mechanism.event == plain.calibrate(MODEL, BUDGET).event
     trace = fit(MODEL, nobody, budget=BUDGET, method=scheduled, seed=1).trace["mean"][:, 0]
     moves = np.diff(trace, prepend=0.0) / 1e-6
     early, late = moves[:200].std(), moves[200:].std()
@@ -128,7 +128,7 @@ def test_a_clip_schedule_bounds_every_unit():
 
 def test_rate_schedules_are_charged_for_what_they_do():
     method = Variational(sampling_rate=((0.02, 300), (0.1, 100)), num_steps=400)
-    planned = method.calibrated(MODEL, BUDGET)
+    planned = method.calibrate(MODEL, BUDGET)
     noise = planned.mechanisms[0].noise_multiplier
     whole = events.compose(
         events.sampled_gaussian(noise, 0.02, 300), events.sampled_gaussian(noise, 0.1, 100)

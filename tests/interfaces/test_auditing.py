@@ -17,7 +17,7 @@ from tacit.accounting import calibrate
 from tacit.api.audit_runs import lower_bound, train_observer
 from tacit.cli.main import main
 from tacit.errors import InvalidArgument
-from tacit.inference.method import Steps
+from tacit.inference.method import Method, Steps
 from tacit.privacy import mechanisms
 from tacit.privacy import mechanisms as release_module
 from tacit.privacy.gate import check as gate_check
@@ -107,15 +107,13 @@ def test_a_person_is_audited_with_all_rows():
 
 
 @dataclass(frozen=True)
-class MakingUp:
+class MakingUp(Method):
     """A method that compares outcomes with ones that it makes up, by each unit's secret bits."""
 
     sampling_rate: float = 0.5
     num_steps: int = 12
-    by_gradients = False
-    assumptions = ()
 
-    def calibrated(self, model, budget):
+    def calibrate(self, model, budget):
         settings = {"sampling_rate": self.sampling_rate, "num_steps": self.num_steps}
         noise = calibrate.noise_multiplier(budget, **settings)
         return mechanisms.NoisySums(
@@ -123,7 +121,7 @@ class MakingUp:
         )
 
     def without_noise(self, model):
-        return replace(self.calibrated(model, tacit.Budget(1, 1e-5)), noise_multiplier=0.0)
+        return replace(self.calibrate(model, tacit.Budget(1, 1e-5)), noise_multiplier=0.0)
 
     def check(self, model, gate):
         gate_check(making_up, jnp.zeros(()), jnp.zeros(()), gate)

@@ -65,7 +65,7 @@ def test_a_person_counts_once():
 
 @pytest.mark.parametrize("by", ["quantiles", "moments"])
 def test_costs_what_was_asked_for(by):
-    plan = ScaleRelease(columns=("income", "age"), by=by).calibrated(SMALL)
+    plan = ScaleRelease(columns=("income", "age"), by=by).calibrate(SMALL)
     spent = tacit.accounting.PLD().epsilon(plan.event, SMALL.delta)
     assert 0.099 < spent <= SMALL.epsilon
 
@@ -135,7 +135,7 @@ def test_faults(columns, settings, words):
 
 def test_the_gate_is_good_for_one_release():
     what = ScaleRelease(columns=("age",))
-    gate = Gate(tacit.Rows({"age": np.zeros(5)}), what.calibrated(GENEROUS))
+    gate = Gate(tacit.Rows({"age": np.zeros(5)}), what.calibrate(GENEROUS))
     what.run(gate)
     with pytest.raises(tacit.errors.BoundaryError):
         what.run(gate)

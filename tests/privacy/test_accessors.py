@@ -9,7 +9,7 @@ import pytest
 
 import tacit
 from tacit.errors import BoundaryError
-from tacit.inference.method import MethodResult
+from tacit.inference.method import Method, MethodResult
 from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums, SampledBarkerTests, Stages
@@ -89,12 +89,10 @@ def model():
     )
 
 
-class Thief:
+class Thief(Method):
     """A method that tries to give the rows for draws of the posterior."""
 
-    by_gradients, assumptions = False, ()
-
-    def calibrated(self, model, budget):
+    def calibrate(self, model, budget):
         return grid(power=budget.epsilon / 100)
 
     def without_noise(self, model):

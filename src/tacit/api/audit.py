@@ -28,7 +28,6 @@ from tacit.api.audit_runs import (
 )
 from tacit.api.plan import Plan
 from tacit.errors import InvalidArgument
-from tacit.inference.method import Stepwise
 from tacit.privacy.mechanisms import SampledBarkerTests
 from tacit.privacy.noise import Randomness
 
@@ -182,7 +181,7 @@ def audit(
 def _observed_plan(plan: Plan, key: jax.Array) -> ObservedPlan | None:
     """The plan's mechanism and steps, where an observer can make use of each of their releases."""
     mechanism = plan.mechanism
-    if not isinstance(mechanism, ObservableMechanism) or not isinstance(plan.method, Stepwise):
+    if not isinstance(mechanism, ObservableMechanism):
         return None
     steps = plan.method.steps(plan.model, mechanism, key)
     return None if steps is None else ObservedPlan(mechanism, steps)

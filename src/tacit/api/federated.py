@@ -31,7 +31,7 @@ from tacit.federated.pvi import Partitioned
 from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import AnyServer
 from tacit.federated.targets import ConjugateTarget
-from tacit.inference.scoring import suits
+from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
 from tacit.models.front_ends import adapt_model
@@ -142,7 +142,7 @@ def method_and_target(
 
 def default_federated_method(model: UnitModel | ConjugateTarget) -> FederatedMethod:
     """What fits a model if nothing is asked for."""
-    pooled = not isinstance(model, Conjugate | ConjugateTarget) and suits(model)
+    pooled = not isinstance(model, Conjugate | ConjugateTarget) and Scoring.can_fit(model)
     return PooledScoring() if pooled else Partitioned()
 
 

@@ -217,9 +217,7 @@ def fit_without_privacy(
             raise InvalidArgument("A plan has its own schema: leave it out.")
         model, schema = model.model, model.schema
     _validate.count("seed", seed, least=0)
-    if isinstance(method, type) or not (
-        method is None or method == "nuts" or isinstance(method, Method)
-    ):
+    if not (method is None or method == "nuts" or isinstance(method, Method)):
         raise InvalidArgument(
             'method must be None for the exact mode, "nuts", or settings such as tacit.Scoring().'
         )

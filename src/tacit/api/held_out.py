@@ -54,7 +54,7 @@ def held_out_score(
     draws = gaussian_draws(mean, covariance)
     ledger = Ledger(settings.ledger, settings.total, unit=study.unit)
     budget = evolve(budget, adjacency=ledger.total.adjacency)
-    plan = release.calibrated(budget)
+    plan = release.calibrate(budget)
     rows = study.read(settings.held_out)
     check_ledger(ledger, [budget], [rows])
     ledger.charge(plan.event, budget, label=f"held-out score of run {study.run}")

@@ -7,7 +7,7 @@ the plan of an earlier call with the same arguments.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -29,12 +29,8 @@ from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.method import (
     DEFAULT_SIZE,
-    Foretelling,
     Method,
-    Staged,
     Steps,
-    Stepwise,
-    Triable,
     check_is_method,
 )
 from tacit.inference.registry import default_method, method_title
@@ -155,7 +151,7 @@ def measure_speeds(
     None at all for a mechanism that does not consist of many similar steps.
     """
     if isinstance(mechanism, Stages):
-        stages = method.stages(model, mechanism) if isinstance(method, Staged) else None
+        stages = method.stages(model, mechanism)
         if stages is None:
             return ()
         first, steps = stages
@@ -163,13 +159,10 @@ def measure_speeds(
         return (*measure_speeds(model, schema, blank, first, mechanism.mechanisms[0], size), made)
     if not isinstance(mechanism, TimedMechanism) or mechanism.num_steps < _MIN_TIMED_STEPS:
         return ()
-    if not isinstance(method, Triable):
-        return ()
     short = method.trial(min(_MAX_TIMED_STEPS, mechanism.num_steps))
-
-    def steps_of(trial: StepMechanism, key: jax.Array) -> Steps | None:
-        return short.steps(model, trial, key) if isinstance(short, Stepwise) else None
-
+    if short is None:
+        return ()
+    steps_of = partial(short.steps, model)
     return (_measure_speed(model, schema, blank, steps_of, mechanism, size, short),)
 
 
@@ -252,7 +245,7 @@ class Plan:
         """On made-up rows, at the start: the median gradient in clips, and the share clipped."""
         if self.schema is None or not isinstance(self.mechanism, NoisySums):
             return None
-        if not self.method.by_gradients or isinstance(self.method, Foretelling):
+        if not self.method.by_gradients or self._expected_size is not None:
             return None
         lengths = gradient_norms(self.model, self.schema) / self.mechanism.clip
         usable = lengths[np.isfinite(lengths)]
@@ -367,9 +360,14 @@ class Plan:
             return []
         return ["Most rows are clipped: scale the columns, or raise the clip."]
 
+    @property
+    def _expected_size(self) -> str | None:
+        """What the method says of how many units it takes, if it can tell."""
+        return self.method.expect(self.mechanism, UNIT_PLURALS[self.unit])
+
     def _on_made_up_rows(self) -> list[str]:
-        if isinstance(self.method, Foretelling):
-            return [self.method.expect(self.mechanism, UNIT_PLURALS[self.unit])]
+        if self._expected_size is not None:
+            return [self._expected_size]
         if self.made_up_gradients is None:
             return []
         middle, share = self.made_up_gradients
@@ -452,7 +450,7 @@ def build_plan(
         _validate.count("size", size)
     method = default_method(model, size, budget) if method is None else method
     check_is_method(method)
-    mechanism = method.calibrated(model, budget)
+    mechanism = method.calibrate(model, budget)
     check_on_dummy_row(model, method, blank, mechanism)
     return Plan(
         model=model,

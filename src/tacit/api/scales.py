@@ -55,7 +55,7 @@ def private_scales(
     chosen = (columns,) if isinstance(columns, str) else tuple(columns)
     bounded = schema.with_columns({name: _check_number(name, schema[name]) for name in chosen})
     rows, what = encode_rows(bounded, chosen, data), ScaleRelease(columns=chosen, by=by)
-    plan = what.calibrated(budget)
+    plan = what.calibrate(budget)
     spent = cost(plan.event, budget)
     if ledger is not None:
         check_ledger(ledger, [budget], [rows])

@@ -373,7 +373,7 @@ def fit_tables(
         What the fits found.
     """
     seed = tables.seed  # of the noise: nothing here has to stay private
-    model, mechanism = tables.fitted, method.calibrated(tables.fitted, budget)
+    model, mechanism = tables.fitted, method.calibrate(tables.fitted, budget)
 
     def fitted(i: int) -> tuple[MethodResult, float]:
         began = time.perf_counter()

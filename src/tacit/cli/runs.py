@@ -30,7 +30,7 @@ from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference.method import Intervals, Method
-from tacit.inference.registry import CHOICES, COMMANDS, DEFAULT, default_method, method_for_size
+from tacit.inference.registry import CHOICES, COMMANDS, DEFAULT, default_method
 from tacit.models.base import UnitModel
 from tacit.models.front_ends import adapt_model, resolve_schema
 from tacit.models.glm import glm
@@ -137,7 +137,7 @@ class Request:
         try:
             method: Any = kind(**dict(self.settings))
             if self.size is not None:  # settings that were asked for stay
-                method = method_for_size(method, self.model, self.size, self.budget)
+                method = method.for_size(self.model, self.size, self.budget)
                 method = replace(method, **dict(self.settings))
         except TypeError:
             raise InvalidArgument(

@@ -52,7 +52,7 @@ from tacit.inference.method import (
     seed_from_key,
     tempering,
 )
-from tacit.inference.scoring import Scoring, suits
+from tacit.inference.scoring import Scoring
 from tacit.inference.variational import Variational
 from tacit.models.base import DiscreteCoordinates, Row, UnitModel
 from tacit.privacy.captured import check_captured
@@ -342,7 +342,7 @@ Tests = BarkerTests | SampledBarkerTests
 
 
 @dataclass(frozen=True, kw_only=True)
-class BarkerSettings:
+class BarkerSettings(Method):
     """Settings of a chain, and what the gate will do by them. See `tacit.Barker`."""
 
     num_steps: int | None = None
@@ -362,8 +362,6 @@ class BarkerSettings:
     thin: int = 1
 
     declared_public: ClassVar[tuple[str, ...]] = ("start",)
-    by_gradients: ClassVar[bool] = False
-    assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
@@ -416,7 +414,11 @@ class BarkerSettings:
                     "A start by Scoring makes its own proposals and bound; leave out settings of the walk."
                 )
             return FirstFit(self.start, self.start_share or DEFAULT_SHARE)
-        if self.start is not None or any(each is not None for each in plain) or not suits(model):
+        if (
+            self.start is not None
+            or any(each is not None for each in plain)
+            or not Scoring.can_fit(model)
+        ):
             return None
         return FirstFit(Scoring(), self.start_share or DEFAULT_SHARE, self.size)
 
@@ -424,15 +426,15 @@ class BarkerSettings:
         """Where a walk begins, by values that were given."""
         return model.start(self.start if isinstance(self.start, Mapping) else {})
 
-    def calibrated(self, model: UnitModel, budget: Budget) -> Mechanism:
+    def calibrate(self, model: UnitModel, budget: Budget) -> Mechanism:
         """The tests that fit a budget, after a start that has its share of it."""
         fitted = self.first_fit(model)
         if fitted is not None:
-            first: Mechanism = fitted.calibrated(model, budget)
+            first: Mechanism = fitted.calibrate(model, budget)
             return Stages((first, self._tests(budget, (first.event,), GUIDED_STEPS)))
         if not isinstance(self.start, Variational):
             return self._tests(budget, ())
-        first = self.start.calibrated(
+        first = self.start.calibrate(
             model, budget_share(budget, self.start_share or _VARIATIONAL_START_SHARE)
         )
         return Stages((first, self._tests(budget, (first.event,))))

@@ -52,7 +52,7 @@ class ScaleRelease:
     def __post_init__(self) -> None:
         _validate.choice("by", self.by, get_args(ScaleMethod))
 
-    def calibrated(self, budget: Budget) -> NoisySums:
+    def calibrate(self, budget: Budget) -> NoisySums:
         """The releases, with the noise that a budget asks for."""
         number = len(self.columns)
         if self.by == "moments":

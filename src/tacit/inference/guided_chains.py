@@ -126,12 +126,12 @@ class FirstFit:
     share: float
     size: int | None = None
 
-    def calibrated(self, model: UnitModel, budget: Budget) -> NoisySums:
+    def calibrate(self, model: UnitModel, budget: Budget) -> NoisySums:
         """What the first stage will do within its share of a budget."""
         part = budget_share(budget, self.share)
         if self.size is None:
-            return self.scoring.calibrated(model, part)
-        return self.scoring.for_size(model, self.size, part).calibrated(model, part)
+            return self.scoring.calibrate(model, part)
+        return self.scoring.for_size(model, self.size, part).calibrate(model, part)
 
     def _as_charged(self, mechanism: NoisySums) -> Scoring:
         return replace(

@@ -49,7 +49,7 @@ from tacit.inference.method import (
     per_step_draws,
     seed_from_key,
 )
-from tacit.inference.scoring import Scoring, suits
+from tacit.inference.scoring import Scoring
 from tacit.models.base import Row, UnitModel
 from tacit.privacy.captured import check_captured
 from tacit.privacy.compiled_step import Step
@@ -271,7 +271,7 @@ _BATCH_BOUND = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hamiltonian:
+class Hamiltonian(Method):
     """Private Hamiltonian Monte Carlo with the penalty test. All settings are public.
 
     By default most of the budget goes to a `Scoring` fit. The chain moves in coordinates in which that
@@ -310,7 +310,6 @@ class Hamiltonian:
 
     declared_public: ClassVar[tuple[str, ...]] = ("start",)
     by_gradients: ClassVar[bool] = True
-    assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         _validate.integer("num_steps", self.num_steps)
@@ -340,7 +339,7 @@ class Hamiltonian:
         plain = self.gradient_clip, self.ratio_clip, self.start
         if any(each is not None for each in plain):
             return None
-        if suits(model):
+        if Scoring.can_fit(model):
             return FirstFit(Scoring(), self.start_share, self.size)
         raise InvalidArgument(
             "Hamiltonian starts from private Fisher scoring, which cannot fit this model; pass "
@@ -351,13 +350,13 @@ class Hamiltonian:
     def _every(self) -> int:
         return self.num_leapfrog + 1
 
-    def calibrated(self, model: UnitModel, budget: Budget) -> Mechanism:
+    def calibrate(self, model: UnitModel, budget: Budget) -> Mechanism:
         """The releases that fit a budget, after a start that has its share of it."""
         fitted = self.first_fit(model)
         if fitted is None:
             self._refuse_incomplete()
             return self._releases(model, self._scale(budget, (), 1.0))
-        first = fitted.calibrated(model, budget)
+        first = fitted.calibrate(model, budget)
         left = math.sqrt(1 - fitted.share**2)
         return Stages((first, self._releases(model, self._scale(budget, (first.event,), left))))
 

@@ -74,7 +74,7 @@ class ScoreRelease:
         if self.low >= self.high:
             raise InvalidArgument("The range of scores must go from a lower to a higher number.")
 
-    def calibrated(self, budget: Budget) -> NoisySums:
+    def calibrate(self, budget: Budget) -> NoisySums:
         """One noisy sum, with the noise that a budget asks for."""
         return NoisySums(
             sampling_rate=1.0,

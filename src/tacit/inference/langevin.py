@@ -14,7 +14,6 @@ towards the chain's own, so that it widens nothing.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -56,7 +55,7 @@ from tacit.inference.method import (
     seed_from_key,
     tempering,
 )
-from tacit.inference.scoring import Scoring, suits
+from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
 from tacit.privacy.captured import check_captured
 from tacit.privacy.compiled_step import Step
@@ -70,7 +69,7 @@ _HOT_MESSAGE = "The budget asks for more noise than the chain needs: the draws s
 
 
 @dataclass(frozen=True, kw_only=True)
-class LangevinChain(ABC):
+class LangevinChain(Method):
     """Settings of a Langevin chain, shared by both forms. All of them are public.
 
     Args:
@@ -98,7 +97,6 @@ class LangevinChain(ABC):
     batch_bound: int | None = None
 
     by_gradients: ClassVar[bool] = True
-    assumptions: ClassVar[tuple[str, ...]] = ()
     # Variance of the chain's own noise, over the step size.
     noise_per_step: ClassVar[float]
 
@@ -128,10 +126,6 @@ class LangevinChain(ABC):
     def tempering(self) -> float:
         """What the log-likelihood is multiplied by."""
         return tempering(self.size, self.tempered_size)
-
-    @abstractmethod
-    def calibrated(self, model: UnitModel, budget: Budget) -> Mechanism:
-        """What the gate will do, with the noise that a budget asks for."""
 
     def without_noise(self, model: UnitModel) -> Mechanism:
         """Without privacy: all noise is added outside the release."""
@@ -308,9 +302,9 @@ class GuidedLangevin:
     def _length(self) -> float:
         return min(_TOTAL_TIME / self.num_steps, _MAX_STEP)
 
-    def calibrated(self, model: UnitModel, budget: Budget) -> Stages:
+    def calibrate(self, model: UnitModel, budget: Budget) -> Stages:
         """The approximation with its share of the budget, and sums of gradients with the rest."""
-        first = self.first_fit.calibrated(model, budget)
+        first = self.first_fit.calibrate(model, budget)
         rate, steps = self.sampling_rate, self.num_steps
         left = calibrate.approximate_mu(budget) * math.sqrt(1 - self.first_fit.share**2)
         guess = 1 / math.sqrt(math.log1p((left / rate) ** 2 / steps))
@@ -486,7 +480,7 @@ class Langevin(LangevinChain):
     def guided(self, model: UnitModel) -> GuidedLangevin | None:
         """The chain by a private approximation; None for a plain one."""
         plain = self.step_size, self.clip, self.tempered_size
-        if self.hot or any(each is not None for each in plain) or not suits(model):
+        if self.hot or any(each is not None for each in plain) or not Scoring.can_fit(model):
             return None
         return GuidedLangevin(
             first_fit=FirstFit(Scoring(), DEFAULT_SHARE, self.size),
@@ -497,11 +491,11 @@ class Langevin(LangevinChain):
             thin=self.thin,
         )
 
-    def calibrated(self, model: UnitModel, budget: Budget) -> Mechanism:
+    def calibrate(self, model: UnitModel, budget: Budget) -> Mechanism:
         """The release, with the noise of the chain or of the budget, whichever is more."""
         guided = self.guided(model)
         if guided is not None:
-            return guided.calibrated(model, budget)
+            return guided.calibrate(model, budget)
         if self.step_size is None and self.size is None:
             raise InvalidArgument(
                 "The default step size depends on the number of units; pass size=, a public guess at "

@@ -6,11 +6,12 @@ from data. So is tempering, by which the data count as fewer units.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -65,104 +66,95 @@ class MethodResult:
     intervals: Intervals = Intervals.UNKNOWN
 
 
-@runtime_checkable
-class Method(Protocol):
-    """Settings of an algorithm, all public, and what it does with a model and a gate.
-
-    ``by_gradients`` says that it sums clipped gradients of the likelihood. ``assumptions`` are
-    sentences that must be true for its guarantee to hold, for the statement.
-    """
-
-    @property
-    def by_gradients(self) -> bool:
-        """Whether a clip bounds gradients."""
-        ...
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What is taken to be true."""
-        ...
-
-    def calibrated(self, model: UnitModel, budget: Budget) -> Mechanism:
-        """What the gate will do, with the noise that a budget asks for."""
-        ...
-
-    def without_noise(self, model: UnitModel) -> Mechanism:
-        """The same without privacy."""
-        ...
-
-    def check(self, model: UnitModel, gate: Gate) -> None:
-        """Raises what `run` would raise of the model, without reading a row."""
-        ...
-
-    def run(
-        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
-    ) -> MethodResult:
-        """Fits the model through the gate."""
-        ...
-
-    def describe(self, model: UnitModel) -> str:
-        """A line for people."""
-        ...
-
-
-def check_is_method(method: object) -> None:
-    """Raises if this is not a method with its settings, but for example its class."""
-    if isinstance(method, type) or not isinstance(method, Method):
-        raise InvalidArgument("method must be settings such as tacit.Scoring(num_steps=57).")
-
-
 class Steps(NamedTuple):
-    """An algorithm as `tacit.privacy.gate.run` takes it: a step, where it starts, and public inputs."""
+    """An algorithm as `tacit.privacy.gate.run` takes it: a step, its first state, and public inputs.
+
+    ``inputs(first, count)`` are those of ``count`` steps from step ``first``, stacked.
+    """
 
     step: Step
     state: Any
     inputs: Callable[[int, int], Any]
 
 
-@runtime_checkable
-class Stepwise(Protocol):
-    """A method whose releases are those of one sequence of like steps."""
+class Method(ABC):
+    """Settings of an algorithm, all public, and what it does with a model and a gate.
 
-    def steps(self, model: UnitModel, mechanism: Any, key: jax.Array) -> Steps | None:
-        """What it does through a gate with this mechanism, or None if it needs more than steps."""
-        ...
+    A subclass is a frozen dataclass. It must have the five abstract members; the others have defaults,
+    which a method overrides if it can do better.
+
+    Attributes:
+        by_gradients: Whether it sums clipped gradients of the likelihood. Such methods refuse discrete
+            parameters.
+        declared_public: Names of settings that may hold arrays, which the user declares to be public.
+    """
+
+    by_gradients: ClassVar[bool] = False
+    declared_public: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences that must be true for the guarantee to hold; the privacy statement repeats them."""
+        return ()
+
+    @classmethod
+    def can_fit(cls, model: UnitModel) -> bool:  # noqa: ARG003
+        """Whether the method can be the default of a model, as far as public facts tell."""
+        return True
+
+    @abstractmethod
+    def calibrate(self, model: UnitModel, budget: Budget) -> Mechanism:
+        """What the gate will do, with the least noise that meets a budget."""
+
+    @abstractmethod
+    def without_noise(self, model: UnitModel) -> Mechanism:
+        """What the gate will do without privacy."""
+
+    @abstractmethod
+    def check(self, model: UnitModel, gate: Gate) -> None:
+        """Raises what `run` would raise of the model, without reading a row."""
+
+    @abstractmethod
+    def run(
+        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
+    ) -> MethodResult:
+        """Fits the model through the gate."""
+
+    @abstractmethod
+    def describe(self, model: UnitModel) -> str:
+        """A line for the printed plan."""
+
+    def for_size(self, model: UnitModel, size: int, budget: Budget) -> Self:  # noqa: ARG002
+        """The method with settings for a declared number of units; all of it is public."""
+        return self
+
+    def steps(self, model: UnitModel, mechanism: Any, key: jax.Array) -> Steps | None:  # noqa: ARG002
+        """What the method does through a gate with this mechanism, if that is one sequence of steps.
+
+        With it, `tacit.audit` can observe every release.
+        """
+        return None
+
+    def stages(self, model: UnitModel, mechanism: Mechanism) -> tuple["Method", Steps] | None:  # noqa: ARG002
+        """The method of the first stage and the steps of the second, if there are two stages.
+
+        With it, a plan can time both.
+        """
+        return None
+
+    def trial(self, num_steps: int) -> Self | None:  # noqa: ARG002
+        """The same method with so few steps, all of them kept, for a plan to time; None if it has no steps."""
+        return None
+
+    def expect(self, mechanism: Any, many: str) -> str | None:  # noqa: ARG002
+        """A sentence on how many units, ``many`` by name, it takes to learn anything by a mechanism."""
+        return None
 
 
-@runtime_checkable
-class Triable(Method, Protocol):
-    """A method of many like steps, a few of which can be timed."""
-
-    def trial(self, num_steps: int) -> Method:
-        """The same method with so few steps, all of them kept."""
-        ...
-
-
-@runtime_checkable
-class Staged(Protocol):
-    """A method of two stages of like steps, a few of which can be timed."""
-
-    def stages(self, model: UnitModel, mechanism: Any) -> tuple[Method, Steps] | None:
-        """The method of the first stage, and the steps of the second; None if there is one stage."""
-        ...
-
-
-@runtime_checkable
-class Sizable(Protocol):
-    """A method that knows which settings suit a number of units."""
-
-    def for_size(self, model: UnitModel, size: int, budget: Budget) -> "Method":
-        """The method with settings for a declared size and a budget; all of it is public."""
-        ...
-
-
-@runtime_checkable
-class Foretelling(Protocol):
-    """A method that can say, from public numbers alone, how much data it takes."""
-
-    def expect(self, mechanism: Any, many: str) -> str:
-        """A line for people: about how many units it takes to learn anything by a mechanism."""
-        ...
+def check_is_method(method: object) -> None:
+    """Raises if this is not a method with its settings, but for example its class."""
+    if not isinstance(method, Method):
+        raise InvalidArgument("method must be settings such as tacit.Scoring(num_steps=57).")
 
 
 def noisy_gradient(

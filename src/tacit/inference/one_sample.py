@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.method import Intervals, MethodResult, Progress, constrained_draws
+from tacit.inference.method import Intervals, Method, MethodResult, Progress, constrained_draws
 from tacit.models.base import UnitModel
 from tacit.privacy.captured import check_captured
 from tacit.privacy.gate import Gate
@@ -432,7 +432,7 @@ _ONE_DRAW_MESSAGE = "One draw shows where the posterior is, but not how wide it 
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneSample:
+class OneSample(Method):
     """Draws from the posterior that are private by themselves. All settings are public.
 
     The likelihood is raised to the largest power, at most one, that the budget allows. Every draw
@@ -452,8 +452,6 @@ class OneSample:
     sampler: Sampler
     claim: Claim | None = None
     num_draws: int = 1
-
-    by_gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _validate.count("num_draws", self.num_draws)
@@ -487,7 +485,7 @@ class OneSample:
         )
         return exact, concave
 
-    def calibrated(self, model: UnitModel, budget: Budget) -> Mechanism:
+    def calibrate(self, model: UnitModel, budget: Budget) -> Mechanism:
         """The release, with the largest power that the budget allows."""
         mechanism = self.sampler.mechanism(model, self.claim, self.num_draws)
         return mechanism(_largest_power(mechanism, budget))

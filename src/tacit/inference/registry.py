@@ -5,7 +5,7 @@ Listing them loads none of them.
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tacit.accounting import Budget
@@ -19,8 +19,8 @@ DEFAULT = "default"
 class MethodEntry:
     """A method: the class, the module it is in, and what leaves by it, as the docs say.
 
-    ``method_title`` is its name for people who know no Python. ``command`` is its name on the command line; methods whose settings cannot be typed have none.
-    A ``usual`` one is taken if nothing is asked for, for models that its module's ``suits`` takes.
+    ``called`` is its name for people who know no Python. ``command`` is its name on the command line; methods whose settings cannot be typed have none.
+    A ``usual`` one is taken if nothing is asked for, for models that it can fit.
     """
 
     name: str
@@ -31,16 +31,13 @@ class MethodEntry:
     called: str = ""
 
     @property
-    def kind(self) -> Any:
+    def kind(self) -> "type[Method]":
         """The class, which is loaded by this."""
-        return vars(import_module(self.home))[self.name]
-
-    def suits(self, model: "UnitModel") -> bool:
-        """Whether it is what fits a model if nothing is asked for."""
-        return self.usual and vars(import_module(self.home))["suits"](model)
+        kind: type[Method] = vars(import_module(self.home))[self.name]
+        return kind
 
 
-# The first usual one that suits a model is its default.
+# The first usual one that can fit a model is its default.
 METHODS = (
     MethodEntry("Scoring", "tacit.inference.scoring", "noisy sums of bounded scores and their curvature", "scoring", usual=True, called="private Fisher scoring"),
     MethodEntry("Variational", "tacit.inference.variational", "noisy sums of clipped gradients", "variational", usual=True, called="variational inference"),
@@ -77,21 +74,5 @@ def default_method(
     Returns:
         The method, with settings for that size and budget; without them, its usual settings.
     """
-    usual: Method = next(each for each in METHODS if each.suits(model)).kind()
-    return usual if size is None or budget is None else method_for_size(usual, model, size, budget)
-
-
-def method_for_size(method: "Method", model: "UnitModel", size: int, budget: "Budget") -> "Method":
-    """A method with the settings that suit a declared size and a budget, if it knows them.
-
-    Args:
-        method: The method.
-        model: The model.
-        size: The declared number of units.
-        budget: The budget.
-
-    Returns:
-        The method with other settings, or the same one.
-    """
-    known = import_module("tacit.inference.method").Sizable
-    return method.for_size(model, size, budget) if isinstance(method, known) else method
+    kind = next(each.kind for each in METHODS if each.usual and each.kind.can_fit(model))
+    return kind() if size is None or budget is None else kind().for_size(model, size, budget)

@@ -21,6 +21,7 @@ from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
 from tacit.inference.method import (
     Intervals,
+    Method,
     MethodResult,
     Progress,
     Steps,
@@ -63,7 +64,7 @@ _DEFAULT_SCORE_SD = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scoring:
+class Scoring(Method):
     """Settings of private Fisher scoring, the default method.
 
     The model must be able to draw its outcomes, and have at most 400 unconstrained numbers. All
@@ -87,13 +88,17 @@ class Scoring:
     batch_bound: int = 2**22
 
     by_gradients: ClassVar[bool] = True
-    assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         if self.num_steps is not None:
             _validate.integer("num_steps", self.num_steps, least=8)
         _validate.rate("sampling_rate", self.sampling_rate)
         _validate.count("num_outcomes", self.num_outcomes, least=2)
+
+    @classmethod
+    def can_fit(cls, model: UnitModel) -> bool:
+        """Whether the model can draw its outcomes, and has few enough parameters, none of them discrete."""
+        return model.simulates and model.dimension <= MAX_DIMENSION and not model.discrete
 
     def for_size(self, model: UnitModel, size: int, budget: Budget) -> "Scoring":  # noqa: ARG002
         """The method with settings for a declared size: of very many units, a round looks at a part.
@@ -131,7 +136,7 @@ class Scoring:
             secrets=True,
         )
 
-    def calibrated(self, model: UnitModel, budget: Budget) -> NoisySums:
+    def calibrate(self, model: UnitModel, budget: Budget) -> NoisySums:
         """What the gate will do, with the least noise that meets a budget."""
         check_model(model)
         guess = calibrate.noise_multiplier(budget, sampling_rate=1.0, num_steps=1)
@@ -248,11 +253,6 @@ def check_model(model: UnitModel) -> None:
             f"Scoring fits at most {MAX_DIMENSION} unconstrained numbers, and this model has "
             f"{model.dimension}; use tacit.Variational()."
         )
-
-
-def suits(model: UnitModel) -> bool:
-    """Whether the method can fit a model."""
-    return model.simulates and model.dimension <= MAX_DIMENSION and not model.discrete
 
 
 @lru_cache(maxsize=32)

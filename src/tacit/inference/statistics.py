@@ -8,7 +8,7 @@ number of rows as unknown (Bernstein and Sheldon 2018).
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from tacit.inference.conjugate_statistics import (
 )
 from tacit.inference.diagnostics import mixing_warnings
 from tacit.inference.formula_statistics import SliceChains, design_draws
-from tacit.inference.method import Arrays, Intervals, MethodResult, Progress, Steps
+from tacit.inference.method import Arrays, Intervals, Method, MethodResult, Progress, Steps
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate, CountModel, Linear
 from tacit.models.glm_statistics import LinearStatistics, linear_statistics
@@ -43,7 +43,7 @@ _STEPS_PER_SWEEP = 3  # of a chain in a sweep
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statistics:
+class Statistics(Method):
     """Fits a model from one noisy sum of sufficient statistics. All settings are public.
 
     Models are those of `tacit.conjugate`, and formulas of the Gaussian family with an intercept, without
@@ -71,8 +71,6 @@ class Statistics:
     burn_in: int = 100
     sweeps: int = 10
 
-    by_gradients: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         _validate.choice("noise", self.noise, ("gaussian", "laplace"))
         for name, value in (("size", self.size), ("most_rows", self.most_rows)):
@@ -89,7 +87,7 @@ class Statistics:
             return ()
         return (f"the number of rows, {self.size}, is public",)
 
-    def calibrated(self, model: UnitModel, budget: Budget) -> NoisySums:
+    def calibrate(self, model: UnitModel, budget: Budget) -> NoisySums:
         """One release, with the noise that the budget asks for."""
         if self.size is not None and budget.adjacency != "replace":
             raise InvalidArgument(

@@ -36,6 +36,7 @@ from tacit.errors import InvalidArgument
 from tacit.inference.guides import AutoGuide, BuiltGuide, Guide, MeanField, num_parameters
 from tacit.inference.method import (
     Intervals,
+    Method,
     MethodResult,
     Progress,
     Steps,
@@ -317,7 +318,7 @@ OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariationalSettings:
+class VariationalSettings(Method):
     """The fields of `tacit.Variational`, which documents them, and the mechanism that they ask for."""
 
     sampling_rate: float | tuple[tuple[float, int], ...] = 0.05
@@ -336,7 +337,6 @@ class VariationalSettings:
 
     declared_public: ClassVar[tuple[str, ...]] = ("start",)
     by_gradients: ClassVar[bool] = True
-    assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         _as_guide(self.guide)
@@ -462,7 +462,7 @@ class VariationalSettings:
             size=size if self.gradient == "elbo" and self.size is None else self.size,
         )
 
-    def calibrated(self, model: UnitModel, budget: Budget) -> NoisySums | Stages:
+    def calibrate(self, model: UnitModel, budget: Budget) -> NoisySums | Stages:
         """What the gate will do, with the least noise that meets a budget."""
         if not isinstance(self.sampling_rate, tuple):
             noise = calibrate.noise_multiplier(
@@ -609,11 +609,6 @@ class Variational(VariationalSettings):
         """The same method with so few steps, all of them kept."""
         rate = max(rate for rate, _ in self.phases)
         return replace(self, num_steps=num_steps, sampling_rate=rate)
-
-
-def suits(model: UnitModel) -> bool:  # noqa: ARG001
-    """Any model: what it cannot fit it refuses, with words."""
-    return True
 
 
 def _initial_state(method: Variational, model: UnitModel, key: jax.Array) -> Any:

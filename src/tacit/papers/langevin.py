@@ -59,7 +59,7 @@ class PublishedLangevin(LangevinChain):
         if self.step_size is None:
             raise InvalidArgument("The published form has no default step; pass step_size=.")
 
-    def calibrated(self, model: UnitModel, budget: Budget) -> NoisySums:
+    def calibrate(self, model: UnitModel, budget: Budget) -> NoisySums:
         """The release with the published noise, if that is enough."""
         least, clip = self._published(budget), self._clip(model)
         carried = [(self._carried(size, clip), steps) for size, steps in self._held()]
