@@ -190,7 +190,7 @@ from tacit.accounting import Budget, ledger_chain, events
 from tacit.accounting.ledger import Ledger
 
 ledger = Ledger(sys.argv[1])
-chain.Mark._place = lambda *_: os._exit(7)  # on disk is the book, and not yet the mark
+ledger_chain.MarkFile._place = lambda *_: os._exit(7)  # on disk is the book, and not yet the mark
 ledger.charge(events.gaussian(10.0), Budget(1, 1e-7))
 """
 

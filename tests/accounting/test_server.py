@@ -144,7 +144,7 @@ def test_text_that_a_database_cannot_hold_is_replaced_or_refused(server, team):
 
 
 def test_a_name_cannot_be_chosen(server, team, monkeypatch):
-    monkeypatch.setattr("tacit.accounting.ledger.user", lambda: "bert")
+    monkeypatch.setattr("tacit.accounting.ledger.user_name", lambda: "bert")
     opened(server, team, "anna").charge(EVENT, ONE)
     assert team.charges[0].analyst == "anna"
 
@@ -661,7 +661,7 @@ if point == "booked":
 elif point == "before the commit":
     sa.event.listen(ledger.place._engine, "commit", stop)
 else:
-    chain.Mark._place = stop
+    ledger_chain.MarkFile._place = stop
 ledger.charge(events.gaussian(10.0), Budget(0.5, 1e-7))
 """
 

@@ -111,10 +111,10 @@ def new_ledger(folder, name="l.db"):
 
 
 POINTS = {
-    "before the charge": (checkpoint, "write_whole", 2),
+    "before the charge": (checkpoint, "write_atomically", 2),
     "after the charge": (ledgers.Ledger, "charge", 1),
-    "in the middle": (checkpoint, "write_whole", 3),
-    "after the last step": (checkpoint, "write_whole", 5),
+    "in the middle": (checkpoint, "write_atomically", 3),
+    "after the last step": (checkpoint, "write_atomically", 5),
     "when the posterior is saved": (tacit.Posterior, "save", 1),
     "when it was recorded": (ledgers.Ledger, "finish", 1),
 }
@@ -156,7 +156,7 @@ def test_every_method_goes_on_bit_for_bit(tmp_path, method):
     whole = fitted(**settings)
     run = tmp_path / "run"
     writes = 2 if method == "one draw" else 7 if method == "a start and a chain" else 3
-    killed(run, checkpoint, "write_whole", writes, **settings)
+    killed(run, checkpoint, "write_atomically", writes, **settings)
     assert fitted(run=run, **settings) == whole
 
 
@@ -171,7 +171,7 @@ def test_rounds_go_on_to_the_same_posterior(tmp_path, scored, writes):
     """What the host made of earlier rounds is made again, of what they released."""
     settings, whole = scored
     run = tmp_path / "run"
-    killed(run, checkpoint, "write_whole", writes, **settings)
+    killed(run, checkpoint, "write_atomically", writes, **settings)
     assert fitted(run=run, **settings) == whole
 
 
@@ -188,7 +188,7 @@ def test_chains_that_an_approximation_guides_go_on_bit_for_bit(tmp_path, method)
     settings = {"model": SIMULATED, "method": GUIDED[method], "seed": 4}
     whole, run = fitted(**settings), tmp_path / "run"
     assert whole.chains == 4
-    killed(run, checkpoint, "write_whole", 17, **settings)
+    killed(run, checkpoint, "write_atomically", 17, **settings)
     assert fitted(run=run, **settings) == whole
 
 
@@ -200,7 +200,7 @@ def test_a_fit_that_is_kept_is_the_fit(tmp_path):
 
 def test_a_fit_that_ended_in_its_cleaning_is_finished(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        after(patch, checkpoint, "overwrite")
+        after(patch, checkpoint, "overwrite_with_zeros")
         with pytest.raises(Killed):
             fitted(run=tmp_path / "run")
     with pytest.raises(InvalidArgument, match="is finished"):
@@ -216,7 +216,7 @@ def begun(tmp_path_factory):
         patch.setattr(checkpoint, "_MIN_SECONDS_BETWEEN_WRITES", 0.0)
         patch.setattr(checkpoint, "_WRITE_TIME_FACTOR", 0.0)
         ledger = new_ledger(folder)
-        after(patch, checkpoint, "write_whole", 3)
+        after(patch, checkpoint, "write_atomically", 3)
         with pytest.raises(Killed):
             tabled(folder, ledger=ledger)
     return folder, ledger
@@ -347,7 +347,7 @@ def test_copies_without_a_question_share_no_noise(tmp_path, charged):
     """Their methods have functions of one name. Neither a ledger of its own nor none helps a copy."""
     ledgers_of = [new_ledger(tmp_path, name) if charged else None for name in ("a.db", "b.db")]
     run, copy = tmp_path / "run", tmp_path / "copy"
-    killed(run, checkpoint, "write_whole", ledger=ledgers_of[0], method=scheduled(1.0))
+    killed(run, checkpoint, "write_atomically", ledger=ledgers_of[0], method=scheduled(1.0))
     shutil.copytree(run, copy)
     of = zip((run, copy), ledgers_of, (1.0, 2.0), strict=True)
     first, second = (
@@ -370,7 +370,7 @@ def test_a_copy_from_before_the_charge_is_refused(tmp_path):
 def test_one_posterior_leaves_for_a_charge(tmp_path, monkeypatch):
     """A copy that is finished later is refused before a word is drawn; one that is at work, at its end."""
     ledger, run, copies = new_ledger(tmp_path), tmp_path / "run", [tmp_path / "a", tmp_path / "b"]
-    killed(run, checkpoint, "write_whole", 3, ledger=ledger)
+    killed(run, checkpoint, "write_atomically", 3, ledger=ledger)
     for copy in copies:
         shutil.copytree(run, copy)
     found = fitted(run=run, ledger=ledger)
