@@ -14,10 +14,7 @@ from tacit.cli.options import AdjacencyName, AsJson, Family, Formula, MethodName
 from tacit.errors import InvalidArgument
 from tacit.inference import registry
 
-app = typer.Typer(rich_markup_mode=None)
 
-
-@app.command()
 def audit(
     schema: Annotated[Path | None, typer.Argument(help="Schema, a YAML file.")] = None,
     formula: Formula = None,

@@ -8,10 +8,7 @@ import typer
 from tacit import cli
 from tacit.cli.fit import reporting_interruptions
 
-app = typer.Typer(rich_markup_mode=None)
 
-
-@app.command()
 def demo(
     epsilon: Annotated[float, typer.Option(help="Epsilon of the first private fit.")] = 1.0,
     smaller: Annotated[float, typer.Option(help="Epsilon of the second private fit.")] = 0.1,

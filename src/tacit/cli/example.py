@@ -12,8 +12,6 @@ from tacit.data.columns import Binary, Category, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 
-app = typer.Typer(rich_markup_mode=None)
-
 NUM_VISITS, NUM_PATIENTS = 20_000, 6_000
 WARDS = ("medical", "surgical", "geriatric", "palliative")
 SCHEMA = Schema(
@@ -28,7 +26,6 @@ SCHEMA = Schema(
 )
 
 
-@app.command()
 def example(
     folder: Annotated[Path, typer.Argument(help="Folder to write to.")] = Path(),
 ) -> None:

@@ -7,10 +7,7 @@ import typer
 
 from tacit import cli
 
-app = typer.Typer(rich_markup_mode=None)
 
-
-@app.command()
 def explain(
     run: Annotated[
         Path, typer.Argument(help="A folder written by tacit fit, or the file of a posterior.")

@@ -39,12 +39,9 @@ from tacit.inference import registry
 if TYPE_CHECKING:
     from tacit.cli.runs import Request, RunFolder
 
-app = typer.Typer(rich_markup_mode=None)
-
 RunArgument = Annotated[Path, typer.Argument(help="A folder written by tacit fit.")]
 
 
-@app.command()
 def fit(
     ctx: typer.Context,
     data: Annotated[
@@ -130,7 +127,7 @@ def join_processes(ctx: typer.Context, workers: int | None, folder: Path) -> int
         return 0
     if ProcessInfo.here() is not None or is_scheduled():
         return cli.joining.join_processes(workers)
-    raise typer.Exit(launch(ctx.find_root().obj, workers, folder))
+    raise typer.Exit(launch(ctx.obj, workers, folder))
 
 
 def check_file_count(data: list[Path], workers: int) -> None:
@@ -265,7 +262,6 @@ def write_report(folder: "RunFolder", found: "tacit.Posterior") -> None:
         ) from None
 
 
-@app.command()
 def report(
     run: Annotated[
         Path, typer.Argument(help="A folder written by tacit fit, or the file of a posterior.")
@@ -301,7 +297,6 @@ def _print_warnings(posterior: "tacit.Posterior") -> None:
         typer.echo(warning, err=True)
 
 
-@app.command()
 def predict(
     folder: RunArgument,
     data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file.")],

@@ -21,10 +21,7 @@ from tacit.cli.options import (
 from tacit.errors import InvalidArgument
 from tacit.inference import registry
 
-app = typer.Typer(rich_markup_mode=None)
 
-
-@app.command()
 def forecast(
     schema: Annotated[Path, typer.Argument(help="The schema of the data, a YAML file.")],
     size: Annotated[

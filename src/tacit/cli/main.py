@@ -1,12 +1,15 @@
-"""The ``tacit`` command. A command's module is imported when the command is called, so that ``tacit --help`` is quick."""
+"""The ``tacit`` command.
+
+Every command is in a module of this package, as a function or as a Typer app of subcommands. Only the module of the command
+that is called is imported; the others are listed with a name and a line of help, so that ``tacit --help`` is quick.
+"""
 
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-import click
 import typer
 import typer.core
 
@@ -24,131 +27,36 @@ from tacit.errors import (
 )
 
 
-class LazyCommand(click.Command):
-    """The name and help line of a command, and the module that defines it.
+class Command(NamedTuple):
+    """A command: its name, its line of help, and the module of this package that has it.
 
-    Args:
-        name: The name of the command.
-        line: Its help line, the first line of its help text.
-        module: The module, which has the command in its Typer app ``app``.
-        is_group: Whether the whole app is the command, with the commands in it as subcommands.
+    The module has a function of the command's name, or a Typer app called ``app`` for a group of
+    subcommands.
     """
 
-    def __init__(self, name: str, line: str, module: str, *, is_group: bool = False) -> None:
-        super().__init__(name, short_help=line)
-        self._module, self._is_group = module, is_group
-
-    def load(self) -> click.Command:
-        """Imports the command.
-
-        Returns:
-            The command or group.
-        """
-        group = typer.main.get_group(import_module(self._module).app)
-        return group if self._is_group else group.commands[str(self.name)]
+    name: str
+    line: str
+    module: str
+    is_group: bool = False
 
 
-class LazyGroup(typer.core.TyperGroup):
-    """A group that loads a command when it is called. Listing commands loads none."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Finds the command that was asked for and loads it."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command.load() if isinstance(command, LazyCommand) else command, rest
-
-
-_HERE = "tacit.cli"
 COMMANDS = (
-    LazyCommand(
-        "fit",
-        "Fit a regression, or a model in a Python file, within a privacy budget and write a report.",
-        f"{_HERE}.fit",
-    ),
-    LazyCommand(
-        "resume",
-        "Go on with a fit that was interrupted, without another charge.",
-        f"{_HERE}.resume",
-    ),
-    LazyCommand(
-        "shard",
-        "Deal the rows of Parquet files to shards, for fits in several processes.",
-        f"{_HERE}.shard",
-    ),
-    LazyCommand(
-        "predict",
-        "Predict the outcome of new rows: its mean, or the probability of each level.",
-        f"{_HERE}.fit",
-    ),
-    LazyCommand(
-        "report",
-        "Write the report of a run again, as HTML, Markdown and a registry entry.",
-        f"{_HERE}.fit",
-    ),
-    LazyCommand(
-        "explain",
-        "Say in plain words what a run asked, what leaves, and what that means for one person.",
-        f"{_HERE}.explain",
-    ),
-    LazyCommand(
-        "forecast",
-        "Forecast the intervals that a fit will have, before any data are read.",
-        f"{_HERE}.forecast",
-    ),
-    LazyCommand(
-        "audit",
-        "Estimate a lower bound on the epsilon of a plan, on made-up rows. Reads no data.",
-        f"{_HERE}.audit",
-    ),
-    LazyCommand(
-        "reproduce",
-        "Rerun the experiments of the papers and plot them beside the published results.",
-        f"{_HERE}.reproduce",
-    ),
-    LazyCommand(
-        "demo",
-        "Fit who had an affair, by a survey of 6,366 women, without and with privacy.",
-        f"{_HERE}.demo",
-    ),
-    LazyCommand(
-        "example",
-        "Write a simulated table of hospital visits, with its schema, to try Tacit on.",
-        f"{_HERE}.example",
-    ),
-    LazyCommand(
-        "schema",
-        "Write and check schemas: the public bounds and levels of a table.",
-        f"{_HERE}.schema",
-        is_group=True,
-    ),
-    LazyCommand(
-        "ledger",
-        "Create and show the privacy ledger of a data set.",
-        f"{_HERE}.ledger",
-        is_group=True,
-    ),
-    LazyCommand(
-        "budget",
-        "Compute the privacy cost of a run, or the noise for a budget. Reads no data.",
-        f"{_HERE}.budget",
-        is_group=True,
-    ),
-    LazyCommand(
-        "federated",
-        "Fit one posterior to the data of several sites.",
-        f"{_HERE}.federated",
-        is_group=True,
-    ),
-)
-
-app = typer.Typer(
-    name="tacit",
-    cls=LazyGroup,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+    Command("fit", "Fit a regression, or a model in a Python file, within a privacy budget and write a report.", "fit"),
+    Command("resume", "Go on with a fit that was interrupted, without another charge.", "resume"),
+    Command("shard", "Deal the rows of Parquet files to shards, for fits in several processes.", "shard"),
+    Command("predict", "Predict the outcome of new rows: its mean, or the probability of each level.", "fit"),
+    Command("report", "Write the report of a run again, as HTML, Markdown and a registry entry.", "fit"),
+    Command("explain", "Say in plain words what a run asked, what leaves, and what that means for one person.", "explain"),
+    Command("forecast", "Forecast the intervals that a fit will have, before any data are read.", "forecast"),
+    Command("audit", "Estimate a lower bound on the epsilon of a plan, on made-up rows. Reads no data.", "audit"),
+    Command("reproduce", "Rerun the experiments of the papers and plot them beside the published results.", "reproduce"),
+    Command("demo", "Fit who had an affair, by a survey of 6,366 women, without and with privacy.", "demo"),
+    Command("example", "Write a simulated table of hospital visits, with its schema, to try Tacit on.", "example"),
+    Command("schema", "Write and check schemas: the public bounds and levels of a table.", "schema", is_group=True),
+    Command("ledger", "Create and show the privacy ledger of a data set.", "ledger", is_group=True),
+    Command("budget", "Compute the privacy cost of a run, or the noise for a budget. Reads no data.", "budget", is_group=True),
+    Command("federated", "Fit one posterior to the data of several sites.", "federated", is_group=True),
+)  # fmt: skip
 
 
 def _print_version(wanted: bool) -> None:
@@ -157,7 +65,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool,
@@ -167,6 +74,25 @@ def _root(
     ] = False,
 ) -> None:
     """Bayesian inference with differential privacy."""
+
+
+def _make_app(words: Sequence[str]) -> typer.Typer:
+    """The app, with the commands that are among the words of a command line; of others, the name and line of help only."""
+    app = typer.Typer(
+        name="tacit",
+        callback=_root,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    for name, line, module, is_group in COMMANDS:
+        if name not in words:
+            app.command(name, short_help=line)(lambda: None)
+        elif is_group:
+            app.add_typer(import_module(f"tacit.cli.{module}").app, name=name)
+        else:
+            app.command(name)(getattr(import_module(f"tacit.cli.{module}"), name))
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -183,15 +109,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    # Otherwise Typer escapes brackets in help for Rich, which is not used for help.
+    # Otherwise some versions of Typer escape brackets in help for Rich, which is not used for help.
     typer.core.HAS_RICH = False
-    group = typer.main.get_command(app)
-    assert isinstance(group, LazyGroup)
-    for command in COMMANDS:
-        group.add_command(command)
     typed = sys.argv[1:] if arguments is None else list(arguments)
+    # A shell that completes a command line passes it by one of these variables.
+    completed = f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}"
+    app = _make_app([*typed, *completed.split()])
     try:
-        result = group.main(args=typed, prog_name="tacit", standalone_mode=False, obj=typed)
+        result = app(args=typed, prog_name="tacit", standalone_mode=False, obj=typed)
     except Exception as error:  # noqa: BLE001 (its message may hold a cell)
         return _exit(_report_error(error))
     return _exit(result) if isinstance(result, int) else 0
@@ -208,14 +133,16 @@ def _exit(code: int) -> int:
 
 def _report_error(error: Exception) -> int:  # noqa: PLR0911 (a ladder)
     """Prints what may be printed of an error, in one sentence, and returns the exit code."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(error.format_message(), err=True)
-        return 2
-    if isinstance(error, click.Abort):  # Typer itself turns Ctrl-C into 130
-        click.echo("Interrupted.", err=True)
+    if isinstance(error, typer.Abort):  # Typer itself turns Ctrl-C into 130
+        typer.echo("Interrupted.", err=True)
         return 130
-    if isinstance(error, click.ClickException):
-        return _print_error(error.format_message())
+    # Errors of a command line. Their class is Click's or Typer's, depending on the version of Typer.
+    if format_message := getattr(error, "format_message", None):
+        message = format_message()
+        if message.startswith("Usage:"):  # the help of a group that was called without a command
+            typer.echo(message, err=True)
+            return 2
+        return _print_error(message)
     if isinstance(error, LostProcess) and ProcessInfo.here() is not None:
         return EXIT_LOST_PROCESS  # whoever started the processes says it
     if isinstance(error, TacitError):
@@ -241,7 +168,7 @@ def _error_code(error: TacitError) -> int:
 
 
 def _print_error(sentence: str, code: int = 2) -> int:
-    click.echo(f"Error: {' '.join(sentence.split())}", err=True)
+    typer.echo(f"Error: {' '.join(sentence.split())}", err=True)
     return code
 
 

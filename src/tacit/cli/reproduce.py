@@ -16,10 +16,6 @@ from tacit.errors import InvalidArgument
 _EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 
 
-app = typer.Typer(rich_markup_mode=None)
-
-
-@app.command()
 def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(help="Names of experiments; see --list.")

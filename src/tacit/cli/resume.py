@@ -22,10 +22,7 @@ from tacit.cli.fit import (
 from tacit.cli.options import Workers
 from tacit.errors import InvalidArgument
 
-app = typer.Typer(rich_markup_mode=None)
 
-
-@app.command()
 def resume(
     ctx: typer.Context,
     folder: RunArgument,

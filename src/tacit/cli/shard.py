@@ -7,10 +7,7 @@ import typer
 
 from tacit.errors import MissingPackage
 
-app = typer.Typer(rich_markup_mode=None)
 
-
-@app.command()
 def shard(
     data: Annotated[list[Path], typer.Argument(help="The data: Parquet files.")],
     into: Annotated[int, typer.Option(min=1, help="Number of shards to write.")],

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import IO, Final, NamedTuple
 
-import click
+import typer
 
 WORKER_VARIABLE: Final = "TACIT_WORKER"
 """The environment variable that tells a process its number, how many there are, and their port."""
@@ -114,14 +114,14 @@ def _exit_code(
         words.seek(0)
         lines = words.read().decode(errors="replace").strip().splitlines()
         if first > 0 and code > 0 and code != EXIT_LOST_PROCESS and lines:  # why it ended
-            click.echo(lines[-1], err=True)
+            typer.echo(lines[-1], err=True)
             return code
     gone = next((rank for rank, code in enumerate(codes) if code < 0), 0)
     lost = f"Error: Process {gone} of {len(codes)} was lost, and the run ended."
     more = "Nothing more was charged." if again else "Nothing was charged."
     if first < 0:
         more = f"If it was charged, go on without another charge: tacit resume {folder}."
-    click.echo(f"{lost} {more}", err=True)
+    typer.echo(f"{lost} {more}", err=True)
     return 1
 
 
