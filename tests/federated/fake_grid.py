@@ -5,7 +5,8 @@ import pytest
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from tacit.federated.flower import client_app, grid, mailbox
+from tacit.federated import flower_grid
+from tacit.federated.flower import client_app
 
 # Seconds that a slow node takes, longer than tests let a message wait.
 SLOW = 8.0
@@ -28,8 +29,7 @@ class Clock:
 def as_by_flower(monkeypatch):
     """The server's clock is ours, and this process may send messages: those Flower starts are told."""
     clock = Clock()
-    for module in (grid, mailbox):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(flower_grid, "time", clock)
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
@@ -74,10 +74,10 @@ class FakeGrid:
         self.replies.append((fields, dict(reply.content.config_records["tacit"])))
         if bad != "late":
             slow = SLOW if bad == "slow" else 0.0
-            self.waiting[key] = mailbox.time.monotonic() + slow, reply
+            self.waiting[key] = flower_grid.time.monotonic() + slow, reply
         return key
 
     def pull_messages(self, message_ids):
-        now = mailbox.time.monotonic()
+        now = flower_grid.time.monotonic()
         there = [key for key in message_ids if self.waiting.get(key, (np.inf, None))[0] <= now]
         return [self.waiting.pop(key)[1] for key in there]

@@ -31,7 +31,7 @@ from sites_on_disk import NAMES, copy_study, make_sites
 from tacit.federated.deploy import load_study
 from tacit.federated.engine import prepare_site
 from tacit.federated.guard import Guard, ask
-from tacit.federated.masks import task_fields
+from tacit.federated.protocol import task_fields
 from tacit.federated.server import run_schedule
 
 ROUNDS, SEED = 2, 7

@@ -9,7 +9,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.errors import Refused
 from tacit.federated.agreement import Agreement
 from tacit.federated.deploy import OpenSite, SiteSettings, answer_message, load_study
-from tacit.federated.masks import task_fields
+from tacit.federated.protocol import task_fields
 
 AGREED = Agreement.of(run="r", budget="epsilon 1", schema="a1", method="M()", model="b2", sites="x")
 

@@ -11,7 +11,7 @@ from sites_on_disk import NAMES, make_sites
 
 from tacit.errors import InvalidArgument
 from tacit.federated.deploy import SiteSettings, answer_once, compilation_cache, load_study
-from tacit.federated.masks import task_fields
+from tacit.federated.protocol import task_fields
 from tacit.privacy.trace import compilation_cache_in
 
 

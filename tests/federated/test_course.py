@@ -11,7 +11,7 @@ from sites_on_disk import make_sites
 
 from tacit.cli.main import main
 from tacit.federated.deploy import load_study
-from tacit.federated.flower.server import serve
+from tacit.federated.flower_grid import serve
 from tacit.federated.state import RunStatus, Update, read_run_status
 
 

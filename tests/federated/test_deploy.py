@@ -11,7 +11,7 @@ from tacit import Budget, Ledger
 from tacit.errors import BudgetError, InvalidArgument, LedgerError
 from tacit.federated import Partitioned
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study, open_ledger
-from tacit.federated.masks import Session
+from tacit.federated.protocol import Session
 from tacit.federated.schemes import WithoutPrivacy
 
 

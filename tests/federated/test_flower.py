@@ -15,13 +15,13 @@ from sites_on_disk import NAMES, make_sites
 
 from tacit import Ledger
 from tacit.errors import TacitError
+from tacit.federated import flower_grid
 from tacit.federated.deploy import SiteSettings, load_study, open_ledger
 from tacit.federated.engine import run_in_process
-from tacit.federated.flower import client_app, mailbox
-from tacit.federated.flower.grid import FlowerTransport
-from tacit.federated.flower.server import hide_traceback, serve
+from tacit.federated.flower import client_app, hide_traceback
+from tacit.federated.flower_grid import FlowerTransport, serve
 from tacit.federated.guard import answer_or_error
-from tacit.federated.masks import task_fields
+from tacit.federated.protocol import task_fields
 
 
 def in_this_process(files):
@@ -167,7 +167,7 @@ def test_a_site_that_has_gone_is_not_waited_for_in_every_round(tmp_path):
 
     files = make_sites(tmp_path, seed=3, rounds=6)
     served(files, FakeGrid(files, trouble), patience=300.0)
-    assert 300 < mailbox.time.monotonic() < 400
+    assert 300 < flower_grid.time.monotonic() < 400
 
 
 def test_a_node_that_fails_is_not_asked_again_at_once(tmp_path):

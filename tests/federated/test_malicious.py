@@ -22,8 +22,8 @@ from tacit.accounting import PLD
 from tacit.accounting.ledger import Ledger
 from tacit.errors import TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, answer_message, load_study
-from tacit.federated.flower.server import serve
-from tacit.federated.masks import task_fields
+from tacit.federated.flower_grid import serve
+from tacit.federated.protocol import task_fields
 
 ANSWERS = 3  # one round, and two that are spare
 

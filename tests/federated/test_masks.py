@@ -12,16 +12,8 @@ from tacit import Budget, Ledger, Rows
 from tacit.errors import InvalidArgument
 from tacit.federated import Partitioned
 from tacit.federated.engine import prepare_site, run_in_process
-from tacit.federated.masks import (
-    LedgerMaskKeys,
-    MaskedInProcess,
-    MaskedSite,
-    Masker,
-    Offer,
-    Roster,
-    Session,
-)
-from tacit.federated.protocol import Task
+from tacit.federated.masks import LedgerMaskKeys, MaskedInProcess, MaskedSite, Masker, Roster
+from tacit.federated.protocol import Offer, Session, Task
 from tacit.federated.schemes import ClippedChanges
 from tacit.federated.server import run_schedule
 from tacit.privacy.noise import Randomness

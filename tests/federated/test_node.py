@@ -13,7 +13,7 @@ pytest.importorskip("flwr")
 
 from flower_processes import HANGS, free_port
 
-from tacit.federated.flower.node import supernode_command
+from tacit.federated.flower import supernode_command
 
 pytestmark = pytest.mark.processes
 
@@ -48,7 +48,7 @@ sys.exit(7)
 
 def node_of(supernode, port):
     """Runs a node in a process of its own: in this one JAX has threads, and a fork is an error."""
-    run = f"from tacit.federated.flower.node import run_node; exit(run_node({supernode!r}, {port}))"
+    run = f"from tacit.federated.flower import run_node; exit(run_node({supernode!r}, {port}))"
     return subprocess.Popen([sys.executable, "-c", run], stdout=subprocess.PIPE, text=True)
 
 

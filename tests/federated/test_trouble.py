@@ -15,8 +15,8 @@ from tacit import Ledger
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
 from tacit.federated.engine import run_in_process
-from tacit.federated.flower.grid import FlowerTransport
-from tacit.federated.flower.server import parse_nodes, serve
+from tacit.federated.flower import parse_nodes
+from tacit.federated.flower_grid import FlowerTransport, serve
 from tacit.federated.state import ServerStateFile
 
 

@@ -174,7 +174,7 @@ def node(
     It ends when the SuperNode ends; let a service manager start it again.
     """
     try:
-        from tacit.federated.flower.node import run_node, supernode_command
+        from tacit.federated.flower import run_node, supernode_command
     except ModuleNotFoundError:
         raise MissingPackage("flwr", "tacit federated node") from None
 

@@ -31,19 +31,17 @@ from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused
 from tacit.federated.agreement import Agreement, short_digest
 from tacit.federated.engine import prepare_site
-from tacit.federated.masks import (
+from tacit.federated.masks import LedgerMaskKeys, MaskedSite, Masker, Roster
+from tacit.federated.method import FederatedMethod
+from tacit.federated.protocol import (
     Fields,
-    LedgerMaskKeys,
-    MaskedSite,
-    Masker,
     Offer,
-    Roster,
+    Reply,
     Session,
+    Task,
     reply_fields,
     task_from_fields,
 )
-from tacit.federated.method import FederatedMethod
-from tacit.federated.protocol import Reply, Task
 from tacit.federated.schemes import Prepared, RunSetting, WithoutPrivacy
 from tacit.federated.server import AnyServer
 from tacit.federated.site import Client

@@ -17,10 +17,9 @@ these bytes, and a compressed file from a stranger could unpack to any size.
 """
 
 import hashlib
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
 
 import numpy as np
 import sqlalchemy as sa
@@ -35,8 +34,8 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import ledger_chain
 from tacit.accounting.ledger import Ledger
-from tacit.errors import InvalidArgument, Refused, TacitError
-from tacit.federated.protocol import AnsweringSite, Reply, Task
+from tacit.errors import InvalidArgument, Refused
+from tacit.federated.protocol import AnsweringSite, Offer, Reply, Session, Task, length_prefixed
 
 _MASK_TABLES = sa.MetaData()
 _KEYS_TABLE = sa.Table(
@@ -186,29 +185,6 @@ def _key_used() -> Refused:
 Int64Vector = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Session:
-    """One set of masks: an attempt at a round of a run."""
-
-    run: str
-    round: int
-    attempt: int = 1
-
-    def text(self) -> bytes:
-        """The bytes that are signed, and that identify a secret. Lengths separate the fields."""
-        numbers = str(self.round).encode(), str(self.attempt).encode()
-        return _length_prefixed(b"session", self.run.encode(), *numbers)
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A site's public key for one session, signed."""
-
-    site: str
-    key: bytes
-    signature: bytes = field(repr=False)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Roster:
     """Who takes part, as fixed by a site.
@@ -320,8 +296,8 @@ class Masker:
 
     def _refuse_other_members(self, session: Session, keys: Mapping[str, bytes]) -> None:
         """Refuses a second set of sites for one answer: two sums would share its noise. [one-group]"""
-        label = _length_prefixed(b"members", session.run.encode(), str(session.round).encode())
-        members = hashlib.sha256(_length_prefixed(*(name.encode() for name in keys))).digest()
+        label = length_prefixed(b"members", session.run.encode(), str(session.round).encode())
+        members = hashlib.sha256(length_prefixed(*(name.encode() for name in keys))).digest()
         if self._keys.bound(label, members) != members:
             raise Refused(
                 f"{self.name} has answered round {session.round} with a different group of sites; a new "
@@ -447,98 +423,9 @@ def _session_digest(session: Session, keys: Mapping[str, bytes], about: bytes, c
     """A digest of what members must agree on for their masks to cancel."""
     parts = [part for name, key in keys.items() for part in (name.encode(), key)]
     return hashlib.sha256(
-        _length_prefixed(session.text(), about, str(count).encode(), *parts)
+        length_prefixed(session.text(), about, str(count).encode(), *parts)
     ).digest()
 
 
 def _signed_bytes(session: Session, site: str, key: bytes, terms: bytes) -> bytes:
-    return _length_prefixed(b"tacit mask key", session.text(), site.encode(), key, terms)
-
-
-def _length_prefixed(*parts: bytes) -> bytes:
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-
-
-_LOG = logging.getLogger(__name__)
-_NUMBER_TYPES = ("<f8", "<i8")
-Fields = dict[str, Any]
-
-
-def task_fields(
-    task: Task, attempt: int = 1, offers: Sequence[Offer] = (), *, agreed: str
-) -> Fields:
-    """A task as the fields of a message. ``agreed`` is what the server thinks is agreed on."""
-    return {
-        "kind": "task",
-        "agreed": agreed,
-        "run": task.run,
-        "round": task.round,
-        "folded": task.folded,
-        "share": task.share.astype("<f8").tobytes(),
-        "posterior": task.posterior.astype("<f8").tobytes(),
-        "mark": task.mark,
-        "attempt": attempt,
-        "sites": [offer.site for offer in offers],
-        "keys": [offer.key for offer in offers],
-        "signatures": [offer.signature for offer in offers],
-    }
-
-
-def task_from_fields(fields: Mapping[str, Any]) -> tuple[Task, int, list[Offer]]:
-    """The task of a message, the attempt, and the keys of its masks."""
-    task = Task(
-        run=str(fields["run"]),
-        round=int(fields["round"]),
-        posterior=np.frombuffer(fields["posterior"], "<f8").astype(np.float64),
-        folded=int(fields["folded"]),
-        share=np.frombuffer(fields["share"], "<f8").astype(np.float64),
-        mark=bytes(fields["mark"]),
-    )
-    parts = zip(fields["sites"], fields["keys"], fields["signatures"], strict=True)
-    return task, int(fields["attempt"]), [Offer(*part) for part in parts]
-
-
-def reply_fields(reply: Reply) -> Fields:
-    """A reply as the fields of a message."""
-    kind = "<i8" if reply.change.dtype.kind == "i" else "<f8"
-    grid = {} if reply.grid is None else {"grid": float(reply.grid)}
-    return {
-        "run": reply.run,
-        "round": reply.round,
-        "type": kind,
-        "change": reply.change.astype(kind).tobytes(),
-        **grid,
-    }
-
-
-def reply_from_fields(site: str, fields: Mapping[str, Any]) -> Reply:
-    """The reply of a site."""
-    kind = str(fields["type"])
-    if kind not in _NUMBER_TYPES:
-        raise InvalidArgument(f"{site} answered with numbers of an unknown type.")
-    grid = fields.get("grid")
-    return Reply(
-        site=site,
-        run=str(fields["run"]),
-        round=int(fields["round"]),
-        change=np.frombuffer(fields["change"], kind).copy(),
-        grid=None if grid is None else float(grid),
-    )
-
-
-def valid_reply(site: str, fields: Fields) -> Reply | None:
-    """The reply of a site, or None if it is invalid."""
-    try:
-        return reply_from_fields(site, fields)
-    except (TacitError, KeyError, TypeError, ValueError):
-        _LOG.warning("%s sent an invalid reply.", site)
-        return None
-
-
-def valid_offer(site: str, fields: Fields) -> Offer | None:
-    """The key of a site, or None if it is invalid."""
-    key, signature = fields.get("key"), fields.get("signature")
-    if isinstance(key, bytes) and isinstance(signature, bytes):
-        return Offer(site, key, signature)
-    _LOG.warning("%s sent an invalid key.", site)
-    return None
+    return length_prefixed(b"tacit mask key", session.text(), site.encode(), key, terms)

@@ -19,6 +19,7 @@ rest of an answer.
 
 import hashlib
 import io
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -27,6 +28,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidArgument, TacitError
+
+_LOG = logging.getLogger(__name__)
+_NUMBER_TYPES = ("<f8", "<i8")
+Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,6 +92,29 @@ class Reply:
         if self.grid is None:
             return np.asarray(self.change, np.float64)
         return self.change.astype(np.float64) * self.grid
+
+
+@dataclass(frozen=True)
+class Session:
+    """One set of masks: an attempt at a round of a run."""
+
+    run: str
+    round: int
+    attempt: int = 1
+
+    def text(self) -> bytes:
+        """The bytes that are signed, and that identify a secret. Lengths separate the fields."""
+        numbers = str(self.round).encode(), str(self.attempt).encode()
+        return length_prefixed(b"session", self.run.encode(), *numbers)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A site's public key for one session, signed."""
+
+    site: str
+    key: bytes
+    signature: bytes = field(repr=False)
 
 
 class AnsweringSite(Protocol):
@@ -197,3 +225,88 @@ def _damaged_state() -> TacitError:
         "A stored state is damaged, or was written by another version of Tacit. Restore the file, or "
         "start a new run."
     )
+
+
+def length_prefixed(*parts: bytes) -> bytes:
+    """Byte strings as one, each after its length, so that no two lists of them are the same."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def task_fields(
+    task: Task, attempt: int = 1, offers: Sequence[Offer] = (), *, agreed: str
+) -> Fields:
+    """A task as the fields of a message. ``agreed`` is what the server thinks is agreed on."""
+    return {
+        "kind": "task",
+        "agreed": agreed,
+        "run": task.run,
+        "round": task.round,
+        "folded": task.folded,
+        "share": task.share.astype("<f8").tobytes(),
+        "posterior": task.posterior.astype("<f8").tobytes(),
+        "mark": task.mark,
+        "attempt": attempt,
+        "sites": [offer.site for offer in offers],
+        "keys": [offer.key for offer in offers],
+        "signatures": [offer.signature for offer in offers],
+    }
+
+
+def task_from_fields(fields: Mapping[str, Any]) -> tuple[Task, int, list[Offer]]:
+    """The task of a message, the attempt, and the keys of its masks."""
+    task = Task(
+        run=str(fields["run"]),
+        round=int(fields["round"]),
+        posterior=np.frombuffer(fields["posterior"], "<f8").astype(np.float64),
+        folded=int(fields["folded"]),
+        share=np.frombuffer(fields["share"], "<f8").astype(np.float64),
+        mark=bytes(fields["mark"]),
+    )
+    parts = zip(fields["sites"], fields["keys"], fields["signatures"], strict=True)
+    return task, int(fields["attempt"]), [Offer(*part) for part in parts]
+
+
+def reply_fields(reply: Reply) -> Fields:
+    """A reply as the fields of a message."""
+    kind = "<i8" if reply.change.dtype.kind == "i" else "<f8"
+    grid = {} if reply.grid is None else {"grid": float(reply.grid)}
+    return {
+        "run": reply.run,
+        "round": reply.round,
+        "type": kind,
+        "change": reply.change.astype(kind).tobytes(),
+        **grid,
+    }
+
+
+def reply_from_fields(site: str, fields: Mapping[str, Any]) -> Reply:
+    """The reply of a site."""
+    kind = str(fields["type"])
+    if kind not in _NUMBER_TYPES:
+        raise InvalidArgument(f"{site} answered with numbers of an unknown type.")
+    grid = fields.get("grid")
+    return Reply(
+        site=site,
+        run=str(fields["run"]),
+        round=int(fields["round"]),
+        change=np.frombuffer(fields["change"], kind).copy(),
+        grid=None if grid is None else float(grid),
+    )
+
+
+def valid_reply(site: str, fields: Fields) -> Reply | None:
+    """The reply of a site, or None if it is invalid."""
+    try:
+        return reply_from_fields(site, fields)
+    except (TacitError, KeyError, TypeError, ValueError):
+        _LOG.warning("%s sent an invalid reply.", site)
+        return None
+
+
+def valid_offer(site: str, fields: Fields) -> Offer | None:
+    """The key of a site, or None if it is invalid."""
+    key, signature = fields.get("key"), fields.get("signature")
+    if isinstance(key, bytes) and isinstance(signature, bytes):
+        return Offer(site, key, signature)
+    _LOG.warning("%s sent an invalid key.", site)
+    return None

@@ -1,24 +1,121 @@
-"""A transport over Flower's grid: finds sites among nodes, and repeats messages until they answer."""
+"""The server's end of a Flower run: a transport over Flower's grid, and a study run to its end.
+
+The transport finds sites among nodes, and repeats messages until they answer, however late the answers come.
+"""
 
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from tacit import _validate
 from tacit.errors import Refused
 from tacit.federated.agreement import Agreement
-from tacit.federated.flower.mailbox import Mailbox
-from tacit.federated.masks import Fields, Offer, task_fields, valid_offer, valid_reply
-from tacit.federated.protocol import Reply, Task
+from tacit.federated.deploy import Study
+from tacit.federated.flower import RECORD
+from tacit.federated.protocol import (
+    Fields,
+    Offer,
+    Reply,
+    Task,
+    task_fields,
+    valid_offer,
+    valid_reply,
+)
+from tacit.federated.server import AnyServer, run_schedule
+from tacit.federated.state import RunStatus, ServerStateFile
 
 _LOG = logging.getLogger(__name__)
+_MESSAGE_TYPE = "query"
+# Seconds between two looks for answers: more and more, as each costs the SuperLink time.
+_POLL_SECONDS, _POLL_GROWTH, _MAX_POLL_SECONDS = 0.25, 1.2, 5.0
 # Seconds before a question that failed is repeated: at first, and at most.
 _RETRY_SECONDS = 0.5, 30.0
+
+
+class Mailbox:
+    """Sends messages and keeps waiting for the answers to all of them.
+
+    A message that is sent again does not replace the one before: whichever is answered first counts. A site
+    that takes longer than the time after which it is asked again is therefore heard in the end. Each time it
+    is given twice as long, so that messages do not pile up at a slow site.
+
+    Args:
+        grid: The grid of the ServerApp.
+        keep: Seconds for which Flower keeps a message.
+        again: Seconds after which a node that did not answer may be asked again.
+    """
+
+    def __init__(self, grid: Grid, keep: float, again: float) -> None:
+        self._grid, self._keep, self._again = grid, max(keep, 60.0), again
+        self._waiting: dict[str, int] = {}  # the node of every message that was not answered
+        self._due: dict[
+            int, tuple[float, float]
+        ] = {}  # when a node may be asked again, and after what
+
+    def send(self, fields: Mapping[int, Fields]) -> None:
+        """Sends fields to those nodes that were not asked a short time ago."""
+        now, never = time.monotonic(), (0.0, self._again)
+        nodes = [node for node in fields if node not in self._due or self._due[node][0] <= now]
+        for node in nodes:
+            after = self._due.get(node, never)[1]
+            self._due[node] = now + after, 2 * after
+        messages = [
+            Message(
+                RecordDict({RECORD: ConfigRecord(fields[node])}),
+                node,
+                _MESSAGE_TYPE,
+                ttl=self._keep,
+            )
+            for node in nodes
+        ]
+        if messages:
+            sent = self._grid.push_messages(messages)
+            self._waiting |= {key: node for key, node in zip(sent, nodes, strict=True) if key}
+
+    def forget(self, node: int) -> None:
+        """Asks a node without delay when it is there again."""
+        self._due.pop(node, None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a message has neither been answered nor failed."""
+        return bool(self._waiting)
+
+    def answers(self, timeout: float) -> dict[int, Fields]:
+        """Answers by node: until every node has answered or failed, or the time is over."""
+        end, found, pause = time.monotonic() + timeout, dict[int, Fields](), _POLL_SECONDS
+        while True:
+            found |= self._pulled()
+            if not self._waiting or time.monotonic() >= end:
+                return found
+            time.sleep(min(pause, max(end - time.monotonic(), 0.01)))
+            pause = min(_POLL_GROWTH * pause, _MAX_POLL_SECONDS)
+
+    def _pulled(self) -> dict[int, Fields]:
+        """The answers that are there. Other messages to the same node need none any more."""
+        found: dict[int, Fields] = {}
+        if not self._waiting:
+            return found
+        for reply in self._grid.pull_messages(list(self._waiting)):
+            node = self._waiting.pop(reply.metadata.reply_to_message_id, None)
+            if node is None:
+                continue
+            self.forget(node)
+            if reply.has_content() and RECORD in reply.content.config_records:
+                found[node] = dict(reply.content.config_records[RECORD])
+            elif reply.has_content():
+                _LOG.warning("A node sent an invalid answer.")
+            else:
+                _LOG.warning("A node failed: %s", reply.error.reason)
+        self._waiting = {key: node for key, node in self._waiting.items() if node not in found}
+        return found
 
 
 class RoundGroups(Protocol):
@@ -240,3 +337,87 @@ class FlowerTransport:
                 node,
                 name,
             )
+
+
+def serve(
+    grid: Grid,
+    study: Study,
+    *,
+    timeout: float,
+    patience: float,
+    state: Path | None = None,
+    nodes: Mapping[str, int] | None = None,
+    roaming: bool = False,
+) -> AnyServer:
+    """Runs a study to its end.
+
+    A server that died continues from its file ``state``. Without the file, sites repeat their answers and
+    the server gets back to where it was. If the server adds noise of its own it cannot, and the study
+    needs a new run.
+
+    Args:
+        grid: The grid of the ServerApp.
+        study: The study.
+        timeout: See `FlowerTransport`.
+        patience: See `FlowerTransport`.
+        state: File in which the server keeps what it received.
+        nodes: See `FlowerTransport`.
+        roaming: See `FlowerTransport`.
+
+    Returns:
+        The server at the end of the run.
+    """
+    server = study.server()
+    folds = None if state is None else ServerStateFile(state, f"{study.run}: {study.about}")
+    transport = FlowerTransport(
+        grid,
+        study.sites,
+        agreement=study.agreement,
+        masked=study.masked,
+        dropouts=study.setting.dropouts,
+        groups=folds,
+        timeout=timeout,
+        patience=patience,
+        nodes=nodes,
+        roaming=roaming,
+    )
+    rounds = study.method.rounds(len(study.sites))
+    course = RunStatus(
+        run=study.run,
+        sites=study.sites,
+        num_rounds=rounds.num_rounds,
+        groups=len(rounds.groups(study.sites)),
+        budget=str(study.budget),
+    )
+    if folds is not None:
+        folds.resume(server, course)
+    run_schedule(
+        server,
+        transport,
+        rounds,
+        lambda _: _LOG.info(course.line),
+        _save_updates(server, course, folds),
+    )
+    for name, used in server.used.items():
+        if used < rounds.num_rounds:
+            _LOG.warning("Of %d answers of %s, %d were used.", rounds.num_rounds, name, used)
+    return server
+
+
+def _save_updates(
+    server: AnyServer, course: RunStatus, folds: ServerStateFile | None
+) -> Callable[[AnyServer], None]:
+    """What is done after every update: it is noted, and saved with the state of the server."""
+    before = dict(server.used)
+
+    def keep(updated: AnyServer) -> None:
+        if len(updated.trace) == len(course.updates):
+            if folds is not None:
+                folds.give_up(updated.given_up)
+            return
+        course.note(len(updated.trace), before, updated.used)
+        before.update(updated.used)
+        if folds is not None:
+            folds.keep(updated, course.updates[-1])
+
+    return keep

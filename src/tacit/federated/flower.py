@@ -1,0 +1,255 @@
+"""The Flower apps of a study (the extra ``federated``): a site's end, the server's end, and a site's node.
+
+Flower starts a process for every message, and may lose messages and nodes. A site's memory is therefore on
+its own disk (`tacit.federated.deploy`). The server repeats a task that was not answered, and the site's
+journal gives the same reply. A site that does not answer, or answers with an error or an invalid reply, is
+left out of the round; its next task tells it so. The server's memory is on its disk too
+(`tacit.federated.state`).
+
+The code of a ClientApp comes with the run. A site that wants to keep it away from rows runs a guard. The server
+learns only the kind of an error at a site, and a sentence (`tacit.federated.guard`). What loads JAX is imported
+when it is needed: a node that only passes messages on to a guard starts quickly.
+
+Flower imports itself again for every message, which takes most of a round. `run_node` therefore runs the SuperNode
+with ``--isolation process``, so that another process fetches messages from it. That process has imported everything
+before, and forks for every message. Code that was shipped with the run is only loaded in the fork, which ends with
+the message.
+"""
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from tacit.errors import InvalidArgument, Refused, TacitError
+from tacit.federated.guard import answer_or_error, ask
+from tacit.federated.protocol import Fields
+
+if TYPE_CHECKING:  # they load JAX, which a node with a guard does not need
+    from tacit.federated.deploy import SiteSettings, Study
+
+# The name of the record that holds the fields of a message.
+RECORD = "tacit"
+# Seconds between two looks for a message.
+_POLL_SECONDS = 0.5
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_FORK = multiprocessing.get_context("fork")
+
+
+def client_app(settings: Callable[[Context], "SiteSettings"] | None = None) -> ClientApp:
+    """The ClientApp of a site.
+
+    Args:
+        settings: A function that returns the settings of the site. By default the node's
+            configuration has the path of the settings file as ``site``, or of the guard's
+            socket as ``guard``.
+
+    Returns:
+        The app.
+    """
+    app = ClientApp()
+
+    @app.query()  # type: ignore[untyped-decorator, unused-ignore]
+    def answer(message: Message, context: Context) -> Message:
+        def said() -> Fields:
+            return _answer_message(dict(message.content.config_records[RECORD]), context, settings)
+
+        return Message(RecordDict({RECORD: ConfigRecord(answer_or_error(said))}), reply_to=message)
+
+    return app
+
+
+def _answer_message(
+    fields: Fields, context: Context, settings: Callable[[Context], "SiteSettings"] | None
+) -> Fields:
+    """The answer of the site that a node belongs to."""
+    node = context.node_config
+    if settings is None and node.get("guard"):
+        return ask(Path(str(node["guard"])), fields)
+
+    from tacit.federated.deploy import SiteSettings, answer_once
+
+    if settings is not None:
+        return answer_once(settings(context), fields)
+    if node.get("site"):
+        return answer_once(SiteSettings.from_file(str(node["site"])), fields)
+    raise Refused(
+        "The node's configuration does not name a site: start it with --node-config "
+        "'site=\"/path/of/site.toml\"', or with guard= and a socket."
+    )
+
+
+def server_app(study: "Study") -> ServerApp:
+    """The ServerApp of a study.
+
+    The run configuration has ``result``, the file of the posterior; ``state``, the file in which the
+    server keeps what it received, by default beside the result; and ``timeout``, ``patience``, ``nodes`` and
+    ``roaming`` as in `tacit.federated.flower_grid.FlowerTransport`.
+
+    Args:
+        study: The study.
+
+    Returns:
+        The app.
+    """
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator, unused-ignore]
+    def main(grid: Grid, context: Context) -> None:
+        from tacit.federated.flower_grid import serve
+
+        _log_progress()
+        settings = context.run_config
+        result = Path(str(settings.get("result", "posterior.nc")))
+        server = serve(
+            grid,
+            study,
+            timeout=float(settings.get("timeout", 600.0)),
+            patience=float(settings.get("patience", 3600.0)),
+            state=Path(str(settings.get("state") or _default_state_path(result, study.run))),
+            nodes=parse_nodes(str(settings.get("nodes", ""))),
+            roaming=bool(settings.get("roaming", False)),
+        )
+        if study.finish is not None:
+            study.finish(server, result)
+
+    return app
+
+
+def parse_nodes(text: str) -> dict[str, int]:
+    """Node numbers of sites, from text such as ``north=123 south=456``."""
+    pairs = [pair.partition("=") for pair in text.replace(",", " ").split()]
+    if not all(name and number.isdecimal() for name, _, number in pairs):
+        raise InvalidArgument(
+            "nodes must have a node number for each site, as in north=123 south=456."
+        )
+    return {name: int(number) for name, _, number in pairs}
+
+
+def _default_state_path(result: Path, run: str) -> str:
+    """The default path of the state of a run."""
+    plain = "".join(each if each.isalnum() or each in "-_" else "_" for each in run)
+    return f"{result}.{plain}.state"
+
+
+def hide_traceback(record: logging.LogRecord) -> bool:
+    """Makes a line of Flower's log of an error that Tacit raised on purpose, without a traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, TacitError):
+        record.msg, record.args, record.exc_info = "%s", (str(error),), None
+    return True
+
+
+def _log_progress() -> None:
+    """Sends progress to the log that ``flwr run --stream`` shows."""
+    logging.getLogger("flwr").addFilter(hide_traceback)
+    logger = logging.getLogger("tacit")
+    logger.setLevel(logging.INFO)
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
+
+
+def supernode_command(
+    socket: Path, *, superlink: str, root_certificates: Path, key: Path, port: int
+) -> list[str]:
+    """The command of a SuperNode whose messages go to a guard.
+
+    Args:
+        socket: The socket of the site's guard.
+        superlink: The address of the SuperLink.
+        root_certificates: The certificate of the study's authority.
+        key: The private key of the node.
+        port: The port of the node's own interface, on loopback.
+
+    Returns:
+        The command with its arguments.
+    """
+    return [
+        "flower-supernode",
+        *("--superlink", superlink),
+        *("--root-certificates", os.fspath(root_certificates)),
+        *("--auth-supernode-private-key", os.fspath(key)),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--isolation", "process"),
+        *("--node-config", f"guard='{socket.absolute()}'"),
+    ]
+
+
+def run_node(command: Sequence[str], port: int) -> int:
+    """Runs a SuperNode until it ends, and starts a ClientApp for every message.
+
+    Args:
+        command: The command of the SuperNode; see `supernode_command`.
+        port: The port of the node's own interface.
+
+    Returns:
+        The exit code of the SuperNode. A service manager should start the node again.
+    """
+    signal.signal(signal.SIGTERM, _stop)
+    # One thread only, so that something may run before the SuperNode.
+    with subprocess.Popen(command, preexec_fn=_end_with_parent) as node:  # noqa: S603, PLW1509
+        try:
+            _fetch_messages(node, f"127.0.0.1:{port}")
+        except KeyboardInterrupt:
+            pass
+        finally:
+            node.terminate()
+    return node.returncode
+
+
+def _end_with_parent() -> None:
+    """Asks the kernel to end this process when its parent dies, by whatever signal; on Linux only.
+
+    A SuperNode that nobody fetches messages from would keep its site from coming back.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    raise KeyboardInterrupt
+
+
+def _fetch_messages(node: "subprocess.Popen[bytes]", address: str) -> None:
+    """Fetches messages from a SuperNode as long as it runs."""
+    # Parts of Flower that only a node needs, and that are not documented. They are loaded before any fork.
+    import httpx
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest
+    from flwr.supercore.constant import TaskType
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supercore.runtime import RuntimeHttpClient
+    from flwr.supernode.runtime.run_clientapp import run_clientapp
+
+    def answer(token: str, parent: int) -> None:
+        """Runs the ClientApp of one message, in a process of its own."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        run_clientapp(address, token, insecure=True, parent_pid=parent)
+
+    client = RuntimeHttpClient.from_server_address(
+        address,
+        insecure=True,
+        root_certificates=None,
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec")],
+    )
+    request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+    while node.poll() is None:
+        try:
+            token = client.AcquireTask(request).token
+        except httpx.TransportError:  # it is starting, or ending
+            token = ""
+        if token:
+            _FORK.Process(target=answer, args=(token, os.getpid())).start()
+        multiprocessing.active_children()  # those that have ended are cleared away
+        time.sleep(_POLL_SECONDS)
