@@ -32,7 +32,7 @@ WIDE = {"proposal": GaussianWalk(0.3), "num_steps": 60_000, **TEMPERED}
 def within(post, mean, variance, errors=3.0, name="theta"):
     """Means and variances within so many Monte Carlo standard errors."""
     size, centred = post.effective_sizes()[name], post.draws[name] - mean
-    worth = np.minimum(size, tacit.inference.mixing.effective_sizes({"v": centred**2})["v"])
+    worth = np.minimum(size, effective_sizes({"v": centred**2})["v"])
     z_mean = (post.mean()[name] - mean) / np.sqrt(variance / size)
     z_variance = ((centred**2).mean(axis=0) - variance) / ((centred**2).std(axis=0) / worth**0.5)
     return (np.abs(z_mean) < errors).all() and (np.abs(z_variance) < errors).all()
