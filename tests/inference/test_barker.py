@@ -16,6 +16,7 @@ import tacit
 from tacit import Barker, Budget, Ledger, Model, Rows, Variational, fit, fit_without_privacy
 from tacit.accounting import PLD, events
 from tacit.errors import BudgetError, InvalidArgument
+from tacit.inference.diagnostics import effective_sample_sizes
 from tacit.methods import BoundedWalk, GaussianWalk
 from tacit.models import Parameter, Whole
 from tacit.models.jax_model import Positive
@@ -32,7 +33,7 @@ WIDE = {"proposal": GaussianWalk(0.3), "num_steps": 60_000, **TEMPERED}
 def within(post, mean, variance, errors=3.0, name="theta"):
     """Means and variances within so many Monte Carlo standard errors."""
     size, centred = post.effective_sizes()[name], post.draws[name] - mean
-    worth = np.minimum(size, effective_sizes({"v": centred**2})["v"])
+    worth = np.minimum(size, effective_sample_sizes({"v": centred**2})["v"])
     z_mean = (post.mean()[name] - mean) / np.sqrt(variance / size)
     z_variance = ((centred**2).mean(axis=0) - variance) / ((centred**2).std(axis=0) / worth**0.5)
     return (np.abs(z_mean) < errors).all() and (np.abs(z_variance) < errors).all()
