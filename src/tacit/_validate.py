@@ -1,7 +1,7 @@
 """Argument checks: return the value in its proper type, or say what to pass."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from numbers import Integral
 
 from tacit.errors import InvalidArgument
@@ -9,7 +9,7 @@ from tacit.errors import InvalidArgument
 
 def finite(name: str, value: object) -> float:
     """A finite number."""
-    number = _number(name, value)
+    number = real(name, value)
     if math.isinf(number):
         raise InvalidArgument(f"{name} must be a finite number; got {value!r}.")
     return number
@@ -17,7 +17,7 @@ def finite(name: str, value: object) -> float:
 
 def positive(name: str, value: object) -> float:
     """A finite number above zero."""
-    number = _number(name, value)
+    number = real(name, value)
     if not (0 < number < math.inf):
         raise InvalidArgument(f"{name} must be a positive, finite number; got {value!r}.")
     return number
@@ -25,7 +25,7 @@ def positive(name: str, value: object) -> float:
 
 def non_negative(name: str, value: object) -> float:
     """A finite number that is not negative."""
-    number = _number(name, value)
+    number = real(name, value)
     if not (0 <= number < math.inf):
         raise InvalidArgument(f"{name} must be zero or a positive, finite number; got {value!r}.")
     return number
@@ -33,7 +33,7 @@ def non_negative(name: str, value: object) -> float:
 
 def probability(name: str, value: object) -> float:
     """A number in [0, 1): the range of a delta."""
-    number = _number(name, value)
+    number = real(name, value)
     if not (0 <= number < 1):
         raise InvalidArgument(f"{name} must be at least 0 and below 1; got {value!r}.")
     return number
@@ -41,7 +41,7 @@ def probability(name: str, value: object) -> float:
 
 def rate(name: str, value: object) -> float:
     """A number in (0, 1]: the range of a sampling rate."""
-    number = _number(name, value)
+    number = real(name, value)
     if not (0 < number <= 1):
         raise InvalidArgument(f"{name} must be above 0 and at most 1; got {value!r}.")
     return number
@@ -71,7 +71,8 @@ def choice(name: str, value: object, options: Collection[str]) -> str:
     return str(value)
 
 
-def _number(name: str, value: object) -> float:
+def real(name: str, value: object) -> float:
+    """A number, which may be infinite."""
     if isinstance(value, bool | str):
         raise InvalidArgument(f"{name} must be a number; got {value!r}.")
     try:
@@ -81,3 +82,14 @@ def _number(name: str, value: object) -> float:
     if math.isnan(number):
         raise InvalidArgument(f"{name} must be a number; got NaN.")
     return number
+
+
+def convert_fields(instance: object, **checks: Callable[[str, object], object]) -> None:
+    """Replaces fields of a frozen dataclass by what their checks return: for its ``__post_init__``.
+
+    Args:
+        instance: The dataclass.
+        **checks: A check for each field, which takes its name and its value.
+    """
+    for name, check in checks.items():
+        object.__setattr__(instance, name, check(name, getattr(instance, name)))

@@ -11,6 +11,7 @@ DISTRIBUTION: Final = "tacit-bayes"
 """The name to install; the package index has another author's library under the name of the import."""
 PACKAGE_EXTRAS: Final = {
     "arviz": "plots",
+    "dp_accounting": "dp-accounting",
     "flwr": "federated",
     "matplotlib": "plots",
     "psycopg": "postgres",

@@ -133,7 +133,7 @@ def test_mixed_composition_matches_dp_accounting():
         events.laplace(4.0),
     )
     book = dpa.pld.PLDAccountant(dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    book.compose(run)
+    book.compose(events.to_dp_event(run))
     assert PLD().epsilon(run, 1e-5) == pytest.approx(book.get_epsilon(1e-5), rel=1e-3)
 
 
@@ -184,9 +184,9 @@ def test_dots_keep_both_masses():
 
 
 def test_nothing_costs_nothing():
-    nothing = dpa.NoOpDpEvent()
+    nothing = events.NoOpDpEvent()
     assert PLD().epsilon(nothing, 1e-6) == 0
     assert PLD().delta(nothing, 0.0) == 0
-    no_noise = events.compose(events.gaussian(1.0), dpa.NonPrivateDpEvent())
+    no_noise = events.compose(events.gaussian(1.0), events.NonPrivateDpEvent())
     assert PLD().epsilon(no_noise, 1e-6) == math.inf
     assert PLD().delta(no_noise, 5.0) == 1

@@ -66,7 +66,7 @@ def test_repeat_and_select_matches_dp_accounting(shape):
     orders = renyi.default_orders(whole=False)
     run = events.repeat_and_select(events.gaussian(4.0), 10, shape)
     book = dpa.rdp.RdpAccountant(list(orders))
-    book.compose(run)
+    book.compose(events.to_dp_event(run))
     np.testing.assert_allclose(renyi.divergence(run, orders, "add-remove"), book.rdp, rtol=1e-8)
 
 

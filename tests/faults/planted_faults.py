@@ -554,7 +554,7 @@ _OF_BOOKS = [
     fault(
         "a ledger that books the budget, and not what a run costs",
         "tacit.accounting.ledger:Ledger.line",
-        "accounting.cost.cost(event, budget)",
+        "accounting.accountants.cost(event, budget)",
         "budget",
         "interfaces/test_amounts.py::test_a_run_that_costs_less_is_charged_less",
     ),

@@ -156,6 +156,18 @@ def no_pymc():
         sys.stderr.write(str(error))
 
 
+def no_dp_accounting():
+    from tacit.accounting import PLD, events
+    from tacit.errors import MissingPackage
+
+    truncated = events.TruncatedSubsampledGaussianDpEvent(1000, 0.01, 20, 1.5)
+    for call in (events.to_dp_event, lambda event: PLD().epsilon(event, 1e-5)):
+        try:
+            call(truncated)
+        except MissingPackage as error:
+            sys.stderr.write(f"{error}\n")
+
+
 def no_postgres():
     from tacit.cli.main import main
 

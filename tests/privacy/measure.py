@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from dp_accounting import dp_event
 
 from tacit.accounting import events
 from tacit.privacy.gate import Gate, run
@@ -25,7 +24,7 @@ def said(mechanism):
     found = []
     for leaf, times in events.leaves(mechanism.event):
         rate = 1.0
-        if isinstance(leaf, dp_event.PoissonSampledDpEvent):
+        if isinstance(leaf, events.PoissonSampledDpEvent):
             rate, leaf = leaf.sampling_probability, leaf.event  # noqa: PLW2901
         found.append(Said(leaf.noise_multiplier, rate, times))
     return found

@@ -341,7 +341,7 @@ def test_statement_json_is_valid_and_comes_back():
         assert PrivacyStatement.from_json(text) == said
     both = json.loads(statement().to_json())
     assert both["epsilon"]["add-remove"] < both["epsilon"]["replace"]
-    assert set(both["versions"]) == {"tacit", "jax", "numpy", "dp-accounting", "python"}
+    assert set(both["versions"]) == {"tacit", "jax", "numpy", "scipy", "python"}
     falling = both["curve"]["replace"]["epsilon"]
     assert falling == sorted(falling, reverse=True)
 

@@ -8,22 +8,22 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
-from dp_accounting import dp_event
-from dp_accounting.dp_event import DpEvent
-from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
-from dp_accounting.privacy_accountant import NeighboringRelation
 
 from tacit import _validate
 from tacit._format import round_up_epsilon
 from tacit.accounting import events, renyi
 from tacit.accounting.budget import ADJACENCIES, Adjacency, Budget
 from tacit.accounting.convert import Conversion, delta_by_order, epsilon_by_order
+from tacit.accounting.events import DpEvent
 from tacit.accounting.pairs import Array, BoundedRangePair, dominating_pairs
 from tacit.accounting.pld import Part, composed_delta, composed_epsilon
 from tacit.errors import BudgetError, InvalidArgument, TheoremDoesNotHold, UnsupportedEvent
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 # The default deltas of a curve: four points a decade.
 DEFAULT_DELTAS = tuple(10.0 ** (exponent / 4) for exponent in range(-48, -3))
@@ -156,10 +156,13 @@ class Accountant(ABC):
 
 def _is_private(event: DpEvent) -> bool:
     if not isinstance(event, DpEvent):
-        raise InvalidArgument(f"An accountant takes an event; got {type(event).__name__}.")
+        raise InvalidArgument(
+            f"An accountant takes an event of tacit.accounting.events; got {type(event).__name__}. "
+            "Convert an event of dp-accounting with events.from_dp_event."
+        )
     for leaf, _ in events.leaves(event):
-        inner = leaf.event if isinstance(leaf, dp_event.RepeatAndSelectDpEvent) else None
-        if isinstance(leaf, dp_event.NonPrivateDpEvent) or (inner and not _is_private(inner)):
+        inner = leaf.event if isinstance(leaf, events.RepeatAndSelectDpEvent) else None
+        if isinstance(leaf, events.NonPrivateDpEvent) or (inner and not _is_private(inner)):
             return False
     return True
 
@@ -208,7 +211,7 @@ class PLD(Accountant):
     @staticmethod
     def goes_by_orders(event: DpEvent) -> bool:
         """Whether the event has a part without a dominating pair, so that `Renyi` accounts all of it."""
-        without = (events.SubsampledBarkerTest, dp_event.RepeatAndSelectDpEvent)
+        without = (events.SubsampledBarkerTest, events.RepeatAndSelectDpEvent)
         return any(isinstance(leaf, without) for leaf, _ in events.leaves(event))
 
 
@@ -278,30 +281,30 @@ def _has_bounded_range(worlds: list[list[Part]]) -> bool:
 
 
 def _has_truncated_batches(event: DpEvent) -> bool:
-    truncated = dp_event.TruncatedSubsampledGaussianDpEvent
+    truncated = events.TruncatedSubsampledGaussianDpEvent
     return any(isinstance(leaf, truncated) for leaf, _ in events.leaves(event))
 
 
-def _dp_accounting_pld(event: DpEvent, adjacency: Adjacency) -> PLDAccountant:
+def _dp_accounting_pld(event: DpEvent, adjacency: Adjacency) -> "PLDAccountant":
     """The accountant of dp-accounting, for truncated batches, which Tacit itself never draws."""
-    for leaf, _ in events.leaves(event):
-        if not isinstance(leaf, dp_event.TruncatedSubsampledGaussianDpEvent):
-            dominating_pairs(leaf, adjacency)  # raises an error if there is none
     plain = (
-        dp_event.GaussianDpEvent,
-        dp_event.PoissonSampledDpEvent,
-        dp_event.TruncatedSubsampledGaussianDpEvent,
+        events.GaussianDpEvent,
+        events.PoissonSampledDpEvent,
+        events.TruncatedSubsampledGaussianDpEvent,
     )
-    if not all(isinstance(leaf, plain) for leaf, _ in events.leaves(event)):
-        raise UnsupportedEvent("Truncated batches compose with Gaussian releases only.")
-    relation = (
-        NeighboringRelation.REPLACE_ONE
-        if adjacency == "replace"
-        else NeighboringRelation.ADD_OR_REMOVE_ONE
-    )
-    book = PLDAccountant(relation)
-    book.compose(event)
-    return book
+    for leaf, _ in events.leaves(event):
+        if not isinstance(leaf, plain):
+            raise UnsupportedEvent("Truncated batches compose with Gaussian releases only.")
+        if not isinstance(leaf, events.TruncatedSubsampledGaussianDpEvent):
+            dominating_pairs(leaf, adjacency)  # raises an error if there is none
+    theirs = events.to_dp_event(event)
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+    relation = "REPLACE_ONE" if adjacency == "replace" else "ADD_OR_REMOVE_ONE"
+    accountant = PLDAccountant(NeighboringRelation[relation])
+    accountant.compose(theirs)
+    return accountant
 
 
 def cost(event: DpEvent, budget: Budget) -> Budget:

@@ -10,16 +10,13 @@ not apply to them. Two rules hold for adaptively chosen runs:
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from attrs import field, frozen
 
 from tacit import _validate, accounting
 from tacit._format import format_number, round_up_epsilon, subtract_decimals
-
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
-
+from tacit.accounting.events import DpEvent
 
 Adjacency = Literal["add-remove", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
@@ -175,7 +172,7 @@ class PrivacyFilter:
     rule: Rule
     order: float
 
-    def divergence(self, event: "DpEvent") -> float:
+    def divergence(self, event: DpEvent) -> float:
         """The Rényi divergence of a run, or zero under the rule ``"sum"``, which has no use for it."""
         if self.rule == "sum":
             return 0.0

@@ -7,12 +7,11 @@ search stops within a relative `TOLERANCE` of the best.
 import math
 from collections.abc import Callable
 
-from dp_accounting.dp_event import DpEvent
-
 from tacit import _validate
 from tacit.accounting import events
 from tacit.accounting.accountants import PLD, Accountant
 from tacit.accounting.budget import Budget
+from tacit.accounting.events import DpEvent
 from tacit.errors import BudgetError, TheoremDoesNotHold
 
 TOLERANCE = 1e-5

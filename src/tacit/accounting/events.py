@@ -1,23 +1,282 @@
-"""What a run does to the data, as frozen values.
+"""Privacy events: what a run does to the data, as frozen values.
 
-An event lists the releases of a run with their parameters, all of which are public. An accountant
-computes its privacy cost. Events of dp-accounting are used as they are (`GaussianDpEvent` and others,
-created and checked by the functions here); further ones are defined below. `noise_multiplier` is always
-the noise standard deviation divided by the clip, the bound on one unit's contribution. How much a change of
-one unit then matters under add-remove or replace is worked out by the accountant.
+An event lists the releases of a run with their parameters, all of which are public. An accountant computes its
+privacy cost. `noise_multiplier` is always the noise standard deviation divided by the clip, the bound on one unit's
+contribution. How much a change of one unit then matters under add-remove or replace is worked out by the accountant.
+
+Classes whose names end in ``DpEvent`` have the names and fields of Google's dp-accounting, the exchange format of
+the field; `to_dp_event` and `from_dp_event` convert from one to the other. The other classes have no counterpart there.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-
-import attrs
-from dp_accounting import dp_event
-from dp_accounting.dp_event import DpEvent
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tacit import _validate
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, MissingPackage, UnsupportedEvent
+
+if TYPE_CHECKING:
+    from dp_accounting import dp_event
 
 MAX_STEPS = 10**9  # of a run; with more, numbers would overflow
+
+
+@dataclass(frozen=True)
+class DpEvent:
+    """Base class of events."""
+
+
+@dataclass(frozen=True)
+class NoOpDpEvent(DpEvent):
+    """Nothing is done to the data."""
+
+
+@dataclass(frozen=True)
+class NonPrivateDpEvent(DpEvent):
+    """A release without any guarantee: its epsilon is infinite."""
+
+
+@dataclass(frozen=True)
+class GaussianDpEvent(DpEvent):
+    """A sum over all units of vectors clipped in the 2-norm, with Gaussian noise."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, noise_multiplier=_validate.positive)
+
+
+@dataclass(frozen=True)
+class LaplaceDpEvent(DpEvent):
+    """A sum over all units of vectors clipped in the 1-norm, with Laplace noise."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, noise_multiplier=_validate.positive)
+
+
+@dataclass(frozen=True)
+class RandomizedResponseDpEvent(DpEvent):
+    """Every answer is replaced, with probability ``noise_parameter``, by a draw from all categories."""
+
+    noise_parameter: float
+    num_buckets: int
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(
+            self,
+            noise_parameter=_validate.rate,
+            num_buckets=lambda name, value: _validate.count(name, value, least=2),
+        )
+
+
+@dataclass(frozen=True)
+class PoissonSampledDpEvent(DpEvent):
+    """An event on a Poisson sample, in which each unit is with the same probability."""
+
+    sampling_probability: float
+    event: DpEvent
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, sampling_probability=_validate.rate, event=_check_event)
+
+
+@dataclass(frozen=True)
+class SampledWithoutReplacementDpEvent(DpEvent):
+    """An event on a batch of fixed size, drawn without replacement."""
+
+    source_dataset_size: int
+    sample_size: int
+    event: DpEvent
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(
+            self,
+            source_dataset_size=_validate.count,
+            sample_size=_validate.count,
+            event=_check_event,
+        )
+        _check_batch(self.sample_size, self.source_dataset_size)
+
+
+@dataclass(frozen=True)
+class TruncatedSubsampledGaussianDpEvent(DpEvent):
+    """Gaussian noise on a Poisson sample that is cut to a largest size.
+
+    Tacit never draws such batches. The event is here to compare their cost, which dp-accounting computes.
+    """
+
+    dataset_size: int
+    sampling_probability: float
+    truncated_batch_size: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(
+            self,
+            dataset_size=_validate.count,
+            sampling_probability=_validate.rate,
+            truncated_batch_size=_validate.count,
+            noise_multiplier=_validate.positive,
+        )
+
+
+@dataclass(frozen=True)
+class RepeatAndSelectDpEvent(DpEvent):
+    """The best of a random number of runs, by a score that is itself private."""
+
+    event: DpEvent
+    mean: float
+    shape: float
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(
+            self, event=_check_event, mean=_validate.real, shape=_validate.real
+        )
+        if not (1 <= self.mean < math.inf):
+            raise InvalidArgument(f"mean must be at least 1 run; got {self.mean!r}.")
+        if not (self.shape >= 0):
+            raise InvalidArgument(f"shape must be 0 or more; got {self.shape!r}.")
+
+
+@dataclass(frozen=True)
+class SelfComposedDpEvent(DpEvent):
+    """The same event several times."""
+
+    event: DpEvent
+    count: int
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(
+            self,
+            event=_check_event,
+            count=lambda name, value: _validate.count(name, value, least=0),
+        )
+
+
+@dataclass(frozen=True)
+class ComposedDpEvent(DpEvent):
+    """Several events, each of which may be chosen after seeing the results of earlier ones."""
+
+    events: tuple[DpEvent, ...]
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, events=_check_events)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarkerTest(DpEvent):
+    """One accept/reject decision of DP-MCMC on the full data, by the exact accept bit.
+
+    ``ratio_bound`` bounds what one unit can add to the (tempered) log-likelihood ratio,
+    by clipping or by Lemma 2 of Heikkilä et al. 2019. The bit is Bernoulli with a logit
+    that a unit moves by at most ``ratio_bound`` (add-remove) or twice that (replace).
+    """
+
+    ratio_bound: float
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, ratio_bound=_validate.positive)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianBarkerTest(DpEvent):
+    """The same decision by Gaussian noise plus a correction (their Theorem 1).
+
+    ``noise_variance`` is the paper's C, below pi^2/3.
+    """
+
+    ratio_bound: float
+    noise_variance: float = 2.0
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(
+            self, ratio_bound=_validate.positive, noise_variance=_validate.positive
+        )
+        if not (self.noise_variance < math.pi**2 / 3):
+            raise InvalidArgument(
+                "noise_variance must be below pi^2/3, the variance of the logistic "
+                f"distribution; got {self.noise_variance!r}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsampledBarkerTest(DpEvent):
+    """The decision on a fixed-size batch without replacement (their Theorem 2, C = 2).
+
+    Log-likelihood ratios are clipped to sqrt(batch_size) / N0. The bound is the one proved
+    at `renyi.barker_divergence`, or with ``paper_bound`` the paper's looser eq. (21). Only
+    replace has a bound.
+    """
+
+    batch_size: int
+    dataset_size: int
+    paper_bound: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, batch_size=_validate.count, dataset_size=_validate.count)
+        _check_batch(self.batch_size, self.dataset_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedPosteriorSample(DpEvent):
+    """One exact draw from a posterior with |log-likelihood| of a unit at most a bound.
+
+    4B-differentially private under replace, 2B under add-remove (Wang et al. 2015).
+    """
+
+    likelihood_bound: float
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, likelihood_bound=_validate.positive)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LipschitzPosteriorSample(DpEvent):
+    """One exact draw where the log-likelihood is Lipschitz in a record of bounded norm.
+
+    4LR-differentially private under replace (Wang et al. 2015); a Lipschitz constant
+    says nothing about leaving a record out, so there is no bound under add-remove.
+    """
+
+    lipschitz: float
+    radius: float
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, lipschitz=_validate.positive, radius=_validate.positive)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogConcavePosteriorSample(DpEvent):
+    """One exact draw from a strongly log-concave posterior (Gopi, Lee and Liu 2022).
+
+    With a per-unit log-likelihood that is ``lipschitz`` in the parameters and a posterior
+    that is ``concavity``-strongly log-concave, the draw is as private as Gaussian noise
+    with mu = lipschitz / sqrt(concavity), or twice that under replace.
+    """
+
+    lipschitz: float
+    concavity: float
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, lipschitz=_validate.positive, concavity=_validate.positive)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slack(DpEvent):
+    """A probability with which the releases beside it differ from what their events say.
+
+    Every accountant adds it to delta. If two mechanisms differ by a total variation distance t, a guarantee
+    of one holds for the other with a delta that is larger by (1 + e^epsilon) t.
+    """
+
+    delta: float
+
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, delta=_validate.positive)
 
 
 def gaussian(noise_multiplier: float) -> DpEvent:
@@ -29,7 +288,7 @@ def gaussian(noise_multiplier: float) -> DpEvent:
     Returns:
         The event.
     """
-    return dp_event.GaussianDpEvent(_validate.positive("noise_multiplier", noise_multiplier))
+    return GaussianDpEvent(noise_multiplier)
 
 
 def laplace(noise_multiplier: float) -> DpEvent:
@@ -41,7 +300,7 @@ def laplace(noise_multiplier: float) -> DpEvent:
     Returns:
         The event.
     """
-    return dp_event.LaplaceDpEvent(_validate.positive("noise_multiplier", noise_multiplier))
+    return LaplaceDpEvent(noise_multiplier)
 
 
 def sampled_gaussian(
@@ -70,7 +329,7 @@ def sampled_gaussian(
     rate = _validate.rate("sampling_rate", sampling_rate)
     step = gaussian(noise_multiplier)
     if rate < 1:
-        step = dp_event.PoissonSampledDpEvent(rate, step)
+        step = PoissonSampledDpEvent(rate, step)
     return repeat(step, num_steps)
 
 
@@ -93,9 +352,7 @@ def fixed_batch_gaussian(
     """
     size = _validate.count("dataset_size", dataset_size)
     batch = _validate.count("batch_size", batch_size)
-    if batch > size:
-        raise InvalidArgument(f"batch_size {batch} is larger than dataset_size {size}.")
-    step = dp_event.SampledWithoutReplacementDpEvent(size, batch, gaussian(noise_multiplier))
+    step = SampledWithoutReplacementDpEvent(size, batch, gaussian(noise_multiplier))
     return repeat(step, num_steps)
 
 
@@ -112,7 +369,7 @@ def randomised_response(noise: float, num_categories: int) -> DpEvent:
         The event.
     """
     share = _validate.rate("noise", noise)
-    return dp_event.RandomizedResponseDpEvent(
+    return RandomizedResponseDpEvent(
         share, _validate.count("num_categories", num_categories, least=2)
     )
 
@@ -129,11 +386,7 @@ def repeat_and_select(event: DpEvent, mean: float, shape: float = 0.0) -> DpEven
     Returns:
         The event.
     """
-    if not (float(mean) >= 1):
-        raise InvalidArgument(f"mean must be at least 1 run; got {mean!r}.")
-    if not (float(shape) >= 0):
-        raise InvalidArgument(f"shape must be 0 or more; got {shape!r}.")
-    return dp_event.RepeatAndSelectDpEvent(event, float(mean), float(shape))
+    return RepeatAndSelectDpEvent(event, mean, shape)
 
 
 def compose(*events: DpEvent) -> DpEvent:
@@ -145,13 +398,8 @@ def compose(*events: DpEvent) -> DpEvent:
     Returns:
         The event of all of them.
     """
-    for event in events:
-        if not isinstance(event, DpEvent):
-            raise InvalidArgument(f"compose takes events; got {type(event).__name__}.")
-    if len(events) == 1:
-        return events[0]
-    # A tuple where dp-accounting's annotation says list: it works the same and cannot change.
-    return dp_event.ComposedDpEvent(tuple(events))  # type: ignore[arg-type]
+    composed = ComposedDpEvent(events)
+    return events[0] if len(events) == 1 else composed
 
 
 def repeat(event: DpEvent, num_steps: int) -> DpEvent:
@@ -165,111 +413,7 @@ def repeat(event: DpEvent, num_steps: int) -> DpEvent:
         The event of all of them.
     """
     times = _validate.count("num_steps", num_steps, most=MAX_STEPS)
-    return event if times == 1 else dp_event.SelfComposedDpEvent(event, times)
-
-
-def _check_positive(_: object, field: "attrs.Attribute[float]", value: float) -> None:
-    _validate.positive(field.name, value)
-
-
-def _check_count(_: object, field: "attrs.Attribute[int]", value: int) -> None:
-    _validate.count(field.name, value)
-
-
-@attrs.frozen(kw_only=True)
-class BarkerTest(DpEvent):
-    """One accept/reject decision of DP-MCMC on the full data, by the exact accept bit.
-
-    ``ratio_bound`` bounds what one unit can add to the (tempered) log-likelihood ratio,
-    by clipping or by Lemma 2 of Heikkilä et al. 2019. The bit is Bernoulli with a logit
-    that a unit moves by at most ``ratio_bound`` (add-remove) or twice that (replace).
-    """
-
-    ratio_bound: float = attrs.field(validator=_check_positive)
-
-
-@attrs.frozen(kw_only=True)
-class GaussianBarkerTest(DpEvent):
-    """The same decision by Gaussian noise plus a correction (their Theorem 1).
-
-    ``noise_variance`` is the paper's C, below pi^2/3.
-    """
-
-    ratio_bound: float = attrs.field(validator=_check_positive)
-    noise_variance: float = attrs.field(default=2.0, validator=_check_positive)
-
-    def __attrs_post_init__(self) -> None:
-        if not (self.noise_variance < math.pi**2 / 3):
-            raise InvalidArgument(
-                "noise_variance must be below pi^2/3, the variance of the logistic "
-                f"distribution; got {self.noise_variance!r}."
-            )
-
-
-@attrs.frozen(kw_only=True)
-class SubsampledBarkerTest(DpEvent):
-    """The decision on a fixed-size batch without replacement (their Theorem 2, C = 2).
-
-    Log-likelihood ratios are clipped to sqrt(batch_size) / N0. The bound is the one proved
-    at `renyi.barker_divergence`, or with ``paper_bound`` the paper's looser eq. (21). Only
-    replace has a bound.
-    """
-
-    batch_size: int = attrs.field(validator=_check_count)
-    dataset_size: int = attrs.field(validator=_check_count)
-    paper_bound: bool = False
-
-    def __attrs_post_init__(self) -> None:
-        if self.batch_size > self.dataset_size:
-            raise InvalidArgument(
-                f"batch_size {self.batch_size} is larger than dataset_size {self.dataset_size}."
-            )
-
-
-@attrs.frozen(kw_only=True)
-class BoundedPosteriorSample(DpEvent):
-    """One exact draw from a posterior with |log-likelihood| of a unit at most a bound.
-
-    4B-differentially private under replace, 2B under add-remove (Wang et al. 2015).
-    """
-
-    likelihood_bound: float = attrs.field(validator=_check_positive)
-
-
-@attrs.frozen(kw_only=True)
-class LipschitzPosteriorSample(DpEvent):
-    """One exact draw where the log-likelihood is Lipschitz in a record of bounded norm.
-
-    4LR-differentially private under replace (Wang et al. 2015); a Lipschitz constant
-    says nothing about leaving a record out, so there is no bound under add-remove.
-    """
-
-    lipschitz: float = attrs.field(validator=_check_positive)
-    radius: float = attrs.field(validator=_check_positive)
-
-
-@attrs.frozen(kw_only=True)
-class LogConcavePosteriorSample(DpEvent):
-    """One exact draw from a strongly log-concave posterior (Gopi, Lee and Liu 2022).
-
-    With a per-unit log-likelihood that is ``lipschitz`` in the parameters and a posterior
-    that is ``concavity``-strongly log-concave, the draw is as private as Gaussian noise
-    with mu = lipschitz / sqrt(concavity), or twice that under replace.
-    """
-
-    lipschitz: float = attrs.field(validator=_check_positive)
-    concavity: float = attrs.field(validator=_check_positive)
-
-
-@attrs.frozen(kw_only=True)
-class Slack(DpEvent):
-    """A probability with which the releases beside it differ from what their events say.
-
-    Every accountant adds it to delta. If two mechanisms differ by a total variation distance t, a guarantee
-    of one holds for the other with a delta that is larger by (1 + e^epsilon) t.
-    """
-
-    delta: float = attrs.field(validator=_check_positive)
+    return event if times == 1 else SelfComposedDpEvent(event, times)
 
 
 def split_slack(event: DpEvent) -> tuple[DpEvent, float]:
@@ -279,19 +423,143 @@ def split_slack(event: DpEvent) -> tuple[DpEvent, float]:
         return event, 0.0
     slack = math.fsum(count * leaf.delta for leaf, count in parts if isinstance(leaf, Slack))
     rest = [repeat(leaf, count) for leaf, count in parts if not isinstance(leaf, Slack)]
-    return compose(*rest) if rest else dp_event.NoOpDpEvent(), slack
+    return compose(*rest) if rest else NoOpDpEvent(), slack
 
 
 def leaves(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
     """The releases that ``count`` of an event consist of, and how many times each happens."""
-    if isinstance(event, dp_event.SelfComposedDpEvent):
-        times = _validate.count("the count of a SelfComposedDpEvent", event.count, least=0)
-        yield from leaves(event.event, count * times)
-    elif isinstance(event, dp_event.ComposedDpEvent):
-        inner: Iterable[DpEvent] = event.events
-        for part in inner:
+    if isinstance(event, SelfComposedDpEvent):
+        yield from leaves(event.event, count * event.count)
+    elif isinstance(event, ComposedDpEvent):
+        for part in event.events:
             yield from leaves(part, count)
-    elif isinstance(event, dp_event.PoissonSampledDpEvent) and event.sampling_probability == 1:
+    elif isinstance(event, PoissonSampledDpEvent) and event.sampling_probability == 1:
         yield from leaves(event.event, count)
-    elif not isinstance(event, dp_event.NoOpDpEvent) and count > 0:
+    elif not isinstance(event, NoOpDpEvent) and count > 0:
         yield event, count
+
+
+def to_dict(event: DpEvent) -> dict[str, object]:
+    """An event as nested dictionaries that JSON can hold, so that a saved statement can be checked later.
+
+    >>> to_dict(sampled_gaussian(2.0, 0.5))["event"]
+    {'kind': 'GaussianDpEvent', 'noise_multiplier': 2.0}
+    """
+
+    def plain(value: object) -> object:
+        if isinstance(value, DpEvent):
+            return to_dict(value)
+        if isinstance(value, tuple):
+            return [plain(each) for each in value]
+        is_infinite = isinstance(value, float) and math.isinf(value)  # which JSON does not have
+        return str(value) if is_infinite else value
+
+    return {"kind": type(event).__name__} | {
+        field.name: plain(getattr(event, field.name)) for field in fields(event)
+    }
+
+
+def from_dict(data: Mapping[str, object]) -> DpEvent:
+    """The event that `to_dict` wrote."""
+
+    def restore(value: object) -> object:
+        if isinstance(value, dict):
+            return from_dict(value)
+        if isinstance(value, list):
+            return tuple(restore(each) for each in value)
+        return float(value) if isinstance(value, str) else value
+
+    try:
+        values = {name: restore(value) for name, value in data.items() if name != "kind"}
+        return _EVENTS[str(data["kind"])](**values)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"This version of Tacit does not know this event: {error!r}."
+        ) from error
+
+
+def to_dp_event(event: DpEvent) -> "dp_event.DpEvent":
+    """The same event as an object of dp-accounting, for its accountants.
+
+    Args:
+        event: The event.
+
+    Returns:
+        The event of dp-accounting.
+
+    Raises:
+        UnsupportedEvent: If dp-accounting has no such event.
+        MissingPackage: If dp-accounting is not installed.
+    """
+    kind: type[dp_event.DpEvent] | None = getattr(_dp_event_module(), type(event).__name__, None)
+    if kind is None:
+        raise UnsupportedEvent(f"dp-accounting has no event like {type(event).__name__}.")
+
+    def convert(value: object) -> object:
+        if isinstance(value, tuple):
+            return [convert(each) for each in value]
+        return to_dp_event(value) if isinstance(value, DpEvent) else value
+
+    return kind(**{field.name: convert(getattr(event, field.name)) for field in fields(event)})
+
+
+def from_dp_event(event: "dp_event.DpEvent") -> DpEvent:
+    """The event that an object of dp-accounting describes.
+
+    Args:
+        event: The event of dp-accounting.
+
+    Returns:
+        The same event, for the accountants of Tacit.
+
+    Raises:
+        UnsupportedEvent: If Tacit has no such event.
+        InvalidArgument: If it is not an event of dp-accounting, or has values that no release has.
+        MissingPackage: If dp-accounting is not installed.
+    """
+    theirs = _dp_event_module()
+    if not isinstance(event, theirs.DpEvent):
+        raise InvalidArgument(f"Pass an event of dp-accounting; got {type(event).__name__}.")
+    kind = _EVENTS.get(type(event).__name__)
+    if kind is None or type(event).__module__ != theirs.__name__:
+        raise UnsupportedEvent(f"Tacit has no event like {type(event).__name__} of dp-accounting.")
+
+    def convert(value: object) -> object:
+        if isinstance(value, list | tuple):
+            return tuple(convert(each) for each in value)
+        return from_dp_event(value) if isinstance(value, theirs.DpEvent) else value
+
+    return kind(**{field.name: convert(getattr(event, field.name)) for field in fields(kind)})
+
+
+def _dp_event_module() -> ModuleType:
+    try:
+        from dp_accounting import dp_event
+    except ModuleNotFoundError:
+        raise MissingPackage("dp_accounting", "An event of dp-accounting") from None
+    return dp_event
+
+
+def _check_event(name: str, value: object) -> DpEvent:
+    if not isinstance(value, DpEvent):
+        raise InvalidArgument(
+            f"{name} must be an event of tacit.accounting.events; got {type(value).__name__}. "
+            "Convert an event of dp-accounting with from_dp_event."
+        )
+    return value
+
+
+def _check_events(name: str, values: object) -> tuple[DpEvent, ...]:
+    if not isinstance(values, Sequence):
+        raise InvalidArgument(f"{name} must be a list of events; got {type(values).__name__}.")
+    return tuple(_check_event(name, each) for each in values)
+
+
+def _check_batch(batch_size: int, dataset_size: int) -> None:
+    if batch_size > dataset_size:
+        raise InvalidArgument(
+            f"batch_size {batch_size} is larger than dataset_size {dataset_size}."
+        )
+
+
+_EVENTS: dict[str, type[DpEvent]] = {kind.__name__: kind for kind in DpEvent.__subclasses__()}

@@ -10,12 +10,13 @@ Also `adopt`, which accepts a ledger that has lost its mark file.
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import sqlalchemy as sa
 
 from tacit.accounting import ledger_chain
 from tacit.accounting.budget import Budget
+from tacit.accounting.events import DpEvent
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.ledger_chain import (
     CHARGES,
@@ -34,10 +35,6 @@ from tacit.accounting.ledger_store import (
     translate_sqlite_errors,
 )
 from tacit.errors import BudgetError, InvalidArgument, LedgerError, Refused
-
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
-
 
 _JOURNAL_METADATA = sa.MetaData()
 _RUNS = sa.Table(
@@ -79,7 +76,7 @@ class RunTerms:
 
     run: str
     answers: int
-    event: "DpEvent | None"
+    event: DpEvent | None
     budget: Budget | None
     label: str = "federated"
     about: str = ""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from getpass import getuser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import sqlalchemy as sa
 from attrs import asdict, frozen
@@ -22,6 +22,7 @@ from tacit._format import subtract_decimals
 from tacit._html import render_template
 from tacit.accounting import ledger_chain, ledger_store
 from tacit.accounting.budget import RULES, Budget, PastCosts, PrivacyFilter, Rule
+from tacit.accounting.events import DpEvent
 from tacit.accounting.ledger_chain import (
     TABLES_BY_KIND,
     Charge,
@@ -52,9 +53,6 @@ from tacit.accounting.ledger_store import (
     postgres_transaction,
 )
 from tacit.errors import BudgetError, InvalidArgument, LedgerError, Overspent
-
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
 
 
 def utc_now() -> str:
@@ -329,7 +327,7 @@ class Ledger:
                 )
 
     def charge(
-        self, event: "DpEvent", budget: Budget, label: str = "", *, run_id: str = ""
+        self, event: DpEvent, budget: Budget, label: str = "", *, run_id: str = ""
     ) -> Receipt:
         """Charges a run in full, or raises. Call it before the first read of a row.
 
@@ -351,9 +349,7 @@ class Ledger:
         lines = [self.line(event, budget, label, run_id)]
         return _retry(lambda: self._booked(lines))[0]
 
-    def charge_all(
-        self, runs: Sequence[tuple["DpEvent", Budget]], label: str = ""
-    ) -> list[Receipt]:
+    def charge_all(self, runs: Sequence[tuple[DpEvent, Budget]], label: str = "") -> list[Receipt]:
         """Charges several runs in one transaction: all of them or none.
 
         Args:
@@ -379,7 +375,7 @@ class Ledger:
                 receipts.append(Receipt(before, self._left(connection)))
         return receipts
 
-    def receipt(self, event: "DpEvent", run_id: str) -> Receipt | None:
+    def receipt(self, event: DpEvent, run_id: str) -> Receipt | None:
         """The receipt of the charge of a run with this event, or None if there is no such charge.
 
         Args:
@@ -478,9 +474,7 @@ class Ledger:
                 f"{budget.adjacency}; calibrate the run for the ledger's adjacency."
             )
 
-    def line(
-        self, event: "DpEvent", budget: Budget, label: str, run_id: str = ""
-    ) -> dict[str, Any]:
+    def line(self, event: DpEvent, budget: Budget, label: str, run_id: str = "") -> dict[str, Any]:
         """The line that a run is recorded as. Raises if its budget does not cover the event."""
         self.refuse_adjacency(budget)
         charged = accounting.accountants.cost(event, budget)

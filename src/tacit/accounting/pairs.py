@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from dp_accounting import dp_event
-from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from tacit import _validate
 from tacit.accounting import events
 from tacit.accounting.budget import Adjacency
+from tacit.accounting.events import DpEvent
 from tacit.errors import UnsupportedEvent
 
 Array = NDArray[np.float64]
@@ -306,14 +304,14 @@ def dominating_pairs(  # noqa: C901, PLR0911, PLR0912 (a table)
     """The pairs that dominate one release; raises where none is known."""
     change = 2.0 if adjacency == "replace" else 1.0
     match event:
-        case dp_event.GaussianDpEvent(noise_multiplier=scale):
-            return (GaussianPair(change / _check_scale(scale)),)
+        case events.GaussianDpEvent(noise_multiplier=scale):
+            return (GaussianPair(change / scale),)
         case events.GaussianBarkerTest(ratio_bound=bound, noise_variance=variance):
             return (GaussianPair(change * bound / math.sqrt(variance)),)
         case events.LogConcavePosteriorSample(lipschitz=slope, concavity=concavity):
             return (GaussianPair(change * slope / math.sqrt(concavity)),)
-        case dp_event.LaplaceDpEvent(noise_multiplier=scale):
-            return (LaplacePair(change / _check_scale(scale)),)
+        case events.LaplaceDpEvent(noise_multiplier=scale):
+            return (LaplacePair(change / scale),)
         case events.BarkerTest(ratio_bound=bound):
             return (BoundedRangePair(change * bound),)
         case events.BoundedPosteriorSample(likelihood_bound=bound):
@@ -323,36 +321,30 @@ def dominating_pairs(  # noqa: C901, PLR0911, PLR0912 (a table)
         case events.LipschitzPosteriorSample(lipschitz=slope, radius=radius):
             _check_replace(event, adjacency)
             return (BoundedRangePair(4 * slope * radius),)
-        case dp_event.RandomizedResponseDpEvent(noise_parameter=noise, num_buckets=categories):
+        case events.RandomizedResponseDpEvent(noise_parameter=noise, num_buckets=categories):
             _check_replace(event, adjacency)
-            return (randomised_response_pair(_validate.rate("noise", noise), categories),)
-        case dp_event.PoissonSampledDpEvent(
-            sampling_probability=rate, event=dp_event.GaussianDpEvent(noise_multiplier=scale)
+            return (randomised_response_pair(noise, categories),)
+        case events.PoissonSampledDpEvent(
+            sampling_probability=rate, event=events.GaussianDpEvent(noise_multiplier=scale)
         ):
-            rate, scale = _validate.rate("sampling_rate", rate), _check_scale(scale)
             if adjacency == "replace":
                 return (ReplacedPair(rate, scale),)
             return RemovedPair(rate, scale), AddedPair(rate, scale)
-        case dp_event.SampledWithoutReplacementDpEvent(
+        case events.SampledWithoutReplacementDpEvent(
             sample_size=batch,
             source_dataset_size=size,
-            event=dp_event.GaussianDpEvent(noise_multiplier=scale),
+            event=events.GaussianDpEvent(noise_multiplier=scale),
         ):
             _check_replace(event, adjacency)
-            rate = _validate.rate("sampling_rate", batch / size)
-            if rate == 1:
-                return (GaussianPair(change / _check_scale(scale)),)
-            return (SwappedPair(rate, _check_scale(scale) / 2),)
+            if batch == size:
+                return (GaussianPair(change / scale),)
+            return (SwappedPair(batch / size, scale / 2),)
         case events.SubsampledBarkerTest():
             _check_replace(event, adjacency)
     raise UnsupportedEvent(
         f"No dominating pair is known for {type(event).__name__}; "
         "describe the run with the events in tacit.accounting.events."
     )
-
-
-def _check_scale(noise_multiplier: float) -> float:
-    return _validate.positive("noise_multiplier", noise_multiplier)
 
 
 def _check_replace(event: DpEvent, adjacency: Adjacency) -> None:

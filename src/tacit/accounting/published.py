@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dp_accounting.dp_event import DpEvent
 from scipy.optimize import minimize_scalar
 
 from tacit import _validate
@@ -16,6 +15,7 @@ from tacit.accounting import events
 from tacit.accounting.accountants import PLD, Accountant, Renyi, directions
 from tacit.accounting.budget import Adjacency
 from tacit.accounting.convert import gdp_delta, gdp_epsilon
+from tacit.accounting.events import DpEvent
 from tacit.accounting.pairs import (
     GaussianPair,
     RemovedPair,

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from dp_accounting import dp_event
-from dp_accounting.dp_event import DpEvent
 from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp
 
 from tacit.accounting import events
 from tacit.accounting.budget import Adjacency, Budget
 from tacit.accounting.convert import epsilon_by_order, renyi_delta
+from tacit.accounting.events import DpEvent
 from tacit.accounting.pairs import (
     AddedPair,
     Array,
@@ -30,7 +29,7 @@ from tacit.accounting.pairs import (
     SwappedPair,
     dominating_pairs,
 )
-from tacit.errors import BudgetError, InvalidArgument, UnsupportedEvent
+from tacit.errors import BudgetError, UnsupportedEvent
 
 # Orders far beyond the useful one are not evaluated: there, the divergence alone exceeds
 # any gain from a smaller log(1/delta) / (order - 1) at every delta a float can hold.
@@ -53,7 +52,7 @@ def needs_integer_orders(event: DpEvent) -> bool:
     """Whether some part has a bound at whole orders only."""
     return any(
         isinstance(leaf, events.SubsampledBarkerTest)
-        or (isinstance(leaf, dp_event.RepeatAndSelectDpEvent) and needs_integer_orders(leaf.event))
+        or (isinstance(leaf, events.RepeatAndSelectDpEvent) and needs_integer_orders(leaf.event))
         for leaf, _ in events.leaves(event)
     )
 
@@ -62,7 +61,7 @@ def _leaf_divergence(
     event: DpEvent, orders: Array, adjacency: Adjacency, count: int, doubled: bool
 ) -> Array:
     match event:
-        case dp_event.RepeatAndSelectDpEvent(event=inner, mean=mean, shape=shape):
+        case events.RepeatAndSelectDpEvent(event=inner, mean=mean, shape=shape):
             base = divergence(inner, orders, adjacency, doubled=doubled)
             return repeat_and_select_divergence(base, mean, shape, orders)
         case events.SubsampledBarkerTest() if adjacency == "replace":
@@ -262,10 +261,6 @@ def repeat_and_select_divergence(inner: Array, mean: float, shape: float, orders
 
     ``inner`` is the divergence of one run.
     """
-    if not (1 <= mean < math.inf) or not (shape >= 0):
-        raise InvalidArgument(
-            f"Selection needs a mean of at least 1 run and a shape of 0 or more; got {mean}, {shape}."
-        )
     if mean == 1 and shape != math.inf:
         return inner  # always exactly one run
     if math.isinf(shape):

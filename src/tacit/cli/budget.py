@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,11 +11,9 @@ from tacit import accounting, results
 from tacit._format import format_epsilon
 from tacit._text_table import text_table
 from tacit.accounting import ADJACENCIES, Adjacency, Budget
+from tacit.accounting.events import DpEvent
 from tacit.cli.options import AdjacencyName, AsJson, Delta, Epsilon
 from tacit.errors import UnsupportedEvent
-
-if TYPE_CHECKING:
-    from dp_accounting.dp_event import DpEvent
 
 app = typer.Typer(
     help="Compute the privacy cost of a run, or the noise for a budget. Reads no data.",
@@ -165,7 +163,7 @@ def compare(
 
 def _print_cost(
     accountant: "accounting.Accountant",
-    run: "DpEvent",
+    run: DpEvent,
     delta: float,
     noise_multiplier: float,
     sampling_rate: float,
@@ -226,7 +224,7 @@ def _budget(epsilon: float, delta: float, adjacency: str) -> Budget:
     return Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]  # it checks
 
 
-def _event(noise_multiplier: float, sampling_rate: float, steps: int) -> "DpEvent":
+def _event(noise_multiplier: float, sampling_rate: float, steps: int) -> DpEvent:
     return accounting.events.sampled_gaussian(noise_multiplier, sampling_rate, steps)
 
 
@@ -243,7 +241,7 @@ def _accountants() -> dict[str, "accounting.Accountant"]:
 
 
 def _curve_or_none(
-    accountant: "accounting.Accountant", run: "DpEvent", adjacency: Adjacency
+    accountant: "accounting.Accountant", run: DpEvent, adjacency: Adjacency
 ) -> "accounting.Curve | None":
     try:
         return accountant.curve(run, adjacency)

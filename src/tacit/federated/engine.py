@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 
 from tacit.accounting import Budget
+from tacit.accounting.events import DpEvent
 from tacit.accounting.journal import Journal, LedgerJournal, RunTerms
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument

@@ -6,10 +6,10 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 from attrs import evolve
-from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
+from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
 from tacit.federated.method import Fitted
 from tacit.federated.pooled_server import (

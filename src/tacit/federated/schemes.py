@@ -30,11 +30,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from attrs import evolve
-from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate, events
+from tacit.accounting.events import DpEvent, NonPrivateDpEvent
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.protocol import Reply
 from tacit.federated.server import Aggregate, common_grid, shared_factor

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting import events
+from tacit.accounting.events import DpEvent, NonPrivateDpEvent
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.captured import check_captured
 from tacit.privacy.clipping import (

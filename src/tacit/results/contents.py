@@ -12,13 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tacit._format import format_epsilon, format_number, subtract_decimals
-from tacit.accounting import ADJACENCIES, Adjacency, Budget, Curve
+from tacit.accounting import ADJACENCIES, Adjacency, Budget, Curve, events
 from tacit.data import schema as schema_module
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.federated.trust import BY_NOISE, NO_GUARANTEE
 from tacit.models.interpretation import IncrementSizes
-from tacit.results import statement
 from tacit.results.drawings import INTERVAL_LEVEL, Bar, forest_bars
 from tacit.results.statement import NO_LEDGER, PrivacyStatement
 from tacit.results.summary import (
@@ -511,7 +510,7 @@ class ReportContents(CostContents):
     def event(self) -> str:
         """What was done to the data, as JSON."""
         event = self.statement.event
-        return "null" if event is None else json.dumps(statement.event_to_dict(event), indent=2)
+        return "null" if event is None else json.dumps(events.to_dict(event), indent=2)
 
 
 def _join_names(names: Sequence[str]) -> str:

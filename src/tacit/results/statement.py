@@ -15,17 +15,15 @@ from functools import cache, cached_property
 from importlib.metadata import version
 from typing import Any
 
-import attrs
 import yaml
 from attrs import asdict, field, frozen
-from dp_accounting import dp_event
-from dp_accounting.dp_event import DpEvent
 
 from tacit import __version__, _validate
 from tacit._format import format_epsilon, format_number, requested_note
 from tacit._html import render_template
 from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve, events
 from tacit.accounting.accountants import costs
+from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument, UnsupportedEvent
 
 
@@ -36,57 +34,8 @@ def library_versions() -> dict[str, str]:
 
 @cache
 def _library_versions() -> tuple[tuple[str, str], ...]:
-    others = ((name, version(name)) for name in ("jax", "numpy", "dp-accounting"))
+    others = ((name, version(name)) for name in ("jax", "numpy", "scipy"))
     return (("tacit", __version__), *others, ("python", platform.python_version()))
-
-
-_EVENT_CLASSES: dict[str, type[DpEvent]] = {
-    name: kind
-    for module in (dp_event, events)
-    for name, kind in vars(module).items()
-    if isinstance(kind, type) and issubclass(kind, DpEvent)
-}
-
-
-def event_to_dict(event: DpEvent) -> dict[str, Any]:
-    """An event as nested dictionaries that JSON can hold.
-
-    >>> to_data(events.sampled_gaussian(2.0, 0.5))["event"]
-    {'kind': 'GaussianDpEvent', 'noise_multiplier': 2.0}
-    """
-    fields = {
-        name: _field_to_plain(value) for name, value in attrs.asdict(event, recurse=False).items()
-    }
-    return {"kind": type(event).__name__, **fields}
-
-
-def event_from_dict(data: Mapping[str, Any]) -> DpEvent:
-    """The event that `event_to_dict` wrote."""
-    try:
-        fields = {name: _field_from_plain(value) for name, value in data.items() if name != "kind"}
-        return _EVENT_CLASSES[data["kind"]](**fields)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise InvalidArgument(
-            f"This version of Tacit does not know this event: {error!r}."
-        ) from error
-
-
-def _field_to_plain(value: Any) -> Any:
-    if isinstance(value, DpEvent):
-        return event_to_dict(value)
-    if isinstance(value, list | tuple):
-        return [_field_to_plain(each) for each in value]
-    if isinstance(value, float):  # NumPy's too; JSON has no infinity
-        return float(value) if math.isfinite(value) else str(value)
-    return value if isinstance(value, bool) else int(value)
-
-
-def _field_from_plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return event_from_dict(value)
-    if isinstance(value, list):
-        return tuple(_field_from_plain(each) for each in value)
-    return float(value) if isinstance(value, str) else value
 
 
 _HEADER = """\
@@ -245,7 +194,7 @@ def _accounting(statement: "PrivacyStatement", said: Sequence[str]) -> dict[str,
 def _implementation(statement: "PrivacyStatement") -> dict[str, Any]:
     versions = ", ".join(f"{name} {each}" for name, each in statement.versions.items())
     event = statement.event
-    done = "no noise" if event is None else json.dumps(event_to_dict(event))
+    done = "no noise" if event is None else json.dumps(events.to_dict(event))
     rests = f" Assumes: {'; '.join(statement.assumptions)}." if statement.assumptions else ""
     return {
         "preprocessing_and_hyperparameter_tuning": statement.declared or None,
@@ -442,7 +391,7 @@ class PrivacyStatement:
             "budget_left": None if self.budget_left is None else asdict(self.budget_left),
             "book": self.book,
             **({"curve": curves} if curve else {}),
-            "event": None if self.event is None else event_to_dict(self.event),
+            "event": None if self.event is None else events.to_dict(self.event),
             "versions": dict(self.versions),
         }
 
@@ -485,7 +434,7 @@ class PrivacyStatement:
             data = json.loads(text)
             event, before, left = data["event"], data.get("budget_before"), data["budget_left"]
             return cls(
-                event=None if event is None else event_from_dict(event),
+                event=None if event is None else events.from_dict(event),
                 asked=data.get("asked"),
                 budget_before=None if before is None else Budget(**before),
                 budget_left=None if left is None else Budget(**left),

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
-from dp_accounting.dp_event import DpEvent
 
 from tacit import _validate
 from tacit.accounting import events
+from tacit.accounting.events import DpEvent
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy.rows import Rows
 from tacit.privacy.trace import check_per_unit, shares_constants, translated_trace_errors

@@ -19,11 +19,11 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
-from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting import events
+from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
 from tacit.privacy.noise import MPMATH_LOCK, Floats, Integers, Randomness, Uniforms
 from tacit.privacy.one_draw.claims import (

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import mpmath
 import numpy as np
-from dp_accounting.dp_event import DpEvent
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
@@ -22,6 +21,7 @@ from scipy.special import expit, gammaln, ndtri
 
 from tacit import _validate
 from tacit.accounting import events
+from tacit.accounting.events import DpEvent
 from tacit.privacy.noise import MPMATH_LOCK, Randomness, Uniforms
 from tacit.privacy.one_draw.claims import (
     ROUNDING_FACTOR,
