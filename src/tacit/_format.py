@@ -11,7 +11,7 @@ _DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u
 def format_epsilon(epsilon: float | None) -> str:
     """An epsilon, rounded up at the fifth digit so that it is never printed too small.
 
-    >>> printed(0.123441), printed(math.inf), printed(None)
+    >>> format_epsilon(0.123441), format_epsilon(math.inf), format_epsilon(None)
     ('0.12345', 'unlimited', 'not available')
     """
     if epsilon is None:
@@ -25,7 +25,7 @@ def format_epsilon(epsilon: float | None) -> str:
 def round_up_epsilon(epsilon: float, most: float | None = None) -> float:
     """An epsilon as it is charged and stated: as it is printed, but not above what was asked for.
 
-    >>> stated(0.9999904, most=1.0), stated(0.527713, most=1.0), stated(0.333332, most=1 / 3)
+    >>> round_up_epsilon(0.9999904, most=1.0), round_up_epsilon(0.527713, most=1.0), round_up_epsilon(0.333332, most=1 / 3)
     (1.0, 0.52772, 0.3333333333333333)
     """
     if not (0 < epsilon < math.inf):
@@ -37,7 +37,7 @@ def round_up_epsilon(epsilon: float, most: float | None = None) -> float:
 def requested_note(epsilon: float | None, most: float | None) -> str:
     """A note beside an epsilon: whether it is what was asked for, or less.
 
-    >>> asked_for(1.0, 1.0), asked_for(0.52772, 1.0)
+    >>> requested_note(1.0, 1.0), requested_note(0.52772, 1.0)
     ('asked for', 'at most 1 was asked for')
     """
     if epsilon is None or most is None or epsilon >= most:
@@ -48,7 +48,7 @@ def requested_note(epsilon: float | None, most: float | None) -> str:
 def format_number(number: float) -> str:
     """A number of a budget, without the digits of rounding errors.
 
-    >>> in_digits(99.47228), in_digits(0.1 + 0.2), in_digits(1e-05)
+    >>> format_number(99.47228), format_number(0.1 + 0.2), format_number(1e-05)
     ('99.47228', '0.3', '1e-05')
     """
     return f"{number:.10g}"
@@ -57,7 +57,7 @@ def format_number(number: float) -> str:
 def subtract_decimals(number: float, *others: float) -> float:
     """Subtracts numbers by their decimal digits, without rounding errors.
 
-    >>> less(0.3, 0.1, 0.2), 0.3 - 0.1 - 0.2 == 0
+    >>> subtract_decimals(0.3, 0.1, 0.2), 0.3 - 0.1 - 0.2 == 0
     (0.0, False)
     """
     return float(Decimal(repr(number)) - sum(Decimal(repr(each)) for each in others))
@@ -66,7 +66,7 @@ def subtract_decimals(number: float, *others: float) -> float:
 def clean_text(value: object) -> str:
     r"""One line of text without control characters, which neither pages nor files can hold.
 
-    >>> clean("a\n b\x00")
+    >>> clean_text("a\n b\x00")
     'a b�'
     """
     return "".join(map(_replace_control, " ".join(str(value).split())))

@@ -103,7 +103,7 @@ def error_location(error: BaseException) -> str:
         >>> try:
         ...     int("a cell's value")
         ... except ValueError as error:
-        ...     place_of(error).startswith("ValueError in ")
+        ...     error_location(error).startswith("ValueError in ")
         True
     """
     last = extract_tb(error.__traceback__)[-1]

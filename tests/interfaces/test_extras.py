@@ -36,7 +36,11 @@ def test_the_bare_package_does_all_but_what_extras_are_for(tmp_path):
 def test_one_missing_extra_is_named_with_what_installs_it(missing, tmp_path):
     # Others bring all of plots, too.
     without = {missing, "demo", "pymc"} if missing == "plots" else {missing}
-    done = run(f"no_{missing.replace('-', '_')}", [each for each in EXTRAS if each not in without], tmp_path)
+    done = run(
+        f"no_{missing.replace('-', '_')}",
+        [each for each in EXTRAS if each not in without],
+        tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     said = done.stderr.strip().splitlines()
     assert said

@@ -76,7 +76,7 @@ def folder_with_host(folder: str | os.PathLike[str]) -> str:
 def storable_text(text: str) -> str:
     r"""Text that every database can hold: names of files may have bytes that are no letters.
 
-    >>> readable("runs/\udcff\0")
+    >>> storable_text("runs/\udcff\0")
     'runs/??'
     """
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
