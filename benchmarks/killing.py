@@ -54,12 +54,12 @@ STAGES: dict[str, dict[str, Event]] = {
         "keys beside their place": Event(Path, "replace", target="keys"),
     },
     "between the keys and the charge": {
-        "before the charge": Event(ResumableRun, "charged"),
+        "before the charge": Event(ResumableRun, "charge_once"),
         "charge written, not committed": Event(Ledger, "book", after=True),
     },
     "between the charge and the first state": {
         "charge committed, mark not in place": Event(MarkFile, "_place"),
-        "after the charge": Event(ResumableRun, "charged", after=True),
+        "after the charge": Event(ResumableRun, "charge_once", after=True),
     },
     "while a state is written": {
         "state beside its place": Event(Path, "replace", target="state"),

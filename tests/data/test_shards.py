@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 import tacit
-from tacit.api.distributed import read_files
+from tacit.api.rows import read_files
 from tacit.cli.main import main
 from tacit.data.arrow import write_shards
 from tacit.data.shards import HEADER_KEY, ShardAssignment, read_shard_assignment, siphash

@@ -515,9 +515,9 @@ _OF_ACCOUNTS = [
     ),
     fault(
         "a statement that prints how many rows there are",
-        "tacit.api.statements:fit_statement",
-        "    if gate.public_count:",
-        '    public.append(f"{gate._private._fields and len(next(iter(gate._private._fields.values())))} rows")\n    if gate.public_count:',
+        "tacit.api.plan:Plan.statement",
+        "        if gate.public_count:",
+        '        public.append(f"{gate._private._fields and len(next(iter(gate._private._fields.values())))} rows")\n        if gate.public_count:',
         "results/test_no_count.py::test_statements_are_the_same_whatever_the_number[statistics]",
     ),
 ]
@@ -1034,7 +1034,7 @@ _OF_KEPT_RUNS = [
     ),
     fault(
         "a second posterior for one charge",
-        "tacit.api.resume:ResumableRun.finished",
+        "tacit.api.resume:ResumableRun.finish",
         "if first != digest:",
         "if False:",
         RESUMED + "one_posterior_leaves_for_a_charge",
@@ -1062,9 +1062,9 @@ _OF_KEPT_RUNS = [
     ),
     fault(
         "a run that goes on and is charged again",
-        "tacit.api.resume:ResumableRun.charged",
-        "receipt = self._receipt()",
-        "receipt = None; self._run._standings.clear(); self._run.name += os.urandom(2).hex()",
+        "tacit.api.resume:ResumableRun.charge_once",
+        "receipt = self._find_receipt()",
+        "receipt = None; self._stored._standings.clear(); self._stored.name += os.urandom(2).hex()",
         RESUMED + "a_killed_fit_goes_on_bit_for_bit_for_one_charge[after the charge]",
     ),
 ]

@@ -15,7 +15,7 @@ import pytest
 from jax._src import distributed, xla_bridge
 
 import tacit
-from tacit.api.distributed import read_files
+from tacit.api.rows import read_files
 from tacit.cli import joining, workers
 from tacit.cli.main import main
 from tacit.errors import InvalidArgument

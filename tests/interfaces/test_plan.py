@@ -83,7 +83,7 @@ class Clock:
     def perf_counter(self):
         return self.now
 
-    def blank_rows(self, model, schema, units):
+    def dummy_rows(self, model, schema, units):
         self.units = units
         return tacit.Rows({"age": np.zeros(units)})
 
@@ -99,7 +99,7 @@ def test_the_estimate_of_time_is_that_of_the_steps(monkeypatch):
     clock = Clock()
     plan = tacit.plan(model, SCHEMA, budget=BUDGET, size=4000)
     monkeypatch.setattr("tacit.api.plan.time", clock)
-    monkeypatch.setattr("tacit.api.plan.blank_rows", clock.blank_rows)
+    monkeypatch.setattr("tacit.api.plan.dummy_rows", clock.dummy_rows)
     monkeypatch.setattr("tacit.api.plan.run", clock.run)
     step = 1e-3 + 1e-6 * plan.mechanism.looked_at(4000)
     assert plan.seconds(4000) == pytest.approx(plan.mechanism.num_steps * step)

@@ -16,10 +16,9 @@ import pytest
 
 import tacit
 from tacit.accounting import ledger as ledgers
-from tacit.api import fit as fits
 from tacit.api import resume
-from tacit.api.distributed import agreed_facts
 from tacit.api.plan import build_plan
+from tacit.api.resume import agreed_facts
 from tacit.cli.main import main
 from tacit.errors import InvalidArgument, LedgerError, Unsaved
 from tacit.inference.one_sample import GridSampler
@@ -90,7 +89,7 @@ def killed(folder, holder, name, number=1, **more):
     with pytest.MonkeyPatch.context() as patch:
         after(patch, holder, name, number)
         patch.setattr(
-            resume.ResumableRun, "give_up", lambda _: None
+            resume.ResumableRun, "discard_uncharged", lambda _: None
         )  # nobody cleans up after a kill
         with pytest.raises(Killed):
             fitted(run=folder, **more)
@@ -102,7 +101,7 @@ def key_of(folder):
 
 def uninterrupted(monkeypatch, key, **more):
     """A fit by the same key, without a folder."""
-    monkeypatch.setattr(fits, "Randomness", lambda _: Randomness.from_key(key))
+    monkeypatch.setattr(resume, "Randomness", lambda _: Randomness.from_key(key))
     return fitted(**more)
 
 
@@ -522,8 +521,8 @@ from tacit import _files
 from tacit.privacy import checkpoint
 
 number, where, left = int(sys.argv[1]), sys.argv[2], [int(sys.argv[1])]
-unfinished._SECONDS = unfinished._TIMES = 0.0
-write, sync = unfinished.write_whole, os.fsync
+checkpoint._MIN_SECONDS_BETWEEN_WRITES = checkpoint._WRITE_TIME_FACTOR = 0.0
+write, sync = checkpoint.write_atomically, os.fsync
 
 def end():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -531,12 +530,12 @@ def end():
 def counted(path, content):
     left[0] -= path.name == "state"
     if left[0] == 0 and where == "within":
-        private_files.os.fsync = lambda handle: end()  # the draft is there, and not in its place
+        _files.os.fsync = lambda handle: end()  # the draft is there, and not in its place
     write(path, content)
     if left[0] == 0:
         end()
 
-unfinished.write_whole = counted
+checkpoint.write_atomically = counted
 sys.exit(main(sys.argv[3:]))
 """
 
@@ -649,7 +648,7 @@ def test_a_command_that_was_killed_before_its_charge_begins(visits, monkeypatch,
     tacit.Ledger.new("l5.db", total=tacit.Budget(3, 1e-5), unit="person")
     with pytest.MonkeyPatch.context() as patch:
         after(patch, resume.ResumableRun, "randomness")
-        patch.setattr(resume.ResumableRun, "give_up", lambda _: None)
+        patch.setattr(resume.ResumableRun, "discard_uncharged", lambda _: None)
         with pytest.raises(Killed):
             main([*FIT, "--ledger", "l5.db", "--out", "early"])
     shutil.copytree("early", "moved")

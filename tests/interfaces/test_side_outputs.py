@@ -6,6 +6,7 @@ must then agree to the bit in everything that they return, write, print, log or 
 from rows outside a release.
 """
 
+import dataclasses
 import functools
 import io
 import json
@@ -554,10 +555,10 @@ def test_nothing_but_releases_follows_any_row(name, tmp_path):
 # Controls: what would leak is seen ------------------------------------------------------------
 
 STATISTICS, _ = FITS["statistics"]
-run_of_fit = interfaces_fit._run
+run_of_fit = interfaces_fit._run_method
 
 
-def leaking(plan, gate, source, statement, **given):
+def leaking(plan, gate, source, **given):
     """Runs a fit, and tells of its rows in all ways that there are."""
     count = gate._private._count
     print(count)  # noqa: T201
@@ -565,13 +566,13 @@ def leaking(plan, gate, source, statement, **given):
     warnings.warn(f"{count} rows", UserWarning, stacklevel=1)
     logging.getLogger("tacit").debug("There are %d rows.", count)
     Path("rows.txt").write_text(str(count))
-    found = run_of_fit(plan, gate, source, statement, **given)
+    found = run_of_fit(plan, gate, source, **given)
     trace = {**found.trace, "rows": np.array([1.0 * count])}
-    return attrs.evolve(found, trace=trace, said=(*found.said, f"There are {count} rows."))
+    return dataclasses.replace(found, trace=trace, said=(*found.said, f"There are {count} rows."))
 
 
 def test_leaks_that_are_there_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(interfaces_fit, "_run", leaking)
+    monkeypatch.setattr(interfaces_fit, "_run_method", leaking)
     found = leaks(STATISTICS, {"all": far_away}, tmp_path)["all"]
     seen = {
         *("posterior", "course", "tree", "file saved.nc", "file run/posterior.nc"),
@@ -589,9 +590,9 @@ def test_a_cell_that_leaks_is_seen(tmp_path, monkeypatch):
         first = np.asarray(next(iter(gate._private._device_fields().fields.values())))[0]
         found = run_of_fit(plan, gate, *given, **more)
         nudged = {name: np.nextafter(each, each + first) for name, each in found.draws.items()}
-        return attrs.evolve(found, draws=nudged)
+        return dataclasses.replace(found, draws=nudged)
 
-    monkeypatch.setattr(interfaces_fit, "_run", run)
+    monkeypatch.setattr(interfaces_fit, "_run_method", run)
     other = {"another row": functools.partial(with_first, yes=1 - table()["yes"][0])}
     assert "posterior" in leaks(STATISTICS, other, tmp_path)["another row"]
 
@@ -602,7 +603,7 @@ def test_an_error_for_one_row_is_seen(tmp_path, monkeypatch):
             raise InvalidArgument("There are too many rows.")
         return run_of_fit(plan, gate, *given, **more)
 
-    monkeypatch.setattr(interfaces_fit, "_run", run)
+    monkeypatch.setattr(interfaces_fit, "_run_method", run)
     assert "error" in leaks(STATISTICS, NEIGHBOURS, tmp_path)["one row more"]
 
 

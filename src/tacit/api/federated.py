@@ -17,9 +17,9 @@ from tacit import _validate
 from tacit.accounting import Budget
 from tacit.accounting.journal import read_run_progress
 from tacit.accounting.ledger import Ledger
+from tacit.api.plan import fit_assumptions
 from tacit.api.progress import progress_bar
 from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
-from tacit.api.statements import fit_assumptions
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.deploy import SiteSettings, Study, load_study

@@ -1,14 +1,12 @@
 """Fitting: from a model, rows and a budget to a posterior.
 
-The steps are: plan (public numbers only), calibrate, encode the rows, charge the ledger, open the
-gate, run, and wrap the result. The ledger is charged in full before anything that could leave is
-computed from rows.
+`fit` has all steps of a fit in their order. The plan follows from public facts only, so it is made before rows are
+read. The ledger is charged in full before anything that could leave is computed from rows.
 """
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +17,6 @@ from attrs import evolve
 from tacit import _validate
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger, Receipt
-from tacit.api.distributed import agreed_facts, check_single_process, read_files
 from tacit.api.plan import (
     Plan,
     build_plan,
@@ -29,9 +26,8 @@ from tacit.api.plan import (
     check_on_dummy_row,
 )
 from tacit.api.progress import progress_bar
-from tacit.api.resume import ResumableRun, resumable_run
-from tacit.api.rows import model_rows
-from tacit.api.statements import fit_statement
+from tacit.api.resume import open_run
+from tacit.api.rows import model_rows, read_files
 from tacit.data.schema import Schema
 from tacit.errors import ForecastWarning, Interrupted, InvalidArgument
 from tacit.inference.method import Intervals, Method, MethodResult
@@ -106,38 +102,49 @@ def fit(
         BoundaryError: If the model or method would take rows past the gate.
         Unsaved: If the posterior cannot be written to ``run``. The same call goes on with the fit.
     """
-    if isinstance(model, Plan):
-        if any(each is not None for each in (schema, budget, method, size)):
-            raise InvalidArgument(
-                "A plan has its own schema, budget, method and size: leave them out."
-            )
-        plan = model
-    else:
-        plan = _plan_from_arguments(
-            model, data, resolve_schema(model, schema), budget, method, size
-        )
+    # 1. Check the arguments.
+    if isinstance(model, Plan) and any(each is not None for each in (schema, budget, method, size)):
+        raise InvalidArgument("A plan has its own schema, budget, method and size: leave them out.")
+    _check_seed(seed)
+    # 2. Choose the model and the method, and 3. plan: from public facts, before any row is read.
+    plan = model if isinstance(model, Plan) else _plan(model, data, schema, budget, method, size)
     processes = Processes()
     processes.meet()
     if processes.rank == 0:
         for sentence in plan.warnings:
             warnings.warn(sentence, ForecastWarning, stacklevel=2)
+    # 4. Read the rows.
     rows = _read_rows(plan.model, plan.schema, data)
-    if isinstance(rows, PartitionedRows):
-        rows.refuse_others(agreed_facts(plan, seed, kept=run is not None))
-        if not rows.is_first:
-            return _follow_first_process(plan, rows, seed, kept=run is not None)
-    else:
-        check_single_process()
-    if run is None:
-        return _fit([plan], [rows], ledger, [seed], progress, note=label)[0]
-    with resumable_run(Path(run), plan, rows, data, ledger, seed, label) as kept:
-        found = kept.finished(_fit([plan], [rows], ledger, [seed], progress, kept)[0])
-        if isinstance(rows, PartitionedRows):
-            rows.processes.meet()  # nothing leaves in another process before
-        return found
+    # 5. Check the ledger.
+    if ledger is not None:
+        check_ledger(ledger, [plan.budget], [rows])
+    with open_run(
+        plan, rows, data, ledger, seed, label, None if run is None else Path(run)
+    ) as opened:
+        randomness = opened.randomness()
+        gate = open_gate(rows, plan.mechanism, randomness, opened.checkpoint())
+        gate.refuse_misfit()
+        # 6. Charge the ledger, in full.
+        opened.charge()
+        try:
+            # 7. Run the method through the gate.
+            found = _run_method(plan, gate, randomness, progress=progress and processes.rank == 0)
+            # 8. Record the posterior with its privacy statement.
+            statement = plan.statement(gate, opened.receipt())
+            posterior = _planned_posterior(plan, found, statement)
+        except KeyboardInterrupt as error:
+            if not opened.is_charged:
+                raise
+            raise _interrupted([plan.statement(gate, opened.receipt())], opened.hint) from error
+        return opened.finish(posterior)
 
 
-def _plan_from_arguments(
+def _check_seed(seed: int | None) -> None:
+    if seed is not None:
+        _validate.count("seed", seed, least=0)
+
+
+def _plan(
     model: Any,
     data: Any,
     schema: Schema | None,
@@ -145,6 +152,8 @@ def _plan_from_arguments(
     method: Method | None,
     size: int | None,
 ) -> Plan:
+    """The plan of a fit whose arguments were passed one by one."""
+    schema = resolve_schema(model, schema)
     if budget is None:
         raise InvalidArgument("Pass budget=tacit.Budget(epsilon, delta), or a plan.")
     if isinstance(data, Rows) and schema is None:
@@ -180,7 +189,34 @@ def fit_many(
         if alike not in made:
             made[alike] = build_plan(model, None, each.blank(), budget, method)
         plans.append(made[alike])
-    return _fit(plans, rows, ledger, seeds, progress)
+    for seed in seeds:
+        _check_seed(seed)
+    sources = [Randomness(seed) for seed in seeds]
+    gates = [
+        open_gate(own, each.mechanism, source)
+        for own, each, source in zip(rows, plans, sources, strict=True)
+    ]
+    receipts: Sequence[Receipt | None] = [None] * len(plans)
+    if ledger is not None:
+        check_ledger(ledger, budgets, rows)
+    for gate in gates:
+        gate.refuse_misfit()
+    if ledger is not None:
+        runs = [(each.mechanism.event, each.budget) for each in plans]
+        receipts = ledger.charge_all(runs, label=plans[0].label())
+    fits = list(zip(plans, gates, sources, receipts, strict=True))
+    try:
+        return [
+            _planned_posterior(
+                each,
+                _run_method(each, gate, source, progress=progress),
+                each.statement(gate, receipt),
+            )
+            for each, gate, source, receipt in fits
+        ]
+    except KeyboardInterrupt as error:
+        spent = [each.statement(gate, receipt) for each, gate, _, receipt in fits]
+        raise _interrupted(spent) from error
 
 
 def fit_without_privacy(
@@ -269,81 +305,29 @@ def _read_rows(model: UnitModel, schema: Schema | None, data: Any) -> Rows:
     )
 
 
-def _fit(
-    plans: Sequence[Plan],
-    rows: Sequence[Rows],
-    ledger: Ledger | None,
-    seeds: Sequence[int | None],
-    progress: bool,
-    kept: ResumableRun | None = None,
-    note: str | None = None,
-) -> list[Posterior]:
-    """Charges everything, then runs one fit after the other; or the one that is kept."""
-    for seed in seeds:
-        if seed is not None:
-            _validate.count("seed", seed, least=0)
-    sources = [Randomness(seed) for seed in seeds] if kept is None else [kept.randomness()]
-    keeper = None if kept is None else kept.keeper()
-    each = zip(rows, plans, sources, strict=True)
-    gates = [open_gate(some, plan.mechanism, source, keeper) for some, plan, source in each]
-    if ledger is not None:
-        check_ledger(ledger, [plan.budget for plan in plans], rows)
-    for gate in gates:  # how many units there are is public only if the ledger takes it to be
-        gate.refuse_misfit()
-    receipts: Sequence[Receipt | None] = [None] * len(plans)
-    if kept is None and ledger is not None:
-        runs = [(p.mechanism.event, p.budget) for p in plans]
-        receipts = ledger.charge_all(runs, label=plans[0].label(note))
-
-    def stated(plan: Plan, gate: Gate, receipt: Receipt | None) -> PrivacyStatement:
-        # A run that is kept was charged by its gate, which had stored its question before.
-        return fit_statement(plan, gate, receipt if kept is None else kept.charged())
-
-    statements = [partial(stated, *each) for each in zip(plans, gates, receipts, strict=True)]
-    runs_of = zip(plans, gates, sources, statements, strict=True)
-    try:
-        return [_run(*of, progress=progress) for of in runs_of]
-    except KeyboardInterrupt as error:
-        if kept is not None and not kept.is_charged:
-            raise
-        spent = "\n\n".join(str(statement()) for statement in statements)
-        raise Interrupted(
-            "Interrupted. The run counts as spent: its ledger, if any, was charged in full before it "
-            f"started, and charges are not refunded.{'' if kept is None else kept.hint}\n{spent}"
-        ) from error
+def _run_method(plan: Plan, gate: Gate, randomness: Randomness, *, progress: bool) -> MethodResult:
+    """Runs the plan's method through the gate."""
+    with progress_bar(plan.mechanism.num_steps, shown=progress) as report_progress:
+        key = _model_key(randomness, gate)
+        return plan.method.run(plan.model, gate, key, report_progress)
 
 
-def _follow_first_process(
-    plan: Plan, rows: PartitionedRows, seed: int | None, *, kept: bool
-) -> Posterior:
-    """What a process does that is not the first one: the first keeps the run, and charges."""
-    if kept:
-        rows.follow_digest()
-    source = Randomness(seed)
-    gate = open_gate(rows, plan.mechanism, source)
-    statement = partial(fit_statement, plan, gate, None)
-    found = _run(plan, gate, source, statement, progress=False)
-    if kept:
-        rows.processes.meet()  # the first one has recorded that the posterior leaves
-    return found
-
-
-def _run(
-    plan: Plan,
-    gate: Gate,
-    source: Randomness,
-    statement: Callable[[], PrivacyStatement],
-    *,
-    progress: bool,
-) -> Posterior:
-    """One fit; its statement is asked for when it was charged."""
-    with progress_bar(gate.mechanism.num_steps, shown=progress) as tell:
-        found = plan.method.run(plan.model, gate, _model_key(source, gate), tell)
-    result = _posterior(plan.model, plan.schema, found, statement())
-    # The first process has asked for the forecast before; in the others it would only take time.
+def _planned_posterior(plan: Plan, found: MethodResult, statement: PrivacyStatement) -> Posterior:
+    """What was found, with what the plan says about it."""
+    # The first process has computed the forecast before; in the others it would only take time.
     forecast = plan.forecast if jax.process_index() == 0 else None
     expected = {each.parameter: each.width for each in forecast.lines} if forecast else {}
-    return evolve(result, expected=expected, fitted_by=plan.method_lines())
+    posterior = _posterior(plan.model, plan.schema, found, statement)
+    return evolve(posterior, expected=expected, fitted_by=plan.method_lines())
+
+
+def _interrupted(spent: Sequence[PrivacyStatement], hint: str = "") -> Interrupted:
+    """The error of a fit that was interrupted after its charge."""
+    statements = "\n\n".join(map(str, spent))
+    return Interrupted(
+        "Interrupted. The run counts as spent: its ledger, if any, was charged in full before it "
+        f"started, and charges are not refunded.{hint}\n{statements}"
+    )
 
 
 def _model_key(source: Randomness, gate: Gate) -> jax.Array:

@@ -19,7 +19,7 @@ from tacit._format import clean_text, format_epsilon, format_number, requested_n
 from tacit._html import render_template
 from tacit.accounting import Adjacency, Budget
 from tacit.accounting.accountants import cost, costs
-from tacit.accounting.ledger import Ledger
+from tacit.accounting.ledger import Ledger, Receipt
 from tacit.api.forecast import can_forecast, forecast_from_tables
 from tacit.api.forecast_result import UNIT_PLURALS, Forecast
 from tacit.api.rows import dummy_rows, gradient_norms
@@ -50,6 +50,7 @@ from tacit.privacy.mechanisms import (
 from tacit.privacy.noise import Randomness
 from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
+from tacit.results.statement import PrivacyStatement
 
 
 def check_on_dummy_row(model: UnitModel, method: Method, rows: Rows, mechanism: Mechanism) -> None:
@@ -197,6 +198,12 @@ def _measure_speed(
 _NUM_FORECAST_TABLES, _MAX_CLIPPED_SHARE = 8, 0.5
 
 
+ASSUMPTIONS = (
+    "no number in the model, its constants, the schema or the settings was computed from these data",
+    "what a row contributes does not depend, beyond its last bits, on the rows beside it in memory",
+)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
     """What a fit will do. Everything in it is public, and none of it comes from data.
@@ -291,6 +298,40 @@ class Plan:
         said = () if self.forecast is None else self.forecast.warnings()
         return (*said, *self._clipped())
 
+    def statement(self, gate: Gate, receipt: Receipt | None) -> PrivacyStatement:
+        """What a fit by this plan cost, and what was public.
+
+        Args:
+            gate: The gate that the fit went through.
+            receipt: The ledger's receipt for the charge, or None without a ledger.
+
+        Returns:
+            The privacy statement of the fit.
+        """
+        public = [
+            "the model and its prior",
+            "column names, types and shapes",
+            "every setting of the method",
+        ]
+        if self.schema is not None:
+            public.append("bounds and levels of the schema")
+        if self.size is not None:
+            public.append("the declared size, and what was expected of the data")
+        if gate.public_count:
+            public.append(f"how many units there are, a unit being a {gate.unit}")
+        return PrivacyStatement(
+            event=self.mechanism.event,
+            delta=self.budget.delta,
+            adjacency=self.budget.adjacency,
+            unit=gate.unit,
+            public=tuple(public),
+            assumptions=(*fit_assumptions(self.schema), *self.method.assumptions),
+            seeded=gate.seeded,
+            asked=self.budget.epsilon,
+            budget_before=None if receipt is None else receipt.before,
+            budget_left=None if receipt is None else receipt.left,
+        )
+
     def __repr__(self) -> str:
         cost = (
             f"epsilon {format_epsilon(self.cost.epsilon)} at delta {format_number(self.cost.delta)}"
@@ -384,6 +425,14 @@ class Plan:
             at = f"epsilon {format_epsilon(epsilon)} at delta {format_number(self.budget.delta)}"
             lines.append(f"Cost: {at}, {adjacency}{asked}.")
         return [*lines, self.cost.explain()]
+
+
+def fit_assumptions(schema: Schema | None) -> tuple[str, ...]:
+    """The assumptions of every fit, including earlier releases that the schema records."""
+    if schema is None or not schema.released:
+        return ASSUMPTIONS
+    but = "; ".join(f"{each}, which counts in addition" for each in schema.released)
+    return f"{ASSUMPTIONS[0]}, but for {but}", *ASSUMPTIONS[1:]
 
 
 def plan(

@@ -1,7 +1,8 @@
-"""Fits that are kept in a folder until they are finished, and go on there after an interruption.
+"""Runs: how a fit is keyed, charged and finished.
 
-The charge of such a fit carries the random name of its run, so that it is found again and paid once. One
-posterior leaves for it.
+Most fits are charged and run at once. A fit in a folder is stored there until it is finished, and goes on after
+an interruption: its charge carries the random name of the run, so that it is found again and paid once, and one
+posterior leaves for it. Of several processes, the first one charges and stores the run. `open_run` chooses.
 """
 
 import hashlib
@@ -18,10 +19,9 @@ from typing import Any
 import jax
 from attrs import evolve
 
-from tacit import _validate
 from tacit._files import DRAFT_PREFIX, sync_folder
 from tacit.accounting.ledger import Ledger, Receipt
-from tacit.api.plan import Plan, check_ledger
+from tacit.api.plan import Plan
 from tacit.errors import (
     DISTRIBUTION,
     InvalidArgument,
@@ -41,6 +41,7 @@ from tacit.privacy.checkpoint import (
     read_notes,
     strip_addresses,
 )
+from tacit.privacy.distributed import PartitionedRows
 from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
@@ -63,109 +64,161 @@ _NUMERICAL_LIBRARIES = (
 _REPORT_BYTES = 2**22
 
 
-class ResumableRun:
-    """A fit that is kept in a folder."""
+class Run:
+    """One fit as it is keyed, charged and finished: at once, in one process.
+
+    Attributes:
+        is_charged: Whether the run counts as spent.
+    """
 
     def __init__(
-        self, run: Checkpoint, plan: Plan, ledger: Ledger | None, note: str | None, *, new: bool
+        self, plan: Plan, ledger: Ledger | None, seed: int | None = None, note: str | None = None
     ) -> None:
-        self._run, self._plan, self._ledger, self._note = run, plan, ledger, note
-        self._new, self.is_charged = new, False
-        self._held: Receipt | None = None
+        self._plan, self._ledger, self._seed, self._note = plan, ledger, seed, note
+        self._receipt: Receipt | None = None
+        self.is_charged = False
+
+    @property
+    def hint(self) -> str:
+        """How to go on after an interruption; empty if that is not possible."""
+        return ""
 
     def randomness(self) -> Randomness:
-        """What protects the rows: the same again when the run goes on."""
-        return self._run.randomness()
+        """The random numbers that protect the rows."""
+        return Randomness(self._seed)
 
-    def keeper(self) -> GateCheckpoint:
-        """What keeps the gate, and charges the run when its question is stored."""
-        return GateCheckpoint(self._run, self.charged)
+    def checkpoint(self) -> GateCheckpoint | None:
+        """What stores the states of the gate, if the run can be resumed."""
+        return None
 
-    def charged(self) -> Receipt | None:
+    def charge(self) -> None:
+        """Charges the ledger, if there is one, before the gate is used."""
+        if self._ledger is not None:
+            event, budget = self._plan.mechanism.event, self._plan.budget
+            self._receipt = self._ledger.charge(event, budget, self._plan.label(self._note))
+        self.is_charged = True
+
+    def receipt(self) -> Receipt | None:
+        """The receipt of the charge, or None without a ledger."""
+        return self._receipt
+
+    def finish(self, posterior: Posterior) -> Posterior:
+        """The posterior that leaves."""
+        return posterior
+
+
+class ResumableRun(Run):
+    """A run that is stored in a folder until it is finished, and goes on there after an interruption.
+
+    The gate charges it, when it has stored its question (`GateCheckpoint.ask`).
+    """
+
+    def __init__(
+        self, stored: Checkpoint, plan: Plan, ledger: Ledger | None, note: str | None, *, new: bool
+    ) -> None:
+        super().__init__(plan, ledger, note=note)
+        self._stored, self._new = stored, new
+
+    def randomness(self) -> Randomness:
+        """The random numbers that protect the rows: the same again when the run goes on."""
+        return self._stored.randomness()
+
+    def checkpoint(self) -> GateCheckpoint:
+        """What stores the states of the gate, and charges the run when its question is stored."""
+        return GateCheckpoint(self._stored, self.charge_once)
+
+    def charge(self) -> None:
+        """Nothing: the gate charges the run."""
+
+    def receipt(self) -> Receipt | None:
+        """The receipt of the charge, or None without a ledger."""
+        return self.charge_once()
+
+    def charge_once(self) -> Receipt | None:
         """Charges the run, or finds the charge that was made for it. Once for all gates of the run."""
         if self.is_charged:
-            return self._held
-        receipt = self._receipt()
+            return self._receipt
+        receipt = self._find_receipt()
         if receipt is None and self._ledger is not None:
-            if self._run.started:
+            if self._stored.started:
                 raise LedgerError(
-                    f"{self._ledger.path} has no charge for the run in {self._run.folder}, which was begun "
+                    f"{self._ledger.path} has no charge for the run in {self._stored.folder}, which was begun "
                     "under one; restore the newest copy of the ledger."
                 )
             event, budget = self._plan.mechanism.event, self._plan.budget
             label = self._plan.label(self._note)
-            receipt = self._ledger.charge(event, budget, label, run_id=self._run.name)
-        self._held, self.is_charged = receipt, True
+            receipt = self._ledger.charge(event, budget, label, run_id=self._stored.name)
+        self._receipt, self.is_charged = receipt, True
         return receipt
 
-    def _receipt(self) -> Receipt | None:
+    def _find_receipt(self) -> Receipt | None:
         if self._ledger is None:
             return None
-        return self._ledger.receipt(self._plan.mechanism.event, self._run.name)
+        return self._ledger.receipt(self._plan.mechanism.event, self._stored.name)
 
     @property
     def hint(self) -> str:
         """How to go on."""
-        folder = self._run.folder
+        folder = self._stored.folder
         if (folder / SETTINGS_FILE).exists():  # which the command line has written
             return f" To go on without another charge, run: tacit resume {folder}."
         call = f"call tacit.fit with the same arguments and run={str(folder)!r}"
         return f" To go on without another charge, {call}."
 
-    def check_unfinished(self) -> None:
+    def check_not_released(self) -> None:
         """Raises if a posterior has left for the run's charge, and it is not the one that waits here."""
-        if self._ledger is None or self._waiting.exists():
+        if self._ledger is None or self._pending_file.exists():
             return
-        if self._ledger.finish_of(self._run.name) is not None:
-            raise InvalidArgument(self._left_before())
+        if self._ledger.finish_of(self._stored.name) is not None:
+            raise InvalidArgument(self._released_elsewhere)
 
-    def begin_anew(self, seed: int | None) -> None:
+    def renew_keys(self, seed: int | None) -> None:
         """Takes new keys for a run that has no question yet; raises if it was charged nevertheless."""
-        if self._receipt() is not None:
+        if self._find_receipt() is not None:
             raise InvalidArgument(
-                f"{self._run.folder} does not say what was asked of the rows, although the run was charged: "
+                f"{self._stored.folder} does not say what was asked of the rows, although the run was charged: "
                 "this is a copy from before the charge, or lost a file. Go on in the folder that was charged."
             )
-        self._run.renew(Randomness(seed))
+        self._stored.renew(Randomness(seed))
 
-    def finished(self, posterior: Posterior) -> Posterior:
+    def finish(self, posterior: Posterior) -> Posterior:
         """Saves the posterior, records that it leaves, and then destroys the keys. [kept-finish]
 
         It waits beside the keys until the ledger has recorded it. If the process ends there, it is this
         file that leaves when the run goes on, and not one that was computed anew.
         """
-        with self._saving():
-            posterior = self._kept(posterior)
-            digest = hashlib.sha256(self._waiting.read_bytes()).hexdigest()
+        with self._unsaved_errors():
+            posterior = self._save(posterior)
+            digest = hashlib.sha256(self._pending_file.read_bytes()).hexdigest()
         first = digest
         if self._ledger is not None:
-            first = self._ledger.finish(self._run.name, digest)
+            first = self._ledger.finish(self._stored.name, digest)
         if first != digest:
-            self._waiting.unlink()
-            raise Unsaved(self._left_before())
-        with self._saving():
-            self._waiting.replace(self._run.folder / POSTERIOR_FILE)
-            sync_folder(self._run.folder)
-        self._run.destroy()
+            self._pending_file.unlink()
+            raise Unsaved(self._released_elsewhere)
+        with self._unsaved_errors():
+            self._pending_file.replace(self._stored.folder / POSTERIOR_FILE)
+            sync_folder(self._stored.folder)
+        self._stored.destroy()
         return posterior
 
-    def _kept(self, posterior: Posterior) -> Posterior:
+    def _save(self, posterior: Posterior) -> Posterior:
         """The posterior that waits, on disk; this one if there was none."""
-        waiting, plan = self._waiting, self._plan
-        if waiting.exists():
-            return evolve(Posterior.load(waiting), model=plan.model, schema=plan.schema)
+        pending, plan = self._pending_file, self._plan
+        if pending.exists():
+            return evolve(Posterior.load(pending), model=plan.model, schema=plan.schema)
         # A loss of power must not leave half a file under its name: it would be the one that leaves.
-        draft = waiting.with_name(f"{DRAFT_PREFIX}{waiting.name}")
+        draft = pending.with_name(f"{DRAFT_PREFIX}{pending.name}")
         posterior.save(draft)
         with draft.open("rb") as file:
             os.fsync(file.fileno())
-        draft.replace(waiting)
-        sync_folder(waiting.parent)
+        draft.replace(pending)
+        sync_folder(pending.parent)
         return posterior
 
     @contextmanager
-    def _saving(self) -> Iterator[None]:
-        """Says how to go on if the posterior cannot be written: whatever it is, the run is kept."""
+    def _unsaved_errors(self) -> Iterator[None]:
+        """Says how to go on if the posterior cannot be written: whatever it is, the run is stored."""
         try:
             yield
         except Exception as error:  # noqa: BLE001
@@ -173,67 +226,98 @@ class ResumableRun:
                 os_error_reason(error.__cause__) or os_error_reason(error) or error_location(error)
             )
             raise Unsaved(
-                f"The fit was charged, but its posterior cannot be written to {self._run.folder} "
+                f"The fit was charged, but its posterior cannot be written to {self._stored.folder} "
                 f"({reason}). Nothing is lost.{self.hint}"
             ) from None
 
     @property
-    def _waiting(self) -> Path:
+    def _pending_file(self) -> Path:
         """The posterior before it leaves."""
-        return self._run.place / POSTERIOR_FILE
+        return self._stored.place / POSTERIOR_FILE
 
-    def _left_before(self) -> str:
+    @property
+    def _released_elsewhere(self) -> str:
         assert self._ledger is not None
         return (
-            f"A posterior has left for the charge of the run in {self._run.folder}, from another copy of it; "
+            f"A posterior has left for the charge of the run in {self._stored.folder}, from another copy of it; "
             f"{self._ledger.path} pays for one. Fit again in another folder, with a charge of its own."
         )
 
-    def give_up(self) -> None:
+    def discard_uncharged(self) -> None:
         """Removes a new run that was not charged; where that is not known, it is kept."""
         if not self._new or self.is_charged:
             return
         try:
-            charged = self._receipt() is not None
+            charged = self._find_receipt() is not None
         except TacitError:
             return
         if not charged:
-            self._run.destroy()
+            self._stored.destroy()
 
 
 @contextmanager
-def resumable_run(
-    folder: Path,
+def open_run(
     plan: Plan,
     rows: Rows,
-    data: Any,
+    data: object,
     ledger: Ledger | None,
     seed: int | None,
-    note: str | None = None,
-) -> Iterator[ResumableRun]:
-    """A run in a folder: a new one, or the one that was begun there.
+    note: str | None,
+    folder: Path | None,
+) -> Iterator[Run]:
+    """How a fit is keyed, charged and finished: at once, resumable in a folder, or after the first process.
 
     Args:
-        folder: The folder.
         plan: What is fitted, and how.
         rows: The private rows.
         data: The data as they were passed; of files, the paths are noted.
         ledger: The ledger.
         seed: The seed, or None.
         note: What the label of the charge says beside the model and the method.
+        folder: A folder that stores the run until it is finished, or None.
 
     Yields:
         The run.
 
     Raises:
         InvalidArgument: If the folder cannot be used, has a finished run, or has one that was begun
-            otherwise.
+            otherwise; or if processes of one run differ.
         Unsaved: If the fit fails after it was charged.
     """
-    if seed is not None:
-        _validate.count("seed", seed, least=0)
-    if ledger is not None:
-        check_ledger(ledger, [plan.budget], [rows])
+    if isinstance(rows, PartitionedRows):
+        rows.refuse_others(agreed_facts(plan, seed, kept=folder is not None))
+        if not rows.is_first:
+            if folder is not None:
+                rows.follow_digest()
+            yield Run(plan, None, seed)
+            if folder is not None:
+                rows.processes.meet()  # the first one has recorded that the posterior leaves
+            return
+    elif jax.process_count() > 1:
+        raise InvalidArgument(
+            f"This is one of {jax.process_count()} processes: pass a list of files, of which each reads "
+            "its own."
+        )
+    if folder is None:
+        yield Run(plan, ledger, seed, note)
+        return
+    with _resumable_run(plan, rows, data, ledger, seed, note, folder) as run:
+        yield run
+    if isinstance(rows, PartitionedRows):
+        rows.processes.meet()  # nothing leaves in another process before
+
+
+@contextmanager
+def _resumable_run(
+    plan: Plan,
+    rows: Rows,
+    data: object,
+    ledger: Ledger | None,
+    seed: int | None,
+    note: str | None,
+    folder: Path,
+) -> Iterator[ResumableRun]:
+    """A run in a folder: a new one, or the one that was begun there."""
     if is_finished(folder):
         raise InvalidArgument(
             f"The run in {folder} is finished: {folder / POSTERIOR_FILE} has its posterior, for "
@@ -241,25 +325,35 @@ def resumable_run(
         )
     bound, new = _fingerprint(plan, ledger, seed), not is_resumable(folder)
     if new:
-        notes = _run_notes(data, ledger)
-        run = Checkpoint.begin(folder, Randomness(seed), rows, bound, notes, _required_bytes(plan))
+        notes, size = _run_notes(data, ledger), _required_bytes(plan)
+        stored = Checkpoint.begin(folder, Randomness(seed), rows, bound, notes, size)
     else:
-        run = Checkpoint.open(folder)
-    kept = ResumableRun(run, plan, ledger, note, new=new)
+        stored = Checkpoint.open(folder)
+    run = ResumableRun(stored, plan, ledger, note, new=new)
     try:
         if not new:
-            run.refuse_other(rows, bound)
-            kept.check_unfinished()
-            if not run.has_question:
-                kept.begin_anew(seed)
-        yield kept
+            stored.refuse_other(rows, bound)
+            run.check_not_released()
+            if not stored.has_question:
+                run.renew_keys(seed)
+        yield run
     except BaseException as error:
-        kept.give_up()
-        if isinstance(error, TacitError) and not isinstance(error, Unsaved) and kept.is_charged:
-            raise Unsaved(f"The fit was charged and then failed: {error}{kept.hint}") from None
+        run.discard_uncharged()
+        if isinstance(error, TacitError) and not isinstance(error, Unsaved) and run.is_charged:
+            raise Unsaved(f"The fit was charged and then failed: {error}{run.hint}") from None
         raise
     finally:
-        run.close()
+        stored.close()
+
+
+def agreed_facts(plan: Plan, seed: int | None, *, kept: bool) -> bytes:
+    """What must be the same in all processes of a fit; ``kept`` says whether the run is resumable.
+
+    Processes with other numbers of threads could round differently (PROOFS.md, Theorem 11).
+    """
+    method, rounding = strip_addresses(repr(plan.method)), (num_threads(), arithmetic_settings())
+    model = model_fingerprint(plan)
+    return repr((method, plan.mechanism, plan.schema, model, rounding, seed, kept)).encode()
 
 
 def is_finished(folder: Path) -> bool:
