@@ -25,10 +25,10 @@ from tacit.accounting.ledger import Ledger
 from tacit.accounting.ledger_chain import MarkFile
 from tacit.api import fit as fits
 from tacit.api.resume import ResumableRun
-from tacit.cli import workers
+from tacit.cli import distributed
+from tacit.cli.distributed import ProcessInfo
 from tacit.cli.main import main
 from tacit.cli.runs import Request, RunFolder
-from tacit.cli.workers import ProcessInfo
 from tacit.privacy import checkpoint
 from tacit.privacy.distributed import DistributedRunner, Processes
 from tacit.results.posterior import Posterior
@@ -195,7 +195,7 @@ def _started(arguments: list[str], folder: Path, here: Range) -> int:
     several = int(arguments[arguments.index("--workers") + 1]) > 1
     here.enter(STARTER if several else "0")
     if several:
-        workers.subprocess = _Forks(here)  # type: ignore[assignment]
+        distributed.subprocess = _Forks(here)  # type: ignore[assignment]
         return main(arguments)
     _wrap(here)
     return _ended(main(arguments), here)

@@ -79,7 +79,7 @@ def make(folder, rows):
 
 def measured(paths, rows, count, everyone, forecast):
     """One fit in so many processes: a line of the table."""
-    from tacit.cli.workers import WORKER_VARIABLE, _free_port
+    from tacit.cli.distributed import WORKER_VARIABLE, _free_port
 
     port, settings = _free_port(), json.dumps([[*map(str, paths)], rows, everyone, forecast])
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -102,12 +102,12 @@ def measured(paths, rows, count, everyone, forecast):
 
 def work(settings):
     """What one process does: plans, reads its files, fits, and prints how long that took."""
-    from tacit.cli import joining
-    from tacit.cli.workers import ProcessInfo
+    from tacit.cli import distributed
+    from tacit.cli.distributed import ProcessInfo
 
     place = ProcessInfo.here()
     if place.size > 1:
-        joining.join_processes(place.size)
+        distributed.join_processes(place.size)
     import tacit
     from tacit.api import fit as fits
     from tacit.privacy.distributed import DistributedRunner

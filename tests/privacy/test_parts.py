@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from parts_worker import NUMBER, WAYS, mechanism, released, rows, step
 
-from tacit.cli.workers import _free_port
+from tacit.cli.distributed import _free_port
 from tacit.errors import InvalidArgument
 from tacit.privacy.distributed import PartitionedRows, Processes
 from tacit.privacy.gate import run

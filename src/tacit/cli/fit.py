@@ -13,6 +13,7 @@ from attrs import asdict
 
 import tacit
 from tacit import cli
+from tacit.cli import distributed
 from tacit.cli.options import (
     Delta,
     Epsilon,
@@ -26,7 +27,6 @@ from tacit.cli.options import (
     Size,
     Workers,
 )
-from tacit.cli.workers import ProcessInfo, is_scheduled, launch
 from tacit.errors import (
     ForecastWarning,
     InvalidArgument,
@@ -125,9 +125,9 @@ def join_processes(ctx: typer.Context, workers: int | None, folder: Path) -> int
     """The number of this process, after it has joined the others; or starts them, and ends with them."""
     if workers is None or workers == 1:
         return 0
-    if ProcessInfo.here() is not None or is_scheduled():
-        return cli.joining.join_processes(workers)
-    raise typer.Exit(launch(ctx.obj, workers, folder))
+    if distributed.ProcessInfo.here() is not None or distributed.is_scheduled():
+        return distributed.join_processes(workers)
+    raise typer.Exit(distributed.launch(ctx.obj, workers, folder))
 
 
 def check_file_count(data: list[Path], workers: int) -> None:

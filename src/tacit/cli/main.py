@@ -14,7 +14,7 @@ import typer
 import typer.core
 
 from tacit import __version__
-from tacit.cli.workers import EXIT_LOST_PROCESS, ProcessInfo
+from tacit.cli.distributed import EXIT_LOST_PROCESS, ProcessInfo
 from tacit.errors import (
     DISTRIBUTION,
     PACKAGE_EXTRAS,

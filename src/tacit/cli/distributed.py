@@ -1,6 +1,7 @@
-"""Several processes on one machine, each of which runs the same command with other files.
+"""Several processes that run one command, each with files of its own.
 
-This process only starts them, and waits. It computes nothing.
+`launch` starts them on this machine and waits; that process computes nothing and does not load JAX. In each of them
+`join_processes` finds the others by JAX's distributed runtime, also if a scheduler started them.
 """
 
 import os
@@ -11,9 +12,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
+from importlib import import_module
 from typing import IO, Final, NamedTuple
 
 import typer
+
+from tacit.errors import InvalidArgument
 
 WORKER_VARIABLE: Final = "TACIT_WORKER"
 """The environment variable that tells a process its number, how many there are, and their port."""
@@ -22,6 +27,9 @@ EXIT_LOST_PROCESS: Final = 4
 """The exit code of a process that lost another one before anything was charged."""
 # Seconds for the others to notice that one is gone, and between two looks.
 _GRACE_SECONDS, _POLL_SECONDS = 30.0, 0.05
+# Seconds without a sign of life after which a process counts as lost.
+_HEARTBEAT_TIMEOUT = 60
+_LOCALHOST = "127.0.0.1"
 # Variables that a scheduler sets in each of several processes, by which JAX finds the others.
 _SCHEDULER_VARIABLES = ("SLURM_STEP_NODELIST", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX")
 
@@ -127,6 +135,59 @@ def _exit_code(
 
 def _free_port() -> int:
     with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
+        found.bind((_LOCALHOST, 0))
         port: int = found.getsockname()[1]
         return port
+
+
+def join_processes(workers: int) -> int:
+    """Joins the other processes of a run: those of `launch`, or those that a scheduler started.
+
+    Args:
+        workers: How many processes there should be.
+
+    Returns:
+        The number of this process.
+
+    Raises:
+        InvalidArgument: If JAX does not find them, or finds another number of them.
+    """
+    import jax
+
+    from tacit.privacy.distributed import Processes
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]
+    place = ProcessInfo.here()
+    try:
+        if place is None:
+            jax.distributed.initialize(heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT)
+        else:
+            _listen_on_localhost()
+            jax.distributed.initialize(
+                f"{_LOCALHOST}:{place.port}",
+                place.size,
+                place.rank,
+                coordinator_bind_address=f"{_LOCALHOST}:{place.port}",
+                heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT,
+            )
+        Processes().meet()
+    except (ValueError, RuntimeError):  # also if the name of a machine leads nowhere
+        raise InvalidArgument(
+            "JAX did not find the other processes; see docs/distributed.md for job files."
+        ) from None
+    if jax.process_count() != workers:
+        raise InvalidArgument(
+            f"The scheduler started {jax.process_count()} processes, but --workers is {workers}."
+        )
+    return jax.process_index()
+
+
+def _listen_on_localhost() -> None:
+    """Lets processes on one machine listen on it only.
+
+    Gloo listens where the name of the machine leads, which may be the network, or nowhere. JAX has no
+    setting for this.
+    """
+    inner = vars(import_module("jaxlib._jax"))
+    name = "make_gloo_tcp_collectives"
+    inner[name] = partial(inner[name], hostname=_LOCALHOST)
