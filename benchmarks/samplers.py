@@ -26,9 +26,8 @@ import real_tables
 
 import tacit
 from tacit.api.rows import model_rows
-from tacit.inference.barker import guided_steps
 from tacit.privacy.gate import run
-from tacit.privacy.mechanisms import BarkerTests
+from tacit.privacy.mechanisms import BarkerTests, Stages
 from tacit.privacy.noise import Randomness
 from tacit.privacy.open_gate import open_gate
 
@@ -156,7 +155,7 @@ def speed(size, steps=20):
     plain = tacit.Barker(num_steps=steps, ratio_bound=0.01)
     kinds = {
         "plain": plain.steps(model, tests, jax.random.key(0)),
-        "guided": guided_steps(model, steps),
+        "guided": tacit.Barker(num_steps=steps).stages(model, Stages((tests, tests)))[1],
     }
     for name, given in kinds.items():
         taken = []

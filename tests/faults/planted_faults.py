@@ -1088,7 +1088,7 @@ _OF_CHAINS = [
     fault(
         "gradients have another share of the noise than was asked for",
         "tacit.inference.hamiltonian:Hamiltonian._multipliers",
-        "self.num_steps * self._every / self.gradient_share",
+        "self.num_steps * self.releases_per_draw / self.gradient_share",
         "self.num_steps * self.num_leapfrog / self.gradient_share / 1.3",
         CHAINS + "gradients_and_ratios_have_their_shares",
     ),
@@ -1115,14 +1115,14 @@ _OF_CHAINS = [
     ),
     fault(
         "remainders that noise hides count in full",
-        "tacit.inference.guided_chains:remainder_gradient",
+        "tacit.inference.chains:remainder_gradient",
         "of(away) - hidden @ reference.turn",
         "of(away)",
         GUIDED + "the_slope_beyond_the_approximation_is_the_gradient_of_what_is_beyond",
     ),
     fault(
         "tests weigh remainders in full that noise hides",
-        "tacit.inference.guided_chains:remainder_ratio",
+        "tacit.inference.chains:remainder_ratio",
         "change(*offsets) - change(*hidden)",
         "change(*offsets)",
         GUIDED + "a_ratio_is_that_of_what_expansions_to_second_order_leave",

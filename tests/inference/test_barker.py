@@ -300,7 +300,7 @@ def test_a_chain_tells_how_well_it_mixed(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"num_steps": 1}, "leaves no draw of 1 steps"),
+        ({"num_steps": 1}, "leave no draw of 1 steps"),
         ({"num_steps": 10, "noise_variance": 0.01}, "at least 0.05"),
         ({"num_steps": 10, "noise_variance": 1.7, "correction": "mixture"}, "mixture of normals"),
         ({"num_steps": 10, "start": {"theta": 0.0, "phi": 1.0}}, "not a parameter"),

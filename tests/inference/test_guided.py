@@ -10,7 +10,7 @@ from scipy.special import expit, gammaln, logit, logsumexp
 import tacit
 from tacit import Barker, Budget, Hamiltonian, Langevin, Model, Rows, conjugate, fit_without_privacy
 from tacit.errors import InvalidArgument
-from tacit.inference.guided_chains import dummy_reference, remainder_gradient, remainder_ratio
+from tacit.inference.chains import dummy_reference, remainder_gradient, remainder_ratio
 from tacit.models import Parameter
 
 BUDGET = Budget(1, 1e-6)

@@ -12,7 +12,7 @@ from tacit import Budget, Hamiltonian, Model, Rows, fit
 from tacit.accounting import PLD, events
 from tacit.errors import InvalidArgument
 from tacit.inference.diagnostics import effective_sample_sizes
-from tacit.inference.guided_chains import dummy_reference
+from tacit.inference.chains import dummy_reference
 from tacit.inference.hamiltonian import _unit_contribution
 from tacit.models import Parameter
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tacit.inference.diagnostics import effective_sample_sizes, mixing_warnings, r_hats
-from tacit.inference.guided_chains import chain_indices, group_by_chain, num_chains
+from tacit.inference.chains import chain_indices, group_by_chain, num_chains
 
 
 def correlated(chains, steps, keeps, seed=0):

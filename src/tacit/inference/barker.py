@@ -6,17 +6,18 @@ the test is the privacy. So any model will do whose likelihood can be evaluated,
 discrete parameters, and nothing depends on whether the chain has converged.
 
 In a plain chain proposals are a symmetric random walk. In a guided one they are draws of a private approximation
-(`tacit.inference.guided_chains`), one after the other: an independence chain, or several that take turns. Its
+(`tacit.inference.chains`), one after the other: an independence chain, or several that take turns. Its
 target is that posterior times what the likelihood says beyond it. So in the
 log ratio of a test, with the proposal's own ratio in it (Heikkilä et al. 2019, eq. 4), everything that is public
 cancels, and the sum of units' remainders is left. Where the posterior is normal, half of the proposals are accepted.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -28,77 +29,45 @@ from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.barker_correction import logistic_correction
-from tacit.inference.diagnostics import MIN_EXPECTED_EFFECTIVE_SIZE, mixing_warnings
-from tacit.inference.guided_chains import (
+from tacit.inference.chains import (
     DEFAULT_SHARE,
+    LOOSE_CLIP,
+    Approximation,
+    ChainMethod,
     FirstFit,
-    budget_share,
+    Reference,
+    ScoringFit,
+    Start,
     chain_indices,
     describe_chains,
-    dummy_reference,
-    group_by_chain,
     num_chains,
     remainder_ratio,
 )
+from tacit.inference.diagnostics import MIN_EXPECTED_EFFECTIVE_SIZE
 from tacit.inference.guides import FullRank, LowRank, MeanField
-from tacit.inference.method import (
-    Intervals,
-    Method,
-    MethodResult,
-    Progress,
-    Steps,
-    constrained_draws,
-    per_step_normals,
-    seed_from_key,
-    tempering,
-)
+from tacit.inference.method import Progress, Steps, per_step_normals, seed_from_key, tempering
 from tacit.inference.scoring import Scoring
 from tacit.inference.variational import Variational
 from tacit.models.base import DiscreteCoordinates, Row, UnitModel
-from tacit.privacy.captured import check_captured
 from tacit.privacy.compiled_step import Step
-from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.gate import check as check_step
-from tacit.privacy.mechanisms import (
-    BarkerTests,
-    Mechanism,
-    Release,
-    SampledBarkerTests,
-    Stages,
-    barker_event,
-)
+from tacit.privacy.gate import Gate
+from tacit.privacy.mechanisms import BarkerTests, Release, SampledBarkerTests, barker_event
 
+Tests = BarkerTests | SampledBarkerTests
+_WALK_STEPS, _GUIDED_STEPS = 5000, 1600
+# Half of the proposals of a guided chain are accepted at best, so that three steps are worth one draw.
+_STEPS_PER_DRAW = 3
+# Fewer accepted proposals than this share say that the approximation was far off.
+_LOW_ACCEPTANCE = 0.15
+# Of the budget, what a variational fit to start from gets.
+_VARIATIONAL_START_SHARE = 0.2
 # Normal draws that decide a jump among whole numbers.
 _DRAWS_PER_JUMP = 3
 
 
-@runtime_checkable
-class Proposal(Protocol):
-    """A symmetric step of the real coordinates. ``scale`` is None until a method fills it in."""
-
-    def __hash__(self) -> int: ...
-
-    @property
-    def scale(self) -> float | None:
-        """The length scale of a step."""
-        ...
-
-    def scaled(self, scale: float) -> "Proposal":
-        """A copy with this scale."""
-        ...
-
-    def move(self, noise: jax.Array) -> jax.Array:
-        """A move of ``len(noise) - 2`` coordinates, at a scale of one."""
-        ...
-
-
 @dataclass(frozen=True)
-class GaussianWalk:
-    """A random walk with normal steps.
-
-    Args:
-        scale: Standard deviation of a step in every coordinate. By default the method chooses it.
-    """
+class Proposal(ABC):
+    """A symmetric random walk of the real coordinates. ``scale`` is None until a method fills it in."""
 
     scale: float | None = None
 
@@ -106,9 +75,18 @@ class GaussianWalk:
         if self.scale is not None:
             _validate.positive("scale", self.scale)
 
-    def scaled(self, scale: float) -> "GaussianWalk":
-        """A copy with this scale."""
-        return GaussianWalk(scale)
+    @abstractmethod
+    def move(self, noise: jax.Array) -> jax.Array:
+        """A move of ``len(noise) - 2`` coordinates, at a scale of one."""
+
+
+@dataclass(frozen=True)
+class GaussianWalk(Proposal):
+    """A random walk with normal steps.
+
+    Args:
+        scale: Standard deviation of a step in every coordinate. By default the method chooses it.
+    """
 
     def move(self, noise: jax.Array) -> jax.Array:
         """A standard normal move."""
@@ -116,22 +94,12 @@ class GaussianWalk:
 
 
 @dataclass(frozen=True)
-class BoundedWalk:
+class BoundedWalk(Proposal):
     """A random walk with steps that are uniform in a ball.
 
     Args:
         scale: Radius of the ball. By default the method chooses it.
     """
-
-    scale: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.scale is not None:
-            _validate.positive("scale", self.scale)
-
-    def scaled(self, scale: float) -> "BoundedWalk":
-        """A copy with this scale."""
-        return BoundedWalk(scale)
 
     def move(self, noise: jax.Array) -> jax.Array:
         """A move that is uniform in the unit ball: all but two coordinates of a point on a sphere."""
@@ -176,7 +144,7 @@ def round_discrete(theta: jax.Array, discrete: DiscreteCoordinates) -> jax.Array
     return theta
 
 
-def initial_state(model: UnitModel, start: jax.Array, walk: Proposal) -> Any:
+def _walk_state(model: UnitModel, start: jax.Array, walk: Proposal) -> Any:
     """Where a chain begins: its place, the scale of its proposals, and the model's constants."""
     constants = jax.tree.map(jnp.asarray, model.constants)
     scale = jnp.float32(walk.scale or 0.0)
@@ -184,7 +152,7 @@ def initial_state(model: UnitModel, start: jax.Array, walk: Proposal) -> Any:
 
 
 @lru_cache(maxsize=32)
-def walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
+def _walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
     """The step of a chain: the same object again, so that it compiles once.
 
     ``power`` is what the log-likelihood is multiplied by; ``walk`` has scale one.
@@ -219,93 +187,6 @@ def walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
     return step
 
 
-GUIDED_STEPS = 1600
-# Half of the proposals are accepted at best, so that three steps are worth one draw.
-_STEPS_PER_DRAW = 3
-# Fewer accepted proposals than this share say that the approximation was far off.
-_LOW_ACCEPTANCE = 0.15
-
-
-def check_guided(model: UnitModel, gate: Gate) -> None:
-    """Raises what the chain would raise of the model, without reading a row."""
-    chains = num_chains(gate.mechanism.num_steps)
-    state = _guided_state(model, jnp.zeros((chains, model.dimension)), dummy_reference(model))
-    check(_guided_step(model), state, (jnp.zeros(model.dimension), np.int32(0)), gate)
-
-
-def guided_steps(model: UnitModel, steps: int) -> Steps:
-    """The chains as steps around a made-up reference, to see how long they take."""
-    chains, shape = num_chains(steps), (model.dimension,)
-    state = _guided_state(model, jnp.zeros((chains, *shape)), dummy_reference(model))
-
-    def inputs(first: int, count: int) -> Any:
-        return per_step_normals([0], first, count, shape), chain_indices(first, count, chains)
-
-    return Steps(_guided_step(model), state, inputs)
-
-
-def describe_guided(model: UnitModel, steps: int) -> str:
-    """A line for people."""
-    return (
-        f"{describe_chains(steps)} of Barker tests on all rows, for {model.dimension} unconstrained numbers. They start "
-        f"from private Fisher scoring and propose its draws; about {steps // _STEPS_PER_DRAW} effective "
-        "draws to expect. Intervals include the noise."
-    )
-
-
-def run_guided(
-    fitted: FirstFit,
-    model: UnitModel,
-    gate: Gate,
-    key: jax.Array,
-    progress: Progress | None,
-    kept: slice,
-) -> MethodResult:
-    """The approximation, and the chain's draws."""
-    steps = gate.mechanism.mechanisms[1].num_steps
-    chains = num_chains(steps)
-    found = fitted.run(model, gate, key, progress, steps + chains)
-    vectors = np.asarray(found.vectors, np.float32)
-    state = _guided_state(model, jnp.asarray(vectors[:chains]), found.reference)
-
-    def inputs(first: int, count: int) -> Any:
-        begin = chains + first
-        return vectors[begin : begin + count], chain_indices(first, count, chains)
-
-    _, (chain, accepted) = run(
-        found.gate, _guided_step(model), state, inputs, progress=found.progress
-    )
-    draws = constrained_draws(model, jnp.asarray(group_by_chain(chain, chains, kept)))
-    mixing = mixing_warnings(draws, chains)
-    return MethodResult(
-        draws=draws,
-        trace={"theta": chain, "accepted": accepted},
-        chain=True,
-        chains=chains,
-        sample_stats={"accepted": group_by_chain(accepted, chains, kept)},
-        converged=False if mixing or not found.result.converged else None,
-        said=(*mixing, *_acceptance_message(float(np.mean(accepted))), *found.result.said),
-        intervals=Intervals.INCLUDED,
-    )
-
-
-def _acceptance_message(share: float) -> tuple[str, ...]:
-    """What the decisions say of the approximation."""
-    if share >= _LOW_ACCEPTANCE:
-        said = f"The tests accepted {share:.0%} of the draws of private Fisher scoring; 50% is the most."
-    else:
-        said = (
-            f"The tests accepted only {share:.0%} of the draws of private Fisher scoring, where 50% is the "
-            "most: the posterior is far from that approximation."
-        )
-    return (said,)
-
-
-def _guided_state(model: UnitModel, places: jax.Array, reference: Any) -> Any:
-    constants = jax.tree.map(jnp.asarray, model.constants)
-    return places, jax.tree.map(jnp.asarray, reference), constants
-
-
 @lru_cache(maxsize=32)
 def _guided_step(model: UnitModel) -> Step:
     """The step of a chain: the same object again, so that it compiles once."""
@@ -335,226 +216,46 @@ def _guided_step(model: UnitModel) -> Step:
     return step
 
 
-_WALK_STEPS, _VARIATIONAL_START_SHARE = 5000, 0.2
-# As large as the bound on a row's log ratio need ever be.
-_LOOSE_CLIP = 64.0
-Tests = BarkerTests | SampledBarkerTests
+@dataclass(frozen=True)
+class VariationalStart(FirstFit):
+    """A variational fit, at whose mean a walk begins."""
+
+    variational: Variational
+
+    @property
+    def method(self) -> Variational:
+        """The method of the fit."""
+        return self.variational
+
+    def check(self, model: UnitModel, gate: Gate) -> None:
+        """Raises what this stage would raise of the model."""
+        if model.discrete:
+            raise InvalidArgument(
+                "A variational start needs gradients, and the model has discrete parameters; "
+                "start at values of some parameters instead."
+            )
+        self.variational.check(model, gate)
+        if not isinstance(self.variational.guide, MeanField | FullRank | LowRank):
+            raise InvalidArgument("A start needs a Gaussian guide, such as MeanField().")
+
+    def run(
+        self,
+        model: UnitModel,
+        gate: Gate,
+        key: jax.Array,
+        progress: Progress | None,
+        draws: int,  # noqa: ARG002 (only the mean is used)
+    ) -> jax.Array:
+        """The mean of the guide, which is Gaussian, as `check` has seen."""
+        return jnp.asarray(self.variational.run(model, gate, key, progress).mean)
+
+    def dummy_start(self, model: UnitModel, draws: int) -> jax.Array:  # noqa: ARG002
+        """Zero."""
+        return jnp.zeros(model.dimension)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BarkerSettings(Method):
-    """Settings of a chain, and what the gate will do by them. See `tacit.Barker`."""
-
-    num_steps: int | None = None
-    ratio_bound: float | None = None
-    noise_variance: float | None = None
-    batch_size: int | None = None
-    size: int | None = None
-    tempered_size: float | None = None
-    correction: Literal["table", "mixture"] = "table"
-    proposal: Proposal | None = None
-    lipschitz: float | None = None
-    start: Scoring | Variational | Mapping[str, ArrayLike] | None = field(
-        default=None, compare=False
-    )
-    start_share: float | None = None
-    burn_in: float | None = None
-    thin: int = 1
-
-    declared_public: ClassVar[tuple[str, ...]] = ("start",)
-
-    def __post_init__(self) -> None:
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        for name in ("num_steps", "batch_size"):
-            if name in given:
-                _validate.integer(name, given[name])
-        for name in ("ratio_bound", "lipschitz", "noise_variance"):
-            if name in given:
-                _validate.positive(name, given[name])
-        _validate.choice("correction", self.correction, ("table", "mixture"))
-        _validate.count("thin", self.thin)
-        if not (0 <= given.get("burn_in", 0) < 1 and 0 < given.get("start_share", 0.5) < 1):
-            raise InvalidArgument("burn_in and start_share must be shares of the whole, below 1.")
-        if self.proposal is not None and not isinstance(self.proposal, Proposal):
-            raise InvalidArgument(
-                "proposal must be a GaussianWalk or BoundedWalk of tacit.methods."
-            )
-        if self.lipschitz is not None and isinstance(self.proposal, GaussianWalk):
-            raise InvalidArgument("lipschitz works only with proposal=tacit.methods.BoundedWalk().")
-        self._refuse_sizes()
-
-    def _refuse_sizes(self) -> None:
-        _ = self.tempering  # refuses sizes that make no sense
-        if self.batch_size is None:
-            return
-        if self.size is None:
-            raise InvalidArgument("batch_size needs size=, the public number of units.")
-        if self.ratio_bound is not None or self.noise_variance is not None:
-            raise InvalidArgument(
-                "batch_size determines the bound, sqrt(batch_size) / tempered_size, and the noise "
-                "variance, 2, as the proof needs them; leave out ratio_bound and noise_variance."
-            )
-
-    @property
-    def tempering(self) -> float:
-        """The factor that the log-likelihood is multiplied by."""
-        return tempering(self.size, self.tempered_size)
-
-    def for_size(self, model: UnitModel, size: int, budget: Budget) -> Self:  # noqa: ARG002
-        """The method for a declared size."""
-        return self if self.size is not None else replace(self, size=size)
-
-    def first_fit(self, model: UnitModel) -> FirstFit | None:
-        """The fit whose draws are the proposals; None for a walk."""
-        walk = self.proposal, self.lipschitz, self.ratio_bound, self.noise_variance
-        plain = *walk, self.batch_size, self.tempered_size
-        if isinstance(self.start, Scoring):
-            if any(each is not None for each in plain):
-                raise InvalidArgument(
-                    "A start by Scoring makes its own proposals and bound; leave out settings of the walk."
-                )
-            return FirstFit(self.start, self.start_share or DEFAULT_SHARE)
-        if (
-            self.start is not None
-            or any(each is not None for each in plain)
-            or not Scoring.can_fit(model)
-        ):
-            return None
-        return FirstFit(Scoring(), self.start_share or DEFAULT_SHARE, self.size)
-
-    def public_start(self, model: UnitModel) -> Any:
-        """Where a walk begins, by values that were given."""
-        return model.start(self.start if isinstance(self.start, Mapping) else {})
-
-    def calibrate(self, model: UnitModel, budget: Budget) -> Mechanism:
-        """The tests that fit a budget, after a start that has its share of it."""
-        fitted = self.first_fit(model)
-        if fitted is not None:
-            first: Mechanism = fitted.calibrate(model, budget)
-            return Stages((first, self._tests(budget, (first.event,), GUIDED_STEPS)))
-        if not isinstance(self.start, Variational):
-            return self._tests(budget, ())
-        first = self.start.calibrate(
-            model, budget_share(budget, self.start_share or _VARIATIONAL_START_SHARE)
-        )
-        return Stages((first, self._tests(budget, (first.event,))))
-
-    def _tests(self, budget: Budget, before: tuple[Any, ...], usual: int = _WALK_STEPS) -> Tests:
-        if self.batch_size is not None and budget.adjacency != "replace":
-            raise InvalidArgument(
-                "Tests on batches of fixed size have no guarantee under add-remove; pass "
-                'Budget(..., adjacency="replace"), which takes the number of units as public.'
-            )
-        bound = self._stated_bound()
-        if bound is None:
-            return self._by_bound(budget, before, usual)
-        if self.num_steps is None:
-            most = calibrate.max_steps(
-                lambda steps: events.compose(*before, self._plan(bound, steps).event), budget
-            )
-            return self._plan(bound, most)
-        tests = self._plan(bound, self.num_steps)
-        spent = PLD().epsilon(events.compose(*before, tests.event), budget.delta, budget.adjacency)
-        if spent > budget.epsilon:
-            raise BudgetError(
-                f"{self.num_steps} tests with ratios bounded by {bound:.4g} cost epsilon "
-                f"{spent:.4g}, more than {budget}; take fewer, or leave num_steps or the bound out."
-            )
-        return tests
-
-    def _stated_bound(self) -> float | None:
-        """The bound of ratios, where settings determine it."""
-        if self.batch_size is not None:
-            return math.sqrt(self.batch_size) / self._tempered_size
-        if self.ratio_bound is not None or self.lipschitz is None:
-            return self.ratio_bound
-        if self.proposal is None or self.proposal.scale is None:
-            return None
-        return self.tempering * self.lipschitz * self.proposal.scale
-
-    @property
-    def _tempered_size(self) -> float:
-        assert self.size is not None
-        return float(self.size) if self.tempered_size is None else self.tempered_size
-
-    def _by_bound(self, budget: Budget, before: tuple[Any, ...], usual: int) -> Tests:
-        """The largest bound that the budget allows for so many steps."""
-        steps = self.num_steps or usual
-        left = 1 - (DEFAULT_SHARE if before else 0) ** 2  # of the budget, as squares add up
-        inverse = calibrate.calibrate(
-            lambda inverse: events.compose(
-                *before, barker_event(1 / inverse, self.noise_variance, steps)
-            ),
-            budget,
-            guess=math.sqrt(steps) / (2 * calibrate.approximate_mu(budget) * math.sqrt(left)),
-        )
-        return self._plan(min(1 / inverse, _LOOSE_CLIP), steps)
-
-    def _plan(self, bound: float, steps: int, *, private: bool = True) -> Tests:
-        """The tests; those on batches have a bound of their own."""
-        if self.batch_size is None:
-            return BarkerTests(
-                num_steps=steps,
-                ratio_bound=bound,
-                noise_variance=self.noise_variance,
-                private=private,
-            )
-        assert self.size is not None
-        return SampledBarkerTests(
-            num_steps=steps,
-            batch_size=self.batch_size,
-            dataset_size=self.size,
-            tempered_size=self._tempered_size,
-            private=private,
-        )
-
-    def without_noise(self, model: UnitModel) -> Mechanism:
-        """Without privacy: the same chain, with ratios hardly clipped."""
-        fitted = self.first_fit(model)
-        usual = _WALK_STEPS if fitted is None else GUIDED_STEPS
-        tests = self._plan(_LOOSE_CLIP, self.num_steps or usual, private=False)
-        if fitted is not None:
-            return Stages((fitted.scoring.without_noise(model), tests))
-        if not isinstance(self.start, Variational):
-            return tests
-        return Stages((self.start.without_noise(model), tests))
-
-    def walk(self, model: UnitModel, tests: Tests) -> Proposal:
-        """The proposal, with its scale: by default what the bound allows a typical row."""
-        chosen = self.proposal or (GaussianWalk() if self.lipschitz is None else BoundedWalk())
-        if chosen.scale is not None:
-            return chosen
-        # Bound of the likelihood's own ratio; a batch's is not tempered.
-        bound = tests.clip / (self.tempering if self.batch_size is None else 1.0)
-        if self.lipschitz is not None:
-            return chosen.scaled(bound / self.lipschitz)
-        # A row's gradient is about sqrt(dimension) long. Four standard deviations of its ratio are
-        # not to be clipped: with two the posterior is off by a tenth.
-        scale = min(bound / 4, 1.0) / math.sqrt(model.dimension)
-        ball = isinstance(chosen, BoundedWalk)
-        return chosen.scaled(scale * math.sqrt(model.dimension + 2) if ball else scale)
-
-    def refuse_hopeless(self, model: UnitModel, tests: Tests) -> None:
-        """Raises if a walk by settings that nobody chose will not mix, as far as a size tells."""
-        chosen = self.num_steps, self.ratio_bound, self.proposal, self.tempered_size, self.lipschitz
-        if self.size is None or any(each is not None for each in chosen):
-            return
-        # A move is this part of a posterior standard deviation, if a row's slope is usual.
-        part = (self.walk(model, tests).scale or 0.0) * math.sqrt(self.size)
-        worth = tests.num_steps * min(part**2, 1.0) / 8
-        if worth < MIN_EXPECTED_EFFECTIVE_SIZE:
-            raise InvalidArgument(
-                f"A walk of Barker tests would be worth about {worth:.0f} independent draws at this "
-                f"budget and size, and {MIN_EXPECTED_EFFECTIVE_SIZE:.0f} are needed. Give the model a way to draw its "
-                "outcomes, use tacit.Variational(), or choose num_steps yourself."
-            )
-
-
-_WALK_BURN_IN, _GUIDED_BURN_IN = 0.2, 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
-class Barker(BarkerSettings):
+class Barker(ChainMethod):
     """Private Markov chain Monte Carlo by Barker accept/reject tests. All settings are public.
 
     By default most of the budget goes to a `Scoring` fit, whose draws are proposed one after the other,
@@ -594,106 +295,220 @@ class Barker(BarkerSettings):
         thin: Keep every ``thin``-th of the remaining draws.
     """
 
-    def check(self, model: UnitModel, gate: Gate) -> None:
-        """Raises what `run` would raise of the model, without reading a row."""
-        check_captured(*model.searched)
-        fitted = self.first_fit(model)
-        if fitted is not None:
-            gate = fitted.check(model, gate)
-            steps = gate.mechanism.num_steps
-            self._refuse_what_cannot_end(steps // num_chains(steps), _GUIDED_BURN_IN)
-            check_guided(model, gate)
+    num_steps: int | None = None
+    ratio_bound: float | None = None
+    noise_variance: float | None = None
+    batch_size: int | None = None
+    size: int | None = None
+    tempered_size: float | None = None
+    correction: Literal["table", "mixture"] = "table"
+    proposal: Proposal | None = None
+    lipschitz: float | None = None
+    start: Scoring | Variational | Mapping[str, ArrayLike] | None = field(
+        default=None, compare=False
+    )
+    start_share: float | None = None
+    burn_in: float | None = None
+    thin: int = 1
+
+    plain_burn_in: ClassVar[float] = 0.2
+    declared_public: ClassVar[tuple[str, ...]] = ("start",)
+
+    def __post_init__(self) -> None:
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        for name in ("num_steps", "batch_size"):
+            if name in given:
+                _validate.integer(name, given[name])
+        for name in ("ratio_bound", "lipschitz", "noise_variance"):
+            if name in given:
+                _validate.positive(name, given[name])
+        _validate.choice("correction", self.correction, ("table", "mixture"))
+        _validate.count("thin", self.thin)
+        if not (0 <= given.get("burn_in", 0) < 1 and 0 < given.get("start_share", 0.5) < 1):
+            raise InvalidArgument("burn_in and start_share must be shares of the whole, below 1.")
+        if self.proposal is not None and not isinstance(self.proposal, Proposal):
+            raise InvalidArgument(
+                "proposal must be a GaussianWalk or BoundedWalk of tacit.methods."
+            )
+        if self.lipschitz is not None and isinstance(self.proposal, GaussianWalk):
+            raise InvalidArgument("lipschitz works only with proposal=tacit.methods.BoundedWalk().")
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        _ = self.tempering  # raises if the sizes make no sense
+        if self.batch_size is None:
             return
+        if self.size is None:
+            raise InvalidArgument("batch_size needs size=, the public number of units.")
+        if self.ratio_bound is not None or self.noise_variance is not None:
+            raise InvalidArgument(
+                "batch_size determines the bound, sqrt(batch_size) / tempered_size, and the noise "
+                "variance, 2, as the proof needs them; leave out ratio_bound and noise_variance."
+            )
+
+    @property
+    def tempering(self) -> float:
+        """The factor that the log-likelihood is multiplied by."""
+        return tempering(self.size, self.tempered_size)
+
+    @property
+    def _tempered_size(self) -> float:
+        assert self.size is not None
+        return float(self.size) if self.tempered_size is None else self.tempered_size
+
+    def for_size(self, model: UnitModel, size: int, budget: Budget) -> Self:  # noqa: ARG002
+        """The method for a declared size."""
+        return self if self.size is not None else replace(self, size=size)
+
+    def trial(self, num_steps: int) -> Self:
+        """The same method with so few steps, all of them kept."""
+        return replace(self, num_steps=num_steps, burn_in=0.0)
+
+    def first_fit(self, model: UnitModel) -> FirstFit | None:
+        """The fit whose draws are proposed, or at whose mean a walk begins; None for other walks."""
         if isinstance(self.start, Variational):
-            gate = self._checked_start(self.start, model, gate)
-        else:
-            self.public_start(model)
-        self._refuse_what_cannot_end(gate.mechanism.num_steps)
-        self.refuse_hopeless(model, gate.mechanism)
-        walk = self.walk(model, gate.mechanism)
-        start = initial_state(model, jnp.zeros(model.dimension), walk)
-        given = jnp.zeros(num_proposal_normals(model.dimension)), np.float32(0)
-        check_step(self._step(walk, model), start, given, gate)
-
-    def _checked_start(self, start: Variational, model: UnitModel, gate: Gate) -> Gate:
-        if model.discrete:
-            raise InvalidArgument(
-                "A variational start needs gradients, and the model has discrete parameters; "
-                "start at values of some parameters instead."
-            )
-        first, then = gate.stages()
-        start.check(model, first)
-        if not isinstance(start.guide, MeanField | FullRank | LowRank):
-            raise InvalidArgument("A start needs a Gaussian guide, such as MeanField().")
-        return then
-
-    def _refuse_what_cannot_end(self, steps: int, burn_in: float = _WALK_BURN_IN) -> None:
-        """Raises where there is no correction for the noise, or no draw would be kept."""
-        self._corrections([0], 0, 1)
-        if not range(steps)[self._kept(steps, burn_in)]:
-            raise InvalidArgument(
-                f"burn_in leaves no draw of {steps} steps; lower it, or take more steps."
-            )
-
-    def _kept(self, steps: int, burn_in: float = _WALK_BURN_IN) -> slice:
-        share = burn_in if self.burn_in is None else self.burn_in
-        return slice(math.ceil(share * steps), None, self.thin)
-
-    def run(
-        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
-    ) -> MethodResult:
-        """The chain's draws."""
-        fitted = self.first_fit(model)
-        if fitted is not None:
-            steps = gate.mechanism.mechanisms[1].num_steps
-            kept = self._kept(steps // num_chains(steps), _GUIDED_BURN_IN)
-            return run_guided(fitted, model, gate, key, progress, kept)
-        start, gate, progress = self._start(model, gate, key, progress)
-        steps = self._steps_from(start, model, gate.mechanism, key)
-        _, (chain, accepted) = run(gate, *steps, progress=progress)
-        return self._found(model, gate.mechanism.num_steps, chain, accepted)
-
-    def steps(self, model: UnitModel, mechanism: Tests, key: jax.Array) -> Steps | None:
-        """The chain as steps; None where another fit comes first."""
-        if isinstance(self.start, Variational) or self.first_fit(model) is not None:
+            return VariationalStart(self.start_share or _VARIATIONAL_START_SHARE, self.start)
+        walk = self.proposal, self.lipschitz, self.ratio_bound, self.noise_variance
+        is_walk = any(each is not None for each in (*walk, self.batch_size, self.tempered_size))
+        share = self.start_share or DEFAULT_SHARE
+        if isinstance(self.start, Scoring):
+            if is_walk:
+                raise InvalidArgument(
+                    "A start by Scoring makes its own proposals and bound; leave out settings of the walk."
+                )
+            return ScoringFit(share, self.start)
+        if self.start is not None or is_walk or not Scoring.can_fit(model):
             return None
-        start = jnp.asarray(self.public_start(model))
-        return self._steps_from(start, model, mechanism, key)
+        return ScoringFit(share, Scoring(), self.size)
 
-    def stages(self, model: UnitModel, mechanism: Mechanism) -> tuple[Method, Steps] | None:
-        """The fit whose draws are proposals, and the chains as steps; None for a walk."""
-        fitted = self.first_fit(model)
-        if fitted is None or not isinstance(mechanism, Stages):
+    def _public_start(self, model: UnitModel) -> jax.Array:
+        return jnp.asarray(model.start(self.start if isinstance(self.start, Mapping) else {}))
+
+    def _releases(
+        self,
+        model: UnitModel,  # noqa: ARG002
+        budget: Budget | None,
+        first: FirstFit | None,
+        before: tuple[Any, ...],
+    ) -> Tests:
+        """The tests that fit a budget; without one, ratios are hardly clipped."""
+        default_steps = _GUIDED_STEPS if isinstance(first, ScoringFit) else _WALK_STEPS
+        if budget is None:
+            return self._make_tests(LOOSE_CLIP, self.num_steps or default_steps, private=False)
+        return self._tests(budget, before, default_steps)
+
+    def _tests(self, budget: Budget, before: tuple[Any, ...], default_steps: int) -> Tests:
+        if self.batch_size is not None and budget.adjacency != "replace":
+            raise InvalidArgument(
+                "Tests on batches of fixed size have no guarantee under add-remove; pass "
+                'Budget(..., adjacency="replace"), which takes the number of units as public.'
+            )
+        bound = self._stated_bound()
+        if bound is None:
+            return self._by_bound(budget, before, default_steps)
+        if self.num_steps is None:
+            most = calibrate.max_steps(
+                lambda steps: events.compose(*before, self._make_tests(bound, steps).event), budget
+            )
+            return self._make_tests(bound, most)
+        tests = self._make_tests(bound, self.num_steps)
+        spent = PLD().epsilon(events.compose(*before, tests.event), budget.delta, budget.adjacency)
+        if spent > budget.epsilon:
+            raise BudgetError(
+                f"{self.num_steps} tests with ratios bounded by {bound:.4g} cost epsilon "
+                f"{spent:.4g}, more than {budget}; take fewer, or leave num_steps or the bound out."
+            )
+        return tests
+
+    def _stated_bound(self) -> float | None:
+        """The bound of ratios, where settings determine it."""
+        if self.batch_size is not None:
+            return math.sqrt(self.batch_size) / self._tempered_size
+        if self.ratio_bound is not None or self.lipschitz is None:
+            return self.ratio_bound
+        if self.proposal is None or self.proposal.scale is None:
             return None
-        return fitted.scoring, guided_steps(model, mechanism.mechanisms[1].num_steps)
+        return self.tempering * self.lipschitz * self.proposal.scale
 
-    def _steps_from(
-        self, start: jax.Array, model: UnitModel, mechanism: Tests, key: jax.Array
-    ) -> Steps:
+    def _by_bound(self, budget: Budget, before: tuple[Any, ...], default_steps: int) -> Tests:
+        """The largest bound that the budget allows for so many steps."""
+        steps = self.num_steps or default_steps
+        left = 1 - (DEFAULT_SHARE if before else 0) ** 2  # of the budget, as squares add up
+        inverse = calibrate.calibrate(
+            lambda inverse: events.compose(
+                *before, barker_event(1 / inverse, self.noise_variance, steps)
+            ),
+            budget,
+            guess=math.sqrt(steps) / (2 * calibrate.approximate_mu(budget) * math.sqrt(left)),
+        )
+        return self._make_tests(min(1 / inverse, LOOSE_CLIP), steps)
+
+    def _make_tests(self, bound: float, steps: int, *, private: bool = True) -> Tests:
+        """The tests; those on batches have a bound of their own."""
+        if self.batch_size is None:
+            return BarkerTests(
+                num_steps=steps,
+                ratio_bound=bound,
+                noise_variance=self.noise_variance,
+                private=private,
+            )
+        assert self.size is not None
+        return SampledBarkerTests(
+            num_steps=steps,
+            batch_size=self.batch_size,
+            dataset_size=self.size,
+            tempered_size=self._tempered_size,
+            private=private,
+        )
+
+    def walk(self, model: UnitModel, tests: Tests) -> Proposal:
+        """The proposal, with its scale: by default what the bound allows a typical row."""
+        chosen = self.proposal or (GaussianWalk() if self.lipschitz is None else BoundedWalk())
+        if chosen.scale is not None:
+            return chosen
+        # Bound of the likelihood's own ratio; a batch's is not tempered.
+        bound = tests.clip / (self.tempering if self.batch_size is None else 1.0)
+        if self.lipschitz is not None:
+            return replace(chosen, scale=bound / self.lipschitz)
+        # A row's gradient is about sqrt(dimension) long. Four standard deviations of its ratio are
+        # not to be clipped: with two the posterior is off by a tenth.
+        scale = min(bound / 4, 1.0) / math.sqrt(model.dimension)
+        ball = isinstance(chosen, BoundedWalk)
+        return replace(chosen, scale=scale * math.sqrt(model.dimension + 2) if ball else scale)
+
+    def _check_plain(self, model: UnitModel, mechanism: Tests) -> None:
+        """Raises if a walk by settings that nobody chose will not mix, as far as a size tells."""
+        chosen = self.num_steps, self.ratio_bound, self.proposal, self.tempered_size, self.lipschitz
+        if self.size is None or any(each is not None for each in chosen):
+            return
+        # A move is this part of a posterior standard deviation, if a row's slope is usual.
+        part = (self.walk(model, mechanism).scale or 0.0) * math.sqrt(self.size)
+        worth = mechanism.num_steps * min(part**2, 1.0) / 8
+        if worth < MIN_EXPECTED_EFFECTIVE_SIZE:
+            raise InvalidArgument(
+                f"A walk of Barker tests would be worth about {worth:.0f} independent draws at this "
+                f"budget and size, and {MIN_EXPECTED_EFFECTIVE_SIZE:.0f} are needed. Give the model a way to draw its "
+                "outcomes, use tacit.Variational(), or choose num_steps yourself."
+            )
+
+    def _draws_needed(self, steps: int) -> int:
+        """A draw of the first fit for each proposal, and for the start of each chain."""
+        return steps + num_chains(steps)
+
+    def _chain(self, model: UnitModel, mechanism: Tests, key: jax.Array, start: Start) -> Steps:
+        if isinstance(start, Approximation):
+            return _guided_steps(model, mechanism.num_steps, start)
         seed, walk = seed_from_key(key), self.walk(model, mechanism)
+        power = self.tempering if self.batch_size is None else 1.0
 
         def inputs(first: int, steps: int) -> Any:
-            moves = per_step_normals(seed, first, steps, (num_proposal_normals(model.dimension),))
+            size = num_proposal_normals(model.dimension)
+            moves = per_step_normals(seed, first, steps, (size,))
             return moves, self._corrections(seed, first, steps)
 
-        return Steps(self._step(walk, model), initial_state(model, start, walk), inputs)
-
-    def _start(
-        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None
-    ) -> tuple[jax.Array, Gate, Progress | None]:
-        """Where the chain begins, and the gate and the progress that are left."""
-        if not isinstance(self.start, Variational):
-            return jnp.asarray(self.public_start(model)), gate, progress
-        first, then = gate.stages()
-        fitted = self.start.run(model, first, jax.random.fold_in(key, 1), progress)
-        done = first.mechanism.num_steps
-        later = None if progress is None else lambda steps: progress(done + steps)
-        return jnp.asarray(fitted.mean), then, later  # Gaussian, as `check` has seen
-
-    def _step(self, walk: Proposal, model: UnitModel) -> Step:
-        """The step of the chain; its state has the scale of the proposal."""
-        power = self.tempering if self.batch_size is None else 1.0
-        return walk_step(power, walk.scaled(1.0), model)
+        # The scale is in the state, so that chains of other scales share a compiled program.
+        step = _walk_step(power, replace(walk, scale=1.0), model)
+        return Steps(step, _walk_state(model, start, walk), inputs)
 
     def _corrections(self, seed: Sequence[int], first: int, steps: int) -> Any:
         """What makes Gaussian noise logistic; nothing where the test is exact."""
@@ -703,30 +518,44 @@ class Barker(BarkerSettings):
         drawn = logistic_correction(variance, self.correction).draws(seed, first, steps)
         return drawn.astype(np.float32)
 
-    def _found(self, model: UnitModel, steps: int, chain: Any, accepted: Any) -> MethodResult:
-        kept = self._kept(steps)
-        draws = constrained_draws(model, jnp.asarray(chain[kept]))
-        mixing = mixing_warnings(draws)
-        return MethodResult(
-            draws=draws,
-            trace={"theta": chain, "accepted": accepted},
-            chain=True,
-            sample_stats={"accepted": accepted[kept]},
-            converged=False if mixing else None,
-            said=mixing,
-            intervals=Intervals.SAMPLED,
+    def _remarks(self, mechanism: Tests, accepted: Any, *, guided: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """What the decisions say of the approximation."""
+        if not guided:
+            return ()
+        share = float(np.mean(accepted))
+        said = (
+            f"The tests accepted {share:.0%} of the draws of private Fisher scoring; 50% is the most."
+            if share >= _LOW_ACCEPTANCE
+            else f"The tests accepted only {share:.0%} of the draws of private Fisher scoring, where 50% is the "
+            "most: the posterior is far from that approximation."
         )
-
-    def trial(self, num_steps: int) -> "Barker":
-        """The same method with so few steps, all of them kept."""
-        return replace(self, num_steps=num_steps, burn_in=0.0)
+        return (said,)
 
     def describe(self, model: UnitModel) -> str:
-        """A line for people."""
-        fitted = self.first_fit(model)
-        if fitted is not None:
-            return describe_guided(model, self.num_steps or GUIDED_STEPS)
+        """A line for the printed plan."""
+        if isinstance(self.first_fit(model), ScoringFit):
+            steps = self.num_steps or _GUIDED_STEPS
+            return (
+                f"{describe_chains(steps)} of Barker tests on all rows, for {model.dimension} unconstrained "
+                "numbers. They start from private Fisher scoring and propose its draws; about "
+                f"{steps // _STEPS_PER_DRAW} effective draws to expect. Intervals include the noise."
+            )
         kind = "all rows" if self.batch_size is None else "random batches"
         return (
             f"Markov chain of Barker tests on {kind}, for {model.dimension} unconstrained numbers."
         )
+
+
+def _guided_steps(model: UnitModel, steps: int, guide: Approximation) -> Steps:
+    """Chains that take turns: the first draws of the approximation are their starts, the others proposals."""
+    chains = num_chains(steps)
+    constants = jax.tree.map(jnp.asarray, model.constants)
+    reference: Reference = jax.tree.map(jnp.asarray, guide.reference)
+
+    def inputs(first: int, count: int) -> Any:
+        begin = chains + first
+        return guide.vectors[begin : begin + count], chain_indices(first, count, chains)
+
+    return Steps(
+        _guided_step(model), (jnp.asarray(guide.vectors[:chains]), reference, constants), inputs
+    )

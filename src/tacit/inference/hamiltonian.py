@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -26,38 +26,34 @@ from scipy.special import ndtr
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
-from tacit.inference.diagnostics import mixing_warnings
-from tacit.inference.guided_chains import (
+from tacit.inference.chains import (
     DEFAULT_SHARE,
+    LOOSE_CLIP,
+    Approximation,
+    ChainMethod,
     FirstFit,
-    FirstStage,
     Reference,
+    ScoringFit,
+    Start,
     dummy_reference,
-    group_by_chain,
     num_chains,
     remainder_gradient,
     remainder_prior,
     remainder_ratio,
 )
-from tacit.inference.method import (
-    Intervals,
-    Method,
-    MethodResult,
-    Progress,
-    Steps,
-    constrained_draws,
-    per_step_draws,
-    seed_from_key,
-)
+from tacit.inference.method import Steps, per_step_draws, seed_from_key
 from tacit.inference.scoring import Scoring
 from tacit.models.base import Row, UnitModel
-from tacit.privacy.captured import check_captured
 from tacit.privacy.compiled_step import Step
-from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.mechanisms import Mechanism, NoisySums, Release, Stages
+from tacit.privacy.mechanisms import NoisySums, Release
 
+# How far a guided trajectory goes: a quarter of a turn is a new place.
+_QUARTER_TURN = math.pi / 2
 # By how much the length of a trajectory varies, either way.
 _JITTER = 0.2
+# Noise of a guided chain, which sets its clips: of a log ratio over a usual distance, and of a gradient's length.
+_RATIO_NOISE, _GRADIENT_NOISE = 1.0, 0.2
+_BATCH_BOUND = 2**24
 
 
 class Bounds(NamedTuple):
@@ -107,12 +103,11 @@ class Evaluation(NamedTuple):
 
 
 def initial_state(
-    model: UnitModel, bounds: Bounds, reference: Reference | None, start: Any
+    model: UnitModel, bounds: Bounds, reference: Reference, start: jax.Array
 ) -> ChainState:
     """Where chains begin: at the rows of ``start``."""
-    known = dummy_reference(model) if reference is None else reference
     places = jnp.asarray(start, jnp.float32)
-    shared = jax.tree.map(jnp.asarray, (bounds, known, model.constants))
+    shared = jax.tree.map(jnp.asarray, (bounds, reference, model.constants))
     place = places[0]
     return ChainState(places, place, place, jnp.zeros_like(place), jnp.zeros(()), *shared)
 
@@ -260,18 +255,8 @@ def _unit_contribution(model: UnitModel, *, guided: bool, gradients: bool) -> An
     return per_unit
 
 
-# Trajectories of a guided chain, and how far each goes: a quarter of a turn is a new place.
-_DEFAULT_STEPS, _QUARTER_TURN = 1000, math.pi / 2
-# Noise of a guided chain, which sets its clips: of a log ratio over a usual distance, and of a gradient's length.
-_RATIO_NOISE, _GRADIENT_NOISE = 1.0, 0.2
-_PLAIN_BURN_IN, _GUIDED_BURN_IN = 0.2, 0.05
-# Clips where nothing is private.
-_LOOSE_CLIP = 64.0
-_BATCH_BOUND = 2**24
-
-
 @dataclass(frozen=True, kw_only=True)
-class Hamiltonian(Method):
+class Hamiltonian(ChainMethod):
     """Private Hamiltonian Monte Carlo with the penalty test. All settings are public.
 
     By default most of the budget goes to a `Scoring` fit. The chain moves in coordinates in which that
@@ -296,7 +281,7 @@ class Hamiltonian(Method):
         thin: Keep every ``thin``-th of the remaining draws.
     """
 
-    num_steps: int = _DEFAULT_STEPS
+    num_steps: int = 1000
     num_leapfrog: int = 1
     step_size: float | None = None
     gradient_clip: float | None = None
@@ -310,6 +295,7 @@ class Hamiltonian(Method):
 
     declared_public: ClassVar[tuple[str, ...]] = ("start",)
     by_gradients: ClassVar[bool] = True
+    plain_burn_in: ClassVar[float] = 0.2
 
     def __post_init__(self) -> None:
         _validate.integer("num_steps", self.num_steps)
@@ -328,51 +314,65 @@ class Hamiltonian(Method):
                 "gradient_share, start_share and burn_in must be shares of the whole, below 1."
             )
 
-    def for_size(self, model: UnitModel, size: int, budget: Budget) -> "Hamiltonian":  # noqa: ARG002
+    def for_size(self, model: UnitModel, size: int, budget: Budget) -> Self:  # noqa: ARG002
         """The method for a declared size."""
         return self if self.size is not None else replace(self, size=size)
 
+    @property
+    def releases_per_draw(self) -> int:
+        """The evaluations of a trajectory."""
+        return self.num_leapfrog + 1
+
     def first_fit(self, model: UnitModel) -> FirstFit | None:
-        """The fit that comes first; None for a plain chain."""
+        """The fit that guides the chain; None for a plain one."""
         if isinstance(self.start, Scoring):
-            return FirstFit(self.start, self.start_share)
+            return ScoringFit(self.start_share, self.start)
         plain = self.gradient_clip, self.ratio_clip, self.start
         if any(each is not None for each in plain):
             return None
         if Scoring.can_fit(model):
-            return FirstFit(Scoring(), self.start_share, self.size)
+            return ScoringFit(self.start_share, Scoring(), self.size)
         raise InvalidArgument(
             "Hamiltonian starts from private Fisher scoring, which cannot fit this model; pass "
             "step_size=, gradient_clip= and ratio_clip= for a plain chain."
         )
 
-    @property
-    def _every(self) -> int:
-        return self.num_leapfrog + 1
+    def _public_start(self, model: UnitModel) -> jax.Array:
+        return jnp.asarray(model.start(self.start if isinstance(self.start, Mapping) else {}))
 
-    def calibrate(self, model: UnitModel, budget: Budget) -> Mechanism:
-        """The releases that fit a budget, after a start that has its share of it."""
-        fitted = self.first_fit(model)
-        if fitted is None:
-            self._refuse_incomplete()
-            return self._releases(model, self._scale(budget, (), 1.0))
-        first = fitted.calibrate(model, budget)
-        left = math.sqrt(1 - fitted.share**2)
-        return Stages((first, self._releases(model, self._scale(budget, (first.event,), left))))
+    def _releases(
+        self,
+        model: UnitModel,
+        budget: Budget | None,
+        first: FirstFit | None,
+        before: tuple[Any, ...],
+    ) -> NoisySums:
+        """Sums of gradients and of log ratios, as one vector, for each evaluation of the trajectories."""
+        if first is None and budget is not None:
+            self._check_complete()
+        scale = 0.0 if budget is None else self._noise_scale(budget, first, before)
+        whole = self._phases(scale)
+        # The evaluations of one trajectory, over and over.
+        phases = tuple((noise, steps // self.num_steps) for noise, steps in whole)
+        return NoisySums(
+            sampling_rate=1.0,
+            num_steps=self.num_steps * self.releases_per_draw,
+            clip=1.0,
+            noise_multiplier=phases,
+            dimension=model.dimension + 1 if self.num_leapfrog else 1,
+            batch_bound=_BATCH_BOUND,
+            rounds=self.num_steps,
+        )
 
-    def without_noise(self, model: UnitModel) -> Mechanism:
-        """The same without privacy."""
-        fitted, releases = self.first_fit(model), self._releases(model, 0.0)
-        if fitted is None:
-            return releases
-        return Stages((fitted.scoring.without_noise(model), releases))
-
-    def _scale(self, budget: Budget, before: tuple[Any, ...], left: float) -> float:
+    def _noise_scale(
+        self, budget: Budget, first: FirstFit | None, before: tuple[Any, ...]
+    ) -> float:
         """The least noise, as a multiple of what the shares ask for."""
 
         def event(scale: float) -> Any:
             return events.compose(*before, events.sampled_gaussian(list(self._phases(scale)), 1.0))
 
+        left = 1.0 if first is None else math.sqrt(1 - first.share**2)
         guess = 1 / (calibrate.approximate_mu(budget) * left)
         return calibrate.calibrate(event, budget, guess=guess)
 
@@ -388,24 +388,10 @@ class Hamiltonian(Method):
         """Noise of gradients and of log ratios, over their clips."""
         if self.num_leapfrog == 0:
             return math.inf, scale * math.sqrt(self.num_steps)
-        gradient = scale * math.sqrt(self.num_steps * self._every / self.gradient_share)
+        gradient = scale * math.sqrt(self.num_steps * self.releases_per_draw / self.gradient_share)
         return gradient, scale * math.sqrt(self.num_steps / (1 - self.gradient_share))
 
-    def _releases(self, model: UnitModel, scale: float) -> NoisySums:
-        whole = self._phases(scale)
-        # The evaluations of one trajectory, over and over.
-        phases = tuple((noise, steps // self.num_steps) for noise, steps in whole)
-        return NoisySums(
-            sampling_rate=1.0,
-            num_steps=self.num_steps * self._every,
-            clip=1.0,
-            noise_multiplier=phases,
-            dimension=model.dimension + 1 if self.num_leapfrog else 1,
-            batch_bound=_BATCH_BOUND,
-            rounds=self.num_steps,
-        )
-
-    def _refuse_incomplete(self) -> None:
+    def _check_complete(self) -> None:
         needed = {"step_size": self.step_size, "ratio_clip": self.ratio_clip}
         if self.num_leapfrog:
             needed["gradient_clip"] = self.gradient_clip
@@ -413,13 +399,13 @@ class Hamiltonian(Method):
         if missing:
             raise InvalidArgument(f"A plain chain needs {missing[0]}= too.")
 
-    def bounds(self, model: UnitModel, releases: NoisySums) -> tuple[Bounds, Any]:
+    def bounds(self, model: UnitModel, releases: NoisySums, *, guided: bool) -> tuple[Bounds, Any]:
         """Clips and noise of a chain, and the weights of gradient and ratio in a trajectory's last release."""
         noise = [scale for scale, _ in releases.phases[:2]]
-        guided, size = self.first_fit(model) is not None, model.dimension
+        size = model.dimension
         if not noise[-1]:
             usual, weights, ratio = (
-                (_LOOSE_CLIP, _LOOSE_CLIP),
+                (LOOSE_CLIP, LOOSE_CLIP),
                 (math.sqrt(0.5), math.sqrt(0.5)),
                 0.0,
             )
@@ -435,101 +421,28 @@ class Hamiltonian(Method):
             usual = self.gradient_clip or 1.0, self.ratio_clip or 1.0
         return Bounds(*(np.float32(each) for each in (*usual, ratio))), np.asarray(weights)
 
-    def check(self, model: UnitModel, gate: Gate) -> None:
-        """Raises what `run` would raise of the model, without reading a row."""
-        check_captured(*model.searched)
-        fitted = self.first_fit(model)
-        if fitted is not None:
-            gate = fitted.check(model, gate)
-        start = self._place(model)
-        chains, kept = self._kept(fitted is not None)
-        if not range(self.num_steps // chains)[kept]:
-            raise InvalidArgument("burn_in and thin leave no draw; keep more, or take more steps.")
-        steps = self._steps(model, gate.mechanism, jax.random.key(0), None, start)
-        example = jax.tree.map(lambda leaf: leaf[0], steps.inputs(0, 1))
-        check(steps.step, steps.state, example, gate)
-
-    def _place(self, model: UnitModel) -> Any:
-        """Where a plain chain begins, as the first of one."""
-        return model.start(self.start if isinstance(self.start, Mapping) else {})[None]
-
-    def _kept(self, guided: bool) -> tuple[int, slice]:
-        """How many chains there are, and which draws of each are kept."""
-        chains = num_chains(self.num_steps) if guided else 1
-        usual = _GUIDED_BURN_IN if guided else _PLAIN_BURN_IN
-        share = usual if self.burn_in is None else self.burn_in
-        return chains, slice(math.ceil(share * (self.num_steps // chains)), None, self.thin)
-
-    def steps(self, model: UnitModel, mechanism: NoisySums, key: jax.Array) -> Steps | None:
-        """The chain as steps; None where another fit comes first."""
-        if self.first_fit(model) is not None:
-            return None
-        return self._steps(model, mechanism, key, None, self._place(model))
-
-    def stages(self, model: UnitModel, mechanism: Mechanism) -> tuple[Method, Steps] | None:
-        """The fit that comes first, and the chains as steps; None for a plain chain."""
-        fitted = self.first_fit(model)
-        if fitted is None or not isinstance(mechanism, Stages):
-            return None
-        releases, start = mechanism.mechanisms[1], self._place(model)
-        return fitted.scoring, self._steps(model, releases, jax.random.key(0), None, start)
-
-    def _steps(
-        self,
-        model: UnitModel,
-        releases: NoisySums,
-        key: jax.Array,
-        reference: Reference | None,
-        start: Any,
-    ) -> Steps:
-        bounds, weights = self.bounds(model, releases)
-        seed, guided = seed_from_key(key), self.first_fit(model) is not None
+    def _chain(self, model: UnitModel, mechanism: NoisySums, key: jax.Array, start: Start) -> Steps:
+        guided = isinstance(start, Approximation)
+        bounds, weights = self.bounds(model, mechanism, guided=guided)
+        if isinstance(start, Approximation):
+            shape = num_chains(self.num_steps), model.dimension
+            reference = start.reference
+            places = jax.random.normal(jax.random.fold_in(key, 2), shape)
+        else:
+            reference, places = dummy_reference(model), start[None]
+        seed = seed_from_key(key)
         usual = _QUARTER_TURN / max(self.num_leapfrog, 1)
         length = usual if self.step_size is None else self.step_size
 
         def inputs(first: int, count: int) -> Any:
             numbers = model.dimension, self.num_leapfrog, length, weights
-            return evaluation_inputs(seed, first, count, *numbers, len(start))
+            return evaluation_inputs(seed, first, count, *numbers, len(places))
 
         step = trajectory_step(model, guided=guided, gradients=self.num_leapfrog > 0)
-        return Steps(step, initial_state(model, bounds, reference, start), inputs)
-
-    def run(
-        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
-    ) -> MethodResult:
-        """The chain's draws."""
-        fitted, found, reference = self.first_fit(model), None, None
-        start = self._place(model)
-        if fitted is not None:
-            found = fitted.run(model, gate, key, progress)
-            gate, progress, reference = found.gate, found.progress, found.reference
-            chains = num_chains(self.num_steps)
-            start = jax.random.normal(jax.random.fold_in(key, 2), (chains, model.dimension))
-        steps = self._steps(model, gate.mechanism, key, reference, start)
-        _, (chain, accepted) = run(gate, *steps, progress=progress)
-        ends = slice(self.num_leapfrog, None, self._every)
-        return self._found(model, found, chain[ends], accepted[ends])
-
-    def _found(
-        self, model: UnitModel, found: FirstStage | None, chain: Any, accepted: Any
-    ) -> MethodResult:
-        chains, kept = self._kept(found is not None)
-        draws = constrained_draws(model, jnp.asarray(group_by_chain(chain, chains, kept)))
-        mixing = mixing_warnings(draws, chains)
-        poor = mixing or (found is not None and not found.result.converged)
-        return MethodResult(
-            draws=draws,
-            trace={"theta": chain, "accepted": accepted},
-            chain=True,
-            chains=chains,
-            sample_stats={"accepted": group_by_chain(accepted, chains, kept)},
-            converged=False if poor else None,
-            said=(*mixing, *(() if found is None else found.result.said)),
-            intervals=Intervals.SAMPLED if found is None else Intervals.INCLUDED,
-        )
+        return Steps(step, initial_state(model, bounds, reference, places), inputs)
 
     def describe(self, model: UnitModel) -> str:
-        """A line for people."""
+        """A line for the printed plan."""
         kind = "Hamiltonian Monte Carlo" if self.num_leapfrog else "Markov chain of penalty tests"
         line = f"{kind} on all rows, for {model.dimension} unconstrained numbers."
         if self.first_fit(model) is None:

@@ -7,7 +7,7 @@ all of it and costs less; where privacy needs more, the chain is hotter than the
 which is refused unless asked for.
 
 A guided chain, the default, moves in coordinates z in which a private approximation
-(`tacit.inference.guided_chains`) is standard normal. A step shrinks z, follows
+(`tacit.inference.chains`) is standard normal. A step shrinks z, follows
 the noisy gradient of what prior and likelihood say beyond the approximation, and adds noise:
 z' = e^-h z + (1 - e^-h) G(z) + noise. Without G this is exact, however long a step is. The noise of the release counts
 towards the chain's own, so that it widens nothing.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -29,26 +29,24 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
-from tacit.inference.diagnostics import MIN_EXPECTED_EFFECTIVE_SIZE, mixing_warnings
-from tacit.inference.guided_chains import (
+from tacit.inference.chains import (
     DEFAULT_SHARE,
+    GUIDED_BURN_IN,
+    LOOSE_CLIP,
+    Approximation,
+    ChainMethod,
     FirstFit,
-    Reference,
+    ScoringFit,
+    Start,
     chain_indices,
     describe_chains,
-    dummy_reference,
-    group_by_chain,
     num_chains,
     remainder_gradient,
     remainder_prior,
 )
+from tacit.inference.diagnostics import MIN_EXPECTED_EFFECTIVE_SIZE
 from tacit.inference.method import (
-    Intervals,
-    Method,
-    MethodResult,
-    Progress,
     Steps,
-    constrained_draws,
     noisy_gradient,
     per_step_normals,
     sampling_rate_for_size,
@@ -57,20 +55,24 @@ from tacit.inference.method import (
 )
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
-from tacit.privacy.captured import check_captured
 from tacit.privacy.compiled_step import Step
-from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.mechanisms import Mechanism, NoisySums, Release, Stages
+from tacit.privacy.mechanisms import NoisySums, Release
 
+DEFAULT_STEPS = 5000
 # Step sizes of a schedule are held for so many steps at least: each has a price of its own.
 _MAX_PHASES = 20
-_PLAIN_BURN_IN, DEFAULT_STEPS = 0.5, 5000
+# By which share the default step of a plain chain may make variances too large.
+_VARIANCE_EXCESS = 0.1
+# How far a guided chain goes in all, and how long a step is at most, in units of the exponent h.
+_TOTAL_TIME, _MAX_STEP = 1000.0, 0.5
+# The share of a guided chain's own variance that the release may carry; it sets the clip.
+_RELEASE_NOISE_SHARE = 0.5
 _HOT_MESSAGE = "The budget asks for more noise than the chain needs: the draws spread wider than the posterior."
 
 
 @dataclass(frozen=True, kw_only=True)
-class LangevinChain(Method):
-    """Settings of a Langevin chain, shared by both forms. All of them are public.
+class LangevinChain(ChainMethod):
+    """A plain Langevin chain, as `Langevin` and `tacit.papers.langevin` share it. All settings are public.
 
     Args:
         sampling_rate: Probability that a unit is sampled in a step.
@@ -97,6 +99,7 @@ class LangevinChain(Method):
     batch_bound: int | None = None
 
     by_gradients: ClassVar[bool] = True
+    plain_burn_in: ClassVar[float] = 0.5
     # Variance of the chain's own noise, over the step size.
     noise_per_step: ClassVar[float]
 
@@ -108,17 +111,17 @@ class LangevinChain(Method):
             raise InvalidArgument(f"burn_in must be at least 0 and below 1; got {self.burn_in}.")
         if self.step_size is not None and not callable(self.step_size):
             _validate.positive("step_size", self.step_size)
-        if self.kept < 1:
+        if self.num_kept < 1:
             raise InvalidArgument("burn_in and thin leave no draw; keep more, or take more steps.")
-        _ = self.tempering  # refuses sizes that make no sense
+        _ = self.tempering  # raises if the sizes make no sense
 
     @property
     def discarded(self) -> float:
         """The share of the steps that is discarded."""
-        return _PLAIN_BURN_IN if self.burn_in is None else self.burn_in
+        return self.plain_burn_in if self.burn_in is None else self.burn_in
 
     @property
-    def kept(self) -> int:
+    def num_kept(self) -> int:
         """How many draws there will be."""
         return len(range(math.ceil(self.discarded * self.num_steps), self.num_steps, self.thin))
 
@@ -127,11 +130,15 @@ class LangevinChain(Method):
         """What the log-likelihood is multiplied by."""
         return tempering(self.size, self.tempered_size)
 
-    def without_noise(self, model: UnitModel) -> Mechanism:
-        """Without privacy: all noise is added outside the release."""
-        return self._plan(model, [(0.0, self.num_steps)])
+    def trial(self, num_steps: int) -> Self:
+        """The same method with so few steps, all of them kept."""
+        return replace(self, num_steps=num_steps, burn_in=0.0)
 
-    def _plan(self, model: UnitModel, phases: Iterable[tuple[float, int]]) -> NoisySums:
+    def first_fit(self, model: UnitModel) -> FirstFit | None:  # noqa: ARG002
+        """None: the chain begins at zero."""
+        return None
+
+    def _sums(self, model: UnitModel, phases: Iterable[tuple[float, int]]) -> NoisySums:
         runs = groupby(phases, key=itemgetter(0))
         merged = tuple((noise, sum(steps for _, steps in same)) for noise, same in runs)
         return NoisySums(
@@ -158,11 +165,11 @@ class LangevinChain(Method):
         """From a released sum to the gradient of the log posterior."""
         return self.tempering / self.sampling_rate
 
-    def _carried(self, size: float, clip: float) -> float:
+    def _own_noise(self, size: float, clip: float) -> float:
         """The multiplier whose noise, once scaled by a step, is the chain's own."""
         return math.sqrt(self.noise_per_step / size) / (self._scale * clip)
 
-    def _held(self) -> list[tuple[float, int]]:
+    def _given_sizes(self) -> list[tuple[float, int]]:
         """Step sizes as they were given, and how many steps each is held for."""
         if not callable(self.step_size):
             assert self.step_size is not None
@@ -174,7 +181,7 @@ class LangevinChain(Method):
 
     def _sizes(self, release: NoisySums) -> NDArray[np.float64]:  # noqa: ARG002
         """The size of each step."""
-        return repeat_by_phase(self._held())
+        return repeat_by_phase(self._given_sizes())
 
     def sizes(self, release: NoisySums) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """For each step its size, and the noise to add to what the release carries."""
@@ -183,68 +190,36 @@ class LangevinChain(Method):
         missing = self.noise_per_step * size - (size * noise_std) ** 2
         return size.astype(np.float32), np.sqrt(np.maximum(missing, 0)).astype(np.float32)
 
-    def check(self, model: UnitModel, gate: Gate) -> None:
-        """Raises what `run` would raise of the model, without reading a row."""
-        check_captured(*model.searched, (self.step_size,))
-        number = np.float32(0)
-        given = jnp.zeros(model.dimension), number, number
-        check(_plain_step(self._scale, model), _initial_state(model), given, gate)
+    @property
+    def _functions(self) -> tuple[Any, ...]:
+        return (self.step_size,)
 
-    def steps(self, model: UnitModel, mechanism: NoisySums, key: jax.Array) -> Steps | None:
-        """The chain as steps, where there is nothing else."""
-        return self._plain_steps(model, mechanism, key)
-
-    def _plain_steps(self, model: UnitModel, mechanism: NoisySums, key: jax.Array) -> Steps:
+    def _chain(self, model: UnitModel, mechanism: NoisySums, key: jax.Array, start: Start) -> Steps:
         sizes, missing = self.sizes(mechanism)
         seed = seed_from_key(key)
 
         def inputs(first: int, steps: int) -> Any:
             part = slice(first, first + steps)
-            return (
-                per_step_normals(seed, first, steps, (model.dimension,)),
-                sizes[part],
-                missing[part],
-            )
+            normals = per_step_normals(seed, first, steps, (model.dimension,))
+            return normals, sizes[part], missing[part]
 
-        return Steps(_plain_step(self._scale, model), _initial_state(model), inputs)
+        state = start, jax.tree.map(jnp.asarray, model.constants)
+        return Steps(_plain_step(self._scale, model), state, inputs)
 
-    def run(
-        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
-    ) -> MethodResult:
-        """The chain's draws."""
-        _, trace = run(gate, *self._plain_steps(model, gate.mechanism, key), progress=progress)
-        return self._found(model, gate.mechanism, trace)
-
-    def _found(self, model: UnitModel, mechanism: NoisySums, chain: Any) -> MethodResult:
-        kept = chain[math.ceil(self.discarded * self.num_steps) :: self.thin]
-        draws = constrained_draws(model, jnp.asarray(kept))
-        mixing = mixing_warnings(draws)
-        return MethodResult(
-            draws=draws,
-            trace={"theta": chain},
-            chain=True,
-            converged=False if mixing else None,
-            said=(*mixing, *self._temperature(mechanism)),
-            intervals=Intervals.SAMPLED,
-        )
-
-    def _temperature(self, mechanism: NoisySums) -> tuple[str, ...]:
-        """Whether the release has more noise than the chain needs."""
-        size, noise_std = (
-            self._sizes(mechanism),
-            repeat_by_phase(mechanism.phases) * mechanism.clip * self._scale,
-        )
-        if np.all(size * noise_std**2 <= self.noise_per_step * (1 + 1e-6)):
+    def _remarks(self, mechanism: NoisySums, accepted: Any, *, guided: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """Whether the release has more noise than a plain chain needs."""
+        if guided:
             return ()
-        return (_HOT_MESSAGE,)
-
-    def trial(self, num_steps: int) -> "LangevinChain":
-        """The same method with so few steps, all of them kept."""
-        return replace(self, num_steps=num_steps, burn_in=0.0)
+        noise_std = repeat_by_phase(mechanism.phases) * mechanism.clip * self._scale
+        needed = self.noise_per_step * (1 + 1e-6)
+        hot = not np.all(self._sizes(mechanism) * noise_std**2 <= needed)
+        return (_HOT_MESSAGE,) if hot else ()
 
     def describe(self, model: UnitModel) -> str:
-        """A line for people."""
-        line = f"Langevin chain, {self.kept} draws, for {model.dimension} unconstrained numbers."
+        """A line for the printed plan."""
+        line = (
+            f"Langevin chain, {self.num_kept} draws, for {model.dimension} unconstrained numbers."
+        )
         if self.tempered_size is None:
             return line
         return f"{line} Tempered: {self.size:,} units count as {self.tempered_size:,g}."
@@ -254,10 +229,6 @@ def repeat_by_phase(phases: Iterable[tuple[float, int]]) -> NDArray[np.float64]:
     """The number that holds at each step."""
     numbers, counts = zip(*phases, strict=True)
     return np.repeat(np.asarray(numbers, np.float64), counts)
-
-
-def _initial_state(model: UnitModel) -> Any:
-    return jnp.zeros(model.dimension), jax.tree.map(jnp.asarray, model.constants)
 
 
 @lru_cache(maxsize=32)
@@ -276,150 +247,6 @@ def _plain_step(scale: float, model: UnitModel) -> Step:
         return (theta, constants), theta
 
     return step
-
-
-# How far a chain goes in all, and how long a step is at most, in units of the exponent h.
-_TOTAL_TIME, _MAX_STEP = 1000.0, 0.5
-# The share of the chain's own variance that the release may carry; it sets the clip.
-_RELEASE_NOISE_SHARE = 0.5
-_GUIDED_BURN_IN = 0.05
-# The clip where nothing is private.
-_LOOSE_CLIP = 64.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuidedLangevin:
-    """A chain in the coordinates of a private approximation."""
-
-    first_fit: FirstFit
-    sampling_rate: float
-    num_steps: int
-    batch_bound: int
-    burn_in: float | None
-    thin: int
-
-    @property
-    def _length(self) -> float:
-        return min(_TOTAL_TIME / self.num_steps, _MAX_STEP)
-
-    def calibrate(self, model: UnitModel, budget: Budget) -> Stages:
-        """The approximation with its share of the budget, and sums of gradients with the rest."""
-        first = self.first_fit.calibrate(model, budget)
-        rate, steps = self.sampling_rate, self.num_steps
-        left = calibrate.approximate_mu(budget) * math.sqrt(1 - self.first_fit.share**2)
-        guess = 1 / math.sqrt(math.log1p((left / rate) ** 2 / steps))
-
-        def event(noise: float) -> Any:
-            return events.compose(first.event, events.sampled_gaussian(noise, rate, steps))
-
-        noise = calibrate.calibrate(event, budget, guess=guess)
-        return Stages((first, self._sums(model, noise)))
-
-    def without_noise(self, model: UnitModel) -> Stages:
-        """The same without privacy."""
-        return Stages((self.first_fit.scoring.without_noise(model), self._sums(model, 0.0)))
-
-    def _sums(self, model: UnitModel, noise: float) -> NoisySums:
-        shrink = 1 - math.exp(-self._length)
-        most = math.sqrt(_RELEASE_NOISE_SHARE * (1 - (1 - shrink) ** 2)) / shrink
-        return NoisySums(
-            sampling_rate=self.sampling_rate,
-            num_steps=self.num_steps,
-            clip=min(most * self.sampling_rate / noise, _LOOSE_CLIP) if noise else _LOOSE_CLIP,
-            noise_multiplier=noise,
-            dimension=model.dimension,
-            batch_bound=self.batch_bound,
-        )
-
-    def check(self, model: UnitModel, gate: Gate) -> None:
-        """Raises what `run` would raise of the model, without reading a row."""
-        check_captured(*model.searched)
-        second = self.first_fit.check(model, gate)
-        places = np.zeros((num_chains(self.num_steps), model.dimension), np.float32)
-        start = _guided_state(model, places, dummy_reference(model), np.zeros(3, np.float32))
-        check(_guided_step(model), start, (jnp.zeros(model.dimension), np.int32(0)), second)
-
-    def run(
-        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None
-    ) -> MethodResult:
-        """The approximation, and the chain's draws."""
-        found, seed = self.first_fit.run(model, gate, key, progress), seed_from_key(key)
-
-        steps = self.steps(model, found.gate.mechanism, found.reference, seed)
-        _, chain = run(found.gate, *steps, progress=found.progress)
-        chains = num_chains(self.num_steps)
-        burn_in = _GUIDED_BURN_IN if self.burn_in is None else self.burn_in
-        kept = slice(math.ceil(burn_in * (self.num_steps // chains)), None, self.thin)
-        draws = constrained_draws(model, jnp.asarray(group_by_chain(chain, chains, kept)))
-        mixing = mixing_warnings(draws, chains)
-        return MethodResult(
-            draws=draws,
-            trace={"theta": chain},
-            chain=True,
-            chains=chains,
-            converged=False if mixing or not found.result.converged else None,
-            said=(*mixing, *found.result.said),
-            intervals=Intervals.INCLUDED,
-        )
-
-    def steps(
-        self, model: UnitModel, sums: NoisySums, reference: Reference, seed: list[int]
-    ) -> Steps:
-        """The chains as steps. They begin at draws of the approximation."""
-        chains, shape = num_chains(self.num_steps), (model.dimension,)
-
-        def inputs(first: int, steps: int) -> Any:
-            return per_step_normals(seed, chains + first, steps, shape), chain_indices(
-                first, steps, chains
-            )
-
-        begun = per_step_normals(seed, 0, chains, shape)
-        state = _guided_state(model, begun, reference, self._numbers(sums))
-        return Steps(_guided_step(model), state, inputs)
-
-    def _numbers(self, sums: NoisySums) -> Any:
-        """What z shrinks by, what a released sum counts, and the noise that is still missing."""
-        kept, rate = math.exp(-self._length), self.sampling_rate
-        carried = (1 - kept) * sums.noise_std / rate
-        missing = math.sqrt(1 - kept**2 - carried**2)
-        return np.array([kept, 1 / rate, missing], np.float32)
-
-    def describe(self, model: UnitModel) -> str:
-        """A line for people."""
-        burn_in = _GUIDED_BURN_IN if self.burn_in is None else self.burn_in
-        worth = self.num_steps * (1 - burn_in) * math.tanh(self._length / 2)
-        return (
-            f"{describe_chains(self.num_steps)} of Langevin dynamics for {model.dimension} unconstrained numbers, in the "
-            f"coordinates of a private approximation by Fisher scoring; about {worth:.0f} effective draws to expect. Intervals "
-            "include the noise."
-        )
-
-
-def _guided_state(model: UnitModel, places: Any, reference: Reference, numbers: Any) -> Any:
-    return jax.tree.map(jnp.asarray, (places, reference, numbers, model.constants))
-
-
-@lru_cache(maxsize=32)
-def _guided_step(model: UnitModel) -> Step:
-    """The step of a chain: the same object again, so that it compiles once."""
-
-    def gradient(density: Any, theta: jax.Array, reference: Any) -> jax.Array:
-        return jnp.asarray(remainder_gradient(density, reference, theta) @ reference.root)
-
-    def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
-        (places, reference, numbers, constants), (noise, turn) = state, given
-        (kept, scale, missing), z = numbers, places[turn]
-        theta = reference.at(z)
-        total = scale * noisy_gradient(release, model, gradient, (theta, reference, constants))
-        prior = jax.grad(remainder_prior, argnums=2)(model, reference, theta, constants)
-        z = kept * z + (1 - kept) * (total + prior @ reference.root) + missing * noise
-        return (places.at[turn].set(z), reference, numbers, constants), reference.at(z)
-
-    return step
-
-
-# By which share the default step may make variances too large.
-_VARIANCE_EXCESS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -477,25 +304,25 @@ class Langevin(LangevinChain):
         rate = sampling_rate_for_size(self.sampling_rate, size)
         return self if self.size is not None else replace(self, size=size, sampling_rate=rate)
 
-    def guided(self, model: UnitModel) -> GuidedLangevin | None:
-        """The chain by a private approximation; None for a plain one."""
+    def first_fit(self, model: UnitModel) -> FirstFit | None:
+        """The fit that guides the chain; None for a plain one."""
         plain = self.step_size, self.clip, self.tempered_size
         if self.hot or any(each is not None for each in plain) or not Scoring.can_fit(model):
             return None
-        return GuidedLangevin(
-            first_fit=FirstFit(Scoring(), DEFAULT_SHARE, self.size),
-            sampling_rate=self.sampling_rate,
-            num_steps=self.num_steps,
-            batch_bound=self._batch_bound,
-            burn_in=self.burn_in,
-            thin=self.thin,
-        )
+        return ScoringFit(DEFAULT_SHARE, Scoring(), self.size)
 
-    def calibrate(self, model: UnitModel, budget: Budget) -> Mechanism:
-        """The release, with the noise of the chain or of the budget, whichever is more."""
-        guided = self.guided(model)
-        if guided is not None:
-            return guided.calibrate(model, budget)
+    def _releases(
+        self,
+        model: UnitModel,
+        budget: Budget | None,
+        first: FirstFit | None,
+        before: tuple[Any, ...],
+    ) -> NoisySums:
+        """Sums of gradients, with the noise of the chain or of the budget, whichever is more."""
+        if first is not None:
+            return self._guided_sums(model, self._guided_noise(budget, first, before))
+        if budget is None:  # all noise is added outside the release
+            return self._sums(model, [(0.0, self.num_steps)])
         if self.step_size is None and self.size is None:
             raise InvalidArgument(
                 "The default step size depends on the number of units; pass size=, a public guess at "
@@ -505,8 +332,12 @@ class Langevin(LangevinChain):
             budget, sampling_rate=self.sampling_rate, num_steps=self.num_steps
         )
         clip = self._clip(model)
-        given = self._held() if self.step_size is not None else self._bounds(clip, model.dimension)
-        carried = [(self._carried(size, clip), steps) for size, steps in given]
+        given = (
+            self._given_sizes()
+            if self.step_size is not None
+            else self._default_sizes(clip, model.dimension)
+        )
+        carried = [(self._own_noise(size, clip), steps) for size, steps in given]
         strict = self.step_size is not None and not self.hot
         if strict and any(noise < least for noise, _ in carried):
             largest = self.noise_per_step / (self._scale * least * clip) ** 2
@@ -515,9 +346,9 @@ class Langevin(LangevinChain):
                 "posterior's own, and draws would spread too wide; lower step_size, or pass "
                 "hot=True to accept it."
             )
-        return self._plan(model, [(max(noise, least), steps) for noise, steps in carried])
+        return self._sums(model, [(max(noise, least), steps) for noise, steps in carried])
 
-    def _bounds(self, clip: float, dimension: int) -> list[tuple[float, int]]:
+    def _default_sizes(self, clip: float, dimension: int) -> list[tuple[float, int]]:
         """The largest default steps that suit the posterior, and for how many steps."""
         assert self.size is not None
         most, rate = self.tempering * self.size * clip**2, self.sampling_rate
@@ -530,33 +361,19 @@ class Langevin(LangevinChain):
     def _sizes(self, release: NoisySums) -> NDArray[np.float64]:
         if self.step_size is not None:
             return super()._sizes(release)
-        bounds = repeat_by_phase(self._bounds(release.clip, release.dimension))
+        bounds = repeat_by_phase(self._default_sizes(release.clip, release.dimension))
         noise_std = repeat_by_phase(release.phases) * release.clip * self._scale
         # The same again, unless the budget asked for more noise, and so for smaller steps.
         return np.minimum(bounds, self.noise_per_step / np.maximum(noise_std, 1e-30) ** 2)
 
-    def without_noise(self, model: UnitModel) -> Mechanism:
-        """Without privacy: all noise is added outside the release."""
-        guided = self.guided(model)
-        return super().without_noise(model) if guided is None else guided.without_noise(model)
-
-    def check(self, model: UnitModel, gate: Gate) -> None:
-        """Raises what `run` would raise of the model, without reading a row."""
-        guided = self.guided(model)
-        if guided is not None:
-            guided.check(model, gate)
-            return
-        self._refuse_hopeless(gate.mechanism)
-        super().check(model, gate)
-
-    def _refuse_hopeless(self, mechanism: NoisySums) -> None:
+    def _check_plain(self, model: UnitModel, mechanism: NoisySums) -> None:  # noqa: ARG002
         """Raises if a chain by settings that nobody chose will not mix, as far as a size tells."""
         chosen = self.step_size, self.clip, self.tempered_size
         if any(each is not None for each in chosen) or self.num_steps != DEFAULT_STEPS:
             return
         assert self.size is not None
         # With usual gradients, a unit tells one about each number.
-        worth = self.kept * math.tanh(float(self._sizes(mechanism)[-1]) * self.size / 2)
+        worth = self.num_kept * math.tanh(float(self._sizes(mechanism)[-1]) * self.size / 2)
         if worth < MIN_EXPECTED_EFFECTIVE_SIZE:
             raise InvalidArgument(
                 f"A plain Langevin chain would be worth about {worth:.0f} independent draws at this "
@@ -564,28 +381,85 @@ class Langevin(LangevinChain):
                 "its outcomes, use tacit.Variational(), or choose num_steps or step_size yourself."
             )
 
-    def steps(self, model: UnitModel, mechanism: NoisySums, key: jax.Array) -> Steps | None:
-        """The chain as steps; None where another fit comes first."""
-        return None if self.guided(model) is not None else super().steps(model, mechanism, key)
+    # Guided chains.
 
-    def stages(self, model: UnitModel, mechanism: Mechanism) -> tuple[Method, Steps] | None:
-        """The fit that comes first, and the chains as steps; None for a plain chain."""
-        guided = self.guided(model)
-        if guided is None or not isinstance(mechanism, Stages):
-            return None
-        sums = mechanism.mechanisms[1]
-        return guided.first_fit.scoring, guided.steps(model, sums, dummy_reference(model), [0])
+    @property
+    def _step_length(self) -> float:
+        """The exponent h of a step."""
+        return min(_TOTAL_TIME / self.num_steps, _MAX_STEP)
 
-    def run(
-        self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
-    ) -> MethodResult:
-        """The chain's draws."""
-        guided = self.guided(model)
-        if guided is not None:
-            return guided.run(model, gate, key, progress)
-        return super().run(model, gate, key, progress)
+    def _guided_noise(
+        self, budget: Budget | None, first: FirstFit, before: tuple[Any, ...]
+    ) -> float:
+        """The noise multiplier with which a chain and what comes before it meet a budget."""
+        if budget is None:
+            return 0.0
+        rate, steps = self.sampling_rate, self.num_steps
+        left = calibrate.approximate_mu(budget) * math.sqrt(1 - first.share**2)
+        guess = 1 / math.sqrt(math.log1p((left / rate) ** 2 / steps))
+
+        def event(noise: float) -> Any:
+            return events.compose(*before, events.sampled_gaussian(noise, rate, steps))
+
+        return calibrate.calibrate(event, budget, guess=guess)
+
+    def _guided_sums(self, model: UnitModel, noise: float) -> NoisySums:
+        shrink = 1 - math.exp(-self._step_length)
+        most = math.sqrt(_RELEASE_NOISE_SHARE * (1 - (1 - shrink) ** 2)) / shrink
+        return NoisySums(
+            sampling_rate=self.sampling_rate,
+            num_steps=self.num_steps,
+            clip=min(most * self.sampling_rate / noise, LOOSE_CLIP) if noise else LOOSE_CLIP,
+            noise_multiplier=noise,
+            dimension=model.dimension,
+            batch_bound=self._batch_bound,
+        )
+
+    def _chain(self, model: UnitModel, mechanism: NoisySums, key: jax.Array, start: Start) -> Steps:
+        if not isinstance(start, Approximation):
+            return super()._chain(model, mechanism, key, start)
+        chains, shape, seed = num_chains(self.num_steps), (model.dimension,), seed_from_key(key)
+
+        def inputs(first: int, steps: int) -> Any:
+            noise = per_step_normals(seed, chains + first, steps, shape)
+            return noise, chain_indices(first, steps, chains)
+
+        # What z shrinks by, what a released sum is multiplied by, and the noise that is still missing.
+        kept, rate = math.exp(-self._step_length), self.sampling_rate
+        carried = (1 - kept) * mechanism.noise_std / rate
+        missing = math.sqrt(1 - kept**2 - carried**2)
+        numbers = np.array([kept, 1 / rate, missing], np.float32)
+        begun = per_step_normals(seed, 0, chains, shape)
+        state = jax.tree.map(jnp.asarray, (begun, start.reference, numbers, model.constants))
+        return Steps(_guided_step(model), state, inputs)
 
     def describe(self, model: UnitModel) -> str:
-        """A line for people."""
-        guided = self.guided(model)
-        return super().describe(model) if guided is None else guided.describe(model)
+        """A line for the printed plan."""
+        if self.first_fit(model) is None:
+            return super().describe(model)
+        burn_in = GUIDED_BURN_IN if self.burn_in is None else self.burn_in
+        worth = self.num_steps * (1 - burn_in) * math.tanh(self._step_length / 2)
+        return (
+            f"{describe_chains(self.num_steps)} of Langevin dynamics for {model.dimension} unconstrained numbers, in the "
+            f"coordinates of a private approximation by Fisher scoring; about {worth:.0f} effective draws to expect. Intervals "
+            "include the noise."
+        )
+
+
+@lru_cache(maxsize=32)
+def _guided_step(model: UnitModel) -> Step:
+    """The step of a chain: the same object again, so that it compiles once."""
+
+    def gradient(density: Any, theta: jax.Array, reference: Any) -> jax.Array:
+        return jnp.asarray(remainder_gradient(density, reference, theta) @ reference.root)
+
+    def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
+        (places, reference, numbers, constants), (noise, turn) = state, given
+        (kept, scale, missing), z = numbers, places[turn]
+        theta = reference.at(z)
+        total = scale * noisy_gradient(release, model, gradient, (theta, reference, constants))
+        prior = jax.grad(remainder_prior, argnums=2)(model, reference, theta, constants)
+        z = kept * z + (1 - kept) * (total + prior @ reference.root) + missing * noise
+        return (places.at[turn].set(z), reference, numbers, constants), reference.at(z)
+
+    return step

@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tacit.accounting import PLD, Budget
 from tacit.errors import BudgetError, InvalidArgument
+from tacit.inference.chains import FirstFit
 from tacit.inference.langevin import LangevinChain
 from tacit.models.base import UnitModel
 from tacit.privacy.mechanisms import NoisySums
@@ -59,11 +60,19 @@ class PublishedLangevin(LangevinChain):
         if self.step_size is None:
             raise InvalidArgument("The published form has no default step; pass step_size=.")
 
-    def calibrate(self, model: UnitModel, budget: Budget) -> NoisySums:
+    def _releases(
+        self,
+        model: UnitModel,
+        budget: Budget | None,
+        first: FirstFit | None,  # noqa: ARG002
+        before: tuple[Any, ...],  # noqa: ARG002
+    ) -> NoisySums:
         """The release with the published noise, if that is enough."""
+        if budget is None:
+            return self._sums(model, [(0.0, self.num_steps)])
         least, clip = self._published(budget), self._clip(model)
-        carried = [(self._carried(size, clip), steps) for size, steps in self._held()]
-        release = self._plan(model, [(max(noise, least), steps) for noise, steps in carried])
+        own = [(self._own_noise(size, clip), steps) for size, steps in self._given_sizes()]
+        release = self._sums(model, [(max(noise, least), steps) for noise, steps in own])
         spent = PLD().epsilon(release.event, budget.delta, budget.adjacency)
         if spent > budget.epsilon:
             raise BudgetError(
@@ -86,7 +95,7 @@ class PublishedLangevin(LangevinChain):
         logs = 32 * math.log(2 / budget.delta)
         return math.ceil((budget.epsilon / self.sampling_rate) ** 2 / logs)
 
-    def _temperature(self, mechanism: NoisySums) -> tuple[str, ...]:  # noqa: ARG002
+    def _remarks(self, mechanism: NoisySums, accepted: Any, *, guided: bool) -> tuple[str, ...]:  # noqa: ARG002
         """That draws do not spread as the posterior does."""
         return (_TEMPERATURE_MESSAGE,)
 
