@@ -4,8 +4,8 @@ import arviz
 import numpy as np
 import pytest
 
-from tacit.inference.diagnostics import effective_sample_sizes, mixing_warnings, r_hats
 from tacit.inference.chains import chain_indices, group_by_chain, num_chains
+from tacit.inference.diagnostics import effective_sample_sizes, mixing_warnings, r_hats
 
 
 def correlated(chains, steps, keeps, seed=0):
