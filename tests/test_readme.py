@@ -6,11 +6,11 @@ import runpy
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from attrs import evolve
 
 import tacit
 from tacit.api.fit import fit_many
@@ -96,7 +96,7 @@ def test_the_demonstration_is_close_to_the_answer_without_privacy():
     rows = model_rows(plan.model, demonstration.SCHEMA, training)
     fits = fit_many(plan.model, [rows] * 5, [BUDGET] * 5, seeds=list(range(5)))
     accuracies = [
-        demonstration.accuracy(evolve(fit, schema=demonstration.SCHEMA), test) for fit in fits
+        demonstration.accuracy(replace(fit, schema=demonstration.SCHEMA), test) for fit in fits
     ]
     exact = tacit.fit_without_privacy(plan.model, training, schema=demonstration.SCHEMA)
     assert min(accuracies) > demonstration.accuracy(exact, test) - 0.02

@@ -91,5 +91,12 @@ def convert_fields(instance: object, **checks: Callable[[str, object], object]) 
         instance: The dataclass.
         **checks: A check for each field, which takes its name and its value.
     """
-    for name, check in checks.items():
-        object.__setattr__(instance, name, check(name, getattr(instance, name)))
+    set_fields(
+        instance, **{name: check(name, getattr(instance, name)) for name, check in checks.items()}
+    )
+
+
+def set_fields(instance: object, **values: object) -> None:
+    """Sets fields of a frozen dataclass, while it is created."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
-import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -204,7 +203,7 @@ def plain(value):
     if hasattr(value, "row_density"):  # a model
         value = value.constants
     if isinstance(value, tacit.Posterior):
-        value = {each.name: getattr(value, each.name) for each in attrs.fields(type(value))}
+        value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -12,8 +12,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from attrs import field, frozen
-
 from tacit import _validate, accounting
 from tacit._format import format_number, round_up_epsilon, subtract_decimals
 from tacit.accounting.events import DpEvent
@@ -22,15 +20,7 @@ Adjacency = Literal["add-remove", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 
-def _check_epsilon(value: float) -> float:
-    return _validate.non_negative("epsilon", value)
-
-
-def _check_delta(value: float) -> float:
-    return _validate.probability("delta", value)
-
-
-@frozen
+@dataclass(frozen=True)
 class Budget:
     """A differential privacy budget: how much a result may depend on any one person.
 
@@ -57,11 +47,12 @@ class Budget:
         False
     """
 
-    epsilon: float = field(converter=_check_epsilon)
-    delta: float = field(default=0.0, converter=_check_delta)
+    epsilon: float
+    delta: float = 0.0
     adjacency: Adjacency = "add-remove"
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, epsilon=_validate.non_negative, delta=_validate.probability)
         _validate.choice("adjacency", self.adjacency, ADJACENCIES)
 
     def __le__(self, other: "Budget") -> bool:

@@ -9,13 +9,13 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from getpass import getuser
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import sqlalchemy as sa
-from attrs import asdict, frozen
 
 from tacit import _validate, accounting
 from tacit._format import subtract_decimals
@@ -584,7 +584,7 @@ def _check_higher(ledger: Ledger, total: Budget) -> None:
         raise InvalidArgument(f"The total is {held} and can only be raised; got {total}.")
 
 
-@frozen
+@dataclass(frozen=True)
 class LedgerHistory:
     """A ledger as it was at one moment.
 

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from attrs import frozen
 
 from tacit._files import sync_folder
 from tacit.accounting.budget import Budget, PastCosts
@@ -360,7 +359,7 @@ _APPEND_ONLY_TRIGGERS = [
 ]
 
 
-@frozen
+@dataclass(frozen=True)
 class Charge:
     """One charge of a ledger, and whose it was."""
 
@@ -375,7 +374,7 @@ class Charge:
     folder: str = ""
 
 
-@frozen
+@dataclass(frozen=True)
 class RaisedTotal:
     """One change of a ledger's total to a higher one."""
 

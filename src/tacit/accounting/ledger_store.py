@@ -15,11 +15,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from attrs import field, frozen
 
 from tacit.errors import InvalidArgument, LedgerError, MissingPackage, os_error_reason
 
@@ -30,14 +30,14 @@ _EXAMPLE_URL = "postgresql://user@host:5432/database"
 _URL_MADE_PATH = re.compile(r"(^|[/\\])postgres(ql)?(\+\w+)?:[/\\]")
 
 
-@frozen(repr=False, str=False)
+@dataclass(frozen=True, repr=False)
 class DatabaseAddress:
     """The address of a database. As text it has no password.
 
     ``url`` is the whole address, with the password if there is one. It is for the driver only.
     """
 
-    url: sa.URL = field()
+    url: sa.URL
 
     @property
     def name(self) -> str:

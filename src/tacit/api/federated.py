@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from attrs import evolve
-
 from tacit import _validate
 from tacit.accounting import Budget
 from tacit.accounting.journal import read_run_progress
@@ -354,4 +352,4 @@ def site_part(posterior: Posterior, path: Path) -> tuple[Posterior, SiteContribu
         left=ledger.left,
         total=ledger.total,
     )
-    return evolve(posterior, privacy=posterior.sites[settings.name]), part
+    return replace(posterior, privacy=posterior.sites[settings.name]), part

@@ -7,12 +7,12 @@ read. The ledger is charged in full before anything that could leave is computed
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
 import numpy as np
-from attrs import evolve
 
 from tacit import _validate
 from tacit.accounting import Budget
@@ -318,7 +318,7 @@ def _planned_posterior(plan: Plan, found: MethodResult, statement: PrivacyStatem
     forecast = plan.forecast if jax.process_index() == 0 else None
     expected = {each.parameter: each.width for each in forecast.lines} if forecast else {}
     posterior = _posterior(plan.model, plan.schema, found, statement)
-    return evolve(posterior, expected=expected, fitted_by=plan.method_lines())
+    return replace(posterior, expected=expected, fitted_by=plan.method_lines())
 
 
 def _interrupted(spent: Sequence[PrivacyStatement], hint: str = "") -> Interrupted:

@@ -1,9 +1,9 @@
 """A private held-out score at a site, charged to its ledger."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from attrs import evolve
 
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
@@ -53,7 +53,7 @@ def held_out_score(
         )
     draws = gaussian_draws(mean, covariance)
     ledger = Ledger(settings.ledger, settings.total, unit=study.unit)
-    budget = evolve(budget, adjacency=ledger.total.adjacency)
+    budget = replace(budget, adjacency=ledger.total.adjacency)
     plan = release.calibrate(budget)
     rows = study.read(settings.held_out)
     check_ledger(ledger, [budget], [rows])

@@ -11,13 +11,13 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
-from attrs import evolve
 
 from tacit._files import DRAFT_PREFIX, sync_folder
 from tacit.accounting.ledger import Ledger, Receipt
@@ -206,7 +206,7 @@ class ResumableRun(Run):
         """The posterior that waits, on disk; this one if there was none."""
         pending, plan = self._pending_file, self._plan
         if pending.exists():
-            return evolve(Posterior.load(pending), model=plan.model, schema=plan.schema)
+            return replace(Posterior.load(pending), model=plan.model, schema=plan.schema)
         # A loss of power must not leave half a file under its name: it would be the one that leaves.
         draft = pending.with_name(f"{DRAFT_PREFIX}{pending.name}")
         posterior.save(draft)

@@ -1,9 +1,8 @@
 """Private estimates of the centre and spread of columns, for columns with wide bounds."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
-
-from attrs import evolve
 
 from tacit.accounting import Budget
 from tacit.accounting.accountants import cost
@@ -74,14 +73,14 @@ def _check_number(name: str, kind: Any) -> Number:
         raise InvalidArgument(
             f"Column {name!r} must be a Number, one in each row, to have a scale; it is {kind.kind}."
         )
-    return evolve(kind, scaled=True, centre=None, spread=None)
+    return replace(kind, scaled=True, centre=None, spread=None)
 
 
 def _with_scale(kind: Number, centre: float, spread: float) -> Number:
     """In the column's own unit, to four digits: more would only look precise."""
     half = (kind.high - kind.low) / 2
     middle = kind.low + half
-    return evolve(
+    return replace(
         kind,
         scaled=False,
         centre=float(f"{middle + half * centre:.4g}"),

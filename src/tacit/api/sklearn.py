@@ -5,11 +5,10 @@ classes, bounds of the target, the preprocessing, and the ledger that every fit 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from attrs import evolve
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.data.columns import Binary, Category, Number
@@ -238,7 +237,7 @@ class PrivateBayesRegressor(RegressorMixin, PrivateBayes):  # type: ignore[misc]
         model = regression_model(features.shape[1], float(self.prior_scale))
         kind = Number(float(low[0]), float(high[0]), scaled=True)
         posterior = self._fit(model, features, target, kind)
-        posterior = evolve(
+        posterior = replace(
             posterior,
             draws=unscale_regression_draws(posterior.draws),
             unconstrained_mean=None,

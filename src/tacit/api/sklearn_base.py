@@ -2,11 +2,10 @@
 
 import inspect
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from attrs import evolve
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
@@ -272,12 +271,12 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
         steps = steps_before(self)
         seen = f" Steps of the pipeline: {', '.join(map(_describe_step, steps))}." if steps else ""
         before = _PREPROCESSING[str(self.preprocessing)]
-        statement = evolve(
+        statement = replace(
             posterior.privacy,
             public=(*posterior.privacy.public, *public),
             declared=_DECLARATION.format(before=before, seen=seen),
         )
-        self.posterior_ = evolve(posterior, privacy=statement, model=None, schema=None)
+        self.posterior_ = replace(posterior, privacy=statement, model=None, schema=None)
         self.privacy_ = statement
         self.converged_ = posterior.converged
         self.intervals_ = posterior.intervals

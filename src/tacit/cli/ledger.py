@@ -1,11 +1,11 @@
 """The commands of ``tacit ledger``: create the ledger of a data set, and show it."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from attrs import asdict
 
 import tacit
 from tacit import accounting, cli, results

@@ -7,7 +7,7 @@ import csv
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any, TextIO
 
 import numpy as np
 import yaml
-from attrs import asdict, evolve
 
 from tacit import _validate
 from tacit.accounting import Budget
@@ -303,7 +302,7 @@ class RunFolder:
         request = self.request()
         found = Posterior.load(self.path / POSTERIOR_FILE)
         model = request.model if with_model else found.model
-        return evolve(found, schema=request.schema, model=model)
+        return replace(found, schema=request.schema, model=model)
 
 
 def parse_request(

@@ -5,11 +5,11 @@ in a table is somebody's age. A value outside the bounds is moved to the nearest
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from attrs import field, frozen
 from numpy.typing import NDArray
 
 from tacit import _validate
@@ -47,39 +47,35 @@ class Encoded(NamedTuple):
     """The number of rows that were left out for a missing value; if people are units, their codes."""
 
 
-def _check_low(value: float) -> float:
-    return _validate.finite("low", value) + 0.0  # no negative zero
+def _check_bound(name: str, value: object) -> float:
+    return _validate.finite(name, value) + 0.0  # no negative zero
 
 
-def _check_high(value: float) -> float:
-    return _validate.finite("high", value) + 0.0
+def _check_centre(name: str, value: object) -> float | None:
+    return None if value is None else _validate.finite(name, value)
 
 
-def _check_centre(value: float | None) -> float | None:
-    return None if value is None else _validate.finite("centre", value)
+def _check_spread(name: str, value: object) -> float | None:
+    return None if value is None else _validate.positive(name, value)
 
 
-def _check_spread(value: float | None) -> float | None:
-    return None if value is None else _validate.positive("spread", value)
-
-
-def _check_shape(value: Sequence[int]) -> tuple[int, ...]:
+def _check_shape(_name: str, value: object) -> tuple[int, ...]:
     if not isinstance(value, tuple | list):
         raise InvalidArgument(f"shape must be a tuple such as (16,); got {value!r}.")
     return tuple(_validate.count("shape", size) for size in value)
 
 
-def _check_missing(value: float | str) -> float | str:
+def _check_missing(name: str, value: object) -> float | str:
     if isinstance(value, str):
         if value == DROP:
             return DROP
         raise InvalidArgument(
             f"missing must be 'drop' or a number from low to high; got {value!r}."
         )
-    return _validate.finite("missing", value) + 0.0
+    return _validate.finite(name, value) + 0.0
 
 
-def _check_measured_in(value: str | None) -> str | None:
+def _check_measured_in(_name: str, value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
@@ -89,7 +85,7 @@ def _check_measured_in(value: str | None) -> str | None:
     return value
 
 
-@frozen(slots=False)
+@dataclass(frozen=True)
 class Number:
     """A real number between public bounds, encoded as float32.
 
@@ -116,19 +112,30 @@ class Number:
         '18 to 100, less 48 and divided by 15'
     """
 
-    low: float = field(converter=_check_low)
-    high: float = field(converter=_check_high)
-    scaled: bool = field(default=False, kw_only=True)
-    centre: float | None = field(default=None, converter=_check_centre, kw_only=True)
-    spread: float | None = field(default=None, converter=_check_spread, kw_only=True)
-    shape: tuple[int, ...] = field(default=(), converter=_check_shape, kw_only=True)
-    missing: float | str = field(default=DROP, converter=_check_missing, kw_only=True)
-    measured_in: str | None = field(default=None, converter=_check_measured_in, kw_only=True)
+    low: float
+    high: float
+    _: KW_ONLY
+    scaled: bool = False
+    centre: float | None = None
+    spread: float | None = None
+    shape: tuple[int, ...] = ()
+    missing: float | str = DROP
+    measured_in: str | None = None
 
     kind: ClassVar[str] = "number"
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
+        _validate.convert_fields(
+            self,
+            low=_check_bound,
+            high=_check_bound,
+            centre=_check_centre,
+            spread=_check_spread,
+            shape=_check_shape,
+            missing=_check_missing,
+            measured_in=_check_measured_in,
+        )
         _check_bounds(self.low, self.high, self.missing)
         if not isinstance(self.scaled, bool):
             raise InvalidArgument(f"scaled must be True or False; got {self.scaled!r}.")
@@ -204,15 +211,7 @@ class Number:
         return f"{self.low:.12g} to {self.high:.12g}{measure}{scaled}{arrays}"
 
 
-def _check_integer_low(value: int) -> int:
-    return _check_integer("low", value)
-
-
-def _check_integer_high(value: int) -> int:
-    return _check_integer("high", value)
-
-
-def _check_integer(name: str, value: int) -> int:
+def _check_integer(name: str, value: object) -> int:
     number, limits = _validate.finite(name, value), np.iinfo(np.int32)
     if number % 1 or number < limits.min or number > limits.max:
         raise InvalidArgument(
@@ -222,8 +221,8 @@ def _check_integer(name: str, value: int) -> int:
     return int(number)
 
 
-def _check_integer_missing(value: int | str) -> int | str:
-    found = _check_missing(value)
+def _check_integer_missing(name: str, value: object) -> int | str:
+    found = _check_missing(name, value)
     if isinstance(found, str):
         return found
     if found % 1:
@@ -231,7 +230,7 @@ def _check_integer_missing(value: int | str) -> int | str:
     return int(found)
 
 
-@frozen(slots=False)
+@dataclass(frozen=True)
 class Count:
     """A whole number between public bounds, encoded as int32.
 
@@ -250,16 +249,24 @@ class Count:
         'whole, 0 to 30'
     """
 
-    high: int = field(converter=_check_integer_high)
-    low: int = field(default=0, converter=_check_integer_low, kw_only=True)
-    missing: int | str = field(default=DROP, converter=_check_integer_missing, kw_only=True)
-    measured_in: str | None = field(default=None, converter=_check_measured_in, kw_only=True)
+    high: int
+    _: KW_ONLY
+    low: int = 0
+    missing: int | str = DROP
+    measured_in: str | None = None
 
     kind: ClassVar[str] = "count"
     shape: ClassVar[tuple[int, ...]] = ()
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
+        _validate.convert_fields(
+            self,
+            high=_check_integer,
+            low=_check_integer,
+            missing=_check_integer_missing,
+            measured_in=_check_measured_in,
+        )
         _check_bounds(self.low, self.high, self.missing)
 
     def encode(self, cells: Cells) -> Column:
@@ -305,13 +312,13 @@ Label = str | int
 _BINARY_CODES = {"1": 1, "0": 0, **BOOLEAN_TEXTS}
 
 
-def _check_binary_missing(value: int | str) -> int | str:
+def _check_binary_missing(_name: str, value: object) -> int | str:
     if isinstance(value, bool) or value not in (DROP, 0, 1):
         raise InvalidArgument(f"missing must be 'drop', 0 or 1 in a binary; got {value!r}.")
-    return value if isinstance(value, str) else int(value)
+    return DROP if value == DROP else int(value == 1)
 
 
-def _check_levels(value: Iterable[Label]) -> tuple[Label, ...]:
+def _check_levels(_name: str, value: object) -> tuple[Label, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidArgument(f"levels must be a list of text or integers; got {value!r}.")
     found = tuple(value)
@@ -320,7 +327,7 @@ def _check_levels(value: Iterable[Label]) -> tuple[Label, ...]:
     return found
 
 
-@frozen(slots=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Binary:
     """One of two values, encoded as int32: 1 for yes and 0 for no.
 
@@ -339,13 +346,14 @@ class Binary:
 
     yes: Label | None = None
     no: Label | None = None
-    missing: int | str = field(default=DROP, converter=_check_binary_missing)
+    missing: int | str = DROP
 
     kind: ClassVar[str] = "binary"
     shape: ClassVar[tuple[int, ...]] = ()
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, missing=_check_binary_missing)
         if (self.yes is None) != (self.no is None):
             raise InvalidArgument("Pass both yes and no, the labels in the data, or neither.")
         if self.yes is not None:
@@ -371,7 +379,7 @@ class Binary:
         return "0 or 1" if self.yes is None else f"{self.yes} (1) or {self.no} (0)"
 
 
-@frozen(slots=False)
+@dataclass(frozen=True)
 class Category:
     """One of a list of public levels, encoded as its position in the list (int32).
 
@@ -392,15 +400,17 @@ class Category:
         '3 levels and other'
     """
 
-    levels: tuple[Label, ...] = field(converter=_check_levels)
-    other: Label | None = field(default=None, kw_only=True)
-    missing: Label = field(default=DROP, kw_only=True)
+    levels: Sequence[Label]
+    _: KW_ONLY
+    other: Label | None = None
+    missing: Label = DROP
 
     kind: ClassVar[str] = "category"
     shape: ClassVar[tuple[int, ...]] = ()
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, levels=_check_levels)
         if label_text(self.missing) not in [DROP, *self._codes]:
             raise InvalidArgument(
                 f"missing must be 'drop', a level or the name in other; got {self.missing!r}."

@@ -3,6 +3,7 @@
 Rows are encoded each by itself.
 """
 
+import dataclasses
 import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
-from attrs import NOTHING, asdict, field, fields, frozen
 from numpy.typing import NDArray
 
 from tacit import _validate
@@ -169,10 +169,10 @@ def _parse_kind(where: str, declared: Any) -> Kind:
     named = {True: "yes", False: "no"}
     declared = {named.get(k, k) if isinstance(k, bool) else k: v for k, v in declared.items()}
     kind = KINDS[declared["kind"]]
-    names = [each.name for each in fields(kind)]
+    names = [each.name for each in dataclasses.fields(kind)]
     _check_keys(where, declared, ["kind", *names])
-    for each in fields(kind):
-        if each.default is NOTHING and each.name not in declared:
+    for each in dataclasses.fields(kind):
+        if each.default is dataclasses.MISSING and each.name not in declared:
             raise InvalidArgument(f"{where} must have a key {each.name!r}; add it.")
     settings = {
         key: _parse_yaml_number(key, value) for key, value in declared.items() if key != "kind"
@@ -203,10 +203,11 @@ def _parse_yaml_number(key: str, value: Any) -> Any:
 
 def _declaration(kind: Kind) -> dict[str, Any]:
     declared: dict[str, Any] = {"kind": kind.kind}
-    usual = {field.name: field.default for field in fields(type(kind))}
-    for name, value in asdict(kind, recurse=False).items():
-        if value != usual[name]:  # what has no default differs from it
-            declared[name] = list(value) if isinstance(value, tuple) else _without_decimals(value)
+    for field in dataclasses.fields(kind):
+        value = getattr(kind, field.name)
+        if value != field.default:  # what has no default differs from it
+            plain = list(value) if isinstance(value, tuple) else _without_decimals(value)
+            declared[field.name] = plain
     return declared
 
 
@@ -353,11 +354,7 @@ def _check_most_rows(most_rows: int | None) -> int | None:
     )
 
 
-def _as_tuple(released: Iterable[Released]) -> tuple[Released, ...]:
-    return tuple(released)
-
-
-@frozen(repr=False)
+@dataclasses.dataclass(frozen=True, repr=False, init=False)
 class Schema:
     """The public facts about a table: kinds, bounds and levels of columns, and the unit of privacy.
 
@@ -390,12 +387,26 @@ class Schema:
         One unit is a person, by column patient, with at most 20 rows.
     """
 
-    items: tuple[tuple[str, Kind], ...] = field(converter=_check_columns, alias="columns")
-    person: str | None = field(default=None, kw_only=True)
-    most_rows: int | None = field(default=None, converter=_check_most_rows, kw_only=True)
-    released: tuple[Released, ...] = field(default=(), converter=_as_tuple, kw_only=True)
+    items: tuple[tuple[str, Kind], ...]
+    person: str | None
+    most_rows: int | None
+    released: tuple[Released, ...]
 
-    def __attrs_post_init__(self) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Kind],
+        *,
+        person: str | None = None,
+        most_rows: int | None = None,
+        released: Iterable[Released] = (),
+    ) -> None:
+        _validate.set_fields(
+            self,
+            items=_check_columns(columns),
+            person=person,
+            most_rows=_check_most_rows(most_rows),
+            released=tuple(released),
+        )
         _check_person(self.names, self.person, self.most_rows)
 
     @classmethod

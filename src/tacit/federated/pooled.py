@@ -1,11 +1,10 @@
 """`PooledScoring`: the settings of private Fisher scoring over several sites."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, cast
 
 import numpy as np
-from attrs import evolve
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
@@ -127,7 +126,9 @@ class PooledScheme:
 
     def _budget(self, budget: Budget) -> Budget:
         """The budget of normal noise: without twice the part of delta that is kept for shares of noise."""
-        return evolve(budget, delta=budget.delta * (1 - 2 * SHARES_DELTA)) if self.split else budget
+        return (
+            replace(budget, delta=budget.delta * (1 - 2 * SHARES_DELTA)) if self.split else budget
+        )
 
     def _event(self, noise: float, setting: RunSetting, budget: Budget) -> DpEvent:
         event = events.sampled_gaussian(noise, 1.0, setting.answers)

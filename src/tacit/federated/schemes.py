@@ -29,7 +29,6 @@ from typing import Any, ClassVar, Literal, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from attrs import evolve
 from numpy.typing import NDArray
 
 from tacit import _validate
@@ -665,7 +664,7 @@ class ClippedChanges:
         budget = setting.budget
         if budget is None or self.noise != "split":
             return budget
-        return evolve(budget, delta=budget.delta * (1 - 2 * SHARES_DELTA))
+        return replace(budget, delta=budget.delta * (1 - 2 * SHARES_DELTA))
 
     def prepare(self, setting: RunSetting) -> Prepared:
         """Noise for all answers. Theorems F4 (rows) and F5 (data sets)."""

@@ -5,11 +5,10 @@ A model has an `Interpretation`, the posterior saves it, and summaries and repor
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import jax
-from attrs import asdict, field, frozen
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
@@ -34,7 +33,7 @@ _SINGULAR = {
 }
 
 
-@frozen
+@dataclass(frozen=True)
 class Increment:
     """By how much a number changes, where a coefficient says what follows from that.
 
@@ -71,7 +70,7 @@ class Increment:
         return f"{amount} of {self.name}" if named else amount
 
 
-@frozen
+@dataclass(frozen=True)
 class PriorSummary:
     """A prior: its formula, its name in words, and the ends of its central 95%, if they are known."""
 
@@ -81,7 +80,7 @@ class PriorSummary:
     high: float | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class ParameterMeaning:
     """What one parameter means.
 
@@ -124,7 +123,7 @@ class ParameterMeaning:
         return f"{self.prior.name}, 95% between {factor * low:.3g} and {factor * high:.3g}"
 
 
-@frozen
+@dataclass(frozen=True)
 class ReferenceValue:
     """The value or level of a column where the intercept is."""
 
@@ -132,7 +131,7 @@ class ReferenceValue:
     value: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Interpretation:
     """How to read the parameters of a model.
 
@@ -156,7 +155,7 @@ class Interpretation:
     ratio: str | None = None
     reference: tuple[ReferenceValue, ...] = ()
     bounds: tuple[float, float] | None = None
-    parameters: Mapping[str, ParameterMeaning] = field(factory=dict)
+    parameters: Mapping[str, ParameterMeaning] = field(default_factory=dict)
 
     def units(self, asked: IncrementSizes | None) -> IncrementSizes:
         """Steps that were asked for, checked; raises if a name or a number is wrong."""

@@ -12,7 +12,6 @@ from itertools import chain
 from threading import Lock
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-import attrs
 import jax
 import numpy as np
 
@@ -293,9 +292,7 @@ class Gate:
         """Whether a part of a mechanism can never change: what is done must be what was charged."""
         if type(value) in self._mechanisms | self._parts:
             # Nothing beside the fields, which could stand before what the class says.
-            kind: Any = type(value)
-            fields = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(kind)
-            declared = {field.name for field in fields}
+            declared = {field.name for field in dataclasses.fields(value)}
             return vars(value).keys() == declared and all(map(self._is_fixed, vars(value).values()))
         if type(value) is tuple:
             return all(map(self._is_fixed, value))

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import xarray as xr
-from attrs import evolve, field, frozen
 
+from tacit import _validate
 from tacit._html import render_template
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
@@ -52,15 +53,7 @@ class PlanOfFit(Protocol):
         """The schema."""
 
 
-def _intervals(value: Intervals | str) -> Intervals:
-    return Intervals(value)
-
-
-def _converged(value: bool | None) -> bool | None:
-    return None if value is None else bool(value)
-
-
-@frozen(kw_only=True, repr=False, eq=False, slots=False)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Posterior(NamedDraws):
     """Draws from an approximate posterior, with a privacy statement.
 
@@ -94,22 +87,32 @@ class Posterior(NamedDraws):
 
     unconstrained_mean: Array | None = None
     unconstrained_covariance: Array | None = None
-    trace: Mapping[str, Array] = field(factory=dict, converter=as_step_arrays)
+    trace: Mapping[str, Array] = field(default_factory=dict)
     chain: bool = False
-    sample_stats: Mapping[str, Array] = field(factory=dict, converter=as_draw_arrays)
+    sample_stats: Mapping[str, Array] = field(default_factory=dict)
     privacy: PrivacyStatement
     model: UnitModel | None = None
     schema: Schema | None = None
-    labels: Labels = field(factory=dict)
-    converged: bool | None = field(default=None, converter=_converged)
+    labels: Labels = field(default_factory=dict)
+    converged: bool | None = None
     said: tuple[str, ...] = ()
-    intervals: Intervals = field(default=Intervals.UNKNOWN, converter=_intervals)
-    sites: Mapping[str, PrivacyStatement] = field(factory=dict)
-    answers: Mapping[str, tuple[int, int]] = field(factory=dict)
-    expected: Mapping[str, float] = field(factory=dict)
+    intervals: Intervals = Intervals.UNKNOWN
+    sites: Mapping[str, PrivacyStatement] = field(default_factory=dict)
+    answers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    expected: Mapping[str, float] = field(default_factory=dict)
     reading: Interpretation | None = None
     fitted_by: tuple[str, ...] = ()
     recipe: GLMSpec | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.set_fields(
+            self,
+            trace=as_step_arrays(self.trace),
+            sample_stats=as_draw_arrays(self.sample_stats),
+            converged=None if self.converged is None else bool(self.converged),
+            intervals=Intervals(self.intervals),
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -149,7 +152,7 @@ class Posterior(NamedDraws):
             The draws, with their statistics.
         """
         shown = draws_in_units(self.draws, self.reading, check_units(self.reading, units))
-        return evolve(shown, chains=self.chains)
+        return replace(shown, chains=self.chains)
 
     @property
     def course(self) -> tuple[str, ...]:
@@ -347,7 +350,7 @@ class Posterior(NamedDraws):
         return render_template("posterior.html", summary=self.summary(), statement=self.privacy)
 
 
-@frozen(kw_only=True, repr=False, eq=False, slots=False)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class FederatedPosterior(Posterior):
     """A `Posterior` of a federated fit, with the privacy statement of each site in ``sites``.
 

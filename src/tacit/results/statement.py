@@ -11,12 +11,12 @@ import json
 import math
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import version
 from typing import Any
 
 import yaml
-from attrs import asdict, field, frozen
 
 from tacit import __version__, _validate
 from tacit._format import format_epsilon, format_number, requested_note
@@ -237,11 +237,7 @@ _ADJACENCY_MEANINGS = {
 }
 
 
-def _check_delta(value: float) -> float:
-    return _validate.probability("delta", value)
-
-
-@frozen(kw_only=True, repr=False, slots=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PrivacyStatement:
     """The privacy guarantee of one result: what it covers, assumes and leaves out.
 
@@ -266,7 +262,7 @@ class PrivacyStatement:
     """
 
     event: DpEvent | None
-    delta: float = field(converter=_check_delta)
+    delta: float
     adjacency: Adjacency
     unit: str
     public: tuple[str, ...]
@@ -278,9 +274,10 @@ class PrivacyStatement:
     budget_before: Budget | None = None
     budget_left: Budget | None = None
     book: str = NO_LEDGER
-    versions: Mapping[str, str] = field(factory=library_versions, hash=False)
+    versions: Mapping[str, str] = field(default_factory=library_versions, hash=False)
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
+        _validate.convert_fields(self, delta=_validate.probability)
         _validate.choice("adjacency", self.adjacency, ADJACENCIES)
 
     @property

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
-from attrs import field, frozen
 from numpy.typing import ArrayLike, NDArray
 
+from tacit import _validate
 from tacit._format import clean_text
 from tacit._html import render_template
 from tacit.accounting import ADJACENCIES, Adjacency
@@ -150,7 +150,7 @@ def as_step_arrays(values: Mapping[str, ArrayLike]) -> dict[str, Array]:
     return _equal_length_arrays("steps of the trace", values)
 
 
-@frozen(kw_only=True, repr=False, eq=False, slots=False)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class NamedDraws:
     """Draws of named parameters.
 
@@ -159,10 +159,11 @@ class NamedDraws:
         chains: The number of chains of equal length whose draws follow one another.
     """
 
-    draws: Mapping[str, Array] = field(converter=as_draw_arrays)
+    draws: Mapping[str, Array]
     chains: int = 1
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
+        _validate.set_fields(self, draws=as_draw_arrays(self.draws))
         if not self.draws:
             raise InvalidArgument("A posterior needs draws of at least one parameter.")
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-import attrs
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -267,7 +266,7 @@ def _immutable(table: _StatisticFloats) -> _StatisticFloats:
     return np.ndarray(table.shape, np.float64, table.astype(np.float64).tobytes())
 
 
-@attrs.frozen(kw_only=True, eq=False, slots=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class StatisticDraws:
     """Draws where rows count by the sum of one column only: exponential families. All public.
 
@@ -281,15 +280,22 @@ class StatisticDraws:
     low: float
     high: float
     steps: int
-    places: _StatisticFloats = attrs.field(converter=_immutable)
-    prior: _StatisticFloats = attrs.field(converter=_immutable)
-    at_low: _StatisticFloats = attrs.field(converter=_immutable)
-    at_high: _StatisticFloats = attrs.field(converter=_immutable)
+    places: _StatisticFloats
+    prior: _StatisticFloats
+    at_low: _StatisticFloats
+    at_high: _StatisticFloats
     power: float
     rows_per_unit: int = 1
     num_draws: int = 1
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
+        _validate.set_fields(
+            self,
+            places=_immutable(self.places),
+            prior=_immutable(self.prior),
+            at_low=_immutable(self.at_low),
+            at_high=_immutable(self.at_high),
+        )
         _validate.rate("power", self.power)
         _validate.count("num_draws", self.num_draws)
         _validate.count("rows_per_unit", self.rows_per_unit)
