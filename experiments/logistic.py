@@ -22,12 +22,13 @@ from reproduction import KNOWN, Claim, Setting
 from scipy.stats import binom
 from tables import abalone, adult, standardised
 
-from tacit.accounting import Advanced, Budget, Moments, calibrate, events
+from tacit.accounting import Budget, calibrate, events
 from tacit.api.fit import fit_many
 from tacit.errors import TheoremDoesNotHold
 from tacit.inference.guides import MeanField
 from tacit.inference.variational import Variational
 from tacit.models.jax_model import Model, Parameter
+from tacit.papers.accountants import Advanced, Moments
 from tacit.privacy.rows import Rows
 
 DELTA = 1e-3

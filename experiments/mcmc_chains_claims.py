@@ -3,7 +3,8 @@
 import numpy as np
 from reproduction import Claim
 
-from tacit.accounting import PLD, Moments, Renyi, events
+from tacit.accounting import PLD, Renyi, events
+from tacit.papers.accountants import Moments
 
 PRIVATE, PUBLISHED = "DP-MCMC, as published", "DP-SGLD, as published"
 CORRECT, BY_ENGINE = "DP-SGLD, noise of 2 eta", "DP-SGLD, steps of 2e-3"

@@ -36,7 +36,8 @@ from report_model import (
 from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
 from scipy.stats import norm
 
-from tacit.accounting import PLD, Moments, Renyi, events
+from tacit.accounting import PLD, Renyi, events
+from tacit.papers.accountants import Moments
 from tacit.privacy.noise import Randomness, standard_normals
 
 FIFTY, REPORTED, MODERATE = 50, 22.0, 4.0

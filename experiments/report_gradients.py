@@ -26,10 +26,11 @@ from report_readings import (
 from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
 
 from tacit import Rows, Variational
-from tacit.accounting import PLD, Budget, Moments, calibrate, events
+from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.federated import Partitioned
 from tacit.federated.engine import run_in_process
 from tacit.federated.schemes import Optimised
+from tacit.papers.accountants import Moments
 
 RATE, ROUNDS, CLIPPED_MEDIAN = 1e-5, 1000, 22.0
 AUTHOR = "as the author's program has it"

@@ -8,8 +8,9 @@ import numpy as np
 from reproduction import Verdict
 from through_origin import through_origin
 
-from tacit.accounting import Moments, events
+from tacit.accounting import events
 from tacit.federated.schemes import no_inputs, statistic_step
+from tacit.papers.accountants import Moments
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness

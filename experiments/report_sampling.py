@@ -9,7 +9,8 @@ import numpy as np
 from report_model import DELTA, judged
 from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
 
-from tacit.accounting import PLD, Moments, events
+from tacit.accounting import PLD, events
+from tacit.papers.accountants import Moments
 
 RATES = (0.001, 0.01, 0.05, 0.1, 0.5)
 NOISE = 1.0

@@ -21,11 +21,12 @@ from reproduction import Experiment, save_figure, save_table
 from thesis_mixture_claims import claims, nearest
 
 from tacit import Budget, Model, Rows, Variational
-from tacit.accounting import PLD, Advanced, Moments, calibrate, events
+from tacit.accounting import PLD, calibrate, events
 from tacit.api.fit import fit_many, fit_without_privacy
 from tacit.methods import PublishedLangevin
 from tacit.models import Parameter
 from tacit.models.jax_model import Positive, Simplex
+from tacit.papers.accountants import Advanced, Moments
 
 CENTRES = np.array([[0, 0], [2, 2], [-2, -2], [-2, 2], [2, -2]], float)
 VARIANCE, DELTA, RATE = 0.5, 1e-3, 0.03

@@ -9,7 +9,8 @@ advanced composition goes from 2 to 6.
 import numpy as np
 from reproduction import Claim, Experiment, Setting, save_figure, save_table
 
-from tacit.accounting import PLD, Advanced, Budget, Moments, calibrate
+from tacit.accounting import PLD, Budget, calibrate
+from tacit.papers.accountants import Advanced, Moments
 
 RATE, BUDGET = 0.005, Budget(1.0, 1e-3, "replace")
 WAYS = {

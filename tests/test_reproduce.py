@@ -19,6 +19,7 @@ from mixture import two_means
 from reproduction import PAPERS, SOURCES, Claim, write_results
 
 import tacit
+import tacit.papers.accountants
 from tacit.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -143,7 +144,7 @@ _MODULES = ("accounting", "federated", "methods", "conjugate")
 def test_every_call_of_the_guide_to_the_papers_runs():
     page = (ROOT / "docs" / "papers.md").read_text()
     tables = page[page.index("## Algorithms") : page.index("## Experiments")]
-    space = {**_LETTERS, "schemes": tacit.federated.schemes}
+    space = {**_LETTERS, "schemes": tacit.federated.schemes, "papers": tacit.papers}
     space |= {name: getattr(tacit, name) for name in {*tacit.__all__, *_MODULES}}
     calls = {c for c in re.findall(r"`([^`]+)`", tables) if re.match(r"[A-Za-z_.]+(\(|$)", c)}
     words = {"plate", "claim", "noise_multiplier", "windowed_adagrad", "PROOFS.md"}

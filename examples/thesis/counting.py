@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import tacit
-from tacit.accounting import PLD, Advanced, Basic
+from tacit.accounting import PLD
+from tacit.papers.accountants import Advanced, Basic
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness

@@ -6,7 +6,8 @@ python examples/thesis/least_squares.py
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.accounting import PLD, Advanced, Basic, Budget, calibrate, events
+from tacit.accounting import PLD, Budget, calibrate, events
+from tacit.papers.accountants import Advanced, Basic
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness

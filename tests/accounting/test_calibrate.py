@@ -2,8 +2,9 @@ import math
 
 import pytest
 
-from tacit.accounting import PLD, Advanced, Budget, Moments, calibrate, events
+from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.errors import BudgetError, InvalidArgument
+from tacit.papers.accountants import Advanced, Moments
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace"])

@@ -5,20 +5,11 @@ import math
 import dp_accounting as dpa
 import pytest
 
-from tacit.accounting import (
-    PLD,
-    Advanced,
-    AnalyticGaussian,
-    Basic,
-    Budget,
-    ClassicalGaussian,
-    Moments,
-    Renyi,
-    events,
-)
+from tacit.accounting import PLD, Budget, Renyi, events
 from tacit.accounting import accountant as by_name
 from tacit.accounting.ledger import Ledger
 from tacit.errors import BudgetError, InvalidArgument, TheoremDoesNotHold, UnsupportedEvent
+from tacit.papers.accountants import Advanced, AnalyticGaussian, Basic, ClassicalGaussian, Moments
 
 OWN = [
     events.BarkerTest(ratio_bound=0.1),

@@ -5,17 +5,8 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.accounting import (
-    ADJACENCIES,
-    PLD,
-    Advanced,
-    Basic,
-    Budget,
-    Moments,
-    Renyi,
-    calibrate,
-    events,
-)
+from tacit.accounting import ADJACENCIES, PLD, Budget, Renyi, calibrate, events
+from tacit.papers.accountants import Advanced, Basic, Moments
 
 ACCOUNTANTS = [
     PLD(),

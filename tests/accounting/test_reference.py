@@ -5,17 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tacit.accounting import (
-    PLD,
-    Advanced,
-    AnalyticGaussian,
-    Budget,
-    Moments,
-    Renyi,
-    calibrate,
-    convert,
-    events,
-)
+from tacit.accounting import PLD, Budget, Renyi, calibrate, convert, events
+from tacit.papers.accountants import Advanced, AnalyticGaussian, Moments
 
 RECORDS = json.loads(Path(__file__).with_name("reference.json").read_text())["records"]
 SOURCES = {

@@ -56,9 +56,7 @@ def test_noise_in_the_test_does_not_change_the_posterior(name):
     size = float(effective_sample_sizes({"m": draws})["m"])
     squares = (draws - MEAN) ** 2
     worth = float(effective_sample_sizes({"m": squares})["m"])
-    bounds, _ = method.bounds(
-        normal_mean(), method.calibrate(normal_mean(), budget), guided=False
-    )
+    bounds, _ = method.bounds(normal_mean(), method.calibrate(normal_mean(), budget), guided=False)
     assert 0.3 < bounds.noise * bounds.ratio * 0.08 < 3  # noise of a log ratio
     assert size > 300
     assert abs(draws.mean() - MEAN) < 4.5 * math.sqrt(VARIANCE / size)

@@ -9,12 +9,7 @@ from .accountants import PLD as PLD
 from .accountants import Accountant as Accountant
 from .accountants import Curve as Curve
 from .accountants import Renyi as Renyi
+from .accountants import accountant as accountant
 from .budget import ADJACENCIES as ADJACENCIES
 from .budget import Adjacency as Adjacency
 from .budget import Budget as Budget
-from .published import Advanced as Advanced
-from .published import AnalyticGaussian as AnalyticGaussian
-from .published import Basic as Basic
-from .published import ClassicalGaussian as ClassicalGaussian
-from .published import Moments as Moments
-from .published import accountant as accountant

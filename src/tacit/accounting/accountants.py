@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -305,6 +306,34 @@ def _dp_accounting_pld(event: DpEvent, adjacency: Adjacency) -> "PLDAccountant":
     accountant = PLDAccountant(NeighboringRelation[relation])
     accountant.compose(theirs)
     return accountant
+
+
+# Classes of `tacit.papers.accountants`, a package above this one: imported by name only, on request.
+_PAPER_ACCOUNTANTS = {
+    "moments": "Moments",
+    "advanced": "Advanced",
+    "basic": "Basic",
+    "classical-gaussian": "ClassicalGaussian",
+    "analytic-gaussian": "AnalyticGaussian",
+}
+
+
+def accountant(name: str) -> Accountant:
+    """The accountant of this name, with its default settings.
+
+    Args:
+        name: ``"pld"``, ``"rdp"``, or the name of an accountant in `tacit.papers.accountants`.
+
+    Returns:
+        The accountant.
+    """
+    own: dict[str, type[Accountant]] = {PLD.name: PLD, Renyi.name: Renyi}
+    _validate.choice("accountant", name, (*own, *_PAPER_ACCOUNTANTS))
+    if name in own:
+        return own[name]()
+    papers = import_module("tacit.papers.accountants")
+    kind: type[Accountant] = getattr(papers, _PAPER_ACCOUNTANTS[name])
+    return kind()
 
 
 def cost(event: DpEvent, budget: Budget) -> Budget:

@@ -229,14 +229,16 @@ def _event(noise_multiplier: float, sampling_rate: float, steps: int) -> DpEvent
 
 
 def _accountants() -> dict[str, "accounting.Accountant"]:
+    from tacit.papers import accountants as papers
+
     return {
         "pld": accounting.PLD(),
         "rdp": accounting.Renyi(),
-        "moments": accounting.Moments(),
-        "advanced, analytic": accounting.Advanced(gaussian="analytic", slack=None),
-        "advanced": accounting.Advanced(),
-        "basic, analytic": accounting.Basic(gaussian="analytic"),
-        "basic": accounting.Basic(),
+        "moments": papers.Moments(),
+        "advanced, analytic": papers.Advanced(gaussian="analytic", slack=None),
+        "advanced": papers.Advanced(),
+        "basic, analytic": papers.Basic(gaussian="analytic"),
+        "basic": papers.Basic(),
     }
 
 

@@ -1,4 +1,4 @@
-"""Accountants of the papers, to reproduce their numbers; and all accountants by name.
+"""Accountants of the papers, to reproduce their numbers.
 
 Each release gets an epsilon at its share of delta; sampling amplifies it (thesis Theorem 2.25); a composition theorem
 adds them up (2.26, 2.27). The privacy-loss accountant is tighter and needs no validity conditions.
@@ -216,14 +216,3 @@ def _total_mu(event: DpEvent, adjacency: Adjacency) -> float:
             "The Gaussian mechanism covers full-data Gaussian noise only; use the pld accountant."
         )
     return math.sqrt(math.fsum(n * p.mu**2 for p, n in parts if isinstance(p, GaussianPair)))
-
-
-ACCOUNTANTS: dict[str, type[Accountant]] = {
-    each.name: each
-    for each in (PLD, Renyi, Moments, Advanced, Basic, ClassicalGaussian, AnalyticGaussian)
-}
-
-
-def accountant(name: str) -> Accountant:
-    """The accountant of this name, with its default settings."""
-    return ACCOUNTANTS[_validate.choice("accountant", name, ACCOUNTANTS)]()
