@@ -17,7 +17,7 @@ import numpy as np
 
 from tacit import Budget, Ledger, Model, Rows
 from tacit.accounting import events
-from tacit.accounting.journal import LedgerJournal, RunTerms
+from tacit.federated.journal import LedgerJournal, RunTerms
 from tacit.federated.protocol import InProcess
 from tacit.federated.schemes import ClippedStatistics, RunSetting
 from tacit.federated.server import Schedule, Server, run_schedule

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tacit.accounting import journal
+from tacit.federated import journal
 from tacit.privacy import noise
 
 # Traces and programs that JAX keeps are millions of objects, which the usual settings look through again and again.

@@ -14,10 +14,10 @@ import pytest
 import sqlalchemy as sa
 
 from tacit.accounting import Budget, events, ledger_chain, ledger_store
-from tacit.accounting.journal import Answer, LedgerJournal, RunTerms, adopt, random_key
-from tacit.accounting.ledger import Ledger
+from tacit.accounting.ledger import Ledger, adopt
 from tacit.cli.main import main
 from tacit.errors import InvalidArgument, LedgerError
+from tacit.federated.journal import Answer, LedgerJournal, RunTerms, random_key
 
 ONE = Budget(1, 1e-7)
 EVENT = events.gaussian(10.0)
@@ -394,59 +394,45 @@ def test_both_files_are_for_the_owner(path):
     assert [file.stat().st_mode & 0o077 for file in (path, mark_of(path))] == [0, 0]
 
 
-# As the first edition wrote them.
-FIRST = """
-CREATE TABLE book (id INTEGER NOT NULL CHECK (id = 1), epsilon FLOAT NOT NULL, delta FLOAT NOT NULL,
-    adjacency VARCHAR NOT NULL, unit VARCHAR NOT NULL, rule VARCHAR NOT NULL, "order" FLOAT NOT NULL,
-    PRIMARY KEY (id));
-CREATE TABLE charges (id INTEGER NOT NULL, time VARCHAR NOT NULL, label VARCHAR NOT NULL,
-    epsilon FLOAT NOT NULL, delta FLOAT NOT NULL, divergence FLOAT NOT NULL, event VARCHAR NOT NULL,
-    PRIMARY KEY (id));
-CREATE TRIGGER charges_no_update BEFORE UPDATE ON charges
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-CREATE TABLE runs (run VARCHAR NOT NULL, answers INTEGER NOT NULL, terms VARCHAR NOT NULL,
-    PRIMARY KEY (run));
-CREATE TABLE answers (id INTEGER NOT NULL, run VARCHAR NOT NULL, round INTEGER NOT NULL,
-    digest BLOB NOT NULL, "key" BLOB, state BLOB NOT NULL, reply BLOB, PRIMARY KEY (id),
-    UNIQUE (run, digest));
-INSERT INTO book VALUES (1, 3.0, 1e-6, 'add-remove', 'person', 'sum', 0.0);
-INSERT INTO charges VALUES (1, '2026-01-01T00:00:00+00:00', 'Variational', 1.0, 1e-7, 0.0, 'event');
-INSERT INTO runs VALUES ('r', 3, 'terms');
-INSERT INTO answers VALUES (1, 'r', 1, x'01', x'6b65797468617477617375736564', x'00', x'02');
-INSERT INTO answers VALUES (2, 'r', 2, x'02', x'6b6579746861746973757365642e', x'00', NULL);
-"""
-
-
-@pytest.fixture
-def first(tmp_path):
-    file = tmp_path / "first.db"
-    with closing(sqlite3.connect(file)) as connection:
-        connection.executescript(FIRST)
-    return file
-
-
-def test_a_book_of_the_first_edition_is_brought_up_to_date(first, capsys):
-    with pytest.raises(LedgerError, match=r"first version.*tacit ledger adopt"):
-        Ledger(first)
-    assert main(["ledger", "adopt", str(first)]) == 0
-    assert "Left: epsilon 2" in capsys.readouterr().out
-    book = Ledger(first)
-    assert (book.total, book.unit) == (Budget(3, 1e-6), "person")
-    assert [charge.time for charge in book.charges] == ["2026-01-01T00:00:00+00:00"]
-    assert LedgerJournal(book).latest("r").key == b"keythatisused."
-    assert b"keythatwasused" not in first.read_bytes()
-    by_hand(first, "DELETE FROM answers WHERE round = 2")
+def test_a_book_whose_lines_were_changed_is_not_adopted(path):
+    spend(path, 2)
+    mark_of(path).unlink()
+    by_hand(path, *FREE, "UPDATE charges SET epsilon = 0.001 WHERE id = 1")
+    before = path.read_bytes()
     with pytest.raises(LedgerError, match="changed by another program"):
-        LedgerJournal(Ledger(first))
+        adopt(path)
+    assert path.read_bytes() == before
+    assert not mark_of(path).exists()
 
 
-def test_a_book_that_no_run_could_have_written_is_not_adopted(first):
-    by_hand(first, "INSERT INTO charges VALUES (2, 't', 'l', -100.0, 0.0, 0.0, 'e')")
-    before = first.read_bytes()
-    with pytest.raises(LedgerError, match="does not accept such a line"):
-        adopt(first)
-    assert first.read_bytes() == before
-    assert not mark_of(first).exists()
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (["finishes"], "earlier version of Tacit, or lost a table"),
+        (["chain"], "earlier version of Tacit, or lost a table"),
+        (["finishes", "entries", "charges"], "holds no ledger"),
+    ],
+)
+def test_a_book_that_lacks_tables_is_not_adopted(path, tables, said):
+    mark_of(path).unlink()
+    by_hand(path, *(f"DROP TABLE {table}" for table in tables))
+    before = path.read_bytes()
+    for use in (Ledger, adopt):
+        with pytest.raises(LedgerError, match=said):
+            use(path)
+    assert path.read_bytes() == before
+    assert not mark_of(path).exists()
+
+
+def test_a_changed_journal_is_noticed_after_its_book_was_adopted(path):
+    journal = LedgerJournal(Ledger(path))
+    terms = RunTerms(run="r", answers=3, event=EVENT, budget=ONE)
+    for number in (1, 2):
+        journal.admit(terms, Answer(number, bytes([number]), random_key(), b"state"))
+    mark_of(path).unlink()
+    by_hand(path, "DELETE FROM answers WHERE round = 2")
+    with pytest.raises(LedgerError, match="changed by another program"):
+        LedgerJournal(adopt(path))
 
 
 def test_commands_end_with_two_and_a_sentence(path, tmp_path, capsys, monkeypatch):

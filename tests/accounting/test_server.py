@@ -20,11 +20,11 @@ from server_fixtures import registry, server
 
 from tacit.accounting import Budget, events, ledger_chain
 from tacit.accounting import ledger_store as serving
-from tacit.accounting.journal import LedgerJournal, adopt
-from tacit.accounting.ledger import Ledger, raise_total, read_history
+from tacit.accounting.ledger import Ledger, adopt, raise_total, read_history
 from tacit.accounting.ledger_store import parse_location
 from tacit.cli.main import main
 from tacit.errors import BudgetError, InvalidArgument, LedgerError, MissingPackage, Overspent
+from tacit.federated.journal import LedgerJournal
 
 psycopg = (
     importlib.import_module("psycopg")  # in CI nothing is skipped

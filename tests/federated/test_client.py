@@ -9,8 +9,8 @@ from through_origin import through_origin
 
 from tacit import Budget, Ledger, Rows
 from tacit.accounting import events
-from tacit.accounting.journal import LedgerJournal, MemoryJournal, RunTerms
 from tacit.errors import BudgetError, InvalidArgument
+from tacit.federated.journal import LedgerJournal, MemoryJournal, RunTerms
 from tacit.federated.protocol import Task
 from tacit.federated.schemes import ClippedStatistics, RunSetting, WithoutPrivacy
 from tacit.federated.server import Server

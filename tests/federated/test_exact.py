@@ -11,7 +11,7 @@ from scipy import stats
 from through_origin import through_origin
 
 from tacit import Model, Rows, conjugate
-from tacit.accounting.journal import RunTerms
+from tacit.federated.journal import RunTerms
 from tacit.federated.protocol import InProcess
 from tacit.federated.schemes import RunSetting, WithoutPrivacy
 from tacit.federated.server import Schedule, Server, run_schedule

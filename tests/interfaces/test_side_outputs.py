@@ -30,11 +30,11 @@ import pytest
 
 import tacit
 from tacit import conjugate
-from tacit.accounting import journal
 from tacit.accounting import ledger as ledger_module
 from tacit.cli import runs
 from tacit.cli.main import main
 from tacit.errors import InvalidArgument, TacitError
+from tacit.federated import journal
 from tacit.methods import (
     BoundedLikelihood,
     ChainSampler,

@@ -2,7 +2,6 @@ from . import accountants as accountants
 from . import calibrate as calibrate
 from . import convert as convert
 from . import events as events
-from . import journal as journal
 from . import ledger as ledger
 from . import renyi as renyi
 from .accountants import PLD as PLD

@@ -48,6 +48,7 @@ from tacit.accounting.ledger_store import (
     DatabaseAddress,
     LedgerLocation,
     RetryTransaction,
+    file_exists,
     parse_location,
     postgres_engine,
     postgres_transaction,
@@ -582,6 +583,38 @@ def _check_higher(ledger: Ledger, total: Budget) -> None:
         )
     if total == held or total.epsilon < held.epsilon or total.delta < held.delta:
         raise InvalidArgument(f"The total is {held} and can only be raised; got {total}.")
+
+
+def adopt(path: str | os.PathLike[str]) -> Ledger:
+    """Accepts the ledger in a file as it is, and writes its mark file.
+
+    Only a person can know that a ledger without a mark file is the newest copy, so this never happens by
+    itself. A ledger that has a mark file is refused, and so is one whose lines were changed.
+
+    Args:
+        path: The file of the ledger.
+
+    Returns:
+        The ledger.
+
+    Raises:
+        LedgerError: If there is no ledger at the path, it has a mark file, or it was changed.
+    """
+    file = parse_location(path)
+    if isinstance(file, DatabaseAddress):
+        raise LedgerError(
+            f"{file} needs no adopting: who opens it first writes a mark of their own."
+        )
+    if not file_exists(file):
+        raise LedgerError(f"There is no file at {file}; a missing ledger cannot be adopted.")
+    backend = SQLiteBackend(file)
+    if backend.mark.read() is not None:
+        raise LedgerError(f"{file} has its mark file beside it and needs no adopting.")
+    with backend.mark.advancing() as advance, backend.begin() as connection:
+        check_tables(connection, backend.mark, file)
+        check_unchanged(connection, file)
+        advance(ledger_chain.chain_head(connection))
+    return Ledger(path)
 
 
 @dataclass(frozen=True)

@@ -495,18 +495,13 @@ def check_tables(connection: sa.Connection, mark: MarkFile, path: LedgerLocation
     tables = set(sa.inspect(connection).get_table_names())
     if {table.name for table in TABLES_BY_KIND.values()} | {"chain"} <= tables:
         return
-    if {"book", "charges", "chain"} <= tables:
+    if {"book", "charges"} <= tables:
         raise LedgerError(
             f"{path} was written by an earlier version of Tacit, or lost a table. Restore its newest copy, "
             "or create a new ledger whose total is what this one had left."
         )
     if mark.read() is not None:
         raise LedgerError(f"{path} was emptied, or is an older copy; restore its newest copy.")
-    if {"book", "charges"} <= tables:
-        raise LedgerError(
-            f"{path} is a ledger of Tacit's first version; update it with: tacit ledger "
-            f"adopt {path}."
-        )
     raise LedgerError(
         f"{path} holds no ledger; create one in a new file with tacit.Ledger.new(path, total=...) or: "
         "tacit ledger new."

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from tacit import _validate
 from tacit.accounting import Budget
-from tacit.accounting.journal import read_run_progress
 from tacit.accounting.ledger import Ledger
 from tacit.api.plan import fit_assumptions
 from tacit.api.progress import progress_bar
@@ -22,6 +21,7 @@ from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.deploy import SiteSettings, Study, load_study
 from tacit.federated.engine import FederatedResult, SiteCost, charge_label, run_in_process
+from tacit.federated.journal import read_run_progress
 from tacit.federated.method import FederatedMethod
 from tacit.federated.pooled import PooledScoring
 from tacit.federated.pooled_server import PooledTarget

@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tacit._text_table import text_table
-from tacit.accounting.journal import read_run_progress
 from tacit.accounting.ledger import Ledger
 from tacit.cli.ledger_tables import charges_table
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, Study, load_study
 from tacit.federated.engine import prepare_site
+from tacit.federated.journal import read_run_progress
 from tacit.federated.state import read_run_status
 
 CheckLine = tuple[str, str, bool]

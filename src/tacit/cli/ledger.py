@@ -87,11 +87,11 @@ def page(
 
 @app.command()
 def adopt(file: LedgerAddress) -> None:
-    """Accept a ledger that has lost its mark file, or was written by Tacit's first version.
+    """Accept a ledger that has lost its mark file.
 
     Make sure that it is the newest copy: charges that it does not contain are lost.
     """
-    typer.echo(_to_text(accounting.journal.adopt(file)))
+    typer.echo(_to_text(accounting.ledger.adopt(file)))
 
 
 def _to_json(ledger: "tacit.Ledger") -> str:

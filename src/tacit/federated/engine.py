@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from tacit.accounting import Budget
 from tacit.accounting.events import DpEvent
-from tacit.accounting.journal import Journal, LedgerJournal, RunTerms
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument
+from tacit.federated.journal import Journal, LedgerJournal, RunTerms
 from tacit.federated.method import FederatedMethod
 from tacit.federated.pooled_server import ScoreSumRelease
 from tacit.federated.protocol import InProcess

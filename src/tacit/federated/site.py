@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.accounting.journal import Answer, Journal, MemoryJournal, RunTerms, random_key
 from tacit.errors import InvalidArgument, Refused, TacitError
+from tacit.federated.journal import Answer, Journal, MemoryJournal, RunTerms, random_key
 from tacit.federated.protocol import Reply, Task, pack_arrays, unpack_arrays
 from tacit.models.exponential_families import Vector
 from tacit.privacy.noise import Randomness

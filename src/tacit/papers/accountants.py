@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.accounting.accountants import PLD, Accountant, Renyi, directions
+from tacit.accounting.accountants import Accountant, Renyi, directions
 from tacit.accounting.budget import Adjacency
 from tacit.accounting.convert import gdp_delta, gdp_epsilon
 from tacit.accounting.events import DpEvent

@@ -4,8 +4,6 @@ A site that takes part in a run pays for a number of answers in advance. The fir
 every new question uses up one of the answers. The charge, the question and the secret key of the answer's noise are
 written in one transaction, before anything is computed. A question that was asked before gets the same answer again,
 from the same key. So at any time, also after a crash, the ledger covers everything that has left the site.
-
-Also `adopt`, which accepts a ledger that has lost its mark file.
 """
 
 import os
@@ -18,23 +16,8 @@ from tacit.accounting import ledger_chain
 from tacit.accounting.budget import Budget
 from tacit.accounting.events import DpEvent
 from tacit.accounting.ledger import Ledger
-from tacit.accounting.ledger_chain import (
-    CHARGES,
-    TERMS,
-    check_unchanged,
-    create_tables,
-    write_charge,
-    write_terms,
-)
-from tacit.accounting.ledger_store import (
-    DatabaseAddress,
-    LedgerLocation,
-    file_exists,
-    parse_location,
-    sqlite_engine,
-    translate_sqlite_errors,
-)
-from tacit.errors import BudgetError, InvalidArgument, LedgerError, Refused
+from tacit.accounting.ledger_store import DatabaseAddress, LedgerLocation
+from tacit.errors import BudgetError, InvalidArgument, Refused
 
 _JOURNAL_METADATA = sa.MetaData()
 _RUNS = sa.Table(
@@ -267,14 +250,6 @@ def link_answer(connection: sa.Connection, digest: bytes, run: str) -> None:
     ledger_chain.append_link(connection, "answer", found.one())
 
 
-def link_all_answers(connection: sa.Connection) -> None:
-    """Links all questions of a journal without links, and deletes keys that are no longer needed."""
-    done = sa.update(_ANSWERS).where(_ANSWERS.c.reply.is_not(None))
-    connection.execute(done.values(key=None))
-    for line in connection.execute(sa.select(*_IMMUTABLE_COLUMNS).order_by(_ANSWERS.c.id)).all():
-        ledger_chain.append_link(connection, "answer", line)
-
-
 def check_answers(connection: sa.Connection, path: LedgerLocation) -> None:
     """Raises if a question was changed after it was recorded."""
     lines = connection.execute(sa.select(*_IMMUTABLE_COLUMNS).order_by(_ANSWERS.c.id)).all()
@@ -322,66 +297,3 @@ def _check_new_round(answer: Answer, newest: int | None) -> None:
             f"Round {answer.round} was answered before, to another question; a new question needs a "
             "new round."
         )
-
-
-def adopt(path: str | os.PathLike[str]) -> Ledger:
-    """Accepts the ledger at a path as it is, and writes its mark file.
-
-    Only a person can know that a ledger without a mark file is the newest copy, so this never happens by
-    itself. A ledger that has a mark file is refused, and so are lines that no ledger could contain.
-
-    Args:
-        path: The file of the ledger.
-
-    Returns:
-        The ledger.
-
-    Raises:
-        LedgerError: If there is no ledger at the path, it has a mark file, or it was changed.
-    """
-    file = parse_location(path)
-    if isinstance(file, DatabaseAddress):
-        raise LedgerError(
-            f"{file} needs no adopting: who opens it first writes a mark of their own."
-        )
-    if not file_exists(file):
-        raise LedgerError(f"There is no file at {file}; a missing ledger cannot be adopted.")
-    mark = ledger_chain.MarkFile(file)
-    if mark.read() is not None:
-        raise LedgerError(f"{file} has its mark file beside it and needs no adopting.")
-    engine = sqlite_engine(file)
-    with translate_sqlite_errors(file), mark.advancing() as advance, engine.begin() as connection:
-        tables = set(sa.inspect(connection).get_table_names())
-        if not {"book", "charges"} <= tables:
-            raise LedgerError(f"{file} holds no ledger.")
-        if "chain" not in tables:
-            _rewrite_first_version(connection, answers="answers" in tables)
-        check_unchanged(connection, file)
-        if "answers" in tables:
-            check_answers(connection, file)
-        advance(ledger_chain.chain_head(connection))
-    with translate_sqlite_errors(file), engine.connect() as connection:
-        _vacuum(connection)
-    return Ledger(file)
-
-
-def _rewrite_first_version(connection: sa.Connection, *, answers: bool) -> None:
-    """Copies the lines of a ledger of the first version into tables of this version."""
-    terms = connection.execute(sa.select(TERMS)).mappings().one()
-    first = [column for column in CHARGES.c if column is not CHARGES.c.run_id]
-    charges = connection.execute(sa.select(*first).order_by(CHARGES.c.id)).mappings().all()
-    for table in (TERMS, CHARGES):
-        table.drop(connection)
-    create_tables(connection)
-    write_terms(connection, dict(terms))
-    for line in charges:
-        write_charge(connection, dict(line))
-    if answers:
-        link_all_answers(connection)
-
-
-def _vacuum(connection: sa.Connection) -> None:
-    """Rewrites the file, so that nothing remains of data that was deleted without being overwritten."""
-    driver = connection.connection.driver_connection
-    assert driver is not None
-    driver.execute("VACUUM")
