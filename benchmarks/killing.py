@@ -55,10 +55,10 @@ STAGES: dict[str, dict[str, Event]] = {
     },
     "between the keys and the charge": {
         "before the charge": Event(ResumableRun, "charge_once"),
-        "charge written, not committed": Event(Ledger, "book", after=True),
+        "charge written, not committed": Event(Ledger, "append_charge", after=True),
     },
     "between the charge and the first state": {
-        "charge committed, mark not in place": Event(MarkFile, "_place"),
+        "charge committed, mark not in place": Event(MarkFile, "_move_into_place"),
         "after the charge": Event(ResumableRun, "charge_once", after=True),
     },
     "while a state is written": {

@@ -1,14 +1,22 @@
 """Files that only their owner may read: written as a whole, overwritten, locked."""
 
+import errno
 import os
 import stat
 import sys
 import tempfile
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tacit.errors import InvalidArgument
 
+if sys.platform != "win32":
+    import fcntl
+
+# Seconds to wait for another process that is about to replace a file.
+_FOLDER_LOCK_TIMEOUT = 5.0
 # How the names of files begin that are not complete.
 DRAFT_PREFIX = "draft-"
 
@@ -21,6 +29,34 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keeps other processes out that say the same of this folder, where the system can.
+
+    A process that stands still must not stop the others, so they wait for a few seconds only.
+    """
+    if sys.platform == "win32":  # which opens no folders
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    until = time.monotonic() + _FOLDER_LOCK_TIMEOUT
+    try:
+        while not _try_lock(handle) and time.monotonic() < until:
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    """Whether a folder could be locked; also where its file system has no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in {errno.EAGAIN, errno.EACCES}
+    return True
 
 
 def overwrite_with_zeros(path: Path) -> None:
@@ -84,6 +120,4 @@ def _lock_handle(handle: int) -> None:
 
         msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # the first byte, which need not be there
     else:
-        import fcntl
-
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -48,7 +48,10 @@ def test_a_mark_is_not_replaced_by_an_older_one(path, monkeypatch):
     """Of two that have charged, the later one comes while the earlier one places its mark."""
     mark = ledger_chain.MarkFile(path)
     first, second = (ledger_chain.ChainHead(mark.read().links + i, bytes([i])) for i in (1, 2))
-    other = Thread(target=ledger_chain.MarkFile(path)._place, args=(mark._written(second), second))
+    other = Thread(
+        target=ledger_chain.MarkFile(path)._move_into_place,
+        args=(mark._write_draft(second), second),
+    )
 
     def meanwhile():
         other.start()
@@ -56,7 +59,7 @@ def test_a_mark_is_not_replaced_by_an_older_one(path, monkeypatch):
         return ledger_chain.ChainHead(0, b"")
 
     monkeypatch.setattr(mark, "read", meanwhile)
-    mark._place(mark._written(first), first)
+    mark._move_into_place(mark._write_draft(first), first)
     other.join()
     assert ledger_chain.MarkFile(path).read() == second
 
@@ -190,7 +193,7 @@ from tacit.accounting import Budget, ledger_chain, events
 from tacit.accounting.ledger import Ledger
 
 ledger = Ledger(sys.argv[1])
-ledger_chain.MarkFile._place = lambda *_: os._exit(7)  # on disk is the book, and not yet the mark
+ledger_chain.MarkFile._move_into_place = lambda *_: os._exit(7)  # on disk is the book, and not yet the mark
 ledger.charge(events.gaussian(10.0), Budget(1, 1e-7))
 """
 

@@ -220,5 +220,7 @@ def test_a_ledger_of_divergences_has_no_place_for_slack(tmp_path):
     loose = events.compose(events.gaussian(5.0), events.Slack(delta=1e-9))
     book = Ledger.new(tmp_path / "a.db", total=Budget(3, 1e-5), rule="renyi")
     with pytest.raises(BudgetError, match="rule="):
-        book.line(loose, Budget(2, 1e-6), "run")
-    assert Ledger.new(tmp_path / "b.db", total=Budget(3, 1e-5)).line(loose, Budget(2, 1e-6), "run")
+        book.prepare_charge(loose, Budget(2, 1e-6), "run")
+    assert Ledger.new(tmp_path / "b.db", total=Budget(3, 1e-5)).prepare_charge(
+        loose, Budget(2, 1e-6), "run"
+    )

@@ -73,12 +73,12 @@ def test_one_result_leaves_for_a_charge(tmp_path):
     small = Budget(0.5, 1e-7)
     for name in ("", "first", "second"):
         ledger.charge(run_of(small), small, run_id=name)
-    assert ledger.finish_of("first") is None
+    assert ledger.finished_digest("first") is None
     assert ledger.finish("second", "b") == "b"
     assert ledger.finish("first", "a") == "a"
     assert ledger.finish("first", "other") == "a"
     assert Ledger(tmp_path / "r.db").finish("first", "a") == "a"
-    assert (ledger.finish_of("first"), ledger.finish_of("second")) == ("a", "b")
+    assert (ledger.finished_digest("first"), ledger.finished_digest("second")) == ("a", "b")
     for name in ("", "third"):
         with pytest.raises(LedgerError, match="no charge for the run"):
             ledger.finish(name, "a")
@@ -265,8 +265,8 @@ def noted(rows, length=None):
     return read(rows, length)
 Rows._device_fields = noted
 around(Rows, "_device_fields", after="read")
-around(Ledger, "charge_all", "asked", "charged")
-around(Ledger, "book", after="booked")  # in the transaction, which is not at its end
+around(Ledger, "charge", "asked", "charged")
+around(Ledger, "append_charge", after="booked")  # in the transaction, which is not at its end
 
 class Watch:
     # Ends the process after so many calls and returns, of Tacit and of the database.

@@ -28,13 +28,13 @@ def test_every_transaction_waits_for_the_disk(ledger):
 
 def test_a_charge_waits_for_the_disk(ledger, monkeypatch):
     """The very connection that books says so, at the time."""
-    seen, book = [], Ledger.book
+    seen, append = [], Ledger.append_charge
 
     def watched(self, connection, line):
-        book(self, connection, line)
+        append(self, connection, line)
         seen.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
 
-    monkeypatch.setattr(Ledger, "book", watched)
+    monkeypatch.setattr(Ledger, "append_charge", watched)
     ledger.charge(events.gaussian(8.0), Budget(1, 1e-7))
     assert seen == [EXTRA]
 

@@ -235,7 +235,7 @@ def test_one_result_leaves_for_a_charge(server, team):
     anna.charge(EVENT, ONE, run_id="r")
     anna.charge(EVENT, ONE)
     assert anna.finish("r", "a") == team.finish("r", "b") == "a"
-    assert team.finish_of("r") == "a"
+    assert team.finished_digest("r") == "a"
     statement = "INSERT INTO tacit.finishes VALUES (2, 2, '', 'mine')"
     with pytest.raises(psycopg.DatabaseError, match="needs its link"):
         by_hand(server, team.path.name, "anna", statement, isolation="SERIALIZABLE")
@@ -486,7 +486,7 @@ def test_who_stands_still_is_ended_and_nothing_is_charged(server, team, monkeypa
         pytest.raises(LedgerError, match=r"lost the connection|stood still"),
         team.transaction() as connection,
     ):
-        team.book(connection, team.line(EVENT, ONE, ""))
+        team.append_charge(connection, team.prepare_charge(EVENT, ONE, ""))
         while not connection.connection.driver_connection.closed:
             time.sleep(0.05)
             select.select([connection.connection.driver_connection], [], [], 60)
@@ -567,8 +567,8 @@ def test_what_an_address_shows():
         address = parse_location(text)
         assert str(address) == expected
         assert address.name == "registry"
-        assert "pw" not in address.open_text
-    assert "sslmode=verify-full" in parse_location(list(shown)[2]).open_text
+        assert "pw" not in address.without_secrets
+    assert "sslmode=verify-full" in parse_location(list(shown)[2]).without_secrets
 
 
 def test_neither_adopting_nor_a_federated_site_takes_a_database(server, team):
@@ -586,7 +586,7 @@ def test_a_crash_of_the_server_loses_no_charge(server, team):
         pytest.raises(LedgerError, match="lost the connection"),
         team.transaction() as connection,
     ):
-        team.book(connection, team.line(EVENT, ONE, "never charged"))
+        team.append_charge(connection, team.prepare_charge(EVENT, ONE, "never charged"))
         server.stop(signal.SIGQUIT)
     with pytest.raises(LedgerError, match="no server answers there"):
         anna.charge(EVENT, ONE)
@@ -604,7 +604,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.errors import Overspent
 
 event, budget, ledger = events.gaussian(100.0), Budget(0.5, 1e-9), Ledger(sys.argv[1])
-line = ledger.line(event, budget, "")
+charge = ledger.prepare_charge(event, budget, "")
 print("ready", flush=True)
 sys.stdin.readline()
 admitted = 0
@@ -622,7 +622,7 @@ print(admitted, flush=True)
 @pytest.mark.processes
 def test_two_hundred_charges_of_two_analysts_at_once_lose_none_and_exceed_nothing(server, team):
     event, budget = events.gaussian(100.0), Budget(0.5, 1e-9)
-    each = team.line(event, budget, "")["epsilon"]
+    each = team.prepare_charge(event, budget, "").epsilon
     total, fit = Budget(150.5 * each, 1e-5), 150
     raise_total(team, total)
     analysts = ("anna", "bert", "anna", "bert")
@@ -656,12 +656,12 @@ def stop(*_):
     signal.pause()  # until it is killed
 
 if point == "booked":
-    write = Ledger.book
-    Ledger.book = lambda *line: (write(*line), stop())
+    write = Ledger.append_charge
+    Ledger.append_charge = lambda *line: (write(*line), stop())
 elif point == "before the commit":
-    sa.event.listen(ledger.place._engine, "commit", stop)
+    sa.event.listen(ledger.backend._engine, "commit", stop)
 else:
-    ledger_chain.MarkFile._place = stop
+    ledger_chain.MarkFile._move_into_place = stop
 ledger.charge(events.gaussian(10.0), Budget(0.5, 1e-7))
 """
 

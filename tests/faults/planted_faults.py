@@ -553,7 +553,7 @@ _OF_BOOKS = [
     ),
     fault(
         "a ledger that books the budget, and not what a run costs",
-        "tacit.accounting.ledger:Ledger.line",
+        "tacit.accounting.ledger:Ledger.prepare_charge",
         "accounting.accountants.cost(event, budget)",
         "budget",
         "interfaces/test_amounts.py::test_a_run_that_costs_less_is_charged_less",
@@ -568,8 +568,8 @@ _OF_BOOKS = [
     fault(
         "a book that takes negative charges",
         "tacit.accounting.ledger_chain:create_tables",
-        "    _TABLES_METADATA.create_all(connection)",
-        "    free = sa.MetaData(); [table.to_metadata(free) for table in _TABLES_METADATA.sorted_tables]; "
+        "    _METADATA.create_all(connection)",
+        "    free = sa.MetaData(); [table.to_metadata(free) for table in _METADATA.sorted_tables]; "
         "[c.constraints.clear() for t in free.sorted_tables for c in t.columns]; "
         "[t.constraints.discard(c) for t in free.sorted_tables for c in list(t.constraints) "
         "if isinstance(c, sa.CheckConstraint)]; "
@@ -585,16 +585,16 @@ _OF_BOOKS = [
     ),
     fault(
         "an older copy of a book passes",
-        "tacit.accounting.ledger_chain:MarkFile.refuse_older",
-        "connection.execute(held).scalar() != said.hash",
+        "tacit.accounting.ledger_chain:MarkFile.check_not_older",
+        "connection.execute(held).scalar() != marked.hash",
         "False",
         BOOK + "an_older_copy_is_refused_also_while_it_is_in_use",
         BOOK + "a_book_that_lacks_its_last_lines_is_noticed",
     ),
     fault(
         "a lost book is opened anew",
-        "tacit.accounting.ledger_chain:check_never_existed",
-        "mark.read() is not None",
+        "tacit.accounting.ledger_chain:MarkFile.check_never_existed",
+        "self.read() is not None",
         "False",
         BOOK + "a_book_that_is_gone_is_not_opened_anew",
     ),
@@ -1041,7 +1041,7 @@ _OF_KEPT_RUNS = [
     ),
     fault(
         "a ledger that records what leaves last",
-        "tacit.accounting.ledger:Ledger._finished",
+        "tacit.accounting.ledger:Ledger.finish",
         "return first or digest",
         "return digest",
         LEDGER + "one_result_leaves_for_a_charge",

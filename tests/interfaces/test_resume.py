@@ -386,7 +386,7 @@ def test_one_posterior_leaves_for_a_charge(tmp_path, monkeypatch):
             file.write(b" ")
 
     with monkeypatch.context() as patch:  # as if the first was not finished when this one began
-        patch.setattr(ledgers.Ledger, "finish_of", lambda *_: None)
+        patch.setattr(ledgers.Ledger, "finished_digest", lambda *_: None)
         patch.setattr(tacit.Posterior, "save", otherwise)
         with pytest.raises(Unsaved, match="A posterior has left for the charge"):
             fitted(run=copies[1], ledger=ledger)

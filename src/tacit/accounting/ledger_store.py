@@ -7,20 +7,29 @@ the name of the login and the server's clock, and has its link in the chain, whi
 ``"sum"`` charges never exceed the total. Whether a charge covers what its run does is checked by the client.
 """
 
-import errno
+import hashlib
 import os
 import re
 import sqlite3
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import sqlalchemy as sa
 
+from tacit.accounting.ledger_chain import (
+    APPEND_ONLY_TABLES,
+    TABLES_BY_KIND,
+    ChainHead,
+    LedgerTerms,
+    MarkFile,
+    chain_head,
+    create_tables,
+    write_terms,
+)
 from tacit.errors import InvalidArgument, LedgerError, MissingPackage, os_error_reason
 
 _URL_SCHEMES = ("postgresql", "postgresql+psycopg", "postgres")
@@ -63,7 +72,7 @@ class DatabaseAddress:
         return f"postgresql://{self.host}{port}/{self.name}"
 
     @property
-    def open_text(self) -> str:
+    def without_secrets(self) -> str:
         """The address with all its options, but without secrets."""
         plain = self.url.difference_update_query(_SECRET_OPTIONS)
         plain = sa.URL.create(
@@ -71,7 +80,7 @@ class DatabaseAddress:
         )
         return plain.render_as_string(hide_password=False)
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """A text without the secrets of this address."""
         held = (self.url.password, *(self.url.query.get(name) for name in _SECRET_OPTIONS))
         for secret in filter(None, held):
@@ -131,13 +140,8 @@ def _parse_address(text: str, scheme: str) -> DatabaseAddress:
     return DatabaseAddress(url.set(drivername="postgresql+psycopg"))
 
 
-if sys.platform != "win32":
-    import fcntl
-
 # Seconds to wait for another process that writes.
 LOCK_TIMEOUT = 60.0
-# Seconds to wait for another process that is about to replace a file.
-_FOLDER_LOCK_TIMEOUT = 5.0
 _SQLITE_MESSAGES = {
     "SQLITE_BUSY": "is locked by another process; try again when that is done",
     "SQLITE_LOCKED": "is locked by another process; try again when that is done",
@@ -170,7 +174,7 @@ def sqlite_engine(path: Path) -> sa.Engine:
     engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.NullPool)
 
     @sa.event.listens_for(engine, "connect")
-    def _connect(connection: Any, _record: Any) -> None:
+    def _connect(connection: sqlite3.Connection, _record: object) -> None:
         # Everything, also the removal of the journal, is on disk before commit returns.
         connection.execute("PRAGMA synchronous=EXTRA")
         connection.execute("PRAGMA journal_mode=DELETE")
@@ -197,57 +201,104 @@ def file_exists(path: Path) -> bool:
 
 
 @contextmanager
-def translate_sqlite_errors(path: Path) -> Iterator[None]:
+def translate_sqlite_errors(location: LedgerLocation) -> Iterator[None]:
     """Turns errors of the database into a `LedgerError` that says what to do."""
     try:
         yield
     except sa.exc.DBAPIError as error:
-        raise LedgerError(f"{path} {_sqlite_message(error.orig)}.") from error
+        raise LedgerError(f"{location} {_sqlite_message(error.orig)}.") from error
     except sqlite3.Error as error:
-        raise LedgerError(f"{path} {_sqlite_message(error)}.") from error
+        raise LedgerError(f"{location} {_sqlite_message(error)}.") from error
 
 
 def _sqlite_message(error: BaseException | None) -> str:
-    kind = "_".join(_sqlite_error_name(error).split("_")[:2])
+    # Errors of Python's module have no name.
+    name = getattr(error, "sqlite_errorname", "") if isinstance(error, sqlite3.Error) else ""
+    kind = "_".join(name.split("_")[:2])
     return _SQLITE_MESSAGES.get(kind, f"cannot be used as a ledger: {error}")
 
 
-def _sqlite_error_name(error: BaseException | None) -> str:
-    """SQLite's name of an error; errors of Python's module have none."""
-    try:
-        return error.sqlite_errorname if isinstance(error, sqlite3.Error) else ""
-    except AttributeError:
-        return ""
+class LedgerBackend(Protocol):
+    """Where a ledger is stored."""
+
+    location: LedgerLocation
+    mark: MarkFile
+    reopen_text: str  # what opens the ledger in another process; without a password
+
+    def create(self, terms: LedgerTerms, analysts: Sequence[str]) -> None:
+        """Creates a ledger; raises if there is, or was, one."""
+        ...
+
+    def begin(self) -> AbstractContextManager[sa.Connection]:
+        """A transaction in which nobody else can write; errors say what to do."""
+        ...
+
+    def check_can_raise(self) -> None:
+        """Raises if the total of the ledger cannot be raised."""
+        ...
 
 
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Keeps other processes out that say the same of this folder, where the system can.
+class SQLiteBackend:
+    """An SQLite file with a mark file beside it."""
 
-    A process that stands still must not stop the others, so they wait for a few seconds only.
-    """
-    if sys.platform == "win32":  # which opens no folders
-        yield
-        return
-    handle, until = (
-        os.open(folder, os.O_RDONLY | os.O_DIRECTORY),
-        time.monotonic() + _FOLDER_LOCK_TIMEOUT,
-    )
-    try:
-        while not _try_lock(handle) and time.monotonic() < until:
-            time.sleep(0.01)
-        yield
-    finally:
-        os.close(handle)
+    def __init__(self, location: Path) -> None:
+        self.location: LedgerLocation = location
+        self._exists = file_exists(location)
+        self._file = location.resolve()  # now: the working folder may change
+        self.mark = MarkFile(self._file)
+        self._engine = sqlite_engine(self._file)
+        self.reopen_text = str(self._file)
 
+    def create(self, terms: LedgerTerms, analysts: Sequence[str]) -> None:
+        """Creates a file that only its owner can read."""
+        if analysts:
+            raise InvalidArgument(
+                "A ledger in a file has no roles: whoever can write the file can charge; leave out analysts."
+            )
+        if not self._exists:
+            self.mark.check_never_existed(str(self._file))
+        try:
+            os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            raise LedgerError(
+                f"{self._file} exists already; the terms of a ledger are fixed when it is created."
+            ) from None
+        except OSError as error:
+            raise LedgerError(
+                f"No ledger can be created at {self._file}: {error.strerror}."
+            ) from error
+        self._exists = True
+        try:
+            with self.mark.advancing() as advance, self.begin() as connection:
+                create_tables(connection)
+                write_terms(connection, terms)
+                advance(chain_head(connection))
+        except BaseException:
+            self._file.unlink()
+            raise
 
-def _try_lock(handle: int) -> bool:
-    """Whether a folder could be locked; also where its file system has no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in {errno.EAGAIN, errno.EACCES}
-    return True
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        """BEGIN IMMEDIATE: nobody else may write."""
+        if not self._exists and self.mark.read() is None:
+            raise LedgerError(
+                f"There is no ledger at {self.location}; create one with tacit.Ledger.new(path, total=...) "
+                "or: tacit ledger new."
+            )
+        if not self._exists:
+            raise LedgerError(
+                f"The ledger {self.location} is gone: the mark file beside it shows that there was one. Restore "
+                "its newest copy; the remaining budget cannot be known without it."
+            )
+        with translate_sqlite_errors(self.location), self._engine.begin() as connection:
+            yield connection
+
+    def check_can_raise(self) -> None:
+        """In a file there is no steward who alone could do it."""
+        raise LedgerError(
+            f"The total of {self.location} was fixed when it was created; only a ledger on a server, which "
+            "knows its steward, can be raised."
+        )
 
 
 # The tables are in a schema of their own, and found nowhere else.
@@ -371,7 +422,7 @@ def translate_postgres_errors(address: DatabaseAddress) -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         code = _sqlstate(error)
-        said = f"{address} {address.redacted(_postgres_message(error, code))}."
+        said = f"{address} {address.redact(_postgres_message(error, code))}."
         raise (RetryTransaction if code in _RETRY_SQLSTATES else LedgerError)(said) from None
 
 
@@ -394,7 +445,7 @@ def _connection_message(error: Exception, address: DatabaseAddress) -> str:
     text = str(error.orig if isinstance(error, sa.exc.DBAPIError) else error)
     known = (said for words, said in _CONNECTION_MESSAGES.items() if words in text)
     first = text.strip().partition("\n")[0]
-    return next(known, None) or f"cannot be reached: {address.redacted(first)}".rstrip(".")
+    return next(known, None) or f"cannot be reached: {address.redact(first)}".rstrip(".")
 
 
 def _sqlstate(error: sa.exc.DBAPIError) -> str:
@@ -508,7 +559,6 @@ _TRIGGER_BODIES = {
         END IF;
         RETURN NULL;""",
 }
-_APPEND_ONLY_TABLES = ("book", "charges", "entries", "finishes", "raises", "chain")
 _TRIGGERS = {
     "admit_charge": "BEFORE INSERT ON charges",
     "sign_entry": "BEFORE INSERT ON entries",
@@ -527,7 +577,7 @@ _ANALYST_GRANTS = (
 )
 
 
-def create_schema(connection: sa.Connection) -> None:
+def _create_schema(connection: sa.Connection) -> None:
     """Creates the schema, which belongs to whoever creates it: the steward."""
     for statement in (
         f"CREATE SCHEMA {SCHEMA}",
@@ -537,9 +587,10 @@ def create_schema(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-def create_triggers(connection: sa.Connection, kinds: Mapping[str, sa.Table]) -> None:
-    """Creates the triggers, once the tables are there: each with the kind of its lines in the chain."""
-    tables = " ".join(f"WHEN '{kind}' THEN '{table.name}'" for kind, table in kinds.items())
+def _create_triggers(connection: sa.Connection) -> None:
+    """Creates the triggers, once the tables are there."""
+    kinds = TABLES_BY_KIND.items()
+    tables = " ".join(f"WHEN '{kind}' THEN '{table.name}'" for kind, table in kinds)
     for name, rule in _TRIGGER_BODIES.items():
         body = rule.replace(_TABLE_PLACEHOLDER, f"(CASE NEW.kind {tables} END)")
         connection.exec_driver_sql(
@@ -552,16 +603,90 @@ def create_triggers(connection: sa.Connection, kinds: Mapping[str, sa.Table]) ->
         connection.exec_driver_sql(
             f"CREATE {kind} {name} {when} FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.{name}()"
         )
-    for table in _APPEND_ONLY_TABLES:
+    for table in APPEND_ONLY_TABLES:
         connection.exec_driver_sql(
             f"CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
             f"FOR EACH STATEMENT EXECUTE FUNCTION {SCHEMA}.append_only()"
         )
 
 
-def grant_to_analysts(connection: sa.Connection, roles: Sequence[str]) -> None:
+def _grant_to_analysts(connection: sa.Connection, roles: Sequence[str]) -> None:
     """Lets roles, which must exist, charge and read."""
     quote = connection.dialect.identifier_preparer.quote_identifier
     for role in roles:
         for grant in _ANALYST_GRANTS:
             connection.exec_driver_sql(f"GRANT {grant.format(schema=SCHEMA)} TO {quote(role)}")
+
+
+class UserMarkFile(MarkFile):
+    """What one user of a ledger on a server remembers of it.
+
+    It is in a folder of their own machine or in one that all share (``TACIT_MARKS``). The first use creates it.
+    An older copy of the database is then noticed by whoever has seen a later line of it.
+    """
+
+    def __init__(self, address: DatabaseAddress) -> None:
+        self.ledger = str(address)
+        name = re.sub(r"[^\w.-]+", "_", address.database.partition("://")[2]).strip("_")[:100]
+        digest = hashlib.sha256(address.database.encode()).hexdigest()[:12]
+        self.path = _marks_folder() / f"{name}-{digest}.mark"
+        self._hint = f" (the mark is {self.path})"
+
+    def _head_without_mark(self) -> ChainHead:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise LedgerError(
+                f"{self.path.parent}, the folder for marks of ledgers, cannot be created: "
+                f"{error.strerror}. Name another in the environment variable TACIT_MARKS."
+            ) from None
+        return ChainHead(0, b"")
+
+    def _mode(self) -> int:
+        return self.path.parent.stat().st_mode & 0o666
+
+
+def _marks_folder() -> Path:
+    """Where marks of ledgers on servers are stored: the same in every working folder."""
+    if folder := os.environ.get("TACIT_MARKS"):
+        return Path(folder).absolute()
+    windows = sys.platform == "win32"
+    default = Path("~/AppData/Local" if windows else "~/.local/state").expanduser()
+    state = os.environ.get("LOCALAPPDATA" if windows else "XDG_STATE_HOME")
+    return (Path(state) if state else default) / "tacit" / "marks"
+
+
+class PostgresBackend:
+    """A database on a server, and the user's own mark of it."""
+
+    def __init__(self, address: DatabaseAddress) -> None:
+        self.location: LedgerLocation = address
+        self._address = address
+        self.mark: MarkFile = UserMarkFile(address)
+        self._engine = postgres_engine(address)
+        self.reopen_text = address.without_secrets
+
+    def create(self, terms: LedgerTerms, analysts: Sequence[str]) -> None:
+        """Creates the tables, and the rules and roles that the server enforces."""
+        self.mark.check_never_existed(str(self.location))
+        with postgres_transaction(self._engine, self._address, alone=False) as connection:
+            _create_schema(connection)
+            create_tables(connection)
+            _create_triggers(connection)
+            write_terms(connection, terms)
+            _grant_to_analysts(connection, analysts)
+
+    def begin(self) -> AbstractContextManager[sa.Connection]:
+        """A serialisable transaction that has waited for its turn."""
+        return postgres_transaction(self._engine, self._address)
+
+    def check_can_raise(self) -> None:
+        """The server decides by role."""
+
+
+def open_backend(path: str | os.PathLike[str]) -> LedgerBackend:
+    """The file or database that a path or an address names."""
+    location = parse_location(path)
+    if isinstance(location, DatabaseAddress):
+        return PostgresBackend(location)
+    return SQLiteBackend(location)

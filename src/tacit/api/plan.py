@@ -91,7 +91,7 @@ def check_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]
                 f"The ledger protects a {ledger.unit}, but the unit of these rows is a {each.unit}."
             )
     for budget in budgets:
-        ledger.refuse_adjacency(budget)
+        ledger.check_adjacency(budget)
 
 
 def _check_densities(model: Model, rows: Rows, start: jax.Array) -> None:

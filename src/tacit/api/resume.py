@@ -169,7 +169,7 @@ class ResumableRun(Run):
         """Raises if a posterior has left for the run's charge, and it is not the one that waits here."""
         if self._ledger is None or self._pending_file.exists():
             return
-        if self._ledger.finish_of(self._stored.name) is not None:
+        if self._ledger.finished_digest(self._stored.name) is not None:
             raise InvalidArgument(self._released_elsewhere)
 
     def renew_keys(self, seed: int | None) -> None:
@@ -383,7 +383,7 @@ def _run_notes(data: Any, ledger: Ledger | None) -> dict[str, str]:
         notes["files"] = json.dumps([_absolute_location(os.fspath(each)) for each in data])
         notes["processes"] = str(jax.process_count())
     if ledger is not None:
-        notes["ledger"] = _absolute_location(ledger.place.reopened)
+        notes["ledger"] = _absolute_location(ledger.backend.reopen_text)
     return notes
 
 

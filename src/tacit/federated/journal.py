@@ -16,7 +16,7 @@ from tacit.accounting import ledger_chain
 from tacit.accounting.budget import Budget
 from tacit.accounting.events import DpEvent
 from tacit.accounting.ledger import Ledger
-from tacit.accounting.ledger_store import DatabaseAddress, LedgerLocation
+from tacit.accounting.ledger_store import DatabaseAddress
 from tacit.errors import BudgetError, InvalidArgument, Refused
 
 _JOURNAL_METADATA = sa.MetaData()
@@ -150,7 +150,7 @@ class LedgerJournal:
         self.ledger = ledger
         with ledger.transaction() as connection:
             _JOURNAL_METADATA.create_all(connection)
-            check_answers(connection, ledger.path)
+            check_answers(connection, str(ledger.path))
 
     def latest(self, run: str) -> Answer | None:
         """The last question of a run that was new."""
@@ -177,12 +177,12 @@ class LedgerJournal:
             raise BudgetError(
                 "A run without privacy cannot be charged to a ledger; leave the ledger out."
             )
-        line = self.ledger.line(terms.event, terms.budget, terms.label)
+        charge = self.ledger.prepare_charge(terms.event, terms.budget, terms.label)
         with self.ledger.transaction() as connection:
             run = connection.execute(_select_run(terms)).first()
             if run is None:
-                self.ledger.refuse_changed(connection)
-                self.ledger.book(connection, line)
+                self.ledger.check_unchanged(connection)
+                self.ledger.append_charge(connection, charge)
                 values = {"run": terms.run, "answers": terms.answers, "terms": str(terms)}
                 connection.execute(sa.insert(_RUNS).values(**values))
             else:
@@ -250,10 +250,10 @@ def link_answer(connection: sa.Connection, digest: bytes, run: str) -> None:
     ledger_chain.append_link(connection, "answer", found.one())
 
 
-def check_answers(connection: sa.Connection, path: LedgerLocation) -> None:
+def check_answers(connection: sa.Connection, location: str) -> None:
     """Raises if a question was changed after it was recorded."""
     lines = connection.execute(sa.select(*_IMMUTABLE_COLUMNS).order_by(_ANSWERS.c.id)).all()
-    ledger_chain.check_lines(connection, path, "answer", lines)
+    ledger_chain.check_lines(connection, location, "answer", lines)
 
 
 def random_key() -> bytes:
