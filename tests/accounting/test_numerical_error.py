@@ -30,10 +30,10 @@ class Slowly:
         pair, times, self.delta = CASES[case]
         part = Part(pair, times)
         self.epsilon = composed_epsilon([part], self.delta)
-        sketch = CoarseComposition.of([part]).cut(math.log(self.delta))
-        self.plan = plan = pld_module.Window.around(sketch, self.epsilon, math.log(self.delta))
+        coarse = CoarseComposition.from_parts([part]).cut(math.log(self.delta))
+        self.plan = plan = pld_module.Window.around(coarse, self.epsilon, math.log(self.delta))
         self.composition = plan.compose()
-        factor = pld_module.LossFactor.of(part, plan.ranges[0], plan)
+        factor = pld_module.LossFactor.from_part(part, plan.ranges[0], plan)
         first = int(factor.indices[0])
         dense = np.zeros(int(factor.indices[-1]) - first + 1, np.longdouble)
         dense[factor.indices - first] = factor.tilted

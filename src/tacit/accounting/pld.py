@@ -31,6 +31,16 @@ from scipy.special import log_ndtr, logsumexp
 
 from tacit.accounting.pairs import TAIL_ERROR, Array, GaussianPair, Pair
 
+_MACHINE_EPSILON = float(np.finfo(np.float64).eps)
+# Growth of the tilted variance that the grid may cause: epsilon moves by about half of it.
+_MAX_VARIANCE_GROWTH = 1e-4
+_MIN_BINS, _MAX_BINS = 2**13, 2**20
+# Logarithm of how much of the best Chernoff bound a smaller tilt may give away.
+_MAX_LOG_CHERNOFF_LOSS = 7.0
+# Relative 2-norm error of an FFT of length n is below log2(n) times this (Higham 2002).
+_FFT_ERROR = 4 * _MACHINE_EPSILON
+# Windows tried for one delta.
+_MAX_WINDOWS = 6
 # Share of delta that may go, in all, to losses outside grid and window.
 _TAIL_DELTA_SHARE = 1e-7
 # Chance that any loss of a composition is raised to the lower end of the grid.
@@ -76,7 +86,7 @@ class CoarseLoss(NamedTuple):
     times: int
 
     @classmethod
-    def of(cls, part: Part) -> "CoarseLoss":
+    def from_part(cls, part: Part) -> "CoarseLoss":
         """From tiny losses to huge ones, by ratios."""
         side = np.geomspace(1e-14, 1e6, 800)
         edges = np.concatenate([-side[::-1], [0.0], side])
@@ -109,7 +119,7 @@ class CoarseLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class CoarseComposition:
-    """All parts in outline, and their joint log-moments over a range of tilts."""
+    """All parts on coarse grids, and their joint log-moments over a range of tilts."""
 
     parts: Sequence[Part]
     each: Sequence[CoarseLoss]
@@ -117,10 +127,10 @@ class CoarseComposition:
     moments: Array
 
     @classmethod
-    def of(cls, parts: Sequence[Part]) -> "CoarseComposition":
-        """Sketches of all parts, with tilts on the scale of their spread."""
-        each = [CoarseLoss.of(part) for part in parts]
-        spread = math.sqrt(math.fsum(sketch.variance(0.0) for sketch in each))
+    def from_parts(cls, parts: Sequence[Part]) -> "CoarseComposition":
+        """All parts on coarse grids, with tilts on the scale of their spread."""
+        each = [CoarseLoss.from_part(part) for part in parts]
+        spread = math.sqrt(math.fsum(coarse.variance(0.0) for coarse in each))
         tilts = np.geomspace(1e-6, 1e5, 160) / max(spread, 1e-200)
         return cls(parts, each, tilts, _log_moments(each, tilts))
 
@@ -132,12 +142,12 @@ class CoarseComposition:
     def cut(self, log_delta: float) -> "CoarseComposition":
         """Without the tails whose whole mass is a small share of this delta."""
         tail = math.exp(max(log_delta + math.log(_TAIL_DELTA_SHARE), -650.0)) / self.steps
-        each = [sketch.cut(below=_LOW_TAIL_MASS / self.steps, above=tail) for sketch in self.each]
+        each = [coarse.cut(below=_LOW_TAIL_MASS / self.steps, above=tail) for coarse in self.each]
         return replace(self, each=each, moments=_log_moments(each, self.tilts))
 
     def variance(self, tilt: float) -> float:
         """Variance of the tilted loss of the composition."""
-        return math.fsum(sketch.variance(tilt) for sketch in self.each)
+        return math.fsum(coarse.variance(tilt) for coarse in self.each)
 
     def tilted_end(self, tilt: float, *, up: bool) -> float:
         """A loss beyond which the tilted composition has hardly any mass."""
@@ -147,18 +157,8 @@ class CoarseComposition:
         return float(ends.min() if up else ends.max())
 
 
-def _log_moments(sketches: Sequence[CoarseLoss], tilts: Array) -> Array:
-    return np.asarray(np.sum([sketch.log_moments(tilts) for sketch in sketches], axis=0))
-
-
-_MACHINE_EPSILON = float(np.finfo(np.float64).eps)
-# Growth of the tilted variance that the grid may cause: epsilon moves by about half of it.
-_MAX_VARIANCE_GROWTH = 1e-4
-_MIN_BINS, _MAX_BINS = 2**13, 2**20
-# Logarithm of how much of the best Chernoff bound a smaller tilt may give away.
-_MAX_LOG_CHERNOFF_LOSS = 7.0
-# Relative 2-norm error of an FFT of length n is below log2(n) times this (Higham 2002).
-_FFT_ERROR = 4 * _MACHINE_EPSILON
+def _log_moments(losses: Sequence[CoarseLoss], tilts: Array) -> Array:
+    return np.asarray(np.sum([coarse.log_moments(tilts) for coarse in losses], axis=0))
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Window:
     @classmethod
     def around(
         cls,
-        sketch: CoarseComposition,
+        coarse: CoarseComposition,
         epsilon: float,
         log_delta: float,
         *,
@@ -185,29 +185,29 @@ class Window:
     ) -> "Window":
         """The window that makes the bound tight near this point of the curve."""
         target = epsilon if tilt_at is None else tilt_at
-        ends = (sketch.moments - log_delta - math.log(_TAIL_DELTA_SHARE)) / sketch.tilts
+        ends = (coarse.moments - log_delta - math.log(_TAIL_DELTA_SHARE)) / coarse.tilts
         top = max(float(ends.min()), epsilon)
-        ranges = [(float(each.losses[0]), float(each.losses[-1])) for each in sketch.each]
+        ranges = [(float(each.losses[0]), float(each.losses[-1])) for each in coarse.each]
         finest = max(end - start for start, end in ranges) / _MAX_BINS
         # The smallest tilt whose Chernoff bound is within a factor of the best: a stronger
         # one would only fatten the tilted upper tail. The grid must resolve it, too.
         bounds = np.where(
-            sketch.tilts * finest < 1, sketch.moments - sketch.tilts * target, math.inf
+            coarse.tilts * finest < 1, coarse.moments - coarse.tilts * target, math.inf
         )
         best = int(np.argmax(bounds <= max(log_delta, bounds.min()) + _MAX_LOG_CHERNOFF_LOSS))
-        tilt = float(sketch.tilts[best])
-        low = min(sketch.tilted_end(tilt, up=False), epsilon)
-        high = max(sketch.tilted_end(tilt, up=True), top)
-        width = math.sqrt(6 * _MAX_VARIANCE_GROWTH * sketch.variance(tilt) / sketch.steps)
+        tilt = float(coarse.tilts[best])
+        low = min(coarse.tilted_end(tilt, up=False), epsilon)
+        high = max(coarse.tilted_end(tilt, up=True), top)
+        width = math.sqrt(6 * _MAX_VARIANCE_GROWTH * coarse.variance(tilt) / coarse.steps)
         width = max(min(width, (high - low) / _MIN_BINS), (high - low) / _MAX_BINS, finest)
         # The grid itself spreads the sum; past a million steps, some of it may wrap around.
-        margin = min(6 * width * math.sqrt(sketch.steps), high - low)
+        margin = min(6 * width * math.sqrt(coarse.steps), high - low)
         low, high = low - margin, high + margin
         return cls(
-            parts=sketch.parts,
+            parts=coarse.parts,
             ranges=ranges,
             tilt=tilt,
-            tail_tilt=float(sketch.tilts[ends.argmin()]),
+            tail_tilt=float(coarse.tilts[ends.argmin()]),
             low=low,
             width=width,
             bins=2 ** max(math.ceil(math.log2((high - low) / width)), 10),
@@ -218,7 +218,7 @@ class Window:
         """The tilted convolution of all parts inside the window, with its error bounds."""
         n, fft_error = self.bins, _FFT_ERROR * math.log2(self.bins)
         factors = [
-            LossFactor.of(part, span, self)
+            LossFactor.from_part(part, span, self)
             for part, span in zip(self.parts, self.ranges, strict=True)
         ]
         log_spectrum = np.zeros(n // 2 + 1, dtype=np.complex128)
@@ -275,7 +275,7 @@ class LossFactor:
     rounding: float  # relative error of a tilted mass
 
     @classmethod
-    def of(cls, part: Part, span: tuple[float, float], window: Window) -> "LossFactor":
+    def from_part(cls, part: Part, span: tuple[float, float], window: Window) -> "LossFactor":
         """A part whose losses lie in ``span``, on the grid of a window."""
         first = math.floor(span[0] / window.width)
         last = max(math.ceil(span[1] / window.width), first + 1)
@@ -395,11 +395,6 @@ def _norm(values: Array) -> float:
     return math.sqrt(_dot(values, values))
 
 
-_DOUBLE_EPSILON = float(np.finfo(np.float64).eps)
-# Windows tried for one delta.
-_MAX_WINDOWS = 6
-
-
 def composed_epsilon(parts: Sequence[Part], delta: float) -> float:
     """The smallest epsilon, rounded up, at which the composition has this delta."""
     parts = merge_equal_pairs(parts)
@@ -409,10 +404,10 @@ def composed_epsilon(parts: Sequence[Part], delta: float) -> float:
     if len(parts) == 1 and parts[0].times == 1:
         pair = parts[0].pair
         return min(best, invert_decreasing(lambda epsilon: single_delta(pair, epsilon), delta))
-    sketch = CoarseComposition.of(parts).cut(math.log(delta))
-    guess = float(np.min((sketch.moments - math.log(delta)) / sketch.tilts))
+    coarse = CoarseComposition.from_parts(parts).cut(math.log(delta))
+    guess = float(np.min((coarse.moments - math.log(delta)) / coarse.tilts))
     for share in (1.0, 0.5, 0.0):
-        composition = Window.around(sketch, share * guess, math.log(delta)).compose()
+        composition = Window.around(coarse, share * guess, math.log(delta)).compose()
         best = min(best, composition.epsilon(delta))
         if best > composition.first or best <= 0:
             break  # otherwise the answer lies below the window, so a lower one is tried
@@ -426,10 +421,10 @@ def composed_delta(parts: Sequence[Part], epsilon: float) -> float:
         return 0.0
     if len(parts) == 1 and parts[0].times == 1:
         return single_delta(parts[0].pair, epsilon)
-    sketch, best = CoarseComposition.of(parts), 1.0
-    guess = min(float(np.min(sketch.moments - sketch.tilts * epsilon)), 0.0)
+    coarse, best = CoarseComposition.from_parts(parts), 1.0
+    guess = min(float(np.min(coarse.moments - coarse.tilts * epsilon)), 0.0)
     for _ in range(_MAX_WINDOWS):
-        cut = sketch.cut(guess)
+        cut = coarse.cut(guess)
         # Tilted for the epsilon at which Chernoff's bound has this delta, which is not too small.
         reach = float(np.min((cut.moments - guess) / cut.tilts))
         composition = Window.around(cut, epsilon, guess, tilt_at=max(epsilon, reach)).compose()
@@ -457,7 +452,7 @@ def merge_equal_pairs(parts: Sequence[Part]) -> list[Part]:
     merged = [Part(pair, n) for pair, n in counts.items() if not isinstance(pair, GaussianPair)]
     if gaussian:
         mu = math.sqrt(math.fsum(times * pair.mu**2 for pair, times in gaussian))
-        merged.append(Part(GaussianPair(mu * (1 + _DOUBLE_EPSILON * 8)), 1))
+        merged.append(Part(GaussianPair(mu * (1 + _MACHINE_EPSILON * 8)), 1))
     return merged
 
 
@@ -486,7 +481,7 @@ def invert_decreasing(curve: Callable[[float], float], level: float) -> float:
         low, high = high, 2 * high
         if high > 1e300:
             return math.inf
-    while high - low > 4 * _DOUBLE_EPSILON * high:
+    while high - low > 4 * _MACHINE_EPSILON * high:
         middle = (low + high) / 2
         if curve(middle) <= level:
             high = middle
