@@ -152,7 +152,7 @@ def by_engine(setting, x):
 
 def langevin_cost(event, steps):
     """What the first t of so many steps cost, by Rényi orders, which add up over steps."""
-    orders = renyi.default_orders(whole=False)
+    orders = renyi.default_orders(integer=False)
     whole = renyi.divergence(event, orders, "add-remove")
     return lambda t: float(epsilon_by_order(orders, whole * t / steps, 2e-6, "basic").min())
 

@@ -104,7 +104,7 @@ def test_order_of_composition_is_irrelevant(chosen, random, adjacency):
 def test_one_more_release_costs_more(chosen, extra, adjacency):
     before = PLD().epsilon(events.compose(*chosen), 1e-6, adjacency)
     after = PLD().epsilon(events.compose(*chosen, extra), 1e-6, adjacency)
-    if PLD.goes_by_orders(events.compose(*chosen)) == PLD.goes_by_orders(extra):
+    if PLD.needs_renyi_orders(events.compose(*chosen)) == PLD.needs_renyi_orders(extra):
         assert before <= after * SLACK
 
 

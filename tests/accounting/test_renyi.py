@@ -63,7 +63,7 @@ def test_whole_orders_match_dp_accounting():
 
 @pytest.mark.parametrize("shape", [0.0, 0.5, 1.0, math.inf])
 def test_repeat_and_select_matches_dp_accounting(shape):
-    orders = renyi.default_orders(whole=False)
+    orders = renyi.default_orders(integer=False)
     run = events.repeat_and_select(events.gaussian(4.0), 10, shape)
     book = dpa.rdp.RdpAccountant(list(orders))
     book.compose(events.to_dp_event(run))
@@ -127,7 +127,7 @@ def test_one_part_without_a_pair_sends_all_by_orders():
     chain = events.repeat(events.SubsampledBarkerTest(batch_size=1000, dataset_size=10**6), 1000)
     start = events.sampled_gaussian(10.0, 1e-4, 1000)
     run = events.compose(start, chain)
-    assert PLD.goes_by_orders(run)
+    assert PLD.needs_renyi_orders(run)
     both = PLD().epsilon(run, 1e-6, "replace")
     assert both == Renyi().epsilon(run, 1e-6, "replace")
     assert both > PLD().epsilon(chain, 1e-6, "replace")

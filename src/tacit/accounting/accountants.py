@@ -26,6 +26,8 @@ from tacit.errors import BudgetError, InvalidArgument, TheoremDoesNotHold, Unsup
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
+# Below this epsilon the rounding errors of the grid matter, and Rényi orders can be tighter.
+_SMALL_EPSILON = 1e-3
 # The default deltas of a curve: four points a decade.
 DEFAULT_DELTAS = tuple(10.0 ** (exponent / 4) for exponent in range(-48, -3))
 
@@ -168,10 +170,6 @@ def _is_private(event: DpEvent) -> bool:
     return True
 
 
-# Below this epsilon, rounding is a share of the loss of a single step.
-_SMALL_EPSILON = 1e-3
-
-
 @dataclass(frozen=True)
 class PLD(Accountant):
     """Privacy-loss distributions: the tightest accountant, and the default.
@@ -188,12 +186,12 @@ class PLD(Accountant):
     def _epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         if _has_truncated_batches(event):
             return float(_dp_accounting_pld(event, adjacency).get_epsilon(delta))
-        if self.goes_by_orders(event):
+        if self.needs_renyi_orders(event):
             return Renyi().epsilon(event, delta, adjacency)
-        worlds = directions(event, adjacency)
-        best = max(composed_epsilon(parts, delta) for parts in worlds)
+        directions = parts_by_direction(event, adjacency)
+        best = max(composed_epsilon(parts, delta) for parts in directions)
         if delta > 0 and (
-            _has_bounded_range(worlds) or 0 < best < _SMALL_EPSILON or best == math.inf
+            _has_bounded_range(directions) or 0 < best < _SMALL_EPSILON or best == math.inf
         ):
             return min(best, Renyi().epsilon(event, delta, adjacency))
         return best
@@ -201,16 +199,16 @@ class PLD(Accountant):
     def _delta(self, event: DpEvent, epsilon: float, adjacency: Adjacency) -> float:
         if _has_truncated_batches(event):
             return float(_dp_accounting_pld(event, adjacency).get_delta(epsilon))
-        if self.goes_by_orders(event):
+        if self.needs_renyi_orders(event):
             return Renyi().delta(event, epsilon, adjacency)
-        worlds = directions(event, adjacency)
-        best = max(composed_delta(parts, epsilon) for parts in worlds)
-        if _has_bounded_range(worlds) or epsilon < _SMALL_EPSILON:
+        directions = parts_by_direction(event, adjacency)
+        best = max(composed_delta(parts, epsilon) for parts in directions)
+        if _has_bounded_range(directions) or epsilon < _SMALL_EPSILON:
             return min(best, Renyi().delta(event, epsilon, adjacency))
         return best
 
     @staticmethod
-    def goes_by_orders(event: DpEvent) -> bool:
+    def needs_renyi_orders(event: DpEvent) -> bool:
         """Whether the event has a part without a dominating pair, so that `Renyi` accounts all of it."""
         without = (events.SubsampledBarkerTest, events.RepeatAndSelectDpEvent)
         return any(isinstance(leaf, without) for leaf, _ in events.leaves(event))
@@ -256,12 +254,12 @@ class Renyi(Accountant):
         adjacency: Adjacency,
         bound: Callable[[Array, Array], Array],
     ) -> float:
-        whole = renyi.needs_integer_orders(event)
-        orders = renyi.default_orders(whole)
-        if self.orders is not None:  # whole numbers too are kept in floats: a bound may be infinite
+        integer = renyi.needs_integer_orders(event)
+        orders = renyi.default_orders(integer=integer)
+        if self.orders is not None:  # integers too become floats: a bound may be infinite
             orders = np.sort(np.asarray(self.orders, np.float64))
         bounds = bound(orders, self._divergence(event, orders, adjacency))
-        if self.orders is None and not whole and np.isfinite(bounds.min()):
+        if self.orders is None and not integer and np.isfinite(bounds.min()):
             orders = renyi.refine_orders(orders, int(bounds.argmin()))
             bounds = np.append(bounds, bound(orders, self._divergence(event, orders, adjacency)))
         return float(bounds.min())
@@ -270,15 +268,15 @@ class Renyi(Accountant):
         return renyi.divergence(event, orders, adjacency, doubled=self.doubled)
 
 
-def directions(event: DpEvent, adjacency: Adjacency) -> list[list[Part]]:
+def parts_by_direction(event: DpEvent, adjacency: Adjacency) -> list[list[Part]]:
     """The parts of a composition in each direction; a single list if both directions are alike."""
     pairs = [(dominating_pairs(leaf, adjacency), n) for leaf, n in events.leaves(event)]
-    worlds = max((len(pair) for pair, _ in pairs), default=1)
-    return [[Part(pair[min(i, len(pair) - 1)], n) for pair, n in pairs] for i in range(worlds)]
+    directions = max((len(pair) for pair, _ in pairs), default=1)
+    return [[Part(pair[min(i, len(pair) - 1)], n) for pair, n in pairs] for i in range(directions)]
 
 
-def _has_bounded_range(worlds: list[list[Part]]) -> bool:
-    return any(isinstance(part.pair, BoundedRangePair) for part in worlds[0])
+def _has_bounded_range(directions: list[list[Part]]) -> bool:
+    return any(isinstance(part.pair, BoundedRangePair) for part in directions[0])
 
 
 def _has_truncated_batches(event: DpEvent) -> bool:

@@ -56,7 +56,7 @@ def noise_multiplier(
 
 
 def calibrate(
-    event_of: Callable[[float], DpEvent],
+    make_event: Callable[[float], DpEvent],
     budget: Budget,
     accountant: Accountant | None = None,
     guess: float = 1.0,
@@ -64,7 +64,7 @@ def calibrate(
     """The least noise for which an event fits the budget.
 
     Args:
-        event_of: The event as a function of the noise. More noise must cost less.
+        make_event: The event as a function of the noise. More noise must cost less.
         budget: The budget to meet.
         accountant: The accountant; by default `PLD`.
         guess: Where the search begins.
@@ -75,8 +75,9 @@ def calibrate(
     Raises:
         BudgetError: If no noise meets the budget, or the budget needs none.
     """
-    spend = _epsilon_function(event_of, budget, accountant)
-    _check_epsilon(budget)
+    if budget.epsilon == 0:
+        raise BudgetError("An epsilon of 0 allows no use of the data; pass a positive epsilon.")
+    spend = _epsilon_function(make_event, budget, accountant)
     low = high = min(max(guess, _MIN_NOISE), _MAX_NOISE)
     at_low = at_high = spend(high)
     while at_high > budget.epsilon:
@@ -84,7 +85,7 @@ def calibrate(
         if high > _MAX_NOISE:
             raise BudgetError(
                 f"No amount of noise brings this run to {budget} with the "
-                f"{_accountant_name(accountant)} accountant. {_hint(budget, accountant)}"
+                f"{(accountant or PLD()).name} accountant. {_hint(budget, accountant)}"
             )
         at_low, at_high = at_high, spend(high)
     while at_low <= budget.epsilon:
@@ -126,12 +127,12 @@ def num_steps(
 
 
 def max_steps(
-    event_of: Callable[[int], DpEvent], budget: Budget, accountant: Accountant | None = None
+    make_event: Callable[[int], DpEvent], budget: Budget, accountant: Accountant | None = None
 ) -> int:
     """The largest number of steps for which an event fits the budget.
 
     Args:
-        event_of: The event as a function of the number of steps.
+        make_event: The event as a function of the number of steps.
         budget: The budget to meet.
         accountant: The accountant; by default `PLD`.
 
@@ -141,7 +142,7 @@ def max_steps(
     Raises:
         BudgetError: If not even one step fits, or any number does.
     """
-    spend = _epsilon_function(lambda steps: event_of(round(steps)), budget, accountant)
+    spend = _epsilon_function(lambda steps: make_event(round(steps)), budget, accountant)
     if not (spend(1) <= budget.epsilon):
         raise BudgetError(
             f"Not one step fits {budget}. Raise the noise or the budget, or lower the sampling "
@@ -236,23 +237,18 @@ def _regula_falsi(
 
 
 def _epsilon_function(
-    event_of: Callable[[float], DpEvent], budget: Budget, accountant: Accountant | None
+    make_event: Callable[[float], DpEvent], budget: Budget, accountant: Accountant | None
 ) -> Callable[[float], float]:
     """Epsilon at the budget's delta; infinite where the accountant's theorem does not hold."""
     chosen = accountant or PLD()
 
     def spend(value: float) -> float:
         try:
-            return chosen.epsilon(event_of(value), budget.delta, budget.adjacency)
+            return chosen.epsilon(make_event(value), budget.delta, budget.adjacency)
         except TheoremDoesNotHold:
             return math.inf
 
     return spend
-
-
-def _check_epsilon(budget: Budget) -> None:
-    if budget.epsilon == 0:
-        raise BudgetError("An epsilon of 0 allows no use of the data; pass a positive epsilon.")
 
 
 def approximate_mu(budget: Budget) -> float:
@@ -261,13 +257,9 @@ def approximate_mu(budget: Budget) -> float:
     return math.sqrt(2 * budget.epsilon + spread**2) - spread + 1e-300
 
 
-def _accountant_name(accountant: Accountant | None) -> str:
-    return (accountant or PLD()).name
-
-
 def _hint(budget: Budget, accountant: Accountant | None) -> str:
     if budget.is_pure:
         return "Gaussian noise needs a delta above 0: pass one, or use Laplace noise."
-    if _accountant_name(accountant) != PLD.name:
+    if (accountant or PLD()).name != PLD.name:
         return "The pld accountant may be able to."
     return "Raise epsilon or delta."

@@ -287,9 +287,9 @@ def _stopping_parameter(mean: float, shape: float) -> float:
     return math.exp(log_gamma) * (1 - 1e-10)  # smaller is the safe side
 
 
-def default_orders(whole: bool) -> Array:
-    """Orders to search: all whole ones up to 256, or a geometric range."""
-    if whole:
+def default_orders(*, integer: bool) -> Array:
+    """Orders to search: all integers up to 256, or a geometric range."""
+    if integer:
         return np.arange(2.0, 257.0)
     return 1 + np.geomspace(0.02, 2e5, 90)
 

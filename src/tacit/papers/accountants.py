@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 
 from tacit import _validate
 from tacit.accounting import events
-from tacit.accounting.accountants import Accountant, Renyi, directions
+from tacit.accounting.accountants import Accountant, Renyi, parts_by_direction
 from tacit.accounting.budget import Adjacency
 from tacit.accounting.convert import gdp_delta, gdp_epsilon
 from tacit.accounting.events import DpEvent
@@ -210,7 +210,7 @@ class AnalyticGaussian(Accountant):
 
 
 def _total_mu(event: DpEvent, adjacency: Adjacency) -> float:
-    parts = directions(event, adjacency)[0]
+    parts = parts_by_direction(event, adjacency)[0]
     if not parts or not all(isinstance(part.pair, GaussianPair) for part in parts):
         raise UnsupportedEvent(
             "The Gaussian mechanism covers full-data Gaussian noise only; use the pld accountant."
