@@ -16,7 +16,7 @@ from jax._src import distributed, xla_bridge
 
 import tacit
 from tacit.api.rows import read_files
-from tacit.cli import distributed
+from tacit.cli import distributed as workers
 from tacit.cli.main import main
 from tacit.errors import InvalidArgument
 from tacit.models.front_ends import adapt_model
@@ -193,7 +193,7 @@ def test_processes_on_one_machine_listen_on_it_only(monkeypatch):
         jaxlib._jax, "make_gloo_tcp_collectives", lambda **given: asked.append(given)
     )
     monkeypatch.setattr(distributed.global_state, "client", "a client")
-    distributed._listen_on_localhost()
+    workers._listen_on_localhost()
     with pytest.raises(TypeError):  # as no collectives were made
         xla_bridge.make_cpu_client()
     assert asked == [{"distributed_client": "a client", "hostname": "127.0.0.1"}]
@@ -202,7 +202,7 @@ def test_processes_on_one_machine_listen_on_it_only(monkeypatch):
 def told(codes, said=b"", capsys=None):
     with tempfile.TemporaryFile() as first, tempfile.TemporaryFile() as second:
         second.write(said)
-        code = distributed._exit_code(codes, [first, second], "run")
+        code = workers._exit_code(codes, [first, second], "run")
     return code, capsys.readouterr().err
 
 
@@ -240,7 +240,7 @@ def killed_after(process, rank, folder):
         except (OSError, ValueError):
             continue
         if ours and any(
-            text.startswith(f"{distributed.WORKER_VARIABLE}={rank} ".encode()) for text in told
+            text.startswith(f"{workers.WORKER_VARIABLE}={rank} ".encode()) for text in told
         ):
             os.kill(int(each.name), signal.SIGKILL)
             return
