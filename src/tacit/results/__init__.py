@@ -1,4 +1,7 @@
-"""What people look at. Everything here works on released or public values only."""
+"""Posteriors, privacy statements, summaries, plots and reports: from released and public values only.
+
+The stub ``__init__.pyi`` lists modules that are imported when they are first used.
+"""
 
 import lazy_loader
 

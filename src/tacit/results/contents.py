@@ -16,25 +16,42 @@ from tacit.accounting import ADJACENCIES, Adjacency, Budget, Curve, events
 from tacit.data import schema as schema_module
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
-from tacit.federated.trust import BY_NOISE, NO_GUARANTEE
+from tacit.inference.method import Intervals
 from tacit.models.interpretation import IncrementSizes
 from tacit.results.drawings import INTERVAL_LEVEL, Bar, forest_bars
 from tacit.results.statement import NO_LEDGER, PrivacyStatement
-from tacit.results.summary import (
-    ADJACENCY_COMPARISONS,
-    INTERVAL_SENTENCES,
-    UNIT_SENTENCES,
-    Summary,
-    format_setting,
-    randomness_sentence,
-    with_noise_note,
-)
-from tacit.results.summary import interpretation_notes as reading_notes
+from tacit.results.summary import Summary, interpretation_notes, with_noise_note
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
 
 
+ADJACENCY_COMPARISONS: dict[Adjacency, str] = {
+    "add-remove": "the same data with and without one {unit}",
+    "replace": "the same data with one {unit} exchanged for any other",
+}
+SITE_COLUMNS = ("site", "delta", *(f"epsilon, {a}" for a in ADJACENCIES), "unit", "answers used")
+WEAKEST_SITE_NOTE = (
+    "Several sites took part. The rest of this report is about the site with the weakest guarantee."
+)
+UNIT_SENTENCES = {
+    "row": "One row. A person with several rows is protected less: the costs of their rows add up.",
+    "person": "One person, with all their rows.",
+    "data set": "Everything that one site holds.",
+}
+INTERVAL_SENTENCES = {
+    Intervals.INCLUDED: "The intervals include the noise that protects people.",
+    Intervals.LEFT_OUT: (
+        "The intervals do not include the noise that protects people, so they are too narrow. The noise "
+        "also moves their centres; the fewer the people, the more."
+    ),
+    Intervals.SAMPLED: (
+        "The intervals are those of the draws. People are protected by the randomness of the sampler "
+        "itself; no noise was added to the draws."
+    ),
+    Intervals.NO_NOISE: "The fit was made without noise.",
+    Intervals.UNKNOWN: "It is not known whether the intervals include the noise that protects people.",
+}
 # Deltas between those of a statement, for a smooth curve.
 _INTERMEDIATE_DELTAS = tuple(10.0 ** (exponent + 0.5) for exponent in range(-12, -1))
 
@@ -57,131 +74,6 @@ class BudgetParts:
             ("left", "left", self.left.epsilon),
         ]
         return [(kind, name, size) for kind, name, size in found if size is not None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CostContents:
-    """The privacy costs of a posterior."""
-
-    posterior: "Posterior"
-    settings: Mapping[str, Any]
-
-    @property
-    def statement(self) -> PrivacyStatement:
-        """The privacy statement."""
-        return self.posterior.privacy
-
-    @property
-    def epsilon_words(self) -> str:
-        """What epsilon means, in terms of odds."""
-        unit, spent = self.statement.unit, self.statement.epsilons[self.statement.adjacency]
-        known = spent is not None and math.isfinite(spent)
-        factor = f", here {math.exp(min(spent or 0.0, 700.0)):.3g}" if known else ""
-        return (
-            f"Epsilon and delta limit how much the result may depend on any one {unit}. "
-            "No outcome is more than exp(epsilon) times as likely because of it, except for outcomes of "
-            f"total probability delta. So whatever anyone believes about one {unit}, and whatever else "
-            f"they know, the odds change by at most about that factor{factor}."
-        )
-
-    @property
-    def costs(self) -> list[tuple[str, str]]:
-        """The cost under each adjacency, and what it means for a person."""
-        return [(self.statement.epsilon_line(a), self._meaning(a)) for a in ADJACENCIES]
-
-    def _meaning(self, adjacency: Adjacency) -> str:
-        epsilon, delta = self.statement.epsilons[adjacency], self.statement.delta
-        compared = f"Compares {ADJACENCY_COMPARISONS[adjacency].format(unit=self.statement.unit)}."
-        if epsilon is None or math.isinf(epsilon):
-            return f"{compared} No limit is known."
-        return f"{compared} {Budget(epsilon, delta, adjacency).explain()}"
-
-    @property
-    def sites(self) -> list[Sequence[str]]:
-        """The cost of a federated fit at each site, and how many of its answers were used."""
-        return [
-            (
-                name,
-                format_number(one.delta),
-                *(format_epsilon(one.epsilons[a]) for a in ADJACENCIES),
-                one.unit,
-                self._used(name),
-            )
-            for name, one in self.posterior.sites.items()
-        ]
-
-    def _used(self, site: str) -> str:
-        if site not in self.posterior.answers:
-            return "not known"
-        used, asked = self.posterior.answers[site]
-        return f"{used} of {asked}"
-
-    @cached_property
-    def curves(self) -> dict[Adjacency, Curve]:
-        """Curves of epsilon over delta, where they are known."""
-        found = {}
-        for adjacency in ADJACENCIES:
-            written = self.statement.written_curves[adjacency]
-            between = self.statement.curve(adjacency, _INTERMEDIATE_DELTAS)
-            if written is not None and between is not None:
-                points = sorted([*zip(*written, strict=True), *zip(*between, strict=True)])
-                if any(math.isfinite(epsilon) for _, epsilon in points):
-                    found[adjacency] = Curve(*map(tuple, zip(*points, strict=True)))
-        return found
-
-    @property
-    def marked(self) -> dict[Adjacency, tuple[float, float]]:
-        """The points of the curves at the statement's delta."""
-        return {
-            a: (self.statement.delta, epsilon)
-            for a in self.curves
-            if (epsilon := self.statement.epsilons[a]) is not None and math.isfinite(epsilon)
-        }
-
-    @property
-    def spending(self) -> BudgetParts | None:
-        """The parts of the ledger's budget, as it recorded them; None without a ledger."""
-        said, total = self.statement, _budget_from_setting(self.settings.get("ledger_total"))
-        before, left, run = said.budget_before, said.budget_left, said.epsilons[said.adjacency]
-        if left is None or run is None:
-            return None
-        if before is None:
-            return BudgetParts(left=left, run=run, earlier=None, total=total)
-        run = subtract_decimals(before.epsilon, left.epsilon)
-        earlier = None if total is None else subtract_decimals(total.epsilon, before.epsilon)
-        return BudgetParts(left=left, run=run, earlier=earlier, total=total)
-
-    @property
-    def budget_words(self) -> str:
-        """The remaining budget, in words."""
-        if self.statement.event is None:
-            return "The fit was made without privacy: no budget applies."
-        spending = self.spending
-        if spending is None and self.statement.book != NO_LEDGER:
-            return f"{self.statement.book[:1].upper()}{self.statement.book[1:]}."
-        if spending is None:
-            return (
-                "No durable ledger was charged. Nothing prevents the same data from being used again, "
-                "and the costs of all uses add up."
-            )
-        left = str(spending.left) if spending.total is None else spending.left.amounts
-        total = "" if spending.total is None else f" of {spending.total}"
-        return (
-            f"After this run the ledger of these data had {left} left{total}. Every further fit to "
-            "the same data is charged to it, and refused once it is used up."
-        )
-
-
-def _budget_from_setting(said: Any) -> Budget | None:
-    if said is None or isinstance(said, Budget):
-        return said
-    try:
-        return Budget(**said)
-    except TypeError:
-        raise InvalidArgument(
-            "The setting ledger_total must be a Budget, or a mapping of epsilon, delta and "
-            f"adjacency; got {type(said).__name__}."
-        ) from None
 
 
 LEARNS_COLUMNS = ("", "the server", "the other sites", "readers of the result")
@@ -241,6 +133,11 @@ def who_learns(statement: PrivacyStatement) -> list[Sequence[str]]:
 
 def _server_learns(statement: PrivacyStatement) -> tuple[str, str]:
     """What the server learns of answers and of the number of rows, by who adds the noise."""
+    from tacit.federated.trust import (  # reports of other fits need none of it
+        BY_NOISE,
+        NO_GUARANTEE,
+    )
+
     said = set(statement.assumptions)
     if statement.event is None or NO_GUARANTEE in said:
         return _UNPROTECTED
@@ -312,12 +209,27 @@ _SETTINGS_SHOWN_ELSEWHERE = ("title", "notes", "method")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportContents(CostContents):
-    """A posterior, its statement and its settings, as sentences and tables."""
+class ReportContents:
+    """A posterior, its statement and its settings, as sentences and tables.
 
+    Attributes:
+        posterior: The posterior.
+        settings: Public facts for repeating the fit; see `tacit.results.report.write_report`.
+        schema: The schema, if it is known.
+        units: Other units for some columns, as for `Posterior.summary`.
+        site: The part of one site, if the report is for its board.
+    """
+
+    posterior: "Posterior"
+    settings: Mapping[str, object]
     schema: Schema | None
     units: IncrementSizes = field(default_factory=dict)
-    site: SiteContribution | None = None  # if the report is for the board of one site
+    site: SiteContribution | None = None
+
+    @property
+    def statement(self) -> PrivacyStatement:
+        """The privacy statement."""
+        return self.posterior.privacy
 
     @property
     def title(self) -> str:
@@ -331,16 +243,6 @@ class ReportContents(CostContents):
     def learns(self) -> list[Sequence[str]]:
         """What others learn of each site of a federated fit; empty for other fits."""
         return who_learns(self.statement) if self.posterior.sites else []
-
-    @property
-    def sites(self) -> list[Sequence[str]]:
-        """The cost of a federated fit at each site; empty if the report is for one of them."""
-        return super().sites if self.site is None else []
-
-    @property
-    def spending(self) -> BudgetParts | None:
-        """The parts of the ledger's budget, if there is a ledger."""
-        return super().spending if self.site is None else self.site.spending
 
     @property
     def notes(self) -> list[tuple[str, str]]:
@@ -392,7 +294,7 @@ class ReportContents(CostContents):
         scaled = ", ".join(f"{s.name} by {s.own:.6g} ({s.why})" for s in steps)
         note = f"For the fit, numbers were divided by a public scale: {scaled}."
         told = [f"{note} Everything here is converted back."] if scaled else []
-        return [*reading_notes(reading), *told]
+        return [*interpretation_notes(reading), *told]
 
     @property
     def left_out(self) -> list[str]:
@@ -426,7 +328,7 @@ class ReportContents(CostContents):
     @property
     def method(self) -> list[str]:
         """The method and its random numbers, in words."""
-        return [" ".join([*self.posterior.fitted_by[:2], randomness_sentence(self.statement)])]
+        return [" ".join([*self.posterior.fitted_by[:2], self.statement.randomness_sentence])]
 
     @property
     def technical(self) -> tuple[str, list[str]]:
@@ -507,6 +409,113 @@ class ReportContents(CostContents):
         return [*said, ("computed with", versions)]
 
     @property
+    def epsilon_words(self) -> str:
+        """What epsilon means, in terms of odds."""
+        unit, spent = self.statement.unit, self.statement.epsilons[self.statement.adjacency]
+        known = spent is not None and math.isfinite(spent)
+        factor = f", here {math.exp(min(spent or 0.0, 700.0)):.3g}" if known else ""
+        return (
+            f"Epsilon and delta limit how much the result may depend on any one {unit}. "
+            "No outcome is more than exp(epsilon) times as likely because of it, except for outcomes of "
+            f"total probability delta. So whatever anyone believes about one {unit}, and whatever else "
+            f"they know, the odds change by at most about that factor{factor}."
+        )
+
+    @property
+    def costs(self) -> list[tuple[str, str]]:
+        """The cost under each adjacency, and what it means for a person."""
+        return [(self.statement.epsilon_line(a), self._meaning(a)) for a in ADJACENCIES]
+
+    def _meaning(self, adjacency: Adjacency) -> str:
+        epsilon, delta = self.statement.epsilons[adjacency], self.statement.delta
+        compared = f"Compares {ADJACENCY_COMPARISONS[adjacency].format(unit=self.statement.unit)}."
+        if epsilon is None or math.isinf(epsilon):
+            return f"{compared} No limit is known."
+        return f"{compared} {Budget(epsilon, delta, adjacency).explain()}"
+
+    @property
+    def sites(self) -> list[Sequence[str]]:
+        """The cost of a federated fit at each site, and how many of its answers were used.
+
+        Empty if the report is for one of the sites.
+        """
+        if self.site is not None:
+            return []
+        return [
+            (
+                name,
+                format_number(one.delta),
+                *(format_epsilon(one.epsilons[a]) for a in ADJACENCIES),
+                one.unit,
+                self._used(name),
+            )
+            for name, one in self.posterior.sites.items()
+        ]
+
+    def _used(self, site: str) -> str:
+        if site not in self.posterior.answers:
+            return "not known"
+        used, asked = self.posterior.answers[site]
+        return f"{used} of {asked}"
+
+    @cached_property
+    def curves(self) -> dict[Adjacency, Curve]:
+        """Curves of epsilon over delta, where they are known."""
+        found = {}
+        for adjacency in ADJACENCIES:
+            written = self.statement.written_curves[adjacency]
+            between = self.statement.curve(adjacency, _INTERMEDIATE_DELTAS)
+            if written is not None and between is not None:
+                points = sorted([*zip(*written, strict=True), *zip(*between, strict=True)])
+                if any(math.isfinite(epsilon) for _, epsilon in points):
+                    found[adjacency] = Curve(*map(tuple, zip(*points, strict=True)))
+        return found
+
+    @property
+    def marked(self) -> dict[Adjacency, tuple[float, float]]:
+        """The points of the curves at the statement's delta."""
+        return {
+            a: (self.statement.delta, epsilon)
+            for a in self.curves
+            if (epsilon := self.statement.epsilons[a]) is not None and math.isfinite(epsilon)
+        }
+
+    @property
+    def spending(self) -> BudgetParts | None:
+        """The parts of the ledger's budget, as it recorded them; None without a ledger."""
+        if self.site is not None:
+            return self.site.spending
+        said, total = self.statement, _budget_from_setting(self.settings.get("ledger_total"))
+        before, left, run = said.budget_before, said.budget_left, said.epsilons[said.adjacency]
+        if left is None or run is None:
+            return None
+        if before is None:
+            return BudgetParts(left=left, run=run, earlier=None, total=total)
+        run = subtract_decimals(before.epsilon, left.epsilon)
+        earlier = None if total is None else subtract_decimals(total.epsilon, before.epsilon)
+        return BudgetParts(left=left, run=run, earlier=earlier, total=total)
+
+    @property
+    def budget_words(self) -> str:
+        """The remaining budget, in words."""
+        if self.statement.event is None:
+            return "The fit was made without privacy: no budget applies."
+        spending = self.spending
+        if spending is None and self.statement.book != NO_LEDGER:
+            return f"{self.statement.book[:1].upper()}{self.statement.book[1:]}."
+        if spending is None:
+            return (
+                "No durable ledger was charged. Nothing prevents the same data from being used again, "
+                "and the costs of all uses add up."
+            )
+        left = str(spending.left) if spending.total is None else spending.left.amounts
+        total = "" if spending.total is None else f" of {spending.total}"
+        return (
+            f"After this run the ledger of these data had {left} left{total}. Every further fit to "
+            "the same data is charged to it, and refused once it is used up."
+        )
+
+    @property
     def event(self) -> str:
         """What was done to the data, as JSON."""
         event = self.statement.event
@@ -517,3 +526,24 @@ def _join_names(names: Sequence[str]) -> str:
     shown = list(names[:3]) if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
     shown = list(names) if len(names) == 4 else shown
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _budget_from_setting(said: object) -> Budget | None:
+    if said is None or isinstance(said, Budget):
+        return said
+    try:
+        return Budget(**said)  # type: ignore[arg-type]  # whatever it is, it is refused below
+    except TypeError:
+        raise InvalidArgument(
+            "The setting ledger_total must be a Budget, or a mapping of epsilon, delta and "
+            f"adjacency; got {type(said).__name__}."
+        ) from None
+
+
+def format_setting(value: object) -> str:
+    """A setting in words: lists with commas, mappings with their names."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {format_setting(each)}" for name, each in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return ", ".join(map(format_setting, value))
+    return "none" if value is None else str(value)

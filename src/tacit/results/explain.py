@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from tacit._format import clean_text, format_number
 from tacit.accounting import ADJACENCIES
 from tacit.inference.method import Intervals
-from tacit.results.contents import ReportContents
-from tacit.results.summary import UNIT_SENTENCES, randomness_sentence
+from tacit.results.contents import UNIT_SENTENCES, ReportContents
 
 _WIDTH = 80
 _NOISE_SENTENCES = {
@@ -99,7 +98,7 @@ def _released(contents: ReportContents) -> list[str]:
         ),
         *([_TRACE_SENTENCE] if posterior.trace else []),
         _NOISE_SENTENCES[posterior.intervals],
-        randomness_sentence(contents.statement),
+        contents.statement.randomness_sentence,
         contents.summary.trust,
     ]
 

@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-import xarray as xr
-
-from tacit import _validate
+from tacit import _validate, results
 from tacit._html import render_template
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
@@ -17,8 +15,7 @@ from tacit.inference.method import Intervals
 from tacit.models.base import UnitModel
 from tacit.models.glm import GLMSpec
 from tacit.models.interpretation import IncrementSizes, Interpretation
-from tacit.results import files, plots, predictive, report
-from tacit.results import files as files_module
+from tacit.results import predictive
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import (
     CONVERGENCE_SENTENCES,
@@ -36,6 +33,7 @@ from tacit.results.summary import (
 )
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
 _PathLike = str | os.PathLike[str]
@@ -127,7 +125,7 @@ class Posterior(NamedDraws):
         Coefficients of a model by formula are in the units of the table: for one unit of a column,
         or for a round number of the unit of measurement that the schema declares. Odds ratios and
         rate ratios are beside them. ``draws``, `mean` and `interval` have the model's own
-        parameters, for which a unit is half of a column's declared range; see `draws_in_units`.
+        parameters, for which a unit is half of a column's declared range; see `in_units`.
 
         Args:
             level: The posterior probability of the intervals.
@@ -162,7 +160,7 @@ class Posterior(NamedDraws):
         more = (each for each in found if each not in self.said)
         return (*self.said, *more, *bounds_warnings(self))
 
-    def to_datatree(self, public: TableLike | None = None, *, seed: int = 0) -> xr.DataTree:
+    def to_datatree(self, public: TableLike | None = None, *, seed: int = 0) -> "xr.DataTree":
         """Converts to an `xarray.DataTree`, which ArviZ takes as it is.
 
         The groups are ``posterior`` and ``fit`` (the trace); a chain also has ``sample_stats`` and
@@ -183,7 +181,7 @@ class Posterior(NamedDraws):
             InvalidArgument: If ``public`` is passed and the posterior has no model, or a column is
                 missing.
         """
-        return files_module.to_arviz_tree(self, public, seed)
+        return results.files.to_arviz_tree(self, public, seed)
 
     def save(self, path: _PathLike) -> None:
         """Writes a NetCDF file, which `load` and ``arviz.from_netcdf`` read.
@@ -194,7 +192,7 @@ class Posterior(NamedDraws):
         Args:
             path: The file.
         """
-        files.save_posterior(self, path)
+        results.files.save_posterior(self, path)
 
     @classmethod
     def load(cls, path: _PathLike, *, plan: PlanOfFit | None = None) -> "Posterior":
@@ -211,7 +209,7 @@ class Posterior(NamedDraws):
         Raises:
             InvalidArgument: If the file cannot be read, or the plan is for another model.
         """
-        fields = files.load_fields(path)
+        fields = results.files.load_fields(path)
         made = FederatedPosterior if "sites" in fields else cls
         if plan is None:
             return made(**fields)
@@ -259,7 +257,7 @@ class Posterior(NamedDraws):
         Returns:
             The matplotlib figure.
         """
-        return plots.plot_forest(self, names, path)
+        return results.plots.plot_forest(self, names, path)
 
     def plot_dist(
         self, names: Sequence[str] | None = None, *, path: _PathLike | None = None
@@ -273,7 +271,7 @@ class Posterior(NamedDraws):
         Returns:
             The matplotlib figure.
         """
-        return plots.plot_dist(self, names, path)
+        return results.plots.plot_dist(self, names, path)
 
     def plot_trace(self, *, path: _PathLike | None = None) -> "Figure":
         """Plots the trace of the fit over its steps.
@@ -284,7 +282,7 @@ class Posterior(NamedDraws):
         Returns:
             The matplotlib figure.
         """
-        return plots.plot_trace(self, path)
+        return results.plots.plot_trace(self, path)
 
     def plot_privacy(self, *, path: _PathLike | None = None) -> "Figure":
         """Plots epsilon over delta, under both adjacencies.
@@ -295,7 +293,7 @@ class Posterior(NamedDraws):
         Returns:
             The matplotlib figure.
         """
-        return plots.plot_privacy(self.privacy, path)
+        return results.plots.plot_privacy(self.privacy, path)
 
     def report(
         self,
@@ -315,7 +313,7 @@ class Posterior(NamedDraws):
                 further use; see `tacit.results.report.write_report`.
             units: Other units for some columns, as for `summary`.
         """
-        report.write_report(self, folder, settings=settings, units=units)
+        results.report.write_report(self, folder, settings=settings, units=units)
 
     def __eq__(self, other: object) -> bool:
         """The same numbers and the same statement; the model does not count."""

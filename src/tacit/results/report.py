@@ -1,29 +1,36 @@
 """Reports: an HTML page, Markdown and a registry entry, in one folder."""
 
 import contextlib
+import html
 import os
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit._format import format_number
+from tacit._format import clean_text, format_number
 from tacit._html import render_template
 from tacit.data.schema import Schema
 from tacit.errors import TacitError
 from tacit.models.interpretation import IncrementSizes
 from tacit.results import drawings, statement
-from tacit.results.contents import LEARNS_COLUMNS, ReportContents
-from tacit.results.drawings import INNER_LEVEL, INTERVAL_LEVEL
-from tacit.results.summary import (
-    CONVERGENCE_SENTENCES,
+from tacit.results.contents import (
+    LEARNS_COLUMNS,
     SITE_COLUMNS,
     WEAKEST_SITE_NOTE,
-    escape_markdown,
+    ReportContents,
 )
+from tacit.results.drawings import INNER_LEVEL, INTERVAL_LEVEL
+from tacit.results.summary import CONVERGENCE_SENTENCES
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
+
+
+# Special characters of Markdown, anywhere and at the start of a line.
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
+_MARKDOWN_LINE_START = re.compile(r"^(\d*)([-+#=:.)])(?=[\s#=:+-]|$)")
 
 
 def markdown_report(contents: ReportContents) -> str:
@@ -139,6 +146,17 @@ def _repeat(contents: ReportContents) -> list[str]:
         "### The privacy statement",
         f"```json\n{contents.statement.to_json()}\n```",
     ]
+
+
+def escape_markdown(value: object) -> str:
+    r"""Text for Markdown, in which special characters and tags are escaped.
+
+    >>> print(escape_markdown("a*b | <i>"))
+    a\*b \| &lt;i&gt;
+    """
+    return _MARKDOWN_LINE_START.sub(
+        r"\1\\\2", _MARKDOWN_SPECIAL.sub(r"\\\1", html.escape(clean_text(value), quote=False))
+    )
 
 
 def _items(items: Iterable[tuple[str, Sequence[str]]]) -> str:

@@ -338,6 +338,18 @@ class PrivacyStatement:
         return "AES-256 keyed by the operating system, exact on an integer lattice"
 
     @property
+    def randomness_sentence(self) -> str:
+        """Where the random numbers of the run came from, in words."""
+        if self.event is None:
+            return "No noise was added."
+        if self.seeded:
+            return "Random numbers came from a seed. Whoever knows it can repeat them and remove the noise."
+        return (
+            "Random numbers came from the operating system of the computer that ran the fit. Nobody can "
+            "predict or repeat them."
+        )
+
+    @property
     def headline(self) -> str:
         """The warning, or the epsilon of the budget, in one line."""
         return self.warning or self.epsilon_line(self.adjacency)

@@ -4,62 +4,27 @@
 the fit converged.
 """
 
-import html
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
-from tacit._format import clean_text
 from tacit._html import render_template
-from tacit.accounting import ADJACENCIES, Adjacency
 from tacit.errors import InvalidArgument
 from tacit.inference import diagnostics
 from tacit.inference.method import Intervals
 from tacit.models.interpretation import IncrementSizes, Interpretation
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tacit.results.posterior import Posterior
-    from tacit.results.statement import PrivacyStatement
 
 
-# Special characters of Markdown, anywhere and at the start of a line.
-_MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
-_MARKDOWN_LINE_START = re.compile(r"^(\d*)([-+#=:.)])(?=[\s#=:+-]|$)")
-
-
-ADJACENCY_COMPARISONS: dict[Adjacency, str] = {
-    "add-remove": "the same data with and without one {unit}",
-    "replace": "the same data with one {unit} exchanged for any other",
-}
-SITE_COLUMNS = ("site", "delta", *(f"epsilon, {a}" for a in ADJACENCIES), "unit", "answers used")
-WEAKEST_SITE_NOTE = (
-    "Several sites took part. The rest of this report is about the site with the weakest guarantee."
-)
-UNIT_SENTENCES = {
-    "row": "One row. A person with several rows is protected less: the costs of their rows add up.",
-    "person": "One person, with all their rows.",
-    "data set": "Everything that one site holds.",
-}
-INTERVAL_SENTENCES = {
-    Intervals.INCLUDED: "The intervals include the noise that protects people.",
-    Intervals.LEFT_OUT: (
-        "The intervals do not include the noise that protects people, so they are too narrow. The noise "
-        "also moves their centres; the fewer the people, the more."
-    ),
-    Intervals.SAMPLED: (
-        "The intervals are those of the draws. People are protected by the randomness of the sampler "
-        "itself; no noise was added to the draws."
-    ),
-    Intervals.NO_NOISE: "The fit was made without noise.",
-    Intervals.UNKNOWN: "It is not known whether the intervals include the noise that protects people.",
-}
 _INTERVAL_NOTES = {each: str(each) for each in Intervals} | {
     Intervals.UNKNOWN: "not known whether noise is included"
 }
@@ -89,51 +54,19 @@ _INTERVAL_CLAUSES = {
 def trust_sentence(level: float, intervals: Intervals, converged: bool | None) -> str:
     """What intervals include, and whether the fit can be trusted, in one sentence.
 
-    >>> trust(0.9, Intervals.INCLUDED, True)
+    >>> trust_sentence(0.9, Intervals.INCLUDED, True)
     'The 90% intervals include the noise that protects people, and the fit converged.'
     """
     return f"The {100 * level:.4g}% {_INTERVAL_CLAUSES[intervals]}, and {_CONVERGENCE_CLAUSES[converged]}."
 
 
-def randomness_sentence(statement: "PrivacyStatement") -> str:
-    """Where the random numbers of a run came from, in words."""
-    if statement.event is None:
-        return "No noise was added."
-    if statement.seeded:
-        return "Random numbers came from a seed. Whoever knows it can repeat them and remove the noise."
-    return (
-        "Random numbers came from the operating system of the computer that ran the fit. Nobody can "
-        "predict or repeat them."
-    )
-
-
 def with_noise_note(name: str, intervals: Intervals) -> str:
     """The name of an interval, with a note on the privacy noise.
 
-    >>> beside("90% interval", Intervals.LEFT_OUT)
+    >>> with_noise_note("90% interval", Intervals.LEFT_OUT)
     '90% interval (noise not included)'
     """
     return f"{name} ({_INTERVAL_NOTES[intervals]})"
-
-
-def escape_markdown(value: object) -> str:
-    r"""Text for Markdown, in which special characters and tags are escaped.
-
-    >>> print(plain("a*b | <i>"))
-    a\*b \| &lt;i&gt;
-    """
-    return _MARKDOWN_LINE_START.sub(
-        r"\1\\\2", _MARKDOWN_SPECIAL.sub(r"\\\1", html.escape(clean_text(value), quote=False))
-    )
-
-
-def format_setting(value: object) -> str:
-    """A setting in words: lists with commas, mappings with their names."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {format_setting(each)}" for name, each in value.items())
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return ", ".join(map(format_setting, value))
-    return "none" if value is None else str(value)
 
 
 Array = NDArray[np.floating]
@@ -353,12 +286,14 @@ class Summary:
     def _repr_html_(self) -> str:
         return render_template("summary.html", summary=self)
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self) -> "pd.DataFrame":
         """Converts to a data frame with a row for each line.
 
         Returns:
             The data frame. The names of interval columns say so if the noise is not included.
         """
+        import pandas as pd
+
         header = self._columns()[1:]
         frame = pd.DataFrame([line[1 : len(header) + 1] for line in self.lines], columns=header)
         frame.index = pd.Index([line.name for line in self.lines], name="parameter", dtype=object)
