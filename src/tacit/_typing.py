@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = jax.Array
 Floats: TypeAlias = NDArray[np.float64]
+# Draws and other results, in single or double precision.
+FloatArray: TypeAlias = NDArray[np.floating]
 # Arrays in tuples, lists, mappings and named tuples, as JAX takes them. A function that only passes
 # such a value on is better typed by a type variable.
 ArrayTree: TypeAlias = (

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
@@ -27,7 +27,7 @@ from tacit.api.plan import (
 )
 from tacit.api.progress import progress_bar
 from tacit.api.resume import open_run
-from tacit.api.rows import model_rows, read_files
+from tacit.api.rows import Data, model_rows, read_files
 from tacit.data.schema import Schema
 from tacit.errors import ForecastWarning, Interrupted, InvalidArgument
 from tacit.inference.method import Intervals, Method, MethodResult
@@ -46,8 +46,8 @@ from tacit.results.statement import PrivacyStatement
 
 
 def fit(
-    model: Any,
-    data: Any,
+    model: object,
+    data: Data,
     *,
     schema: Schema | None = None,
     budget: Budget | None = None,
@@ -145,8 +145,8 @@ def _check_seed(seed: int | None) -> None:
 
 
 def _plan(
-    model: Any,
-    data: Any,
+    model: object,
+    data: Data,
     schema: Schema | None,
     budget: Budget | None,
     method: Method | None,
@@ -182,7 +182,9 @@ def fit_many(
     seeds = [None] * len(rows) if seeds is None else seeds
     if not rows or not (len(rows) == len(budgets) == len(seeds)):
         raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
-    made: dict[Any, Plan] = {}  # fits that are alike in all that is public share a plan
+    made: dict[
+        tuple[object, Budget], Plan
+    ] = {}  # fits that are alike in all that is public share a plan
     plans = []
     for each, budget in zip(rows, budgets, strict=True):
         alike = each.shapes, budget
@@ -220,8 +222,8 @@ def fit_many(
 
 
 def fit_without_privacy(
-    model: Any,
-    data: Any,
+    model: object,
+    data: Data,
     *,
     schema: Schema | None = None,
     method: Method | Literal["nuts"] | None = None,
@@ -248,17 +250,18 @@ def fit_without_privacy(
     Raises:
         InvalidArgument: If an argument, the schema or the table's header is wrong.
     """
-    if isinstance(model, Plan):
-        if schema is not None:
-            raise InvalidArgument("A plan has its own schema: leave it out.")
-        model, schema = model.model, model.schema
     _validate.count("seed", seed, least=0)
     if not (method is None or method == "nuts" or isinstance(method, Method)):
         raise InvalidArgument(
             'method must be None for the exact mode, "nuts", or settings such as tacit.Scoring().'
         )
-    schema = resolve_schema(model, schema)
-    adapted = adapt_model(model, schema)
+    if isinstance(model, Plan):
+        if schema is not None:
+            raise InvalidArgument("A plan has its own schema: leave it out.")
+        adapted, schema = model.model, model.schema
+    else:
+        schema = resolve_schema(model, schema)
+        adapted = adapt_model(model, schema)
     rows = _read_rows(adapted, schema, data)
     if isinstance(method, Method):
         return _without_noise(adapted, schema, rows, method, seed)
@@ -290,19 +293,17 @@ def _statement_without_privacy(rows: Rows) -> PrivacyStatement:
     )
 
 
-def _read_rows(model: UnitModel, schema: Schema | None, data: Any) -> Rows:
-    if isinstance(data, Rows) != (schema is None):
+def _read_rows(model: UnitModel, schema: Schema | None, data: Data) -> Rows:
+    """The private rows of the data, encoded by the schema if there is one."""
+    if schema is None and isinstance(data, Rows):
+        return data
+    if schema is None or isinstance(data, Rows):
         raise InvalidArgument(
             "Pass a data frame, a mapping of arrays or a path with a schema, or Rows without one."
         )
-    if schema is None:
-        rows: Rows = data
-        return rows
-    return (
-        read_files(model, schema, data)
-        if isinstance(data, list)
-        else model_rows(model, schema, data)
-    )
+    if isinstance(data, list):
+        return read_files(model, schema, data)
+    return model_rows(model, schema, data)
 
 
 def _run_method(plan: Plan, gate: Gate, randomness: Randomness, *, progress: bool) -> MethodResult:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -96,7 +96,7 @@ def check_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]
 
 def _check_densities(model: Model, rows: Rows, start: jax.Array) -> None:
     row = rows.made_up_row()
-    densities: dict[str, Callable[..., Any]] = {
+    densities: dict[str, Callable[..., jax.Array]] = {
         "log_likelihood": model.row_density,
         "log_prior": lambda vector, _, constants: model.prior_density(vector, constants),
     }
@@ -118,6 +118,8 @@ def _check_densities(model: Model, rows: Rows, start: jax.Array) -> None:
                 f"{name} must return a single number; its shape is {shape.shape}."
             )
 
+
+_T = TypeVar("_T")
 
 # Mechanisms of many similar steps; how many steps are timed, at least and at most, and on batches of at
 # most how many units.
@@ -536,7 +538,7 @@ def cached_plan(
 class _ByIdentity:
     """A model, equal only to itself."""
 
-    def __init__(self, held: Any) -> None:
+    def __init__(self, held: object) -> None:
         self.held = held
 
     def __eq__(self, other: object) -> bool:
@@ -546,10 +548,10 @@ class _ByIdentity:
         return id(self.held)
 
 
-class _ByAllFields:
+class _ByAllFields(Generic[_T]):
     """A method or a setting, equal if all settings are: also those that methods do not compare."""
 
-    def __init__(self, held: Any) -> None:
+    def __init__(self, held: _T) -> None:
         self.held = held
 
     def __eq__(self, other: object) -> bool:
@@ -571,7 +573,11 @@ class _ByAllFields:
 
 @lru_cache(maxsize=16)
 def _cached_plan(
-    model: _ByIdentity, schema: Schema, budget: Budget, method: _ByAllFields, size: int | None
+    model: _ByIdentity,
+    schema: Schema,
+    budget: Budget,
+    method: _ByAllFields[Method | None],
+    size: int | None,
 ) -> Plan:
     return plan(model.held, schema, budget=budget, method=method.held, size=size)
 

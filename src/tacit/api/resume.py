@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -374,7 +373,7 @@ def check_charged(folder: Path, plan: Plan, ledger: Ledger | None) -> None:
         )
 
 
-def _run_notes(data: Any, ledger: Ledger | None) -> dict[str, str]:
+def _run_notes(data: object, ledger: Ledger | None) -> dict[str, str]:
     """Where the data and the ledger are, for whoever goes on."""
     notes = {}
     if isinstance(data, str | os.PathLike):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,8 @@ from tacit.models.base import Row, UnitModel
 from tacit.privacy.distributed import PartitionedRows, Processes
 from tacit.privacy.rows import Rows, Units
 
+# What `tacit.fit` takes: a table, the paths of several files, or rows of a model without a schema.
+Data: TypeAlias = TableLike | list[str] | list[Path] | Rows
 # Rows that are simulated from the schema.
 _NUM_SIMULATED_ROWS = 1000
 
@@ -88,7 +90,9 @@ def gradient_norms(model: UnitModel, schema: Schema) -> NDArray[np.floating]:
     return np.asarray(length(rows))
 
 
-def read_files(model: UnitModel, schema: Schema, paths: Sequence[Any]) -> PartitionedRows:
+def read_files(
+    model: UnitModel, schema: Schema, paths: Sequence[str | os.PathLike[str]]
+) -> PartitionedRows:
     """The private rows of several files, of which this process reads its own.
 
     Args:
@@ -113,7 +117,8 @@ def read_files(model: UnitModel, schema: Schema, paths: Sequence[Any]) -> Partit
             n: (path, None) for n, path in own.items()
         }
         # With another order in another process, rows of a file would count twice.
-        number, shared = len(paths), tuple(map(str, files))
+        number = len(paths)
+        shared: tuple[object, ...] = tuple(map(str, files))
     else:
         held, number, shared = _assigned_shards(own, schema.person)
     names = model_columns(model, schema)
@@ -128,7 +133,7 @@ def own_files(paths: Sequence[Path], rank: int, size: int) -> dict[int, Path]:
 
 def _assigned_shards(
     own: dict[int, Path], person: str
-) -> tuple[dict[int, tuple[Path, ShardAssignment | None]], int, tuple[Any, ...]]:
+) -> tuple[dict[int, tuple[Path, ShardAssignment | None]], int, tuple[object, ...]]:
     """Files by their numbers in a deal, how many it has, and what they share; raises unless people are in one."""
     deals = {path: read_shard_assignment(path) for path in own.values()}
     for path, deal in deals.items():
@@ -141,8 +146,8 @@ def _assigned_shards(
     shared = {deal.shared for _, deal in held.values()}
     if len(shared) > 1 or len(held) < len(own):
         raise InvalidArgument("The files must be those of one call of tacit shard, each once.")
-    alike: tuple[Any, ...] = next(iter(shared), ())
-    return dict(held), alike[2] if alike else 0, alike
+    number = next((deal.into for _, deal in held.values()), 0)
+    return dict(held), number, next(iter(shared), ())
 
 
 def _read_file(

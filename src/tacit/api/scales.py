@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from tacit.accounting import Budget
 from tacit.accounting.accountants import cost
 from tacit.accounting.ledger import Ledger
 from tacit.api.plan import check_ledger
 from tacit.api.rows import encode_rows
-from tacit.data.columns import Number
+from tacit.data.columns import Kind, Number
 from tacit.data.schema import Released, Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
@@ -68,7 +67,7 @@ def private_scales(
     return schema.with_columns(kinds, released=(*schema.released, note))
 
 
-def _check_number(name: str, kind: Any) -> Number:
+def _check_number(name: str, kind: Kind) -> Number:
     if not isinstance(kind, Number) or kind.shape:
         raise InvalidArgument(
             f"Column {name!r} must be a Number, one in each row, to have a scale; it is {kind.kind}."

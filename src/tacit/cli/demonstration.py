@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,7 @@ FORMULA = "affair ~ rate_marriage + yrs_married + religious + educ"
 _UNITS = {"yrs_married": 10, "educ": 4}
 _NUM_HELD_OUT = 1_273  # every fifth woman
 
-Table = dict[str, NDArray[Any]]
+Table = dict[str, NDArray[np.generic]]
 
 
 def demo_plan(budget: Budget) -> Plan:

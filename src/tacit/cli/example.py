@@ -1,12 +1,13 @@
 """Simulated hospital visits to try Tacit on: a table, its schema and new patients."""
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from tacit.data.columns import Binary, Category, Number
 from tacit.data.schema import Schema
@@ -50,7 +51,7 @@ def write_example(folder: Path) -> list[Path]:
     return paths
 
 
-def simulate_visits() -> dict[str, Any]:
+def simulate_visits() -> dict[str, NDArray[np.generic]]:
     """Simulated visits, the same every time. They are not data about real people."""
     rng = np.random.default_rng(0)
     patient = rng.integers(0, NUM_PATIENTS, NUM_VISITS)
@@ -62,8 +63,8 @@ def simulate_visits() -> dict[str, Any]:
     return {"patient": patient, "age": age, "dose": dose, "ward": ward, "readmitted": readmitted}
 
 
-def _write_csv(path: Path, columns: dict[str, Sequence[Any]]) -> None:
-    lines: Iterable[Any] = zip(*columns.values(), strict=True)
+def _write_csv(path: Path, columns: Mapping[str, Iterable[object]]) -> None:
+    lines = zip(*columns.values(), strict=True)
     with path.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.writer(opened, lineterminator="\n")
         writer.writerow(columns)

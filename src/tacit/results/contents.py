@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tacit._format import format_epsilon, format_number, subtract_decimals
 from tacit.accounting import ADJACENCIES, Adjacency, Budget, Curve, events
@@ -340,11 +340,11 @@ class ReportContents:
         return "Method and random numbers in technical terms", [*said, *steps, noise]
 
     @property
-    def rows(self) -> list[list[Any]]:
+    def rows(self) -> list[tuple[tuple[str, str], *tuple[str, ...]]]:
         """The lines of the table; the first cell is the name and what one unit is."""
         lines = self.summary.lines
         cells = self.summary.cells()
-        return [[(a.name, a.unit), *row[1:]] for a, row in zip(lines, cells, strict=True)]
+        return [((a.name, a.unit), *row[1:]) for a, row in zip(lines, cells, strict=True)]
 
     @property
     def expected(self) -> list[list[str]]:

@@ -7,12 +7,12 @@ Drawings are plain data, independent of what draws them: `tacit.results.plots` u
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit._format import format_epsilon, format_number
+from tacit._typing import FloatArray
 from tacit.accounting import Curve
 from tacit.errors import InvalidArgument
 from tacit.models.interpretation import IncrementSizes
@@ -342,7 +342,7 @@ def _round_step(least: float) -> float:
 
 def labelled_draws(
     posterior: "Posterior", names: Sequence[str] | None = None, units: IncrementSizes | None = None
-) -> dict[str, tuple[str, NDArray[Any]]]:
+) -> dict[str, tuple[str, FloatArray]]:
     """The role and the draws of each number, by its label with what one unit is.
 
     Args:
@@ -358,7 +358,7 @@ def labelled_draws(
     """
     reading, asked = posterior.reading, check_units(posterior.reading, units)
     draws = draws_in_units(posterior.draws, reading, asked).draws
-    found: dict[str, tuple[str, NDArray[Any]]] = {}
+    found: dict[str, tuple[str, FloatArray]] = {}
     for name in list(draws) if names is None else _as_name_list(names):
         if name not in draws:
             raise InvalidArgument(
@@ -385,7 +385,7 @@ def forest_bars(
     return [_forest_bar(label, role, values) for label, (role, values) in found]
 
 
-def _forest_bar(label: str, role: str, values: NDArray[Any]) -> Bar:
+def _forest_bar(label: str, role: str, values: FloatArray) -> Bar:
     tails = [
         (1 - INTERVAL_LEVEL) / 2,
         (1 - INNER_LEVEL) / 2,

@@ -12,12 +12,13 @@ import secrets
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
+from tacit._typing import FloatArray
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument, TacitError
@@ -35,6 +36,10 @@ from tacit.results.summary import Labels
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
 
+
+_T = TypeVar("_T")
+# An array with names for its axes, as xarray takes it.
+_Variable: TypeAlias = tuple[Sequence[str], ArrayLike | Sequence[str]]
 
 _FORMAT = 1
 _GAUSSIAN = "unconstrained_gaussian"
@@ -62,7 +67,7 @@ def to_datatree(posterior: "Posterior") -> xr.DataTree:
     if sites := posterior.sites:
         said = [each.to_json(curve=False) for each in sites.values()]
         counts = [posterior.answers[name] for name in sites if name in posterior.answers]
-        held: dict[str, Any] = {_STATEMENT: ((_SITE,), said)}
+        held: dict[str, _Variable] = {_STATEMENT: ((_SITE,), said)}
         if len(counts) == len(sites):
             held |= {
                 name: ((_SITE,), list(c))
@@ -105,7 +110,7 @@ def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
         ) from error
 
 
-def _attributes(posterior: "Posterior") -> dict[str, Any]:
+def _attributes(posterior: "Posterior") -> dict[str, str | int]:
     """Attributes of the tree, warnings first. NetCDF has no Booleans, so they are 0 or 1."""
     warnings, reading = posterior.warnings, posterior.reading
     return {
@@ -129,7 +134,7 @@ def _model_attributes(posterior: "Posterior") -> dict[str, str]:
     return schema if recipe is None else {**schema, "recipe": recipe.to_json()}
 
 
-def _fit_attributes(posterior: "Posterior") -> dict[str, Any]:
+def _fit_attributes(posterior: "Posterior") -> dict[str, str | int]:
     """How the fit went. Whether it converged is left out if that is not known."""
     known = {} if posterior.converged is None else {"converged": int(posterior.converged)}
     return {
@@ -141,7 +146,7 @@ def _fit_attributes(posterior: "Posterior") -> dict[str, Any]:
 
 
 def _dataset(
-    arrays: Mapping[str, NDArray[Any]], leading: Sequence[str], labels: Labels | None = None
+    arrays: Mapping[str, FloatArray], leading: Sequence[str], labels: Labels | None = None
 ) -> xr.Dataset:
     """A dataset of arrays whose first axes are ``leading``; other axes are named after the array."""
     variables, names = {}, _names(arrays, len(leading))
@@ -149,8 +154,8 @@ def _dataset(
         value = arrays[name]
         variables[label] = ((*leading, *_axes(label, value.ndim - len(leading))), value)
     lengths = next(iter(arrays.values())).shape
-    coordinates: dict[str, Any] = {
-        axis: ["ess", "r_hat"] if axis == "diagnostic" else np.arange(lengths[i])
+    coordinates: dict[str, Sequence[int] | Sequence[str]] = {
+        axis: ["ess", "r_hat"] if axis == "diagnostic" else range(lengths[i])
         for i, axis in enumerate(leading)
     }
     for label, name in names.items():
@@ -160,7 +165,7 @@ def _dataset(
     return xr.Dataset(variables, coordinates, attrs={"names": json.dumps(names)})
 
 
-def _names(arrays: Mapping[str, NDArray[Any]], leading: int) -> dict[str, str]:
+def _names(arrays: Mapping[str, FloatArray], leading: int) -> dict[str, str]:
     """Names that a tree can hold, without slashes and repeats, and the parameter of each."""
     taken, names = {"chain", "draw", "step"}, dict[str, str]()
     for name, value in arrays.items():
@@ -172,7 +177,7 @@ def _names(arrays: Mapping[str, NDArray[Any]], leading: int) -> dict[str, str]:
     return names
 
 
-def _stack_chains(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _stack_chains(arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     """Arrays [chains, draws, ...] as draws one after the other."""
     return {
         name: value.reshape(value.shape[0] * value.shape[1], *value.shape[2:])
@@ -180,7 +185,7 @@ def _stack_chains(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]
     }
 
 
-def _diagnostics(posterior: "Posterior") -> dict[str, NDArray[Any]]:
+def _diagnostics(posterior: "Posterior") -> dict[str, FloatArray]:
     """Effective sample sizes and R-hat of each parameter, stacked."""
     sizes, ratios = posterior.effective_sizes(), posterior.r_hats()
     return {name: np.stack([sizes[name], ratios[name]]) for name in sizes}
@@ -190,12 +195,10 @@ def _axes(label: str, count: int) -> list[str]:
     return [f"{label}_dim_{axis}" for axis in range(count)]
 
 
-def _gaussian(posterior: "Posterior") -> dict[str, Any]:
-    found = {
-        "mean": (("coordinate",), posterior.unconstrained_mean),
-        "covariance": (("coordinate", "other_coordinate"), posterior.unconstrained_covariance),
-    }
-    return {name: pair for name, pair in found.items() if pair[1] is not None}
+def _gaussian(posterior: "Posterior") -> dict[str, _Variable]:
+    axes = ("coordinate", "other_coordinate")
+    found = {"mean": posterior.unconstrained_mean, "covariance": posterior.unconstrained_covariance}
+    return {name: (axes[: each.ndim], each) for name, each in found.items() if each is not None}
 
 
 def _fields(tree: xr.DataTree) -> dict[str, Any]:
@@ -268,7 +271,7 @@ def _children(tree: xr.DataTree) -> dict[str, xr.Dataset]:
     return {name: child.to_dataset() for name, child in tree.children.items()}
 
 
-def _arrays(tree: xr.DataTree, group: str) -> dict[str, NDArray[Any]]:
+def _arrays(tree: xr.DataTree, group: str) -> dict[str, FloatArray]:
     found = _children(tree)[group]
     names: dict[str, str] = json.loads(found.attrs["names"])
     return {name: found[label].values for label, name in names.items()}
@@ -305,7 +308,7 @@ class PosteriorTree(xr.DataTree):  # type: ignore[no-untyped-call]  # of xarray
         return _as_dataset(super().__getattr__(name))
 
 
-def _as_dataset(found: Any) -> Any:
+def _as_dataset(found: _T) -> _T | xr.Dataset:
     return found.to_dataset() if isinstance(found, xr.DataTree) else found
 
 
@@ -335,7 +338,7 @@ def _arviz_tree_class() -> type[xr.DataTree]:
     return PosteriorTree
 
 
-def _constant_variables(posterior: "Posterior") -> dict[str, Any]:
+def _constant_variables(posterior: "Posterior") -> dict[str, _Variable]:
     """The public arrays of a NumPyro or PyMC model, by name."""
     model: object = posterior.model
     arrays = model.arrays if isinstance(model, AdaptedModel) else {}
@@ -344,7 +347,7 @@ def _constant_variables(posterior: "Posterior") -> dict[str, Any]:
 
 def _predictive_variables(
     posterior: "Posterior", public: TableLike, seed: int
-) -> tuple[xr.Dataset, dict[str, Any]]:
+) -> tuple[xr.Dataset, dict[str, _Variable]]:
     """Draws of the outcomes of public rows, and the columns that they depend on."""
     draws = predictive.predict_outcomes(posterior, public, "draws", seed)
     model, schema = predictive.predictive_model(posterior)
@@ -354,7 +357,7 @@ def _predictive_variables(
     return xr.Dataset(outcomes), {n: _variable(n, (_ROW,), v) for n, v in columns.items()}
 
 
-def _variable(name: str, leading: tuple[str, ...], values: Any) -> tuple[list[str], Any]:
+def _variable(name: str, leading: tuple[str, ...], values: ArrayLike) -> _Variable:
     """An array with names for its axes."""
     array = np.asarray(values)
     rest = [f"{name}_dim_{axis}" for axis in range(array.ndim - len(leading))]

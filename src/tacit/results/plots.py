@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from tacit._typing import FloatArray
 from tacit.accounting import ADJACENCIES, Curve
 from tacit.errors import InvalidArgument, MissingPackage, TacitError
 from tacit.models.interpretation import IncrementSizes
@@ -304,7 +304,7 @@ def draw_chart(axes: "Axes", chart: LineChart, *, log_y: bool = False) -> None:
 
 def _arviz_dist(
     arviz: ModuleType,
-    shown: dict[str, NDArray[Any]],
+    shown: dict[str, FloatArray],
     size: tuple[float, float],
     grid: tuple[int, int],
 ) -> "Figure":
@@ -334,7 +334,7 @@ def _arviz_dist(
     return below
 
 
-def _draws_tree(shown: dict[str, NDArray[Any]]) -> xr.DataTree:
+def _draws_tree(shown: dict[str, FloatArray]) -> xr.DataTree:
     labels = {label.replace("/", "::"): draws for label, draws in shown.items()}
     variables = {
         _escape_mathtext(label): (("chain", "draw"), d[None]) for label, d in labels.items()
@@ -344,7 +344,7 @@ def _draws_tree(shown: dict[str, NDArray[Any]]) -> xr.DataTree:
 
 def _selected_draws(
     posterior: "Posterior", names: Sequence[str] | None, most: int
-) -> tuple[dict[str, NDArray[Any]], str]:
+) -> tuple[dict[str, FloatArray], str]:
     """The draws of each coordinate to plot, by label, and a note if some are left out."""
     found = {label: draws for label, (_, draws) in labelled_draws(posterior, names).items()}
     for label, draws in found.items():
@@ -363,7 +363,7 @@ def _escape_mathtext(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _draw_trace_lines(axes: "Axes", name: str, values: NDArray[Any], labels: Sequence[str]) -> str:
+def _draw_trace_lines(axes: "Axes", name: str, values: FloatArray, labels: Sequence[str]) -> str:
     """Draws a line for each coordinate, or for some of many; returns a note in that case."""
     flat = values.reshape(len(values), -1)
     count = flat.shape[1]

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tacit import _validate, results
 from tacit._html import render_template
+from tacit._typing import FloatArray
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
@@ -19,7 +20,6 @@ from tacit.results import predictive
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import (
     CONVERGENCE_SENTENCES,
-    Array,
     Labels,
     NamedDraws,
     Summary,
@@ -83,11 +83,11 @@ class Posterior(NamedDraws):
         recipe: What a model by formula was made from, if the posterior comes from a file.
     """
 
-    unconstrained_mean: Array | None = None
-    unconstrained_covariance: Array | None = None
-    trace: Mapping[str, Array] = field(default_factory=dict)
+    unconstrained_mean: FloatArray | None = None
+    unconstrained_covariance: FloatArray | None = None
+    trace: Mapping[str, FloatArray] = field(default_factory=dict)
     chain: bool = False
-    sample_stats: Mapping[str, Array] = field(default_factory=dict)
+    sample_stats: Mapping[str, FloatArray] = field(default_factory=dict)
     privacy: PrivacyStatement
     model: UnitModel | None = None
     schema: Schema | None = None
@@ -222,7 +222,7 @@ class Posterior(NamedDraws):
 
     def predict(
         self, data: TableLike, *, kind: predictive.PredictionKind = "mean", seed: int = 0
-    ) -> Array | dict[str, Array]:
+    ) -> FloatArray | dict[str, FloatArray]:
         """Predicts outcomes of new rows from the posterior.
 
         Predictions have no further privacy cost. A prediction for a person's own row is computed
@@ -299,7 +299,7 @@ class Posterior(NamedDraws):
         self,
         folder: _PathLike,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         units: IncrementSizes | None = None,
     ) -> None:
         """Writes a report: ``report.html``, ``report.md`` and ``registry.yaml``.
@@ -323,11 +323,11 @@ class Posterior(NamedDraws):
 
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
-    def _plain(self) -> tuple[Any, ...]:
+    def _plain(self) -> tuple[object, ...]:
         course = self.converged, self.said, self.intervals, dict(self.expected), self.fitted_by
         return *course, self.privacy, self.reading
 
-    def _arrays(self) -> dict[tuple[str, str], Array]:
+    def _arrays(self) -> dict[tuple[str, str], FloatArray]:
         optional = {
             ("unconstrained", "mean"): self.unconstrained_mean,
             ("unconstrained", "covariance"): self.unconstrained_covariance,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._typing import ArrayTree, FloatArray
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
@@ -48,7 +49,7 @@ def _cached_model(recipe: str, schema: Schema) -> NumPyroModel:
     known = GLMSpec.from_json(recipe)
     made = glm_from_spec(known, schema)
 
-    def made_up(count: int, seed: int) -> dict[str, Any]:
+    def made_up(count: int, seed: int) -> dict[str, NDArray[np.generic]]:
         return dict(schema.made_up(count, seed=seed))
 
     adapted = from_numpyro(made.described, made_up, schema.person)
@@ -63,7 +64,7 @@ _MAX_BLOCK_SIZE = 2**24
 
 def predict(
     posterior: "Posterior", data: TableLike, kind: PredictionKind, seed: int
-) -> NDArray[Any] | dict[str, NDArray[Any]]:
+) -> FloatArray | dict[str, FloatArray]:
     """See `Posterior.predict`."""
     whole = predict_outcomes(posterior, data, kind, seed)
     return next(iter(whole.values())) if len(whole) == 1 else whole
@@ -71,10 +72,10 @@ def predict(
 
 def predictive_quantiles(
     posterior: "Posterior", data: TableLike, quantiles: Sequence[float], seed: int = 0
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, FloatArray]:
     """Quantiles of draws of each outcome, [quantiles, rows], in blocks: draws of all rows are not held."""
 
-    def summary(draws: NDArray[Any]) -> NDArray[Any]:
+    def summary(draws: FloatArray) -> FloatArray:
         return np.moveaxis(np.quantile(draws, quantiles, axis=1), 0, 1)
 
     return predict_outcomes(posterior, data, "draws", seed, summary)
@@ -104,8 +105,8 @@ def predict_outcomes(
     data: TableLike,
     kind: PredictionKind,
     seed: int,
-    summary: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
-) -> dict[str, NDArray[Any]]:
+    summary: Callable[[FloatArray], FloatArray] = np.asarray,
+) -> dict[str, FloatArray]:
     """Predictions of each outcome by name, or a summary of each block; see `Posterior.predict`."""
     _validate.choice("kind", kind, ("mean", "draws", "probit"))
     seed = _validate.count("seed", seed, least=0)
@@ -123,17 +124,17 @@ def predict_outcomes(
 def _predict_in_blocks(
     posterior: "Posterior",
     model: Predicts,
-    columns: Mapping[str, NDArray[Any]],
+    columns: Mapping[str, FloatArray],
     kind: PredictionKind,
     seed: int,
-    summary: Callable[[NDArray[Any]], NDArray[Any]],
-) -> dict[str, NDArray[Any]]:
+    summary: Callable[[FloatArray], FloatArray],
+) -> dict[str, FloatArray]:
     draws = {name: jnp.asarray(posterior.draws[name]) for name in model.places}
     keys = jax.random.split(jax.random.key(seed), posterior.num_draws)
     rows = len(next(iter(columns.values())))
 
     @jax.jit
-    def block(first: int, part: _Arrays, draws: _Arrays, constants: Any) -> _Arrays:
+    def block(first: int, part: _Arrays, draws: _Arrays, constants: ArrayTree) -> _Arrays:
         count = len(next(iter(part.values())))
 
         def one_row(i: jax.Array, row: _Arrays) -> _Arrays:
@@ -145,7 +146,7 @@ def _predict_in_blocks(
         return jax.vmap(one_row)(jnp.arange(count), part)
 
     size = max(1, min(rows, _MAX_BLOCK_SIZE // max(1, posterior.num_draws)))
-    parts: list[Any] = []
+    parts: list[dict[str, FloatArray]] = []
     for start in range(0, max(rows, 1), size):
         part = {name: jnp.asarray(values[start : start + size]) for name, values in columns.items()}
         found = block(start, part, draws, model.constants)
@@ -188,8 +189,8 @@ _REDUCE: dict[PredictionKind, Callable[[str, Prediction], jax.Array]] = {
 
 
 def _mark_missing(
-    values: NDArray[Any], present: NDArray[np.bool_], kind: PredictionKind
-) -> NDArray[Any]:
+    values: FloatArray, present: NDArray[np.bool_], kind: PredictionKind
+) -> FloatArray:
     """Predictions with NaN for rows that have a missing value."""
     if not present.all():
         values = values.astype(np.float32)

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tacit._format import clean_text, format_number
 from tacit._html import render_template
@@ -205,7 +205,7 @@ def write_report(
     posterior: "Posterior",
     folder: str | os.PathLike[str],
     *,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     schema: Schema | None = None,
     units: IncrementSizes | None = None,
 ) -> None:

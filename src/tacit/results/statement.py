@@ -87,7 +87,7 @@ _FEDERATED = (
 
 def registry_entry(
     statement: "PrivacyStatement", *, federated: bool = False, said: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The fields of an entry, nested as in the registry; None where the publisher must fill in.
 
     ``said`` are sentences about the posterior, which are added to the field on post-processing.
@@ -121,7 +121,7 @@ def registry_yaml(
     return f"{warning}{_HEADER}{''.join(_yaml_lines(fields, ''))}"
 
 
-def _basic() -> dict[str, Any]:
+def _basic() -> dict[str, object]:
     return {
         "name": None,
         "data_curators": [{"data_curator_name": None, "data_curator_type": None}],
@@ -134,7 +134,7 @@ def _basic() -> dict[str, Any]:
     }
 
 
-def _variant(statement: "PrivacyStatement") -> dict[str, Any]:
+def _variant(statement: "PrivacyStatement") -> dict[str, object]:
     name = "Pure DP" if statement.delta == 0 else "Approximate DP"
     public = f"Treated as public: {', '.join(statement.public)}. " if statement.public else ""
     return {
@@ -145,7 +145,7 @@ def _variant(statement: "PrivacyStatement") -> dict[str, Any]:
     }
 
 
-def _loss(statement: "PrivacyStatement") -> dict[str, Any]:
+def _loss(statement: "PrivacyStatement") -> dict[str, object]:
     epsilon = statement.epsilons[statement.adjacency]
     known = epsilon is not None and math.isfinite(epsilon) and statement.is_private
     lines = [
@@ -165,7 +165,7 @@ def _loss(statement: "PrivacyStatement") -> dict[str, Any]:
     }
 
 
-def _model(statement: "PrivacyStatement", federated: bool) -> dict[str, Any]:
+def _model(statement: "PrivacyStatement", federated: bool) -> dict[str, object]:
     left = statement.budget_left
     return {
         "model_name": "Federated" if federated else "Central",
@@ -180,7 +180,7 @@ def _model(statement: "PrivacyStatement", federated: bool) -> dict[str, Any]:
     }
 
 
-def _accounting(statement: "PrivacyStatement", said: Sequence[str]) -> dict[str, Any]:
+def _accounting(statement: "PrivacyStatement", said: Sequence[str]) -> dict[str, object]:
     return {
         "post_processing": " ".join([_POST_PROCESSING, *said]),
         "composition": None
@@ -191,7 +191,7 @@ def _accounting(statement: "PrivacyStatement", said: Sequence[str]) -> dict[str,
     }
 
 
-def _implementation(statement: "PrivacyStatement") -> dict[str, Any]:
+def _implementation(statement: "PrivacyStatement") -> dict[str, object]:
     versions = ", ".join(f"{name} {each}" for name, each in statement.versions.items())
     event = statement.event
     done = "no noise" if event is None else json.dumps(events.to_dict(event))
@@ -208,7 +208,7 @@ def _round_up(epsilon: float) -> float:
     return float(format_epsilon(epsilon))
 
 
-def _yaml_lines(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
+def _yaml_lines(fields: Mapping[str, object], indent: str) -> Iterator[str]:
     for name, value in fields.items():
         if isinstance(value, Mapping):
             yield f"{indent}{name}:\n"
@@ -415,7 +415,7 @@ class PrivacyStatement:
         """
         return json.dumps(self.to_dict(curve=curve), indent=2, allow_nan=False)
 
-    def to_registry(self, *, federated: bool = False) -> dict[str, Any]:
+    def to_registry(self, *, federated: bool = False) -> dict[str, object]:
         """The fields of an entry in the public deployments registry.
 
         Args:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tacit import _validate
 from tacit._html import render_template
+from tacit._typing import FloatArray
 from tacit.errors import InvalidArgument
 from tacit.inference import diagnostics
 from tacit.inference.method import Intervals
@@ -69,16 +70,15 @@ def with_noise_note(name: str, intervals: Intervals) -> str:
     return f"{name} ({_INTERVAL_NOTES[intervals]})"
 
 
-Array = NDArray[np.floating]
 _K = TypeVar("_K")
 
 
-def as_draw_arrays(values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+def as_draw_arrays(values: Mapping[str, ArrayLike]) -> dict[str, FloatArray]:
     """Float arrays that have the same number of draws, at least one."""
     return _equal_length_arrays("draws", values)
 
 
-def as_step_arrays(values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+def as_step_arrays(values: Mapping[str, ArrayLike]) -> dict[str, FloatArray]:
     """Float arrays that have the same number of steps, at least one."""
     return _equal_length_arrays("steps of the trace", values)
 
@@ -92,7 +92,7 @@ class NamedDraws:
         chains: The number of chains of equal length whose draws follow one another.
     """
 
-    draws: Mapping[str, Array]
+    draws: Mapping[str, FloatArray]
     chains: int = 1
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class NamedDraws:
         """The number of draws."""
         return len(next(iter(self.draws.values())))
 
-    def mean(self) -> dict[str, Array]:
+    def mean(self) -> dict[str, FloatArray]:
         """Posterior means.
 
         Returns:
@@ -114,7 +114,7 @@ class NamedDraws:
         with np.errstate(all="ignore"):  # draws may be infinite
             return {n: np.mean(d, axis=0, dtype=np.float64) for n, d in self.draws.items()}
 
-    def sd(self) -> dict[str, Array]:
+    def sd(self) -> dict[str, FloatArray]:
         """Posterior standard deviations.
 
         Returns:
@@ -123,7 +123,7 @@ class NamedDraws:
         with np.errstate(all="ignore"):
             return {n: np.std(d, axis=0, dtype=np.float64) for n, d in self.draws.items()}
 
-    def quantiles(self, probabilities: Sequence[float]) -> dict[str, Array]:
+    def quantiles(self, probabilities: Sequence[float]) -> dict[str, FloatArray]:
         """Posterior quantiles.
 
         Args:
@@ -144,7 +144,7 @@ class NamedDraws:
                 for name, draws in self.draws.items()
             }
 
-    def interval(self, level: float = 0.9) -> dict[str, Array]:
+    def interval(self, level: float = 0.9) -> dict[str, FloatArray]:
         """Equal-tailed credible intervals.
 
         ``intervals`` says whether they account for the privacy noise.
@@ -162,7 +162,7 @@ class NamedDraws:
             raise InvalidArgument(f"level must be between 0 and 1; got {level!r}.")
         return self.quantiles([(1 - level) / 2, (1 + level) / 2])
 
-    def effective_sizes(self) -> dict[str, Array]:
+    def effective_sizes(self) -> dict[str, FloatArray]:
         """Effective sample sizes.
 
         Returns:
@@ -170,7 +170,7 @@ class NamedDraws:
         """
         return diagnostics.effective_sample_sizes(self.draws, self.chains)
 
-    def r_hats(self) -> dict[str, Array]:
+    def r_hats(self) -> dict[str, FloatArray]:
         """R-hat of the chains, split in halves and by ranks, as ArviZ computes it.
 
         Returns:
@@ -179,7 +179,7 @@ class NamedDraws:
         return diagnostics.r_hats(self.draws, self.chains)
 
 
-def _equal_length_arrays(what: str, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+def _equal_length_arrays(what: str, values: Mapping[str, ArrayLike]) -> dict[str, FloatArray]:
     """Float arrays that all have the same number of ``what``, at least one."""
     arrays = {name: _as_float_array(value) for name, value in values.items()}
     lengths = {array.shape[:1] for array in arrays.values()}
@@ -188,12 +188,12 @@ def _equal_length_arrays(what: str, values: Mapping[str, ArrayLike]) -> dict[str
     return arrays
 
 
-def _as_float_array(value: ArrayLike) -> Array:
+def _as_float_array(value: ArrayLike) -> FloatArray:
     array = np.asarray(value)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
-def equal_arrays(one: Mapping[_K, Array], other: Mapping[_K, Array]) -> bool:
+def equal_arrays(one: Mapping[_K, FloatArray], other: Mapping[_K, FloatArray]) -> bool:
     """Whether two mappings have the same names in the same order, and equal arrays."""
     return list(one) == list(other) and all(
         np.array_equal(value, other[name], equal_nan=True) for name, value in one.items()
@@ -365,10 +365,10 @@ class Summary:
 
 
 def summary_lines(
-    mean: Mapping[str, NDArray[np.floating]],
-    sd: Mapping[str, NDArray[np.floating]],
-    interval: Mapping[str, NDArray[np.floating]],
-    *mixing: Mapping[str, NDArray[np.floating]],
+    mean: Mapping[str, FloatArray],
+    sd: Mapping[str, FloatArray],
+    interval: Mapping[str, FloatArray],
+    *mixing: Mapping[str, FloatArray],
     labels: Labels | None = None,
     meanings: Mapping[str, tuple[str, bool, str]] | None = None,
 ) -> tuple[SummaryLine, ...]:
@@ -377,7 +377,7 @@ def summary_lines(
     ``meanings`` has the unit of a parameter, whether it is a ratio, and the prior, by its name.
     """
 
-    def columns(name: str) -> tuple[NDArray[np.floating], ...]:
+    def columns(name: str) -> tuple[FloatArray, ...]:
         return (mean[name], sd[name], *interval[name], *(each[name] for each in mixing))
 
     return tuple(
@@ -470,7 +470,7 @@ def check_units(reading: Interpretation | None, units: IncrementSizes | None) ->
 
 
 def draws_in_units(
-    draws: Mapping[str, Array], reading: Interpretation | None, units: IncrementSizes
+    draws: Mapping[str, FloatArray], reading: Interpretation | None, units: IncrementSizes
 ) -> NamedDraws:
     """Draws in the units that are shown."""
     if reading is None:
