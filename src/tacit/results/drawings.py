@@ -156,7 +156,8 @@ def _groups_by_size(bars: Sequence[Bar]) -> list[list[Bar]]:
 
 def axis_for_bars(bars: Sequence[Bar]) -> Axis:
     """An axis that contains all intervals, and zero if it is near or the bars are effects."""
-    unit = _power_of_ten(max(map(_max_abs, bars)))
+    largest = max(map(_max_abs, bars))
+    unit = 10.0 ** math.floor(math.log10(largest)) if largest > _TINY else 1.0
     low = min(bar.lower / unit for bar in bars)
     high = max(bar.upper / unit for bar in bars)
     near = math.inf if bars[0].role in _ROLES_WITH_ZERO else high - low
@@ -329,11 +330,6 @@ def _max_abs(bar: Bar) -> float:
     return max(abs(value) for value in bar.numbers)
 
 
-def _power_of_ten(size: float) -> float:
-    """The largest power of ten below a size, or 1 for sizes near zero."""
-    return 10.0 ** math.floor(math.log10(size)) if size > _TINY else 1.0
-
-
 def _round_step(least: float) -> float:
     """The next of 1, 2, 5, 10, 20, ..."""
     power = 10.0 ** math.floor(math.log10(least))
@@ -359,7 +355,8 @@ def labelled_draws(
     reading, asked = posterior.reading, check_units(posterior.reading, units)
     draws = draws_in_units(posterior.draws, reading, asked).draws
     found: dict[str, tuple[str, FloatArray]] = {}
-    for name in list(draws) if names is None else _as_name_list(names):
+    asked_names = [names] if isinstance(names, str) else names
+    for name in list(draws) if asked_names is None else asked_names:
         if name not in draws:
             raise InvalidArgument(
                 f"{name!r} is not a parameter; the parameters are {', '.join(draws)}."
@@ -396,7 +393,3 @@ def _forest_bar(label: str, role: str, values: FloatArray) -> Bar:
         mean = float(np.mean(values, dtype=np.float64))
         low, half_low, half_high, high = np.quantile(values.astype(np.float64), tails).tolist()
     return Bar(label, mean, low, half_low, half_high, high, role)
-
-
-def _as_name_list(names: Sequence[str]) -> list[str]:
-    return [names] if isinstance(names, str) else list(names)

@@ -63,7 +63,9 @@ def to_datatree(posterior: "Posterior") -> xr.DataTree:
         stats = split_chains(posterior.sample_stats, posterior.chains)
         groups["sample_stats"] = _dataset(stats, ("chain", "draw"))
     if posterior.chain:
-        groups["diagnostics"] = _dataset(_diagnostics(posterior), ("diagnostic",))
+        sizes, ratios = posterior.effective_sizes(), posterior.r_hats()
+        stacked = {name: np.stack([sizes[name], ratios[name]]) for name in sizes}
+        groups["diagnostics"] = _dataset(stacked, ("diagnostic",))
     if sites := posterior.sites:
         said = [each.to_json(curve=False) for each in sites.values()]
         counts = [posterior.answers[name] for name in sites if name in posterior.answers]
@@ -74,9 +76,14 @@ def to_datatree(posterior: "Posterior") -> xr.DataTree:
                 for name, c in zip(_ANSWERS, zip(*counts, strict=True), strict=True)
             }
         groups[_SITES] = xr.Dataset(held, {_SITE: list(sites)})
-    gaussian = _gaussian(posterior)
-    if gaussian:
-        groups[_GAUSSIAN] = xr.Dataset(gaussian)
+    axes = ("coordinate", "other_coordinate")
+    normal = {
+        "mean": posterior.unconstrained_mean,
+        "covariance": posterior.unconstrained_covariance,
+    }
+    known = {name: (axes[: each.ndim], each) for name, each in normal.items() if each is not None}
+    if known:
+        groups[_GAUSSIAN] = xr.Dataset(known)
     return xr.DataTree.from_dict(groups)
 
 
@@ -113,6 +120,7 @@ def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _attributes(posterior: "Posterior") -> dict[str, str | int]:
     """Attributes of the tree, warnings first. NetCDF has no Booleans, so they are 0 or 1."""
     warnings, reading = posterior.warnings, posterior.reading
+    recipe = posterior.recipe or formula_recipe(posterior.model)
     return {
         **({"warning": " ".join(warnings)} if warnings else {}),
         "inference_library": "tacit",
@@ -123,15 +131,9 @@ def _attributes(posterior: "Posterior") -> dict[str, str | int]:
         "chain": int(posterior.chain),
         "fitted_by": json.dumps(posterior.fitted_by),
         **({} if reading is None else {"reading": json.dumps(reading.to_dict())}),
-        **_model_attributes(posterior),
+        **({} if posterior.schema is None else {"schema": posterior.schema.to_text()}),
+        **({} if recipe is None else {"recipe": recipe.to_json()}),
     }
-
-
-def _model_attributes(posterior: "Posterior") -> dict[str, str]:
-    """The schema, and the formula of a model by formula, which are public."""
-    recipe = posterior.recipe or formula_recipe(posterior.model)
-    schema = {} if posterior.schema is None else {"schema": posterior.schema.to_text()}
-    return schema if recipe is None else {**schema, "recipe": recipe.to_json()}
 
 
 def _fit_attributes(posterior: "Posterior") -> dict[str, str | int]:
@@ -185,96 +187,65 @@ def _stack_chains(arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     }
 
 
-def _diagnostics(posterior: "Posterior") -> dict[str, FloatArray]:
-    """Effective sample sizes and R-hat of each parameter, stacked."""
-    sizes, ratios = posterior.effective_sizes(), posterior.r_hats()
-    return {name: np.stack([sizes[name], ratios[name]]) for name in sizes}
-
-
 def _axes(label: str, count: int) -> list[str]:
     return [f"{label}_dim_{axis}" for axis in range(count)]
 
 
-def _gaussian(posterior: "Posterior") -> dict[str, _Variable]:
-    axes = ("coordinate", "other_coordinate")
-    found = {"mean": posterior.unconstrained_mean, "covariance": posterior.unconstrained_covariance}
-    return {name: (axes[: each.ndim], each) for name, each in found.items() if each is not None}
-
-
 def _fields(tree: xr.DataTree) -> dict[str, Any]:
-    if tree.attrs.get("tacit_format") != _FORMAT:
+    """The fields of the posterior in a tree."""
+    said, groups = tree.attrs, {name: each.to_dataset() for name, each in tree.children.items()}
+    if said.get("tacit_format") != _FORMAT:
         raise InvalidArgument("it does not have the format of this version")
-    converged = tree.attrs.get("converged")
-    gaussian = _children(tree).get(_GAUSSIAN)
-    variables = {} if gaussian is None else {n: gaussian[n].values for n in gaussian.data_vars}
-    return {
-        "draws": _stack_chains(_arrays(tree, "posterior")),
-        "trace": _arrays(tree, "fit") if "fit" in tree.children else {},
-        "sample_stats": _stack_chains(
-            _arrays(tree, "sample_stats") if "sample_stats" in tree.children else {}
-        ),
-        "unconstrained_mean": variables.get("mean"),
-        "unconstrained_covariance": variables.get("covariance"),
-        "converged": None if converged is None else bool(converged),
-        "said": tuple(map(str, json.loads(tree.attrs.get("said", "[]")))),
-        "intervals": Intervals(tree.attrs.get("intervals", Intervals.UNKNOWN)),
-        "expected": json.loads(tree.attrs.get("expected", "{}")),
-        "chain": bool(tree.attrs["chain"]),
-        "chains": int(_children(tree)["posterior"].sizes["chain"]),
-        "labels": _labels(tree),
-        "fitted_by": tuple(map(str, json.loads(tree.attrs.get("fitted_by", "[]")))),
-        "reading": _interpretation(tree),
-        "schema": Schema.from_text(tree.attrs["schema"]) if "schema" in tree.attrs else None,
-        "recipe": GLMSpec.from_json(tree.attrs["recipe"]) if "recipe" in tree.attrs else None,
-        "privacy": PrivacyStatement.from_json(tree.attrs["privacy_statement"]),
-        **(
-            {"sites": _sites(tree), "answers": _answer_counts(tree)}
-            if _SITES in tree.children
-            else {}
-        ),
+    draws, normal = groups["posterior"], groups.get(_GAUSSIAN, xr.Dataset())
+    found = {
+        "draws": _stack_chains(_arrays(draws)),
+        "trace": _arrays(groups["fit"]) if "fit" in groups else {},
+        "sample_stats": _stack_chains(_arrays(groups["sample_stats"]))
+        if "sample_stats" in groups
+        else {},
+        "unconstrained_mean": normal["mean"].values if "mean" in normal else None,
+        "unconstrained_covariance": normal["covariance"].values if "covariance" in normal else None,
+        "converged": bool(said["converged"]) if "converged" in said else None,
+        "said": tuple(map(str, json.loads(said.get("said", "[]")))),
+        "intervals": Intervals(said.get("intervals", Intervals.UNKNOWN)),
+        "expected": json.loads(said.get("expected", "{}")),
+        "chain": bool(said["chain"]),
+        "chains": int(draws.sizes["chain"]),
+        "labels": _labels(draws),
+        "fitted_by": tuple(map(str, json.loads(said.get("fitted_by", "[]")))),
+        "reading": Interpretation.from_dict(json.loads(said["reading"]))
+        if "reading" in said
+        else None,
+        "schema": Schema.from_text(said["schema"]) if "schema" in said else None,
+        "recipe": GLMSpec.from_json(said["recipe"]) if "recipe" in said else None,
+        "privacy": PrivacyStatement.from_json(said["privacy_statement"]),
     }
+    if _SITES in groups:
+        sites = groups[_SITES]
+        names = [str(name) for name in sites[_SITE].values]
+        statements = [PrivacyStatement.from_json(str(each)) for each in sites[_STATEMENT].values]
+        found["sites"] = dict(zip(names, statements, strict=True))
+        found["answers"] = {}
+        if set(_ANSWERS) <= set(sites.data_vars):
+            counts = zip(*(sites[name].values.tolist() for name in _ANSWERS), strict=True)
+            found["answers"] = dict(zip(names, counts, strict=True))
+    return found
 
 
-def _interpretation(tree: xr.DataTree) -> Interpretation | None:
-    said = tree.attrs.get("reading")
-    return None if said is None else Interpretation.from_dict(json.loads(said))
-
-
-def _sites(tree: xr.DataTree) -> dict[str, PrivacyStatement]:
-    """The statement of every site of a federated fit."""
-    found = _children(tree)[_SITES]
-    pairs = zip(found[_SITE].values, found[_STATEMENT].values, strict=True)
-    return {str(name): PrivacyStatement.from_json(str(said)) for name, said in pairs}
-
-
-def _answer_counts(tree: xr.DataTree) -> dict[str, tuple[int, int]]:
-    """How many answers of every site were used, and asked for; earlier versions did not save it."""
-    found = _children(tree)[_SITES]
-    if not set(_ANSWERS) <= set(found.data_vars):
-        return {}
-    counts = zip(*(found[name].values.tolist() for name in _ANSWERS), strict=True)
-    return {str(name): pair for name, pair in zip(found[_SITE].values, counts, strict=True)}
-
-
-def _labels(tree: xr.DataTree) -> dict[str, tuple[tuple[str, ...], ...]]:
+def _labels(draws: xr.Dataset) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Names of the entries of arrays, where the axes have such coordinates."""
-    found = _children(tree)["posterior"]
-    names: dict[str, str] = json.loads(found.attrs["names"])
+    names: dict[str, str] = json.loads(draws.attrs["names"])
     return {
-        name: tuple(tuple(map(str, found[axis].values)) for axis in found[label].dims[2:])
+        name: tuple(tuple(map(str, draws[axis].values)) for axis in draws[label].dims[2:])
         for label, name in names.items()
-        if found[label].ndim > 2 and set(found[label].dims[2:]) <= set(found.coords)
+        if draws[label].ndim > 2 and set(draws[label].dims[2:]) <= set(draws.coords)
     }
 
 
-def _children(tree: xr.DataTree) -> dict[str, xr.Dataset]:
-    return {name: child.to_dataset() for name, child in tree.children.items()}
-
-
-def _arrays(tree: xr.DataTree, group: str) -> dict[str, FloatArray]:
-    found = _children(tree)[group]
-    names: dict[str, str] = json.loads(found.attrs["names"])
-    return {name: found[label].values for label, name in names.items()}
+def _arrays(group: xr.Dataset) -> dict[str, FloatArray]:
+    """The arrays of a group, by the names of the parameters."""
+    names: dict[str, str] = json.loads(group.attrs["names"])
+    return {name: group[label].values for label, name in names.items()}
 
 
 _ROW = "row"

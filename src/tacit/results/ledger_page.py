@@ -10,11 +10,10 @@ import tacit
 from tacit._format import format_epsilon, format_number
 from tacit._html import render_template
 from tacit.accounting.ledger import Ledger, LedgerHistory, read_history, utc_now
-from tacit.accounting.ledger_chain import Charge, RaisedTotal
+from tacit.accounting.ledger_chain import Charge
 from tacit.errors import TacitError
 from tacit.results.drawings import (
     Axis,
-    BarSegment,
     ChartAxis,
     ChartLine,
     LineChart,
@@ -75,8 +74,8 @@ def ledger_html(ledger: Ledger) -> str:
         The HTML.
     """
     past, made = read_history(ledger), utc_now()
-    people = spenders(past.charges)
-    parts = _budget_segments(past)
+    spent = past.spent[-1] if past.spent else 0.0
+    parts = bar_segments([("run", "spent", spent), ("left", "left", past.left.epsilon)])
     return render_template(
         "ledger_page.html",
         ledger=ledger,
@@ -84,8 +83,25 @@ def ledger_html(ledger: Ledger) -> str:
         made=_format_minute(made),
         minute=_format_minute,
         nobody=_NO_ANALYST,
-        people=[_spender_cells(each) for each in people],
-        raises=[_raise_cells(each) for each in past.raises],
+        people=[
+            [
+                each.name,
+                str(each.runs),
+                format_epsilon(each.epsilon),
+                format_number(each.delta),
+                each.last[:10],
+            ]
+            for each in spenders(past.charges)
+        ],
+        raises=[
+            [
+                _format_minute(each.time),
+                each.steward,
+                format_number(each.epsilon),
+                format_number(each.delta),
+            ]
+            for each in past.raises
+        ],
         parts=parts,
         described="Epsilon: " + ", ".join(f"{p.name} {format_number(p.size)}" for p in parts),
         chart=spending_chart(past, made) if past.charges else None,
@@ -176,25 +192,6 @@ def _corners(steps: Sequence[tuple[float, float]], last: float) -> list[tuple[fl
         corners += [(when, height), (when, value)]
         height = value
     return [*corners, (last, height)]
-
-
-def _budget_segments(past: LedgerHistory) -> list[BarSegment]:
-    spent = past.spent[-1] if past.spent else 0.0
-    return bar_segments([("run", "spent", spent), ("left", "left", past.left.epsilon)])
-
-
-def _spender_cells(each: Spender) -> list[str]:
-    cost = [format_epsilon(each.epsilon), format_number(each.delta)]
-    return [each.name, str(each.runs), *cost, each.last[:10]]
-
-
-def _raise_cells(each: RaisedTotal) -> list[str]:
-    return [
-        _format_minute(each.time),
-        each.steward,
-        format_number(each.epsilon),
-        format_number(each.delta),
-    ]
 
 
 def _format_minute(time: str) -> str:

@@ -217,8 +217,11 @@ def plot_dist(
         columns = min(4, len(shown))
         rows = math.ceil(len(shown) / columns)
         size = (max(2.7 * columns, 4.5), 0.9 + 2.3 * rows)
-        figure = _arviz_dist(load_arviz(), shown, size, (rows, columns))
-        add_caption(figure, posterior.warnings, _interval_caption(posterior) + note)
+        arviz = load_arviz()
+        figure = _arviz_dist(arviz, shown, size, (rows, columns))
+        kind = "highest-density" if is_legacy_arviz(arviz) else "equal-tailed"
+        words = f"{INTERVAL_LEVEL:.0%} {kind} intervals"
+        add_caption(figure, posterior.warnings, with_noise_note(words, posterior.intervals) + note)
         return keep(figure)
 
 
@@ -239,8 +242,11 @@ def plot_trace(posterior: "Posterior", path: PathLike | None = None) -> "Figure"
             _draw_trace_lines(one, name, value, labels)
             for one, (name, value) in zip(axes[:, 0], shown.items(), strict=True)
         ]
+        caption = "the course of the fit"
+        if posterior.converged is not False:  # if it did not converge, the warning above says it
+            caption += f". {CONVERGENCE_SENTENCES[posterior.converged].removesuffix('.')}"
         axes[-1, 0].set_xlabel("step")
-        add_caption(figure, posterior.warnings, _trace_caption(posterior) + max(notes, key=len))
+        add_caption(figure, posterior.warnings, f"{caption}{max(notes, key=len)}")
         return keep(figure)
 
 
@@ -398,14 +404,3 @@ def _trace_labels(posterior: "Posterior") -> list[str]:
         axes = posterior.labels.get(name)
         found += [label for label, _ in coordinates(name, draws.shape[1:], axes)]
     return found
-
-
-def _trace_caption(posterior: "Posterior") -> str:
-    if posterior.converged is False:  # the warning above says it
-        return "the course of the fit"
-    return f"the course of the fit. {CONVERGENCE_SENTENCES[posterior.converged].removesuffix('.')}"
-
-
-def _interval_caption(posterior: "Posterior") -> str:
-    kind = "highest-density" if is_legacy_arviz(load_arviz()) else "equal-tailed"
-    return with_noise_note(f"{INTERVAL_LEVEL:.0%} {kind} intervals", posterior.intervals)

@@ -141,7 +141,8 @@ def _predict_in_blocks(
             def one_draw(key: jax.Array, params: _Arrays) -> Mapping[str, Prediction]:
                 return model.predict(jax.random.fold_in(key, first + i), params, row, constants)
 
-            return _reduce_draws(jax.vmap(one_draw)(keys, draws), kind)
+            found = jax.vmap(one_draw)(keys, draws)
+            return {name: _reduce(name, each, kind) for name, each in found.items()}
 
         return jax.vmap(one_row)(jnp.arange(count), part)
 
@@ -154,38 +155,23 @@ def _predict_in_blocks(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _reduce_draws(found: Mapping[str, Prediction], kind: PredictionKind) -> dict[str, jax.Array]:
-    """Predictions for one row, over the draws."""
-    return {name: _REDUCE[kind](name, each) for name, each in found.items()}
-
-
-def _outcome_draws(name: str, found: Prediction) -> jax.Array:
-    if found.draw is None:
-        raise InvalidArgument(f'Draws of {name!r} are not known; use kind="mean".')
-    return found.draw
-
-
-def _outcome_mean(name: str, found: Prediction) -> jax.Array:
-    if found.mean is None:
-        raise InvalidArgument(f'The mean of {name!r} is not known; use kind="draws".')
-    return found.mean.mean(axis=0)
-
-
-def _probit_mean(name: str, found: Prediction) -> jax.Array:
-    """The mean of a logistic function under a normal, by a probit of matched slope (MacKay 1992)."""
+def _reduce(name: str, found: Prediction, kind: PredictionKind) -> jax.Array:
+    """The prediction of one outcome of a row, over the draws."""
+    if kind == "draws":
+        if found.draw is None:
+            raise InvalidArgument(f'Draws of {name!r} are not known; use kind="mean".')
+        return found.draw
+    if kind == "mean":
+        if found.mean is None:
+            raise InvalidArgument(f'The mean of {name!r} is not known; use kind="draws".')
+        return found.mean.mean(axis=0)
     if found.logit is None:
         raise InvalidArgument(
             f'kind="probit" is for binary outcomes with a logit, which {name!r} is not; use kind="mean".'
         )
-    centre, spread = found.logit.mean(axis=0), found.logit.var(axis=0)
-    return jax.nn.sigmoid(centre / jnp.sqrt(1 + math.pi * spread / 8))
-
-
-_REDUCE: dict[PredictionKind, Callable[[str, Prediction], jax.Array]] = {
-    "mean": _outcome_mean,
-    "draws": _outcome_draws,
-    "probit": _probit_mean,
-}
+    # The mean of a logistic function under a normal, by a probit of matched slope (MacKay 1992).
+    centre, variance = found.logit.mean(axis=0), found.logit.var(axis=0)
+    return jax.nn.sigmoid(centre / jnp.sqrt(1 + math.pi * variance / 8))
 
 
 def _mark_missing(

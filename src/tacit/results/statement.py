@@ -92,17 +92,73 @@ def registry_entry(
 
     ``said`` are sentences about the posterior, which are added to the field on post-processing.
     """
+    unit, event, left = statement.unit, statement.event, statement.budget_left
+    epsilon = statement.epsilons[statement.adjacency]
+    is_known = epsilon is not None and math.isfinite(epsilon) and statement.is_private
+    variant = "Pure DP" if statement.delta == 0 else "Approximate DP"
+    public = f"Treated as public: {', '.join(statement.public)}. " if statement.public else ""
+    costs_listed = "; ".join(statement.cost_line(a) for a in ADJACENCIES)
+    meaning = " ".join(filter(None, [statement.meaning, f"{costs_listed}."]))
+    adjacent = _ADJACENCY_SENTENCES[statement.adjacency].format(unit=unit)
+    versions = ", ".join(f"{name} {each}" for name, each in statement.versions.items())
+    done = "no noise" if event is None else json.dumps(events.to_dict(event))
+    assumes = f" Assumes: {'; '.join(statement.assumptions)}." if statement.assumptions else ""
     return {
         "url_slug": None,
         "status": "Draft",
         "tier": 3,
         "deployment": {
-            "basic": _basic(),
-            "dp_variant": _variant(statement),
-            "privacy_loss": _loss(statement),
-            "deployment_model": _model(statement, federated),
-            "accounting": _accounting(statement, said),
-            "implementation": _implementation(statement),
+            "basic": {
+                "name": None,
+                "data_curators": [{"data_curator_name": None, "data_curator_type": None}],
+                "intended_use": None,
+                "data_product_type": "Machine learning model",
+                "data_product_region": None,
+                "description": None,
+                "publication_date": None,
+                "data_product_sector": None,
+            },
+            "dp_variant": {
+                "variant_name": variant if statement.is_private else None,
+                "data_domain": "Tables with the declared columns, each value within its public bounds and "
+                "levels; of any number of rows, unless that number is listed as public.",
+                "unprotected_quantities": f"{public}Not protected: {'; '.join(statement.not_protected)}.",
+            },
+            "privacy_loss": {
+                "privacy_unit": f"{unit.capitalize()}-level",
+                "privacy_unit_details": f"{adjacent} ({statement.adjacency})",
+                "privacy_parameters": {
+                    # As it is written elsewhere, rounded up.
+                    "epsilon": float(format_epsilon(epsilon)) if is_known else None,
+                    "delta": statement.delta if is_known else None,
+                },
+                "privacy_parameters_details": statement.warning or meaning,
+            },
+            "deployment_model": {
+                "model_name": "Federated" if federated else "Central",
+                "model_name_details": _FEDERATED if federated else _CENTRAL,
+                "actors": None,
+                "release_type": "One release",
+                "release_type_details": None
+                if left is None
+                else f"A ledger of these data counts every use; it had {left} left after this one.",
+                "data_source_type": "Static",
+                "access_type": "Non-interactive",
+            },
+            "accounting": {
+                "post_processing": " ".join([_POST_PROCESSING, *said]),
+                "composition": None
+                if event is None
+                else "All releases of the run together, by numerical composition of privacy-loss "
+                "distributions, with every error of discretisation and truncation charged; by Rényi "
+                "divergence where that is tighter.",
+            },
+            "implementation": {
+                "preprocessing_and_hyperparameter_tuning": statement.declared or None,
+                "mechanisms": f"What was done to the data: {done}. Implemented with {versions}. "
+                f"Noise and sampling: {statement.randomness}.{assumes}",
+                "justification": None,
+            },
             "administrative": {"sources": None, "registry_authors": None},
         },
     }
@@ -119,93 +175,6 @@ def registry_yaml(
     fields = registry_entry(statement, federated=federated, said=said)
     warning = "".join(f"# {each}\n" for each in warnings)
     return f"{warning}{_HEADER}{''.join(_yaml_lines(fields, ''))}"
-
-
-def _basic() -> dict[str, object]:
-    return {
-        "name": None,
-        "data_curators": [{"data_curator_name": None, "data_curator_type": None}],
-        "intended_use": None,
-        "data_product_type": "Machine learning model",
-        "data_product_region": None,
-        "description": None,
-        "publication_date": None,
-        "data_product_sector": None,
-    }
-
-
-def _variant(statement: "PrivacyStatement") -> dict[str, object]:
-    name = "Pure DP" if statement.delta == 0 else "Approximate DP"
-    public = f"Treated as public: {', '.join(statement.public)}. " if statement.public else ""
-    return {
-        "variant_name": name if statement.is_private else None,
-        "data_domain": "Tables with the declared columns, each value within its public bounds and "
-        "levels; of any number of rows, unless that number is listed as public.",
-        "unprotected_quantities": f"{public}Not protected: {'; '.join(statement.not_protected)}.",
-    }
-
-
-def _loss(statement: "PrivacyStatement") -> dict[str, object]:
-    epsilon = statement.epsilons[statement.adjacency]
-    known = epsilon is not None and math.isfinite(epsilon) and statement.is_private
-    lines = [
-        f"epsilon {format_epsilon(statement.epsilons[a])} at delta {format_number(statement.delta)} under {a}"
-        for a in ADJACENCIES
-    ]
-    details = [statement.meaning or "", f"{'; '.join(lines)}."]
-    adjacent = _ADJACENCY_SENTENCES[statement.adjacency].format(unit=statement.unit)
-    return {
-        "privacy_unit": f"{statement.unit.capitalize()}-level",
-        "privacy_unit_details": f"{adjacent} ({statement.adjacency})",
-        "privacy_parameters": {
-            "epsilon": _round_up(epsilon) if known and epsilon is not None else None,
-            "delta": statement.delta if known else None,
-        },
-        "privacy_parameters_details": statement.warning or " ".join(filter(None, details)),
-    }
-
-
-def _model(statement: "PrivacyStatement", federated: bool) -> dict[str, object]:
-    left = statement.budget_left
-    return {
-        "model_name": "Federated" if federated else "Central",
-        "model_name_details": _FEDERATED if federated else _CENTRAL,
-        "actors": None,
-        "release_type": "One release",
-        "release_type_details": None
-        if left is None
-        else f"A ledger of these data counts every use; it had {left} left after this one.",
-        "data_source_type": "Static",
-        "access_type": "Non-interactive",
-    }
-
-
-def _accounting(statement: "PrivacyStatement", said: Sequence[str]) -> dict[str, object]:
-    return {
-        "post_processing": " ".join([_POST_PROCESSING, *said]),
-        "composition": None
-        if statement.event is None
-        else "All releases of the run together, by numerical composition of privacy-loss "
-        "distributions, with every error of discretisation and truncation charged; by Rényi "
-        "divergence where that is tighter.",
-    }
-
-
-def _implementation(statement: "PrivacyStatement") -> dict[str, object]:
-    versions = ", ".join(f"{name} {each}" for name, each in statement.versions.items())
-    event = statement.event
-    done = "no noise" if event is None else json.dumps(events.to_dict(event))
-    rests = f" Assumes: {'; '.join(statement.assumptions)}." if statement.assumptions else ""
-    return {
-        "preprocessing_and_hyperparameter_tuning": statement.declared or None,
-        "mechanisms": f"What was done to the data: {done}. Implemented with {versions}. "
-        f"Noise and sampling: {statement.randomness}.{rests}",
-        "justification": None,
-    }
-
-
-def _round_up(epsilon: float) -> float:
-    return float(format_epsilon(epsilon))
 
 
 def _yaml_lines(fields: Mapping[str, object], indent: str) -> Iterator[str]:

@@ -181,16 +181,14 @@ class NamedDraws:
 
 def _equal_length_arrays(what: str, values: Mapping[str, ArrayLike]) -> dict[str, FloatArray]:
     """Float arrays that all have the same number of ``what``, at least one."""
-    arrays = {name: _as_float_array(value) for name, value in values.items()}
+    arrays = {name: np.asarray(value) for name, value in values.items()}
+    for name, array in arrays.items():
+        if array.dtype not in (np.float32, np.float64):
+            arrays[name] = array.astype(np.float64)
     lengths = {array.shape[:1] for array in arrays.values()}
     if len(lengths) > 1 or lengths & {(), (0,)}:
         raise InvalidArgument(f"All arrays must have the same number of {what}, at least one.")
     return arrays
-
-
-def _as_float_array(value: ArrayLike) -> FloatArray:
-    array = np.asarray(value)
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
 def equal_arrays(one: Mapping[_K, FloatArray], other: Mapping[_K, FloatArray]) -> bool:
