@@ -58,7 +58,7 @@ def fits():
         draws={name: made_up[name] for name in model.program.order},
         privacy=found["ill"].privacy,
         labels=model.program.labels,
-        reading=model.reading,
+        interpretation=model.reading,
     )
     return found
 
@@ -179,7 +179,7 @@ def test_a_file_keeps_how_to_read_it(fits, tmp_path):
     again = Posterior.load(tmp_path / "post.nc")
     assert again == post
     assert str(again.summary(units={"age": 5})) == str(post.summary(units={"age": 5}))
-    json.dumps(again.reading.to_dict())
+    json.dumps(again.interpretation.to_dict())
 
 
 def test_readings_of_unusual_terms():
@@ -247,7 +247,9 @@ def of_wide_bounds(sigma, statement, *, converged):
     schema = SCHEMA.with_columns({"score": tacit.Number(0, 300)})
     model = tacit.glm("score ~ age", schema=schema)
     draws = {"Intercept": np.full(50, 20.0), "age": np.full(50, 1.0), "sigma": np.full(50, sigma)}
-    return Posterior(draws=draws, privacy=statement, reading=model.reading, converged=converged)
+    return Posterior(
+        draws=draws, privacy=statement, interpretation=model.reading, converged=converged
+    )
 
 
 @pytest.mark.parametrize(

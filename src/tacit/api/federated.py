@@ -208,7 +208,7 @@ def federated_posterior(
         model=target.model,
         schema=schema,
         labels=target.model.labels,
-        reading=model_interpretation(target.model),
+        interpretation=model_interpretation(target.model),
         sites=statements,
         answers={name: (used, method.num_rounds) for name, used in found.server.used.items()},
         said=fitted.said,

@@ -352,7 +352,7 @@ def _posterior(
         model=model,
         schema=schema,
         labels=model.labels,
-        reading=model_interpretation(model),
+        interpretation=model_interpretation(model),
         converged=found.converged,
         said=found.said,
         intervals=Intervals.NO_NOISE if statement.event is None else found.intervals,

@@ -234,8 +234,10 @@ class ReportContents:
     @property
     def title(self) -> str:
         """The question that was asked, or else what was fitted, in one line."""
-        reading = self.posterior.reading
-        said = self.settings.get("title") or (None if reading is None else reading.question)
+        interpretation = self.posterior.interpretation
+        said = self.settings.get("title") or (
+            None if interpretation is None else interpretation.question
+        )
         title = str(said) if said else f"Posterior of {_join_names(list(self.posterior.draws))}"
         return title if self.site is None else f"{title}: the part of {self.site.name}"
 
@@ -255,13 +257,13 @@ class ReportContents:
     @property
     def answer(self) -> str:
         """What was fitted, and its privacy cost, in one sentence."""
-        reading, formula = self.posterior.reading, self.settings.get("formula")
+        interpretation, formula = self.posterior.interpretation, self.settings.get("formula")
         what = f"A model with {_join_names(list(self.posterior.draws))}"
         if formula:
             family = self.settings.get("family")
             what = f"The model {formula} ({family})" if family else f"The model {formula}"
-        if reading is not None:
-            what = f"A {reading.kind}"
+        if interpretation is not None:
+            what = f"A {interpretation.kind}"
         if not self.statement.is_private:
             return f"{what} was fitted without protecting anyone: the result must not be released."
         return (
@@ -285,16 +287,16 @@ class ReportContents:
         return forest_bars(self.posterior, _MAX_BARS, units=self.units)
 
     @property
-    def reading(self) -> list[str]:
+    def interpretation_notes(self) -> list[str]:
         """How to read the numbers, and that scaling them for the fit makes no difference."""
-        reading = self.posterior.reading
-        if reading is None:
+        interpretation = self.posterior.interpretation
+        if interpretation is None:
             return []
-        steps = dict.fromkeys(s for each in reading.parameters.values() for s in each.steps)
+        steps = dict.fromkeys(s for each in interpretation.parameters.values() for s in each.steps)
         scaled = ", ".join(f"{s.name} by {s.own:.6g} ({s.why})" for s in steps)
         note = f"For the fit, numbers were divided by a public scale: {scaled}."
         told = [f"{note} Everything here is converted back."] if scaled else []
-        return [*interpretation_notes(reading), *told]
+        return [*interpretation_notes(interpretation), *told]
 
     @property
     def left_out(self) -> list[str]:
@@ -397,7 +399,9 @@ class ReportContents:
     def repeat(self) -> list[tuple[str, str]]:
         """All settings that are known, and the versions of the software."""
         formula = (
-            {} if self.posterior.reading is None else {"formula": self.posterior.reading.formula}
+            {}
+            if self.posterior.interpretation is None
+            else {"formula": self.posterior.interpretation.formula}
         )
         known = {**formula, **self.settings}
         said = [

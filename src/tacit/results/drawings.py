@@ -352,8 +352,8 @@ def labelled_draws(
     Raises:
         InvalidArgument: If a name or a unit is unknown.
     """
-    reading, asked = posterior.reading, check_units(posterior.reading, units)
-    draws = draws_in_units(posterior.draws, reading, asked).draws
+    interpretation, asked = posterior.interpretation, check_units(posterior.interpretation, units)
+    draws = draws_in_units(posterior.draws, interpretation, asked).draws
     found: dict[str, tuple[str, FloatArray]] = {}
     asked_names = [names] if isinstance(names, str) else names
     for name in list(draws) if asked_names is None else asked_names:
@@ -361,7 +361,7 @@ def labelled_draws(
             raise InvalidArgument(
                 f"{name!r} is not a parameter; the parameters are {', '.join(draws)}."
             )
-        meaning = None if reading is None else reading.parameters.get(name)
+        meaning = None if interpretation is None else interpretation.parameters.get(name)
         unit = "" if meaning is None else meaning.words(asked)
         axes, role = posterior.labels.get(name), "" if meaning is None else meaning.role
         flat = draws[name].reshape(posterior.num_draws, -1).T

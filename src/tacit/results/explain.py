@@ -89,8 +89,8 @@ def _released(contents: ReportContents) -> list[str]:
     posterior = contents.posterior
     count = sum(math.prod(draws.shape[1:]) for draws in posterior.draws.values())
     what = "1 number that describes" if count == 1 else f"{count} numbers that together describe"
-    reading = posterior.reading
-    kind = "" if reading is None else f" They are the results of a {reading.kind}."
+    interpretation = posterior.interpretation
+    kind = "" if interpretation is None else f" They are the results of a {interpretation.kind}."
     return [
         (
             f"{what} the data as a whole, each with an interval.{kind} No row of the data leaves, and "

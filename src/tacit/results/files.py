@@ -119,7 +119,7 @@ def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _attributes(posterior: "Posterior") -> dict[str, str | int]:
     """Attributes of the tree, warnings first. NetCDF has no Booleans, so they are 0 or 1."""
-    warnings, reading = posterior.warnings, posterior.reading
+    warnings, interpretation = posterior.warnings, posterior.interpretation
     recipe = posterior.recipe or formula_recipe(posterior.model)
     return {
         **({"warning": " ".join(warnings)} if warnings else {}),
@@ -130,7 +130,11 @@ def _attributes(posterior: "Posterior") -> dict[str, str | int]:
         **_fit_attributes(posterior),
         "chain": int(posterior.chain),
         "fitted_by": json.dumps(posterior.fitted_by),
-        **({} if reading is None else {"reading": json.dumps(reading.to_dict())}),
+        **(
+            {}
+            if interpretation is None
+            else {"interpretation": json.dumps(interpretation.to_dict())}
+        ),
         **({} if posterior.schema is None else {"schema": posterior.schema.to_text()}),
         **({} if recipe is None else {"recipe": recipe.to_json()}),
     }
@@ -213,8 +217,8 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
         "chains": int(draws.sizes["chain"]),
         "labels": _labels(draws),
         "fitted_by": tuple(map(str, json.loads(said.get("fitted_by", "[]")))),
-        "reading": Interpretation.from_dict(json.loads(said["reading"]))
-        if "reading" in said
+        "interpretation": Interpretation.from_dict(json.loads(said["interpretation"]))
+        if "interpretation" in said
         else None,
         "schema": Schema.from_text(said["schema"]) if "schema" in said else None,
         "recipe": GLMSpec.from_json(said["recipe"]) if "recipe" in said else None,

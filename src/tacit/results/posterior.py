@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from tacit import _validate, results
 from tacit._html import render_template
 from tacit._typing import FloatArray
@@ -25,11 +27,12 @@ from tacit.results.summary import (
     Summary,
     as_draw_arrays,
     as_step_arrays,
-    bounds_warnings,
     check_units,
     draws_in_units,
     equal_arrays,
-    summarise,
+    interpretation_notes,
+    summary_lines,
+    trust_sentence,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PathLike = str | os.PathLike[str]
+# A standard deviation that is a smaller part of the outcome's range needs tighter bounds; one that
+# is so close to where the fit began may not have moved.
+_MIN_SPREAD_SHARE, _MAX_SHIFT_FROM_START = 1 / 40, 0.15
 
 
 class PlanOfFit(Protocol):
@@ -78,7 +84,7 @@ class Posterior(NamedDraws):
         answers: How many answers of each site a federated fit used, and how many it asked for.
         expected: Widths of 90% intervals by the plan's forecast, if it had one, by the names and in
             the units of the summary.
-        reading: How to read the parameters in the units of the table, for a model by formula.
+        interpretation: How to read the parameters in the units of the table, for a model by formula.
         fitted_by: Sentences on the method and its steps.
         recipe: What a model by formula was made from, if the posterior comes from a file.
     """
@@ -98,7 +104,7 @@ class Posterior(NamedDraws):
     sites: Mapping[str, PrivacyStatement] = field(default_factory=dict)
     answers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     expected: Mapping[str, float] = field(default_factory=dict)
-    reading: Interpretation | None = None
+    interpretation: Interpretation | None = None
     fitted_by: tuple[str, ...] = ()
     recipe: GLMSpec | None = None
 
@@ -138,7 +144,23 @@ class Posterior(NamedDraws):
             InvalidArgument: If the level is out of range, or units names something else than a
                 number of the formula.
         """
-        return summarise(self, level, units)
+        asked = check_units(self.interpretation, units)
+        shown = draws_in_units(self.draws, self.interpretation, asked)
+        mixing = (self.effective_sizes(), self.r_hats()) if self.chain else ()
+        ends = shown.interval(level)
+        lower, upper = ({name: each[end] for name, each in ends.items()} for end in (0, 1))
+        columns = (shown.mean(), shown.sd(), lower, upper, *mixing)
+        cost = (self.privacy.headline,) if self.privacy.is_private else ()
+        return Summary(
+            lines=summary_lines(columns, self.labels, self.interpretation, asked),
+            level=level,
+            warnings=self.warnings,
+            trust=trust_sentence(level, self.intervals, self.converged),
+            notes=(*interpretation_notes(self.interpretation), *self.course, *cost),
+            chain=self.chain,
+            intervals=self.intervals,
+            ratio=None if self.interpretation is None else self.interpretation.ratio,
+        )
 
     def in_units(self, units: IncrementSizes | None = None) -> NamedDraws:
         """Draws of all parameters in the units of the table, as `summary` shows them.
@@ -149,7 +171,9 @@ class Posterior(NamedDraws):
         Returns:
             The draws, with their statistics.
         """
-        shown = draws_in_units(self.draws, self.reading, check_units(self.reading, units))
+        shown = draws_in_units(
+            self.draws, self.interpretation, check_units(self.interpretation, units)
+        )
         return replace(shown, chains=self.chains)
 
     @property
@@ -158,7 +182,39 @@ class Posterior(NamedDraws):
         # A file may be older than `said`.
         found = diagnostics.mixing_warnings(self.draws, self.chains) if self.chain else ()
         more = (each for each in found if each not in self.said)
-        return (*self.said, *more, *bounds_warnings(self))
+        return (*self.said, *more, *self._bounds_warnings())
+
+    def _bounds_warnings(self) -> tuple[str, ...]:
+        """Whether the declared bounds of the outcome suit what was learnt. From released values only."""
+        interpretation = self.interpretation
+        if interpretation is None or interpretation.bounds is None:
+            return ()
+        spread = next(
+            (n for n, m in interpretation.parameters.items() if m.start is not None), None
+        )
+        if spread is None or spread not in self.draws:
+            return ()
+        low, high = interpretation.bounds
+        start, found = interpretation.parameters[spread].start, float(np.mean(self.draws[spread]))
+        range_ = f"the declared bounds of {interpretation.outcome}, {low:.4g} to {high:.4g}"
+        if found < _MIN_SPREAD_SHARE * (high - low):
+            text = (
+                f"{spread} is {found:.3g}, a small part of {range_}. Bounds that are much wider than the "
+                "outcomes cost precision: declare tighter ones if they are known without these data."
+            )
+            return (text,)
+        if (
+            start is not None
+            and abs(found / start - 1) < _MAX_SHIFT_FROM_START
+            and not self.converged
+        ):
+            text = (
+                f"{spread} is {found:.3g}, about where the fit began ({start:.3g}, by {range_}), so it may "
+                "never have moved. Declare tighter bounds if they are known without these data, or use "
+                "tacit.Scoring()."
+            )
+            return (text,)
+        return ()
 
     def to_datatree(self, public: TableLike | None = None, *, seed: int = 0) -> "xr.DataTree":
         """Converts to an `xarray.DataTree`, which ArviZ takes as it is.
@@ -325,7 +381,7 @@ class Posterior(NamedDraws):
 
     def _plain(self) -> tuple[object, ...]:
         course = self.converged, self.said, self.intervals, dict(self.expected), self.fitted_by
-        return *course, self.privacy, self.reading
+        return *course, self.privacy, self.interpretation
 
     def _arrays(self) -> dict[tuple[str, str], FloatArray]:
         optional = {

@@ -69,7 +69,7 @@ def _learns(contents: ReportContents) -> list[str]:
 def _posterior(contents: ReportContents) -> list[str]:
     summary = contents.summary
     table = _table(("parameter", *summary.columns()[1:]), summary.cells(), numbers=True)
-    notes = [*contents.reading, *contents.left_out, *contents.method, *contents.course]
+    notes = [*contents.interpretation_notes, *contents.left_out, *contents.method, *contents.course]
     about = f"**{escape_markdown(summary.spread)}.** {escape_markdown(contents.about_intervals)}"
     technical = _items((contents.technical,))
     return [

@@ -18,12 +18,10 @@ from tacit._typing import FloatArray
 from tacit.errors import InvalidArgument
 from tacit.inference import diagnostics
 from tacit.inference.method import Intervals
-from tacit.models.interpretation import IncrementSizes, Interpretation
+from tacit.models.interpretation import IncrementSizes, Interpretation, ParameterMeaning
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tacit.results.posterior import Posterior
 
 
 _INTERVAL_NOTES = {each: str(each) for each in Intervals} | {
@@ -363,32 +361,47 @@ class Summary:
 
 
 def summary_lines(
-    mean: Mapping[str, FloatArray],
-    sd: Mapping[str, FloatArray],
-    interval: Mapping[str, FloatArray],
-    *mixing: Mapping[str, FloatArray],
-    labels: Labels | None = None,
-    meanings: Mapping[str, tuple[str, bool, str]] | None = None,
+    columns: Sequence[Mapping[str, FloatArray]],
+    labels: Labels,
+    interpretation: Interpretation | None,
+    units: IncrementSizes,
 ) -> tuple[SummaryLine, ...]:
     """A line for every coordinate of every parameter.
 
-    ``meanings`` has the unit of a parameter, whether it is a ratio, and the prior, by its name.
+    Args:
+        columns: Mean, standard deviation and the ends of the interval of each parameter; for a chain also
+            effective sample sizes and R-hat.
+        labels: Names of the entries of array parameters.
+        interpretation: How to read the parameters, for a model by formula.
+        units: The units that are shown.
+
+    Returns:
+        The lines.
     """
+    lines = []
+    known = {} if interpretation is None else interpretation.parameters
+    for name, means in columns[0].items():
+        unit, is_ratio, prior = "", False, ""
+        if name in known:
+            unit, is_ratio = known[name].words(units), known[name].ratio
+            prior = _prior_range(known[name], units)
+        for label, where in coordinates(name, means.shape, labels.get(name)):
+            mean, sd, lower, upper, *mixing = (float(each[name][where]) for each in columns)
+            ess, r_hat = mixing or (math.nan, math.nan)
+            lines.append(
+                SummaryLine(label, mean, sd, lower, upper, ess, r_hat, unit, is_ratio, prior)
+            )
+    return tuple(lines)
 
-    def columns(name: str) -> tuple[FloatArray, ...]:
-        return (mean[name], sd[name], *interval[name], *(each[name] for each in mixing))
 
-    return tuple(
-        _line(label, [float(v[where]) for v in columns(name)], (meanings or {}).get(name))
-        for name in mean
-        for label, where in coordinates(name, mean[name].shape, (labels or {}).get(name))
-    )
-
-
-def _line(label: str, values: Sequence[float], about: tuple[str, bool, str] | None) -> SummaryLine:
-    mean, sd, lower, upper, *mixing = values
-    effective, r_hat = mixing or (math.nan, math.nan)
-    return SummaryLine(label, mean, sd, lower, upper, effective, r_hat, *(about or ("", False, "")))
+def _prior_range(meaning: ParameterMeaning, units: IncrementSizes) -> str:
+    """The central 95% of a parameter's prior, or its formula."""
+    prior, factor = meaning.prior, meaning.factor(units)
+    if prior is None:
+        return ""
+    if prior.low is None or prior.high is None:
+        return prior.formula
+    return f"{factor * prior.low:.3g} to {factor * prior.high:.3g}"
 
 
 def coordinates(
@@ -428,38 +441,12 @@ def _ratio_text(line: SummaryLine) -> str:
     return f"{middle} ({low} to {high})"
 
 
-# A standard deviation that is a smaller part of the outcome's range needs tighter bounds; one that
-# is so close to where the fit began may not have moved.
-_MIN_SPREAD_SHARE, _MAX_SHIFT_FROM_START = 1 / 40, 0.15
-
-
-def summarise(posterior: "Posterior", level: float, units: IncrementSizes | None) -> Summary:
-    """See `Posterior.summary`."""
-    reading = posterior.reading
-    asked = check_units(reading, units)
-    shown = draws_in_units(posterior.draws, reading, asked)
-    mixing = (posterior.effective_sizes(), posterior.r_hats()) if posterior.chain else ()
-    cost = (posterior.privacy.headline,) if posterior.privacy.is_private else ()
-    return Summary(
-        lines=summary_lines(
-            *(shown.mean(), shown.sd(), shown.interval(level), *mixing),
-            labels=posterior.labels,
-            meanings=parameter_meanings(reading, asked),
-        ),
-        level=level,
-        warnings=posterior.warnings,
-        trust=trust_sentence(level, posterior.intervals, posterior.converged),
-        notes=(*interpretation_notes(reading), *posterior.course, *cost),
-        chain=posterior.chain,
-        intervals=posterior.intervals,
-        ratio=None if reading is None else reading.ratio,
-    )
-
-
-def check_units(reading: Interpretation | None, units: IncrementSizes | None) -> IncrementSizes:
+def check_units(
+    interpretation: Interpretation | None, units: IncrementSizes | None
+) -> IncrementSizes:
     """The units that were asked for; raises if the model says nothing of units, or of these."""
-    if reading is not None:
-        return reading.units(units)
+    if interpretation is not None:
+        return interpretation.units(units)
     if units:
         raise InvalidArgument(
             "units are for models by formula; this posterior's model does not say what one unit is."
@@ -468,12 +455,12 @@ def check_units(reading: Interpretation | None, units: IncrementSizes | None) ->
 
 
 def draws_in_units(
-    draws: Mapping[str, FloatArray], reading: Interpretation | None, units: IncrementSizes
+    draws: Mapping[str, FloatArray], interpretation: Interpretation | None, units: IncrementSizes
 ) -> NamedDraws:
     """Draws in the units that are shown."""
-    if reading is None:
+    if interpretation is None:
         return NamedDraws(draws=draws)
-    known = reading.parameters
+    known = interpretation.parameters
     factors = {name: known[name].factor(units) for name in draws if name in known}
     scaled = {
         name: value if factors.get(name, 1.0) == 1 else value * np.asarray(factors[name])
@@ -482,79 +469,23 @@ def draws_in_units(
     return NamedDraws(draws=scaled)
 
 
-def parameter_meanings(
-    reading: Interpretation | None, units: IncrementSizes
-) -> dict[str, tuple[str, bool, str]]:
-    """For each parameter: what one unit is, whether it is a ratio, and where its prior is."""
-    if reading is None:
-        return {}
-    return {
-        name: (each.words(units), each.ratio, _prior_range(reading, name, units))
-        for name, each in reading.parameters.items()
-    }
-
-
-def _prior_range(reading: Interpretation, name: str, units: IncrementSizes) -> str:
-    meaning = reading.parameters[name]
-    prior = meaning.prior
-    if prior is None:
-        return ""
-    if prior.low is None or prior.high is None:
-        return prior.formula
-    factor = meaning.factor(units)
-    return f"{factor * prior.low:.3g} to {factor * prior.high:.3g}"
-
-
-def interpretation_notes(reading: Interpretation | None) -> tuple[str, ...]:
+def interpretation_notes(interpretation: Interpretation | None) -> tuple[str, ...]:
     """How to read the numbers: their scale, the reference, and the kinds of priors."""
-    if reading is None:
+    if interpretation is None:
         return ()
-    found = [f"Coefficients are changes of {reading.scale}.{_ratio_note(reading)}"]
-    if reading.reference:
-        at = ", ".join(f"{each.column} {each.value}" for each in reading.reference)
+    found = [f"Coefficients are changes of {interpretation.scale}."]
+    if interpretation.ratio is not None:
+        ratios = interpretation.ratio.replace("ratio", "ratios", 1)
+        found[0] += f" Their exponentials are {ratios}, with intervals in brackets."
+    if interpretation.reference:
+        at = ", ".join(f"{each.column} {each.value}" for each in interpretation.reference)
         found.append(f"Reference: {at}.")
-    found += [f"{name}: {each.note}." for name, each in reading.parameters.items() if each.note]
+    found += [
+        f"{name}: {each.note}." for name, each in interpretation.parameters.items() if each.note
+    ]
     kinds: dict[str, list[str]] = {}
-    for name, each in reading.parameters.items():
+    for name, each in interpretation.parameters.items():
         if each.prior is not None and each.prior.name:
             kinds.setdefault(each.prior.name, []).append(name)
     listed = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
     return (*found, *([f"Priors: {listed}."] if listed else []))
-
-
-def _ratio_note(reading: Interpretation) -> str:
-    if reading.ratio is None:
-        return ""
-    several = reading.ratio.replace("ratio", "ratios", 1)
-    return f" Their exponentials are {several}, with intervals in brackets."
-
-
-def bounds_warnings(posterior: "Posterior") -> tuple[str, ...]:
-    """Whether the declared bounds of the outcome suit what was learnt. From released values only."""
-    reading = posterior.reading
-    if reading is None or reading.bounds is None:
-        return ()
-    spread = next((n for n, m in reading.parameters.items() if m.start is not None), None)
-    if spread is None or spread not in posterior.draws:
-        return ()
-    low, high = reading.bounds
-    start, found = reading.parameters[spread].start, float(np.mean(posterior.draws[spread]))
-    range_ = f"the declared bounds of {reading.outcome}, {low:.4g} to {high:.4g}"
-    if found < _MIN_SPREAD_SHARE * (high - low):
-        text = (
-            f"{spread} is {found:.3g}, a small part of {range_}. Bounds that are much wider than the "
-            "outcomes cost precision: declare tighter ones if they are known without these data."
-        )
-        return (text,)
-    if (
-        start is not None
-        and abs(found / start - 1) < _MAX_SHIFT_FROM_START
-        and not posterior.converged
-    ):
-        text = (
-            f"{spread} is {found:.3g}, about where the fit began ({start:.3g}, by {range_}), so it may "
-            "never have moved. Declare tighter bounds if they are known without these data, or use "
-            "tacit.Scoring()."
-        )
-        return (text,)
-    return ()
