@@ -108,9 +108,10 @@ def fit(
     _check_seed(seed)
     # 2. Choose the model and the method, and 3. plan: from public facts, before any row is read.
     plan = model if isinstance(model, Plan) else _plan(model, data, schema, budget, method, size)
-    processes = Processes()
-    processes.meet()
-    if processes.rank == 0:
+    is_first = jax.process_index() == 0
+    if jax.process_count() > 1:
+        Processes().meet()
+    if is_first:
         for sentence in plan.warnings:
             warnings.warn(sentence, ForecastWarning, stacklevel=2)
     # 4. Read the rows.
@@ -128,7 +129,7 @@ def fit(
         opened.charge()
         try:
             # 7. Run the method through the gate.
-            found = _run_method(plan, gate, randomness, progress=progress and processes.rank == 0)
+            found = _run_method(plan, gate, randomness, progress=progress and is_first)
             # 8. Record the posterior with its privacy statement.
             statement = plan.statement(gate, opened.receipt())
             posterior = _planned_posterior(plan, found, statement)
