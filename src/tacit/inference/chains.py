@@ -44,6 +44,7 @@ from tacit.inference.method import (
     Progress,
     Steps,
     constrained_draws,
+    later_progress,
     per_step_normals,
 )
 from tacit.inference.scoring import Scoring
@@ -350,9 +351,8 @@ class ChainMethod(Method):
             draws = self._draws_needed(gate.mechanism.num_steps)
             start = first.run(model, own, jax.random.fold_in(key, 1), progress, draws)
             done = own.mechanism.num_steps
-        later = None if progress is None else lambda steps: progress(done + steps)
         steps = self._chain(model, gate.mechanism, key, start)
-        _, released = run(gate, *steps, progress=later)
+        _, released = run(gate, *steps, progress=later_progress(progress, done))
         return self._result(model, gate.mechanism, released, start)
 
     def _result(

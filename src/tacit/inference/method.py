@@ -187,6 +187,11 @@ def noisy_gradient(
     return release.noisy_sum(per_row, given)
 
 
+def later_progress(progress: Progress | None, done: int) -> Progress | None:
+    """The progress of steps that follow so many others."""
+    return None if progress is None else lambda steps: progress(done + steps)
+
+
 def seed_from_key(key: jax.Array) -> list[int]:
     """What a key of JAX is made of."""
     words: list[int] = np.asarray(jax.random.key_data(key)).tolist()

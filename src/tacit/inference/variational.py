@@ -21,7 +21,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from numbers import Real
 from types import FunctionType
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,7 @@ from tacit.inference.method import (
     Steps,
     batch_bound_for_size,
     constrained_draws,
+    later_progress,
     noisy_gradient,
     per_step_normals,
     sampling_rate_for_size,
@@ -52,6 +53,19 @@ from tacit.privacy.captured import check_captured
 from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release, Stages
+
+_NUM_DRAWS = 1000
+_MOVING_MESSAGE = (
+    "The fit still moved when it ended. More steps, or a learning rate that falls, may help; see "
+    "plot_trace()."
+)
+_STEADY_MESSAGE = "The fit no longer moved when it ended. This alone does not show that a variational fit is right."
+OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
+    "adam": optax.adam,
+    # From zero, as the papers have it; a little added so that a zero gradient is no division.
+    "adagrad": lambda rate: optax.adagrad(rate, initial_accumulator_value=1e-12, eps=1e-12),
+    "sgd": optax.sgd,
+}
 
 
 class VariationalFit(NamedTuple):
@@ -117,209 +131,43 @@ class StepInput(NamedTuple):
     rate: Any
 
 
-class StepSettings(Protocol):
-    """The settings that a step depends on."""
-
-    @property
-    def family(self) -> Guide:
-        """The guide."""
-        ...
-
-    @property
-    def gradient(self) -> str:
-        """The form of the gradient."""
-        ...
-
-    @property
-    def sampling_rate(self) -> float | tuple[tuple[float, int], ...]:
-        """The sampling rate, or its schedule."""
-        ...
-
-    @property
-    def reset_every(self) -> int | None:
-        """After how many steps the optimiser is reset, if ever."""
-        ...
-
-    @property
-    def size(self) -> int | None:
-        """The declared number of units, if any."""
-        ...
-
-    def transformation(self) -> optax.GradientTransformation:
-        """The optimiser."""
-        ...
-
-
-@lru_cache(maxsize=32)
-def variational_step(method: StepSettings, model: UnitModel) -> Step:
-    """The step of a method on a model: the same object again, so that it compiles once."""
-    optimiser = method.transformation()
-    ascent = _GRADIENTS[method.gradient]
-
-    def step(state: Any, given: StepInput, release: Release) -> tuple[Any, Any]:
-        params, memory, constants = state
-        uphill = ascent(method, model, params, given, constants, release)
-        gradient = jax.tree.map(jnp.negative, uphill)
-        if method.reset_every is not None:
-            fresh = optimiser.init(params)
-            memory = jax.tree.map(partial(_reset_moments, given.reset), fresh, memory)
-        updates, memory = optimiser.update(gradient, memory, params)
-        params = optax.apply_updates(params, updates)
-        return (params, memory, constants), params
-
-    return step
-
-
-def _reset_moments(reset: jax.Array, fresh: jax.Array, old: jax.Array) -> jax.Array:
-    """What an optimiser has gathered starts anew; its count of steps, for schedules, goes on."""
-    return old if jnp.issubdtype(old.dtype, jnp.integer) else jnp.where(reset, fresh, old)
-
-
-def _prior_and_entropy(
-    method: StepSettings, model: UnitModel, noise: jax.Array, constants: Any, params: Any
-) -> jax.Array:
-    """What no row takes part in: log prior and entropy, on average over the draws."""
-    guide = method.family
-
-    def at(each: jax.Array) -> jax.Array:
-        prior = model.prior_density(guide.draw(params, each), constants)
-        return prior + guide.entropy(params, each)
-
-    return jnp.asarray(jax.vmap(at)(noise).mean())
-
-
-def _with_prior(form: Callable[..., Any]) -> Callable[..., Any]:
-    """A form that has the likelihood from rows, and adds what is public after the noise."""
-
-    def ascent(
-        method: StepSettings,
-        model: UnitModel,
-        params: Any,
-        given: StepInput,
-        constants: Any,
-        release: Any,
-    ) -> Any:
-        from_rows = form(method, model, params, given, constants, release)
-        public = jax.grad(partial(_prior_and_entropy, method, model, given.noise, constants))(
-            params
-        )
-        return jax.tree.map(jnp.add, from_rows, public)
-
-    return ascent
-
-
-def _scale_to_population(method: StepSettings, given: StepInput, total: jax.Array) -> jax.Array:
-    """From a sum over a batch to one over everybody, back in the gradient's own units."""
-    rate: Any = method.sampling_rate if given.rate is None else given.rate
-    return jnp.asarray((total if given.clip is None else total * given.clip) / rate)
-
-
-def _divide_by_clip(clip: jax.Array | None, gradient: Any) -> Any:
-    """A unit's gradient, in units of the present clip if that follows a schedule."""
-    return gradient if clip is None else gradient / clip
-
-
-def _aligned_gradient(
-    method: StepSettings,
-    model: UnitModel,
-    params: Any,
-    given: StepInput,
-    constants: Any,
-    release: Release,
-) -> Any:
-    theta, pull = jax.vjp(lambda p: method.family.draw(p, given.noise[0]), params)
-
-    def gradient(density: Callable[..., Any], theta: jax.Array, clip: Any) -> Any:
-        return _divide_by_clip(clip, jax.grad(density)(theta))
-
-    total = noisy_gradient(release, model, gradient, (theta, given.clip, constants))
-    return pull(_scale_to_population(method, given, total))[0]
-
-
-def _joint_gradient(
-    method: StepSettings,
-    model: UnitModel,
-    params: Any,
-    given: StepInput,
-    constants: Any,
-    release: Release,
-) -> Any:
-    flat, unravel = ravel_pytree(params)
-
-    def gradient(density: Callable[..., Any], flat: jax.Array, noise: jax.Array, clip: Any) -> Any:
-        expected = partial(_mean_over_draws, method.family, unravel, density, noise)
-        return _divide_by_clip(clip, jax.grad(expected)(flat))
-
-    total = noisy_gradient(release, model, gradient, (flat, given.noise, given.clip, constants))
-    return unravel(_scale_to_population(method, given, total))
-
-
-def _mean_over_draws(
-    guide: Guide, unravel: Callable[..., Any], density: Any, noise: jax.Array, flat: jax.Array
-) -> jax.Array:
-    """A density's mean over the guide's draws."""
-    params = unravel(flat)
-    draws = jax.vmap(lambda each: guide.draw(params, each))(noise)
-    return jnp.asarray(jax.vmap(density)(draws).mean())
-
-
-def _elbo_gradient(
-    method: StepSettings,
-    model: UnitModel,
-    params: Any,
-    given: StepInput,
-    constants: Any,
-    release: Release,
-) -> Any:
-    flat, unravel = ravel_pytree(params)
-    assert method.size is not None
-    share = 1 / method.size
-
-    def per_unit(argument: Any, rows: Row, present: jax.Array) -> Any:
-        flat, noise, clip, constants = argument
-
-        def own(flat: jax.Array) -> jax.Array:
-            density = partial(_unit_density, model, rows, present, constants)
-            likelihood = _mean_over_draws(method.family, unravel, density, noise, flat)
-            public = _prior_and_entropy(method, model, noise, constants, unravel(flat))
-            # A unit without rows has no share either: it is as if it were not there.
-            return likelihood + jnp.where(present.any(), share, 0.0) * public
-
-        return _divide_by_clip(clip, jax.grad(own)(flat))
-
-    total = release.noisy_unit_sum(per_unit, (flat, given.noise, given.clip, constants))
-    return unravel(_scale_to_population(method, given, total))
-
-
-def _unit_density(
-    model: UnitModel, rows: Row, present: jax.Array, constants: Any, theta: jax.Array
-) -> jax.Array:
-    """A unit's log-likelihood."""
-    if len(present) == 1 and not model.whole_units:
-        row = jax.tree.map(lambda leaf: leaf[0], rows)
-        return jnp.where(present[0], model.row_density(theta, row, constants), 0.0)
-    return model.unit_density(theta, rows, present, constants)
-
-
-_GRADIENTS: dict[str, Callable[..., Any]] = {
-    "aligned": _with_prior(_aligned_gradient),
-    "joint": _with_prior(_joint_gradient),
-    "elbo": _elbo_gradient,
-}
-GRADIENT_KINDS = tuple(_GRADIENTS)
-
-
-OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
-    "adam": optax.adam,
-    # From zero, as the papers have it; a little added so that a zero gradient is no division.
-    "adagrad": lambda rate: optax.adagrad(rate, initial_accumulator_value=1e-12, eps=1e-12),
-    "sgd": optax.sgd,
-}
-
-
 @dataclass(frozen=True, kw_only=True)
-class VariationalSettings(Method):
-    """The fields of `tacit.Variational`, which documents them, and the mechanism that they ask for."""
+class Variational(Method):
+    """Private variational inference with noisy clipped gradients. All settings are public.
+
+    The intervals do not account for the privacy noise.
+
+    Args:
+        sampling_rate: Probability that a unit is sampled in a step, or a schedule of (probability, steps)
+            pairs, whose steps add up to ``num_steps``. The noise multiplier is the same in all of them.
+        num_steps: Number of steps.
+        clip: Bound on the norm of one unit's gradient, or an optax schedule of bounds: a function of the
+            step. Noise is proportional to the bound, so a schedule costs no more. The default,
+            sqrt(dimension), is the norm of a row of that many standardised features; most gradients of
+            a regression are shorter. A smaller clip needs less noise but biases the posterior.
+        guide: The variational family: `tacit.methods.MeanField`, `tacit.methods.FullRank` or `tacit.methods.LowRank`; the
+            class of a NumPyro autoguide with a reparametrised draw; or a function that makes one.
+        gradient: What is clipped and perturbed. ``"aligned"``: a unit's log-likelihood gradient with respect
+            to the model's parameters; the chain rule through the guide is applied afterwards (Jälkö et
+            al. 2022). ``"joint"``: the same gradient with respect to all parameters of the guide. ``"elbo"``: a
+            unit's gradient of its share of the ELBO, which is its log-likelihood plus 1/``size`` of prior
+            and entropy, with respect to all parameters of the guide; this is Algorithm 1 of the
+            papers as printed. In the first two forms prior and entropy are exact, because no
+            row takes part in them; in the third they are clipped and sampled with the rows.
+        num_draws: Draws from the guide per step, for ``gradient="joint"`` and ``"elbo"``.
+        optimiser: The name of an optimiser, or an optax transformation.
+        learning_rate: The learning rate, or an optax schedule. By default it decays from 0.02 to
+            zero along half a cosine.
+        reset_every: Number of steps after which the state of the optimiser is reset; by default
+            never.
+        average: Whether to average the late steps that no longer drift.
+        batch_bound: A public bound on the number of units in a batch. It sets the integer lattice,
+            not the guarantee.
+        start: Public values of some parameters to start from; by default zero on the unconstrained
+            scale. ``"random"`` breaks symmetries, as mixtures and neural networks need.
+        size: A public number of units, for ``gradient="elbo"``; by default the ``size`` of the plan. It
+            need not be exact. Do not count it from private data.
+    """
 
     sampling_rate: float | tuple[tuple[float, int], ...] = 0.05
     num_steps: int = 1000
@@ -350,7 +198,7 @@ class VariationalSettings(Method):
                     f"{type(self.learning_rate).__name__}."
                 )
             _validate.positive("learning_rate", self.learning_rate)
-        _validate.choice("gradient", self.gradient, GRADIENT_KINDS)
+        _validate.choice("gradient", self.gradient, _GRADIENTS)
         _validate.count("num_draws", self.num_draws)
         if self.gradient == "aligned" and self.num_draws > 1:
             raise InvalidArgument(
@@ -501,65 +349,6 @@ class VariationalSettings(Method):
             falling if self.learning_rate is None else self.learning_rate
         )
 
-
-def _as_guide(guide: Any) -> Guide:
-    made = not isinstance(guide, type)
-    if made and isinstance(guide, Guide):
-        return guide
-    if not callable(guide) or isinstance(guide, BuiltGuide if made else Guide):
-        raise InvalidArgument(
-            "guide must be MeanField(), FullRank(), LowRank(rank=...) or the class of a NumPyro "
-            "autoguide, such as AutoIAFNormal; not a guide made for a model."
-        )
-    return AutoGuide(guide)
-
-
-_NUM_DRAWS = 1000
-_MOVING_MESSAGE = (
-    "The fit still moved when it ended. More steps, or a learning rate that falls, may help; see "
-    "plot_trace()."
-)
-_STEADY_MESSAGE = "The fit no longer moved when it ended. This alone does not show that a variational fit is right."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variational(VariationalSettings):
-    """Private variational inference with noisy clipped gradients. All settings are public.
-
-    The intervals do not account for the privacy noise.
-
-    Args:
-        sampling_rate: Probability that a unit is sampled in a step, or a schedule of (probability, steps)
-            pairs, whose steps add up to ``num_steps``. The noise multiplier is the same in all of them.
-        num_steps: Number of steps.
-        clip: Bound on the norm of one unit's gradient, or an optax schedule of bounds: a function of the
-            step. Noise is proportional to the bound, so a schedule costs no more. The default,
-            sqrt(dimension), is the norm of a row of that many standardised features; most gradients of
-            a regression are shorter. A smaller clip needs less noise but biases the posterior.
-        guide: The variational family: `tacit.methods.MeanField`, `tacit.methods.FullRank` or `tacit.methods.LowRank`; the
-            class of a NumPyro autoguide with a reparametrised draw; or a function that makes one.
-        gradient: What is clipped and perturbed. ``"aligned"``: a unit's log-likelihood gradient with respect
-            to the model's parameters; the chain rule through the guide is applied afterwards (Jälkö et
-            al. 2022). ``"joint"``: the same gradient with respect to all parameters of the guide. ``"elbo"``: a
-            unit's gradient of its share of the ELBO, which is its log-likelihood plus 1/``size`` of prior
-            and entropy, with respect to all parameters of the guide; this is Algorithm 1 of the
-            papers as printed. In the first two forms prior and entropy are exact, because no
-            row takes part in them; in the third they are clipped and sampled with the rows.
-        num_draws: Draws from the guide per step, for ``gradient="joint"`` and ``"elbo"``.
-        optimiser: The name of an optimiser, or an optax transformation.
-        learning_rate: The learning rate, or an optax schedule. By default it decays from 0.02 to
-            zero along half a cosine.
-        reset_every: Number of steps after which the state of the optimiser is reset; by default
-            never.
-        average: Whether to average the late steps that no longer drift.
-        batch_bound: A public bound on the number of units in a batch. It sets the integer lattice,
-            not the guarantee.
-        start: Public values of some parameters to start from; by default zero on the unconstrained
-            scale. ``"random"`` breaks symmetries, as mixtures and neural networks need.
-        size: A public number of units, for ``gradient="elbo"``; by default the ``size`` of the plan. It
-            need not be exact. Do not count it from private data.
-    """
-
     def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         settings = self.guide, self.optimiser, self.learning_rate, self.clip
@@ -611,6 +400,159 @@ class Variational(VariationalSettings):
         return replace(self, num_steps=num_steps, sampling_rate=rate)
 
 
+def _as_guide(guide: Any) -> Guide:
+    made = not isinstance(guide, type)
+    if made and isinstance(guide, Guide):
+        return guide
+    if not callable(guide) or isinstance(guide, BuiltGuide if made else Guide):
+        raise InvalidArgument(
+            "guide must be MeanField(), FullRank(), LowRank(rank=...) or the class of a NumPyro "
+            "autoguide, such as AutoIAFNormal; not a guide made for a model."
+        )
+    return AutoGuide(guide)
+
+
+@lru_cache(maxsize=32)
+def variational_step(method: Variational, model: UnitModel) -> Step:
+    """The step of a method on a model: the same object again, so that it compiles once."""
+    optimiser = method.transformation()
+    ascent = _GRADIENTS[method.gradient]
+
+    def step(state: Any, given: StepInput, release: Release) -> tuple[Any, Any]:
+        params, memory, constants = state
+        uphill = ascent(method, model, params, given, constants, release)
+        if method.gradient != "elbo":  # which has its share of prior and entropy in each unit
+            public = partial(_prior_and_entropy, method, model, given.noise, constants)
+            uphill = jax.tree.map(jnp.add, uphill, jax.grad(public)(params))
+        gradient = jax.tree.map(jnp.negative, uphill)
+        if method.reset_every is not None:
+            fresh = optimiser.init(params)
+            memory = jax.tree.map(partial(_reset_moments, given.reset), fresh, memory)
+        updates, memory = optimiser.update(gradient, memory, params)
+        params = optax.apply_updates(params, updates)
+        return (params, memory, constants), params
+
+    return step
+
+
+def _reset_moments(reset: jax.Array, fresh: jax.Array, old: jax.Array) -> jax.Array:
+    """What an optimiser has gathered starts anew; its count of steps, for schedules, goes on."""
+    return old if jnp.issubdtype(old.dtype, jnp.integer) else jnp.where(reset, fresh, old)
+
+
+def _prior_and_entropy(
+    method: Variational, model: UnitModel, noise: jax.Array, constants: Any, params: Any
+) -> jax.Array:
+    """What no row takes part in: log prior and entropy, on average over the draws."""
+    guide = method.family
+
+    def at(each: jax.Array) -> jax.Array:
+        prior = model.prior_density(guide.draw(params, each), constants)
+        return prior + guide.entropy(params, each)
+
+    return jnp.asarray(jax.vmap(at)(noise).mean())
+
+
+def _scale_to_population(method: Variational, given: StepInput, total: jax.Array) -> jax.Array:
+    """From a sum over a batch to one over everybody, back in the gradient's own units."""
+    rate: Any = method.sampling_rate if given.rate is None else given.rate
+    return jnp.asarray((total if given.clip is None else total * given.clip) / rate)
+
+
+def _divide_by_clip(clip: jax.Array | None, gradient: Any) -> Any:
+    """A unit's gradient, in units of the present clip if that follows a schedule."""
+    return gradient if clip is None else gradient / clip
+
+
+def _aligned_gradient(
+    method: Variational,
+    model: UnitModel,
+    params: Any,
+    given: StepInput,
+    constants: Any,
+    release: Release,
+) -> Any:
+    theta, pull = jax.vjp(lambda p: method.family.draw(p, given.noise[0]), params)
+
+    def gradient(density: Callable[..., Any], theta: jax.Array, clip: Any) -> Any:
+        return _divide_by_clip(clip, jax.grad(density)(theta))
+
+    total = noisy_gradient(release, model, gradient, (theta, given.clip, constants))
+    return pull(_scale_to_population(method, given, total))[0]
+
+
+def _joint_gradient(
+    method: Variational,
+    model: UnitModel,
+    params: Any,
+    given: StepInput,
+    constants: Any,
+    release: Release,
+) -> Any:
+    flat, unravel = ravel_pytree(params)
+
+    def gradient(density: Callable[..., Any], flat: jax.Array, noise: jax.Array, clip: Any) -> Any:
+        expected = partial(_mean_over_draws, method.family, unravel, density, noise)
+        return _divide_by_clip(clip, jax.grad(expected)(flat))
+
+    total = noisy_gradient(release, model, gradient, (flat, given.noise, given.clip, constants))
+    return unravel(_scale_to_population(method, given, total))
+
+
+def _mean_over_draws(
+    guide: Guide, unravel: Callable[..., Any], density: Any, noise: jax.Array, flat: jax.Array
+) -> jax.Array:
+    """A density's mean over the guide's draws."""
+    params = unravel(flat)
+    draws = jax.vmap(lambda each: guide.draw(params, each))(noise)
+    return jnp.asarray(jax.vmap(density)(draws).mean())
+
+
+def _elbo_gradient(
+    method: Variational,
+    model: UnitModel,
+    params: Any,
+    given: StepInput,
+    constants: Any,
+    release: Release,
+) -> Any:
+    flat, unravel = ravel_pytree(params)
+    assert method.size is not None
+    share = 1 / method.size
+
+    def per_unit(argument: Any, rows: Row, present: jax.Array) -> Any:
+        flat, noise, clip, constants = argument
+
+        def own(flat: jax.Array) -> jax.Array:
+            density = partial(_unit_density, model, rows, present, constants)
+            likelihood = _mean_over_draws(method.family, unravel, density, noise, flat)
+            public = _prior_and_entropy(method, model, noise, constants, unravel(flat))
+            # A unit without rows has no share either: it is as if it were not there.
+            return likelihood + jnp.where(present.any(), share, 0.0) * public
+
+        return _divide_by_clip(clip, jax.grad(own)(flat))
+
+    total = release.noisy_unit_sum(per_unit, (flat, given.noise, given.clip, constants))
+    return unravel(_scale_to_population(method, given, total))
+
+
+def _unit_density(
+    model: UnitModel, rows: Row, present: jax.Array, constants: Any, theta: jax.Array
+) -> jax.Array:
+    """A unit's log-likelihood."""
+    if len(present) == 1 and not model.whole_units:
+        row = jax.tree.map(lambda leaf: leaf[0], rows)
+        return jnp.where(present[0], model.row_density(theta, row, constants), 0.0)
+    return model.unit_density(theta, rows, present, constants)
+
+
+_GRADIENTS: dict[str, Callable[..., Any]] = {
+    "aligned": _aligned_gradient,
+    "joint": _joint_gradient,
+    "elbo": _elbo_gradient,
+}
+
+
 def _initial_state(method: Variational, model: UnitModel, key: jax.Array) -> Any:
     start = method.family.start(model.dimension)
     if method.start == "random":
@@ -635,8 +577,8 @@ def fit_guide(
     step, state, inputs = method.staged(model, key)
     traces, done = [], 0
     for each in _stage_gates(gate):
-        told = None if progress is None else partial(_report_later_steps, progress, done)
-        state, trace = run(each, step, state, partial(_later_inputs, inputs, done), progress=told)
+        later = later_progress(progress, done)
+        state, trace = run(each, step, state, partial(_later_inputs, inputs, done), progress=later)
         traces.append(trace)
         done += each.mechanism.num_steps
     whole = jax.tree.map(lambda *parts: np.concatenate(parts), *traces)
@@ -646,10 +588,6 @@ def fit_guide(
 def _stage_gates(gate: Gate) -> list[Gate]:
     """A gate for each sampling rate."""
     return gate.stages() if isinstance(gate.mechanism, Stages) else [gate]
-
-
-def _report_later_steps(progress: Progress, done: int, steps: int) -> None:
-    progress(done + steps)
 
 
 def _later_inputs(inputs: Callable[[int, int], Any], done: int, first: int, steps: int) -> Any:
