@@ -285,7 +285,7 @@ def test_packed_curvature_is_the_matrix(size):
     assert sums.diagonal == pytest.approx(diagonal)
     found = tuple(sums)[3:-1]
     assert found == pytest.approx(tuple(scalars))
-    assert tuple(sums.noise) == pytest.approx(tuple(3.0 / 0.5 / shares))
+    assert tuple(sums.noise.values()) == pytest.approx(tuple(3.0 / 0.5 / shares))
 
 
 def test_noise_of_curvature_is_that_of_its_diagonal():
@@ -307,8 +307,8 @@ def test_what_was_not_asked_for_is_not_known():
     assert sums.curvature is None
     assert sums.units == 1
     assert not sums.score.any()
-    assert sums.noise.units == 2
-    assert sums.noise.score == np.inf
+    assert sums.noise["units"] == 2
+    assert sums.noise["score"] == np.inf
 
 
 def about_exact(exact, post):
@@ -496,7 +496,7 @@ def test_rounds_need_no_rows():
         rounds.tell(
             split_release(100 + rng.normal(size=contribution_size(2)), 2, asked.shares, 1.0)
         )
-    assert np.isfinite(rounds.evidence(rng, 100).precision).all()
+    assert np.isfinite(rounds.likelihood(rng, 100).precision).all()
 
 
 def test_the_clip_follows_the_noise_of_sums_over_all_units():

@@ -29,7 +29,6 @@ from tacit.federated.server import (
 )
 from tacit.inference.method import Intervals, constrained_draws
 from tacit.inference.score_contributions import (
-    ScoreNoise,
     ScoreQuery,
     ScoreSums,
     contribution_size,
@@ -543,7 +542,7 @@ class PooledServer:
         late = self.done[1 + self.early :]
         answers = [sum(name in each.answers for each in late) for name in names]
         more = math.sqrt(len(late) * sum(1 / each for each in answers) / len(answers))
-        return sums._replace(noise=ScoreNoise(*(more * each for each in sums.noise)))
+        return sums._replace(noise={name: more * each for name, each in sums.noise.items()})
 
     def packed(self) -> bytes:
         """The last round, and what is asked next, as bytes."""
@@ -597,4 +596,5 @@ def _scaled_sum(some: Sequence[ScoreSums], factor: float, noisier: float) -> Sco
     """The sum of sums times a factor, with so many times the noise of the first."""
     parts = zip(*(each[:-1] for each in some), strict=True)
     values = [None if each[0] is None else factor * np.sum(each, axis=0) for each in parts]
-    return ScoreSums._make([*values, ScoreNoise(*(noisier * each for each in some[0].noise))])
+    noise = {name: noisier * each for name, each in some[0].noise.items()}
+    return ScoreSums._make([*values, noise])

@@ -206,7 +206,7 @@ class ScoringFit(FirstFit):
         self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None, draws: int
     ) -> Approximation:
         """The approximation, with so many draws."""
-        result, _ = self._as_charged(gate).fitted(model, gate, key, progress, draws)
+        result, _ = self._as_charged(gate).posterior(model, gate, key, progress, draws)
         space = whiten_prior(model)
         vectors = np.asarray(space.mean + result.draws @ space.scale.T, np.float32)
         reference = _reference_from_result(space, result)
@@ -384,22 +384,22 @@ class ChainMethod(Method):
 
 
 def _reference_from_result(space: Whitening, result: ScoringResult) -> Reference:
-    size, evidence = len(space.mean), result.evidence
+    size, likelihood = len(space.mean), result.likelihood
     covariance = np.atleast_2d(np.cov(result.draws.T)) + 1e-9 * np.eye(size)
     mean, precision = result.draws.mean(axis=0), np.linalg.inv(covariance)
-    information = evidence.units * evidence.information
+    information = likelihood.units * likelihood.information
     told = _clip_matrix(precision - np.eye(size), information)
-    pull = precision @ (mean - evidence.place) + evidence.place
+    pull = precision @ (mean - likelihood.place) + likelihood.place
     inverse = np.linalg.inv(space.scale)
     made = (
         space.mean + space.scale @ mean,
         space.scale @ np.linalg.cholesky(covariance),
-        space.mean + space.scale @ evidence.place,
+        space.mean + space.scale @ likelihood.place,
         space.scale @ (np.eye(size) - np.linalg.solve(information, told)) @ inverse,
         space.scale @ np.linalg.solve(information, pull),
         space.mean,
         inverse,
-        1 / (1 + (np.trace(evidence.information @ covariance) / _MAX_UNIT_VARIANCE) ** 2),
+        1 / (1 + (np.trace(likelihood.information @ covariance) / _MAX_UNIT_VARIANCE) ** 2),
     )
     return Reference(*(np.asarray(each, np.float32) for each in made))
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
+from tacit.inference.method import no_inputs
 from tacit.models.base import Row
 from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, run
@@ -82,7 +83,7 @@ class ScaleRelease:
 def _quantiles(columns: tuple[str, ...], gate: Gate) -> tuple[NDArray[Any], NDArray[Any]]:
     edge = np.ones((len(_QUANTILE_LEVELS), len(columns)), np.float32)
     (low, high), _ = run(
-        gate, _bisection_step(columns), (jnp.asarray(-edge), jnp.asarray(edge)), _no_inputs
+        gate, _bisection_step(columns), (jnp.asarray(-edge), jnp.asarray(edge)), no_inputs
     )
     below, middle, above = np.asarray((low + high) / 2, np.float64)
     return middle, (above - below) / 2
@@ -108,7 +109,7 @@ def _bisection_step(columns: tuple[str, ...]) -> Step:
 
 
 def _moments(columns: tuple[str, ...], gate: Gate) -> tuple[NDArray[Any], NDArray[Any]]:
-    _, released = run(gate, _moments_step(columns), jnp.zeros(()), _no_inputs)
+    _, released = run(gate, _moments_step(columns), jnp.zeros(()), no_inputs)
     count, *sums = np.asarray(released[0], np.float64)
     means, squares = np.array(sums).reshape(2, len(columns)) / max(count, 1.0)
     return means, np.sqrt(np.maximum(squares - means**2, 0.0))
@@ -131,7 +132,3 @@ def _unit_mean(values: jax.Array, present: jax.Array) -> jax.Array:
     """Over a unit's rows that are there."""
     kept = present.reshape(-1, *[1] * (values.ndim - 1))
     return jnp.where(kept, values, 0).sum(axis=0) / jnp.maximum(present.sum(), 1)
-
-
-def _no_inputs(_: int, steps: int) -> NDArray[np.float32]:
-    return np.zeros(steps, np.float32)

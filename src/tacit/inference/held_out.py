@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
+from tacit.inference.method import no_inputs
 from tacit.models.base import Row, UnitModel
 from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, run
@@ -101,7 +102,7 @@ class ScoreRelease:
         """
         constants = jax.tree.map(jnp.asarray, model.constants)
         given = (jnp.asarray(vectors, jnp.float32), jnp.array([self.low, self.high]), constants)
-        _, released = run(Gate(rows, plan), _score_step(model), given, _no_inputs)
+        _, released = run(Gate(rows, plan), _score_step(model), given, no_inputs)
         return self._told(np.asarray(released[0], np.float64), plan.noise_std)
 
     def _told(self, released: NDArray[np.float64], noise: float) -> HeldOutScore:
@@ -141,7 +142,3 @@ def _score_step(model: UnitModel) -> Step:
         return state, release.noisy_unit_sum(score, state)
 
     return step
-
-
-def _no_inputs(_: int, steps: int) -> NDArray[np.float32]:
-    return np.zeros(steps, np.float32)

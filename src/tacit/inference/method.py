@@ -187,6 +187,11 @@ def noisy_gradient(
     return release.noisy_sum(per_row, given)
 
 
+def no_inputs(_: int, steps: int) -> NDArray[np.float32]:
+    """The inputs of steps that need none, for `Steps`."""
+    return np.zeros(steps, np.float32)
+
+
 def later_progress(progress: Progress | None, done: int) -> Progress | None:
     """The progress of steps that follow so many others."""
     return None if progress is None else lambda steps: progress(done + steps)

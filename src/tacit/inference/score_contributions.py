@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit._typing import Floats
 from tacit.models.base import Outcomes, Row, UnitModel
 
-FloatArray = NDArray[np.float64]
 # With more parameters than this, the matrix of curvature is not released: it would drown in noise,
 # and take too long. Its diagonal is.
 MAX_CURVATURE_DIMENSION = 64
@@ -51,32 +50,21 @@ class ScoreQuery(NamedTuple):
 
 
 class ScoreSums(NamedTuple):
-    """Noisy sums over all units, and the standard deviation of the noise in each number of them."""
+    """Noisy sums over all units. ``noise`` has the standard deviation of the noise in each number of a part, by its name.
 
-    score: FloatArray
-    curvature: FloatArray | None
-    diagonal: FloatArray
+    That of the curvature is for entries on its diagonal.
+    """
+
+    score: Floats
+    curvature: Floats | None
+    diagonal: Floats
     slope: float
     informative: float
     excess: float
     drawn: float
     extreme: float
     units: float
-    noise: "ScoreNoise"
-
-
-class ScoreNoise(NamedTuple):
-    """Standard deviations of noise, in the units of `ScoreSums`; that of curvature is for its diagonal."""
-
-    score: float
-    curvature: float
-    diagonal: float
-    slope: float
-    informative: float
-    excess: float
-    drawn: float
-    extreme: float
-    units: float
+    noise: dict[str, float]
 
 
 def contribution_size(size: int) -> int:
@@ -229,7 +217,7 @@ def _packing_weight(apart: int, size: int) -> float:
     return 1.0 if apart == 0 or 2 * apart == size else math.sqrt(2)
 
 
-def _unpack_symmetric(numbers: FloatArray, size: int) -> FloatArray:
+def _unpack_symmetric(numbers: Floats, size: int) -> Floats:
     matrix = np.zeros((size, size))
     index = np.arange(size)
     for k in range(size // 2 + 1):
@@ -267,5 +255,5 @@ def split_release(
         _unpack_symmetric(curvature * factor[1], size) if pairs else None,
         diagonal * factor[2],
     )
-    numbers: list[Any] = [*(scalars * factor[3:]).tolist(), ScoreNoise(*spread.tolist())]
-    return ScoreSums(*vectors, *numbers)
+    named = dict(zip(ScoreSums._fields, spread.tolist(), strict=False))
+    return ScoreSums._make([*vectors, *(scalars * factor[3:]).tolist(), named])

@@ -27,6 +27,7 @@ from tacit.inference.method import (
     Steps,
     batch_bound_for_size,
     constrained_draws,
+    no_inputs,
     sampling_rate_for_size,
     seed_from_key,
 )
@@ -139,17 +140,16 @@ class Scoring(Method):
     def calibrate(self, model: UnitModel, budget: Budget) -> NoisySums:
         """What the gate will do, with the least noise that meets a budget."""
         check_model(model)
-        guess = calibrate.noise_multiplier(budget, sampling_rate=1.0, num_steps=1)
 
         def event(multiplier: float) -> Any:
             return events.sampled_gaussian(
                 list(self._schedule(model, multiplier)), self.sampling_rate
             )
 
-        if self.sampling_rate >= 1:  # such sums compose to one: the guess is the answer, or nearly
-            return self.mechanism(model, calibrate.calibrate(event, budget, guess=guess))
-        sampled = guess * max(self.sampling_rate, 0.1)
-        return self.mechanism(model, calibrate.calibrate(event, budget, guess=sampled))
+        # Without sampling, the sums compose to one of all the noise: the guess is the answer, or nearly.
+        guess = calibrate.noise_multiplier(budget, sampling_rate=1.0, num_steps=1)
+        guess *= max(self.sampling_rate, 0.1)
+        return self.mechanism(model, calibrate.calibrate(event, budget, guess=guess))
 
     def without_noise(self, model: UnitModel) -> NoisySums:
         """The same without privacy."""
@@ -159,7 +159,7 @@ class Scoring(Method):
         """Raises what `run` would raise of the model, without reading a row."""
         check_captured(*model.searched)
         whiten_prior(model)  # raises if the prior is not proper
-        check(scoring_step(model, self.num_outcomes), _dummy_query(model), _NO_INPUT[0], gate)
+        check(scoring_step(model, self.num_outcomes), _dummy_query(model), np.float32(0), gate)
 
     def steps(
         self,
@@ -168,7 +168,7 @@ class Scoring(Method):
         key: jax.Array,  # noqa: ARG002 (draws of the model are those of units, by the gate)
     ) -> Steps:
         """The rounds as steps, all of which ask the same."""
-        return Steps(scoring_step(model, self.num_outcomes), _dummy_query(model), _no_inputs)
+        return Steps(scoring_step(model, self.num_outcomes), _dummy_query(model), no_inputs)
 
     def rounds(self, model: UnitModel, mechanism: NoisySums, simulated: Units | None) -> Rounds:
         """The state of a fit before its first round."""
@@ -181,9 +181,9 @@ class Scoring(Method):
         self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
     ) -> MethodResult:
         """The posterior."""
-        return method_result(model, *self.fitted(model, gate, key, progress))
+        return method_result(model, *self.posterior(model, gate, key, progress))
 
-    def fitted(
+    def posterior(
         self,
         model: UnitModel,
         gate: Gate,
@@ -202,7 +202,7 @@ class Scoring(Method):
 
         start = make_query(model, space, rounds.ask())
         step = scoring_step(model, self.num_outcomes)
-        run(gate, step, start, _no_inputs, block=4, progress=progress, update=update)
+        run(gate, step, start, no_inputs, block=4, progress=progress, update=update)
         rng = np.random.default_rng(seed_from_key(key))
         return draw_posterior(model, rounds, rng, draws), rounds
 
@@ -273,13 +273,6 @@ def scoring_step(model: UnitModel, outcomes: int) -> Step:
 def _compiled_contribution(model: UnitModel, outcomes: int) -> Any:
     """JAX keeps the traces of compiled functions, and the gate traces a step several times."""
     return jax.jit(unit_contribution(model, outcomes))
-
-
-_NO_INPUT = np.zeros(1, np.float32)
-
-
-def _no_inputs(_: int, steps: int) -> Any:
-    return np.zeros(steps, np.float32)
 
 
 def make_query(model: UnitModel, space: Whitening, asked: WhitenedQuery) -> ScoreQuery:

@@ -36,41 +36,43 @@ class ScoringResult(NamedTuple):
     draws: Matrix
     converged: bool
     said: tuple[str, ...]
-    evidence: ScoreLikelihood
+    likelihood: ScoreLikelihood
 
 
 def draw_posterior(
     model: UnitModel, rounds: Rounds, rng: np.random.Generator, count: int = DEFAULT_DRAWS
 ) -> ScoringResult:
     """So many draws of the posterior, in whitened coordinates, and how the fit went."""
-    evidence = rounds.evidence(rng, count)
-    draws = _posterior_draws(model, evidence, rng)
-    converged, how = _convergence(rounds, evidence, draws)
-    misfit = _misfit_messages(evidence) if converged else ()  # elsewhere any model misfits
+    likelihood = rounds.likelihood(rng, count)
+    draws = _posterior_draws(model, likelihood, rng)
+    converged, how = _convergence(rounds, likelihood, draws)
+    misfit = _misfit_messages(likelihood) if converged else ()  # elsewhere any model misfits
     said = (
         how,
         *misfit,
         *_collinearity_message(rounds),
         *_unlearned_message(model, whiten_prior(model), draws),
     )
-    return ScoringResult(draws, converged, said, evidence)
+    return ScoringResult(draws, converged, said, likelihood)
 
 
 def _posterior_draws(
-    model: UnitModel, evidence: ScoreLikelihood, rng: np.random.Generator
+    model: UnitModel, likelihood: ScoreLikelihood, rng: np.random.Generator
 ) -> Matrix:
     """One draw for each curvature: at once if the prior is normal, else by a chain for each."""
-    size, space = len(evidence.place), whiten_prior(model)
-    whole = evidence.precision + np.eye(size)
-    pulled = (evidence.pull - evidence.place)[..., None]
-    centres = evidence.place + np.linalg.solve(whole, pulled)[..., 0]
+    size, space = len(likelihood.place), whiten_prior(model)
+    whole = likelihood.precision + np.eye(size)
+    pulled = (likelihood.pull - likelihood.place)[..., None]
+    centres = likelihood.place + np.linalg.solve(whole, pulled)[..., 0]
     roots = np.linalg.inv(np.linalg.cholesky(whole)).transpose(0, 2, 1)
     draws: Matrix = centres + (roots @ rng.normal(size=(*centres.shape, 1)))[..., 0]
     if space.quadratic:
         return draws
-    given = tuple(jnp.asarray(each, jnp.float32) for each in (evidence.precision, evidence.pull))
+    given = tuple(
+        jnp.asarray(each, jnp.float32) for each in (likelihood.precision, likelihood.pull)
+    )
     shared = tuple(
-        jnp.asarray(each, jnp.float32) for each in (evidence.place, space.mean, space.scale)
+        jnp.asarray(each, jnp.float32) for each in (likelihood.place, space.mean, space.scale)
     )
     starts, around = (jnp.asarray(each, jnp.float32) for each in (draws, roots))
     key = jax.random.key(int(rng.integers(2**31)))
@@ -94,7 +96,7 @@ def _log_posterior(model: UnitModel) -> Any:
     return density
 
 
-def _convergence(rounds: Rounds, evidence: ScoreLikelihood, draws: Matrix) -> tuple[bool, str]:
+def _convergence(rounds: Rounds, likelihood: ScoreLikelihood, draws: Matrix) -> tuple[bool, str]:
     """Whether rounds had come to rest, as far as noise lets it be seen; and a sentence about it."""
     if not np.isfinite(draws).all():
         return (
@@ -110,7 +112,7 @@ def _convergence(rounds: Rounds, evidence: ScoreLikelihood, draws: Matrix) -> tu
     wandered = float(np.max(places.std(axis=0) / spread))
     found = f"moved by {moved:.1f} posterior standard deviations, and lie within {off:.1f} of the posterior"
     if moved < _MAX_HALF_SHIFT and off < _MAX_OFFSET and wandered < _MAX_WANDER:
-        less, noise = evidence.dispersion, evidence.dispersion_noise
+        less, noise = likelihood.dispersion, likelihood.dispersion_noise
         if less > _MAX_UNDERDISPERSION or 1 - less < _DISPERSION_SIGNIFICANCE * noise:
             return True, f"Its late rounds {found}."
         how = (
@@ -126,16 +128,16 @@ def _convergence(rounds: Rounds, evidence: ScoreLikelihood, draws: Matrix) -> tu
     return False, how
 
 
-def _misfit_messages(evidence: ScoreLikelihood) -> tuple[str, ...]:
+def _misfit_messages(likelihood: ScoreLikelihood) -> tuple[str, ...]:
     """Sentences about outcomes that vary more than the model says, or lie far out."""
     said = []
-    more, noise = evidence.dispersion, evidence.dispersion_noise
+    more, noise = likelihood.dispersion, likelihood.dispersion_noise
     if more > _MIN_OVERDISPERSION and more - 1 > _DISPERSION_SIGNIFICANCE * noise:
         said.append(
             f"Outcomes vary about {more:.1f} times as much as the model says: another family of outcomes "
             "would fit better, and estimates may differ from those of the likelihood."
         )
-    far, noise = evidence.extreme, evidence.extreme_noise
+    far, noise = likelihood.extreme, likelihood.extreme_noise
     if far > max(_OUTLIER_SIGNIFICANCE * noise, _MIN_OUTLIER_SHARE):
         said.append(
             f"About {far:.1%} of outcomes are outliers, which the model cannot explain. Their influence is "

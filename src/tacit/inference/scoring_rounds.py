@@ -20,15 +20,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit._typing import Floats
 from tacit.inference.score_contributions import (
     MAX_CURVATURE_DIMENSION,
     ScoreSums,
     clip_exchangeably,
 )
 
-FloatArray = NDArray[np.float64]
 # Trace of clipped curvature over the dimension, before it is seen, and its spread.
 PRIOR_LEVEL, _LEVEL_SPREAD = 0.4, 0.4
 # How far the diagonal may be from that of the public curvature; and how far other entries are at
@@ -47,10 +46,10 @@ class CurvatureRelease(NamedTuple):
     ``noise`` is the standard deviation of an entry on the diagonal; others have it over root two.
     """
 
-    inverse: FloatArray
-    value: FloatArray
+    inverse: Floats
+    value: Floats
     noise: float
-    place: FloatArray
+    place: Floats
 
 
 class CurvatureEstimate(NamedTuple):
@@ -60,18 +59,18 @@ class CurvatureEstimate(NamedTuple):
     that is round, and ``squares`` the squared lengths of the metric's coordinates there.
     """
 
-    mean: FloatArray
-    precision: FloatArray
+    mean: Floats
+    precision: Floats
     spread: float
-    squares: FloatArray
+    squares: Floats
 
 
-def symmetric(matrix: FloatArray) -> FloatArray:
+def symmetric(matrix: Floats) -> Floats:
     """The symmetric part of one or several matrices."""
     return (matrix + np.swapaxes(matrix, -1, -2)) / 2
 
 
-def symmetric_root(matrix: FloatArray) -> FloatArray:
+def symmetric_root(matrix: Floats) -> Floats:
     """The symmetric root: coordinates of the metric stay near those of the model."""
     values, vectors = np.linalg.eigh(symmetric(matrix))
     least = 1e-12 * values.max()
@@ -92,7 +91,7 @@ class Curvature:
     def __init__(self) -> None:
         self.releases: list[CurvatureRelease] = []
 
-    def belief(self, public: FloatArray, root: FloatArray, place: FloatArray) -> CurvatureEstimate:
+    def belief(self, public: Floats, root: Floats, place: Floats) -> CurvatureEstimate:
         """The curvature at a place, in the coordinates of a metric.
 
         Args:
@@ -122,7 +121,7 @@ class Curvature:
         mean, precision = self._solved(root, weights, (inverse, spread))
         return CurvatureEstimate(mean, precision, spread, ((inverse @ root) ** 2).sum(axis=0))
 
-    def _weights(self, root: FloatArray, place: FloatArray) -> FloatArray:
+    def _weights(self, root: Floats, place: Floats) -> Floats:
         """Precision of entries of each release, as evidence on another place and metric."""
         found = []
         for each in self.releases:
@@ -136,8 +135,8 @@ class Curvature:
         return np.array(found)
 
     def _solved(
-        self, root: FloatArray, weights: FloatArray, prior: tuple[FloatArray, float] | None = None
-    ) -> tuple[FloatArray, FloatArray]:
+        self, root: Floats, weights: Floats, prior: tuple[Floats, float] | None = None
+    ) -> tuple[Floats, Floats]:
         """Generalised least squares in the coordinates of a metric, by conjugate gradients.
 
         ``prior`` says that curvature is the identity after a turn, with such a spread. Returns the
@@ -158,7 +157,7 @@ class Curvature:
         diagonals = np.einsum("taa->ta", grams)
         entries = np.einsum("t,ta,tb->ab", each, diagonals, diagonals)
 
-        def applied(matrix: FloatArray) -> FloatArray:
+        def applied(matrix: Floats) -> Floats:
             return np.asarray(np.einsum("t,tij->ij", each, grams @ matrix @ grams))
 
         found = right / entries
@@ -176,7 +175,7 @@ class Curvature:
             along, size = scaled + new / size * along, new
         return symmetric(found), entries
 
-    def _noise(self, inside: FloatArray, weights: FloatArray) -> float:
+    def _noise(self, inside: Floats, weights: Floats) -> float:
         """About the noise of all releases together, in coordinates of another root."""
         sizes = [
             len(inside) / np.sum(np.linalg.inv(each.inverse @ inside) ** 2)
@@ -184,9 +183,7 @@ class Curvature:
         ]
         return 1 / math.sqrt(max(float(weights @ np.square(sizes)), 1e-300))
 
-    def _levelled(
-        self, public: FloatArray, raw: FloatArray, root: FloatArray, weights: FloatArray
-    ) -> FloatArray:
+    def _levelled(self, public: Floats, raw: Floats, root: Floats, weights: Floats) -> Floats:
         """The public curvature with the level and the diagonal that were seen."""
         size = len(root)
         seen, inside = _in_expected_coordinates(public, raw, root)
@@ -206,9 +203,7 @@ class Curvature:
         factor = np.sqrt(np.maximum(1 + trust * (ratio - 1), 0.03))
         return np.asarray(factor[:, None] * expected * factor)
 
-    def _spiked(
-        self, expected: FloatArray, raw: FloatArray, root: FloatArray, weights: FloatArray
-    ) -> FloatArray:
+    def _spiked(self, expected: Floats, raw: Floats, root: Floats, weights: Floats) -> Floats:
         """The same with the directions that stand out of the noise; of the others, the mean."""
         size = len(root)
         seen, inside = _in_expected_coordinates(expected, raw, root)
@@ -233,15 +228,13 @@ class Curvature:
         return np.asarray(inside @ (vectors * kept) @ vectors.T @ inside.T)
 
 
-def _cholesky(matrix: FloatArray) -> FloatArray:
+def _cholesky(matrix: Floats) -> Floats:
     matrix = symmetric(matrix)
     tiny = 1e-10 * np.trace(matrix) / len(matrix)
     return np.asarray(np.linalg.cholesky(matrix + tiny * np.eye(len(matrix))))
 
 
-def _in_expected_coordinates(
-    expected: FloatArray, raw: FloatArray, root: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _in_expected_coordinates(expected: Floats, raw: Floats, root: Floats) -> tuple[Floats, Floats]:
     """A curvature in coordinates in which the expected one is round, and their root."""
     inside = _cholesky(expected)
     turn = np.linalg.solve(inside, root)
@@ -286,22 +279,22 @@ class WhitenedQuery(NamedTuple):
     ``place`` and ``to_metric`` are in coordinates in which the prior is round.
     """
 
-    place: FloatArray
-    to_metric: FloatArray
+    place: Floats
+    to_metric: Floats
     clip: float
     length: float
     steep: float
     steep_each: float
     sizes: float
-    shares: FloatArray
+    shares: Floats
 
 
 class RoundRecord(NamedTuple):
     """What a round left: where it was, in what metric, its score there and the score's noise."""
 
-    place: FloatArray
-    root: FloatArray
-    score: FloatArray
+    place: Floats
+    root: Floats
+    score: Floats
     variance: float
     sums: ScoreSums
     late: bool
@@ -316,16 +309,15 @@ class ScoreLikelihood(NamedTuple):
     the latter of chance too.
     """
 
-    place: FloatArray
-    precision: FloatArray  # [draws, size, size]
-    pull: FloatArray  # [draws, size]
-    information: FloatArray
+    place: Floats
+    precision: Floats  # [draws, size, size]
+    pull: Floats  # [draws, size]
+    information: Floats
     units: float
     dispersion: float
     dispersion_noise: float
     extreme: float
     extreme_noise: float
-    flat: FloatArray  # [size, directions of which no row can tell]
 
 
 class Rounds:
@@ -344,8 +336,8 @@ class Rounds:
 
     def __init__(
         self,
-        simulated: Callable[[FloatArray], FloatArray],
-        places: Sequence[FloatArray],
+        simulated: Callable[[Floats], Floats],
+        places: Sequence[Floats],
         noise: Sequence[float],
         early: int,
         outcomes: int,
@@ -361,7 +353,6 @@ class Rounds:
         values, vectors = np.linalg.eigh(symmetric(np.asarray(together)))
         told = values > 1e-7 * values.max()
         self.basis = np.eye(self.size) if told.all() else vectors[:, told]
-        self.flat = vectors[:, ~told] if not told.all() else np.zeros((self.size, 0))
         shape = self.basis.T @ (shapes[0] + 0.01 * np.trace(shapes[0]) * together) @ self.basis
         self.public = symmetric(np.asarray(shape))
         self.root = symmetric_root(self.public)
@@ -382,12 +373,7 @@ class Rounds:
 
     @property
     def late(self) -> bool:
-        """Whether the next round is one that makes the posterior."""
-        return self.done >= self.early
-
-    @property
-    def _settled(self) -> bool:
-        """Whether the metric stays after this round, so that late scores share one slope."""
+        """Whether the next round makes the posterior. The metric then stays, so that late scores share one slope."""
         return self.done >= self.early
 
     @property
@@ -450,12 +436,12 @@ class Rounds:
             mean,
             variance + 0.05**2,
             sums.informative / self.units,
-            (noise.informative / self.units) ** 2,
+            (noise["informative"] / self.units) ** 2,
         )
         self.informative = min(max(mean, 0.003), 1.0), variance
         score = clip * self.root @ sums.score[:directions]
         record = RoundRecord(
-            self.place, self.root, score, (clip * noise.score) ** 2, sums, late=self.late
+            self.place, self.root, score, (clip * noise["score"]) ** 2, sums, late=self.late
         )
         self.records.append(record)
         if asked.sizes:
@@ -469,7 +455,7 @@ class Rounds:
         """Corrects how large scores are in each direction, beside those of simulated rows."""
         directions = len(self.place)
         factor = math.sqrt(self.size) / self.units
-        noise = sums.noise.diagonal * factor
+        noise = sums.noise["diagonal"] * factor
         least = max(0.02, 0.5 * noise)
         squares = (self._simulated(asked.place) @ asked.to_metric[:directions].T) ** 2
         usual = np.clip((squares / (1 + squares)).mean(axis=(0, 1)), least, 0.97)
@@ -488,26 +474,26 @@ class Rounds:
         self.root = symmetric_root((self.root * sizes) @ self.root.T)
         self.public = self.root @ self.root.T
 
-    def _reshape(self, asked: WhitenedQuery, released: FloatArray, sums: ScoreSums) -> None:
+    def _reshape(self, asked: WhitenedQuery, released: Floats, sums: ScoreSums) -> None:
         """Takes a release of curvature: moves the place, and changes the metric."""
         directions, informative = len(self.place), self.informative[0]
         factor = asked.length**2 / self.units
-        seen, noise = released * factor, sums.noise.curvature * factor
+        seen, noise = released * factor, sums.noise["curvature"] * factor
         inverse = np.asarray(np.linalg.inv(self.root), np.float64)
         self.curvature.releases.append(CurvatureRelease(inverse, seen, noise, self.place))
         belief = self.curvature.belief(self.public, self.root, self.place)
         level = self._level(belief)
         shape = belief.mean / max(level, _mean_diagonal(belief.mean))
         factor = asked.steep / (directions * self.units)
-        forgotten = 0.0 if self._settled else 0.15**2
+        forgotten = 0.0 if self.late else 0.15**2
         mean, variance = self.slope
         self.slope = combine_estimates(
-            mean, variance + forgotten, sums.slope * factor, (sums.noise.slope * factor) ** 2
+            mean, variance + forgotten, sums.slope * factor, (sums.noise["slope"] * factor) ** 2
         )
         usual = level * self._ratio(asked)
         slope, variance = combine_estimates(*self.slope, usual, (_SLOPE_RATIO_SPREAD * usual) ** 2)
         self.used_slope = max(slope, 0.03 * informative), variance
-        root, settled = self.root, self._settled
+        root, settled = self.root, self.late
         length = self._move(self.used_slope[0] * _floor_eigenvalues(shape, 0.1), shape)
         # The trace of clipped curvature is about half of what it can be if scores are about as long as
         # the clip: a filter that knows the noise aims at that.
@@ -561,13 +547,13 @@ class Rounds:
         level, _ = combine_estimates(0.5 * informative, (0.25 * informative) ** 2, trace, noise)
         return max(level, 0.05 * informative)
 
-    def _move(self, slope: FloatArray, shape: FloatArray) -> float:
+    def _move(self, slope: Floats, shape: Floats) -> float:
         """Moves the place to where the scores of the last rounds cancel the prior; how far it is."""
         centre, _ = self._estimate(slope, 0.8 * self.used_slope[0], shape, self._recent())
         moved = centre - self.place
         return self._go(moved, self.root.T @ moved)
 
-    def _go(self, moved: FloatArray, in_rows: FloatArray) -> float:
+    def _go(self, moved: Floats, in_rows: Floats) -> float:
         """Goes a part of the way, and less if the last two moves were in opposite directions.
 
         Where a slope is underestimated, rounds would jump to and fro over where scores vanish.
@@ -585,8 +571,8 @@ class Rounds:
         return self.records[(min(self.done, self.early) if finished else self.done - 1) // 2 :]
 
     def _estimate(
-        self, slope: FloatArray, variance: float, shape: FloatArray, records: Sequence[RoundRecord]
-    ) -> tuple[FloatArray, FloatArray]:
+        self, slope: Floats, variance: float, shape: Floats, records: Sequence[RoundRecord]
+    ) -> tuple[Floats, Floats]:
         """Posterior means and precisions given the slope, or several, of a unit's score in the metric.
 
         ``variance`` times ``shape`` is what scores of a unit vary by.
@@ -597,8 +583,8 @@ class Rounds:
         return at + centre, whole
 
     def _likelihood(
-        self, slope: FloatArray, variance: float, shape: FloatArray, records: Sequence[RoundRecord]
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        self, slope: Floats, variance: float, shape: Floats, records: Sequence[RoundRecord]
+    ) -> tuple[Floats, Floats, Floats]:
         """Pulls and precisions of the scores of some rounds, around an average of their places.
 
         A round counts by its noise, and the less the farther away it was, as slopes differ there.
@@ -624,7 +610,7 @@ class Rounds:
         gain = np.swapaxes(np.linalg.solve(sampling + noise, a), -1, -2)
         return gain @ score, symmetric(gain @ a), at
 
-    def evidence(self, rng: np.random.Generator, count: int) -> ScoreLikelihood:
+    def likelihood(self, rng: np.random.Generator, count: int) -> ScoreLikelihood:
         """The likelihood of the late rounds, with slopes drawn by what is known of them."""
         asked, size = self.asked, len(self.place)
         assert asked is not None
@@ -632,12 +618,12 @@ class Rounds:
         weight = self.noise[1 + self.early : 1 + self.early + len(late)] ** -2.0
         weight = weight / weight.sum()
 
-        def average(name: str) -> FloatArray:
+        def average(name: str) -> Floats:
             values = [getattr(each.sums, name) for each in late]
             return np.asarray(weight @ np.array(values)) / self.units
 
         def noise_of(name: str) -> float:
-            values = np.array([getattr(each.sums.noise, name) for each in late])
+            values = np.array([each.sums.noise[name] for each in late])
             return float(np.sqrt(np.sum(weight**2 * values**2))) / self.units
 
         drawn, excess = max(float(average("drawn")), 1e-6), float(average("excess"))
@@ -666,17 +652,16 @@ class Rounds:
             dispersion_noise=noise_of("excess") / drawn,
             extreme=float(average("extreme")),
             extreme_noise=math.sqrt(noise_of("extreme") ** 2 + self._extremes(asked) / self.units),
-            flat=self.flat,
         )
 
     def _drawn_slopes(
         self,
         rng: np.random.Generator,
         count: int,
-        diagonal: FloatArray,
+        diagonal: Floats,
         noise: float,
         asked: WhitenedQuery,
-    ) -> tuple[FloatArray, FloatArray]:
+    ) -> tuple[Floats, Floats]:
         """Slopes of a unit's score in the metric; and shapes of the variance that go with them."""
         size = len(self.place)
         if self.curved:
@@ -712,16 +697,16 @@ class Rounds:
         return sizes[:, None, None] * bent, shapes
 
 
-def _second_moment(scores: FloatArray) -> FloatArray:
+def _second_moment(scores: Floats) -> Floats:
     flat = scores.reshape(-1, scores.shape[-1])
     return np.asarray(flat.T @ flat / len(flat))
 
 
-def _mean_diagonal(matrix: FloatArray) -> float:
+def _mean_diagonal(matrix: Floats) -> float:
     return float(np.trace(matrix)) / len(matrix)
 
 
-def _floor_eigenvalues(matrix: FloatArray, least: float) -> FloatArray:
+def _floor_eigenvalues(matrix: Floats, least: float) -> Floats:
     values, vectors = np.linalg.eigh(symmetric(matrix))
     kept = vectors * np.maximum(values, least)[..., None, :]
     return np.asarray(kept @ np.swapaxes(vectors, -1, -2))

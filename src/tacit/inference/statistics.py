@@ -26,7 +26,15 @@ from tacit.inference.conjugate_statistics import (
 )
 from tacit.inference.diagnostics import mixing_warnings
 from tacit.inference.formula_statistics import SliceChains, design_draws
-from tacit.inference.method import Arrays, Intervals, Method, MethodResult, Progress, Steps
+from tacit.inference.method import (
+    Arrays,
+    Intervals,
+    Method,
+    MethodResult,
+    Progress,
+    Steps,
+    no_inputs,
+)
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate, CountModel, Linear
 from tacit.models.glm_statistics import LinearStatistics, linear_statistics
@@ -147,11 +155,7 @@ class Statistics(Method):
     ) -> Steps:
         """The one release as a step."""
         conjugate = _conjugate_model(model)
-
-        def inputs(_: int, steps: int) -> Any:
-            return np.zeros(steps, np.float32)
-
-        return Steps(_statistics_step(conjugate), conjugate.constants, inputs)
+        return Steps(_statistics_step(conjugate), conjugate.constants, no_inputs)
 
     def run(
         self, model: UnitModel, gate: Gate, key: jax.Array, progress: Progress | None = None
