@@ -30,6 +30,7 @@ from tacit.accounting import PLD, Renyi, events, renyi
 from tacit.accounting.convert import epsilon_by_order
 from tacit.api.fit import fit, fit_many
 from tacit.methods import GaussianWalk, PublishedLangevin
+from tacit.papers.barker import PublishedBarker
 
 COUNTED, BATCH, SCALE = 100, 1000, 0.1
 # So large that it never binds, where chains are compared at settings.
@@ -93,9 +94,9 @@ def on_batches(setting, x, at, scale=SCALE):
     runs = setting.pick(quick=2, usual=20)
     if scale != SCALE:  # only to show what the clip does to bolder steps
         steps, runs = steps // 4, runs // 2
-    method = Barker(
+    method = PublishedBarker(
         num_steps=steps, size=len(x), tempered_size=COUNTED, batch_size=BATCH,
-        proposal=GaussianWalk(scale), start=at, correction="mixture",
+        proposal=GaussianWalk(scale), start=at,
     )  # fmt: skip
 
     def cost(t):

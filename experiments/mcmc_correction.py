@@ -21,6 +21,7 @@ from reproduction import Claim, Experiment, save_figure, save_table
 from scipy.special import expit, ndtr
 
 from tacit.inference.barker_correction import LOGISTIC_VARIANCE, Correction, logistic_correction
+from tacit.papers.barker import mixture_correction
 
 COUNTED, SCALE = 100, 0.1
 TABLES = (0.5, 1.0, 1.5, 2.0, 2.5)
@@ -47,7 +48,7 @@ def by_ridge(variance, reach=10.0, points=150):
 def by_mixture(variance):
     """The paper's mixture: as shipped for C = 2, otherwise fitted afresh."""
     if variance == 2.0:
-        return logistic_correction(2.0, "mixture")
+        return mixture_correction(2.0)
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
     from make_correction import mixture
 

@@ -1,4 +1,4 @@
-"""Writes src/tacit/inference/correction.json: tables by linear programming, and the paper's mixture.
+"""Writes the corrections that ship: tables by linear programming, and the paper's mixture of normals.
 
 python scripts/make_correction.py
 """
@@ -16,7 +16,9 @@ from jax.scipy.stats import norm
 
 from tacit.inference.barker_correction import Correction, best_point_masses
 
-TARGET = Path(__file__).resolve().parent.parent / "src/tacit/inference/correction.json"
+_SOURCE = Path(__file__).resolve().parent.parent / "src/tacit"
+TABLE_FILE = _SOURCE / "inference/barker_tables.json"
+MIXTURE_FILE = _SOURCE / "papers/barker_mixture.json"
 TABLES = (0.5, 1.0, 1.5, 2.0, 2.5)
 MIXTURES = (2.0,)
 
@@ -77,32 +79,28 @@ def _rounded(values: Any, digits: int) -> list[float]:
     return [round(float(value), digits) for value in values]
 
 
-def written(content: dict[str, dict[str, dict[str, list[float]]]]) -> str:
+def written(content: dict[str, dict[str, list[float]]]) -> str:
     """JSON with a line for every list."""
-    lines = []
-    for kind, tables in content.items():
-        entries = []
-        for variance, parts in tables.items():
-            lists = ",\n".join(f'      "{name}": {json.dumps(v)}' for name, v in parts.items())
-            entries.append(f'    "{variance}": {{\n{lists}\n    }}')
-        lines.append(f'  "{kind}": {{\n' + ",\n".join(entries) + "\n  }")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    entries = []
+    for variance, parts in content.items():
+        lists = ",\n".join(f'    "{name}": {json.dumps(v)}' for name, v in parts.items())
+        entries.append(f'  "{variance}": {{\n{lists}\n  }}')
+    return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
 def main() -> None:
     """Makes everything, writes it and says how good it is."""
     content = {
-        "table": {f"{variance:g}": table(variance) for variance in TABLES},
-        "mixture": {f"{variance:g}": mixture(variance) for variance in MIXTURES},
+        TABLE_FILE: {f"{variance:g}": table(variance) for variance in TABLES},
+        MIXTURE_FILE: {f"{variance:g}": mixture(variance) for variance in MIXTURES},
     }
-    TARGET.write_text(written(content), encoding="utf-8")
-    for kind, tables in content.items():
+    for path, tables in content.items():
+        path.write_text(written(tables), encoding="utf-8")
         for variance, parts in tables.items():
             arrays = {name: np.array(values) for name, values in parts.items()}
-            arrays.setdefault("spreads", np.zeros_like(arrays["centres"]))
             made = Correction.mirrored(float(variance), **arrays)
             print(
-                f"{kind} for {variance}: {len(made.weights)} parts, error {made.error:.2e}, "
+                f"{path.stem} for {variance}: {len(made.weights)} parts, error {made.error:.2e}, "
                 f"variance {made.variance:.6f}"
             )
 

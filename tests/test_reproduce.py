@@ -4,7 +4,9 @@ On made-up tables of the same columns, so that nothing is fetched: what the pape
 for `tacit reproduce --all` on the real ones, and in `experiments/RESULTS.md`.
 """
 
+import importlib
 import json
+import pkgutil
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +21,7 @@ from mixture import two_means
 from reproduction import PAPERS, SOURCES, Claim, write_results
 
 import tacit
-import tacit.papers.accountants
+import tacit.papers
 from tacit.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -144,6 +146,8 @@ _MODULES = ("accounting", "federated", "methods", "conjugate")
 def test_every_call_of_the_guide_to_the_papers_runs():
     page = (ROOT / "docs" / "papers.md").read_text()
     tables = page[page.index("## Algorithms") : page.index("## Experiments")]
+    for each in pkgutil.iter_modules(tacit.papers.__path__):
+        importlib.import_module(f"tacit.papers.{each.name}")
     space = {**_LETTERS, "schemes": tacit.federated.schemes, "papers": tacit.papers}
     space |= {name: getattr(tacit, name) for name in {*tacit.__all__, *_MODULES}}
     calls = {c for c in re.findall(r"`([^`]+)`", tables) if re.match(r"[A-Za-z_.]+(\(|$)", c)}

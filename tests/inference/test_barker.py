@@ -20,6 +20,7 @@ from tacit.inference.diagnostics import effective_sample_sizes
 from tacit.methods import BoundedWalk, GaussianWalk
 from tacit.models import Parameter, Whole
 from tacit.models.jax_model import Positive
+from tacit.papers.barker import PublishedBarker
 
 SIZE, TEMPERED_SIZE = 1000, 100
 X = mixture_rows(SIZE)
@@ -46,13 +47,14 @@ def within(post, mean, variance, errors=3.0, name="theta"):
         {"ratio_bound": 0.12, "noise_variance": 2.0},
         pytest.param({"ratio_bound": 0.12, "noise_variance": 1.0}, marks=pytest.mark.slow),
         pytest.param(
-            {"ratio_bound": 0.12, "noise_variance": 2.0, "correction": "mixture"},
+            {"ratio_bound": 0.12, "noise_variance": 2.0, "kind": PublishedBarker},
             marks=pytest.mark.slow,
         ),
     ],
 )
 def test_a_chain_on_all_rows_finds_the_grid_posterior(test):
-    post = fit(two_means(), ROWS, budget=AMPLE, method=Barker(**WIDE, **test), seed=0)
+    method = {"kind": Barker} | WIDE | test
+    post = fit(two_means(), ROWS, budget=AMPLE, method=method.pop("kind")(**method), seed=0)
     assert post.effective_sizes()["theta"].min() > 150
     assert within(post, *mixture_moments(X, TEMPERED_SIZE), errors=3.5)
 
@@ -259,7 +261,6 @@ def test_the_bound_of_full_data_costs_less_than_the_paper_s():
         ({"tempered_size": 100}, "size="),
         ({"batch_size": 100}, "size="),
         ({"batch_size": 100, "size": 1000, "ratio_bound": 1.0}, "leave out ratio_bound"),
-        ({"correction": "none"}, "correction"),
         ({"proposal": "gaussian"}, "GaussianWalk"),
         ({"proposal": GaussianWalk(), "lipschitz": 1.0}, "BoundedWalk"),
     ],
@@ -302,15 +303,17 @@ def test_a_chain_tells_how_well_it_mixed(tmp_path):
     [
         ({"num_steps": 1}, "leave no draw of 1 steps"),
         ({"num_steps": 10, "noise_variance": 0.01}, "at least 0.05"),
-        ({"num_steps": 10, "noise_variance": 1.7, "correction": "mixture"}, "mixture of normals"),
+        ({"num_steps": 10, "noise_variance": 1.7, "kind": PublishedBarker}, "mixture of normals"),
         ({"num_steps": 10, "start": {"theta": 0.0, "phi": 1.0}}, "not a parameter"),
         ({"num_steps": 10, "start": {"theta": np.inf}}, "support"),
     ],
 )
 def test_what_cannot_end_well_is_refused_before_anything_is_charged(settings, words, tmp_path):
     ledger = Ledger.new(tmp_path / "book.db", total=Budget(9, 1e-3), unit="row")
+    given = {"kind": Barker} | settings
+    method = given.pop("kind")(**given)
     with pytest.raises(InvalidArgument, match=words):
-        fit(two_means(), ROWS, budget=Budget(1, 1e-4), method=Barker(**settings), ledger=ledger)
+        fit(two_means(), ROWS, budget=Budget(1, 1e-4), method=method, ledger=ledger)
     assert not ledger.charges
 
 

@@ -13,9 +13,15 @@ from scipy import integrate, stats
 from tacit.errors import InvalidArgument
 from tacit.inference.barker_correction import LOGISTIC_VARIANCE, Correction, logistic_correction
 from tacit.inference.method import per_step_normals
+from tacit.papers.barker import mixture_correction
 
 ROOT = Path(__file__).parent.parent.parent
-SHIPPED = json.loads(files("tacit.inference").joinpath("correction.json").read_text())
+FILES = {
+    "table": files("tacit.inference").joinpath("barker_tables.json"),
+    "mixture": files("tacit.papers").joinpath("barker_mixture.json"),
+}
+SHIPPED = {kind: json.loads(file.read_text()) for kind, file in FILES.items()}
+MADE = {"table": logistic_correction, "mixture": mixture_correction}
 EVERY = [(float(variance), kind) for kind in SHIPPED for variance in SHIPPED[kind]]
 # What a mixture or a table of this kind can be held to; none is exact.
 WORST = {(0.5, "table"): 1e-7, (1.0, "table"): 1e-7, (1.5, "table"): 3e-5, (2.0, "table"): 6e-4}
@@ -37,7 +43,7 @@ def difference(found, at):
 
 @pytest.mark.parametrize(("variance", "kind"), EVERY)
 def test_a_symmetric_distribution_of_the_right_variance(variance, kind):
-    found = logistic_correction(variance, kind)
+    found = MADE[kind](variance)
     assert found.weights.min() >= 0
     assert found.weights.sum() == pytest.approx(1, abs=1e-12)
     assert np.allclose(found.centres, -found.centres[::-1])
@@ -54,7 +60,7 @@ def test_a_symmetric_distribution_of_the_right_variance(variance, kind):
 )
 def test_the_error_is_what_a_finer_look_finds(variance, kind):
     """On points of another grid, on both sides, by another formula."""
-    found = logistic_correction(variance, kind)
+    found = MADE[kind](variance)
     points = np.arange(-35, 35, 0.0037)
     worst = max(difference(found, at) for at in points)
     assert found.error == pytest.approx(worst, rel=0.02, abs=1e-10)
@@ -75,7 +81,7 @@ def test_the_error_is_what_a_finer_look_finds(variance, kind):
 def test_the_table_is_better_than_the_mixture_and_than_no_correction():
     nothing = Correction.mirrored(2.0, np.ones(1), np.zeros(1), np.zeros(1))
     normal = Correction.mirrored(2.0, np.ones(1), np.zeros(1), np.array([1.2899**0.5]))
-    table, mixture = logistic_correction(2.0), logistic_correction(2.0, "mixture")
+    table, mixture = logistic_correction(2.0), mixture_correction(2.0)
     assert 4 * table.error < mixture.error < normal.error / 5 < nothing.error / 5
 
 
@@ -89,7 +95,7 @@ def test_the_table_is_better_than_the_mixture_and_than_no_correction():
 )
 def test_normal_noise_and_draws_are_logistic(variance, kind):
     found, generator, count = (
-        logistic_correction(variance, kind),
+        MADE[kind](variance),
         np.random.default_rng(1),
         1_000_000,
     )
@@ -109,7 +115,7 @@ def test_normal_noise_and_draws_are_logistic(variance, kind):
 
 
 def test_draws_depend_on_the_number_of_a_step_alone():
-    found = logistic_correction(2.0, "mixture")
+    found = mixture_correction(2.0)
     whole = found.draws([3, 4], 0, 700)
     pieces = [found.draws([3, 4], first, steps) for first, steps in ((0, 1), (1, 399), (400, 300))]
     assert np.array_equal(np.concatenate(pieces), whole)
@@ -119,7 +125,7 @@ def test_draws_depend_on_the_number_of_a_step_alone():
 
 def test_draws_are_independent_of_a_run_s_normals():
     """Under one seed: a correction must not follow the proposal it is used with."""
-    found, steps = logistic_correction(2.0, "mixture"), 20_000
+    found, steps = mixture_correction(2.0), 20_000
     drawn, others = found.draws([3, 4], 0, steps), per_step_normals([3, 4], 0, steps, (3,))
     limit = 4.5 / math.sqrt(steps)
     for column in others.T:
@@ -152,7 +158,10 @@ def test_what_ships_is_what_the_script_makes():
     assert again.total_distribution(points) == pytest.approx(ours, abs=1e-6)
     assert made["centres"] == pytest.approx(shipped["centres"])
     assert made["weights"] == pytest.approx(shipped["weights"], abs=1e-6)
-    assert script["written"](SHIPPED) == (ROOT / "src/tacit/inference/correction.json").read_text()
+    for kind, file in FILES.items():
+        assert script["written"](SHIPPED[kind]) == file.read_text()
+    assert script["TABLE_FILE"].samefile(FILES["table"])
+    assert script["MIXTURE_FILE"].samefile(FILES["mixture"])
 
 
 @pytest.mark.slow
@@ -160,21 +169,20 @@ def test_the_mixture_is_what_the_script_makes():
     """Another machine's arithmetic may send Adam elsewhere, to a fit as good."""
     script = runpy.run_path(str(ROOT / "scripts" / "make_correction.py"))
     arrays = {name: np.array(values) for name, values in script["mixture"](2.0).items()}
-    shipped, again = logistic_correction(2.0, "mixture"), Correction.mirrored(2.0, **arrays)
+    shipped, again = mixture_correction(2.0), Correction.mirrored(2.0, **arrays)
     assert again.error == pytest.approx(shipped.error, rel=0.1)
     assert again.variance == pytest.approx(shipped.variance, abs=0.01)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("variance", "kind", "found"),
     [
-        ((math.pi**2 / 3,), "below pi"),
-        ((0.01,), "at least 0.05"),
-        ((-1,), "positive"),
-        ((2.0, "spline"), "table, mixture"),
-        ((1.7, "mixture"), "noise_variance of 2 only"),
+        (math.pi**2 / 3, "table", "below pi"),
+        (0.01, "table", "at least 0.05"),
+        (-1, "table", "positive"),
+        (1.7, "mixture", "noise_variance of 2 only"),
     ],
 )
-def test_refusals(arguments, found):
+def test_refusals(variance, kind, found):
     with pytest.raises(InvalidArgument, match=found):
-        logistic_correction(*arguments)
+        MADE[kind](variance)

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.inference.barker_correction import logistic_correction
+from tacit.inference.barker_correction import Correction, logistic_correction
 from tacit.inference.chains import (
     DEFAULT_SHARE,
     LOOSE_CLIP,
@@ -279,8 +279,6 @@ class Barker(ChainMethod):
             it need not be exact.
         tempered_size: Scale the log-likelihood by ``tempered_size / size``, for a wider posterior
             and larger steps.
-        correction: The correction distribution of the published test: ``"table"`` (optimised) or
-            ``"mixture"`` (the paper's).
         proposal: `tacit.methods.GaussianWalk` or `tacit.methods.BoundedWalk`. By default normal steps, short enough
             that a typical row is not clipped.
         lipschitz: A Lipschitz constant of a row's log-likelihood on the unconstrained scale. Steps
@@ -301,7 +299,6 @@ class Barker(ChainMethod):
     batch_size: int | None = None
     size: int | None = None
     tempered_size: float | None = None
-    correction: Literal["table", "mixture"] = "table"
     proposal: Proposal | None = None
     lipschitz: float | None = None
     start: Scoring | Variational | Mapping[str, ArrayLike] | None = field(
@@ -322,7 +319,6 @@ class Barker(ChainMethod):
         for name in ("ratio_bound", "lipschitz", "noise_variance"):
             if name in given:
                 _validate.positive(name, given[name])
-        _validate.choice("correction", self.correction, ("table", "mixture"))
         _validate.count("thin", self.thin)
         if not (0 <= given.get("burn_in", 0) < 1 and 0 < given.get("start_share", 0.5) < 1):
             raise InvalidArgument("burn_in and start_share must be shares of the whole, below 1.")
@@ -515,8 +511,11 @@ class Barker(ChainMethod):
         if self.batch_size is None and self.noise_variance is None:
             return np.zeros(steps, np.float32)
         variance = 2.0 if self.noise_variance is None else self.noise_variance
-        drawn = logistic_correction(variance, self.correction).draws(seed, first, steps)
-        return drawn.astype(np.float32)
+        return self._correction(variance).draws(seed, first, steps).astype(np.float32)
+
+    def _correction(self, variance: float) -> Correction:
+        """The distribution that completes normal noise of a variance to logistic noise."""
+        return logistic_correction(variance)
 
     def _remarks(self, mechanism: Tests, accepted: Any, *, guided: bool) -> tuple[str, ...]:  # noqa: ARG002
         """What the decisions say of the approximation."""

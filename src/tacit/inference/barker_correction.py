@@ -2,11 +2,12 @@
 
 A Barker test accepts if a log-ratio plus logistic noise is positive. Where part of the noise
 is normal, of variance C, the rest is a correction, which does not depend on data (Heikkilä et al.
-2019, eq. 8). No distribution is exactly right. The table is the best one on a grid: of all
+2019, eq. 8). No distribution is exactly right. Ours is the best one on a grid: of all
 symmetric point masses with the right variance, those whose sum with the normal has a
-distribution function nowhere far from the logistic one. The mixture is the paper's.
+distribution function nowhere far from the logistic one. The paper's mixture of normals is in
+`tacit.papers.barker`.
 
-Tables for usual variances ship in ``correction.json``, which scripts/make_correction.py writes.
+Tables for some variances ship in ``barker_tables.json``, which scripts/make_correction.py writes.
 """
 
 import json
@@ -15,20 +16,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from typing import Any, Final, Literal
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.special import expit, ndtr
 
 from tacit import _validate
+from tacit._typing import Floats
 from tacit.errors import InvalidArgument
 from tacit.inference.method import per_step_draws
 
-Floats = NDArray[np.float64]
-Kind = Literal["table", "mixture"]
-KINDS: Final = ("table", "mixture")
 LOGISTIC_VARIANCE: Final = math.pi**2 / 3
 MIN_VARIANCE: Final = 0.05
 # Point masses lie within the first; the sum is compared with the logistic up to the second.
@@ -53,9 +51,10 @@ class Correction:
 
     @classmethod
     def mirrored(
-        cls, noise_variance: float, weights: Floats, centres: Floats, spreads: Floats
+        cls, noise_variance: float, weights: Floats, centres: Floats, spreads: Floats | None = None
     ) -> "Correction":
         """Half of each weight at a centre, half at its mirror image; and a total of one."""
+        spreads = np.zeros_like(centres) if spreads is None else spreads
         side = np.concatenate([-centres, centres])
         order = np.argsort(side, kind="stable")
         return cls(
@@ -104,42 +103,40 @@ class Correction:
         return per_step_draws(self.draw, seed, first, steps, stream=_CORRECTION_STREAM)
 
 
-def logistic_correction(noise_variance: float = 2.0, kind: Kind = "table") -> Correction:
+def logistic_correction(noise_variance: float = 2.0) -> Correction:
     """The correction for normal noise of a variance: shipped, or else made in about a second.
 
-    >>> found = correction(2.0)
+    >>> found = logistic_correction(2.0)
     >>> round(found.error, 5), round(found.variance + 2.0, 5), round(LOGISTIC_VARIANCE, 5)
     (0.00059, 3.28987, 3.28987)
     """
-    _validate.choice("kind", kind, KINDS)
     variance = _validate.positive("noise_variance", noise_variance)
     if not (MIN_VARIANCE <= variance < LOGISTIC_VARIANCE):
         raise InvalidArgument(
             f"noise_variance must be at least {MIN_VARIANCE} and below pi^2/3, the variance of "
             f"the logistic distribution; got {noise_variance!r}."
         )
-    return _cached_correction(variance, kind)
+    return _cached_correction(variance)
 
 
 @lru_cache(maxsize=32)
-def _cached_correction(variance: float, kind: Kind) -> Correction:
-    shipped = _shipped_tables()[kind]
-    if f"{variance:g}" in shipped and float(f"{variance:g}") == variance:
-        parts = {name: np.array(values) for name, values in shipped[f"{variance:g}"].items()}
-        spreads = parts.get("spreads", np.zeros_like(parts["centres"]))
-        return Correction.mirrored(variance, parts["weights"], parts["centres"], spreads)
-    if kind == "mixture":
-        raise InvalidArgument(
-            f"The mixture of normals is fitted for a noise_variance of {', '.join(shipped)} only; "
-            'got another. Use kind="table", which has any.'
+def _cached_correction(variance: float) -> Correction:
+    shipped = read_corrections("tacit.inference", "barker_tables.json")
+    if variance in shipped:
+        return shipped[variance]
+    return Correction.mirrored(variance, *best_point_masses(variance))
+
+
+@lru_cache(maxsize=2)
+def read_corrections(package: str, name: str) -> dict[float, Correction]:
+    """The corrections in a file of a package, by their noise variance."""
+    content = json.loads(files(package).joinpath(name).read_text("utf-8"))
+    return {
+        float(variance): Correction.mirrored(
+            float(variance), **{name: np.array(values) for name, values in parts.items()}
         )
-    weights, centres = best_point_masses(variance)
-    return Correction.mirrored(variance, weights, centres, np.zeros_like(centres))
-
-
-@lru_cache(maxsize=1)
-def _shipped_tables() -> Any:
-    return json.loads(files("tacit.inference").joinpath("correction.json").read_text("utf-8"))
+        for variance, parts in content.items()
+    }
 
 
 def best_point_masses(variance: float) -> tuple[Floats, Floats]:
