@@ -14,19 +14,21 @@ cancels, and the sum of units' remainders is left. Where the posterior is normal
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._typing import ArrayTree
 from tacit.accounting import PLD, Budget, calibrate, events
+from tacit.accounting.events import DpEvent
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.barker_correction import Correction, logistic_correction
 from tacit.inference.chains import (
@@ -45,7 +47,14 @@ from tacit.inference.chains import (
 )
 from tacit.inference.diagnostics import MIN_EXPECTED_EFFECTIVE_SIZE
 from tacit.inference.guides import FullRank, LowRank, MeanField
-from tacit.inference.method import Progress, Steps, per_step_normals, seed_from_key, tempering
+from tacit.inference.method import (
+    Density,
+    Progress,
+    Steps,
+    per_step_normals,
+    seed_from_key,
+    tempering,
+)
 from tacit.inference.scoring import Scoring
 from tacit.inference.variational import Variational
 from tacit.models.base import DiscreteCoordinates, Row, UnitModel
@@ -144,7 +153,13 @@ def round_discrete(theta: jax.Array, discrete: DiscreteCoordinates) -> jax.Array
     return theta
 
 
-def _walk_state(model: UnitModel, start: jax.Array, walk: Proposal) -> Any:
+# Where a walk is, the scale of its proposals, and the constants of the model.
+WalkState = tuple[jax.Array, jax.Array, ArrayTree]
+# Where chains are, the approximation, and the constants of the model.
+GuidedState = tuple[jax.Array, Reference, ArrayTree]
+
+
+def _walk_state(model: UnitModel, start: jax.Array, walk: Proposal) -> WalkState:
     """Where a chain begins: its place, the scale of its proposals, and the model's constants."""
     constants = jax.tree.map(jnp.asarray, model.constants)
     scale = jnp.float32(walk.scale or 0.0)
@@ -158,20 +173,22 @@ def _walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
     ``power`` is what the log-likelihood is multiplied by; ``walk`` has scale one.
     """
 
-    def ratio(
-        density: Callable[[jax.Array], jax.Array], now: jax.Array, then: jax.Array
-    ) -> jax.Array:
+    def ratio(density: Density, now: jax.Array, then: jax.Array) -> jax.Array:
         return power * (density(then) - density(now))
 
-    def per_row(given: Any, row: Row) -> jax.Array:
+    def per_row(given: tuple[jax.Array, jax.Array, ArrayTree], row: Row) -> jax.Array:
         now, then, constants = given
         return ratio(lambda theta: model.row_density(theta, row, constants), now, then)
 
-    def per_unit(given: Any, rows: Row, present: jax.Array) -> jax.Array:
+    def per_unit(
+        given: tuple[jax.Array, jax.Array, ArrayTree], rows: Row, present: jax.Array
+    ) -> jax.Array:
         now, then, constants = given
         return ratio(lambda theta: model.unit_density(theta, rows, present, constants), now, then)
 
-    def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
+    def step(
+        state: WalkState, given: tuple[jax.Array, jax.Array], release: Release
+    ) -> tuple[WalkState, tuple[jax.Array, jax.Array]]:
         theta, scale, constants = state
         noise, corrected = given
         proposed = propose(walk, theta, noise, scale, model.discrete)
@@ -191,18 +208,24 @@ def _walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
 def _guided_step(model: UnitModel) -> Step:
     """The step of a chain: the same object again, so that it compiles once."""
 
-    def ratio(density: Any, now: jax.Array, then: jax.Array, reference: Any) -> jax.Array:
+    def ratio(density: Density, now: jax.Array, then: jax.Array, reference: Reference) -> jax.Array:
         return remainder_ratio(density, reference, then, now)
 
-    def per_row(given: Any, row: Row) -> jax.Array:
-        *places, constants = given
-        return ratio(lambda theta: model.row_density(theta, row, constants), *places)
+    def per_row(given: tuple[jax.Array, jax.Array, Reference, ArrayTree], row: Row) -> jax.Array:
+        now, then, reference, constants = given
+        return ratio(lambda theta: model.row_density(theta, row, constants), now, then, reference)
 
-    def per_unit(given: Any, rows: Row, present: jax.Array) -> jax.Array:
-        *places, constants = given
-        return ratio(lambda theta: model.unit_density(theta, rows, present, constants), *places)
+    def per_unit(
+        given: tuple[jax.Array, jax.Array, Reference, ArrayTree], rows: Row, present: jax.Array
+    ) -> jax.Array:
+        now, then, reference, constants = given
+        return ratio(
+            lambda theta: model.unit_density(theta, rows, present, constants), now, then, reference
+        )
 
-    def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
+    def step(
+        state: GuidedState, given: tuple[jax.Array, jax.Array], release: Release
+    ) -> tuple[GuidedState, tuple[jax.Array, jax.Array]]:
         (places, reference, constants), (proposed, turn) = state, given
         now = places[turn]
         arguments = now, proposed, reference, constants
@@ -255,7 +278,7 @@ class VariationalStart(FirstFit):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Barker(ChainMethod):
+class Barker(ChainMethod[Tests]):
     """Private Markov chain Monte Carlo by Barker accept/reject tests. All settings are public.
 
     By default most of the budget goes to a `Scoring` fit, whose draws are proposed one after the other,
@@ -385,7 +408,7 @@ class Barker(ChainMethod):
         model: UnitModel,  # noqa: ARG002
         budget: Budget | None,
         first: FirstFit | None,
-        before: tuple[Any, ...],
+        before: tuple[DpEvent, ...],
     ) -> Tests:
         """The tests that fit a budget; without one, ratios are hardly clipped."""
         default_steps = _GUIDED_STEPS if isinstance(first, ScoringFit) else _WALK_STEPS
@@ -393,7 +416,7 @@ class Barker(ChainMethod):
             return self._make_tests(LOOSE_CLIP, self.num_steps or default_steps, private=False)
         return self._tests(budget, before, default_steps)
 
-    def _tests(self, budget: Budget, before: tuple[Any, ...], default_steps: int) -> Tests:
+    def _tests(self, budget: Budget, before: tuple[DpEvent, ...], default_steps: int) -> Tests:
         if self.batch_size is not None and budget.adjacency != "replace":
             raise InvalidArgument(
                 "Tests on batches of fixed size have no guarantee under add-remove; pass "
@@ -426,7 +449,7 @@ class Barker(ChainMethod):
             return None
         return self.tempering * self.lipschitz * self.proposal.scale
 
-    def _by_bound(self, budget: Budget, before: tuple[Any, ...], default_steps: int) -> Tests:
+    def _by_bound(self, budget: Budget, before: tuple[DpEvent, ...], default_steps: int) -> Tests:
         """The largest bound that the budget allows for so many steps."""
         steps = self.num_steps or default_steps
         left = 1 - (DEFAULT_SHARE if before else 0) ** 2  # of the budget, as squares add up
@@ -497,7 +520,7 @@ class Barker(ChainMethod):
         seed, walk = seed_from_key(key), self.walk(model, mechanism)
         power = self.tempering if self.batch_size is None else 1.0
 
-        def inputs(first: int, steps: int) -> Any:
+        def inputs(first: int, steps: int) -> ArrayTree:
             size = num_proposal_normals(model.dimension)
             moves = per_step_normals(seed, first, steps, (size,))
             return moves, self._corrections(seed, first, steps)
@@ -506,7 +529,7 @@ class Barker(ChainMethod):
         step = _walk_step(power, replace(walk, scale=1.0), model)
         return Steps(step, _walk_state(model, start, walk), inputs)
 
-    def _corrections(self, seed: Sequence[int], first: int, steps: int) -> Any:
+    def _corrections(self, seed: Sequence[int], first: int, steps: int) -> NDArray[np.float32]:
         """What makes Gaussian noise logistic; nothing where the test is exact."""
         if self.batch_size is None and self.noise_variance is None:
             return np.zeros(steps, np.float32)
@@ -517,15 +540,20 @@ class Barker(ChainMethod):
         """The distribution that completes normal noise of a variance to logistic noise."""
         return logistic_correction(variance)
 
-    def _remarks(self, mechanism: Tests, accepted: Any, *, guided: bool) -> tuple[str, ...]:  # noqa: ARG002
+    def _remarks(
+        self,
+        mechanism: Tests,  # noqa: ARG002
+        acceptance: float | None,
+        *,
+        guided: bool,
+    ) -> tuple[str, ...]:
         """What the decisions say of the approximation."""
-        if not guided:
+        if not guided or acceptance is None:
             return ()
-        share = float(np.mean(accepted))
         said = (
-            f"The tests accepted {share:.0%} of the draws of private Fisher scoring; 50% is the most."
-            if share >= _LOW_ACCEPTANCE
-            else f"The tests accepted only {share:.0%} of the draws of private Fisher scoring, where 50% is the "
+            f"The tests accepted {acceptance:.0%} of the draws of private Fisher scoring; 50% is the most."
+            if acceptance >= _LOW_ACCEPTANCE
+            else f"The tests accepted only {acceptance:.0%} of the draws of private Fisher scoring, where 50% is the "
             "most: the posterior is far from that approximation."
         )
         return (said,)
@@ -551,7 +579,7 @@ def _guided_steps(model: UnitModel, steps: int, guide: Approximation) -> Steps:
     constants = jax.tree.map(jnp.asarray, model.constants)
     reference: Reference = jax.tree.map(jnp.asarray, guide.reference)
 
-    def inputs(first: int, count: int) -> Any:
+    def inputs(first: int, count: int) -> ArrayTree:
         begin = chains + first
         return guide.vectors[begin : begin + count], chain_indices(first, count, chains)
 

@@ -25,19 +25,21 @@ approximation, so that several short ones lose no more than their burn-in.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget
+from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
 from tacit.inference.diagnostics import mixing_warnings
 from tacit.inference.method import (
+    Density,
     Intervals,
     Method,
     MethodResult,
@@ -55,6 +57,8 @@ from tacit.privacy.captured import check_captured
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import Mechanism, Stages, StepMechanism
 
+_M = TypeVar("_M", bound=StepMechanism)
+_N = TypeVar("_N", bound=np.generic)
 _NUM_CHAINS = 4
 # Chains of fewer steps than this would be too short to compare.
 _MIN_CHAIN_LENGTH = 10
@@ -76,14 +80,12 @@ def chain_indices(first: int, count: int, chains: int) -> NDArray[np.int32]:
     return (np.arange(first, first + count) % chains).astype(np.int32)
 
 
-def group_by_chain(steps: Any, chains: int, kept: slice) -> Any:
+def group_by_chain(steps: NDArray[_N], chains: int, kept: slice) -> NDArray[_N]:
     """What some steps gave, [steps, ...], as the kept steps of each chain, one chain after the other."""
     whole = steps[: len(steps) // chains * chains]
     return np.concatenate([whole[i::chains][kept] for i in range(chains)])
 
 
-Matrix = NDArray[np.float64]
-Density = Callable[[jax.Array], jax.Array]
 # Of the budget, what the approximation gets if nothing else is asked for.
 DEFAULT_SHARE = 0.95
 # The share of each chain's steps that a guided chain discards, as it starts at a draw of the approximation.
@@ -104,14 +106,14 @@ class Reference(NamedTuple):
     where an expansion says nothing.
     """
 
-    centre: Any
-    root: Any
-    place: Any
-    turn: Any
-    shift: Any
-    prior_mean: Any
-    to_prior: Any
-    weight: Any
+    centre: jax.Array
+    root: jax.Array
+    place: jax.Array
+    turn: jax.Array
+    shift: jax.Array
+    prior_mean: jax.Array
+    to_prior: jax.Array
+    weight: jax.Array
 
     def at(self, z: jax.Array) -> jax.Array:
         """The unconstrained vector."""
@@ -218,7 +220,7 @@ class ScoringFit(FirstFit):
         return Approximation(vectors, dummy_reference(model), converged=True, said=())
 
 
-class ChainMethod(Method):
+class ChainMethod(Method, Generic[_M]):
     """A Markov chain whose steps are releases of the gate: plain, or guided by a private approximation.
 
     A subclass is a frozen dataclass with these settings and more. It says what comes first (`first_fit`), which
@@ -252,26 +254,32 @@ class ChainMethod(Method):
         model: UnitModel,
         budget: Budget | None,
         first: FirstFit | None,
-        before: tuple[Any, ...],
-    ) -> StepMechanism:
+        before: tuple[DpEvent, ...],
+    ) -> _M:
         """The chain's releases, with what a budget leaves after the events ``before``; without noise if there is none."""
 
     @abstractmethod
-    def _chain(self, model: UnitModel, mechanism: Any, key: jax.Array, start: Start) -> Steps:
+    def _chain(self, model: UnitModel, mechanism: _M, key: jax.Array, start: Start) -> Steps:
         """The chain as steps. Each gives the chain's state, or the state and whether a proposal was accepted."""
 
     def _public_start(self, model: UnitModel) -> jax.Array:
         """Where a chain begins if no fit comes first."""
         return jnp.zeros(model.dimension)
 
-    def _check_plain(self, model: UnitModel, mechanism: Any) -> None:
+    def _check_plain(self, model: UnitModel, mechanism: _M) -> None:
         """Raises if a plain chain by these settings makes no sense."""
 
     def _draws_needed(self, steps: int) -> int:  # noqa: ARG002
         """How many draws of the first fit a chain of so many steps uses."""
         return DEFAULT_DRAWS
 
-    def _remarks(self, mechanism: Any, accepted: Any, *, guided: bool) -> tuple[str, ...]:  # noqa: ARG002
+    def _remarks(
+        self,
+        mechanism: _M,  # noqa: ARG002
+        acceptance: float | None,  # noqa: ARG002
+        *,
+        guided: bool,  # noqa: ARG002
+    ) -> tuple[str, ...]:
         """Sentences about the chain, other than on mixing."""
         return ()
 
@@ -312,11 +320,11 @@ class ChainMethod(Method):
         check(step, state, jax.tree.map(lambda leaf: leaf[0], inputs(0, 1)), gate)
 
     @property
-    def _functions(self) -> tuple[Any, ...]:
+    def _functions(self) -> tuple[object, ...]:
         """Settings that are functions, which must not hold data."""
         return ()
 
-    def _kept(self, mechanism: Any, *, guided: bool) -> tuple[int, slice]:
+    def _kept(self, mechanism: _M, *, guided: bool) -> tuple[int, slice]:
         """How many chains there are, and which steps of each are kept."""
         steps = mechanism.num_steps // self.releases_per_draw
         chains = num_chains(steps) if guided else 1
@@ -324,7 +332,7 @@ class ChainMethod(Method):
         share = default if self.burn_in is None else self.burn_in
         return chains, slice(math.ceil(share * (steps // chains)), None, self.thin)
 
-    def steps(self, model: UnitModel, mechanism: Any, key: jax.Array) -> Steps | None:
+    def steps(self, model: UnitModel, mechanism: _M, key: jax.Array) -> Steps | None:
         """The chain as steps; None where another fit comes first."""
         if self.first_fit(model) is not None:
             return None
@@ -356,12 +364,16 @@ class ChainMethod(Method):
         return self._result(model, gate.mechanism, released, start)
 
     def _result(
-        self, model: UnitModel, mechanism: Any, released: Any, start: Start
+        self,
+        model: UnitModel,
+        mechanism: _M,
+        released: tuple[NDArray[np.floating], NDArray[np.floating]] | NDArray[np.floating],
+        start: Start,
     ) -> MethodResult:
         every = self.releases_per_draw
         ends = slice(every - 1, None, every)
         chain, accepted = released if isinstance(released, tuple) else (released, None)
-        trace = {"theta": chain[ends]}
+        trace: dict[str, NDArray[np.floating]] = {"theta": chain[ends]}
         if accepted is not None:
             trace["accepted"] = accepted[ends]
         guide = start if isinstance(start, Approximation) else None
@@ -369,7 +381,8 @@ class ChainMethod(Method):
         by_chain = {name: group_by_chain(each, chains, kept) for name, each in trace.items()}
         draws = constrained_draws(model, jnp.asarray(by_chain.pop("theta")))
         mixing = mixing_warnings(draws, chains)
-        remarks = self._remarks(mechanism, trace.get("accepted"), guided=guide is not None)
+        acceptance = None if accepted is None else float(np.mean(trace["accepted"]))
+        remarks = self._remarks(mechanism, acceptance, guided=guide is not None)
         failed = mixing or (guide is not None and not guide.converged)
         return MethodResult(
             draws=draws,
@@ -401,10 +414,10 @@ def _reference_from_result(space: Whitening, result: ScoringResult) -> Reference
         inverse,
         1 / (1 + (np.trace(likelihood.information @ covariance) / _MAX_UNIT_VARIANCE) ** 2),
     )
-    return Reference(*(np.asarray(each, np.float32) for each in made))
+    return Reference._make(np.asarray(each, np.float32) for each in made)
 
 
-def _clip_matrix(matrix: Matrix, most: Matrix) -> Matrix:
+def _clip_matrix(matrix: Floats, most: Floats) -> Floats:
     """The matrix, made to lie between nothing and ``most``."""
     root = np.linalg.cholesky(most)
     half = np.linalg.solve(root, matrix)
@@ -416,8 +429,8 @@ def _clip_matrix(matrix: Matrix, most: Matrix) -> Matrix:
 def dummy_reference(model: UnitModel) -> Reference:
     """A reference of the right shapes, for checks."""
     size = model.dimension
-    vector, matrix = np.zeros(size, np.float32), np.eye(size, dtype=np.float32)
-    return Reference(vector, matrix, vector, matrix, vector, vector, matrix, np.float32(1))
+    vector, matrix = jnp.zeros(size), jnp.eye(size)
+    return Reference(vector, matrix, vector, matrix, vector, vector, matrix, jnp.ones(()))
 
 
 def remainder_ratio(
@@ -458,7 +471,7 @@ def remainder_gradient(density: Density, reference: Reference, theta: jax.Array)
 
 
 def remainder_prior(
-    model: UnitModel, reference: Reference, theta: jax.Array, constants: Any
+    model: UnitModel, reference: Reference, theta: jax.Array, constants: ArrayTree
 ) -> jax.Array:
     """The log prior less the normal one that the approximation takes it for."""
     whitened_at = reference.to_prior @ (theta - reference.prior_mean)

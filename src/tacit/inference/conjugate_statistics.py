@@ -15,22 +15,28 @@ together.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
+from tacit.models.base import Parameters
 from tacit.models.conjugate import CountModel, Linear, LinearPrior
 
 # Steps of the chain are from a fifth of the noise's size to four times it.
 _MIN_COUNT_STEP, _MAX_COUNT_STEP = 0.2, 4.0
 
 
+# The state of a chain, and what it draws.
+_S = TypeVar("_S")
+_D = TypeVar("_D")
+
+
 class NoiseLaw(NamedTuple):
     """The law of the noise in every number of a release. ``scale`` is a normal's sd."""
 
-    scale: Any
+    scale: jax.Array
     laplace: bool
 
     def log_density(self, noise: jax.Array) -> jax.Array:
@@ -39,7 +45,7 @@ class NoiseLaw(NamedTuple):
         return -jnp.sum(scaled if self.laplace else scaled**2 / 2)
 
     @property
-    def sd(self) -> Any:
+    def sd(self) -> jax.Array:
         """Standard deviation of one draw."""
         return self.scale * (2**0.5 if self.laplace else 1.0)
 
@@ -51,11 +57,13 @@ class ChainLength(NamedTuple):
     kept: int
     sweeps: int
 
-    def run(self, stop: Callable[[Any, jax.Array], Any], state: Any, key: jax.Array) -> Any:
+    def run(self, stop: Callable[[_S, jax.Array], tuple[_S, _D]], state: _S, key: jax.Array) -> _D:
         """What ``stop(state, key)`` draws at the kept stops of a chain that begins at a state."""
         keys = jax.random.split(key, self.burn_in + self.kept)
-        draws = jax.lax.scan(stop, state, keys)[1]
-        return jax.tree.map(lambda each: each[self.burn_in :], draws)
+        draws: _D = jax.tree.map(
+            lambda each: each[self.burn_in :], jax.lax.scan(stop, state, keys)[1]
+        )
+        return draws
 
 
 @partial(jax.jit, static_argnames=("model", "laplace", "size", "length"))
@@ -68,7 +76,7 @@ def count_chain(
     laplace: bool,
     size: int | None,
     length: ChainLength,
-) -> Any:
+) -> Parameters:
     """Draws [kept, ...] of the parameters, by what was released."""
     noise = NoiseLaw(scale, laplace)
     ways = jnp.asarray(model.directions(size_known=size is not None), seen.dtype)
@@ -81,7 +89,9 @@ def count_chain(
     def move(key: jax.Array, totals: jax.Array) -> jax.Array:
         """Tries a step of random length along every way in turn."""
 
-        def along(totals: jax.Array, given: Any) -> Any:
+        def along(
+            totals: jax.Array, given: tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+        ) -> tuple[jax.Array, None]:
             normal, (scale, sign, test), way, far = given
             # Of random scale, so that one is about right wherever the chain is.
             step = (
@@ -100,7 +110,7 @@ def count_chain(
         uniforms = jax.random.uniform(for_uniforms, (len(ways), 3), seen.dtype)
         return jax.lax.scan(along, totals, (normals, uniforms, ways, reach))[0]
 
-    def stop(totals: jax.Array, key: jax.Array) -> Any:
+    def stop(totals: jax.Array, key: jax.Array) -> tuple[jax.Array, Parameters]:
         key, last = jax.random.split(key)
         keys = jax.random.split(key, length.sweeps)
         totals = jax.lax.scan(lambda at, key: (move(key, at), None), totals, keys)[0]
@@ -112,7 +122,7 @@ def count_chain(
 @partial(jax.jit, static_argnames=("model", "size", "kept"))
 def count_draws(
     model: CountModel, seen: jax.Array, key: jax.Array, *, size: int | None, kept: int
-) -> Any:
+) -> Parameters:
     """Draws as if what was released were exact, but for what no rows could add up to."""
     totals = model.totals(seen, size)
     return jax.vmap(lambda key: model.conjugate_draw(key, totals))(jax.random.split(key, kept))
@@ -321,7 +331,7 @@ def linear_chain(
     laplace: bool,
     size: int | None,
     length: ChainLength,
-) -> Any:
+) -> tuple[jax.Array, jax.Array]:
     """Draws [kept, ...] of scaled weights and variances, by what was released."""
     noise = NoiseLaw(scale, laplace)
     setting = LinearProblem(model.scaled_prior(), model.products, seen, noise, size)
@@ -331,12 +341,14 @@ def linear_chain(
 @partial(jax.jit, static_argnames=("model", "size", "kept"))
 def linear_draws(
     model: Linear, seen: jax.Array, key: jax.Array, *, size: int | None, kept: int
-) -> Any:
+) -> tuple[jax.Array, jax.Array]:
     """Draws as if what was released were exact, but for what no rows could add up to."""
-    setting = LinearProblem(model.scaled_prior(), model.products, seen, NoiseLaw(0.0, False), size)
+    setting = LinearProblem(
+        model.scaled_prior(), model.products, seen, NoiseLaw(jnp.zeros(()), False), size
+    )
     sums = nearest_feasible(setting)[1]
 
-    def draw(key: jax.Array, normals: jax.Array) -> Any:
+    def draw(key: jax.Array, normals: jax.Array) -> tuple[jax.Array, jax.Array]:
         theta = conjugate_draw(setting, key, normals, sums)
         return theta.weights, jnp.exp(theta.log_variance)
 
@@ -345,14 +357,16 @@ def linear_draws(
     return jax.vmap(draw)(jax.random.split(second, kept), normals)
 
 
-def _gibbs_chain(setting: LinearProblem, key: jax.Array, length: ChainLength) -> Any:
+def _gibbs_chain(
+    setting: LinearProblem, key: jax.Array, length: ChainLength
+) -> tuple[jax.Array, jax.Array]:
     def sweep(state: _ChainState, key: jax.Array) -> tuple[_ChainState, None]:
         luck = _sweep_draws(setting, key)
         rows, sums = _draw_sums(setting, luck, _shift_jointly(setting, luck, state))
         theta = conjugate_draw(setting, luck.key, luck.for_theta, sums)
         return _ChainState(theta, *statistic_moments(setting, theta), rows, sums), None
 
-    def stop(state: _ChainState, key: jax.Array) -> Any:
+    def stop(state: _ChainState, key: jax.Array) -> tuple[_ChainState, tuple[jax.Array, jax.Array]]:
         state, _ = jax.lax.scan(sweep, state, jax.random.split(key, length.sweeps))
         return state, (state.theta.weights, jnp.exp(state.theta.log_variance))
 
@@ -464,7 +478,7 @@ def _shift_jointly(setting: LinearProblem, luck: _SweepDraws, state: _ChainState
     centred = state.sums[1:] - state.rows * state.mean[1:]
     held = solve_triangular(state.factor, centred, lower=True)
 
-    def attempt(state: _ChainState, given: Any) -> tuple[_ChainState, None]:
+    def attempt(state: _ChainState, given: tuple[jax.Array, jax.Array]) -> tuple[_ChainState, None]:
         normals, uniforms = given
         theta = _perturb(setting, state.theta, normals, uniforms[1:])
         mean, factor = statistic_moments(setting, theta)

@@ -15,7 +15,7 @@ likelihood. A step needs no step size, is never rejected, and the likelihood may
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +23,12 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from numpy.typing import NDArray
 
+from tacit._typing import Floats
 from tacit.models.glm_statistics import LinearStatistics
 
 LogLikelihood = Callable[[jax.Array], jax.Array]
+# Where a chain is, and the log-likelihood there.
+State = tuple[jax.Array, jax.Array]
 # Angles that are tried in a step; if none will do, the chain stays where it is.
 _MAX_TRIES = 60
 
@@ -56,10 +59,10 @@ class SliceChains(NamedTuple):
         """
         lowest = jnp.full((), np.finfo(start.dtype).min / 2, start.dtype)
 
-        def step(state: Any, key: jax.Array) -> tuple[Any, None]:
+        def step(state: State, key: jax.Array) -> tuple[State, None]:
             return elliptical_step(log_likelihood, state[0], state[1], key), None
 
-        def stop(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        def stop(state: State, key: jax.Array) -> tuple[State, jax.Array]:
             keys = jax.random.split(key, self.sweeps)
             state = jax.lax.scan(step, state, keys)[0]
             return state, state[0]
@@ -99,7 +102,7 @@ def elliptical_step(
     return jnp.where(good, there(found.angle), place), jnp.where(good, found.value, value)
 
 
-Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 # Of the scaled outcome's log standard deviation where the sums say little: middle and spread.
 _LOG_SD_CENTRE, _LOG_SD_WIDTH = np.log(0.15), 1.2
 # They say much if the variance is so many errors large. How much wider than they say it is looked for.
@@ -109,19 +112,19 @@ _INFORMATIVE_RATIO, _WIDENING = 8.0, 2.0
 class ReleasedSums(NamedTuple):
     """What was released, and where to begin."""
 
-    squares: Any  # the distinct products of predictors, the number of rows first
-    scales: Any  # the noise's, which is zero for a number of rows that is public
-    products: Any
-    outcome: Any
-    scale: Any
-    log_spread: Any
-    reach: Any
-    start: Any
+    squares: jax.Array  # the distinct products of predictors, the number of rows first
+    scales: jax.Array  # the noise's, which is zero for a number of rows that is public
+    products: jax.Array
+    outcome: jax.Array
+    scale: jax.Array
+    log_spread: jax.Array
+    reach: jax.Array
+    start: jax.Array
 
 
 def design_draws(
     sums: LinearStatistics,
-    released: Any,
+    released: Floats,
     scale: float,
     key: jax.Array,
     slices: SliceChains,
@@ -136,7 +139,7 @@ def design_draws(
         return np.asarray(weights), np.asarray(spread)
 
 
-def _release_indices(sums: LinearStatistics) -> tuple[Any, Any, Any, int]:
+def _release_indices(sums: LinearStatistics) -> tuple[Integers, Integers, Integers, int]:
     """Places of squares, products and outcome in a release, and of each square among the distinct ones."""
     places = sums.places
     inner = places[:-1, :-1]
@@ -158,16 +161,17 @@ def _released_sums(sums: LinearStatistics, released: Floats, scale: float) -> Re
     told = variance > _INFORMATIVE_RATIO * error
     scales = np.full(len(distinct), scale)
     noise = (squares - nearest) / np.where(scales > 0, scales, np.inf)
-    return ReleasedSums(
+    made = (
         squares if scale > 0 else nearest,
         scales,
         b,
         c,
-        float(scale),
-        float(0.5 * np.log(variance) if told else _LOG_SD_CENTRE),
-        float(_WIDENING * error / (2 * variance) if told else _LOG_SD_WIDTH),
+        scale,
+        0.5 * np.log(variance) if told else _LOG_SD_CENTRE,
+        _WIDENING * error / (2 * variance) if told else _LOG_SD_WIDTH,
         np.concatenate([noise, np.zeros(len(products) + 1)]),
     )
+    return ReleasedSums._make(jnp.asarray(each, jnp.float64) for each in made)
 
 
 def _nearest_feasible(matrix: Floats, typical: Floats) -> Floats:
@@ -181,10 +185,13 @@ def _nearest_feasible(matrix: Floats, typical: Floats) -> Floats:
 
 
 @partial(jax.jit, static_argnames=("sums", "slices"))
-def _sample(sums: LinearStatistics, seen: ReleasedSums, key: jax.Array, slices: SliceChains) -> Any:
+def _sample(
+    sums: LinearStatistics, seen: ReleasedSums, key: jax.Array, slices: SliceChains
+) -> tuple[jax.Array, ...]:
     target = partial(_target, sums, seen)
-    places = slices.run(lambda place: target(place)[0], jnp.asarray(seen.start), key)
-    return jax.lax.map(target, places.reshape(-1, places.shape[-1]))
+    places = slices.run(lambda place: target(place)[0], seen.start, key)
+    found: tuple[jax.Array, ...] = jax.lax.map(target, places.reshape(-1, places.shape[-1]))
+    return found
 
 
 def _target(sums: LinearStatistics, seen: ReleasedSums, place: jax.Array) -> tuple[jax.Array, ...]:

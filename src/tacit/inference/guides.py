@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import numpy as np
 import numpyro
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import Transform
 from numpyro.infer import autoguide
 
 from tacit import _validate
@@ -150,7 +151,7 @@ class LowRank(_Gaussian):
         return spread + params["directions"] @ params["directions"].T
 
 
-def num_parameters(params: Any) -> int:
+def num_parameters(params: Params) -> int:
     """How many numbers a guide's parameters are."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
@@ -171,13 +172,8 @@ _SUPPORTED_GUIDES = (
 )
 
 
-@runtime_checkable
-class BuiltGuide(Protocol):
-    """A NumPyro autoguide that was made for a model already."""
-
-    def sample_posterior(self, *given: Any, **named: Any) -> Any:
-        """Draws."""
-        ...
+# Makes an automatic guide of a NumPyro model; usually its class.
+GuideFactory = Callable[[Callable[[], None]], autoguide.AutoContinuous]
 
 
 @dataclass(frozen=True)
@@ -189,7 +185,7 @@ class AutoGuide:
     is no order to get wrong, which is checked.
     """
 
-    factory: Callable[[Any], Any]
+    factory: GuideFactory
 
     def start(self, dimension: int) -> Params:
         """As NumPyro starts it, around zero."""
@@ -215,7 +211,7 @@ class AutoGuide:
         slope = transform.log_abs_det_jacobian(noise, transform(noise))
         return jnp.sum(slope)
 
-    def _transform(self, params: Params, noise: jax.Array) -> Any:
+    def _transform(self, params: Params, noise: jax.Array) -> Transform:
         return _initialised_guide(self.factory, noise.shape[-1]).transform(params)
 
     def covariance(self, params: Params) -> None:
@@ -225,7 +221,7 @@ class AutoGuide:
 class _InitialisedGuide:
     """A guide set up for a dimension, on no data at all."""
 
-    def __init__(self, factory: Callable[[Any], Any], dimension: int) -> None:
+    def __init__(self, factory: GuideFactory, dimension: int) -> None:
         def latent() -> None:
             numpyro.sample(_SITE, dist.Normal(0.0, 1.0).expand([dimension]).to_event(1))
 
@@ -251,7 +247,7 @@ class _InitialisedGuide:
         assert list(unpacked) == [_SITE]
         assert np.array_equal(unpacked[_SITE], probe)
 
-    def _support(self, name: str) -> Any:
+    def _support(self, name: str) -> Transform:
         constraint = self._sites[name]["kwargs"].get("constraint", dist.constraints.real)
         return biject_to(constraint)
 
@@ -266,12 +262,32 @@ class _InitialisedGuide:
                 start[name] = small_directions(*value.shape)
         return start
 
-    def transform(self, params: Params) -> Any:
+    def transform(self, params: Params) -> Transform:
         """The map from standard normals to the vector."""
         given = {name: jax.tree.map(self._support(name), params[name]) for name in self._sites}
         return self.guide.get_transform(given)
 
 
 @lru_cache(maxsize=32)
-def _initialised_guide(factory: Callable[[Any], Any], dimension: int) -> _InitialisedGuide:
+def _initialised_guide(factory: GuideFactory, dimension: int) -> _InitialisedGuide:
     return _InitialisedGuide(factory, dimension)
+
+
+def as_guide(guide: object) -> Guide:
+    """A guide, or NumPyro's class of one, or a function that makes one, as a `Guide`.
+
+    Raises:
+        InvalidArgument: If it is something else, such as a guide that was made for a model already.
+    """
+    if isinstance(guide, type):
+        usable = not issubclass(guide, MeanField | FullRank | LowRank)
+    elif isinstance(guide, Guide):
+        return guide
+    else:
+        usable = callable(guide) and not isinstance(guide, autoguide.AutoGuide)
+    if not usable:
+        raise InvalidArgument(
+            "guide must be MeanField(), FullRank(), LowRank(rank=...) or the class of a NumPyro "
+            "autoguide, such as AutoIAFNormal; not a guide made for a model."
+        )
+    return AutoGuide(cast("GuideFactory", guide))

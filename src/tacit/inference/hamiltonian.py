@@ -12,19 +12,21 @@ one, so that no unit is longer than one.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from tacit import _validate
+from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate, events
+from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
 from tacit.inference.chains import (
     DEFAULT_SHARE,
@@ -41,7 +43,7 @@ from tacit.inference.chains import (
     remainder_prior,
     remainder_ratio,
 )
-from tacit.inference.method import Steps, per_step_draws, seed_from_key
+from tacit.inference.method import Density, Steps, per_step_draws, seed_from_key
 from tacit.inference.scoring import Scoring
 from tacit.models.base import Row, UnitModel
 from tacit.privacy.compiled_step import Step
@@ -63,9 +65,9 @@ class Bounds(NamedTuple):
     places. ``noise`` is the standard deviation of a log ratio over what it is clipped to.
     """
 
-    gradient: Any
-    ratio: Any
-    noise: Any
+    gradient: jax.Array
+    ratio: jax.Array
+    noise: jax.Array
 
 
 class ChainState(NamedTuple):
@@ -81,7 +83,7 @@ class ChainState(NamedTuple):
     energy: jax.Array
     bounds: Bounds
     reference: Reference
-    constants: Any
+    constants: ArrayTree
 
 
 class Evaluation(NamedTuple):
@@ -92,14 +94,14 @@ class Evaluation(NamedTuple):
     and ``drift`` how far the trajectory moves after it, or before it where there is no gradient.
     """
 
-    turn: Any
-    momentum: Any
-    log_uniform: Any
-    first: Any
-    last: Any
-    kick: Any
-    drift: Any
-    weights: Any
+    turn: jax.Array
+    momentum: jax.Array
+    log_uniform: jax.Array
+    first: jax.Array
+    last: jax.Array
+    kick: jax.Array
+    drift: jax.Array
+    weights: jax.Array
 
 
 def initial_state(
@@ -119,7 +121,7 @@ def evaluation_inputs(
     dimension: int,
     leapfrog: int,
     length: float,
-    weights: Any,
+    weights: Floats,
     chains: int,
 ) -> Evaluation:
     """The inputs of some evaluations; ``weights`` are those of the last one of a trajectory."""
@@ -128,7 +130,7 @@ def evaluation_inputs(
     place, trajectory = numbers % every, numbers // every
     begin, trajectories = int(trajectory[0]), int(trajectory[-1] - trajectory[0] + 1)
 
-    def drawn(stream: int, shape: tuple[int, ...]) -> Any:
+    def drawn(stream: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
         made = per_step_draws(
             lambda rng, size: (
                 rng.random((size, *shape), np.float32)
@@ -144,16 +146,13 @@ def evaluation_inputs(
 
     last = place == leapfrog
     steps = length * (1 + _JITTER * (2 * drawn(1, ()) - 1))
-    return Evaluation(
-        turn=(trajectory % chains).astype(np.int32),
-        momentum=drawn(0, (dimension,)),
-        log_uniform=np.log(np.maximum(drawn(2, ()), 1e-30)).astype(np.float32),
-        first=place == 0,
-        last=last,
-        kick=np.where((place == 0) | last, 0.5, 1.0).astype(np.float32) * steps,
-        drift=(steps if leapfrog == 0 else np.where(last, 0.0, steps)).astype(np.float32),
-        weights=np.where(last[:, None], weights, [1.0, 0.0]).astype(np.float32),
-    )
+    turn = (trajectory % chains).astype(np.int32)
+    momentum = drawn(0, (dimension,))
+    log_uniform = np.log(np.maximum(drawn(2, ()), 1e-30)).astype(np.float32)
+    kick = np.where((place == 0) | last, 0.5, 1.0).astype(np.float32) * steps
+    drift = (steps if leapfrog == 0 else np.where(last, 0.0, steps)).astype(np.float32)
+    both = np.where(last[:, None], weights, [1.0, 0.0]).astype(np.float32)
+    return Evaluation._make([turn, momentum, log_uniform, place == 0, last, kick, drift, both])
 
 
 @lru_cache(maxsize=32)
@@ -174,7 +173,9 @@ def trajectory_step(model: UnitModel, *, guided: bool, gradients: bool) -> Step:
         public = jax.grad(potential, argnums=1)(state, state.here) + curve * state.here
         return jnp.asarray(gradient + public)
 
-    def step(state: ChainState, given: Evaluation, release: Release) -> tuple[Any, Any]:
+    def step(
+        state: ChainState, given: Evaluation, release: Release
+    ) -> tuple[ChainState, tuple[jax.Array, jax.Array]]:
         state = _start_trajectory(state, given)
         if not gradients:
             state = _drift(state, given.drift, curve)
@@ -222,18 +223,28 @@ def _drift(state: ChainState, time: jax.Array, curve: float) -> ChainState:
     )
 
 
-def _unit_contribution(model: UnitModel, *, guided: bool, gradients: bool) -> Any:
+# Of a release: two places, factors of gradient and ratio, their bounds, and what is known of the chain.
+UnitArguments = tuple[
+    jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, Reference, ArrayTree
+]
+
+
+def _unit_contribution(
+    model: UnitModel, *, guided: bool, gradients: bool
+) -> Callable[..., jax.Array]:
     """A unit's vector, no longer than one: its gradient, and its log ratio as the last number."""
 
-    def change(density: Any, reference: Any, then: jax.Array, now: jax.Array) -> Any:
+    def change(
+        density: Density, reference: Reference, then: jax.Array, now: jax.Array
+    ) -> jax.Array:
         if guided:
             return remainder_ratio(density, reference, then, now)
         return density(then) - density(now)
 
-    def slope(density: Any, reference: Any, theta: jax.Array) -> Any:
+    def slope(density: Density, reference: Reference, theta: jax.Array) -> jax.Array:
         return remainder_gradient(density, reference, theta) if guided else jax.grad(density)(theta)
 
-    def per_unit(given: Any, rows: Row, present: jax.Array) -> jax.Array:
+    def per_unit(given: UnitArguments, rows: Row, present: jax.Array) -> jax.Array:
         here, old, to_gradient, to_ratio, clip, length, reference, constants = given
         one_row = len(present) == 1 and not model.whole_units
 
@@ -256,7 +267,7 @@ def _unit_contribution(model: UnitModel, *, guided: bool, gradients: bool) -> An
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hamiltonian(ChainMethod):
+class Hamiltonian(ChainMethod[NoisySums]):
     """Private Hamiltonian Monte Carlo with the penalty test. All settings are public.
 
     By default most of the budget goes to a `Scoring` fit. The chain moves in coordinates in which that
@@ -345,7 +356,7 @@ class Hamiltonian(ChainMethod):
         model: UnitModel,
         budget: Budget | None,
         first: FirstFit | None,
-        before: tuple[Any, ...],
+        before: tuple[DpEvent, ...],
     ) -> NoisySums:
         """Sums of gradients and of log ratios, as one vector, for each evaluation of the trajectories."""
         if first is None and budget is not None:
@@ -365,11 +376,11 @@ class Hamiltonian(ChainMethod):
         )
 
     def _noise_scale(
-        self, budget: Budget, first: FirstFit | None, before: tuple[Any, ...]
+        self, budget: Budget, first: FirstFit | None, before: tuple[DpEvent, ...]
     ) -> float:
         """The least noise, as a multiple of what the shares ask for."""
 
-        def event(scale: float) -> Any:
+        def event(scale: float) -> DpEvent:
             return events.compose(*before, events.sampled_gaussian(list(self._phases(scale)), 1.0))
 
         left = 1.0 if first is None else math.sqrt(1 - first.share**2)
@@ -399,7 +410,9 @@ class Hamiltonian(ChainMethod):
         if missing:
             raise InvalidArgument(f"A plain chain needs {missing[0]}= too.")
 
-    def bounds(self, model: UnitModel, releases: NoisySums, *, guided: bool) -> tuple[Bounds, Any]:
+    def bounds(
+        self, model: UnitModel, releases: NoisySums, *, guided: bool
+    ) -> tuple[Bounds, Floats]:
         """Clips and noise of a chain, and the weights of gradient and ratio in a trajectory's last release."""
         noise = [scale for scale, _ in releases.phases[:2]]
         size = model.dimension
@@ -419,7 +432,7 @@ class Hamiltonian(ChainMethod):
             usual = gradient, _RATIO_NOISE / (ratio * math.sqrt(2 * size))
         if not guided and noise[-1]:
             usual = self.gradient_clip or 1.0, self.ratio_clip or 1.0
-        return Bounds(*(np.float32(each) for each in (*usual, ratio))), np.asarray(weights)
+        return Bounds._make(np.float32(each) for each in (*usual, ratio)), np.asarray(weights)
 
     def _chain(self, model: UnitModel, mechanism: NoisySums, key: jax.Array, start: Start) -> Steps:
         guided = isinstance(start, Approximation)
@@ -434,7 +447,7 @@ class Hamiltonian(ChainMethod):
         usual = _QUARTER_TURN / max(self.num_leapfrog, 1)
         length = usual if self.step_size is None else self.step_size
 
-        def inputs(first: int, count: int) -> Any:
+        def inputs(first: int, count: int) -> Evaluation:
             numbers = model.dimension, self.num_leapfrog, length, weights
             return evaluation_inputs(seed, first, count, *numbers, len(places))
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._typing import ArrayTree
 from tacit.accounting import Budget, calibrate, events
+from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
 from tacit.inference.chains import (
     DEFAULT_SHARE,
@@ -36,6 +38,7 @@ from tacit.inference.chains import (
     Approximation,
     ChainMethod,
     FirstFit,
+    Reference,
     ScoringFit,
     Start,
     chain_indices,
@@ -46,6 +49,7 @@ from tacit.inference.chains import (
 )
 from tacit.inference.diagnostics import MIN_EXPECTED_EFFECTIVE_SIZE
 from tacit.inference.method import (
+    Density,
     Steps,
     noisy_gradient,
     per_step_normals,
@@ -71,7 +75,7 @@ _HOT_MESSAGE = "The budget asks for more noise than the chain needs: the draws s
 
 
 @dataclass(frozen=True, kw_only=True)
-class LangevinChain(ChainMethod):
+class LangevinChain(ChainMethod[NoisySums]):
     """A plain Langevin chain, as `Langevin` and `tacit.papers.langevin` share it. All settings are public.
 
     Args:
@@ -191,22 +195,29 @@ class LangevinChain(ChainMethod):
         return size.astype(np.float32), np.sqrt(np.maximum(missing, 0)).astype(np.float32)
 
     @property
-    def _functions(self) -> tuple[Any, ...]:
+    def _functions(self) -> tuple[object, ...]:
         return (self.step_size,)
 
     def _chain(self, model: UnitModel, mechanism: NoisySums, key: jax.Array, start: Start) -> Steps:
         sizes, missing = self.sizes(mechanism)
         seed = seed_from_key(key)
 
-        def inputs(first: int, steps: int) -> Any:
+        def inputs(first: int, steps: int) -> ArrayTree:
             part = slice(first, first + steps)
             normals = per_step_normals(seed, first, steps, (model.dimension,))
             return normals, sizes[part], missing[part]
 
+        assert not isinstance(start, Approximation)
         state = start, jax.tree.map(jnp.asarray, model.constants)
         return Steps(_plain_step(self._scale, model), state, inputs)
 
-    def _remarks(self, mechanism: NoisySums, accepted: Any, *, guided: bool) -> tuple[str, ...]:  # noqa: ARG002
+    def _remarks(
+        self,
+        mechanism: NoisySums,
+        acceptance: float | None,  # noqa: ARG002
+        *,
+        guided: bool,
+    ) -> tuple[str, ...]:
         """Whether the release has more noise than a plain chain needs."""
         if guided:
             return ()
@@ -235,10 +246,14 @@ def repeat_by_phase(phases: Iterable[tuple[float, int]]) -> NDArray[np.float64]:
 def _plain_step(scale: float, model: UnitModel) -> Step:
     """The step of a chain: the same object again, so that it compiles once."""
 
-    def gradient(density: Callable[..., Any], theta: jax.Array) -> Any:
-        return jax.grad(density)(theta)
+    def gradient(density: Density, theta: jax.Array) -> jax.Array:
+        return jnp.asarray(jax.grad(density)(theta))
 
-    def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
+    def step(
+        state: tuple[jax.Array, ArrayTree],
+        given: tuple[jax.Array, jax.Array, jax.Array],
+        release: Release,
+    ) -> tuple[tuple[jax.Array, ArrayTree], jax.Array]:
         theta, constants = state
         noise, size, missing = given
         total = scale * noisy_gradient(release, model, gradient, (theta, constants))
@@ -316,7 +331,7 @@ class Langevin(LangevinChain):
         model: UnitModel,
         budget: Budget | None,
         first: FirstFit | None,
-        before: tuple[Any, ...],
+        before: tuple[DpEvent, ...],
     ) -> NoisySums:
         """Sums of gradients, with the noise of the chain or of the budget, whichever is more."""
         if first is not None:
@@ -389,7 +404,7 @@ class Langevin(LangevinChain):
         return min(_TOTAL_TIME / self.num_steps, _MAX_STEP)
 
     def _guided_noise(
-        self, budget: Budget | None, first: FirstFit, before: tuple[Any, ...]
+        self, budget: Budget | None, first: FirstFit, before: tuple[DpEvent, ...]
     ) -> float:
         """The noise multiplier with which a chain and what comes before it meet a budget."""
         if budget is None:
@@ -398,7 +413,7 @@ class Langevin(LangevinChain):
         left = calibrate.approximate_mu(budget) * math.sqrt(1 - first.share**2)
         guess = 1 / math.sqrt(math.log1p((left / rate) ** 2 / steps))
 
-        def event(noise: float) -> Any:
+        def event(noise: float) -> DpEvent:
             return events.compose(*before, events.sampled_gaussian(noise, rate, steps))
 
         return calibrate.calibrate(event, budget, guess=guess)
@@ -420,7 +435,7 @@ class Langevin(LangevinChain):
             return super()._chain(model, mechanism, key, start)
         chains, shape, seed = num_chains(self.num_steps), (model.dimension,), seed_from_key(key)
 
-        def inputs(first: int, steps: int) -> Any:
+        def inputs(first: int, steps: int) -> ArrayTree:
             noise = per_step_normals(seed, chains + first, steps, shape)
             return noise, chain_indices(first, steps, chains)
 
@@ -446,14 +461,20 @@ class Langevin(LangevinChain):
         )
 
 
+# Where chains are, the approximation, numbers of a step, and the constants of the model.
+GuidedState = tuple[jax.Array, Reference, jax.Array, ArrayTree]
+
+
 @lru_cache(maxsize=32)
 def _guided_step(model: UnitModel) -> Step:
     """The step of a chain: the same object again, so that it compiles once."""
 
-    def gradient(density: Any, theta: jax.Array, reference: Any) -> jax.Array:
+    def gradient(density: Density, theta: jax.Array, reference: Reference) -> jax.Array:
         return jnp.asarray(remainder_gradient(density, reference, theta) @ reference.root)
 
-    def step(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
+    def step(
+        state: GuidedState, given: tuple[jax.Array, jax.Array], release: Release
+    ) -> tuple[GuidedState, jax.Array]:
         (places, reference, numbers, constants), (noise, turn) = state, given
         (kept, scale, missing), z = numbers, places[turn]
         theta = reference.at(z)

@@ -11,22 +11,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._typing import ArrayTree
 from tacit.accounting import Budget
 from tacit.errors import InvalidArgument
-from tacit.models.base import Row, UnitModel
+from tacit.models.base import Parameters, Row, UnitModel
 from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate
 from tacit.privacy.mechanisms import Mechanism, Release
 
 Arrays = Mapping[str, NDArray[np.floating]]
 Progress = Callable[[int], None]
+_F = TypeVar("_F", bound=np.floating)
 # Steps whose draws share a seed.
 _STEPS_PER_SEED = 250
 
@@ -66,6 +68,12 @@ class MethodResult:
     intervals: Intervals = Intervals.UNKNOWN
 
 
+# A log density as a function of the unconstrained vector.
+Density = Callable[[jax.Array], jax.Array]
+# The public inputs of so many steps from a first one, with a leading axis for the steps.
+Inputs = Callable[[int, int], ArrayTree]
+
+
 class Steps(NamedTuple):
     """An algorithm as `tacit.privacy.gate.run` takes it: a step, its first state, and public inputs.
 
@@ -73,8 +81,8 @@ class Steps(NamedTuple):
     """
 
     step: Step
-    state: Any
-    inputs: Callable[[int, int], Any]
+    state: ArrayTree
+    inputs: Inputs
 
 
 class Method(ABC):
@@ -158,7 +166,10 @@ def check_is_method(method: object) -> None:
 
 
 def noisy_gradient(
-    release: Release, model: UnitModel, gradient: Callable[..., Any], given: Any
+    release: Release,
+    model: UnitModel,
+    gradient: Callable[..., jax.Array],
+    given: tuple[ArrayTree, ...],
 ) -> jax.Array:
     """The noisy sum of gradients of ``density(theta)``, for whichever density the model has.
 
@@ -166,7 +177,7 @@ def noisy_gradient(
     """
     if model.whole_units:
 
-        def per_unit(given: Any, rows: Row, present: jax.Array) -> Any:
+        def per_unit(given: tuple[ArrayTree, ...], rows: Row, present: jax.Array) -> jax.Array:
             constants = given[-1]
 
             def density(theta: jax.Array) -> jax.Array:
@@ -176,7 +187,7 @@ def noisy_gradient(
 
         return release.noisy_unit_sum(per_unit, given)
 
-    def per_row(given: Any, row: Row) -> Any:
+    def per_row(given: tuple[ArrayTree, ...], row: Row) -> jax.Array:
         constants = given[-1]
 
         def density(theta: jax.Array) -> jax.Array:
@@ -204,12 +215,12 @@ def seed_from_key(key: jax.Array) -> list[int]:
 
 
 def per_step_draws(
-    draw: Callable[[np.random.Generator, int], NDArray[Any]],
+    draw: Callable[[np.random.Generator, int], NDArray[_F]],
     seed: Sequence[int],
     first: int,
     steps: int,
     stream: int = 0,
-) -> NDArray[Any]:
+) -> NDArray[_F]:
     """What ``draw(generator, count)`` gives for some steps, whichever way steps are grouped.
 
     Draws for the same seed and another ``stream`` are independent. On the host, where they
@@ -245,7 +256,7 @@ def constrained_draws(model: UnitModel, vectors: jax.Array) -> dict[str, NDArray
 
 
 @partial(jax.jit, static_argnames="model")
-def _constrain_all(model: UnitModel, vectors: jax.Array, constants: Any) -> Any:
+def _constrain_all(model: UnitModel, vectors: jax.Array, constants: ArrayTree) -> Parameters:
     return jax.vmap(lambda vector: model.constrain(vector, constants))(vectors)
 
 

@@ -21,7 +21,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from numbers import Real
 from types import FunctionType
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +31,20 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._typing import ArrayTree
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.guides import AutoGuide, BuiltGuide, Guide, MeanField, num_parameters
+from tacit.inference.guides import (
+    Guide,
+    GuideFactory,
+    MeanField,
+    Params,
+    as_guide,
+    num_parameters,
+)
 from tacit.inference.method import (
+    Density,
+    Inputs,
     Intervals,
     Method,
     MethodResult,
@@ -52,7 +62,7 @@ from tacit.models.base import Row, UnitModel
 from tacit.privacy.captured import check_captured
 from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.mechanisms import NoisySums, Release, Stages
+from tacit.privacy.mechanisms import Mechanism, NoisySums, Release, Stages
 
 _NUM_DRAWS = 1000
 _MOVING_MESSAGE = (
@@ -60,7 +70,7 @@ _MOVING_MESSAGE = (
     "plot_trace()."
 )
 _STEADY_MESSAGE = "The fit no longer moved when it ended. This alone does not show that a variational fit is right."
-OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
+OPTIMISERS: dict[str, Callable[[float | optax.Schedule], optax.GradientTransformation]] = {
     "adam": optax.adam,
     # From zero, as the papers have it; a little added so that a zero gradient is no division.
     "adagrad": lambda rate: optax.adagrad(rate, initial_accumulator_value=1e-12, eps=1e-12),
@@ -71,12 +81,12 @@ OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
 class VariationalFit(NamedTuple):
     """A fitted guide, and how it got there. Follows from released values only."""
 
-    params: Any
+    params: Params
     trace: dict[str, NDArray[np.floating]]
     steady: bool
 
 
-def fit_from_trace(trace: Any, *, average: bool) -> VariationalFit:
+def fit_from_trace(trace: Params, *, average: bool) -> VariationalFit:
     """The last parameters of a trace; or the average of its steady end, if there is one."""
     leaves = jax.tree.leaves(trace)
     start = stationary_start(
@@ -88,7 +98,7 @@ def fit_from_trace(trace: Any, *, average: bool) -> VariationalFit:
     return VariationalFit(params, _trace_by_name(trace), steady)
 
 
-def _trace_by_name(trace: Any) -> dict[str, NDArray[np.floating]]:
+def _trace_by_name(trace: Params) -> dict[str, NDArray[np.floating]]:
     """Arrays by name, also where a flow nests them."""
     leaves = jax.tree_util.tree_flatten_with_path(trace)[0]
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
@@ -122,13 +132,17 @@ def stationary_start(trace: NDArray[np.floating]) -> int | None:
     return None
 
 
+# Parameters of the guide, what the optimiser has gathered, and the constants of the model.
+State = tuple[Params, optax.OptState, ArrayTree]
+
+
 class StepInput(NamedTuple):
     """Public inputs of a step. ``clip`` and ``rate`` are None unless they follow a schedule."""
 
-    noise: Any
-    reset: Any
-    clip: Any
-    rate: Any
+    noise: jax.Array
+    reset: jax.Array
+    clip: jax.Array | None
+    rate: jax.Array | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +186,7 @@ class Variational(Method):
     sampling_rate: float | tuple[tuple[float, int], ...] = 0.05
     num_steps: int = 1000
     clip: float | optax.Schedule | None = None
-    guide: Guide | Callable[[Any], Any] = field(default_factory=MeanField)
+    guide: Guide | GuideFactory = field(default_factory=MeanField)
     gradient: Literal["aligned", "joint", "elbo"] = "aligned"
     num_draws: int = 1
     optimiser: str | optax.GradientTransformation = "adam"
@@ -187,7 +201,7 @@ class Variational(Method):
     by_gradients: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _as_guide(self.guide)
+        as_guide(self.guide)
         _validate.integer("num_steps", self.num_steps)
         self._check_rates()
         if self.learning_rate is not None and not callable(self.learning_rate):
@@ -235,7 +249,7 @@ class Variational(Method):
     @property
     def family(self) -> Guide:
         """The guide as a `Guide`, also if it comes from NumPyro."""
-        return _as_guide(self.guide)
+        return as_guide(self.guide)
 
     @property
     def phases(self) -> tuple[tuple[float, int], ...]:
@@ -361,7 +375,7 @@ class Variational(Method):
     def steps(
         self,
         model: UnitModel,
-        mechanism: Any,  # noqa: ARG002 (it changes nothing in a step)
+        mechanism: Mechanism,  # noqa: ARG002 (it changes nothing in a step)
         key: jax.Array,
     ) -> Steps | None:
         """The fit as steps; None where they come in several stages."""
@@ -378,12 +392,10 @@ class Variational(Method):
             resets = np.zeros(steps, np.bool_)
             if self.reset_every is not None:
                 resets = (first + np.arange(steps)) % self.reset_every == 0
-            return StepInput(
-                noise=per_step_normals(seed, first, steps, draws),
-                reset=resets,
-                clip=self.clips(first, steps) if callable(self.clip) else None,
-                rate=every[first : first + steps] if len(rates) > 1 else None,
-            )
+            noise = per_step_normals(seed, first, steps, draws)
+            clips = self.clips(first, steps) if callable(self.clip) else None
+            varying = every[first : first + steps] if len(rates) > 1 else None
+            return StepInput._make([noise, resets, clips, varying])  # on the host still
 
         start = _initial_state(self, model, jax.random.fold_in(key, 2**31))
         return Steps(variational_step(self, model), start, inputs)
@@ -400,25 +412,13 @@ class Variational(Method):
         return replace(self, num_steps=num_steps, sampling_rate=rate)
 
 
-def _as_guide(guide: Any) -> Guide:
-    made = not isinstance(guide, type)
-    if made and isinstance(guide, Guide):
-        return guide
-    if not callable(guide) or isinstance(guide, BuiltGuide if made else Guide):
-        raise InvalidArgument(
-            "guide must be MeanField(), FullRank(), LowRank(rank=...) or the class of a NumPyro "
-            "autoguide, such as AutoIAFNormal; not a guide made for a model."
-        )
-    return AutoGuide(guide)
-
-
 @lru_cache(maxsize=32)
 def variational_step(method: Variational, model: UnitModel) -> Step:
     """The step of a method on a model: the same object again, so that it compiles once."""
     optimiser = method.transformation()
     ascent = _GRADIENTS[method.gradient]
 
-    def step(state: Any, given: StepInput, release: Release) -> tuple[Any, Any]:
+    def step(state: State, given: StepInput, release: Release) -> tuple[State, Params]:
         params, memory, constants = state
         uphill = ascent(method, model, params, given, constants, release)
         if method.gradient != "elbo":  # which has its share of prior and entropy in each unit
@@ -441,7 +441,7 @@ def _reset_moments(reset: jax.Array, fresh: jax.Array, old: jax.Array) -> jax.Ar
 
 
 def _prior_and_entropy(
-    method: Variational, model: UnitModel, noise: jax.Array, constants: Any, params: Any
+    method: Variational, model: UnitModel, noise: jax.Array, constants: ArrayTree, params: Params
 ) -> jax.Array:
     """What no row takes part in: log prior and entropy, on average over the draws."""
     guide = method.family
@@ -455,11 +455,11 @@ def _prior_and_entropy(
 
 def _scale_to_population(method: Variational, given: StepInput, total: jax.Array) -> jax.Array:
     """From a sum over a batch to one over everybody, back in the gradient's own units."""
-    rate: Any = method.sampling_rate if given.rate is None else given.rate
+    rate = method.constant_rate if given.rate is None else given.rate
     return jnp.asarray((total if given.clip is None else total * given.clip) / rate)
 
 
-def _divide_by_clip(clip: jax.Array | None, gradient: Any) -> Any:
+def _divide_by_clip(clip: jax.Array | None, gradient: jax.Array) -> jax.Array:
     """A unit's gradient, in units of the present clip if that follows a schedule."""
     return gradient if clip is None else gradient / clip
 
@@ -467,40 +467,48 @@ def _divide_by_clip(clip: jax.Array | None, gradient: Any) -> Any:
 def _aligned_gradient(
     method: Variational,
     model: UnitModel,
-    params: Any,
+    params: Params,
     given: StepInput,
-    constants: Any,
+    constants: ArrayTree,
     release: Release,
-) -> Any:
+) -> Params:
     theta, pull = jax.vjp(lambda p: method.family.draw(p, given.noise[0]), params)
 
-    def gradient(density: Callable[..., Any], theta: jax.Array, clip: Any) -> Any:
+    def gradient(density: Density, theta: jax.Array, clip: jax.Array | None) -> jax.Array:
         return _divide_by_clip(clip, jax.grad(density)(theta))
 
     total = noisy_gradient(release, model, gradient, (theta, given.clip, constants))
-    return pull(_scale_to_population(method, given, total))[0]
+    found: Params = pull(_scale_to_population(method, given, total))[0]
+    return found
 
 
 def _joint_gradient(
     method: Variational,
     model: UnitModel,
-    params: Any,
+    params: Params,
     given: StepInput,
-    constants: Any,
+    constants: ArrayTree,
     release: Release,
-) -> Any:
+) -> Params:
     flat, unravel = ravel_pytree(params)
 
-    def gradient(density: Callable[..., Any], flat: jax.Array, noise: jax.Array, clip: Any) -> Any:
+    def gradient(
+        density: Density, flat: jax.Array, noise: jax.Array, clip: jax.Array | None
+    ) -> jax.Array:
         expected = partial(_mean_over_draws, method.family, unravel, density, noise)
         return _divide_by_clip(clip, jax.grad(expected)(flat))
 
     total = noisy_gradient(release, model, gradient, (flat, given.noise, given.clip, constants))
-    return unravel(_scale_to_population(method, given, total))
+    found: Params = unravel(_scale_to_population(method, given, total))
+    return found
 
 
 def _mean_over_draws(
-    guide: Guide, unravel: Callable[..., Any], density: Any, noise: jax.Array, flat: jax.Array
+    guide: Guide,
+    unravel: Callable[[jax.Array], Params],
+    density: Density,
+    noise: jax.Array,
+    flat: jax.Array,
 ) -> jax.Array:
     """A density's mean over the guide's draws."""
     params = unravel(flat)
@@ -511,16 +519,20 @@ def _mean_over_draws(
 def _elbo_gradient(
     method: Variational,
     model: UnitModel,
-    params: Any,
+    params: Params,
     given: StepInput,
-    constants: Any,
+    constants: ArrayTree,
     release: Release,
-) -> Any:
+) -> Params:
     flat, unravel = ravel_pytree(params)
     assert method.size is not None
     share = 1 / method.size
 
-    def per_unit(argument: Any, rows: Row, present: jax.Array) -> Any:
+    def per_unit(
+        argument: tuple[jax.Array, jax.Array, jax.Array | None, ArrayTree],
+        rows: Row,
+        present: jax.Array,
+    ) -> jax.Array:
         flat, noise, clip, constants = argument
 
         def own(flat: jax.Array) -> jax.Array:
@@ -533,11 +545,12 @@ def _elbo_gradient(
         return _divide_by_clip(clip, jax.grad(own)(flat))
 
     total = release.noisy_unit_sum(per_unit, (flat, given.noise, given.clip, constants))
-    return unravel(_scale_to_population(method, given, total))
+    found: Params = unravel(_scale_to_population(method, given, total))
+    return found
 
 
 def _unit_density(
-    model: UnitModel, rows: Row, present: jax.Array, constants: Any, theta: jax.Array
+    model: UnitModel, rows: Row, present: jax.Array, constants: ArrayTree, theta: jax.Array
 ) -> jax.Array:
     """A unit's log-likelihood."""
     if len(present) == 1 and not model.whole_units:
@@ -546,24 +559,25 @@ def _unit_density(
     return model.unit_density(theta, rows, present, constants)
 
 
-_GRADIENTS: dict[str, Callable[..., Any]] = {
+_GRADIENTS: dict[str, Callable[..., Params]] = {
     "aligned": _aligned_gradient,
     "joint": _joint_gradient,
     "elbo": _elbo_gradient,
 }
 
 
-def _initial_state(method: Variational, model: UnitModel, key: jax.Array) -> Any:
+def _initial_state(method: Variational, model: UnitModel, key: jax.Array) -> State:
     start = method.family.start(model.dimension)
     if method.start == "random":
         start = method.family.moved(start, jax.random.normal(key, (model.dimension,)))
     elif method.start is not None:
         start = method.family.moved(start, jnp.asarray(model.start(method.start)))
-    state = start, method.transformation().init(start), model.constants
     # Types as a step returns them, or the second block of steps would be compiled anew.
-    return jax.tree.map(
-        lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), state
+    state: State = jax.tree.map(
+        lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)),
+        (start, method.transformation().init(start), model.constants),
     )
+    return state
 
 
 def fit_guide(
@@ -590,7 +604,7 @@ def _stage_gates(gate: Gate) -> list[Gate]:
     return gate.stages() if isinstance(gate.mechanism, Stages) else [gate]
 
 
-def _later_inputs(inputs: Callable[[int, int], Any], done: int, first: int, steps: int) -> Any:
+def _later_inputs(inputs: Inputs, done: int, first: int, steps: int) -> ArrayTree:
     return inputs(done + first, steps)
 
 
@@ -616,5 +630,5 @@ def _method_result(
 
 
 @partial(jax.jit, static_argnames="guide")
-def _guide_draws(guide: Guide, params: Any, noise: Any) -> Any:
+def _guide_draws(guide: Guide, params: Params, noise: jax.Array) -> jax.Array:
     return jax.vmap(lambda each: guide.draw(params, each))(noise)

@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tacit.accounting import PLD, Budget
+from tacit.accounting.events import DpEvent
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.chains import FirstFit
 from tacit.inference.langevin import LangevinChain
@@ -65,7 +66,7 @@ class PublishedLangevin(LangevinChain):
         model: UnitModel,
         budget: Budget | None,
         first: FirstFit | None,  # noqa: ARG002
-        before: tuple[Any, ...],  # noqa: ARG002
+        before: tuple[DpEvent, ...],  # noqa: ARG002
     ) -> NoisySums:
         """The release with the published noise, if that is enough."""
         if budget is None:
@@ -95,7 +96,13 @@ class PublishedLangevin(LangevinChain):
         logs = 32 * math.log(2 / budget.delta)
         return math.ceil((budget.epsilon / self.sampling_rate) ** 2 / logs)
 
-    def _remarks(self, mechanism: NoisySums, accepted: Any, *, guided: bool) -> tuple[str, ...]:  # noqa: ARG002
+    def _remarks(
+        self,
+        mechanism: NoisySums,  # noqa: ARG002
+        acceptance: float | None,  # noqa: ARG002
+        *,
+        guided: bool,  # noqa: ARG002
+    ) -> tuple[str, ...]:
         """That draws do not spread as the posterior does."""
         return (_TEMPERATURE_MESSAGE,)
 
