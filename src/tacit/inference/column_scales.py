@@ -6,14 +6,14 @@ over its rows.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._typing import Floats
 from tacit.accounting import Budget, calibrate
 from tacit.inference.method import no_inputs
 from tacit.models.base import Row
@@ -32,8 +32,8 @@ _BATCH_BOUND = 2**31
 class ColumnScales(NamedTuple):
     """A centre and a spread for each column, in halves of the bounds' width from their middle."""
 
-    centres: NDArray[np.float64]
-    spreads: NDArray[np.float64]
+    centres: Floats
+    spreads: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +80,17 @@ class ScaleRelease:
         )
 
 
-def _quantiles(columns: tuple[str, ...], gate: Gate) -> tuple[NDArray[Any], NDArray[Any]]:
+def _quantiles(columns: tuple[str, ...], gate: Gate) -> tuple[Floats, Floats]:
     edge = np.ones((len(_QUANTILE_LEVELS), len(columns)), np.float32)
     (low, high), _ = run(
         gate, _bisection_step(columns), (jnp.asarray(-edge), jnp.asarray(edge)), no_inputs
     )
     below, middle, above = np.asarray((low + high) / 2, np.float64)
     return middle, (above - below) / 2
+
+
+# The ends of the interval in which each quantile of each column lies.
+Interval = tuple[jax.Array, jax.Array]
 
 
 @lru_cache(maxsize=8)
@@ -99,7 +103,7 @@ def _bisection_step(columns: tuple[str, ...]) -> Step:
         below = values[:, None, :] < tried
         return (_unit_mean(below, present) - jnp.array(shares)).ravel() * present.any()
 
-    def step(state: Any, _: Any, release: Release) -> tuple[Any, Any]:
+    def step(state: Interval, _: jax.Array, release: Release) -> tuple[Interval, jax.Array]:
         low, high = state
         tried = (low + high) / 2
         more = release.noisy_unit_sum(excess, tried).reshape(tried.shape) > 0
@@ -108,7 +112,7 @@ def _bisection_step(columns: tuple[str, ...]) -> Step:
     return step
 
 
-def _moments(columns: tuple[str, ...], gate: Gate) -> tuple[NDArray[Any], NDArray[Any]]:
+def _moments(columns: tuple[str, ...], gate: Gate) -> tuple[Floats, Floats]:
     _, released = run(gate, _moments_step(columns), jnp.zeros(()), no_inputs)
     count, *sums = np.asarray(released[0], np.float64)
     means, squares = np.array(sums).reshape(2, len(columns)) / max(count, 1.0)
@@ -117,12 +121,12 @@ def _moments(columns: tuple[str, ...], gate: Gate) -> tuple[NDArray[Any], NDArra
 
 @lru_cache(maxsize=8)
 def _moments_step(columns: tuple[str, ...]) -> Step:
-    def powers(_: Any, rows: Row, present: jax.Array) -> jax.Array:
+    def powers(_: jax.Array, rows: Row, present: jax.Array) -> jax.Array:
         values = jnp.stack([rows[name] for name in columns], axis=-1)
         sums = [jnp.ones(1), _unit_mean(values, present), _unit_mean(values**2, present)]
         return jnp.concatenate(sums) * present.any()
 
-    def step(state: Any, _: Any, release: Release) -> tuple[Any, Any]:
+    def step(state: jax.Array, _: jax.Array, release: Release) -> tuple[jax.Array, jax.Array]:
         return state, release.noisy_unit_sum(powers, state)
 
     return step

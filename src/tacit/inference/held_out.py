@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.method import no_inputs
@@ -86,9 +86,7 @@ class ScoreRelease:
             batch_bound=_BATCH_BOUND,
         )
 
-    def run(
-        self, rows: Rows, plan: NoisySums, model: UnitModel, vectors: NDArray[Any]
-    ) -> HeldOutScore:
+    def run(self, rows: Rows, plan: NoisySums, model: UnitModel, vectors: Floats) -> HeldOutScore:
         """The score of a posterior, from what the gate releases. [held-out-score]
 
         Args:
@@ -105,7 +103,7 @@ class ScoreRelease:
         _, released = run(Gate(rows, plan), _score_step(model), given, no_inputs)
         return self._told(np.asarray(released[0], np.float64), plan.noise_std)
 
-    def _told(self, released: NDArray[np.float64], noise: float) -> HeldOutScore:
+    def _told(self, released: Floats, noise: float) -> HeldOutScore:
         count, total, squares = released
         if count < _MIN_COUNT_TO_NOISE * noise:
             return HeldOutScore(mean=None, noise_sd=math.inf, rows_sd=math.inf)
@@ -118,14 +116,18 @@ class ScoreRelease:
         )
 
 
-def gaussian_draws(mean: NDArray[Any], covariance: NDArray[Any]) -> NDArray[np.float64]:
+def gaussian_draws(mean: NDArray[np.floating], covariance: NDArray[np.floating]) -> Floats:
     """Draws of a posterior that is normal on the unconstrained scale; always the same ones."""
     return np.random.default_rng(0).multivariate_normal(mean, covariance, _NUM_DRAWS)
 
 
+# Draws of the posterior, the range of scores, and the constants of the model.
+Given = tuple[jax.Array, jax.Array, ArrayTree]
+
+
 @lru_cache(maxsize=8)
 def _score_step(model: UnitModel) -> Step:
-    def score(given: Any, rows: Row, present: jax.Array) -> jax.Array:
+    def score(given: Given, rows: Row, present: jax.Array) -> jax.Array:
         vectors, edges, constants = given
 
         def density(vector: jax.Array) -> jax.Array:
@@ -138,7 +140,7 @@ def _score_step(model: UnitModel) -> Step:
         share = jnp.where(jnp.isnan(share), 0, share)
         return jnp.stack([jnp.ones(()), share, share**2]) * present.any()
 
-    def step(state: Any, _: Any, release: Release) -> tuple[Any, Any]:
+    def step(state: Given, _: jax.Array, release: Release) -> tuple[Given, jax.Array]:
         return state, release.noisy_unit_sum(score, state)
 
     return step

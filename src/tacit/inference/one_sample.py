@@ -13,7 +13,7 @@ A chain is not exact, and asks for a reason to take it for exact.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._typing import Floats
 from tacit.accounting import PLD, Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.method import Intervals, Method, MethodResult, Progress, constrained_draws
@@ -38,8 +39,6 @@ from tacit.privacy.one_draw.claims import (
 from tacit.privacy.one_draw.exact import GridDraws, StatisticDraws
 from tacit.privacy.one_draw.logistic import LogisticDraws
 from tacit.privacy.open_gate import DrawGate, as_draw_gate
-
-Floats = NDArray[np.float64]
 
 
 class Sampler(Protocol):
@@ -415,7 +414,9 @@ def _check_form(model: UnitModel) -> None:
         raise InvalidArgument("This model has discrete parameters; use GridSampler.")
 
 
-def _dummy_row_density(model: UnitModel, places: Floats, row: dict[str, Any]) -> Floats:
+def _dummy_row_density(
+    model: UnitModel, places: Floats, row: Mapping[str, NDArray[np.generic]]
+) -> Floats:
     """The log-likelihood of a made-up row at each of many places."""
     vectors, one = jnp.asarray(places, jnp.float32), jnp.ones(1, jnp.bool_)
     try:

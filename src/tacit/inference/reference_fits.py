@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from numpyro.infer.hmc import hmc
 
+from tacit._typing import ArrayTree, Floats
 from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.diagnostics import mixing_warnings
 from tacit.inference.method import Intervals, MethodResult
-from tacit.models.base import UnitModel
+from tacit.models.base import Parameters, UnitModel
 from tacit.privacy.rows import Rows
 from tacit.privacy.unclipped import Density, Derivatives, UnclippedSum, to_float64
 
-Vector = NDArray[np.float64]
 # Draws of the normal distribution; steps of Newton's, and halvings of one.
 _LAPLACE_DRAWS, _MAX_NEWTON_STEPS, _MAX_HALVINGS = 2000, 200, 50
 # In posterior standard deviations: how far from the mode is as good as there, and near enough.
@@ -37,8 +37,8 @@ class Mode(NamedTuple):
     ``lowest`` is the smallest eigenvalue of the precision once its diagonal is made one.
     """
 
-    vector: Vector
-    covariance: NDArray[np.float64]
+    vector: Floats
+    covariance: Floats
     off: float
     lowest: float
     steps: int
@@ -88,13 +88,13 @@ class LogPosterior(NamedTuple):
     model: UnitModel
     likelihood: UnclippedSum
 
-    def value(self, vector: Vector) -> float:
+    def value(self, vector: Floats) -> float:
         """The log posterior, up to a constant; NaN counts as no density."""
         prior = float(_prior_derivatives(self.model)(vector, 0))
         found = prior + self.likelihood.value(vector) if np.isfinite(prior) else prior
         return -np.inf if np.isnan(found) else found
 
-    def derivatives(self, vector: Vector) -> Derivatives:
+    def derivatives(self, vector: Floats) -> Derivatives:
         """The same with its derivatives."""
         pairs = zip(
             _prior_derivatives(self.model)(vector, 2),
@@ -124,7 +124,7 @@ def _prior_derivatives(model: UnitModel) -> Any:
         lambda v, c: (density(v, c), jax.grad(density)(v, c), jax.hessian(density)(v, c))
     )
 
-    def at(vector: Vector, order: int) -> Any:
+    def at(vector: Floats, order: int) -> Any:
         with jax.enable_x64(True):
             place, constants = jnp.asarray(vector, jnp.float64), to_float64(model.constants)
             if order == 0:
@@ -187,7 +187,7 @@ def find_mode(density: LogPosterior, seed: int) -> Mode:
     return mode
 
 
-def starting_vector(density: LogPosterior, seed: int) -> Vector:
+def starting_vector(density: LogPosterior, seed: int) -> Floats:
     """Almost zero; or where that has no density, some other place near it.
 
     Not zero itself: densities that are made of absolute values have a wrong slope there, as
@@ -205,7 +205,7 @@ def starting_vector(density: LogPosterior, seed: int) -> Vector:
     )
 
 
-def _newton_step(found: Derivatives) -> tuple[Vector, NDArray[np.float64], float]:
+def _newton_step(found: Derivatives) -> tuple[Floats, Floats, float]:
     """Newton's step uphill, the covariance, and the lowest eigenvalue of the scaled precision.
 
     Scaled to a diagonal of ones, so that units of parameters do not matter. Directions that curve
@@ -221,15 +221,15 @@ def _newton_step(found: Derivatives) -> tuple[Vector, NDArray[np.float64], float
     return covariance @ found.gradient, covariance, lowest
 
 
-def _direction_from_saddle(found: Derivatives) -> Vector:
+def _direction_from_saddle(found: Derivatives) -> Floats:
     """The direction of the strongest upward curve."""
     values, vectors = np.linalg.eigh((found.hessian + found.hessian.T) / 2)
     return np.asarray(vectors[:, -1] / np.sqrt(max(values[-1], 1.0)))
 
 
 def _line_search(
-    density: LogPosterior, vector: Vector, found: Derivatives, direction: Vector
-) -> Vector | None:
+    density: LogPosterior, vector: Floats, found: Derivatives, direction: Floats
+) -> Floats | None:
     """A step that climbs enough: whole, or halved until it does; None if none does."""
     slope = max(float(found.gradient @ direction), 0.0)
     length = 1.0
@@ -241,7 +241,7 @@ def _line_search(
     return None
 
 
-def _antithetic_normals(size: int, seed: int) -> Vector:
+def _antithetic_normals(size: int, seed: int) -> Floats:
     """Standard normal draws in pairs of opposites; their covariance too is made exact if it can be."""
     half = np.random.default_rng(seed).normal(size=(_LAPLACE_DRAWS // 2, size))
     if size < _LAPLACE_DRAWS // 4:
@@ -250,14 +250,14 @@ def _antithetic_normals(size: int, seed: int) -> Vector:
     return np.concatenate([half, -half])
 
 
-def covariance_root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+def covariance_root(covariance: Floats) -> Floats:
     """A matrix whose product with its own transpose is the covariance."""
     scale = np.sqrt(np.diag(covariance))
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
     return np.asarray(scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def double_precision_draws(model: UnitModel, vectors: Vector) -> dict[str, NDArray[np.floating]]:
+def double_precision_draws(model: UnitModel, vectors: Floats) -> dict[str, NDArray[np.floating]]:
     """Parameters on their supports, in the model's order, in double precision."""
     with jax.enable_x64(True):
         found = _constrain_all(
@@ -267,7 +267,7 @@ def double_precision_draws(model: UnitModel, vectors: Vector) -> dict[str, NDArr
 
 
 @partial(jax.jit, static_argnames="model")
-def _constrain_all(model: UnitModel, vectors: jax.Array, constants: Any) -> Any:
+def _constrain_all(model: UnitModel, vectors: jax.Array, constants: ArrayTree) -> Parameters:
     return jax.vmap(lambda vector: model.constrain(vector, constants))(vectors)
 
 
@@ -299,7 +299,7 @@ def nuts(model: UnitModel, rows: Rows, seed: int) -> MethodResult:
     )
 
 
-def _whitening_at_mode(density: LogPosterior, seed: int) -> tuple[Any, Any]:
+def _whitening_at_mode(density: LogPosterior, seed: int) -> tuple[Floats, Floats]:
     """Where the chain begins, and what makes the posterior round there."""
     mode = find_mode(density, seed)
     if mode.converged:

@@ -8,13 +8,14 @@ function that treats them all alike and is odd has mean zero there: clipping bia
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
-from tacit._typing import Floats
+from tacit._typing import ArrayTree, Floats
 from tacit.models.base import Outcomes, Row, UnitModel
 
 # With more parameters than this, the matrix of curvature is not released: it would drown in noise,
@@ -25,6 +26,9 @@ _MIN_INFORMATIVE_LENGTH = 1e-3
 # Drawn outcomes whose scores make the curvature; more would hardly make it less noisy.
 _CURVATURE_OUTCOMES = 2
 NUM_SCALARS = 6
+
+
+_A = TypeVar("_A", jax.Array, Floats)
 
 
 class ScoreQuery(NamedTuple):
@@ -38,15 +42,15 @@ class ScoreQuery(NamedTuple):
     direction, else their slopes.
     """
 
-    theta: Any
-    to_metric: Any
-    clip: Any
-    length: Any
-    steep: Any
-    steep_each: Any
-    sizes: Any
-    shares: Any
-    constants: Any
+    theta: jax.Array
+    to_metric: jax.Array
+    clip: jax.Array
+    length: jax.Array
+    steep: jax.Array
+    steep_each: jax.Array
+    sizes: jax.Array
+    shares: jax.Array
+    constants: ArrayTree
 
 
 class ScoreSums(NamedTuple):
@@ -78,7 +82,7 @@ def _curvature_size(size: int) -> int:
 
 def unit_contribution(
     model: UnitModel, outcomes: int
-) -> Callable[[ScoreQuery, Any, jax.Array, jax.Array], jax.Array]:
+) -> Callable[[ScoreQuery, Row, jax.Array, jax.Array], jax.Array]:
     """A unit's vector, of norm at most one whatever the unit holds. [score-unit]
 
     With u_0 the score of the own outcome and u_1, ..., u_m those of drawn ones, all less their
@@ -133,12 +137,12 @@ def _is_extreme(lengths: jax.Array) -> jax.Array:
     return jnp.asarray(alone, jnp.float32)
 
 
-def _present_shares(shares: Any, size: int) -> list[Any]:
+def _present_shares(shares: jax.Array, size: int) -> list[jax.Array]:
     """The shares of the parts that there are."""
     return [shares[i] for i in range(NUM_SCALARS + 3) if i != 1 or _curvature_size(size)]
 
 
-def clip_exchangeably(scores: Any, clip: Any) -> tuple[Any, Any]:
+def clip_exchangeably(scores: _A, clip: jax.Array | float) -> tuple[_A, _A]:
     """Scores [..., outcomes, size] that are clipped as if exchangeable; and those less their mean."""
     xp: Any = jnp if isinstance(scores, jax.Array) else np
     number = scores.shape[-2]
@@ -176,10 +180,10 @@ def density_and_outcomes(
     theta: jax.Array,
     rows: Row,
     present: jax.Array,
-    constants: Any,
+    constants: ArrayTree,
     key: jax.Array,
     outcomes: int,
-) -> tuple[Callable[..., jax.Array], Any]:
+) -> tuple[Callable[[jax.Array, Outcomes], jax.Array], Outcomes]:
     """The log-likelihood of a unit as a function of parameters and outcomes; and drawn outcomes."""
     one_row = len(present) == 1 and not model.whole_units
     row = jax.tree.map(lambda leaf: leaf[0], rows)
@@ -229,7 +233,7 @@ def _unpack_symmetric(numbers: Floats, size: int) -> Floats:
 
 
 def split_release(
-    released: Any, size: int, shares: Any, noise: float, rate: float = 1.0
+    released: ArrayLike, size: int, shares: ArrayLike, noise: float, rate: float = 1.0
 ) -> ScoreSums:
     """The parts of a release, for all units instead of those sampled.
 

@@ -8,16 +8,20 @@ the posterior (`tacit.inference.scoring_rounds`). All but the sums is post-proce
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tacit import _validate
+from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate, events
+from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
 from tacit.inference.method import (
     Intervals,
@@ -41,7 +45,7 @@ from tacit.inference.score_contributions import (
 from tacit.inference.scoring_posterior import DEFAULT_DRAWS, ScoringResult, draw_posterior
 from tacit.inference.scoring_rounds import LATE_SHARES, Rounds, WhitenedQuery
 from tacit.inference.whitening import Whitening, whiten_prior
-from tacit.models.base import UnitModel
+from tacit.models.base import Row, UnitModel
 from tacit.privacy.captured import check_captured
 from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, check, run
@@ -141,7 +145,7 @@ class Scoring(Method):
         """What the gate will do, with the least noise that meets a budget."""
         check_model(model)
 
-        def event(multiplier: float) -> Any:
+        def event(multiplier: float) -> DpEvent:
             return events.sampled_gaussian(
                 list(self._schedule(model, multiplier)), self.sampling_rate
             )
@@ -196,7 +200,7 @@ class Scoring(Method):
         rounds = self.rounds(model, mechanism, gate.simulated)
         space = whiten_prior(model)
 
-        def update(released: Any) -> ScoreQuery:
+        def update(released: jax.Array) -> ScoreQuery:
             record_release(rounds, released, rate=mechanism.sampling_rate)
             return make_query(model, space, rounds.ask())
 
@@ -259,18 +263,17 @@ def check_model(model: UnitModel) -> None:
 def scoring_step(model: UnitModel, outcomes: int) -> Step:
     """One round as a step of the gate: the same object again, so that it compiles once."""
 
-    def per_unit(*given: Any) -> jax.Array:
-        vector: jax.Array = _compiled_contribution(model, outcomes)(*given)
-        return vector
+    def per_unit(query: ScoreQuery, rows: Row, present: jax.Array, secret: jax.Array) -> jax.Array:
+        return _compiled_contribution(model, outcomes)(query, rows, present, secret)
 
-    def step(state: ScoreQuery, _: Any, release: Release) -> tuple[Any, Any]:
+    def step(state: ScoreQuery, _: jax.Array, release: Release) -> tuple[ScoreQuery, jax.Array]:
         return state, release.noisy_unit_sum(per_unit, state)
 
     return step
 
 
 @lru_cache(maxsize=32)
-def _compiled_contribution(model: UnitModel, outcomes: int) -> Any:
+def _compiled_contribution(model: UnitModel, outcomes: int) -> Callable[..., jax.Array]:
     """JAX keeps the traces of compiled functions, and the gate traces a step several times."""
     return jax.jit(unit_contribution(model, outcomes))
 
@@ -285,8 +288,7 @@ def make_query(model: UnitModel, space: Whitening, asked: WhitenedQuery) -> Scor
         asked.shares,
     )
     constants = jax.tree.map(jnp.asarray, model.constants)
-    parts: list[Any] = [*(np.asarray(each, np.float32) for each in made), constants]
-    return ScoreQuery(*parts)
+    return ScoreQuery._make([*(np.asarray(each, np.float32) for each in made), constants])
 
 
 def _dummy_query(model: UnitModel) -> ScoreQuery:
@@ -298,7 +300,7 @@ def _dummy_query(model: UnitModel) -> ScoreQuery:
     return make_query(model, Whitening(np.zeros(size), np.eye(size), quadratic=True), asked)
 
 
-def record_release(rounds: Rounds, released: Any, rate: float = 1.0) -> None:
+def record_release(rounds: Rounds, released: ArrayLike, rate: float = 1.0) -> None:
     """Hands a release to the rounds of a fit."""
     assert rounds.asked is not None
     number = rounds.done + (0 if math.isnan(rounds.units) else 1)
@@ -309,7 +311,7 @@ def record_release(rounds: Rounds, released: Any, rate: float = 1.0) -> None:
 def start_rounds(
     model: UnitModel,
     simulated: Units | None,
-    noise: Any,
+    noise: Sequence[float],
     early: int,
     outcomes: int,
     rate: float = 1.0,
@@ -326,7 +328,7 @@ def start_rounds(
     space = whiten_prior(model)
     scores = _simulated_scores(model, outcomes + 1)
 
-    def at(place: Any) -> Any:
+    def at(place: Floats) -> Floats:
         theta = jnp.asarray(space.mean + space.scale @ place, jnp.float32)
         found = np.asarray(scores(theta, simulated, model.constants), np.float64) @ space.scale
         return np.where(np.isfinite(found).all(axis=(1, 2), keepdims=True), found, 0.0)
@@ -338,10 +340,10 @@ def start_rounds(
 
 
 @lru_cache(maxsize=32)
-def _simulated_scores(model: UnitModel, outcomes: int) -> Any:
+def _simulated_scores(model: UnitModel, outcomes: int) -> Callable[..., jax.Array]:
     """Scores of simulated units for outcomes that the model draws, [units, outcomes, size]."""
 
-    def of_unit(key: jax.Array, theta: jax.Array, unit: Units, constants: Any) -> jax.Array:
+    def of_unit(key: jax.Array, theta: jax.Array, unit: Units, constants: ArrayTree) -> jax.Array:
         rows, present = unit
         if present is None:
             rows = jax.tree.map(lambda leaf: leaf[None], rows)
@@ -350,7 +352,7 @@ def _simulated_scores(model: UnitModel, outcomes: int) -> Any:
         scores: jax.Array = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
         return scores
 
-    def of_all(theta: jax.Array, units: Units, constants: Any) -> jax.Array:
+    def of_all(theta: jax.Array, units: Units, constants: ArrayTree) -> jax.Array:
         keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), units.length)
         return jax.vmap(of_unit, in_axes=(0, None, 0, None))(keys, theta, units, constants)
 

@@ -1,13 +1,15 @@
 """From the rounds of `tacit.inference.scoring` to a posterior and words about it. All post-processing."""
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._typing import ArrayTree
 from tacit.inference.method import constrained_draws
 from tacit.inference.scoring_rounds import Rounds, ScoreLikelihood
 from tacit.inference.whitening import Whitening, final_states, whiten_prior
@@ -28,6 +30,11 @@ _MAX_UNDERDISPERSION = 0.8
 _MAX_CURVATURE_NOISE = 0.9
 # A posterior spread that is so large a part of the prior's tells little.
 _UNLEARNED_RATIO = 0.8
+
+
+# Precision and pull of the likelihood of a chain; where it is expanded, mean and scale of the prior, and constants.
+_Own = tuple[jax.Array, jax.Array]
+_Shared = tuple[jax.Array, jax.Array, jax.Array, ArrayTree]
 
 
 class ScoringResult(NamedTuple):
@@ -83,10 +90,10 @@ def _posterior_draws(
 
 
 @lru_cache(maxsize=32)
-def _log_posterior(model: UnitModel) -> Any:
+def _log_posterior(model: UnitModel) -> Callable[[jax.Array, _Own, _Shared], jax.Array]:
     """The prior itself, times a normal likelihood: the same object again, so that it compiles once."""
 
-    def density(place: jax.Array, given: Any, shared: Any) -> jax.Array:
+    def density(place: jax.Array, given: _Own, shared: _Shared) -> jax.Array:
         precision, pull = given
         centre, mean, scale, constants = shared
         off = place - centre

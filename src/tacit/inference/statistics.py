@@ -8,13 +8,14 @@ number of rows as unknown (Bernstein and Sheldon 2018).
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tacit import _validate
+from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
 from tacit.inference.conjugate_statistics import (
@@ -167,7 +168,7 @@ class Statistics(Method):
         draws = self.posterior(_conjugate_model(model), released[0], scale, key)
         return self._found(draws, released, scale, linear_statistics(model) is not None)
 
-    def _found(self, draws: Arrays, released: Any, scale: float, formula: bool) -> MethodResult:
+    def _found(self, draws: Arrays, released: Floats, scale: float, formula: bool) -> MethodResult:
         trace, exact = {"statistics": released}, not self.noise_aware or not scale > 0
         intervals = Intervals.LEFT_OUT if exact else Intervals.INCLUDED
         if exact and not formula:  # independent draws of a known distribution
@@ -185,7 +186,7 @@ class Statistics(Method):
         )
 
     def posterior(
-        self, model: Conjugate | LinearStatistics, released: Any, scale: float, key: jax.Array
+        self, model: Conjugate | LinearStatistics, released: Floats, scale: float, key: jax.Array
     ) -> Arrays:
         """Draws [draws, ...] of each parameter, from the released sum only.
 
@@ -205,7 +206,7 @@ class Statistics(Method):
                 found = self._chain(model)(model, seen, jnp.float64(scale), key)
             return _draws_by_name(model, found)
 
-    def _chain(self, model: Conjugate) -> Callable[..., Any]:
+    def _chain(self, model: Conjugate) -> Callable[..., ArrayTree]:
         return partial(
             linear_chain if isinstance(model, Linear) else count_chain,
             laplace=self.noise == "laplace",
@@ -235,9 +236,9 @@ def _conjugate_model(model: UnitModel) -> Conjugate | LinearStatistics:
     return found
 
 
-def _draws_by_name(model: Conjugate, found: Any) -> Arrays:
-    arrays: Any = jax.tree.map(np.asarray, found)
-    named: Any = model.in_units(*arrays) if isinstance(model, Linear) else arrays
+def _draws_by_name(model: Conjugate, found: ArrayTree) -> Arrays:
+    arrays = jax.tree.map(np.asarray, found)
+    named = model.in_units(*arrays) if isinstance(model, Linear) else arrays
     return {name: named[name] for name in model.names}
 
 
@@ -245,7 +246,7 @@ def _draws_by_name(model: Conjugate, found: Any) -> Arrays:
 def _statistics_step(model: Conjugate | LinearStatistics) -> Step:
     """The one step of a fit: the same object again, so that it compiles once."""
 
-    def step(constants: Any, _: Any, release: Release) -> tuple[Any, Any]:
+    def step(constants: ArrayTree, _: jax.Array, release: Release) -> tuple[ArrayTree, jax.Array]:
         total = release.noisy_sum(lambda known, row: model.statistic(row, known), constants)
         return constants, total
 

@@ -6,18 +6,26 @@ by side, `final_states`, which `tacit.inference.scoring_posterior` uses too.
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._typing import ArrayTree
 from tacit.errors import InvalidArgument
 from tacit.models.base import DrawsPrior, UnitModel
 
 # Leapfrog steps of a proposal, and the share of proposals to accept.
 _LEAPFROG_STEPS, _TARGET_ACCEPTANCE = 12, 0.8
+
+
+# What each chain has of its own, with a leading axis for chains; and what all share.
+_Own = TypeVar("_Own")
+_Shared = TypeVar("_Shared")
+# A place, a momentum, the gradient and the log density there.
+_Leap = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 class Chains(NamedTuple):
@@ -29,9 +37,9 @@ class Chains(NamedTuple):
 
 @partial(jax.jit, static_argnames=("density", "rounds"))
 def final_states(
-    density: Callable[[jax.Array, Any, Any], jax.Array],
-    given: Any,
-    shared: Any,
+    density: Callable[[jax.Array, _Own, _Shared], jax.Array],
+    given: _Own,
+    shared: _Shared,
     starts: jax.Array,
     roots: jax.Array,
     key: jax.Array,
@@ -44,7 +52,9 @@ def final_states(
     size is adapted in the first half, to all chains together.
     """
 
-    def log_density(round_place: jax.Array, root: jax.Array, start: jax.Array, own: Any) -> Any:
+    def log_density(
+        round_place: jax.Array, root: jax.Array, start: jax.Array, own: _Own
+    ) -> jax.Array:
         value = density(start + root @ round_place, own, shared)
         return jnp.where(jnp.isfinite(value), value, -1e30)
 
@@ -56,12 +66,12 @@ def final_states(
         step: jax.Array,
         root: jax.Array,
         start: jax.Array,
-        own: Any,
-    ) -> Any:
+        own: _Own,
+    ) -> tuple[jax.Array, jax.Array]:
         value, gradient = slope(place, root, start, own)
         before = value - 0.5 * momentum @ momentum
 
-        def leap(_: Any, at: Any) -> Any:
+        def leap(_: jax.Array, at: _Leap) -> _Leap:
             place, momentum, gradient, _ = at
             momentum = momentum + 0.5 * step * gradient
             place = place + step * momentum
@@ -74,7 +84,7 @@ def final_states(
         gain = value - 0.5 * momentum @ momentum - before
         return moved, jnp.where(jnp.isfinite(gain), gain, -jnp.inf)
 
-    def turn(chains: Chains, x: Any) -> Any:
+    def turn(chains: Chains, x: tuple[jax.Array, jax.Array]) -> tuple[Chains, None]:
         index, key = x
         for_momentum, for_test, for_step = jax.random.split(key, 3)
         momentum = jax.random.normal(for_momentum, chains.place.shape)
@@ -170,5 +180,7 @@ def prior_draws(model: UnitModel) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=32)
-def _prior_density(model: UnitModel) -> Any:
+def _prior_density(
+    model: UnitModel,
+) -> Callable[[jax.Array, jax.Array, ArrayTree], jax.Array]:
     return lambda place, _, constants: model.prior_density(place, constants)
