@@ -2,10 +2,15 @@
 
 import math
 import unicodedata
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from io import StringIO
+from typing import Literal
 
 # Marks that change the direction of text: a name with one could rearrange the numbers after it.
 _DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_JUSTIFY: dict[str, Literal["left", "right"]] = {"l": "left", "r": "right"}
+_MAX_WIDTH = 10_000  # columns of text: nothing is wrapped or cut, whatever the terminal
 
 
 def format_epsilon(epsilon: float | None) -> str:
@@ -75,3 +80,35 @@ def clean_text(value: object) -> str:
 def _replace_control(letter: str) -> str:
     odd = letter in _DIRECTION_MARKS or unicodedata.category(letter) in ("Cc", "Cs")
     return "\ufffd" if odd else letter
+
+
+def text_table(
+    rows: Iterable[Sequence[str]], sides: str, header: Sequence[str] | None = None
+) -> str:
+    """Lays out a table as plain text.
+
+    Args:
+        rows: The cells of each row.
+        sides: For each column, ``l`` to align it left or ``r`` to align it right.
+        header: The titles of the columns, or None for a table without titles.
+
+    Returns:
+        The table, one line per row, without colours.
+    """
+    from rich import box  # rich takes longer to import than most of Tacit's own modules
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE if header else None, show_header=header is not None)
+    for title, side in zip(header or [""] * len(sides), sides, strict=True):
+        table.add_column(title, justify=_JUSTIFY[side])
+    for row in rows:
+        table.add_row(*row)
+    out = StringIO()
+    # Without markup, because the labels of a ledger may contain brackets.
+    console = Console(
+        file=out, width=_MAX_WIDTH, markup=False, emoji=False, highlight=False, color_system=None
+    )
+    console.print(table)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    return "\n".join(line for line in lines if line)

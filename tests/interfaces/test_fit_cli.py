@@ -425,7 +425,7 @@ def test_scales_that_were_paid_for_are_printed_at_least(capsys, folder, monkeypa
 
 @pytest.mark.parametrize("command", ["draft visits.csv", "draft visits.csv --no-input"])
 def test_where_a_schema_cannot_be_written_is_said_before_questions(capsys, monkeypatch, command):
-    monkeypatch.setattr("tacit.cli.schema._prompt", lambda _: pytest.fail("asked"))
+    monkeypatch.setattr("tacit.cli.data._prompt", lambda _: pytest.fail("asked"))
     code, _, err = call(capsys, "schema", *command.split(), "--out", "nowhere/s.yaml")
     assert code == 2
     assert "existing folder" in err

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tacit._text_table import text_table
+from tacit._format import text_table
 from tacit.accounting import Budget
 from tacit.api.simulate import INTERVAL_LEVEL, MAX_UNITS
 

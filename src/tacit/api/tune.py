@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tacit import _validate
-from tacit._text_table import text_table
+from tacit._format import text_table
 from tacit.accounting import Budget
 from tacit.api.scenario import Scenario
 from tacit.api.simulate import SimulatedTables, fit_tables

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tacit import accounting, results
-from tacit._format import format_epsilon
-from tacit._text_table import text_table
+from tacit._format import format_epsilon, text_table
 from tacit.accounting import ADJACENCIES, Adjacency, Budget
 from tacit.accounting.events import DpEvent
 from tacit.cli.options import AdjacencyName, AsJson, Delta, Epsilon

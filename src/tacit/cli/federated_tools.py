@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tacit._text_table import text_table
+from tacit._format import text_table
 from tacit.accounting.ledger import Ledger
-from tacit.cli.ledger_tables import charges_table
+from tacit.cli.ledger import charges_table
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, Study, load_study
 from tacit.federated.engine import prepare_site

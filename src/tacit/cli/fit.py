@@ -1,5 +1,6 @@
-"""The commands ``tacit fit``, ``tacit predict`` and ``tacit report``."""
+"""The commands that fit a model and read the folder of a fit: ``fit``, ``resume``, ``predict``, ``report``, ``explain``."""
 
+import json
 import sys
 import warnings
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tacit
-from tacit import cli
+from tacit import api, cli
 from tacit.cli import distributed
 from tacit.cli.options import (
     Delta,
@@ -38,7 +39,11 @@ from tacit.inference import registry
 if TYPE_CHECKING:
     from tacit.cli.runs import Request, RunFolder
 
-RunArgument = Annotated[Path, typer.Argument(help="A folder written by tacit fit.")]
+FolderArgument = Annotated[Path, typer.Argument(help="A folder written by tacit fit.")]
+RunArgument = Annotated[
+    Path, typer.Argument(help="A folder written by tacit fit, or the file of a posterior.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print no progress bar and no summary.")]
 
 
 def fit(
@@ -59,9 +64,7 @@ def fit(
     ] = None,
     no_ledger: Annotated[
         bool,
-        typer.Option(
-            "--no-ledger", help="RunArgument without a ledger; nothing prevents overspending."
-        ),
+        typer.Option("--no-ledger", help="Run without a ledger; nothing prevents overspending."),
     ] = False,
     family: Family = None,
     adjacency: Annotated[
@@ -89,182 +92,130 @@ def fit(
         ),
     ] = None,
     workers: Workers = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print no progress bar and no summary.")
-    ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Fit a regression, or a model in a Python file, within a privacy budget and write a report."""
-    check_file_count(data, workers or 1)
-    rank = 0 if dry_run else join_processes(ctx, workers, out)
-    book = _open_ledger(ledger, out, no_ledger=no_ledger or dry_run)
-    relation = adjacency or (book.total.adjacency if book else "add-remove")
+    _check_file_count(data, workers or 1)
+    rank = 0 if dry_run else _join_processes(ctx, workers, out)
+    charged = _open_ledger(ledger, out, no_ledger=no_ledger or dry_run)
+    relation = adjacency or (charged.total.adjacency if charged else "add-remove")
     budget = tacit.Budget(epsilon, delta, relation)  # type: ignore[arg-type]  # it checks
-    asked = cli.runs.parse_request(
+    request = cli.runs.parse_request(
         formula, model, schema, budget, family, method, set_ or [], seed, size, scenario
     )
-    asked = replace(asked, notes=cli.runs.parse_notes(note or []))
-    check_headers(asked, data, rank, workers or 1)
+    request = replace(request, notes=cli.runs.parse_notes(note or []))
+    _check_headers(request, data, rank, workers or 1)
+    folder = cli.runs.RunFolder(out)
     with reporting_interruptions():
-        plan = asked.plan()
+        plan = request.plan()
         if rank > 0:
-            fit_in_folder(cli.runs.RunFolder(out), asked, plan, data, None, quiet=True)
+            _fit_in_folder(folder, request, plan, data, None, quiet=True)
             return
         if dry_run:
-            _print_plan(asked, plan, book)
+            typer.echo(f"{request.described}\n\n{plan}")
+            if charged is not None:
+                typer.echo(f"\nThe ledger {charged.path} has {charged.left} left.")
             return
         _confirm(plan, yes=yes, quiet=quiet)
-        folder = cli.runs.RunFolder(out)
-        found = _fit_in_new_folder(asked, plan, data, book, folder, quiet=quiet)
-        write_report(folder, found)
-    if not quiet:
-        print_posterior(folder, found)
-
-
-def join_processes(ctx: typer.Context, workers: int | None, folder: Path) -> int:
-    """The number of this process, after it has joined the others; or starts them, and ends with them."""
-    if workers is None or workers == 1:
-        return 0
-    if distributed.ProcessInfo.here() is not None or distributed.is_scheduled():
-        return distributed.join_processes(workers)
-    raise typer.Exit(distributed.launch(ctx.obj, workers, folder))
-
-
-def check_file_count(data: list[Path], workers: int) -> None:
-    """Raises if there are fewer files than processes."""
-    if len(data) < workers:
-        raise InvalidArgument(
-            f"There are {workers} processes and {len(data)} files, and each process needs its own. Deal the "
-            f"rows to files first: tacit shard FILES --into {workers}."
+        files = data[0].name if len(data) == 1 else f"{data[0].name} and {len(data) - 1} more files"
+        named = (
+            {"ledger": charged.path.name, "ledger_total": asdict(charged.total)} if charged else {}
         )
+        folder.make(request, data=files, **named)
+        try:
+            posterior = _fit_in_folder(folder, request, plan, data, charged, quiet=quiet)
+        except BaseException:  # an interruption, too
+            if not (folder.unfinished or folder.saved):  # nothing was charged
+                folder.discard()
+            raise
+        _write_report(folder, posterior, quiet=quiet)
 
 
-def check_headers(asked: "Request", data: list[Path], rank: int, workers: int) -> None:
-    """Raises if a file that this process reads does not fit the schema, by its header."""
-    for path in data[rank::workers]:
-        asked.schema.refuse(path, asked.columns)
+def resume(
+    ctx: typer.Context,
+    folder: FolderArgument,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="The data, if they were moved; must be the same rows. Repeat it for files."
+        ),
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="The ledger, if it was moved; must have the charge.")
+    ] = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a fit that was interrupted, without another charge.
 
-
-def _format_files(data: list[Path]) -> str:
-    """The files in a few words."""
-    return data[0].name if len(data) == 1 else f"{data[0].name} and {len(data) - 1} more files"
-
-
-def print_posterior(folder: "RunFolder", found: "tacit.Posterior") -> None:
-    """Prints the summary, what is left of the budget, and where the report is."""
-    left = "" if found.privacy.budget_left is None else f"Left: {found.privacy.budget_left}.\n"
-    typer.echo(f"{found.summary()}\n\n{left}Report: {folder.path / 'report.html'}")
-
-
-@contextmanager
-def reporting_interruptions() -> Iterator[None]:
-    """Prints what was charged if Ctrl-C interrupts a fit."""
-    try:
-        yield
-    except KeyboardInterrupt as error:  # inside the fit it is an Interrupted, with a message
-        usual = "Interrupted; run tacit ledger show to see whether anything was charged."
-        typer.echo(str(error) or usual, err=True)
-        raise typer.Exit(130) from None
-
-
-def _open_ledger(path: str | None, out: Path, *, no_ledger: bool) -> "tacit.Ledger | None":
-    """Opens the ledger, or raises if neither it nor --no-ledger was passed."""
-    if path is None:
-        if no_ledger:
-            return None
-        raise InvalidArgument(
-            "Pass the ledger of the data with --ledger, or --no-ledger to run without one. To create a "
-            "ledger, run: tacit ledger new ledger.db --epsilon 3 --delta 1e-5."
+    A fit that was interrupted before it was charged begins, and is charged now. The posterior is the one that the fit would have had without the interruption. Data, schema,
+    settings and versions of the software must be the same; otherwise the command refuses to go on.
+    """
+    run = cli.runs.RunFolder(folder)
+    request = run.request()
+    if api.resume.is_finished(folder):
+        typer.echo(
+            f"The run in {folder} is finished, and its keys are destroyed. To write its report again, "
+            f"run: tacit report {folder}."
         )
-    return tacit.Ledger(path).for_run(out.absolute().name, out)
-
-
-def _print_plan(asked: "Request", plan: "tacit.Plan", book: "tacit.Ledger | None") -> None:
-    typer.echo(f"{asked.described}\n\n{plan}")
-    if book is not None:
-        typer.echo(f"\nThe ledger {book.path} has {book.left} left.")
-
-
-def _confirm(plan: "tacit.Plan", *, yes: bool, quiet: bool) -> None:
-    """Prints what will be done; asks whether to go on if it is not worth its budget."""
-    if not quiet and (plan.size is not None or sys.stdout.isatty()):
-        typer.echo("\n".join([*plan.key_lines(), ""]))
-    if not plan.warnings or yes:
         return
-    for sentence in plan.warnings:
-        typer.echo(sentence, err=True)
-    if not sys.stdin.isatty():
-        raise InvalidArgument("Nothing was charged. To fit nevertheless, pass --yes.")
-    if not typer.confirm("Spend the budget nevertheless?", default=False, err=True):
-        typer.echo("Nothing was charged.", err=True)
-        raise typer.Exit(2)
-
-
-def _fit_in_new_folder(
-    asked: "Request",
-    plan: "tacit.Plan",
-    data: list[Path],
-    book: "tacit.Ledger | None",
-    folder: "RunFolder",
-    *,
-    quiet: bool,
-) -> "tacit.Posterior":
-    """Fits and saves the posterior; removes the folder if nothing was charged."""
-    named = {"ledger": book.path.name, "ledger_total": asdict(book.total)} if book else {}
-    folder.make(asked, data=_format_files(data), **named)
-    try:
-        return fit_in_folder(folder, asked, plan, data, book, quiet=quiet)
-    except BaseException:  # an interruption, too
-        if not (folder.unfinished or folder.saved):
-            folder.discard()
-        raise
-
-
-def fit_in_folder(
-    folder: "RunFolder",
-    asked: "Request",
-    plan: "tacit.Plan",
-    data: list[Path],
-    book: "tacit.Ledger | None",
-    *,
-    quiet: bool,
-) -> "tacit.Posterior":
-    """Fits in a folder, from the start or from where the run there was."""
-    with warnings.catch_warnings():  # they were printed before
-        warnings.simplefilter("ignore", ForecastWarning)
-        return tacit.fit(
-            plan,
-            str(data[0]) if len(data) == 1 else [str(each) for each in data],
-            ledger=book,
-            seed=asked.seed,
-            progress=not quiet and sys.stderr.isatty(),
-            run=folder.path,
-            label=_label(asked, folder),
+    if not run.unfinished:
+        raise InvalidArgument(
+            f"{folder} holds no unfinished run. If nothing was charged, remove the folder and fit again."
         )
+    notes = run.notes
+    workers = workers or int(notes.get("processes", 1))
+    files = data or [
+        Path(each) for each in (json.loads(notes["files"]) if "files" in notes else [notes["data"]])
+    ]
+    _check_file_count(files, workers)
+    rank = _join_processes(ctx, workers, folder)
+    _check_headers(request, files, rank, workers)
+    with reporting_interruptions():
+        plan = request.plan()
+        if rank > 0:
+            _fit_in_folder(run, request, plan, files, None, quiet=True)
+            return
+        if ledger is not None and "ledger" not in notes:
+            raise InvalidArgument("The run was begun without a ledger; leave --ledger out.")
+        charged = _open_ledger(ledger or notes.get("ledger"), folder, no_ledger=True)
+        if ledger is not None:  # another one than the run was begun with must be the same ledger
+            api.resume.check_charged(folder, plan, charged)
+        posterior = _fit_in_folder(run, request, plan, files, charged, quiet=quiet)
+        _write_report(run, posterior, quiet=quiet)
 
 
-def _label(asked: "Request", folder: "RunFolder") -> str:
-    """What the ledger's entry says beside the model and the method."""
-    noted = [f"{name}: {text}" for name, text in asked.notes]
-    return "; ".join([f"in {folder.path}", *noted])
+def predict(
+    folder: FolderArgument,
+    data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file.")],
+    out: Annotated[Path | None, typer.Option(help="CSV file to write. [default: print]")] = None,
+    interval: Annotated[
+        bool, typer.Option("--interval", help="Add the ends of a 90% predictive interval.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="The model file of the run, if it has one. Its code runs.")
+    ] = None,
+) -> None:
+    """Predict the outcome of new rows: its mean, or the probability of each level.
 
+    If the intervals do not account for the privacy noise, their column names say so.
 
-def write_report(folder: "RunFolder", found: "tacit.Posterior") -> None:
-    """Writes the report; the posterior is saved even if that fails."""
-    try:
-        folder.write_report(found)
-    except Exception as error:  # noqa: BLE001 (the same for all of them)
-        typer.echo(found.summary())
-        reason = os_error_reason(error.__cause__) or error_location(error)
-        raise Unsaved(
-            f"The fit was charged and its posterior is saved in {folder.path}, but the report could "
-            f"not be written ({reason}). To write it, run tacit report {folder.path}."
-        ) from None
+    Predictions have no further privacy cost. A prediction for a person's row is as private as the row.
+    """
+    file = None if model is None else cli.runs.ModelFile.named(model)
+    run = cli.runs.RunFolder(folder, file)
+    request = run.request()
+    if file is None and request.file is not None:  # a folder from elsewhere must not run code
+        raise InvalidArgument(
+            f"{folder} was fitted with {request.file}; pass that file with --model, and its code will run."
+        )
+    posterior = run.posterior(with_model=True)
+    _print_warnings(posterior)
+    cli.runs.write_predictions(posterior, str(data), out, interval=interval, levels=request.levels)
 
 
 def report(
-    run: Annotated[
-        Path, typer.Argument(help="A folder written by tacit fit, or the file of a posterior.")
-    ],
+    run: RunArgument,
     out: Annotated[
         Path | None, typer.Option(help="Output folder. [default: that of the run or file]")
     ] = None,
@@ -290,36 +241,120 @@ def report(
         typer.echo(f"Report: {own}")
 
 
+def explain(
+    run: RunArgument,
+) -> None:
+    """Say in plain words what a run asked, what leaves, and what that means for one person.
+
+    For members of ethics boards, data owners and participants.
+    """
+    typer.echo(cli.runs.explain_run(run))
+
+
 def _print_warnings(posterior: "tacit.Posterior") -> None:
     """Prints the warnings of a result: that it is not private, or did not converge."""
     for warning in posterior.warnings:
         typer.echo(warning, err=True)
 
 
-def predict(
-    folder: RunArgument,
-    data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file.")],
-    out: Annotated[Path | None, typer.Option(help="CSV file to write. [default: print]")] = None,
-    interval: Annotated[
-        bool, typer.Option("--interval", help="Add the ends of a 90% predictive interval.")
-    ] = False,
-    model: Annotated[
-        str | None, typer.Option(help="The model file of the run, if it has one. Its code runs.")
-    ] = None,
-) -> None:
-    """Predict the outcome of new rows: its mean, or the probability of each level.
+def _join_processes(ctx: typer.Context, workers: int | None, folder: Path) -> int:
+    """The number of this process, after it has joined the others; or starts them, and ends with them."""
+    if workers is None or workers == 1:
+        return 0
+    if distributed.ProcessInfo.here() is not None or distributed.is_scheduled():
+        return distributed.join_processes(workers)
+    raise typer.Exit(distributed.launch(ctx.obj, workers, folder))
 
-    If the intervals do not account for the privacy noise, their column names say so.
 
-    Predictions have no further privacy cost. A prediction for a person's row is as private as the row.
-    """
-    file = None if model is None else cli.model_files.ModelFile.named(model)
-    run = cli.runs.RunFolder(folder, file)
-    request = run.request()
-    if file is None and request.file is not None:  # a folder from elsewhere must not run code
+def _check_file_count(data: list[Path], workers: int) -> None:
+    """Raises if there are fewer files than processes."""
+    if len(data) < workers:
         raise InvalidArgument(
-            f"{folder} was fitted with {request.file}; pass that file with --model, and its code will run."
+            f"There are {workers} processes and {len(data)} files, and each process needs its own. Deal the "
+            f"rows to files first: tacit shard FILES --into {workers}."
         )
-    posterior = run.posterior(with_model=True)
-    _print_warnings(posterior)
-    cli.runs.write_predictions(posterior, str(data), out, interval=interval, levels=request.levels)
+
+
+def _check_headers(request: "Request", data: list[Path], rank: int, workers: int) -> None:
+    """Raises if a file that this process reads does not fit the schema, by its header."""
+    for path in data[rank::workers]:
+        request.schema.refuse(path, request.columns)
+
+
+@contextmanager
+def reporting_interruptions() -> Iterator[None]:
+    """Prints what was charged if Ctrl-C interrupts a fit."""
+    try:
+        yield
+    except KeyboardInterrupt as error:  # inside the fit it is an Interrupted, with a message
+        usual = "Interrupted; run tacit ledger show to see whether anything was charged."
+        typer.echo(str(error) or usual, err=True)
+        raise typer.Exit(130) from None
+
+
+def _open_ledger(path: str | None, out: Path, *, no_ledger: bool) -> "tacit.Ledger | None":
+    """Opens the ledger, or raises if neither it nor --no-ledger was passed."""
+    if path is None:
+        if no_ledger:
+            return None
+        raise InvalidArgument(
+            "Pass the ledger of the data with --ledger, or --no-ledger to run without one. To create a "
+            "ledger, run: tacit ledger new ledger.db --epsilon 3 --delta 1e-5."
+        )
+    return tacit.Ledger(path).for_run(out.absolute().name, out)
+
+
+def _confirm(plan: "tacit.Plan", *, yes: bool, quiet: bool) -> None:
+    """Prints what will be done; asks whether to go on if it is not worth its budget."""
+    if not quiet and (plan.size is not None or sys.stdout.isatty()):
+        typer.echo("\n".join([*plan.key_lines(), ""]))
+    if not plan.warnings or yes:
+        return
+    for sentence in plan.warnings:
+        typer.echo(sentence, err=True)
+    if not sys.stdin.isatty():
+        raise InvalidArgument("Nothing was charged. To fit nevertheless, pass --yes.")
+    if not typer.confirm("Spend the budget nevertheless?", default=False, err=True):
+        typer.echo("Nothing was charged.", err=True)
+        raise typer.Exit(2)
+
+
+def _fit_in_folder(
+    folder: "RunFolder",
+    request: "Request",
+    plan: "tacit.Plan",
+    data: list[Path],
+    ledger: "tacit.Ledger | None",
+    *,
+    quiet: bool,
+) -> "tacit.Posterior":
+    """Fits in a folder, from the start or from where the run there was interrupted."""
+    notes = [f"{name}: {text}" for name, text in request.notes]
+    with warnings.catch_warnings():  # they were printed before
+        warnings.simplefilter("ignore", ForecastWarning)
+        return tacit.fit(
+            plan,
+            str(data[0]) if len(data) == 1 else [str(each) for each in data],
+            ledger=ledger,
+            seed=request.seed,
+            progress=not quiet and sys.stderr.isatty(),
+            run=folder.path,
+            label="; ".join([f"in {folder.path}", *notes]),
+        )
+
+
+def _write_report(folder: "RunFolder", posterior: "tacit.Posterior", *, quiet: bool) -> None:
+    """Writes the report, and prints the summary. The posterior is saved even if that fails."""
+    try:
+        folder.write_report(posterior)
+    except Exception as error:  # noqa: BLE001 (the same for all of them)
+        typer.echo(posterior.summary())
+        reason = os_error_reason(error.__cause__) or error_location(error)
+        raise Unsaved(
+            f"The fit was charged and its posterior is saved in {folder.path}, but the report could "
+            f"not be written ({reason}). To write it, run tacit report {folder.path}."
+        ) from None
+    if not quiet:
+        left = posterior.privacy.budget_left
+        spent = "" if left is None else f"Left: {left}.\n"
+        typer.echo(f"{posterior.summary()}\n\n{spent}Report: {folder.path / 'report.html'}")

@@ -1,16 +1,24 @@
 """The commands of ``tacit ledger``: create the ledger of a data set, and show it."""
 
 import json
+import textwrap
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import tacit
-from tacit import accounting, cli, results
-from tacit._text_table import text_table
+from tacit import accounting, results
+from tacit._format import clean_text, format_epsilon, format_number, text_table
 from tacit.cli.options import AdjacencyName, AsJson
+
+if TYPE_CHECKING:
+    from tacit.accounting.ledger_chain import Charge
+
+# Letters in a line of what a charge was for.
+_LABEL_WIDTH = 72
 
 app = typer.Typer(
     help="Create and show the privacy ledger of a data set.",
@@ -22,7 +30,7 @@ LedgerAddress = Annotated[
     str,
     typer.Argument(
         metavar="LEDGER",
-        help="LedgerAddress of the ledger, or its database as postgresql://user@host/database.",
+        help="File of the ledger, or its database as postgresql://user@host/database.",
     ),
 ]
 
@@ -108,9 +116,39 @@ def _to_json(ledger: "tacit.Ledger") -> str:
 
 def _to_text(ledger: "tacit.Ledger") -> str:
     rule = "epsilons and deltas add up" if ledger.rule == "sum" else "Rényi divergences add up"
-    header, sides, charges = cli.ledger_tables.charges_table(ledger.charges)
+    header, sides, charges = charges_table(ledger.charges)
     table = text_table(charges, sides, header) if charges else "No charges yet."
     return (
         f"{ledger.path}: {ledger.total} in total for every {ledger.unit}; {rule}.\n"
         f"{table}\nLeft: {ledger.left}."
     )
+
+
+def charges_table(charges: "Sequence[Charge]") -> tuple[list[str], str, list[list[str]]]:
+    """The titles, the sides and the rows of a table of charges.
+
+    Columns that are empty for all charges, such as those of earlier versions, are left out. Labels are
+    written by others, so that control characters are taken out of them.
+
+    Args:
+        charges: The charges.
+
+    Returns:
+        The arguments ``header``, ``sides`` and ``rows`` of a text table.
+    """
+    columns = [
+        ("when", "l", [each.time[:19] for each in charges]),
+        ("who", "l", [clean_text(each.analyst) for each in charges]),
+        ("run", "l", [clean_text(each.run) for each in charges]),
+        ("epsilon", "r", [format_epsilon(each.epsilon) for each in charges]),
+        ("delta", "r", [format_number(each.delta) for each in charges]),
+        ("what", "l", [_wrap(each.label) for each in charges]),
+    ]
+    used = [column for column in columns if any(column[2]) or column[0] == "what"]
+    titles, sides, cells = zip(*used, strict=True)
+    return list(titles), "".join(sides), [list(row) for row in zip(*cells, strict=True)]
+
+
+def _wrap(label: str) -> str:
+    """A label in lines that fit beside the numbers."""
+    return textwrap.fill(clean_text(label), _LABEL_WIDTH, break_long_words=False)

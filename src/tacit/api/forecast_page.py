@@ -1,21 +1,15 @@
 """A forecast as an HTML page or as a plot."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit._html import render_template
 from tacit.api.forecast_result import UNIT_PLURALS, Forecast
-from tacit.cli.runs import Request
-from tacit.errors import InvalidArgument
 from tacit.results.drawings import COLOURS, ChartLine, LineChart, log_axis
 from tacit.results.plots import draw_chart, load_pyplot, saving_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-PathLike = str | os.PathLike[str]
 
 
 def width_chart(forecast: Forecast) -> LineChart:
@@ -40,7 +34,7 @@ def width_chart(forecast: Forecast) -> LineChart:
     )
 
 
-def plot_forecast(forecast: Forecast, path: PathLike | None = None) -> "Figure":
+def plot_forecast(forecast: Forecast, path: str | os.PathLike[str] | None = None) -> "Figure":
     """Plots half widths of 90% intervals against epsilon, a line for each parameter.
 
     Args:
@@ -61,23 +55,25 @@ def plot_forecast(forecast: Forecast, path: PathLike | None = None) -> "Figure":
         return keep(figure)
 
 
-def forecast_html(forecast: Forecast, asked: Request) -> str:
+def forecast_html(forecast: Forecast, *, model: str, description: str, schema: str) -> str:
     """The forecast as one self-contained HTML page, for a protocol or an application.
 
     Args:
         forecast: The forecast.
-        asked: What it is about.
+        model: The formula, or the file of the model.
+        description: The model in words.
+        schema: The schema as text.
 
     Returns:
         HTML without scripts, fonts or pictures from elsewhere.
     """
-    title = f"{asked.formula or asked.file}: what {forecast.size:,} {UNIT_PLURALS[forecast.unit]} will tell"
+    title = f"{model}: what {forecast.size:,} {UNIT_PLURALS[forecast.unit]} will tell"
     return render_template(
         "forecast.html",
         forecast=forecast,
         title=title,
-        model=asked.described,
-        schema=str(asked.schema),
+        model=description,
+        schema=schema,
         chart=width_chart(forecast),
         widths=forecast.widths(),
         fits=forecast.fits(),
@@ -85,20 +81,3 @@ def forecast_html(forecast: Forecast, asked: Request) -> str:
         warnings=[said for i in range(len(forecast.budgets)) for said in forecast.warnings(i)],
         about=forecast.about,
     )
-
-
-def write_forecast_page(forecast: Forecast, path: Path, asked: Request) -> None:
-    """Writes the page to a file.
-
-    Args:
-        forecast: The forecast.
-        path: The file.
-        asked: What it is about.
-
-    Raises:
-        InvalidArgument: If the file cannot be written.
-    """
-    try:
-        path.write_text(forecast_html(forecast, asked), encoding="utf-8")
-    except OSError as error:
-        raise InvalidArgument(f"{path} cannot be written: {error.strerror}.") from None

@@ -1,0 +1,196 @@
+"""The commands about tables: the group ``schema``, ``shard``, and ``example``, which simulates a table to try Tacit on."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import tacit
+from tacit.cli.options import Delta, Epsilon, SchemaFile, Table
+from tacit.errors import InvalidArgument, MissingPackage, Unsaved
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Of the simulated table.
+_NUM_VISITS, _NUM_PATIENTS = 20_000, 6_000
+_WARDS = ("medical", "surgical", "geriatric", "palliative")
+
+app = typer.Typer(
+    help="Write and check schemas: the public bounds and levels of a table.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command()
+def draft(
+    data: Table,
+    out: Annotated[Path, typer.Option(help="Schema file to write.")] = Path("schema.yaml"),
+    no_input: Annotated[
+        bool, typer.Option("--no-input", help="Ask no questions; write a template to fill in.")
+    ] = False,
+) -> None:
+    """Write a schema from the header of a table and your answers. Reads no rows."""
+    from tacit.data import draft as drafting  # it takes longer to import than to print help
+
+    if out.exists():
+        raise InvalidArgument(f"{out} already exists; pass another file with --out.")
+    if no_input:
+        text = drafting.template(data)
+        with _creating(out):
+            out.write_text(text, encoding="utf-8")
+        typer.echo(f"Wrote {out}. Fill in the public facts about each column.")
+        return
+    with _creating(out):  # before asking anything
+        drafting.draft(data, _prompt).to_yaml(out)
+    typer.echo(f"Wrote {out}.")
+
+
+@contextmanager
+def _creating(out: Path) -> Iterator[None]:
+    """Creates a new file, and removes it if it is still empty at the end."""
+    try:
+        out.touch(exist_ok=False)
+    except OSError as error:
+        raise InvalidArgument(
+            f"{out} must be a new file in an existing folder: {error.strerror}."
+        ) from None
+    try:
+        yield
+    finally:
+        if not out.stat().st_size:
+            out.unlink()
+
+
+def _prompt(question: str) -> str:
+    answer: str = typer.prompt(question, default="", show_default=False)
+    return answer
+
+
+@app.command()
+def check(
+    schema: Annotated[Path, typer.Argument(help="Schema, a YAML file.")],
+    data: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file.")] = None,
+) -> None:
+    """Check a schema, and whether the header of a table has its columns."""
+    declared = tacit.Schema.from_yaml(schema)
+    if data is not None:
+        declared.refuse(data)
+    typer.echo(declared)
+
+
+@app.command()
+def scale(
+    data: Table,
+    schema: SchemaFile,
+    column: Annotated[list[str], typer.Option(help="Column to scale; repeatable.")],
+    epsilon: Epsilon,
+    delta: Delta,
+    ledger: Annotated[str, typer.Option(help="Ledger of the data, a file or a database.")],
+    out: Annotated[Path, typer.Option(help="Schema file to write, with scales.")],
+    by: Annotated[str, typer.Option(help="quantiles or moments.")] = "quantiles",
+) -> None:
+    """Estimate the centre and spread of columns privately, and charge the ledger."""
+    held = tacit.Ledger(ledger)
+    budget = tacit.Budget(epsilon, delta, held.total.adjacency)
+    declared = tacit.Schema.from_yaml(schema)
+    with _creating(out):
+        scaled = tacit.private_scales(
+            declared,
+            str(data),
+            column,
+            budget=budget,
+            by=by,  # type: ignore[arg-type]  # it checks
+            ledger=held,
+        )
+        typer.echo(scaled)  # first, because it was charged
+        try:
+            scaled.to_yaml(out)
+        except OSError as error:
+            raise Unsaved(
+                f"The scales were charged, but {out} cannot be written ({error.strerror}). Copy the centre "
+                "and spread of each column, and the note on the release, from the output above into the "
+                "schema."
+            ) from None
+
+
+def shard(
+    data: Annotated[list[Path], typer.Argument(help="The data: Parquet files.")],
+    into: Annotated[int, typer.Option(min=1, help="Number of shards to write.")],
+    person: Annotated[
+        str | None,
+        typer.Option(help="Column that identifies people. All rows of one go to one shard."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Output folder; must be new or empty.")] = Path(
+        "shards"
+    ),
+) -> None:
+    """Deal the rows of Parquet files to shards, for fits in several processes.
+
+    With --person, people are dealt by a keyed hash, so that all rows of a person lie in one shard. The
+    key is random and is kept in the header of each shard; shards are as private as the data. Rows are
+    read in pieces, so that the data may be larger than memory.
+    """
+    try:
+        from tacit.data.arrow import write_shards  # pyarrow is an extra
+    except ModuleNotFoundError:
+        raise MissingPackage("pyarrow", "tacit shard") from None
+    written = write_shards(data, into, out, person)
+    typer.echo(f"Wrote {len(written)} shards to {out}.")
+
+
+def example(
+    folder: Annotated[Path, typer.Argument(help="Folder to write to.")] = Path(),
+) -> None:
+    """Write a simulated table of hospital visits, with its schema, to try Tacit on."""
+    paths = [folder / name for name in ("visits.csv", "visits.yaml", "new_patients.csv")]
+    for path in paths:
+        if path.exists():
+            raise InvalidArgument(f"{path} already exists; pass another folder.")
+    schema = tacit.Schema(
+        {
+            "age": tacit.Number(18, 100, measured_in="years"),
+            "dose": tacit.Number(0, 50, measured_in="mg"),
+            "ward": tacit.Category(["medical", "surgical", "geriatric"], other="other"),
+            "readmitted": tacit.Binary(),
+        },
+        person="patient",
+        most_rows=8,
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_csv(paths[0], _simulate_visits())
+        schema.to_yaml(paths[1])
+        _write_csv(paths[2], {"age": [30, 80], "dose": [40, 10], "ward": ["medical", "hospice"]})
+    except OSError as error:
+        raise InvalidArgument(f"{folder} cannot be written: {error.strerror}.") from None
+    for path in paths:
+        typer.echo(f"Wrote {path}.")
+
+
+def _simulate_visits() -> dict[str, "NDArray[np.generic]"]:
+    """Simulated visits, the same every time. They are not data about real people."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    patient = rng.integers(0, _NUM_PATIENTS, _NUM_VISITS)
+    age = rng.integers(18, 95, _NUM_PATIENTS)[patient]
+    dose = rng.uniform(0, 50, _NUM_VISITS).round(1)
+    ward = rng.choice(_WARDS, _NUM_VISITS, p=[0.4, 0.3, 0.25, 0.05])
+    logit = -1 + (age - 59) / 41 - (dose - 25) / 25 + (ward == "geriatric")
+    readmitted = np.where(rng.uniform(size=_NUM_VISITS) < 1 / (1 + np.exp(-logit)), 1, 0)
+    return {"patient": patient, "age": age, "dose": dose, "ward": ward, "readmitted": readmitted}
+
+
+def _write_csv(
+    path: Path, columns: "Mapping[str, Sequence[float | str] | NDArray[np.generic]]"
+) -> None:
+    with path.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
