@@ -22,7 +22,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.model_selection import train_test_split
 
 import tacit
-from tacit.api.sklearn_base import scale_to_bounds
+from tacit.api.sklearn import scale_to_bounds
 from tacit.models.jax_model import (
     classification_model,
     regression_model,

@@ -815,14 +815,14 @@ _OF_EDGES = [
     ),
     fault(
         "a scaler before rows that are said to be raw",
-        "tacit.api.sklearn_base:steps_before",
+        "tacit.api.sklearn:steps_before",
         "found = changing + found",
         "pass",
         "interfaces/test_sklearn.py::test_a_pipeline_is_fitted_only_if_somebody_answers_for_its_steps",
     ),
     fault(
         "a statement that is silent on what was done before",
-        "tacit.api.sklearn_base:PrivateBayes._keep",
+        "tacit.api.sklearn:PrivateBayes._store",
         "declared=_DECLARATION.format(before=before, seen=seen)",
         'declared=""',
         "interfaces/test_sklearn.py::test_every_statement_says_that_steps_before_are_not_covered",
