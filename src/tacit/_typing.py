@@ -16,3 +16,5 @@ FloatArray: TypeAlias = NDArray[np.floating]
 ArrayTree: TypeAlias = (
     "jax.Array | NDArray[np.generic] | Sequence[ArrayTree] | Mapping[str, ArrayTree] | None"
 )
+# What JSON and YAML files hold.
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"

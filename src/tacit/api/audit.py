@@ -7,18 +7,16 @@ bound on epsilon. No private row is read.
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import jax
 import numpy as np
 
 from tacit import _validate
 from tacit._format import format_epsilon, format_number
+from tacit._typing import JSON
 from tacit.accounting import Adjacency
 from tacit.api.audit_runs import (
     AuditRuns,
-    Coins,
-    Floats,
     ObservableMechanism,
     ObservedPlan,
     choose_canary,
@@ -78,7 +76,7 @@ class Audit:
         """Whether the claim is false, with the stated confidence."""
         return self.lower_bound > self.claim
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JSON]:
         """All fields as plain data."""
         return asdict(self) | {"contradicted": self.contradicted}
 
@@ -163,10 +161,14 @@ def audit(
         progress=progress,
     )
     seen = many.draws() if watched is None else many.releases(watched)
-    guessed = _bound_from_guesses(seen, coins, plan.budget.delta, 1 - confidence)
+    # The observer learns from the first runs, and guesses on the others.
+    first = max(round(_TRAINING_SHARE * runs), 2)
+    fresh, delta, error = runs - first, plan.budget.delta, 1 - confidence
+    observer = train_observer(seen[:first], coins[:first], fresh, delta, error)
+    right, guesses = observer.guesses(seen[first:], coins[first:])
     return Audit(
         claim=claim,
-        delta=plan.budget.delta,
+        delta=delta,
         adjacency=adjacency,
         unit=plan.unit,
         confidence=confidence,
@@ -174,7 +176,10 @@ def audit(
         watched="the draws alone" if watched is None else "every release",
         canary=made_up.describe(plan.unit),
         noise_factor=break_noise,
-        **guessed,
+        lower_bound=lower_bound(right, guesses, fresh, delta, error),
+        highest=lower_bound(fresh, fresh, fresh, delta, error),
+        right=right,
+        guesses=guesses,
     )
 
 
@@ -185,20 +190,6 @@ def _observed_plan(plan: Plan, key: jax.Array) -> ObservedPlan | None:
         return None
     steps = plan.method.steps(plan.model, mechanism, key)
     return None if steps is None else ObservedPlan(mechanism, steps)
-
-
-def _bound_from_guesses(seen: Floats, coins: Coins, delta: float, error: float) -> dict[str, Any]:
-    """The bound, by an observer who learned from the first runs, on the others."""
-    first = max(round(_TRAINING_SHARE * len(coins)), 2)
-    fresh = len(coins) - first
-    observer = train_observer(seen[:first], coins[:first], fresh, delta, error)
-    right, guesses = observer.guesses(seen[first:], coins[first:])
-    return {
-        "lower_bound": lower_bound(right, guesses, fresh, delta, error),
-        "highest": lower_bound(fresh, fresh, fresh, delta, error),
-        "right": right,
-        "guesses": guesses,
-    }
 
 
 def _public_seed(source: Randomness) -> int:

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from tacit._format import text_table
+from tacit._typing import JSON
 from tacit.accounting import Budget
 from tacit.api.simulate import INTERVAL_LEVEL, MAX_UNITS
 
@@ -209,7 +210,7 @@ class Forecast:
         fewer = f" of {MAX_UNITS:,} {UNIT_PLURALS[self.unit]}" if self.size > MAX_UNITS else ""
         return f"From fits to {self.repeats} made-up tables{fewer}. No data has been read and nothing charged."
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JSON]:
         """The forecast as plain values, for JSON."""
         return {
             "size": self.size,
@@ -249,14 +250,14 @@ def _table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     return text_table(cells, "l" + "r" * (len(header) - 1), header).splitlines()
 
 
-def _line_to_dict(line: ForecastLine) -> dict[str, Any]:
+def _line_to_dict(line: ForecastLine) -> dict[str, JSON]:
     """A line for JSON, which has no NaN."""
     return {
         name: _finite_or_none(value) for name, value in line._asdict().items() if name != "epsilon"
     }
 
 
-def _finite_or_none(value: Any) -> Any:
+def _finite_or_none(value: JSON) -> JSON:
     """None for what JSON has no number for."""
     return None if isinstance(value, float) and not np.isfinite(value) else value
 

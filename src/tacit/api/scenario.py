@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -11,12 +10,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from tacit import _validate
+from tacit._typing import Floats
 from tacit.data.columns import Binary, Category, Count, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 
-Floats = NDArray[np.float64]
-ColumnDistribution = float | Mapping[Any, float]
+ColumnDistribution = float | Mapping[str, float] | Mapping[float, float]
 _FIELDS = ("columns", "correlations", "effects", "outcome", "spread", "rows_per_person")
 
 
@@ -118,7 +117,7 @@ class Scenario:
 
     def table(
         self, schema: Schema, names: Sequence[str], count: int, rng: np.random.Generator
-    ) -> dict[str, NDArray[Any]]:
+    ) -> dict[str, NDArray[np.generic]]:
         """A made-up table in the units of the schema.
 
         Args:
@@ -173,7 +172,7 @@ class Scenario:
         drawn = rng.normal(size=(count, len(names))) @ np.linalg.cholesky(matrix).T
         return {name: drawn[:, i] for i, name in enumerate(names)}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """The scenario as plain values, as a file has it."""
         return {
             "columns": {
@@ -240,7 +239,7 @@ def _draw_column(
     expected: ColumnDistribution | None,
     behind: Floats,
     rng: np.random.Generator,
-) -> NDArray[Any]:
+) -> NDArray[np.generic]:
     """Values of one column, the larger, the larger the normal variable behind each."""
     if isinstance(column, Binary):
         chance = 0.5 if expected is None else expected
@@ -263,32 +262,34 @@ def _draw_column(
 
 def _draw_numbers(
     name: str, column: Number | Count, expected: ColumnDistribution | None, behind: Floats
-) -> NDArray[Any]:
-    known = {} if expected is None else expected
-    if isinstance(known, Mapping) and all(map(_is_number, known.values())):
+) -> NDArray[np.generic]:
+    given = {} if expected is None else expected
+    if isinstance(given, Mapping) and all(map(_is_number, given.values())):
+        known: dict[object, float] = dict(given.items())
         if set(known) == {"mean", "sd"}:
             return np.asarray(known["mean"] + known["sd"] * behind)
         if set(known) <= {"low", "high"}:
             low, high = known.get("low", column.low), known.get("high", column.high)
             return np.asarray(low + (high - low) * ndtr(behind))
         if all(map(_is_number, known)):
-            return _draw_by_shares(name, known, np.array(sorted(known), float), behind)
+            values = np.sort(np.array(list(known), float))
+            return _draw_by_shares(name, given, values, behind)
     raise InvalidArgument(
         f"The scenario's {name!r} must be mean and sd, low and high, or the share of each value."
     )
 
 
 def _draw_by_shares(
-    name: str, expected: ColumnDistribution, values: NDArray[Any], behind: Floats
-) -> NDArray[Any]:
+    name: str, expected: ColumnDistribution, values: NDArray[np.generic], behind: Floats
+) -> NDArray[np.generic]:
     """Values with these shares, in their order."""
     ends = np.cumsum(_level_probabilities(name, expected, list(values)))[:-1]
     return np.asarray(values[np.searchsorted(ends, ndtr(behind))])
 
 
 def _level_probabilities(
-    name: str, expected: ColumnDistribution, values: list[Any]
-) -> NDArray[np.float64]:
+    name: str, expected: ColumnDistribution, values: Sequence[object]
+) -> Floats:
     """Probabilities in the order of ``values``; those not named are zero."""
     if not isinstance(expected, Mapping):
         raise InvalidArgument(f"The scenario's {name!r} must be the share of each level.")

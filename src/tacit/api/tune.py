@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,8 @@ from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.method import Method, check_is_method
 from tacit.inference.registry import default_method
+from tacit.inference.scoring import Scoring
+from tacit.inference.variational import Variational
 from tacit.models.base import UnitModel
 from tacit.models.front_ends import adapt_model, resolve_schema
 
@@ -128,7 +129,10 @@ def tune(
 
 def _candidate_methods(model: UnitModel, size: int, budget: Budget) -> list[Method]:
     """Settings around the default ones."""
-    usual: Any = default_method(model, size, budget)
+    usual = default_method(model, size, budget)
+    assert isinstance(usual, Scoring | Variational)
+    assert isinstance(usual.num_steps, int)
+    assert isinstance(usual.sampling_rate, float)
     steps = [max(4, round(usual.num_steps * factor)) for factor in (0.25, 0.5, 1, 2)]
     rates = sorted({min(1.0, usual.sampling_rate * factor) for factor in (0.5, 1, 3)})
     return [

@@ -2,8 +2,9 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from tacit.accounting import ADJACENCIES, Adjacency, Budget
 from tacit.accounting.events import DpEvent
 from tacit.cli.options import AdjacencyName, AsJson, Delta, Epsilon
 from tacit.errors import UnsupportedEvent
+
+if TYPE_CHECKING:
+    from tacit._typing import JSON
 
 app = typer.Typer(
     help="Compute the privacy cost of a run, or the noise for a budget. Reads no data.",
@@ -97,7 +101,9 @@ def curve(
     """Compute epsilon over a range of deltas, under both adjacencies."""
     chosen, run = accounting.accountant(accountant), _event(noise_multiplier, sampling_rate, steps)
     chosen.epsilon(run, delta)  # refuses a wrong delta before any work
-    curves = {adjacency: _curve_or_none(chosen, run, adjacency) for adjacency in ADJACENCIES}
+    curves: dict[str, accounting.Curve | None] = {
+        adjacency: _curve_or_none(chosen, run, adjacency) for adjacency in ADJACENCIES
+    }
     known = {adjacency: line for adjacency, line in curves.items() if line and line.deltas}
     if plot is not None:
         _plot_curves(known, plot, _title(noise_multiplier, sampling_rate, steps), delta)
@@ -177,7 +183,7 @@ def _print_cost(
         _print_json(
             {
                 "noise_multiplier": noise_multiplier,
-                "epsilon": epsilons,
+                "epsilon": dict(epsilons.items()),
                 "delta": delta,
                 "sampling_rate": sampling_rate,
                 "steps": steps,
@@ -206,12 +212,12 @@ def _print_cost(
         typer.echo(_budget(spent, delta, adjacency).explain())
 
 
-def _print_json(value: dict[str, Any]) -> None:
+def _print_json(value: "Mapping[str, JSON]") -> None:
     """Prints JSON. An infinite or unknown epsilon is null."""
     typer.echo(json.dumps(_null_if_infinite(value), indent=2))
 
 
-def _null_if_infinite(value: Any) -> Any:
+def _null_if_infinite(value: "JSON") -> "JSON":
     if isinstance(value, dict):
         return {key: _null_if_infinite(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -255,7 +261,7 @@ def _title(noise_multiplier: float, sampling_rate: float, steps: int) -> str:
 
 
 def _plot_curves(
-    curves: dict[Any, "accounting.Curve"], path: Path, title: str, delta: float
+    curves: Mapping[str, "accounting.Curve"], path: Path, title: str, delta: float
 ) -> None:
     results.plots.plot_privacy_curves(curves, path, title=title, delta=delta)
     typer.echo(f"Wrote {path}.", err=True)

@@ -7,7 +7,7 @@ from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -37,12 +37,12 @@ def reproduce(
 ) -> None:
     """Rerun the experiments of the papers and plot them beside the published results."""
     catalogue, reproduction, tables = _import_experiments()
-    known = {each.name: each for each in catalogue.experiments()}
+    known = catalogue.experiments()
     if listed:
-        for each in known.values():
+        for each in known:
             typer.echo(f"{each.name:24} {each.source} {each.figure}: {each.title}")
         return
-    chosen = _select_experiments(names or [], known, every=every)
+    chosen = _select_experiments(names or [], [each.name for each in known], every=every)
     if quick and paper:
         raise InvalidArgument("Pass --quick or --paper, not both.")
     length = "quick" if quick else "paper" if paper else "usual"
@@ -50,11 +50,11 @@ def reproduce(
     kept = out or (Path("reproduced") if quick else home / "results")
     target = kept / reproduction.PAPERS if paper else kept
     try:
-        _run_all([each.name for each in chosen], length, data or tables.USUAL, target, jobs)
+        _run_all(chosen, length, data or tables.USUAL, target, jobs)
     except tables.NoData as error:
         raise InvalidArgument(str(error)) from None
     page = kept.parent / "RESULTS.md" if out is None and not quick else kept / "RESULTS.md"
-    reproduction.write_results(kept, page, list(known.values()))
+    reproduction.write_results(kept, page, list(known))
     typer.echo(f"Wrote {page}.")
 
 
@@ -94,16 +94,16 @@ def _run_one(name: str, length: str, data: Path, target: Path) -> float:
     return took
 
 
-def _select_experiments(names: list[str], known: dict[str, Any], *, every: bool) -> list[Any]:
+def _select_experiments(names: list[str], known: list[str], *, every: bool) -> list[str]:
     for name in names:
         if name not in known:
             raise InvalidArgument(f"Unknown experiment {name!r}; see tacit reproduce --list.")
     if not names and not every:
         raise InvalidArgument("Pass names of experiments, or --all; see tacit reproduce --list.")
-    return list(known.values()) if every else [known[name] for name in names]
+    return known if every else names
 
 
-def _import_experiments() -> tuple[ModuleType, Any, Any]:
+def _import_experiments() -> tuple[ModuleType, ModuleType, ModuleType]:
     """The modules of the experiments, from the repository."""
     folder = next(
         (f for f in (Path("experiments"), _EXPERIMENTS) if (f / "catalogue.py").exists()), None
