@@ -79,7 +79,7 @@ def test_effects_are_in_the_units_of_a_summary():
         adapted = adapt_model(tacit.glm("y ~ x + z", schema=schema), schema)
         scenario = tacit.Scenario(effects={"x": 0.1 * step})
         made = SimulatedTables(model=adapted, schema=schema, scenario=scenario, size=100)
-        assert made.truth(2)[1][:, made.labels.index("x")] == pytest.approx([1, 1])
+        assert made.draw_parameters(2)[1][:, made.labels.index("x")] == pytest.approx([1, 1])
         assert made.factors[made.labels.index("x")] == pytest.approx(step / 10)
         assert made.units["x"] == unit
 
@@ -93,7 +93,7 @@ def test_counts_vary_as_much_as_the_scenario_says():
     def drawn(outcome):
         scenario = tacit.Scenario(outcome=outcome, effects=effects)
         made = SimulatedTables(model=adapted, schema=schema, scenario=scenario, size=40_000)
-        return np.asarray(made.drawn(1, made.truth(2)[0][0])["n"], float)
+        return np.asarray(made.draw_outcomes(1, made.draw_parameters(2)[0][0])["n"], float)
 
     plain, varied = drawn(3.0), drawn({"mean": 3.0, "sd": 4.5})
     assert plain.mean() == pytest.approx(3.0, rel=0.06)
@@ -150,7 +150,7 @@ def test_columns_and_effects_are_as_the_scenario_says(model):
         effects={"x": 1.5},
         outcome=0.1,
     )
-    vectors, truth = made.truth(3)
+    vectors, truth = made.draw_parameters(3)
     assert truth[:, made.labels.index("x")] == pytest.approx(1.5, abs=1e-4)
     rows = made.rows(0, vectors[0])
     fields = {name: np.asarray(values) for name, values in rows._fields.items()}
@@ -168,7 +168,7 @@ def test_without_a_scenario_columns_are_uniform_and_levels_equally_frequent():
     schema = tacit.Schema(
         {"n": tacit.Count(3), "c": tacit.Category(["a", "b"], other="o"), "y": tacit.Number(0, 9)}
     )
-    table = tacit.Scenario().table(schema, ["n", "c", "y"], 30_000, np.random.default_rng(0))
+    table = tacit.Scenario().draw_table(schema, ["n", "c", "y"], 30_000, np.random.default_rng(0))
     assert {*table["c"]} == {"a", "b", "o"}
     assert np.mean(table["c"] == "o") == pytest.approx(1 / 3, abs=0.02)
     assert np.quantile(table["y"], [0.25, 0.75]) == pytest.approx([2.25, 6.75], abs=0.2)

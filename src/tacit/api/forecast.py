@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tacit import _validate
+from tacit._typing import Floats
 from tacit.accounting import Budget
 from tacit.api.forecast_result import Forecast, ForecastLine
 from tacit.api.scenario import Scenario
 from tacit.api.simulate import (
     INTERVAL_LEVEL,
-    Floats,
     SimulatedFits,
     SimulatedTables,
     fit_tables,
@@ -103,8 +103,7 @@ def forecast_from_tables(
     """Fits made-up tables within some budgets; see `forecast`."""
     _check_arguments(tables, budgets, method, effect, repeats)
     focus, size = _check_focus(tables, focus), tables.size
-    vectors, truth = tables.truth(repeats)
-    rows = [tables.rows(i, vector) for i, vector in enumerate(vectors)]
+    rows, truth = tables.simulate(repeats)
     methods = [method or default_method(tables.model, size, budget) for budget in budgets]
     fits = [
         fit_tables(tables, rows, budget, each)
@@ -176,10 +175,10 @@ def _forecast_lines(
         "error": shown * found.error(truth),
         "without_privacy": shown * floor,
         "prior": shown * prior,
-        "coverage": found.covered(truth).mean(axis=0),
+        "coverage": found.covers(truth).mean(axis=0),
         "detectable": shown * found.detectable(truth, _DETECTION_POWER),
     }
-    chance = None if effect is None else found.chance(truth, effect / shown)
+    chance = None if effect is None else found.detection_rate(truth, effect / shown)
     for j, label in enumerate(tables.labels):
         yield ForecastLine(
             parameter=label,

@@ -94,14 +94,17 @@ class Scenario:
                 )
         return cls(**found)
 
-    def refuse_misfit(self, schema: Schema, names: Sequence[str]) -> None:
+    def check_fits(self, schema: Schema, names: Sequence[str]) -> None:
         """Raises if the scenario does not fit a schema.
 
         Args:
             schema: The schema.
             names: The columns that the model reads.
         """
-        for name in {*self.columns, *(name for pair in self._pairs for name in pair[:2])}:
+        for name in {
+            *self.columns,
+            *(name for pair in self._correlation_pairs for name in pair[:2]),
+        }:
             if name not in names:
                 raise InvalidArgument(
                     f"The scenario describes {name!r}, which is not a column of the model; these are "
@@ -113,9 +116,9 @@ class Scenario:
             raise InvalidArgument(
                 f"rows_per_person is at most the schema's most_rows, {schema.most_rows}."
             )
-        self.table(schema, names, 2, np.random.default_rng(0))
+        self.draw_table(schema, names, 2, np.random.default_rng(0))
 
-    def table(
+    def draw_table(
         self, schema: Schema, names: Sequence[str], count: int, rng: np.random.Generator
     ) -> dict[str, NDArray[np.generic]]:
         """A made-up table in the units of the schema.
@@ -129,9 +132,9 @@ class Scenario:
         Returns:
             The columns, as a user would pass them to `Schema.encode`.
         """
-        behind = self._normals(list(names), count, rng)
+        normals = self._draw_normals(list(names), count, rng)
         return {
-            name: _draw_column(name, schema[name], self.columns.get(name), behind[name], rng)
+            name: _draw_column(name, schema[name], self.columns.get(name), normals[name], rng)
             for name in names
         }
 
@@ -146,7 +149,7 @@ class Scenario:
         return self.outcome["sd"] if isinstance(self.outcome, Mapping) else None
 
     @property
-    def _pairs(self) -> list[tuple[str, str, float]]:
+    def _correlation_pairs(self) -> list[tuple[str, str, float]]:
         found = []
         for first, others in self.correlations.items():
             if not isinstance(others, Mapping):
@@ -161,10 +164,12 @@ class Scenario:
                 found.append((first, second, float(value)))
         return found
 
-    def _normals(self, names: list[str], count: int, rng: np.random.Generator) -> dict[str, Floats]:
+    def _draw_normals(
+        self, names: list[str], count: int, rng: np.random.Generator
+    ) -> dict[str, Floats]:
         """Standard normal variables, a column for each name, correlated as is said."""
         matrix = np.eye(len(names))
-        for first, second, value in self._pairs:
+        for first, second, value in self._correlation_pairs:
             i, j = names.index(first), names.index(second)
             matrix[i, j] = matrix[j, i] = value
         if np.linalg.eigvalsh(matrix)[0] <= 0:
@@ -202,7 +207,10 @@ class Scenario:
         elsewhere = "Other columns" if self.columns else "Columns"
         lines.append(f"{elsewhere} are uniform within their bounds, with equally frequent levels.")
         if self.correlations:
-            pairs = (f"{first} and {second} {value:g}" for first, second, value in self._pairs)
+            pairs = (
+                f"{first} and {second} {value:g}"
+                for first, second, value in self._correlation_pairs
+            )
             lines.append(f"Correlations: {', '.join(pairs)}; other columns are independent.")
         if self.effects:
             said = ", ".join(f"{name} = {value:g}" for name, value in self.effects.items())
@@ -237,7 +245,7 @@ def _draw_column(
     name: str,
     column: Kind,
     expected: ColumnDistribution | None,
-    behind: Floats,
+    normals: Floats,
     rng: np.random.Generator,
 ) -> NDArray[np.generic]:
     """Values of one column, the larger, the larger the normal variable behind each."""
@@ -245,46 +253,46 @@ def _draw_column(
         chance = 0.5 if expected is None else expected
         if isinstance(chance, Mapping) or not _is_number(chance) or not 0 <= chance <= 1:
             raise InvalidArgument(f"The scenario's {name!r} must be the probability of yes.")
-        yes = behind > ndtri(1 - chance)
+        yes = normals > ndtri(1 - chance)
         return yes if column.yes is None else np.where(yes, str(column.yes), str(column.no))
     if isinstance(column, Category):
         levels = [str(each) for each in (*column.levels, column.other) if each is not None]
         even = dict.fromkeys(levels, 1 / len(levels))
         return _draw_by_shares(
-            name, even if expected is None else expected, np.array(levels), behind
+            name, even if expected is None else expected, np.array(levels), normals
         )
     if isinstance(column, Number) and column.shape:
-        behind = rng.normal(size=(len(behind), *column.shape))
-    found = _draw_numbers(name, column, expected, behind)
+        normals = rng.normal(size=(len(normals), *column.shape))
+    found = _draw_numbers(name, column, expected, normals)
     found = np.rint(found) if isinstance(column, Count) else found
     return np.asarray(np.clip(found, column.low, column.high))
 
 
 def _draw_numbers(
-    name: str, column: Number | Count, expected: ColumnDistribution | None, behind: Floats
+    name: str, column: Number | Count, expected: ColumnDistribution | None, normals: Floats
 ) -> NDArray[np.generic]:
     given = {} if expected is None else expected
     if isinstance(given, Mapping) and all(map(_is_number, given.values())):
         known: dict[object, float] = dict(given.items())
         if set(known) == {"mean", "sd"}:
-            return np.asarray(known["mean"] + known["sd"] * behind)
+            return np.asarray(known["mean"] + known["sd"] * normals)
         if set(known) <= {"low", "high"}:
             low, high = known.get("low", column.low), known.get("high", column.high)
-            return np.asarray(low + (high - low) * ndtr(behind))
+            return np.asarray(low + (high - low) * ndtr(normals))
         if all(map(_is_number, known)):
             values = np.sort(np.array(list(known), float))
-            return _draw_by_shares(name, given, values, behind)
+            return _draw_by_shares(name, given, values, normals)
     raise InvalidArgument(
         f"The scenario's {name!r} must be mean and sd, low and high, or the share of each value."
     )
 
 
 def _draw_by_shares(
-    name: str, expected: ColumnDistribution, values: NDArray[np.generic], behind: Floats
+    name: str, expected: ColumnDistribution, values: NDArray[np.generic], normals: Floats
 ) -> NDArray[np.generic]:
     """Values with these shares, in their order."""
     ends = np.cumsum(_level_probabilities(name, expected, list(values)))[:-1]
-    return np.asarray(values[np.searchsorted(ends, ndtr(behind))])
+    return np.asarray(values[np.searchsorted(ends, ndtr(normals))])
 
 
 def _level_probabilities(

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._typing import Array, ArrayTree, Floats
 from tacit.accounting import Budget
 from tacit.api.rows import model_columns
 from tacit.api.scenario import Scenario
@@ -24,7 +24,7 @@ from tacit.inference.diagnostics import effective_sample_sizes
 from tacit.inference.method import Intervals, Method, MethodResult
 from tacit.inference.reference_fits import laplace
 from tacit.inference.whitening import prior_draws
-from tacit.models.base import Predicts, UnitModel
+from tacit.models.base import Predicts, Row, UnitModel
 from tacit.models.families import POISSON
 from tacit.models.glm import INTERCEPT, GLMFunction
 from tacit.models.interpretation import (
@@ -39,12 +39,13 @@ from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows, Units
 from tacit.results.summary import coordinates
 
-Floats = NDArray[np.float64]
-# Larger tables are made up with this many units. More of them would not change what is learnt of a
-# forecast, but take long.
+# Larger tables are simulated with this many units. More units would take longer and hardly change a forecast.
 MAX_UNITS = 1_000_000
-# To find an intercept: units, and how often the range that it is in is halved.
+# To find the intercept by bisection: units to simulate, and steps.
 _INTERCEPT_UNITS, _INTERCEPT_BISECTIONS = 2000, 12
+
+Vector = NDArray[np.float32]
+Columns = dict[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,7 +77,7 @@ class SimulatedTables:
                 "A forecast draws outcomes from the model, and this model cannot draw them; give a "
                 "tacit.Model simulate=."
             )
-        self.scenario.refuse_misfit(self.schema, model_columns(self.model, self.schema))
+        self.scenario.check_fits(self.schema, model_columns(self.model, self.schema))
 
     @cached_property
     def fitted(self) -> SimulatedModel:
@@ -86,10 +87,10 @@ class SimulatedTables:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The names of all parameters, entry by entry."""
-        return tuple(label for label, _, _ in self._places)
+        return tuple(label for label, _, _ in self._entries)
 
     @cached_property
-    def _places(self) -> list[tuple[str, str, tuple[int, ...]]]:
+    def _entries(self) -> list[tuple[str, str, tuple[int, ...]]]:
         shapes = jax.eval_shape(self.model.constrain, jnp.zeros(self.model.dimension))
         labels = self.model.labels
         return [
@@ -112,11 +113,11 @@ class SimulatedTables:
 
     @property
     def _meanings(self) -> dict[str, ParameterMeaning]:
-        reading = model_interpretation(self.model)
-        known = {} if reading is None else reading.parameters
-        return {label: known[name] for label, name, _ in self._places if name in known}
+        interpretation = model_interpretation(self.model)
+        known = {} if interpretation is None else interpretation.parameters
+        return {label: known[name] for label, name, _ in self._entries if name in known}
 
-    def flat(self, values: Any) -> Floats:
+    def flatten(self, values: Mapping[str, ArrayLike]) -> Floats:
         """Draws of parameters as an array, [draws, entries]."""
         arrays = {name: np.asarray(values[name], np.float64) for name in self.model.names}
         return np.concatenate([each.reshape(len(each), -1) for each in arrays.values()], axis=1)
@@ -124,32 +125,40 @@ class SimulatedTables:
     @cached_property
     def prior(self) -> Floats:
         """Draws from the prior, [draws, entries]."""
-        return self.flat(self._constrained(self._vectors))
+        return self.flatten(self._constrain_all(self._prior_vectors))
 
-    def truth(self, count: int) -> tuple[NDArray[np.float32], Floats]:
+    def simulate(self, count: int) -> tuple[list[Rows], Floats]:
+        """Some tables as rows, and their true parameters, [tables, entries]."""
+        vectors, truth = self.draw_parameters(count)
+        return [self.rows(i, vector) for i, vector in enumerate(vectors)], truth
+
+    def draw_parameters(self, count: int) -> tuple[Vector, Floats]:
         """True parameters of some tables: unconstrained vectors, and the same entry by entry."""
         rng = np.random.default_rng([self.seed, 1])
-        chosen = self._vectors[rng.choice(len(self._vectors), count, replace=False)]
-        middle = np.median(self._vectors, axis=0)
+        chosen = self._prior_vectors[rng.choice(len(self._prior_vectors), count, replace=False)]
+        middle = np.median(self._prior_vectors, axis=0)
         vectors = middle + self.scenario.spread * (chosen - middle)
         if self.scenario.effects:
-            vectors = np.stack([self._with(vector, self.scenario.effects) for vector in vectors])
+            vectors = np.stack(
+                [self._set_effects(vector, self.scenario.effects) for vector in vectors]
+            )
         if self.scenario.outcome is not None:
-            vectors = np.stack([self._with_outcome(vector) for vector in vectors])
-        return vectors.astype(np.float32), self.flat(self._constrained(vectors))
+            vectors = np.stack([self._set_outcome_mean(vector) for vector in vectors])
+        return vectors.astype(np.float32), self.flatten(self._constrain_all(vectors))
 
     @cached_property
-    def _vectors(self) -> Floats:
+    def _prior_vectors(self) -> Floats:
         draws = prior_draws(self.model)
         return np.asarray(draws[np.isfinite(draws).all(axis=1)], np.float64)
 
-    def _constrained(self, vectors: Floats) -> Any:
+    def _constrain_all(self, vectors: Floats) -> Mapping[str, Array]:
         many = jax.jit(jax.vmap(lambda v: self.model.constrain(v, self.model.constants)))
-        return many(jnp.asarray(vectors, jnp.float32))
+        values: Mapping[str, Array] = many(jnp.asarray(vectors, jnp.float32))
+        return values
 
-    def _with(self, vector: Floats, effects: Mapping[str, float]) -> Floats:
+    def _set_effects(self, vector: Floats, effects: Mapping[str, float]) -> Floats:
         """The vector with some effects in place of its own."""
-        known = {label: (name, where) for label, name, where in self._places}
+        known = {label: (name, where) for label, name, where in self._entries}
         drawn = self.model.constrain(jnp.asarray(vector, jnp.float32), self.model.constants)
         latent = self.model.places if isinstance(self.model, Predicts) else self.model.names
         values = {name: np.array(drawn[name]) for name in latent}
@@ -163,7 +172,7 @@ class SimulatedTables:
             values[name][where] = effect / self.factors[self.labels.index(label)]
         return np.asarray(self.model.start(values))
 
-    def _with_outcome(self, vector: Floats) -> Floats:
+    def _set_outcome_mean(self, vector: Floats) -> Floats:
         """The vector with an intercept that gives outcomes the mean that is expected."""
         if INTERCEPT not in self.labels:
             raise InvalidArgument(
@@ -176,11 +185,13 @@ class SimulatedTables:
                 f"{INTERCEPT} instead, the logarithm of the time by which 63% had the event."
             )
         low, high = np.quantile(self.prior[:, self.labels.index(INTERCEPT)], [0.001, 0.999])
-        ends = [self._with(vector, {INTERCEPT: float(end)}) for end in (low, high)]
+        ends = [self._set_effects(vector, {INTERCEPT: float(end)}) for end in (low, high)]
 
         def mean(share: float) -> float:
             return float(
-                self._few((ends[0] + share * (ends[1] - ends[0])).astype(np.float32)).mean()
+                self._draw_few_outcomes(
+                    (ends[0] + share * (ends[1] - ends[0])).astype(np.float32)
+                ).mean()
             )
 
         wanted, below, above = float(self.scenario.outcome_mean or 0), 0.0, 1.0
@@ -189,32 +200,34 @@ class SimulatedTables:
             below, above = (middle, above) if mean(middle) < wanted else (below, middle)
         return np.asarray(ends[0] + below * (ends[1] - ends[0]))
 
-    def _few(self, vector: NDArray[np.float32]) -> NDArray[Any]:
+    def _draw_few_outcomes(self, vector: Vector) -> Floats:
         """Some outcomes as the model draws them."""
         plain = dataclasses.replace(self.scenario, outcome=self.scenario.outcome_mean)
-        rows = dataclasses.replace(self, size=_INTERCEPT_UNITS, scenario=plain).drawn(0, vector)
-        return next(iter(rows.values()))
+        rows = dataclasses.replace(self, size=_INTERCEPT_UNITS, scenario=plain).draw_outcomes(
+            0, vector
+        )
+        return np.asarray(next(iter(rows.values())), np.float64)
 
-    def _shifts(self, index: int, vector: NDArray[np.float32]) -> tuple[Any, Any]:
+    def _intercept_shifts(self, index: int, vector: Vector) -> tuple[Vector, Vector]:
         """How far the intercept of each unit is from the common one, and the direction of that.
 
         It is nowhere unless counts vary more than the model says. Each unit's rate is then multiplied
         by a gamma variable with mean 1, whose variance gives the expected deviation.
         """
         if self.scenario.outcome_sd is None:
-            return np.zeros(self._made, np.float32), np.zeros_like(vector)
-        self._refuse_deviation()
-        plain = self._few(vector).astype(np.float64)
+            return np.zeros(self._num_units, np.float32), np.zeros_like(vector)
+        self._check_overdispersion()
+        plain = self._draw_few_outcomes(vector)
         mean, variance = plain.mean(), plain.var()
         squares = max(variance - mean, 0.0) + mean**2  # of the rates
-        further = max((self.scenario.outcome_sd**2 - variance) / squares, 1e-6)
+        extra = max((self.scenario.outcome_sd**2 - variance) / squares, 1e-6)
         rng = np.random.default_rng([self.seed, 3, index])
-        times = rng.gamma(1 / further, further, size=self._made)
+        times = rng.gamma(1 / extra, extra, size=self._num_units)
         wide = vector.astype(np.float64)
-        one, zero = (self._with(wide, {INTERCEPT: each}) for each in (1.0, 0.0))
+        one, zero = (self._set_effects(wide, {INTERCEPT: each}) for each in (1.0, 0.0))
         return np.log(np.maximum(times, 1e-30)).astype(np.float32), (one - zero).astype(np.float32)
 
-    def _refuse_deviation(self) -> None:
+    def _check_overdispersion(self) -> None:
         """Raises if a deviation of the outcome cannot be used."""
         programs = [each for each in self.model.searched if isinstance(each, GLMFunction)]
         if not any(each.family is POISSON and INTERCEPT in self.labels for each in programs):
@@ -224,11 +237,11 @@ class SimulatedTables:
             )
 
     @property
-    def rows_each(self) -> int:
+    def rows_per_unit(self) -> int:
         """The number of rows of each unit."""
         return self.scenario.rows_per_person or self.schema.most_rows or 1
 
-    def rows(self, index: int, vector: NDArray[np.float32]) -> Rows:
+    def rows(self, index: int, vector: Vector) -> Rows:
         """One table, as rows of the model that is fitted to it.
 
         Args:
@@ -242,38 +255,42 @@ class SimulatedTables:
         if self.schema.most_rows is None:
             rows = Rows(table)
         else:
-            person = np.repeat(np.arange(self._made), self.rows_each)
+            person = np.repeat(np.arange(self._num_units), self.rows_per_unit)
             rows = Rows.by_person(table, person, self.schema.most_rows)
-        rows.simulated = self._simulated
+        rows.simulated = self._schema_units
         return rows
 
-    def columns(self, index: int, vector: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    def columns(self, index: int, vector: Vector) -> Columns:
         """The encoded columns of a table, with outcomes drawn from the model; arguments as for `rows`."""
-        return add_simulated_outcomes(self._columns(index), self.drawn(index, vector))
+        return add_simulated_outcomes(
+            self._predictor_columns(index), self.draw_outcomes(index, vector)
+        )
 
     @cached_property
-    def _simulated(self) -> Units:
+    def _schema_units(self) -> Units:
         """Units of the schema alone: a fit knows no scenario."""
         few = dataclasses.replace(self, size=_INTERCEPT_UNITS // 2, scenario=Scenario())
-        fields = few.columns(0, np.median(self._vectors, axis=0).astype(np.float32))
+        fields = few.columns(0, np.median(self._prior_vectors, axis=0).astype(np.float32))
         if self.schema.most_rows is None:
             return Units(fields, None)
-        shape = few.size, few.rows_each
+        shape = few.size, few.rows_per_unit
         fields = {name: value.reshape(*shape, *value.shape[1:]) for name, value in fields.items()}
         return Units(fields, np.ones(shape, np.bool_))
 
     @property
-    def _made(self) -> int:
+    def _num_units(self) -> int:
         return min(self.size, MAX_UNITS)
 
-    def _columns(self, index: int) -> dict[str, NDArray[Any]]:
+    def _predictor_columns(self, index: int) -> Columns:
         """Encoded columns of a table. The outcome's are there, and not used."""
         names = [n for n in model_columns(self.model, self.schema) if n != self.schema.person]
         rng = np.random.default_rng([self.seed, 2, index])
-        raw = self.scenario.table(self.schema, names, self._made * self.rows_each, rng)
+        raw = self.scenario.draw_table(
+            self.schema, names, self._num_units * self.rows_per_unit, rng
+        )
         return self.schema.encode_new(raw, names)[0]
 
-    def drawn(self, index: int, vector: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    def draw_outcomes(self, index: int, vector: Vector) -> Columns:
         """The outcomes of a table, row by row.
 
         Args:
@@ -283,29 +300,34 @@ class SimulatedTables:
         Returns:
             The outcomes by the names that the model has for them.
         """
-        count, each = self._made, self.rows_each
-        columns = self._columns(index)
+        count, each = self._num_units, self.rows_per_unit
+        columns = self._predictor_columns(index)
         units = {n: v.reshape(count, each, *v.shape[1:]) for n, v in columns.items()}
         keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), index), count)
         together = self.schema.most_rows is not None
-        shifts, step = self._shifts(index, vector)
+        shifts, step = self._intercept_shifts(index, vector)
         draw = _outcome_sampler(self.model, together)
         drawn = draw((vector, step), shifts, keys, units, self.model.constants)
         return {n: np.asarray(v).reshape(count * each, *v.shape[2:]) for n, v in drawn.items()}
 
 
 @lru_cache(maxsize=8)
-def _outcome_sampler(model: UnitModel, by_person: bool) -> Callable[..., Any]:
+def _outcome_sampler(model: UnitModel, by_person: bool) -> Callable[..., Mapping[str, Array]]:
     """Draws the outcomes of all units: the same program again for tables of one size."""
 
-    def of_unit(line: Any, shift: jax.Array, key: jax.Array, rows: Any, constants: Any) -> Any:
+    def of_unit(
+        line: tuple[Array, Array], shift: Array, key: Array, rows: Row, constants: ArrayTree
+    ) -> Mapping[str, Array]:
         vector = line[0] + shift * line[1]
         if by_person:
             present = jnp.ones(len(jax.tree.leaves(rows)[0]), jnp.bool_)
-            return model.unit_outcomes(key, vector, rows, present, constants)
-        row = jax.tree.map(lambda leaf: leaf[0], rows)
-        drawn = model.row_outcomes(key, vector, row, constants)
-        return jax.tree.map(lambda leaf: leaf[None], drawn)
+            drawn = model.unit_outcomes(key, vector, rows, present, constants)
+        else:
+            row = {name: each[0] for name, each in rows.items()}
+            outcomes = model.row_outcomes(key, vector, row, constants)
+            drawn = {name: each[None] for name, each in (outcomes or {}).items()}
+        assert drawn  # such models draw outcomes
+        return drawn
 
     return jax.jit(jax.vmap(of_unit, (None, 0, 0, 0, None)))
 
@@ -318,9 +340,9 @@ _INTERVAL_ENDS = ((1 - INTERVAL_LEVEL) / 2, 1 - (1 - INTERVAL_LEVEL) / 2)
 class SimulatedFits:
     """Fits of several tables: posterior means and ends of 90% intervals, [fits, entries].
 
-    ``converged``, ``effective`` and ``seconds`` have an entry for each fit. ``effective`` is how many independent draws the
-    worst number of a chain is worth; NaN where draws are independent. ``noise_included`` says that intervals should hold the truth
-    with noise and all.
+    ``converged``, ``effective`` and ``seconds`` have an entry for each fit. ``effective`` is the smallest effective sample
+    size among the parameters of a chain; NaN where draws are independent. ``noise_included`` says whether intervals account
+    for the privacy noise, so that they should cover the truth.
     """
 
     mean: Floats
@@ -340,21 +362,21 @@ class SimulatedFits:
         """The root mean square error of the posterior mean."""
         return np.asarray(np.sqrt(np.mean((self.mean - truth) ** 2, axis=0)))
 
-    def covered(self, truth: Floats) -> NDArray[np.bool_]:
+    def covers(self, truth: Floats) -> NDArray[np.bool_]:
         """Which intervals hold the truth."""
         return (self.low <= truth) & (truth <= self.high)
 
-    def chance(self, truth: Floats, effects: Floats) -> Floats:
+    def detection_rate(self, truth: Floats, effects: Floats) -> Floats:
         """How often an interval would exclude zero, on the right side, if these were the effects.
 
         Errors and widths are taken to be those of the effects that were simulated.
         """
         moved = effects - truth
-        told = np.where(effects > 0, self.low + moved > 0, self.high + moved < 0)
-        return np.asarray(np.mean(told, axis=0))
+        detected = np.where(effects > 0, self.low + moved > 0, self.high + moved < 0)
+        return np.asarray(np.mean(detected, axis=0))
 
     def detectable(self, truth: Floats, share: float) -> Floats:
-        """The smallest positive effect that such a share of intervals would tell from zero."""
+        """The smallest positive effect for which this share of intervals would exclude zero."""
         return np.asarray(np.maximum(np.quantile(truth - self.low, share, axis=0), 0.0))
 
 
@@ -406,7 +428,7 @@ def width_without_privacy(tables: SimulatedTables, rows: Sequence[Rows]) -> Floa
 def _combine_fits(
     tables: SimulatedTables, found: Sequence[MethodResult], seconds: Sequence[float]
 ) -> SimulatedFits:
-    draws = [tables.flat(each.draws) for each in found]
+    draws = [tables.flatten(each.draws) for each in found]
     ends = np.array([np.quantile(each, _INTERVAL_ENDS, axis=0) for each in draws])
     return SimulatedFits(
         mean=np.array([each.mean(axis=0) for each in draws]),
@@ -420,7 +442,7 @@ def _combine_fits(
 
 
 def _effective_sample_size(found: MethodResult) -> float:
-    """How many independent draws the worst number of a chain is worth; NaN without one, and 0 if one never moved."""
+    """The smallest effective sample size among all parameters; NaN without a chain, and 0 if a chain never moved."""
     if not found.chain:
         return float("nan")
     sizes = effective_sample_sizes(found.draws, found.chains).values()

@@ -114,15 +114,14 @@ def tune(
     adapted = adapt_model(model, schema)
     assumed = Scenario() if scenario is None else scenario
     tables = SimulatedTables(model=adapted, schema=schema, size=size, scenario=assumed, seed=seed)
-    vectors, truth = tables.truth(repeats)
-    rows = [tables.rows(i, vector) for i, vector in enumerate(vectors)]
+    rows, truth = tables.simulate(repeats)
     spread = tables.prior.std(axis=0)
     trials = []
     for method in tried or _candidate_methods(adapted, size, budget):
         fits = fit_tables(tables, rows, budget, method)
         error = np.sqrt(np.mean((fits.error(truth) / spread) ** 2))
-        held = float(fits.covered(truth).mean())
-        trials.append(Trial(method, float(error), held, float(np.median(fits.seconds[1:]))))
+        coverage = float(fits.covers(truth).mean())
+        trials.append(Trial(method, float(error), coverage, float(np.median(fits.seconds[1:]))))
     ordered = sorted(trials, key=lambda trial: trial.error)
     return TuneResult(trials=tuple(ordered), size=size, budget=budget)
 
