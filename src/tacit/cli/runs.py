@@ -35,7 +35,7 @@ from tacit.inference.method import Intervals, Method
 from tacit.inference.registry import CHOICES, COMMANDS, DEFAULT, default_method
 from tacit.models.base import UnitModel
 from tacit.models.front_ends import adapt_model, resolve_schema
-from tacit.models.glm import glm
+from tacit.models.glm import GLM, glm
 from tacit.privacy.checkpoint import is_resumable, read_notes
 from tacit.results.contents import ReportContents
 from tacit.results.explain import explain_result
@@ -169,7 +169,7 @@ class Request:
     budget: Budget
     family: str | None = None
     method: str = DEFAULT
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
     seed: int | None = None
     size: int | None = None
     scenario: Scenario | None = None
@@ -187,21 +187,21 @@ class Request:
             _validate.count("seed", self.seed, least=0)
 
     @cached_property
-    def written(self) -> Any:
-        """The model as it was written: the regression of the formula, or what the file has."""
-        if self.file is not None:
-            return self.file.written
-        return glm(str(self.formula), family=self.family, schema=self.schema)
+    def regression(self) -> GLM | None:
+        """The regression of the formula, if there is one."""
+        if self.formula is None:
+            return None
+        return glm(self.formula, family=self.family, schema=self.schema)
 
     @property
     def described(self) -> str:
         """The model in words."""
-        return str(self.written if self.file is None else self.file)
+        return str(self.regression if self.file is None else self.file)
 
     @property
     def levels(self) -> tuple[str, ...]:
         """The levels of the outcome of a formula, if it has levels."""
-        return () if self.file is not None else self.written.program.outcome.facts.levels
+        return () if self.regression is None else self.regression.program.outcome.facts.levels
 
     @property
     def columns(self) -> list[str]:
@@ -212,14 +212,16 @@ class Request:
     @cached_property
     def model(self) -> UnitModel:
         """The model in the form that inference takes."""
-        return adapt_model(self.written, resolve_schema(self.written, self.schema))
+        written = self.regression if self.file is None else self.file.written
+        return adapt_model(written, resolve_schema(written, self.schema))
 
     @property
     def chosen_method(self) -> Method:
         """The method with its settings."""
         asked = COMMANDS.get(self.method)
-        kind: Any = type(default_method(self.model)) if asked is None else asked.kind
-        known = [field.name for field in fields(kind)]
+        kind = type(default_method(self.model)) if asked is None else asked.kind
+        declared = fields(kind)  # type: ignore[arg-type]  # methods are dataclasses
+        known = [field.name for field in declared]
         for name, _ in self.settings:
             if name not in known:
                 raise InvalidArgument(
@@ -227,7 +229,7 @@ class Request:
                 )
         missing = [
             field.name
-            for field in fields(kind)
+            for field in declared
             if field.default is MISSING
             and field.default_factory is MISSING
             and field.name not in dict(self.settings)
@@ -237,16 +239,15 @@ class Request:
                 f"{self.method} needs a setting {missing[0]!r}; pass --set {missing[0]}=..."
             )
         try:
-            method: Any = kind(**dict(self.settings))
+            method: Method = kind(**dict(self.settings))
             if self.size is not None:  # settings that were asked for stay
                 method = method.for_size(self.model, self.size, self.budget)
-                method = replace(method, **dict(self.settings))
+                method = replace(method, **dict(self.settings))  # type: ignore[type-var]
         except TypeError:
             raise InvalidArgument(
                 f"A setting of {self.method} has a value of the wrong type."
             ) from None
-        chosen: Method = method
-        return chosen
+        return method
 
     def plan(self) -> Plan:
         """What the fit will do. Touches no data."""
@@ -259,11 +260,11 @@ class Request:
             scenario=self.scenario,
         )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """The request as plain data."""
         return {
             "formula": self.formula,
-            "family": None if self.file is not None else self.written.family,
+            "family": None if self.regression is None else self.regression.family,
             **({} if self.file is None else self.file.facts()),
             "budget": asdict(self.budget),
             "method": self.method,
@@ -276,7 +277,7 @@ class Request:
         }
 
 
-def parse_setting(text: str) -> tuple[str, Any]:
+def parse_setting(text: str) -> tuple[str, object]:
     """Reads a setting that was typed as ``name=value``."""
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -296,7 +297,7 @@ class RunFolder:
     def __init__(self, path: Path, file: ModelFile | None = None) -> None:
         self.path, self.file, self._made = path, file, False
 
-    def make(self, request: Request, **more: Any) -> None:
+    def make(self, request: Request, **more: object) -> None:
         """Creates the folder before anything is charged, and writes the request."""
         try:
             self._made = not self.path.exists()
@@ -387,18 +388,15 @@ class RunFolder:
             )
         return self.file
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> dict[str, object]:
         """The request as a report shows it."""
         facts = {name: value for name, value in self.facts.items() if value is not None}
         facts.pop("settings")
         notes = dict(facts.pop("notes", {}))
         title = {"title": notes.pop("title")} if "title" in notes else {}
         facts |= title | ({"notes": notes} if notes else {})
-        # Folders of earlier versions do not have it. A model's file is not run for it.
-        used = facts.pop("with", None)
-        if used is None:
-            used = facts["method"] if "model" in facts else repr(self.request().chosen_method)
-        return {**facts, "method": used}
+        method = facts.pop("with")  # with all settings, beside the name that was typed
+        return {**facts, "method": method}
 
     def posterior(self, *, with_model: bool) -> Posterior:
         """The posterior, with the model that predictions need if asked for."""
