@@ -30,6 +30,11 @@ def test_accounting_does_not_load_pictures_or_models():
     assert not {"matplotlib", "jax"} & set(loaded_after("from tacit import Budget"))
 
 
+def test_neither_a_fit_nor_its_accounting_needs_dp_accounting():
+    used = "import tacit.api.fit, tacit.accounting.accountants, tacit.accounting.calibrate"
+    assert not {"dp_accounting", "attr", "attrs"} & set(loaded_after(used))
+
+
 def test_a_schema_loads_neither_models_nor_tables():
     heavy = {"jax", "scipy", "pandas", "polars", "pyarrow", "tacit.privacy"}
     assert not heavy & set(loaded_after("from tacit import Schema"))

@@ -67,20 +67,20 @@ def overwrite_with_zeros(path: Path) -> None:
         os.fsync(keys.fileno())
 
 
-def remove_folder(place: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Removes a folder with our own files in it, if there is one."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        for each in sorted(place.iterdir()):
+        for each in sorted(folder.iterdir()):
             each.unlink()
-        place.rmdir()
+        folder.rmdir()
 
 
-def make_private_folder(place: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """Makes a folder that only its owner may look into."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.mkdir(mode=0o700, exist_ok=True)
-    place.chmod(0o700)
-    if sys.platform != "win32" and stat.S_IMODE(place.stat().st_mode) & 0o077:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    if sys.platform != "win32" and stat.S_IMODE(folder.stat().st_mode) & 0o077:
         raise PermissionError(1, "its file system cannot keep files from others")
 
 

@@ -24,7 +24,7 @@ def render_template(name: str, **values: object) -> str:
 
 @cache
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("tacit"),
         autoescape=True,
         finalize=_finalize,
@@ -32,13 +32,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    environment.filters |= {
         "percent": _format_percent,
         "indented": _keep_spaces,
         "epsilon": format_epsilon,
         "digits": format_number,
     }
-    return found
+    return environment
 
 
 def _finalize(value: object) -> object:

@@ -579,14 +579,14 @@ _OF_BOOKS = [
     fault(
         "a chain of hashes that is not compared",
         "tacit.accounting.ledger_chain:check_lines",
-        "connection.execute(held).scalars().all() != [_line_digest(line) for line in lines]",
+        "connection.execute(stored).scalars().all() != [_line_digest(line) for line in lines]",
         "False",
         BOOK + "lines_that_were_changed_by_hand_are_noticed",
     ),
     fault(
         "an older copy of a book passes",
         "tacit.accounting.ledger_chain:MarkFile.check_not_older",
-        "connection.execute(held).scalar() != marked.hash",
+        "connection.execute(stored).scalar() != marked.hash",
         "False",
         BOOK + "an_older_copy_is_refused_also_while_it_is_in_use",
         BOOK + "a_book_that_lacks_its_last_lines_is_noticed",

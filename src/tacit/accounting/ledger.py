@@ -507,9 +507,9 @@ def _retry(write: Callable[[], T]) -> T:
 
 
 def _reopen(kind: type[Ledger], path: str, run_fields: Mapping[str, str]) -> Ledger:
-    found = kind(path)
-    found.run_fields = dict(run_fields)
-    return found
+    ledger = kind(path)
+    ledger.run_fields = dict(run_fields)
+    return ledger
 
 
 def utc_now() -> str:

@@ -330,8 +330,8 @@ def check_lines(
     connection: sa.Connection, location: str, kind: str, lines: Iterable[StoredLine]
 ) -> None:
     """Raises if the lines of a kind are not those that were added to the chain."""
-    held = sa.select(LINKS.c.digest).where(LINKS.c.kind == kind).order_by(LINKS.c.id)
-    if connection.execute(held).scalars().all() != [_line_digest(line) for line in lines]:
+    stored = sa.select(LINKS.c.digest).where(LINKS.c.kind == kind).order_by(LINKS.c.id)
+    if connection.execute(stored).scalars().all() != [_line_digest(line) for line in lines]:
         raise LedgerError(f"{location} {_CHANGED_MESSAGE}.")
 
 
@@ -391,8 +391,8 @@ class MarkFile:
         """
         if marked is None:
             return self._head_without_mark()
-        held = sa.select(LINKS.c.hash).where(LINKS.c.id == marked.links)
-        if connection.execute(held).scalar() != marked.hash:
+        stored = sa.select(LINKS.c.hash).where(LINKS.c.id == marked.links)
+        if connection.execute(stored).scalar() != marked.hash:
             raise LedgerError(
                 f"{self.ledger} is older than its mark, or another ledger: charges are missing in it; "
                 f"restore its newest copy{self._hint}."

@@ -56,14 +56,14 @@ class DatabaseAddress:
     @property
     def host(self) -> str:
         """The host, or the folder of the server's socket, as the driver will find it."""
-        said = self.url.host or self.url.query.get("host") or os.environ.get("PGHOST", "")
-        return said if isinstance(said, str) else ",".join(said)
+        host = self.url.host or self.url.query.get("host") or os.environ.get("PGHOST", "")
+        return host if isinstance(host, str) else ",".join(host)
 
     @property
     def port(self) -> str:
         """The port, as the driver will find it."""
-        said = self.url.port or self.url.query.get("port") or os.environ.get("PGPORT", "5432")
-        return ",".join(said) if isinstance(said, tuple) else str(said)
+        port = self.url.port or self.url.query.get("port") or os.environ.get("PGPORT", "5432")
+        return ",".join(port) if isinstance(port, tuple) else str(port)
 
     @property
     def database(self) -> str:
@@ -82,8 +82,8 @@ class DatabaseAddress:
 
     def redact(self, text: str) -> str:
         """A text without the secrets of this address."""
-        held = (self.url.password, *(self.url.query.get(name) for name in _SECRET_OPTIONS))
-        for secret in filter(None, held):
+        secrets = (self.url.password, *(self.url.query.get(name) for name in _SECRET_OPTIONS))
+        for secret in filter(None, secrets):
             for each in (secret,) if isinstance(secret, str) else secret:
                 text = text.replace(each, "***")
         return text
@@ -100,7 +100,7 @@ LedgerLocation = Path | DatabaseAddress
 
 
 def parse_location(path: str | os.PathLike[str]) -> LedgerLocation:
-    """The place that a path or an address names.
+    """The file or the database that a path or an address names.
 
     Args:
         path: The path of a file, or the address of a database as text.
@@ -422,8 +422,8 @@ def translate_postgres_errors(address: DatabaseAddress) -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         code = _sqlstate(error)
-        said = f"{address} {address.redact(_postgres_message(error, code))}."
-        raise (RetryTransaction if code in _RETRY_SQLSTATES else LedgerError)(said) from None
+        message = f"{address} {address.redact(_postgres_message(error, code))}."
+        raise (RetryTransaction if code in _RETRY_SQLSTATES else LedgerError)(message) from None
 
 
 def _postgres_message(error: sa.exc.DBAPIError, code: str) -> str:
@@ -443,7 +443,7 @@ def _postgres_message(error: sa.exc.DBAPIError, code: str) -> str:
 
 def _connection_message(error: Exception, address: DatabaseAddress) -> str:
     text = str(error.orig if isinstance(error, sa.exc.DBAPIError) else error)
-    known = (said for words, said in _CONNECTION_MESSAGES.items() if words in text)
+    known = (message for words, message in _CONNECTION_MESSAGES.items() if words in text)
     first = text.strip().partition("\n")[0]
     return next(known, None) or f"cannot be reached: {address.redact(first)}".rstrip(".")
 
