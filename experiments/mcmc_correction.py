@@ -20,7 +20,7 @@ from mixture import grid_draws, log_likelihoods, mixture_grid, mixture_rows
 from reproduction import Claim, Experiment, save_figure, save_table
 from scipy.special import expit, ndtr
 
-from tacit.inference.barker_correction import LOGISTIC_VARIANCE, Correction, logistic_correction
+from tacit.inference.barker import LOGISTIC_VARIANCE, Correction, logistic_correction
 from tacit.papers.barker import mixture_correction
 
 COUNTED, SCALE = 100, 0.1

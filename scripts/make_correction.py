@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from jax.scipy.stats import norm
 
-from tacit.inference.barker_correction import Correction, best_point_masses
+from tacit.inference.barker import Correction, best_point_masses
 
 _SOURCE = Path(__file__).resolve().parent.parent / "src/tacit"
 TABLE_FILE = _SOURCE / "inference/barker_tables.json"

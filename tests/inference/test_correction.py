@@ -11,7 +11,7 @@ import pytest
 from scipy import integrate, stats
 
 from tacit.errors import InvalidArgument
-from tacit.inference.barker_correction import LOGISTIC_VARIANCE, Correction, logistic_correction
+from tacit.inference.barker import LOGISTIC_VARIANCE, Correction, logistic_correction
 from tacit.inference.method import per_step_normals
 from tacit.papers.barker import mixture_correction
 

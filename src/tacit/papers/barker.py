@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from tacit.errors import InvalidArgument
-from tacit.inference.barker import Barker
-from tacit.inference.barker_correction import Correction, read_corrections
+from tacit.inference.barker import Barker, Correction, read_corrections
 
 
 @dataclass(frozen=True, kw_only=True)
