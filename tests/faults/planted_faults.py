@@ -834,23 +834,23 @@ _OF_SCORES = [
     fault(
         "curvature of drawn outcomes without a bound",
         "tacit.inference.score_contributions:unit_contribution",
-        "few / jnp.maximum(lengths[1 : 1 + _CURVATURE_OUTCOMES], given.length)[:, None]",
-        "few / given.length",
+        "few / jnp.maximum(lengths[1 : 1 + _CURVATURE_OUTCOMES], given.curvature_clip)[:, None]",
+        "few / given.curvature_clip",
         SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
         SCORES + "no_question_makes_a_unit_add_more[0.0]",
     ),
     fault(
         "slopes without a bound",
         "tacit.inference.score_contributions:unit_contribution",
-        "jnp.clip(products.sum(axis=-1), 0.0, given.steep)",
+        "jnp.clip(products.sum(axis=-1), 0.0, given.max_slope)",
         "products.sum(axis=-1)",
         SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
     ),
     fault(
         "slopes by direction without a bound",
         "tacit.inference.score_contributions:unit_contribution",
-        "each / jnp.maximum(jnp.linalg.norm(each), given.steep_each)",
-        "each / given.steep_each",
+        "each / jnp.maximum(jnp.linalg.norm(each), given.max_direction_slope)",
+        "each / given.max_direction_slope",
         SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
     ),
     fault(

@@ -463,7 +463,7 @@ def test_rounds_follow_from_what_was_released():
         record_release(again, each)
     assert again.done == first.done == 7
     for one, other in zip(first.records, again.records, strict=True):
-        assert np.array_equal(one.place, other.place)
+        assert np.array_equal(one.position, other.position)
         assert np.array_equal(one.root, other.root)
     draws = [draw_posterior(model, each, np.random.default_rng(1)).draws for each in (first, again)]
     assert np.array_equal(*draws)

@@ -45,7 +45,7 @@ from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows, Units
 
-# Lengths of a question beside the place and the metric: clip, length, steep, steep_each; and shares.
+# Lengths of a question beside the position and the metric: clip, curvature_clip, max_slope, max_direction_slope; and shares.
 _NUM_LENGTHS, _NUM_SHARES = 4, 9
 # Beyond these a question is no place that a fit can have come to. Squares of smaller lengths are not
 # those of single precision, and what is clipped at them may be longer.
@@ -312,7 +312,7 @@ class PooledServer:
 
     def _take(self, members: frozenset[str], total: Vector, answers: Mapping[str, Vector]) -> None:
         """Goes on by what sites answered to the last question."""
-        asked = self.rounds.asked
+        asked = self.rounds.query
         assert asked is not None
         for name in members:
             self.folded[name] = self._number
@@ -321,7 +321,7 @@ class PooledServer:
         finished = FinishedRound(asked, members, total, answers)
         self.done.append(finished)
         self.rounds.tell(self._sums(finished, self.sites))
-        self.trace.append(self._vectors(self.rounds.basis @ self.rounds.place))
+        self.trace.append(self._vectors(self.rounds.basis @ self.rounds.position))
 
     def _sums(self, finished: FinishedRound, names: Sequence[str]) -> ScoreSums:
         """The sums of a round over some sites, of which single ones may be missing.
@@ -501,9 +501,9 @@ class PooledServer:
         rounds = self._rounds(sum(i < first for i in chosen))
         for i in (0, *chosen):
             finished = self.done[i]
-            rounds.asked = finished.asked
+            rounds.query = finished.asked
             if i:
-                rounds.place, rounds.root = self.rounds.records[i - 1][:2]
+                rounds.position, rounds.root = self.rounds.records[i - 1][:2]
             sums = self._sums(finished, sorted(names))
             rounds.tell(sums if i < first else self._with_gaps(sums, names))
         return rounds, missing
@@ -583,12 +583,12 @@ def change_metric(sums: ScoreSums, before: WhitenedQuery, after: WhitenedQuery) 
     """An answer to one question, as it would be to another of its kind if the place were the same."""
     turn = after.to_metric @ np.linalg.pinv(before.to_metric)
     curvature = sums.curvature
-    steeper = 1.0 if before.sizes else before.steep_each / after.steep_each
+    steeper = 1.0 if before.sizing else before.max_direction_slope / after.max_direction_slope
     return sums._replace(
         score=before.clip / after.clip * turn @ sums.score,
         curvature=None if curvature is None else turn @ curvature @ turn.T,
         diagonal=steeper * sums.diagonal,
-        slope=before.steep / after.steep * sums.slope,
+        slope=before.max_slope / after.max_slope * sums.slope,
     )
 
 

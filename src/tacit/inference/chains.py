@@ -402,12 +402,12 @@ def _reference_from_result(space: Whitening, result: ScoringResult) -> Reference
     mean, precision = result.draws.mean(axis=0), np.linalg.inv(covariance)
     information = likelihood.units * likelihood.information
     told = _clip_matrix(precision - np.eye(size), information)
-    pull = precision @ (mean - likelihood.place) + likelihood.place
+    pull = precision @ (mean - likelihood.position) + likelihood.position
     inverse = np.linalg.inv(space.scale)
     made = (
         space.mean + space.scale @ mean,
         space.scale @ np.linalg.cholesky(covariance),
-        space.mean + space.scale @ likelihood.place,
+        space.mean + space.scale @ likelihood.position,
         space.scale @ (np.eye(size) - np.linalg.solve(information, told)) @ inverse,
         space.scale @ np.linalg.solve(information, pull),
         space.mean,

@@ -35,20 +35,20 @@ class ScoreQuery(NamedTuple):
     """Public arguments of a round's release: all units get the same.
 
     ``to_metric`` turns a gradient into a score in the metric; its rows for directions of which no row
-    can tell are zero. ``length`` is what curvature is clipped at, ``steep`` and
-    ``steep_each`` are what slopes are cut at, and ``shares`` the square roots of the parts of the clip
+    can tell are zero. ``curvature_clip`` is what curvature is clipped at, ``max_slope`` and
+    ``max_direction_slope`` are what slopes are cut at, and ``shares`` the square roots of the parts of the clip
     that score, curvature, diagonal, slope, informative units, excess, drawn lengths, extremes and the
-    count may take: their squares add up to one. With ``sizes`` of one the diagonal is how large scores are in each
+    count may take: their squares add up to one. With ``sizing`` of one the diagonal is how large scores are in each
     direction, else their slopes.
     """
 
     theta: jax.Array
     to_metric: jax.Array
     clip: jax.Array
-    length: jax.Array
-    steep: jax.Array
-    steep_each: jax.Array
-    sizes: jax.Array
+    curvature_clip: jax.Array
+    max_slope: jax.Array
+    max_direction_slope: jax.Array
+    sizing: jax.Array
     shares: jax.Array
     constants: ArrayTree
 
@@ -88,7 +88,7 @@ def unit_contribution(
     With u_0 the score of the own outcome and u_1, ..., u_m those of drawn ones, all less their
     mean, psi_j = s (clip(u_j) - mean of clip(u)), where s <= 1 makes the longest of them no longer
     than the clip. Only psi_0 is added up as a score. The drawn ones give the curvature, which is
-    u u' / max(|u|, length)^2, and how steeply the mean of psi falls: psi_j u_j. Two numbers have mean zero
+    u u' / max(|u|, curvature_clip)^2, and how steeply the mean of psi falls: psi_j u_j. Two numbers have mean zero
     if the model is right: the excess |psi_0|^2 - mean |psi_j|^2, and whether the own outcome is extreme,
     less how often drawn ones are.
     """
@@ -99,20 +99,22 @@ def unit_contribution(
         kept, centred = clip_exchangeably(scores, given.clip)
         lengths = jnp.linalg.norm(centred, axis=-1)
         products = kept[1:] * centred[1:]
-        slopes = jnp.clip(products.sum(axis=-1), 0.0, given.steep).mean() / given.steep
+        slopes = jnp.clip(products.sum(axis=-1), 0.0, given.max_slope).mean() / given.max_slope
         each = products.mean(axis=0)
-        each = each / jnp.maximum(jnp.linalg.norm(each), given.steep_each)
+        each = each / jnp.maximum(jnp.linalg.norm(each), given.max_direction_slope)
         squares = centred[1:] ** 2
         sizes = (squares / (1 + squares)).mean(axis=0) / math.sqrt(size)
-        informative = (lengths.max() > _MIN_INFORMATIVE_LENGTH * given.length).astype(jnp.float32)
+        informative = (lengths.max() > _MIN_INFORMATIVE_LENGTH * given.curvature_clip).astype(
+            jnp.float32
+        )
         squared = (kept**2).sum(axis=-1) / given.clip**2
         extreme = _is_extreme(lengths)
         few = centred[1 : 1 + _CURVATURE_OUTCOMES]
-        few = few / jnp.maximum(lengths[1 : 1 + _CURVATURE_OUTCOMES], given.length)[:, None]
+        few = few / jnp.maximum(lengths[1 : 1 + _CURVATURE_OUTCOMES], given.curvature_clip)[:, None]
         parts = [
             kept[0] / given.clip,
             *([_pack_symmetric(few)] if _curvature_size(size) else []),
-            jnp.where(given.sizes > 0, sizes, each),
+            jnp.where(given.sizing > 0, sizes, each),
             slopes[None],
             informative[None],
             (squared[0] - squared[1:].mean())[None],
@@ -203,7 +205,7 @@ def density_and_outcomes(
 
 
 def _pack_symmetric(vectors: jax.Array) -> jax.Array:
-    """The mean of u u' as a vector of the same norm: products of entries so many places apart.
+    """The mean of u u' as a vector of the same norm: products of entries so many positions apart.
 
     Slices and products are much faster than gathers of a triangle.
     """

@@ -235,7 +235,7 @@ class Scoring(Method):
 
 
 def num_early_rounds(rounds: int) -> int:
-    """How many of so many rounds find the place and the metric."""
+    """How many of so many rounds find the position and the metric."""
     return round(_EARLY_FRACTION * (rounds - 1))
 
 
@@ -278,14 +278,20 @@ def _compiled_contribution(model: UnitModel, outcomes: int) -> Callable[..., jax
     return jax.jit(unit_contribution(model, outcomes))
 
 
-def make_query(model: UnitModel, space: Whitening, asked: WhitenedQuery) -> ScoreQuery:
+def make_query(model: UnitModel, space: Whitening, query: WhitenedQuery) -> ScoreQuery:
     """What a round asks, on the model's own scale."""
-    numbers = (asked.clip, asked.length, asked.steep, asked.steep_each, asked.sizes)
+    numbers = (
+        query.clip,
+        query.curvature_clip,
+        query.max_slope,
+        query.max_direction_slope,
+        query.sizing,
+    )
     made = (
-        space.mean + space.scale @ asked.place,
-        asked.to_metric @ space.scale.T,
+        space.mean + space.scale @ query.position,
+        query.to_metric @ space.scale.T,
         *numbers,
-        asked.shares,
+        query.shares,
     )
     constants = jax.tree.map(jnp.asarray, model.constants)
     return ScoreQuery._make([*(np.asarray(each, np.float32) for each in made), constants])
@@ -294,18 +300,18 @@ def make_query(model: UnitModel, space: Whitening, asked: WhitenedQuery) -> Scor
 def _dummy_query(model: UnitModel) -> ScoreQuery:
     """A question of the right shapes, for checks."""
     size = model.dimension
-    asked = WhitenedQuery(
+    query = WhitenedQuery(
         np.zeros(size), np.eye(size), 1.0, 1.0, 1.0, 1.0, 0.0, np.full(9, 9**-0.5)
     )
-    return make_query(model, Whitening(np.zeros(size), np.eye(size), quadratic=True), asked)
+    return make_query(model, Whitening(np.zeros(size), np.eye(size), quadratic=True), query)
 
 
 def record_release(rounds: Rounds, released: ArrayLike, rate: float = 1.0) -> None:
     """Hands a release to the rounds of a fit."""
-    assert rounds.asked is not None
+    assert rounds.query is not None
     number = rounds.done + (0 if math.isnan(rounds.units) else 1)
     noise = float(rounds.noise[number])
-    rounds.tell(split_release(released, rounds.size, rounds.asked.shares, noise, rate))
+    rounds.tell(split_release(released, rounds.size, rounds.query.shares, noise, rate))
 
 
 def start_rounds(
@@ -328,15 +334,15 @@ def start_rounds(
     space = whiten_prior(model)
     scores = _simulated_scores(model, outcomes + 1)
 
-    def at(place: Floats) -> Floats:
-        theta = jnp.asarray(space.mean + space.scale @ place, jnp.float32)
+    def at(position: Floats) -> Floats:
+        theta = jnp.asarray(space.mean + space.scale @ position, jnp.float32)
         found = np.asarray(scores(theta, simulated, model.constants), np.float64) @ space.scale
         return np.where(np.isfinite(found).all(axis=(1, 2), keepdims=True), found, 0.0)
 
     if not at(np.zeros(size)).any():
         return start_rounds(model, None, noise, early, outcomes, rate)
-    places = [np.zeros(size), *(0.5 * rng.normal(size=(_CURVATURE_POINTS - 1, size)))]
-    return Rounds(at, places, noise, early, outcomes, rate)
+    positions = [np.zeros(size), *(0.5 * rng.normal(size=(_CURVATURE_POINTS - 1, size)))]
+    return Rounds(at, positions, noise, early, outcomes, rate)
 
 
 @lru_cache(maxsize=32)
@@ -363,10 +369,10 @@ def method_result(model: UnitModel, result: ScoringResult, rounds: Rounds) -> Me
     """What the method found, on the model's own scale."""
     space = whiten_prior(model)
     vectors = space.mean + result.draws @ space.scale.T
-    places = np.array([each.place for each in rounds.records]) @ rounds.basis.T
+    positions = np.array([each.position for each in rounds.records]) @ rounds.basis.T
     return MethodResult(
         draws=constrained_draws(model, jnp.asarray(vectors, jnp.float32)),
-        trace={"mean": space.mean + places @ space.scale.T},
+        trace={"mean": space.mean + positions @ space.scale.T},
         converged=result.converged,
         said=result.said,
         intervals=Intervals.INCLUDED,

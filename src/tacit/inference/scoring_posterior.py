@@ -67,10 +67,10 @@ def _posterior_draws(
     model: UnitModel, likelihood: ScoreLikelihood, rng: np.random.Generator
 ) -> Matrix:
     """One draw for each curvature: at once if the prior is normal, else by a chain for each."""
-    size, space = len(likelihood.place), whiten_prior(model)
+    size, space = len(likelihood.position), whiten_prior(model)
     whole = likelihood.precision + np.eye(size)
-    pulled = (likelihood.pull - likelihood.place)[..., None]
-    centres = likelihood.place + np.linalg.solve(whole, pulled)[..., 0]
+    pulled = (likelihood.pull - likelihood.position)[..., None]
+    centres = likelihood.position + np.linalg.solve(whole, pulled)[..., 0]
     roots = np.linalg.inv(np.linalg.cholesky(whole)).transpose(0, 2, 1)
     draws: Matrix = centres + (roots @ rng.normal(size=(*centres.shape, 1)))[..., 0]
     if space.quadratic:
@@ -79,7 +79,7 @@ def _posterior_draws(
         jnp.asarray(each, jnp.float32) for each in (likelihood.precision, likelihood.pull)
     )
     shared = tuple(
-        jnp.asarray(each, jnp.float32) for each in (likelihood.place, space.mean, space.scale)
+        jnp.asarray(each, jnp.float32) for each in (likelihood.position, space.mean, space.scale)
     )
     starts, around = (jnp.asarray(each, jnp.float32) for each in (draws, roots))
     key = jax.random.key(int(rng.integers(2**31)))
@@ -93,11 +93,11 @@ def _posterior_draws(
 def _log_posterior(model: UnitModel) -> Callable[[jax.Array, _Own, _Shared], jax.Array]:
     """The prior itself, times a normal likelihood: the same object again, so that it compiles once."""
 
-    def density(place: jax.Array, given: _Own, shared: _Shared) -> jax.Array:
+    def density(position: jax.Array, given: _Own, shared: _Shared) -> jax.Array:
         precision, pull = given
         centre, mean, scale, constants = shared
-        off = place - centre
-        prior = model.prior_density(mean + scale @ place, constants)
+        off = position - centre
+        prior = model.prior_density(mean + scale @ position, constants)
         return jnp.asarray(prior + off @ pull - 0.5 * off @ precision @ off)
 
     return density
@@ -111,12 +111,12 @@ def _convergence(rounds: Rounds, likelihood: ScoreLikelihood, draws: Matrix) -> 
             "The fit did not converge: its rounds led nowhere. Look at the model and its prior.",
         )
     spread = np.maximum(draws.std(axis=0), 1e-12)
-    places = np.array([each.place for each in rounds.records if each.late]) @ rounds.basis.T
-    half = len(places) // 2
-    first, second = places[:half].mean(axis=0), places[half:].mean(axis=0)
+    positions = np.array([each.position for each in rounds.records if each.late]) @ rounds.basis.T
+    half = len(positions) // 2
+    first, second = positions[:half].mean(axis=0), positions[half:].mean(axis=0)
     moved = float(np.max(np.abs(first - second) / spread))
     off = float(np.max(np.abs(draws.mean(axis=0) - second) / spread))
-    wandered = float(np.max(places.std(axis=0) / spread))
+    wandered = float(np.max(positions.std(axis=0) / spread))
     found = f"moved by {moved:.1f} posterior standard deviations, and lie within {off:.1f} of the posterior"
     if moved < _MAX_HALF_SHIFT and off < _MAX_OFFSET and wandered < _MAX_WANDER:
         less, noise = likelihood.dispersion, likelihood.dispersion_noise
@@ -156,11 +156,11 @@ def _misfit_messages(likelihood: ScoreLikelihood) -> tuple[str, ...]:
 
 def _collinearity_message(rounds: Rounds) -> tuple[str, ...]:
     """A sentence about correlations of columns that noise hides."""
-    if rounds.drowned < _MAX_CURVATURE_NOISE:
+    if rounds.curvature_noise < _MAX_CURVATURE_NOISE:
         return ()
     why = (
         "At this budget there are too few rows to see which columns are strongly collinear."
-        if rounds.curved
+        if rounds.releases_curvature
         else "Of so many parameters, it is not released which columns are strongly collinear."
     )
     return (f"{why} If some are, their intervals are too narrow: leave one of them out.",)

@@ -35,7 +35,7 @@ PRIOR_LEVEL, _LEVEL_SPREAD = 0.4, 0.4
 _DIAGONAL_SPREAD, _MIN_OFF_DIAGONAL_SPREAD = 0.7, 0.35
 # Eigenvalues that stand out: so many standard deviations of noise, times the root of the dimension.
 _SPIKE_THRESHOLD = 2.6
-# How much curvature changes when the place moves by one row's standard deviation, and with the
+# How much curvature changes when the position moves by one row's standard deviation, and with the
 # logarithm of the metric, as part of it.
 _CHANGE_BY_POSITION, _CHANGE_BY_METRIC = 1.0, 0.4
 
@@ -49,7 +49,7 @@ class CurvatureRelease(NamedTuple):
     inverse: Floats
     value: Floats
     noise: float
-    place: Floats
+    position: Floats
 
 
 class CurvatureEstimate(NamedTuple):
@@ -91,13 +91,13 @@ class Curvature:
     def __init__(self) -> None:
         self.releases: list[CurvatureRelease] = []
 
-    def belief(self, public: Floats, root: Floats, place: Floats) -> CurvatureEstimate:
-        """The curvature at a place, in the coordinates of a metric.
+    def belief(self, public: Floats, root: Floats, position: Floats) -> CurvatureEstimate:
+        """The curvature at a position, in the coordinates of a metric.
 
         Args:
             public: The public curvature.
             root: The root of the metric.
-            place: The place.
+            position: The position.
 
         Returns:
             The belief; that of the public curvature if nothing was released.
@@ -105,7 +105,7 @@ class Curvature:
         size = len(root)
         expected = PRIOR_LEVEL * public
         spread = _DIAGONAL_SPREAD
-        weights = self._weights(root, place)
+        weights = self._weights(root, position)
         if self.releases:
             raw, _ = self._solved(root, weights)
             expected = self._levelled(public, raw, root, weights)
@@ -121,12 +121,12 @@ class Curvature:
         mean, precision = self._solved(root, weights, (inverse, spread))
         return CurvatureEstimate(mean, precision, spread, ((inverse @ root) ** 2).sum(axis=0))
 
-    def _weights(self, root: Floats, place: Floats) -> Floats:
-        """Precision of entries of each release, as evidence on another place and metric."""
+    def _weights(self, root: Floats, position: Floats) -> Floats:
+        """Precision of entries of each release, as evidence on another position and metric."""
         found = []
         for each in self.releases:
             turn = each.inverse @ root
-            moved = np.sum((root.T @ (each.place - place)) ** 2)
+            moved = np.sum((root.T @ (each.position - position)) ** 2)
             changed = np.log(np.maximum(np.linalg.eigvalsh(turn.T @ turn), 1e-9))
             stale = _CHANGE_BY_POSITION**2 * moved / 2 + _CHANGE_BY_METRIC**2 * np.mean(changed**2)
             size = len(root)
@@ -243,7 +243,7 @@ def _in_expected_coordinates(expected: Floats, raw: Floats, root: Floats) -> tup
 
 # Parts of the squared clip for score, curvature, diagonal, slope, informative units, excess,
 # drawn lengths, extremes and the count: in the rounds that find out how large scores are, in the other early ones,
-# which find the place and the metric, and in the late ones, which make the posterior.
+# which find the position and the metric, and in the late ones, which make the posterior.
 SIZING_SHARES = (0.45, 0.0, 0.47, 0.03, 0.02, 0.015, 0.015, 0.0, 0.0)
 EARLY_SHARES = (0.42, 0.50, 0.0, 0.03, 0.02, 0.015, 0.015, 0.0, 0.0)
 LATE_SHARES = (0.62, 0.22, 0.04, 0.02, 0.01, 0.03, 0.01, 0.05, 0.0)
@@ -256,7 +256,7 @@ MIN_UNITS = 50.0  # units, as far as the method is concerned
 _MAX_SLOPE, _MAX_DIRECTION_SLOPE = 2.0, 1.5
 # The squared clip is the dimension, and more where noise is such a part of the sampling variance.
 _NOISE_SHARE, _MAX_CLIP_FACTOR = 0.1, 25.0
-# How much slopes change when the place moves by one row's standard deviation.
+# How much slopes change when the position moves by one row's standard deviation.
 _SLOPE_CHANGE = 0.3
 # Slopes over curvature are those of simulated rows, to such a part; and how much slopes may differ
 # from the curvature by direction.
@@ -276,23 +276,23 @@ _MAX_SLOPE_WORK = 2e8
 class WhitenedQuery(NamedTuple):
     """What a round asks units for; as in `tacit.inference.score_contributions.ScoreQuery`, but for the model.
 
-    ``place`` and ``to_metric`` are in coordinates in which the prior is round.
+    ``position`` and ``to_metric`` are in coordinates in which the prior is round.
     """
 
-    place: Floats
+    position: Floats
     to_metric: Floats
     clip: float
-    length: float
-    steep: float
-    steep_each: float
-    sizes: float
+    curvature_clip: float
+    max_slope: float
+    max_direction_slope: float
+    sizing: float
     shares: Floats
 
 
 class RoundRecord(NamedTuple):
     """What a round left: where it was, in what metric, its score there and the score's noise."""
 
-    place: Floats
+    position: Floats
     root: Floats
     score: Floats
     variance: float
@@ -301,7 +301,7 @@ class RoundRecord(NamedTuple):
 
 
 class ScoreLikelihood(NamedTuple):
-    """The likelihood for each draw of the slope: exp(pull (w - place) - (w - place) P (w - place) / 2).
+    """The likelihood for each draw of the slope: exp(pull (w - position) - (w - position) P (w - position) / 2).
 
     ``information`` is what one unit would tell without clip and noise, as far as is known.
     ``dispersion`` is how much longer own scores are than drawn ones, and ``extreme`` the share of units
@@ -309,7 +309,7 @@ class ScoreLikelihood(NamedTuple):
     the latter of chance too.
     """
 
-    place: Floats
+    position: Floats
     precision: Floats  # [draws, size, size]
     pull: Floats  # [draws, size]
     information: Floats
@@ -324,12 +324,12 @@ class Rounds:
     """The state of a fit between rounds. Follows from released values and public numbers only.
 
     Args:
-        simulated: Gives scores of simulated rows at a place, [rows, outcomes, size], in coordinates
+        simulated: Gives scores of simulated rows at a position, [rows, outcomes, size], in coordinates
             in which the prior is round.
-        places: Some places to look for directions of which no row can tell.
+        positions: Some positions to look for directions of which no row can tell.
         noise: Standard deviation of the noise in each round's sums, over the units that it looks at;
             the first counts the units.
-        early: How many of the rounds after the first find the place and the metric.
+        early: How many of the rounds after the first find the position and the metric.
         outcomes: Number of outcomes that are drawn for each unit.
         rate: The part of the units that a round looks at.
     """
@@ -337,7 +337,7 @@ class Rounds:
     def __init__(
         self,
         simulated: Callable[[Floats], Floats],
-        places: Sequence[Floats],
+        positions: Sequence[Floats],
         noise: Sequence[float],
         early: int,
         outcomes: int,
@@ -346,9 +346,11 @@ class Rounds:
         self.noise = np.maximum(np.asarray(noise, np.float64), 1e-3)
         self.early, self.outcomes, self.rate = early, outcomes, rate
         self._simulated = simulated
-        shapes = [_second_moment(simulated(np.asarray(place, np.float64))) for place in places]
+        shapes = [
+            _second_moment(simulated(np.asarray(position, np.float64))) for position in positions
+        ]
         self.size = len(shapes[0])
-        self.curved = self.size <= MAX_CURVATURE_DIMENSION
+        self.releases_curvature = self.size <= MAX_CURVATURE_DIMENSION
         together = sum(shape / max(np.trace(shape), 1e-300) for shape in shapes)
         values, vectors = np.linalg.eigh(symmetric(np.asarray(together)))
         told = values > 1e-7 * values.max()
@@ -356,15 +358,17 @@ class Rounds:
         shape = self.basis.T @ (shapes[0] + 0.01 * np.trace(shapes[0]) * together) @ self.basis
         self.public = symmetric(np.asarray(shape))
         self.root = symmetric_root(self.public)
-        self.place = np.zeros(self.basis.shape[1])
+        self.position = np.zeros(self.basis.shape[1])
         self.curvature = Curvature()
         self.records: list[RoundRecord] = []
         self.units, self.informative = math.nan, (0.7, 0.3**2)
         self.slope, self.used_slope = (0.6, 0.3**2), (0.6, 0.3**2)
-        self._level_variance, self._resized = 4.0, np.zeros(len(self.place))
-        self._last_move, self._pace = np.zeros(len(self.place)), 1.0
-        self.asked: WhitenedQuery | None = None
-        self.drowned = math.inf if self.curved else 0.0  # noise of curvature beside its mean
+        self._level_variance, self._resized = 4.0, np.zeros(len(self.position))
+        self._last_move, self._pace = np.zeros(len(self.position)), 1.0
+        self.query: WhitenedQuery | None = None
+        self.curvature_noise = (
+            math.inf if self.releases_curvature else 0.0
+        )  # noise of curvature beside its mean
 
     @property
     def done(self) -> int:
@@ -383,54 +387,54 @@ class Rounds:
 
     def ask(self) -> WhitenedQuery:
         """What the next round asks for."""
-        directions = len(self.place)
-        length, (shares, sizes) = math.sqrt(directions), self._shares()
+        directions = len(self.position)
+        curvature_clip, (shares, sizing) = math.sqrt(directions), self._shares()
         if math.isnan(self.units):  # one round counts the units
-            clip = length
+            clip = curvature_clip
         elif (
-            self.done > self.early and self.asked is not None
+            self.done > self.early and self.query is not None
         ):  # late sums are averaged: in one unit
-            clip, length = self.asked.clip, self.asked.length
+            clip, curvature_clip = self.query.clip, self.query.curvature_clip
         else:
             noise = self._late_noise**2 / LATE_SHARES[0]
             loose = _NOISE_SHARE * self.units * self.informative[0] / (noise * directions)
             loose = min(max(loose, 1.0), _MAX_CLIP_FACTOR)
             clip = math.sqrt(directions * loose)
             # Curvature is clipped more tightly, as its entries are noisier.
-            length = math.sqrt(directions * math.sqrt(loose))
+            curvature_clip = math.sqrt(directions * math.sqrt(loose))
         to_metric = np.zeros((self.size, self.size))
         to_metric[:directions] = np.linalg.solve(self.root, self.basis.T)
         longest = clip**2
-        self.asked = WhitenedQuery(
-            place=self.basis @ self.place,
+        self.query = WhitenedQuery(
+            position=self.basis @ self.position,
             to_metric=to_metric,
             clip=clip,
-            length=length,
-            steep=_MAX_SLOPE * longest,
-            steep_each=_MAX_DIRECTION_SLOPE * longest,
-            sizes=sizes,
+            curvature_clip=curvature_clip,
+            max_slope=_MAX_SLOPE * longest,
+            max_direction_slope=_MAX_DIRECTION_SLOPE * longest,
+            sizing=sizing,
             shares=np.sqrt(shares),
         )
-        return self.asked
+        return self.query
 
     def _shares(self) -> tuple[Sequence[float], float]:
         if math.isnan(self.units):
             return COUNT_SHARES, 0.0
         if self.late:
-            return (LATE_SHARES if self.curved else LATE_DIAGONAL_SHARES), 0.0
-        if self.done < SIZING_ROUNDS or not self.curved:
+            return (LATE_SHARES if self.releases_curvature else LATE_DIAGONAL_SHARES), 0.0
+        if self.done < SIZING_ROUNDS or not self.releases_curvature:
             return SIZING_SHARES, 1.0
         return EARLY_SHARES, 0.0
 
     def tell(self, sums: ScoreSums) -> None:
         """Takes the noisy sums that the last question was answered by."""
-        asked = self.asked
-        assert asked is not None
+        query = self.query
+        assert query is not None
         if math.isnan(self.units):
             self.units = max(sums.units, MIN_UNITS)
             return
-        directions = len(self.place)
-        clip, noise = asked.clip, sums.noise
+        directions = len(self.position)
+        clip, noise = query.clip, sums.noise
         mean, variance = self.informative
         mean, variance = combine_estimates(
             mean,
@@ -441,23 +445,23 @@ class Rounds:
         self.informative = min(max(mean, 0.003), 1.0), variance
         score = clip * self.root @ sums.score[:directions]
         record = RoundRecord(
-            self.place, self.root, score, (clip * noise["score"]) ** 2, sums, late=self.late
+            self.position, self.root, score, (clip * noise["score"]) ** 2, sums, late=self.late
         )
         self.records.append(record)
-        if asked.sizes:
-            self._resize(asked, sums)
-        elif self.curved and sums.curvature is not None:
-            self._reshape(asked, sums.curvature[:directions, :directions], sums)
+        if query.sizing:
+            self._resize(query, sums)
+        elif self.releases_curvature and sums.curvature is not None:
+            self._reshape(query, sums.curvature[:directions, :directions], sums)
         else:
             self._move(self.used_slope[0] * np.eye(directions), np.eye(directions))
 
-    def _resize(self, asked: WhitenedQuery, sums: ScoreSums) -> None:
+    def _resize(self, query: WhitenedQuery, sums: ScoreSums) -> None:
         """Corrects how large scores are in each direction, beside those of simulated rows."""
-        directions = len(self.place)
+        directions = len(self.position)
         factor = math.sqrt(self.size) / self.units
         noise = sums.noise["diagonal"] * factor
         least = max(0.02, 0.5 * noise)
-        squares = (self._simulated(asked.place) @ asked.to_metric[:directions].T) ** 2
+        squares = (self._simulated(query.position) @ query.to_metric[:directions].T) ** 2
         usual = np.clip((squares / (1 + squares)).mean(axis=(0, 1)), least, 0.97)
         seen = np.clip(sums.diagonal[:directions] * factor, least, 0.97)
         change = np.log(seen / (1 - seen)) - np.log(usual / (1 - usual))
@@ -467,37 +471,39 @@ class Rounds:
         change = np.clip(change, -_MAX_LOG_RESIZE, _MAX_LOG_RESIZE) * before / (before + doubt)
         resized = np.clip(self._resized + change, _MIN_LOG_SIZE, _MAX_LOG_SIZE)
         sizes, self._resized = np.exp(resized - self._resized), resized
-        slope = 0.7 * np.diag(sizes) * min(1.0, asked.clip / math.sqrt(sizes.sum()))
+        slope = 0.7 * np.diag(sizes) * min(1.0, query.clip / math.sqrt(sizes.sum()))
         level = float(np.trace(slope)) / directions
-        moved = self._estimate(slope, 0.8 * level, slope / level, self.records[-1:])[0] - self.place
+        moved = (
+            self._estimate(slope, 0.8 * level, slope / level, self.records[-1:])[0] - self.position
+        )
         self._go(moved, np.sqrt(sizes) * (self.root.T @ moved))
         self.root = symmetric_root((self.root * sizes) @ self.root.T)
         self.public = self.root @ self.root.T
 
-    def _reshape(self, asked: WhitenedQuery, released: Floats, sums: ScoreSums) -> None:
-        """Takes a release of curvature: moves the place, and changes the metric."""
-        directions, informative = len(self.place), self.informative[0]
-        factor = asked.length**2 / self.units
+    def _reshape(self, query: WhitenedQuery, released: Floats, sums: ScoreSums) -> None:
+        """Takes a release of curvature: moves the position, and changes the metric."""
+        directions, informative = len(self.position), self.informative[0]
+        factor = query.curvature_clip**2 / self.units
         seen, noise = released * factor, sums.noise["curvature"] * factor
         inverse = np.asarray(np.linalg.inv(self.root), np.float64)
-        self.curvature.releases.append(CurvatureRelease(inverse, seen, noise, self.place))
-        belief = self.curvature.belief(self.public, self.root, self.place)
+        self.curvature.releases.append(CurvatureRelease(inverse, seen, noise, self.position))
+        belief = self.curvature.belief(self.public, self.root, self.position)
         level = self._level(belief)
         shape = belief.mean / max(level, _mean_diagonal(belief.mean))
-        factor = asked.steep / (directions * self.units)
+        factor = query.max_slope / (directions * self.units)
         forgotten = 0.0 if self.late else 0.15**2
         mean, variance = self.slope
         self.slope = combine_estimates(
             mean, variance + forgotten, sums.slope * factor, (sums.noise["slope"] * factor) ** 2
         )
-        usual = level * self._ratio(asked)
+        usual = level * self._ratio(query)
         slope, variance = combine_estimates(*self.slope, usual, (_SLOPE_RATIO_SPREAD * usual) ** 2)
         self.used_slope = max(slope, 0.03 * informative), variance
         root, settled = self.root, self.late
         length = self._move(self.used_slope[0] * _floor_eigenvalues(shape, 0.1), shape)
         # The trace of clipped curvature is about half of what it can be if scores are about as long as
         # the clip: a filter that knows the noise aims at that.
-        wide = asked.length**2 / directions
+        wide = query.curvature_clip**2 / directions
         ratio = float(np.clip(np.trace(seen) / directions / informative / wide, 0.04 / wide, 0.93))
         spread = wide * max(ratio * (1 - ratio), 0.12 / wide)
         self._level_variance += 0.1**2 + min(length, 1.0) ** 2
@@ -520,20 +526,20 @@ class Rounds:
         least = _MIN_PUBLIC_EIGENVALUE * values.mean()
         self.root = symmetric_root((turn * np.maximum(values, least)) @ turn.T)
 
-    def _ratio(self, asked: WhitenedQuery) -> float:
+    def _ratio(self, query: WhitenedQuery) -> float:
         """Slope over the trace of curvature, for simulated rows."""
-        directions = len(self.place)
-        scores = self._simulated(asked.place) @ asked.to_metric[:directions].T
-        kept, centred = clip_exchangeably(scores, asked.clip)
-        slopes = np.clip((kept * centred).sum(axis=-1), 0.0, asked.steep).mean() / directions
+        directions = len(self.position)
+        scores = self._simulated(query.position) @ query.to_metric[:directions].T
+        kept, centred = clip_exchangeably(scores, query.clip)
+        slopes = np.clip((kept * centred).sum(axis=-1), 0.0, query.max_slope).mean() / directions
         squares = (centred**2).sum(axis=-1)
-        wide = asked.length**2
+        wide = query.curvature_clip**2
         trace = np.mean(squares * wide / np.maximum(squares, wide)) / directions
         return float(np.clip(slopes / max(trace, 1e-9), 0.3, 4.0))
 
-    def _extremes(self, asked: WhitenedQuery) -> float:
+    def _extremes(self, query: WhitenedQuery) -> float:
         """How often a score is extreme by chance, by simulated rows, and that it is of one drawn one."""
-        scores = self._simulated(asked.place) @ asked.to_metric[: len(self.place)].T
+        scores = self._simulated(query.position) @ query.to_metric[: len(self.position)].T
         lengths = np.linalg.norm(scores - scores.mean(axis=1, keepdims=True), axis=-1)
         longest = np.sort(lengths, axis=1)
         often = np.mean(longest[:, -1] > 2 * longest[:, -2]) / lengths.shape[1]
@@ -548,9 +554,9 @@ class Rounds:
         return max(level, 0.05 * informative)
 
     def _move(self, slope: Floats, shape: Floats) -> float:
-        """Moves the place to where the scores of the last rounds cancel the prior; how far it is."""
+        """Moves the position to where the scores of the last rounds cancel the prior; how far it is."""
         centre, _ = self._estimate(slope, 0.8 * self.used_slope[0], shape, self._recent())
-        moved = centre - self.place
+        moved = centre - self.position
         return self._go(moved, self.root.T @ moved)
 
     def _go(self, moved: Floats, in_rows: Floats) -> float:
@@ -563,7 +569,7 @@ class Rounds:
         turn = float(in_rows @ last) / max(length * float(np.linalg.norm(last)), 1e-12)
         self._pace = max(0.2, 0.6 * self._pace) if turn < -0.3 else min(1.0, 1.25 * self._pace)
         self._last_move = moved * self._pace * min(1.0, _MAX_MOVE / max(length, 1e-12))
-        self.place = self.place + self._last_move
+        self.position = self.position + self._last_move
         return length
 
     def _recent(self, *, finished: bool = False) -> list[RoundRecord]:
@@ -578,26 +584,26 @@ class Rounds:
         ``variance`` times ``shape`` is what scores of a unit vary by.
         """
         pull, precision, at = self._likelihood(slope, variance, shape, records)
-        whole = precision + np.eye(len(self.place))
+        whole = precision + np.eye(len(self.position))
         centre = np.linalg.solve(whole, (pull - at)[..., None])[..., 0]
         return at + centre, whole
 
     def _likelihood(
         self, slope: Floats, variance: float, shape: Floats, records: Sequence[RoundRecord]
     ) -> tuple[Floats, Floats, Floats]:
-        """Pulls and precisions of the scores of some rounds, around an average of their places.
+        """Pulls and precisions of the scores of some rounds, around an average of their positions.
 
         A round counts by its noise, and the less the farther away it was, as slopes differ there.
         """
-        size = len(self.place)
+        size = len(self.position)
         weights = []
         for each in records:
-            away = np.sum((each.root.T @ (each.place - self.place)) ** 2)
+            away = np.sum((each.root.T @ (each.position - self.position)) ** 2)
             bent = (self.units * _SLOPE_CHANGE * away) ** 2 / (self.units + each.variance) / size
             weights.append(1 / ((1 + bent) * each.variance))
         weight = np.array(weights) / np.sum(weights)
         score = weight @ np.array([each.score for each in records])
-        at = weight @ np.array([each.place for each in records])
+        at = weight @ np.array([each.position for each in records])
         noise = sum(
             w**2 * each.variance * each.root @ each.root.T
             for w, each in zip(weight, records, strict=True)
@@ -612,8 +618,8 @@ class Rounds:
 
     def likelihood(self, rng: np.random.Generator, count: int) -> ScoreLikelihood:
         """The likelihood of the late rounds, with slopes drawn by what is known of them."""
-        asked, size = self.asked, len(self.place)
-        assert asked is not None
+        query, size = self.query, len(self.position)
+        assert query is not None
         late = [each for each in self.records if each.late]
         weight = self.noise[1 + self.early : 1 + self.early + len(late)] ** -2.0
         weight = weight / weight.sum()
@@ -629,13 +635,13 @@ class Rounds:
         drawn, excess = max(float(average("drawn")), 1e-6), float(average("excess"))
         # If own outcomes vary more than the model says, by more than noise explains, so do scores.
         more = max(excess / 2, excess - 3 * noise_of("excess"))
-        squared = (drawn + more) * asked.clip**2 / size
+        squared = (drawn + more) * query.clip**2 / size
         # Unclipped scores vary by as much as their mean falls; clipped ones by a little less.
-        loose = asked.clip**2 / size
+        loose = query.clip**2 / size
         squared = max(squared, (1 - 0.3 / loose) * self.used_slope[0])
         draws = int(min(count, max(_MAX_SLOPE_WORK / size**3, 30)))
         slopes, shapes = self._drawn_slopes(
-            rng, draws, average("diagonal")[:size], noise_of("diagonal"), asked
+            rng, draws, average("diagonal")[:size], noise_of("diagonal"), query
         )
         records = self._recent(finished=True)
         pull, precision, at = self._likelihood(slopes, squared, shapes, records)
@@ -643,7 +649,7 @@ class Rounds:
         basis = self.basis
         full = self.root @ shapes.mean(axis=0) @ self.root.T
         return ScoreLikelihood(
-            place=basis @ at,
+            position=basis @ at,
             precision=basis @ precision[chosen] @ basis.T,
             pull=pull[chosen] @ basis.T,
             information=basis @ full @ basis.T,
@@ -651,7 +657,7 @@ class Rounds:
             dispersion=1 + excess / drawn,
             dispersion_noise=noise_of("excess") / drawn,
             extreme=float(average("extreme")),
-            extreme_noise=math.sqrt(noise_of("extreme") ** 2 + self._extremes(asked) / self.units),
+            extreme_noise=math.sqrt(noise_of("extreme") ** 2 + self._extremes(query) / self.units),
         )
 
     def _drawn_slopes(
@@ -660,12 +666,12 @@ class Rounds:
         count: int,
         diagonal: Floats,
         noise: float,
-        asked: WhitenedQuery,
+        query: WhitenedQuery,
     ) -> tuple[Floats, Floats]:
         """Slopes of a unit's score in the metric; and shapes of the variance that go with them."""
-        size = len(self.place)
-        if self.curved:
-            belief = self.curvature.belief(self.public, self.root, self.place)
+        size = len(self.position)
+        if self.releases_curvature:
+            belief = self.curvature.belief(self.public, self.root, self.position)
             # Noise may make curvature larger than it can be; its shape is then all that counts.
             level = max(self._level(belief), _mean_diagonal(belief.mean))
         else:
@@ -676,7 +682,10 @@ class Rounds:
         mean = belief.mean / level
         # Slopes by direction: how much more, or less, than the curvature says.
         expected = slope * np.maximum(np.diag(mean), 0.02)
-        seen, doubt = diagonal * asked.steep_each / expected, noise * asked.steep_each / expected
+        seen, doubt = (
+            diagonal * query.max_direction_slope / expected,
+            noise * query.max_direction_slope / expected,
+        )
         trust = _DIRECTION_SPREAD**2 / (_DIRECTION_SPREAD**2 + doubt**2)
         each = np.sqrt(np.clip(1 + trust * (seen - 1), 0.05, 20.0))
         spread = np.clip(_DIRECTION_SPREAD * np.sqrt(1 - trust) / each**2, 0, 0.3) / 2
@@ -690,7 +699,7 @@ class Rounds:
         told = np.maximum(belief.precision - squares / belief.spread**2, 1e-9)
         wide = max(belief.spread, _UNSEEN_SPREAD * math.sqrt(2 / size))
         shapes = mean + off / np.sqrt(told + squares / wide**2) / level
-        drowned = self.drowned = math.sqrt(2 * size / float(np.median(told))) / level
+        drowned = self.curvature_noise = math.sqrt(2 * size / float(np.median(told))) / level
         shapes = _floor_eigenvalues(shapes, min(_MIN_SLOPE_EIGENVALUE, max(0.2 * drowned, 1e-5)))
         sizes = slope * np.exp(min(math.sqrt(variance) / slope, 0.7) * rng.normal(size=count))
         bent = factors[:, :, None] * shapes * factors[:, None, :]
