@@ -1,3 +1,3 @@
-from . import forecast_page as forecast_page
+from . import forecast_result as forecast_result
 from . import progress as progress
 from . import resume as resume

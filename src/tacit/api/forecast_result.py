@@ -1,22 +1,28 @@
-"""The result of a forecast: expected interval widths for each parameter and budget, as a table, sentences and plain data."""
+"""The result of a forecast: expected interval widths for each parameter and budget, as text, plain data, a plot or a page."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from tacit._format import text_table
+from tacit._html import render_template
 from tacit._typing import JSON
 from tacit.accounting import Budget
 from tacit.api.simulate import INTERVAL_LEVEL, MAX_UNITS
+from tacit.results.drawings import COLOURS, ChartLine, LineChart, log_axis
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 UNIT_PLURALS = {"row": "rows", "person": "people"}
-# An interval that is so large a part of the prior's tells little.
+# An interval that is wider than this share of the prior's is uninformative.
 _UNINFORMATIVE_RATIO = 0.8
-# What part of fits must converge.
+# A forecast with a smaller share of converged fits is hopeless.
 _MIN_CONVERGED_SHARE = 0.5
 # What part of 90% intervals must hold the truth, and how many standard errors a few tables may be below it.
 _MIN_COVERAGE, _COVERAGE_STANDARD_ERRORS = 0.85, 2.5
@@ -239,9 +245,84 @@ class Forecast:
         """The forecast as JSON."""
         return json.dumps(self.to_dict(), indent=2)
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self) -> "pd.DataFrame":
         """A data frame with a row for each parameter and budget."""
+        import pandas as pd
+
         return pd.DataFrame(self.lines).set_index(["parameter", "epsilon"])
+
+
+def width_chart(forecast: Forecast) -> LineChart:
+    """The half widths of the intervals of all parameters, by growing epsilon."""
+    order = sorted(range(len(forecast.budgets)), key=lambda i: forecast.budgets[i].epsilon)
+    epsilons = [forecast.budgets[i].epsilon for i in order]
+    x = log_axis("epsilon: larger means less protection", epsilons, ticks=epsilons)
+    lines, floors = [], []
+    for place, same in enumerate(zip(*(forecast.at(i) for i in order), strict=True)):
+        colour, floor = COLOURS[place % len(COLOURS)], same[0].without_privacy / 2
+        widths = [line.width / 2 for line in same]
+        points = list(zip(epsilons, widths, strict=True))
+        lines.append(ChartLine(forecast.label(same[0]), points, "asked", colour, has_dots=True))
+        if floor > 0:
+            floors.append(ChartLine("", [(x.low, floor), (x.high, floor)], "reference", colour))
+    heights = [y for line in (*lines, *floors) for _, y in line.points]
+    return LineChart(
+        title="Half width of 90% intervals against epsilon; the table below has the numbers",
+        x=x,
+        y=log_axis("half width of the 90% interval", heights),
+        lines=[*floors, *lines],
+    )
+
+
+def plot_forecast(forecast: Forecast, path: str | os.PathLike[str] | None = None) -> "Figure":
+    """Plots half widths of 90% intervals against epsilon, a line for each parameter.
+
+    Args:
+        forecast: The forecast.
+        path: A PNG, PDF or SVG file to write.
+
+    Returns:
+        The figure of matplotlib. Dashed lines are the half widths without privacy.
+    """
+    from tacit.results.plots import draw_chart, load_pyplot, saving_figure  # they load xarray
+
+    chart, epsilons = width_chart(forecast), sorted(each.epsilon for each in forecast.budgets)
+    with saving_figure(path) as keep:
+        figure, axes = load_pyplot().subplots(figsize=(7.2, 4.6), layout="constrained")
+        draw_chart(axes, chart)
+        axes.set_xticks(epsilons, [f"{each:g}" for each in epsilons], minor=False)
+        axes.set_xticks([], minor=True)
+        about = f"About {forecast.size:,} {UNIT_PLURALS[forecast.unit]}; dashed: without privacy"
+        axes.set_title(about, fontsize=10, loc="left")
+        return keep(figure)
+
+
+def forecast_html(forecast: Forecast, *, model: str, description: str, schema: str) -> str:
+    """The forecast as one self-contained HTML page, for a protocol or an application.
+
+    Args:
+        forecast: The forecast.
+        model: The formula, or the file of the model.
+        description: The model in words.
+        schema: The schema as text.
+
+    Returns:
+        HTML without scripts, fonts or pictures from elsewhere.
+    """
+    title = f"{model}: what {forecast.size:,} {UNIT_PLURALS[forecast.unit]} will tell"
+    return render_template(
+        "forecast.html",
+        forecast=forecast,
+        title=title,
+        model=description,
+        schema=schema,
+        chart=width_chart(forecast),
+        widths=forecast.widths(),
+        fits=forecast.fits(),
+        many=UNIT_PLURALS[forecast.unit],
+        warnings=[said for i in range(len(forecast.budgets)) for said in forecast.warnings(i)],
+        about=forecast.about,
+    )
 
 
 def _table_lines(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -4,9 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 
 class ProgressCallback(Protocol):
     """A function to call with how many steps are done, and their total if it was not known."""
@@ -32,6 +29,15 @@ def progress_bar(
     if not shown:
         yield None
         return
+    from rich.console import Console  # only where a bar is shown
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     label = TextColumn(f"{what}, time left")
     columns = BarColumn(), MofNCompleteColumn(), label, TimeRemainingColumn()
     # Without a thread of its own: the bar moves when steps are done.

@@ -83,9 +83,9 @@ def forecast(
         seed=seed,
     )
     if plot is not None:
-        api.forecast_page.plot_forecast(found, plot)
+        api.forecast_result.plot_forecast(found, plot)
     if out is not None:
-        page = api.forecast_page.forecast_html(
+        page = api.forecast_result.forecast_html(
             found,
             model=str(request.formula or request.file),
             description=request.described,
