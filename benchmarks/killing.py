@@ -66,7 +66,7 @@ STAGES: dict[str, dict[str, Event]] = {
         "state in its place": Event(Path, "replace", after=True, target="state"),
     },
     "during a step": {
-        "before the sum of a process": Event(DistributedRunner, "_told", anywhere=True),
+        "before the sum of a process": Event(DistributedRunner, "_noisy_sum", anywhere=True),
         "before sums are added": Event(Processes, "add", anywhere=True),
     },
     "between two states": {

@@ -26,10 +26,9 @@ import real_tables
 
 import tacit
 from tacit.api.rows import model_rows
-from tacit.privacy.gate import run
+from tacit.privacy.gate import open_gate, run
 from tacit.privacy.mechanisms import BarkerTests, Stages
 from tacit.privacy.noise import Randomness
-from tacit.privacy.open_gate import open_gate
 
 BUDGET = tacit.Budget(1, 1e-5)
 METHODS = {

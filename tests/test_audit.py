@@ -16,7 +16,7 @@ from tacit.accounting import PLD, events
 from tacit.privacy import mechanisms
 from tacit.privacy import mechanisms as release_module
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import NoisySums, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 from tacit.privacy.sampling import Batches
@@ -38,7 +38,7 @@ def transcripts(canary, seed):
     )
 
     def step(state, _, release):
-        return state, release.noisy_sum(lambda _, row: row["x"], ())
+        return state, release.noisy_sum(sum_rows(lambda _, row: row["x"]), ())
 
     gate = Gate(Rows({"x": values}), plan, Randomness(seed))
     _, out = run(gate, step, jnp.zeros(1), lambda _, n: np.zeros(n, np.float32), block=4000)

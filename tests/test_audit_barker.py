@@ -11,7 +11,7 @@ from audit import claimed_tradeoff, contradictions
 
 from tacit.privacy import clipping, mechanisms
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import BarkerTests, SampledBarkerTests
+from tacit.privacy.mechanisms import BarkerTests, SampledBarkerTests, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -23,7 +23,7 @@ def bits(plan, values, seed):
     """Decisions [transcripts, steps]: many independent chains as one long run without memory."""
 
     def step(state, _, release):
-        return state, release.noisy_test(lambda _, row: row["x"], (), jnp.float32(0.0))
+        return state, release.noisy_test(sum_rows(lambda _, row: row["x"]), (), jnp.float32(0.0))
 
     gate = Gate(Rows({"x": np.asarray(values, np.float32)}), plan, Randomness(seed))
     nothing = lambda _, n: np.zeros(n, np.float32)  # noqa: E731

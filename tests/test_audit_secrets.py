@@ -28,7 +28,7 @@ def transcripts(seed, *, canary, rate=1.0):
         def per_unit(_, rows, _present, secret):
             return jnp.where(secret[0] % 2 == 1, rows["x"], -rows["x"])
 
-        return state, release.noisy_unit_sum(per_unit, ())
+        return state, release.noisy_sum(per_unit, ())
 
     plan = NoisySums(
         sampling_rate=rate,

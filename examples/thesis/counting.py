@@ -13,7 +13,7 @@ import tacit
 from tacit.accounting import PLD
 from tacit.papers.accountants import Advanced, Basic
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import NoisySums, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -40,7 +40,7 @@ def diabetic(_, row):
 
 
 def ask(state, _, release):
-    return state, release.noisy_sum(diabetic, ())
+    return state, release.noisy_sum(sum_rows(diabetic), ())
 
 
 def answers(people: dict[str, int], num_answers: int, source: Randomness) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.papers.accountants import Advanced, Basic
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import NoisySums, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -24,7 +24,7 @@ def gradient(w, row):
 
 
 def update(w, _, release):
-    w = w - LEARNING_RATE * release.noisy_sum(gradient, w)[0]
+    w = w - LEARNING_RATE * release.noisy_sum(sum_rows(gradient), w)[0]
     return w, w
 
 

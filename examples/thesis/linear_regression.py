@@ -14,7 +14,7 @@ from scipy import integrate, special
 
 from tacit.accounting import Budget, calibrate
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import NoisySums, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -122,7 +122,7 @@ def products(_, row):
 
 
 def ask(state, _, release):
-    return state, release.noisy_sum(products, ())
+    return state, release.noisy_sum(sum_rows(products), ())
 
 
 def released_sums(rows: Rows, source: Randomness) -> tuple[Sums, float]:

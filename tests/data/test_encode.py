@@ -318,7 +318,7 @@ def test_people():
     assert codes[0] == codes[1] == codes[2] != codes[3]
     assert codes[8] == codes[9]
     assert len(set(codes[~alone])) == 6
-    rows = Rows.of_encoded(*encoded)
+    rows = Rows.from_encoded(*encoded)
     kept = rows._device_fields()[0]["x"][np.array(rows._device_fields()[1])]
     known = [i for i in range(len(ids)) if not alone[i]]
     assert sorted(np.asarray(kept).tolist()) == [i for i in known if i != 2]  # a third row

@@ -99,7 +99,7 @@ _OF_NOISE = [
     ),
     fault(
         "the same noise in every block",
-        "tacit.privacy.gate:BlockRunner._drawn",
+        "tacit.privacy.gate:BlockRunner._draw",
         "mechanism.noise(bits.noise, start, steps)",
         "mechanism.noise(Randomness.from_key(bits.noise._key), start, steps)",
         NOISE + "noise_is_fresh_in_every_step_and_number[all]",
@@ -238,7 +238,7 @@ _OF_BOUNDS = [
         "a person may move a sum by a clip for each row",
         "tacit.privacy.mechanisms:_clipped_sums",
         "place(vector, given.clip, lattice.points))",
-        "place(vector / 3, given.clip, lattice.points) * (1 if given.units.row_present is None else 3))",
+        "place(vector / 3, given.clip, lattice.points) * (1 if given.units.present.shape[1] == 1 else 3))",
         BOUND + "a_unit_beyond_the_clip_moves_a_sum_by_the_clip[by rows-of_people-False]",
         BOUND + "a_unit_beyond_the_clip_moves_a_sum_by_the_clip[by units-of_people-True]",
     ),
@@ -379,7 +379,7 @@ _OF_WORDS = [
     ),
     fault(
         "the same words in every block",
-        "tacit.privacy.gate:BlockRunner._drawn",
+        "tacit.privacy.gate:BlockRunner._draw",
         "mechanism.secret(bits.secret, steps",
         "mechanism.secret(Randomness.from_key(bits.secret._key), steps",
         SECRETS + "words_are_each_unit_s_own_and_fresh[5-all rows]",
@@ -707,15 +707,15 @@ _OF_DRAWS = [
     fault(
         "rows of a logistic regression 5% longer",
         "tacit.privacy.one_draw.logistic:_signed_rows",
-        "kept *= mechanism.radius * ROUNDING_FACTOR / np.maximum(length, mechanism.radius * ROUNDING_FACTOR)",
-        "kept *= 1.05 * mechanism.radius / np.maximum(length, 1.05 * mechanism.radius)",
+        "longest = mechanism.radius * ROUNDING_FACTOR",
+        "longest = 1.05 * mechanism.radius",
         BOUND + "rows_of_a_logistic_regression_are_as_long_as_charged",
     ),
     fault(
         "an answer told truly 5% too often",
         "tacit.papers.response:randomised_response",
-        'bernoulli(source.child("bernoulli"), chance,',
-        'bernoulli(source.child("bernoulli"), chance / 1.05,',
+        'bernoulli(source.child("coins"), chance,',
+        'bernoulli(source.child("coins"), chance / 1.05,',
         "privacy/test_response.py::test_the_ratio_is_what_is_charged[0.5-2]",
     ),
     fault(
@@ -745,7 +745,7 @@ _OF_EDGES = [
     fault(
         "operations in which units meet",
         "tacit.privacy.trace:is_per_unit",
-        "return _is_listed(equation, PER_UNIT_PRIMITIVES) and not any(map(_is_foreign_key, _avals(equation)))",
+        "return _is_listed(equation, PER_UNIT_PRIMITIVES) and not foreign",
         "return _is_listed(equation, PUBLIC_PRIMITIVES)",
         GATE + "refused_before_anything_is_read[keys_of_rows]",
         GATE + "refused_before_anything_is_read[goes_on_for_all]",
@@ -766,9 +766,9 @@ _OF_EDGES = [
     ),
     fault(
         "records left out are no units",
-        "tacit.privacy.rows:Rows.of_encoded",
-        "rows._hold(fields, None, int(left_out))",
-        "rows._hold(fields, None, 0)",
+        "tacit.privacy.rows:Rows.from_encoded",
+        'Units.single_rows(columns), "row", left_out)',
+        'Units.single_rows(columns), "row", 0)',
         "inference/test_missing_records.py::test_a_missing_cell_moves_a_draw_by_epsilon_at_most",
     ),
     fault(
@@ -794,7 +794,7 @@ _OF_EDGES = [
     ),
     fault(
         "programs of a gate are stored",
-        "tacit.privacy.trace:_set_compilation_cache",
+        "tacit.privacy.gate:_set_compilation_cache",
         "last is None or None in _cache_requests.values()",
         "last is None",
         "privacy/test_settings.py::test_nowhere_holds_while_anybody_says_so",
@@ -921,7 +921,7 @@ _OF_SCORES = [
         "people of the table's rows among simulated ones",
         "tacit.api.rows:encode_rows",
         "rows.simulated = simulated_units(schema, names)",
-        "rows.simulated = simulated_units(schema, names)._replace(row_present=rows._host_fields().row_present)",
+        "rows.simulated = simulated_units(schema, names)._replace(present=rows._host_fields().present)",
         SCORES + "simulated_rows_follow_from_the_schema_alone",
     ),
 ]
@@ -931,21 +931,21 @@ _OF_UPDATES = [
         "an update that gets rows",
         "tacit.privacy.gate:run",
         "update(jax.tree.map(lambda leaf: leaf[0], outputs[-1]))",
-        'update(np.asarray(gate._private._fields["x"][0], np.float32))',
+        'update(np.asarray(gate._private._fields["x"][0, 0], np.float32))',
         GATE + "an_update_is_given_what_was_released_and_nothing_else",
     ),
     fault(
         "an update of the sums without noise",
         "tacit.privacy.gate:run",
         "update(jax.tree.map(lambda leaf: leaf[0], outputs[-1]))",
-        'update(np.asarray(gate._private._fields["x"].sum(axis=0), np.float32))',
+        'update(np.asarray(gate._private._fields["x"].sum(axis=(0, 1)), np.float32))',
         GATE + "an_update_is_given_what_was_released_and_nothing_else",
     ),
     fault(
         "a step that goes on from its own state beside an update",
         "tacit.privacy.gate:run",
-        "state = gate._shared(update(",
-        "_ = gate._shared(update(",
+        "state = session.share(update(",
+        "_ = session.share(update(",
         GATE + "steps_that_an_update_drives_are_those_that_drive_themselves",
         GATE + "the_state_that_a_step_returns_is_not_used_beside_an_update",
     ),
@@ -958,8 +958,8 @@ _OF_UPDATES = [
     ),
     fault(
         "processes that each go their own way",
-        "tacit.privacy.distributed:DistributedGate._shared",
-        "held = self._rows.processes.tell(pack_arrays([np.asarray(leaf) for leaf in leaves]))",
+        "tacit.privacy.distributed:DistributedSession.share",
+        "held = self._processes.broadcast(pack_arrays([np.asarray(leaf) for leaf in leaves]))",
         "held = pack_arrays([np.asarray(leaf) for leaf in leaves])",
         "privacy/test_parts.py::test_all_processes_go_where_the_first_one_says",
     ),
@@ -968,7 +968,7 @@ _OF_UPDATES = [
 _OF_KEPT_RUNS = [
     fault(
         "a run that goes on with its first words again",
-        "tacit.privacy.checkpoint:GateCheckpoint.position",
+        "tacit.privacy.checkpoint:CheckpointedSession.start",
         "stream.skip_to(drawn)",
         "stream.skip_to(0)",
         KEPT + "a_gate_goes_on_bit_for_bit[sampled-True]",
@@ -983,7 +983,7 @@ _OF_KEPT_RUNS = [
     ),
     fault(
         "a run that goes on with other rows",
-        "tacit.privacy.checkpoint:Checkpoint.refuse_other",
+        "tacit.privacy.checkpoint:Checkpoint.check_same",
         "if not hmac.compare_digest(",
         "if False and not hmac.compare_digest(",
         KEPT + "other_rows_are_refused[a value]",
@@ -991,7 +991,7 @@ _OF_KEPT_RUNS = [
     ),
     fault(
         "a run that goes on with another question",
-        "tacit.privacy.checkpoint:Checkpoint.standing",
+        "tacit.privacy.checkpoint:Checkpoint.state",
         "found.question != question",
         "False",
         KEPT + "another_question_is_refused",
@@ -1027,9 +1027,9 @@ _OF_KEPT_RUNS = [
     ),
     fault(
         "a charge before the question is stored",
-        "tacit.privacy.checkpoint:GateCheckpoint.ask",
-        "if self._run.standing(self._gate, self._question) is None:",
-        "if self._charge is None and self._run.standing(self._gate, self._question) is None:",
+        "tacit.privacy.checkpoint:CheckpointedSession.ask",
+        "if self._run.state(self._gate, self._question) is None:",
+        "if self._charge is None and self._run.state(self._gate, self._question) is None:",
         KEPT + "the_question_is_on_disk_before_the_charge",
     ),
     fault(

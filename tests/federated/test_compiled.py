@@ -12,7 +12,7 @@ from sites_on_disk import NAMES, make_sites
 from tacit.errors import InvalidArgument
 from tacit.federated.deploy import SiteSettings, answer_once, compilation_cache, load_study
 from tacit.federated.protocol import task_fields
-from tacit.privacy.trace import compilation_cache_in
+from tacit.privacy.gate import compilation_cache_in
 
 
 def rights(folder):

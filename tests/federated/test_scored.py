@@ -325,7 +325,7 @@ def test_every_round_tells_how_strongly_sites_pulled(finished):
     place = finished.trace[-2]
     information, scores = 0, {}
     for name, rows in sites_of().items():
-        x, y = rows._fields["x"], rows._fields["y"]
+        x, y = rows._fields["x"][:, 0], rows._fields["y"][:, 0]
         chance = expit(x @ place)
         information = information + (x * (chance * (1 - chance))[:, None]).T @ x
         scores[name] = x.T @ (y - chance)

@@ -9,10 +9,10 @@ import pytest
 from tacit import Barker, Budget, Ledger, Model, Number, OneSample, Schema, fit
 from tacit.methods import BoundedLikelihood, GridSampler, LipschitzLikelihood
 from tacit.models import Parameter
+from tacit.privacy.gate import open_gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw import exact as grid_module
 from tacit.privacy.one_draw.chain import ChainDraws
-from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 BUDGET = Budget(1, 1e-6, "replace")
@@ -102,7 +102,7 @@ def test_who_has_no_identifier_is_nobody():
     """A row that belongs to nobody is no unit, missing cells or not."""
     who = [1, 1, 2, None, None, 3]
     encoded = PEOPLE.encode({"x": [0.1, 0.2, None, None, 0.3, 0.4], "who": who})
-    rows = Rows.of_encoded(*encoded)
+    rows = Rows.from_encoded(*encoded)
     assert sorted(rows._host_fields()[1].tolist()) == [[True, False], [True, True]]
     assert rows._units == 3
 
@@ -149,7 +149,7 @@ def test_a_chain_takes_a_record_left_out_for_one_of_zeros():
         return gate.draw(lambda v, _: -0.5 * (v**2).sum(), density, None)
 
     few = np.asarray(VALUES, np.float32)
-    left_out = end(Rows.of_encoded({"x": few}, left_out=40))
+    left_out = end(Rows.from_encoded({"x": few}, left_out=40))
     zeros = end(Rows({"x": np.append(few, np.zeros(40, np.float32))}))
     np.testing.assert_allclose(left_out, zeros, atol=0.011)
     assert np.abs(left_out - end(Rows({"x": few}))).max() > 0.02

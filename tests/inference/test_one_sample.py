@@ -25,8 +25,8 @@ from tacit.methods import (
 )
 from tacit.models import Parameter
 from tacit.models.jax_model import Interval, Positive, Whole
+from tacit.privacy.gate import open_gate
 from tacit.privacy.noise import Randomness
-from tacit.privacy.open_gate import open_gate
 
 RNG = np.random.default_rng(0)
 YES = (RNG.random(2000) < 0.7).astype(np.float32)

@@ -106,7 +106,8 @@ def rows_of(columns):
     """Rows with public ones beside them, as a schema would simulate them."""
     rows, rng = Rows(columns), np.random.default_rng(0)
     x = np.column_stack([np.ones(500), rng.uniform(-2, 2, size=(500, SIZE - 1))])
-    rows.simulated = Units({"x": x.astype(np.float32), "y": np.zeros(500, np.float32)}, None)
+    columns = {"x": x.astype(np.float32), "y": np.zeros(500, np.float32)}
+    rows.simulated = Units.single_rows(columns)
     return rows
 
 
@@ -425,7 +426,7 @@ def test_a_model_of_many_parameters_is_fitted():
     columns = {"x": x, "y": x @ truth + rng.normal(size=count)}
     rows = Rows({name: each.astype(np.float32) for name, each in columns.items()})
     public = {"x": rng.uniform(-2, 2, size=(500, size)), "y": np.zeros(500)}
-    rows.simulated = Units({n: v.astype(np.float32) for n, v in public.items()}, None)
+    rows.simulated = Units.single_rows({n: v.astype(np.float32) for n, v in public.items()})
     post = tacit.fit(wide(size), rows, budget=MORE, seed=0)
     off = (post.draws["w"].mean(axis=0) - truth) / post.draws["w"].std(axis=0)
     assert post.intervals == Intervals.INCLUDED
@@ -541,8 +542,8 @@ def test_simulated_rows_follow_from_the_schema_alone():
     first, second = (jax.tree.leaves(simulated(count)) for count in (7, 90))
     assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
     people = simulated(7)
-    assert people.row_present.shape == (250, 4)
-    assert set(people.row_present.sum(axis=1)) == {1, 2, 3, 4}
+    assert people.present.shape == (250, 4)
+    assert set(people.present.sum(axis=1)) == {1, 2, 3, 4}
     assert np.unique(people.fields["k"]).size >= 2
     assert (people.fields["x"] >= -1).all()
     assert (people.fields["x"] <= 3).all()

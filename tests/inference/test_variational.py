@@ -428,4 +428,4 @@ def test_a_plan_holds_no_rows():
     assert not any(np.any(np.asarray(v)) for v in blank._device_fields()[0].values())
     people = Rows.by_person({"x": X, "y": Y}, np.arange(len(Y)) // 2, most_rows=3).blank()
     assert people.unit == "person"
-    assert people.made_up_presence().shape == (3,)
+    assert people.dummy_unit().present.shape == (3,)

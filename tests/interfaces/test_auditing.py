@@ -144,7 +144,7 @@ def making_up(slope, _, release):
         difference = jnp.where(present, (rows["y"] - made_up) * rows["x"], 0).sum()
         return jnp.stack([difference, made_up.mean() / 4])
 
-    released = release.noisy_unit_sum(per_unit, slope)
+    released = release.noisy_sum(per_unit, slope)
     return slope + 0.01 * released[0], released
 
 

@@ -77,7 +77,7 @@ def test_a_killed_fit_to_several_files_goes_on_bit_for_bit(
     monkeypatch.setattr(checkpoint, "_MIN_SECONDS_BETWEEN_WRITES", 0.0)
     monkeypatch.setattr(checkpoint, "_WRITE_TIME_FACTOR", 0.0)
     ledger = tacit.Ledger.new(tmp_path / "ledger.db", total=tacit.Budget(3, 1e-5))
-    usual, stored = checkpoint.GateCheckpoint.keep, []
+    usual, stored = checkpoint.CheckpointedSession.store, []
 
     def kills(*arguments, **more):
         usual(*arguments, **more)
@@ -85,7 +85,7 @@ def test_a_killed_fit_to_several_files_goes_on_bit_for_bit(
         if len(stored) == number:
             raise Killed
 
-    monkeypatch.setattr(checkpoint.GateCheckpoint, "keep", kills)
+    monkeypatch.setattr(checkpoint.CheckpointedSession, "store", kills)
     with pytest.raises(Killed):
         fitted(files, ledger=ledger, run=tmp_path / "run")
     found = fitted(files, ledger=ledger, run=tmp_path / "run")
@@ -99,7 +99,7 @@ def test_other_rows_in_a_file_are_refused(files, tmp_path, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint.GateCheckpoint, "keep", kills)
+        patched.setattr(checkpoint.CheckpointedSession, "store", kills)
         with pytest.raises(Killed):
             fitted(files, run=tmp_path / "run")
     with pytest.raises(InvalidArgument, match="begun with other data"):
@@ -135,7 +135,7 @@ def test_exact_fits_need_one_table(files):
 def test_processes_with_files_in_another_order_have_other_facts(files, monkeypatch):
     """So they refuse each other: a file would be read by two of them."""
     told = []
-    monkeypatch.setattr(PartitionedRows, "refuse_others", lambda _, facts: told.append(facts))
+    monkeypatch.setattr(PartitionedRows, "check_same", lambda _, facts: told.append(facts))
     for order in (files, files[::-1]):
         read_files(adapt_model(MODEL, SCHEMA), SCHEMA, order)
     assert told[0] != told[1]

@@ -153,7 +153,7 @@ def test_columns_and_effects_are_as_the_scenario_says(model):
     vectors, truth = made.draw_parameters(3)
     assert truth[:, made.labels.index("x")] == pytest.approx(1.5, abs=1e-4)
     rows = made.rows(0, vectors[0])
-    fields = {name: np.asarray(values) for name, values in rows._fields.items()}
+    fields = {name: np.asarray(values)[:, 0] for name, values in rows._fields.items()}
     x, z = SCHEMA["x"], fields["z"]
     numbers = fields["x"].astype(float)
     assert numbers.mean() == pytest.approx(0.3, abs=0.01)

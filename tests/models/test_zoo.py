@@ -112,8 +112,6 @@ def held_out(post, animal, rows):
     fields, present = rows._device_fields()
 
     def density(theta):
-        if present is None:
-            return jax.vmap(lambda row: model.row_density(theta, row, model.constants))(fields)
         return jax.vmap(lambda row, here: model.unit_density(theta, row, here, model.constants))(
             fields, present
         )

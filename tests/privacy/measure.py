@@ -7,6 +7,7 @@ import numpy as np
 
 from tacit.accounting import events
 from tacit.privacy.gate import Gate, run
+from tacit.privacy.mechanisms import sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -35,7 +36,7 @@ def value(_, row):
 
 
 def just_release(state, _, release):
-    return state, release.noisy_sum(value, ())
+    return state, release.noisy_sum(sum_rows(value), ())
 
 
 def nothing(_, steps):
@@ -73,7 +74,7 @@ def accepted(settings, values, shifts, seed=0):
     """How often a proposal is accepted at each shift."""
 
     def step(state, shift, release):
-        return state, release.noisy_test(lambda _, row: row["x"], (), shift)
+        return state, release.noisy_test(sum_rows(lambda _, row: row["x"]), (), shift)
 
     each = settings.num_steps // len(shifts)
     told = np.repeat(np.float32(shifts), each)

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.privacy.distributed import PartitionedRows, Processes
-from tacit.privacy.gate import run
+from tacit.privacy.gate import open_gate, run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
-from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 NUMBER = 5
@@ -30,7 +29,7 @@ def step(state, given, release):
         shaken = (secret[0] % 7).astype(jnp.float32)
         return jnp.tanh(fields["x"][0] - arguments) * present[0] + shaken / 100
 
-    out = release.noisy_unit_sum(unit, state)
+    out = release.noisy_sum(unit, state)
     return 0.9 * state + out / 100 + given, out
 
 
@@ -62,6 +61,6 @@ if __name__ == "__main__":
     jax.distributed.initialize(f"127.0.0.1:{port}", size, rank)
     group = Processes()
     added = group.add(np.asarray([2**62 + 3, -5], np.int64)).tolist()
-    told = group.tell(b"from the first" if rank == 0 else b"another").decode()
+    told = group.broadcast(b"from the first" if rank == 0 else b"another").decode()
     left = released(group, "batches").tobytes().hex()
     sys.stdout.write(f"{added}\n{told}\n{left}\n")

@@ -11,20 +11,20 @@ import tacit
 from tacit.errors import BoundaryError
 from tacit.inference.method import Method, MethodResult
 from tacit.models.jax_model import Model, Parameter
-from tacit.privacy.gate import Gate, run
+from tacit.privacy.gate import Gate, open_gate, run
 from tacit.privacy.mechanisms import NoisySums, SampledBarkerTests, Stages
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import BoundedLikelihood
 from tacit.privacy.one_draw.exact import GridDraws, StatisticDraws
-from tacit.privacy.open_gate import DrawGate, as_draw_gate, open_gate
+from tacit.privacy.one_draw.gate import DrawGate, as_draw_gate
 from tacit.privacy.rows import Rows
 
 SOURCE = Path(tacit.__file__).parent
 # What holds rows, tells how many there are, or protects them.
 FORBIDDEN = {
-    "_batch", "_chunks", "_count", "_device", "_device_fields", "_fetch", "_fields", "_hold",
-    "_host_fields", "_keeper", "_keyed_digest", "_looked_at", "_bits", "_blocks", "_charged", "_padded", "_present", "_private", "_silent",
-    "_streams", "_taken", "_units", "_use", "_use_up",
+    "_batch", "_chunks", "_count", "_device", "_device_fields", "_each_column", "_fetch", "_fields", "_hold",
+    "_host_fields", "_session", "_keyed_digest", "_looked_at", "_bits", "_charged", "_present", "_private", "_silent",
+    "_taken", "_units", "_use", "_use_up",
 }  # fmt: skip
 SECRET = 7.25
 
@@ -59,7 +59,7 @@ def test_the_list_has_all_that_rows_and_gates_hold():
         made = {
             "_agreed",
             "_shared",
-            "_grouped",
+            "_of",
             "_randomness",
             "_of_fixed_size",
             "_is_fixed",
@@ -140,7 +140,7 @@ def test_no_public_name_of_a_gate_gives_rows():
         return -jnp.sum(jnp.where(present, (rows["x"] - vector[0]) ** 2, 0.0))
 
     given = np.zeros(5), density, None
-    arguments = {"draw": given, "check_draw": given, "agreed": (3,)}
+    arguments = {"draw": given, "check_draw": given, "agree": (3,)}
     for name in (name for name in dir(DrawGate) if not name.startswith("_")):
         gate = open_gate(rows, grid(), Randomness(0))
         try:
@@ -162,7 +162,7 @@ def test_a_gate_takes_no_plan_of_anybody_elses_making():
             return np.zeros((steps, self.dimension), np.int32)
 
     class Greedy(GridDraws):
-        def refuse_misfit(self, units):
+        def check_size(self, units):
             raise ValueError(units)
 
     settings = {"sampling_rate": 1.0, "num_steps": 1, "clip": 1.0, "noise_multiplier": 1.0}

@@ -13,11 +13,11 @@ from measure import accepted, just_release, released, said
 from scipy import stats
 
 from tacit.accounting import events
+from tacit.privacy.gate import open_gate
 from tacit.privacy.mechanisms import BarkerTests, NoisySums, SampledBarkerTests
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw import chain, logistic
 from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood, LogConcave
-from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def size(moved, settings):
 
 
 def per_unit(state, _, release):
-    return state, release.noisy_unit_sum(
+    return state, release.noisy_sum(
         lambda _, rows, present: jnp.where(present[:, None], rows["x"], 0.0).sum(axis=0), ()
     )
 

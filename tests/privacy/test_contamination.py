@@ -388,7 +388,7 @@ def test_units_meet_in_what_is_refused(function, kinds, monkeypatch):
     assert meeting("refused") == ["it"]
     one = [each[0] for each in operands(kinds, np.random.default_rng(0))]
     with pytest.raises(BoundaryError, match="acts on every unit by itself"):
-        check_per_unit(jax.make_jaxpr(function)(*one))
+        check_per_unit(jax.make_jaxpr(function)(*one).jaxpr)
 
 
 def test_keys_other_than_threefrys_are_refused_wherever_they_come_from():
@@ -398,12 +398,12 @@ def test_keys_other_than_threefrys_are_refused_wherever_they_come_from():
     for impl in ("rbg", "unsafe_rbg"):
         traced = jax.make_jaxpr(follows)(jax.random.key(0, impl=impl), 1)
         with pytest.raises(BoundaryError, match="acts on every unit by itself"):
-            check_per_unit(traced)
-    check_per_unit(jax.make_jaxpr(follows)(jax.random.key(0, impl="threefry2x32"), 1))
+            check_per_unit(traced.jaxpr)
+    check_per_unit(jax.make_jaxpr(follows)(jax.random.key(0, impl="threefry2x32"), 1).jaxpr)
 
 
 def test_an_operation_that_borrows_a_name_is_refused():
     add = jax.extend.core.Primitive("add")
     add.def_abstract_eval(lambda x: x)
     with pytest.raises(BoundaryError, match="add"):
-        check_per_unit(jax.make_jaxpr(add.bind)(1.0))
+        check_per_unit(jax.make_jaxpr(add.bind)(1.0).jaxpr)

@@ -17,7 +17,7 @@ from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy import mechanisms
 from tacit.privacy.clipping import clip_to_lattice
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.mechanisms import NoisySums, Release
+from tacit.privacy.mechanisms import NoisySums, Release, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -38,7 +38,7 @@ def value(_, row):
 
 
 def just_release(state, _, release):
-    return state, release.noisy_sum(value, ())
+    return state, release.noisy_sum(sum_rows(value), ())
 
 
 def nothing(start, steps):
@@ -208,12 +208,12 @@ def test_nothing_shows_the_data():
 
 
 def twice(state, _, release):
-    return state, release.noisy_sum(value, ()) + release.noisy_sum(value, ())
+    return state, release.noisy_sum(sum_rows(value), ()) + release.noisy_sum(sum_rows(value), ())
 
 
 def hidden_in_jit(state, _, release):
-    extra = jax.jit(lambda: release.noisy_sum(value, ()))()
-    return state, extra + release.noisy_sum(value, ())
+    extra = jax.jit(lambda: release.noisy_sum(sum_rows(value), ()))()
+    return state, extra + release.noisy_sum(sum_rows(value), ())
 
 
 def never(state, _, release):
@@ -221,12 +221,14 @@ def never(state, _, release):
 
 
 def returns_rows(state, _, release):
-    return release._batch.units.fields["x"].sum(axis=0) + state, release.noisy_sum(value, ())
+    return release._batch.units.fields["x"].sum(axis=(0, 1)) + state, release.noisy_sum(
+        sum_rows(value), ()
+    )
 
 
 def rows_into_arguments(state, _, release):
-    mean = release._batch.units.fields["x"].mean(axis=0)
-    return state, release.noisy_sum(lambda shift, row: row["x"] - shift, mean)
+    mean = release._batch.units.fields["x"].mean(axis=(0, 1))
+    return state, release.noisy_sum(sum_rows(lambda shift, row: row["x"] - shift), mean)
 
 
 def changes_the_batch(state, _, release):
@@ -234,71 +236,77 @@ def changes_the_batch(state, _, release):
     values = batch.units.fields["x"]
     mixed = batch.units._replace(fields={"x": values - values.mean(axis=0)})
     release._batch = batch._replace(units=mixed)
-    return state, release.noisy_sum(value, ())
+    return state, release.noisy_sum(sum_rows(value), ())
 
 
 def takes_everyone(state, _, release):
     release._batch = release._batch._replace(present=jnp.ones_like(release._batch.present))
-    return state, release.noisy_sum(value, ())
+    return state, release.noisy_sum(sum_rows(value), ())
 
 
 def subtracts_noise(state, _, release):
     noise = release._batch.noise
-    return state, release.noisy_sum(value, ()) - noise
+    return state, release.noisy_sum(sum_rows(value), ()) - noise
 
 
 def no_noise(state, _, release):
     release._batch = release._batch._replace(noise=jnp.zeros(3, jnp.int32))
-    return state, release.noisy_sum(value, ())
+    return state, release.noisy_sum(sum_rows(value), ())
 
 
 def larger_clip(state, _, release):
     release._batch = release._batch._replace(clip=release._batch.clip * 10)
-    return state, release.noisy_sum(value, ())
+    return state, release.noisy_sum(sum_rows(value), ())
 
 
 def batch_size(state, _, release):
-    return state, release.noisy_sum(value, ()) * release._batch.present.sum()
+    return state, release.noisy_sum(sum_rows(value), ()) * release._batch.present.sum()
 
 
 def calls_back(state, _, release):
     jax.debug.print("{}", release._batch.units.fields["x"])
-    return state, release.noisy_sum(value, ())
+    return state, release.noisy_sum(sum_rows(value), ())
 
 
 def in_a_loop(state, _, release):
     def body(carry, _):
-        return carry + release.noisy_sum(value, ()), None
+        return carry + release.noisy_sum(sum_rows(value), ()), None
 
     return state, jax.lax.scan(body, jnp.zeros(3), length=5)[0]
 
 
 def in_a_while(state, _, release):
     done = jax.lax.while_loop(
-        lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] + release.noisy_sum(value, ())), (0, state)
+        lambda c: c[0] < 5,
+        lambda c: (c[0] + 1, c[1] + release.noisy_sum(sum_rows(value), ())),
+        (0, state),
     )
     return state, done[1]
 
 
 def in_a_branch(state, _, release):
-    chosen = jax.lax.cond(state[0] > 0, lambda: release.noisy_sum(value, ()), lambda: jnp.zeros(3))
+    chosen = jax.lax.cond(
+        state[0] > 0, lambda: release.noisy_sum(sum_rows(value), ()), lambda: jnp.zeros(3)
+    )
     return state, chosen
 
 
 def in_a_call(state, _, release):
     """Its trace would hold the width of the batch."""
-    return state, jax.jit(lambda by: by * release.noisy_sum(value, ()))(jnp.ones(3))
+    return state, jax.jit(lambda by: by * release.noisy_sum(sum_rows(value), ()))(jnp.ones(3))
 
 
 def mapped(state, _, release):
-    both = jax.vmap(lambda shift: release.noisy_sum(lambda s, row: row["x"] + s, shift))(
+    both = jax.vmap(lambda shift: release.noisy_sum(sum_rows(lambda s, row: row["x"] + s), shift))(
         jnp.zeros((2, 3))
     )
     return state, both.sum(axis=0)
 
 
 def differentiated(state, _, release):
-    slope = jax.grad(lambda s: release.noisy_sum(lambda a, row: row["x"] * a, s).sum())(state)
+    slope = jax.grad(lambda s: release.noisy_sum(sum_rows(lambda a, row: row["x"] * a), s).sum())(
+        state
+    )
     return state, slope
 
 
@@ -306,18 +314,20 @@ CAPTURED = jnp.asarray(BASE, jnp.float32)
 
 
 def captures_rows(state, _, release):
-    return state + CAPTURED.mean(axis=0), release.noisy_sum(value, ())
+    return state + CAPTURED.mean(axis=0), release.noisy_sum(sum_rows(value), ())
 
 
 def captures_rows_inside(state, _, release):
-    return state, release.noisy_sum(lambda _, row: row["x"] + CAPTURED.sum(axis=0), ())
+    return state, release.noisy_sum(sum_rows(lambda _, row: row["x"] + CAPTURED.sum(axis=0)), ())
 
 
 NUMPY = np.asarray(BASE, np.float32)
 
 
 def captures_numpy(state, _, release):
-    return state, release.noisy_sum(lambda _, row: row["x"] + NUMPY.sum(axis=0) * NUMPY[0], ())
+    return state, release.noisy_sum(
+        sum_rows(lambda _, row: row["x"] + NUMPY.sum(axis=0) * NUMPY[0]), ()
+    )
 
 
 def prints_inside(state, _, release):
@@ -325,7 +335,7 @@ def prints_inside(state, _, release):
         jax.debug.print("{}", row["x"])
         return row["x"]
 
-    return state, release.noisy_sum(per_row, ())
+    return state, release.noisy_sum(sum_rows(per_row), ())
 
 
 def calls_back_inside(state, _, release):
@@ -333,7 +343,7 @@ def calls_back_inside(state, _, release):
         shape = jax.ShapeDtypeStruct((3,), jnp.float32)
         return jax.pure_callback(lambda v: v, shape, row["x"], vmap_method="sequential")
 
-    return state, release.noisy_sum(per_row, ())
+    return state, release.noisy_sum(sum_rows(per_row), ())
 
 
 @jax.custom_batching.custom_vmap
@@ -347,18 +357,18 @@ def _(size, _batched, x):
 
 
 def custom_batching(state, _, release):
-    return state, release.noisy_sum(lambda _, row: meets_others(row["x"]), ())
+    return state, release.noisy_sum(sum_rows(lambda _, row: meets_others(row["x"])), ())
 
 
 def mutable_reference(state, _, release):
     ref = jax.new_ref(jnp.zeros(3))
-    ref[...] = release._batch.units.fields["x"][0]
-    return state + ref[...], release.noisy_sum(value, ())
+    ref[...] = release._batch.units.fields["x"][0, 0]
+    return state + ref[...], release.noisy_sum(sum_rows(value), ())
 
 
 def other_lattice(state, _, release):
     finer = dataclasses.replace(release._lattice, points=2 * release._lattice.points)
-    return state, Release(release._batch, finer).noisy_sum(value, ())
+    return state, Release(release._batch, finer).noisy_sum(sum_rows(value), ())
 
 
 @jax.jit
@@ -367,7 +377,7 @@ def jitted_with_global(x):
 
 
 def captures_through_jit(state, _, release):
-    return state, release.noisy_sum(lambda _, row: jitted_with_global(row["x"]), ())
+    return state, release.noisy_sum(sum_rows(lambda _, row: jitted_with_global(row["x"])), ())
 
 
 class Holder:
@@ -379,7 +389,7 @@ class Holder:
 
 
 def captures_in_an_object(state, _, release):
-    return state, release.noisy_sum(HOLDER, ())
+    return state, release.noisy_sum(sum_rows(HOLDER), ())
 
 
 HOLDER = Holder()
@@ -387,7 +397,7 @@ LISTED = BASE[:, 0].tolist()
 
 
 def captures_a_list(state, _, release):
-    return state + sum(LISTED), release.noisy_sum(value, ())
+    return state + sum(LISTED), release.noisy_sum(sum_rows(value), ())
 
 
 def keys_of_rows(state, _, release):
@@ -397,7 +407,7 @@ def keys_of_rows(state, _, release):
         key = jax.random.key(row["x"][0].astype(jnp.int32), impl="rbg")
         return jax.random.normal(key, (3,))
 
-    return state, release.noisy_sum(per_row, ())
+    return state, release.noisy_sum(sum_rows(per_row), ())
 
 
 def goes_on_for_all(state, _, release):
@@ -406,7 +416,7 @@ def goes_on_for_all(state, _, release):
     def per_row(_, row):
         return jax.scipy.special.betainc(1 + row["x"] ** 2, 2.0, 0.5)
 
-    return state, release.noisy_sum(per_row, ())
+    return state, release.noisy_sum(sum_rows(per_row), ())
 
 
 BAD = [
@@ -454,20 +464,25 @@ def test_the_program_that_runs_is_the_one_that_was_walked():
     """A step that behaves at width one, and leaks at the width it runs at."""
 
     def leaks_when_wide(state, _, release):
-        total = release.noisy_sum(value, ())
+        total = release.noisy_sum(sum_rows(value), ())
         batch = release._batch
-        return state, total + batch.units.fields["x"].sum(axis=0) if len(
+        return state, total + batch.units.fields["x"].sum(axis=(0, 1)) if len(
             batch.present
         ) > 1 else total
 
     def tells_the_width(state, _, release):
-        return state, (release.noisy_sum(value, ()), jnp.zeros(len(release._batch.present)))
+        return state, (
+            release.noisy_sum(sum_rows(value), ()),
+            jnp.zeros(len(release._batch.present)),
+        )
 
     def counts_the_width(state, _, release):
-        return state, release.noisy_sum(value, ()) + float(len(release._batch.present))
+        return state, release.noisy_sum(sum_rows(value), ()) + float(len(release._batch.present))
 
     def holds_the_width(state, _, release):
-        return state, release.noisy_sum(value, ()) + np.float32([len(release._batch.present)] * 3)
+        return state, release.noisy_sum(sum_rows(value), ()) + np.float32(
+            [len(release._batch.present)] * 3
+        )
 
     for step in (leaks_when_wide, tells_the_width, counts_the_width, holds_the_width):
         for rate in (0.2, 1.0):  # a batch, or everybody
@@ -544,7 +559,7 @@ def test_odd_columns_are_taken_quietly(recwarn):
     fields, _ = odd._device_fields()
     assert not recwarn.list
     assert np.isinf(fields["f"][0])
-    assert fields["i"].tolist() == [2**31 - 1, -(2**31)]
+    assert fields["i"].tolist() == [[2**31 - 1], [-(2**31)]]
     people = Rows.by_person({"x": [1.0, 2.0, 3.0]}, [1.0, np.nan, np.nan], most_rows=2)
     assert people._count == 1  # rows without a person could all be one person's
 
@@ -576,7 +591,7 @@ def a_key_that_is_a_shape(x):
 )
 def test_what_jax_cannot_trace_is_said_in_a_sentence(function):
     def step(state, _, release):
-        return state, release.noisy_sum(lambda _, row: jax.grad(function)(row["x"]), ())
+        return state, release.noisy_sum(sum_rows(lambda _, row: jax.grad(function)(row["x"])), ())
 
     with pytest.raises(InvalidArgument, match="JAX cannot trace the model") as caught:
         released(rows(BASE), mechanism(num_steps=2), step=step)
@@ -590,7 +605,7 @@ def test_what_cannot_be_done_unit_by_unit_is_said_before_the_charge():
         return row["x"] * total
 
     def step(state, _, release):
-        return state, release.noisy_sum(from_a_row, ())
+        return state, release.noisy_sum(sum_rows(from_a_row), ())
 
     with pytest.raises(InvalidArgument, match="JAX cannot trace the model"):
         check(step, jnp.zeros(3), jnp.zeros(3), Gate(rows(BASE), mechanism(num_steps=2)))
@@ -599,7 +614,7 @@ def test_what_cannot_be_done_unit_by_unit_is_said_before_the_charge():
 def test_arrays_made_inside_are_fine():
     def step(state, _, release):
         weights = jnp.array([1.0, 2.0, 3.0])
-        return state, release.noisy_sum(lambda w, row: row["x"] * w, weights)
+        return state, release.noisy_sum(sum_rows(lambda w, row: row["x"] * w), weights)
 
     assert released(rows(BASE), mechanism(num_steps=2), step=step).shape == (2, 3)
 
@@ -612,7 +627,7 @@ def test_a_row_that_was_kept_while_tracing_is_refused():
         return row["x"]
 
     def step(state, _, release):
-        return state, release.noisy_sum(keeps, ()) + kept[-1]
+        return state, release.noisy_sum(sum_rows(keeps), ()) + kept[-1]
 
     with pytest.raises(BoundaryError, match="kept from inside"):
         released(rows(BASE), mechanism(num_steps=2), step=step)
@@ -620,7 +635,7 @@ def test_a_row_that_was_kept_while_tracing_is_refused():
 
 def test_wrong_shape_is_refused():
     def step(state, _, release):
-        return state, release.noisy_sum(lambda _, row: row["x"][:2], ())
+        return state, release.noisy_sum(sum_rows(lambda _, row: row["x"][:2]), ())
 
     with pytest.raises(BoundaryError, match="shape"):
         released(rows(BASE), mechanism(num_steps=2), step=step)
@@ -636,11 +651,11 @@ def test_wrong_columns_are_refused():
 
 def around(state, _, release):
     """Looks where the state says, and leaves it as it is."""
-    return state, release.noisy_sum(lambda at, row: row["x"] - at, state)
+    return state, release.noisy_sum(sum_rows(lambda at, row: row["x"] - at), state)
 
 
 def moving(state, _, release):
-    found = release.noisy_sum(lambda at, row: row["x"] - at, state)
+    found = release.noisy_sum(sum_rows(lambda at, row: row["x"] - at), state)
     return state + found / 64, found
 
 
@@ -678,7 +693,7 @@ def test_steps_that_an_update_drives_are_those_that_drive_themselves(rate):
 
 def test_the_state_that_a_step_returns_is_not_used_beside_an_update():
     def far(state, _, release):
-        return state + 1e6, release.noisy_sum(lambda at, row: row["x"] - at, state)
+        return state + 1e6, release.noisy_sum(sum_rows(lambda at, row: row["x"] - at), state)
 
     found = []
     for step in (around, far):
@@ -691,7 +706,7 @@ def test_an_update_cannot_make_another_step_of_it():
     """A state of another shape would be another trace, which nobody has walked."""
 
     def by_shape(state, _, release):
-        return state, release.noisy_sum(lambda at, row: row["x"] - at.sum(), state)
+        return state, release.noisy_sum(sum_rows(lambda at, row: row["x"] - at.sum()), state)
 
     def update(_):
         return np.zeros((2, 3), np.float32)

@@ -1,4 +1,4 @@
-"""The sections "Guarantee" of releases: their theorems are there, and their sensitivities are those that are charged.
+"""The sections "Formal guarantees" of releases: their theorems are there, and their sensitivities are those that are charged.
 
 What is charged is asked of the accountant, and what is done of the code that clips and draws noise: neither is
 taken from the docstring or from a mechanism's description of itself.
@@ -29,8 +29,8 @@ from tacit.privacy.mechanisms import BarkerTests, NoisySums, Release, SampledBar
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import BoundedLikelihood, LipschitzLikelihood
 from tacit.privacy.one_draw.exact import GridDraws, StatisticDraws
+from tacit.privacy.one_draw.gate import _DRAW_FUNCTIONS
 from tacit.privacy.one_draw.logistic import LogisticDraws
-from tacit.privacy.open_gate import _DRAW_FUNCTIONS
 
 SOURCE = Path(tacit.__file__).parent
 PROOFS = [SOURCE / "privacy" / "PROOFS.md", SOURCE / "federated" / "PROOFS.md"]
@@ -56,7 +56,7 @@ RELEASES = {
 
 def guarantee(release):
     """The fields of a release's section."""
-    text = inspect.cleandoc(release.__doc__).partition("Guarantee:\n")[2]
+    text = inspect.cleandoc(release.__doc__).partition("Formal guarantees:\n")[2]
     found = {}
     for line in inspect.cleandoc(text).splitlines():
         if not line.startswith(" "):
@@ -167,10 +167,10 @@ def moved(mechanism, adjacency):
 STEPS = {
     "sums": ("noisy_sum", summing()),
     "sums, Laplace": ("noisy_sum", summing(laplace=True)),
-    "sums with secrets": ("noisy_unit_sum", summing(secrets=True)),
+    "sums with secrets": ("noisy_sum", summing(secrets=True)),
     "tests": ("noisy_test", BarkerTests(num_steps=1, ratio_bound=0.8)),
     "published tests": (
-        "noisy_unit_test",
+        "noisy_test",
         BarkerTests(num_steps=1, ratio_bound=0.8, noise_variance=2),
     ),
 }
@@ -196,10 +196,9 @@ def test_the_sensitivity_of_a_step_is_stated_enforced_and_charged(case, adjacenc
 
 def test_a_test_on_a_batch_has_a_bound_under_replace_alone():
     mechanism = SampledBarkerTests(num_steps=1, batch_size=50, dataset_size=900, tempered_size=90)
-    for name in ("noisy_test", "noisy_unit_test"):
-        assert stated(name, "add-remove", fields(mechanism)) is None
-        sensitivity = stated(name, "replace", fields(mechanism))
-        assert 0.998 * sensitivity <= moved(mechanism, "replace") <= sensitivity
+    assert stated("noisy_test", "add-remove", fields(mechanism)) is None
+    sensitivity = stated("noisy_test", "replace", fields(mechanism))
+    assert 0.998 * sensitivity <= moved(mechanism, "replace") <= sensitivity
     assert Renyi().epsilon(mechanism.event, 1e-5, "replace") < math.inf
     with pytest.raises(UnsupportedEvent):
         Renyi().epsilon(mechanism.event, 1e-5, "add-remove")
@@ -260,6 +259,6 @@ def test_the_sensitivity_of_a_total_is_the_one_that_is_charged(adjacency):
     setting = RunSetting(target=target, budget=None, answers=1, sites=3, together=3)
     prepared, server = scheme.prepare(setting), scheme.aggregation(setting, Randomness(0))
     points = prepared.work.mechanism.lattice.points
-    mu = stated("noisy_total", adjacency, {"points": points}) / server.aggregate.points
+    mu = stated("add_server_noise", adjacency, {"points": points}) / server.aggregate.points
     charged = PLD().epsilon(prepared.event, 1e-5, adjacency)
     assert charged == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-3)

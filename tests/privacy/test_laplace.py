@@ -10,7 +10,7 @@ from tacit.accounting import PLD
 from tacit.errors import InvalidArgument
 from tacit.privacy.clipping import clip_to_lattice_l1
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import NoisySums, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -39,7 +39,7 @@ def released(values, steps=4000, **settings):
     )
 
     def step(state, _, release):
-        return state, release.noisy_sum(lambda _, row: row["x"], ())
+        return state, release.noisy_sum(sum_rows(lambda _, row: row["x"]), ())
 
     gate = Gate(Rows({"x": values}), mechanism, Randomness(1))
     inputs = lambda _, n: np.zeros(n, np.float32)  # noqa: E731

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from tacit.errors import BoundaryError, InvalidArgument
+from tacit.privacy.gate import open_gate
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw import exact as draw_module
 from tacit.privacy.one_draw import exact as statistic_module
@@ -21,7 +22,6 @@ from tacit.privacy.one_draw.logistic import (
     Proposals,
     RadialEnvelope,
 )
-from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 RNG = np.random.default_rng(0)
@@ -61,7 +61,7 @@ def log_probabilities(monkeypatch, module, release):
         seen.append(sum(c * n.astype(np.float64) for c, n in terms))
         return np.zeros(count, np.int64)
 
-    monkeypatch.setattr(module, "choose", spy)
+    monkeypatch.setattr(module, "exact_categorical", spy)
     release()
     (scores,) = seen
     return scores - np.logaddexp.reduce(scores)

@@ -13,10 +13,9 @@ from parts_worker import NUMBER, WAYS, mechanism, released, rows, step
 from tacit.cli.distributed import _free_port
 from tacit.errors import InvalidArgument
 from tacit.privacy.distributed import PartitionedRows, Processes
-from tacit.privacy.gate import run
-from tacit.privacy.mechanisms import BarkerTests, NoisySums
+from tacit.privacy.gate import open_gate, run
+from tacit.privacy.mechanisms import BarkerTests, NoisySums, sum_rows
 from tacit.privacy.noise import Randomness
-from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 
@@ -31,7 +30,7 @@ def value(_, row):
 
 
 def just_release(state, _, release):
-    return state, release.noisy_sum(value, ())
+    return state, release.noisy_sum(sum_rows(value), ())
 
 
 def nothing(_, steps):
@@ -79,8 +78,9 @@ def test_so_do_steps_on_everyone_and_sums_of_64_bits(alone, way):
 
 def test_parts_add_up_to_the_exact_sum_of_clipped_rows():
     parts = {number: rows(number) for number in range(3)}
-    values = np.concatenate([each._fields["x"] for each in parts.values()]).astype(np.float64) * 3
-    tripled = {n: Rows({"x": 3 * each._fields["x"]}) for n, each in parts.items()}
+    own = {number: each._fields["x"][:, 0] for number, each in parts.items()}
+    values = np.concatenate(list(own.values())).astype(np.float64) * 3
+    tripled = {number: Rows({"x": 3 * each}) for number, each in own.items()}
     lengths = np.linalg.norm(values, axis=1, keepdims=True)
     exact = (values * np.minimum(1, 2 / lengths)).sum(axis=0)
     found = sums(tripled, sampling_rate=1.0, dimension=3)[0]
@@ -198,7 +198,7 @@ def test_parts_that_are_missing_or_held_twice_are_refused_by_all(held, said):
 def test_another_question_in_another_process_is_refused():
     def work(group):
         parts = PartitionedRows({group.rank: rows(group.rank)}, 2, group)
-        parts.refuse_others(b"one" if group.rank == 0 else b"another")
+        parts.check_same(b"one" if group.rank == 0 else b"another")
 
     first, second = in_threads(2, work)
     assert first is None
@@ -230,7 +230,8 @@ def test_the_keys_of_parts_and_noise_differ():
     gate = open_gate(
         PartitionedRows({0: rows(0)}, 1, Processes()), mechanism("batches"), Randomness(1)
     )
-    assert gate._drawn_by_parts._key != gate._bits.noise._key
-    labels = [gate._drawn_by_parts.named(f"{w} of part {p} in step {s}")._key
+    drawn_by_parts = gate._session.runner(gate, 1)._drawn_by_parts
+    assert drawn_by_parts._key != gate._bits.noise._key
+    labels = [drawn_by_parts.named(f"{w} of part {p} in step {s}")._key
               for w in ("sampling", "secret") for p in range(3) for s in range(3)]  # fmt: skip
     assert len(set(labels)) == 18

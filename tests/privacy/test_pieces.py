@@ -12,7 +12,7 @@ from tacit.data import store
 from tacit.privacy import mechanisms
 from tacit.privacy.clipping import Lattice, add_noise, partial_sums
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import BarkerTests
+from tacit.privacy.mechanisms import BarkerTests, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -58,7 +58,9 @@ def test_a_test_in_pieces_decides_by_the_sum_of_all_units(monkeypatch, length, p
     monkeypatch.setattr(BarkerTests, "noise", lambda *given: np.zeros((given[-1], 2), np.int32))
 
     def step(state, shift, release):
-        return state, release.noisy_test(lambda given, row: row["x"] @ given, state, shift)
+        return state, release.noisy_test(
+            sum_rows(lambda given, row: row["x"] @ given), state, shift
+        )
 
     gate = Gate(rows, tests, Randomness(0))
     _, accepted = run(gate, step, jnp.array(weights), lambda first, n: shifts[first : first + n])
@@ -77,7 +79,7 @@ def test_fetched_units_are_those_that_jax_would_take():
         np.testing.assert_array_equal(units, all_fields[name][indices])
     assert rows.unit_bytes == 4 * 3 * 4
     nobody, _ = Rows({"x": np.zeros((0, 2))})._fetch(indices)
-    assert nobody["x"].shape == (3, 1, 7, 2)
+    assert nobody["x"].shape == (3, 1, 7, 1, 2)
 
 
 def model(x, y=None):

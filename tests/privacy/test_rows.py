@@ -15,7 +15,7 @@ import pytest
 
 from tacit import Number, Schema
 from tacit.errors import InvalidArgument
-from tacit.privacy import rows as units_module
+from tacit.privacy import rows as rows_module
 from tacit.privacy.rows import Rows
 
 BIRTH = dt.date(1970, 1, 1)
@@ -133,9 +133,10 @@ def test_what_names_no_person_is_refused(ids):
 
 
 def test_rows_that_memory_has_no_room_for_are_refused(monkeypatch):
-    monkeypatch.setattr(units_module, "_scatter_rows", MagicMock(side_effect=MemoryError))
+    columns, codes = {"x": np.zeros(3, np.float32)}, np.array([b"1", b"2", b"3"])
+    monkeypatch.setattr(rows_module, "allocate", MagicMock(side_effect=MemoryError))
     with pytest.raises(InvalidArgument, match="not enough memory"):
-        Rows.by_person({"x": np.zeros(3, np.float32)}, [1, 2, 3], 5)
+        Rows.from_encoded(columns, codes, 5)
 
 
 @pytest.mark.parametrize("most", [10**9, 1e400, 10**400])

@@ -14,7 +14,7 @@ from scipy import stats
 from tacit.accounting import events
 from tacit.privacy import gate as gate_module
 from tacit.privacy.groups import random_shards
-from tacit.privacy.mechanisms import NoisySums, SampledBarkerTests
+from tacit.privacy.mechanisms import NoisySums, SampledBarkerTests, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -161,7 +161,7 @@ def test_what_a_method_hears_follows_steps_and_not_rows(monkeypatch):
         assert (2000 // settings.capacity(units) >= 40) == (units == 10)
 
         def step(state, number, release):
-            return state, (number, release.noisy_sum(lambda _, row: row["x"], ()))
+            return state, (number, release.noisy_sum(sum_rows(lambda _, row: row["x"]), ()))
 
         def inputs(start, steps, asked=asked[units]):
             asked.append((start, steps))

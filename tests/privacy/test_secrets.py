@@ -13,7 +13,7 @@ from tacit.accounting import events
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.privacy import gate as gate_module
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums, Stages
+from tacit.privacy.mechanisms import NoisySums, Stages, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -41,7 +41,7 @@ def spell(_, rows, present, secret):
 
 
 def spelling(state, _, release):
-    return state, release.noisy_unit_sum(spell, ())
+    return state, release.noisy_sum(spell, ())
 
 
 def nothing(_, steps):
@@ -105,7 +105,7 @@ def test_words_are_each_unit_s_own_and_fresh(way, slots, monkeypatch):
 def test_rows_that_are_fetched_from_a_disk_get_words_too(tmp_path):
     mapped = np.memmap(tmp_path / "id.bin", np.int32, "w+", shape=(UNITS,))
     mapped[:] = np.arange(UNITS)
-    rows = Rows.of_encoded({"id": mapped})
+    rows = Rows.from_encoded({"id": mapped})
     assert rows.on_disk
     found = words(rows, settings=mechanism(sampling_rate=0.4))
     assert_own(found, 0.3 * found.size)
@@ -155,7 +155,7 @@ def test_every_unit_of_many_has_words(rate):
         def per_unit(_, _rows, _present, secret):
             return jax.nn.one_hot(secret % 1024, 1024, dtype=jnp.float32).reshape(-1)
 
-        return state, release.noisy_unit_sum(per_unit, ())
+        return state, release.noisy_sum(per_unit, ())
 
     settings = mechanism(sampling_rate=rate, num_steps=3, clip=4.0, dimension=2048)
     gate = Gate(Rows({"x": np.zeros(count)}), settings, Randomness(0))
@@ -168,7 +168,7 @@ def test_every_unit_of_many_has_words(rate):
 
 def test_sums_by_rows_have_no_use_for_words():
     def step(state, _, release):
-        return state, release.noisy_sum(lambda _, row: jnp.ones(1) * row["id"], ())
+        return state, release.noisy_sum(sum_rows(lambda _, row: jnp.ones(1) * row["id"]), ())
 
     gate = Gate(by_people(), mechanism(dimension=1, num_steps=2), Randomness(0))
     _, out = run(gate, step, jnp.zeros(1), nothing)
@@ -185,50 +185,50 @@ def test_what_is_charged_is_the_same():
 
 
 def returns_words(state, _, release):
-    return state, (release.noisy_unit_sum(spell, ()), release._batch.secret.sum())
+    return state, (release.noisy_sum(spell, ()), release._batch.secret.sum())
 
 
 def keeps_a_word(state, _, release):
-    released = release.noisy_unit_sum(spell, ())
+    released = release.noisy_sum(spell, ())
     return state + release._batch.secret[0, 0], released
 
 
 def words_into_arguments(state, _, release):
     first = release._batch.secret[0]
-    return state, release.noisy_unit_sum(lambda own, *unit: spell(own, *unit[:2], own), first)
+    return state, release.noisy_sum(lambda own, *unit: spell(own, *unit[:2], own), first)
 
 
 def takes_words_off(state, _, release):
-    released = release.noisy_unit_sum(spell, ())
+    released = release.noisy_sum(spell, ())
     return state, released - release._batch.secret[:, 0].sum()
 
 
 def branches_on_a_word(state, _, release):
-    released = release.noisy_unit_sum(spell, ())
+    released = release.noisy_sum(spell, ())
     odd = release._batch.secret[0, 0] % 2 == 1
     return state, jax.lax.cond(odd, lambda: released, lambda: -released)
 
 
 def words_in_a_loop(state, _, release):
-    released = release.noisy_unit_sum(spell, ())
+    released = release.noisy_sum(spell, ())
     word = release._batch.secret[0, 0].astype(jnp.float32)
     return state, jax.lax.fori_loop(0, 3, lambda _, total: total + word, released)
 
 
 def exchanges_words(state, _, release):
     release._batch = release._batch._replace(secret=release._batch.secret[::-1])
-    return state, release.noisy_unit_sum(spell, ())
+    return state, release.noisy_sum(spell, ())
 
 
 def chooses_words(state, _, release):
     release._batch = release._batch._replace(secret=jnp.zeros_like(release._batch.secret))
-    return state, release.noisy_unit_sum(spell, ())
+    return state, release.noisy_sum(spell, ())
 
 
 def leaves_words_out(state, _, release):
     release._batch = release._batch._replace(secret=None)
     word = jnp.ones(2, jnp.uint32)
-    return state, release.noisy_unit_sum(lambda own, *unit: spell(own, *unit, own), word)
+    return state, release.noisy_sum(lambda own, *unit: spell(own, *unit, own), word)
 
 
 def prints_words(state, _, release):
@@ -236,13 +236,13 @@ def prints_words(state, _, release):
         jax.debug.print("{}", secret)
         return spell(_, rows, present, secret)
 
-    return state, release.noisy_unit_sum(per_unit, ())
+    return state, release.noisy_sum(per_unit, ())
 
 
 def releases_twice(state, _, release):
     """A curvature beside a score, each by a sum of its own."""
-    score = release.noisy_unit_sum(spell, ())
-    return state, (score, release.noisy_unit_sum(spell, ()))
+    score = release.noisy_sum(spell, ())
+    return state, (score, release.noisy_sum(spell, ()))
 
 
 BAD = [
@@ -312,7 +312,7 @@ def test_words_tell_nothing_of_the_noise(bit):
             set_ = (secret[bit // 32] >> (bit % 32)) & 1
             return jnp.where(set_ == 1, 0.5, -0.5)[None]
 
-        return state, release.noisy_unit_sum(per_unit, ())
+        return state, release.noisy_sum(per_unit, ())
 
     settings = mechanism(clip=1.0, noise_multiplier=0.5, dimension=1, num_steps=count)
     gate = Gate(Rows({"x": np.zeros(1)}), settings, Randomness(1))

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from tacit.privacy.trace import compilation_cache_in, silenced_jax
+from tacit.privacy.gate import compilation_cache_in, silenced_jax
 
 FAST = (
     "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false "
@@ -21,7 +21,7 @@ from tacit.privacy.clipping import clip_to_lattice, clip_to_lattice_l1
 for size in (8, 3000):
     rows = np.random.default_rng(0).normal(size=(64, size)).astype(np.float32)
     rows[:16], rows[16:24], rows[24:32, 0] = np.nan, np.inf, np.nan
-    for place, order in ((on_lattice, 2), (on_lattice_by_sum, 1)):
+    for place, order in ((clip_to_lattice, 2), (clip_to_lattice_l1, 1)):
         on = jax.jit(jax.vmap(lambda row: place(row, jnp.float32(1), 2**20)))
         whole = np.abs(np.asarray(on(rows)).astype(object))
         assert max((whole**order).sum(axis=1)) <= 2 ** (20 * order), (size, order)
@@ -30,13 +30,13 @@ for size in (8, 3000):
 FIT = """
 import jax.numpy as jnp, numpy as np
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import NoisySums, sum_rows
 from tacit.privacy.rows import Rows
 mechanism = NoisySums(sampling_rate=1.0, num_steps=2, clip=1.0, noise_multiplier=1.0, dimension=3)
 rows = np.ones((9377, 3), np.float32)
 rows[5] = np.nan
 def step(state, _, release):
-    return state, release.noisy_sum(lambda _, row: row["x"], ())
+    return state, release.noisy_sum(sum_rows(lambda _, row: row["x"]), ())
 out = run(Gate(Rows({"x": rows}), mechanism), step, jnp.zeros(3), lambda _, n: np.zeros(n))
 assert np.isfinite(out[1]).all()
 """
@@ -61,7 +61,7 @@ jax.jit(lambda x: x * 3)(np.ones(5))
 before = stored()
 assert before
 def other(state, _, release):
-    return state, release.noisy_sum(lambda _, row: row["x"] * 2, ())
+    return state, release.noisy_sum(sum_rows(lambda _, row: row["x"] * 2), ())
 run(Gate(Rows({"x": rows}), mechanism), other, np.zeros(3), lambda _, n: np.zeros(n))
 assert stored() == before, set(stored()) - set(before)
 jax.jit(lambda x: x * 5)(np.ones(7))

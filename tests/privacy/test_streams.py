@@ -12,7 +12,7 @@ from scipy import stats
 from tacit.papers.response import randomised_response
 from tacit.privacy import noise
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.mechanisms import NoisySums, SampledBarkerTests, Stages
+from tacit.privacy.mechanisms import NoisySums, SampledBarkerTests, Stages, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -93,7 +93,7 @@ def test_no_word_is_drawn_twice_by_a_test_on_batches(drawn):
     settings = SampledBarkerTests(num_steps=400, batch_size=20, dataset_size=100, tempered_size=1.0)
 
     def step(state, _, release):
-        return state, release.noisy_test(lambda _, row: row["x"][0], (), jnp.float32(0))
+        return state, release.noisy_test(sum_rows(lambda _, row: row["x"][0]), (), jnp.float32(0))
 
     run(Gate(rows(), settings), step, jnp.zeros(1), nothing, block=50)
     assert_no_word_twice(drawn, 400 * 21)

@@ -16,14 +16,13 @@ import pytest
 from tacit import _files
 from tacit.errors import InvalidArgument, TacitError
 from tacit.privacy import checkpoint
-from tacit.privacy.checkpoint import Checkpoint, GateCheckpoint, destroy_checkpoint, is_resumable
-from tacit.privacy.gate import run
-from tacit.privacy.mechanisms import BarkerTests, NoisySums, SampledBarkerTests, Stages
+from tacit.privacy.checkpoint import Checkpoint, checkpointed, destroy_checkpoint, is_resumable
+from tacit.privacy.gate import open_gate, run
+from tacit.privacy.mechanisms import BarkerTests, NoisySums, SampledBarkerTests, Stages, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.chain import ChainDraws
 from tacit.privacy.one_draw.claims import BoundedLikelihood
 from tacit.privacy.one_draw.exact import GridDraws
-from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 
 STEPS, BLOCK = 60, 25
@@ -50,7 +49,7 @@ def rows(values=VALUES):
 def begun(folder, source, data=None):
     if is_resumable(folder):
         held = Checkpoint.open(folder)
-        held.refuse_other(data or rows(), BOUND)
+        held.check_same(data or rows(), BOUND)
         return held
     return Checkpoint.begin(folder, source, data or rows(), BOUND, {}, 1000)
 
@@ -69,14 +68,14 @@ def sums(**changes):
 def adding(state, given, release):
     """The state is an array and a number."""
     total, count = state
-    found = release.noisy_sum(lambda at, row: row["x"] - 0.01 * at, total)
+    found = release.noisy_sum(sum_rows(lambda at, row: row["x"] - 0.01 * at), total)
     return (total + found + given, count + 1), {"sum": found, "count": count}
 
 
 def deciding(state, given, release):
     total, count = state
     accepted = release.noisy_test(
-        lambda at, row: row["x"][0] - 0.1 * at[0], total, jnp.float32(0) + given
+        sum_rows(lambda at, row: row["x"][0] - 0.1 * at[0]), total, jnp.float32(0) + given
     )
     return (jnp.where(accepted, total + 0.5, total - 0.5), count + 1), (accepted, total)
 
@@ -107,7 +106,7 @@ def with_secrets(state, given, release):
     def of(at, columns, present, secret):
         return columns["x"][0] - 0.01 * at + secret[0].astype(jnp.float32) * 2.0**-33
 
-    found = release.noisy_unit_sum(of, total)
+    found = release.noisy_sum(of, total)
     return (total + found + given, count + 1), found
 
 
@@ -145,7 +144,7 @@ def to_the_end(folder, source, mechanism, go, *, after):
         with pytest.MonkeyPatch.context() as patch:
             killing(patch, 1 if after else 2, after=after)
             try:
-                found = go(open_gate(rows(), mechanism, held.randomness(), GateCheckpoint(held)))
+                found = go(open_gate(rows(), mechanism, held.randomness(), checkpointed(held)))
             except Killed:
                 continue
             finally:
@@ -248,7 +247,7 @@ def half_done(folder, monkeypatch, kind="sampled", source=None):
     with pytest.MonkeyPatch.context() as patch:
         killing(patch, 5, after=True)
         with pytest.raises(Killed):
-            through(open_gate(rows(), mechanism, held.randomness(), GateCheckpoint(held)), step)
+            through(open_gate(rows(), mechanism, held.randomness(), checkpointed(held)), step)
     held.close()
     return held
 
@@ -359,23 +358,23 @@ def test_other_rows_are_refused(tmp_path, change):
         first, then = np.zeros((3, 2)), np.array([[0.0, 0], [-0.0, 0], [0, 0]])
     Checkpoint.begin(tmp_path, Randomness(), rows(first), BOUND, {}, 1000).close()
     held = Checkpoint.open(tmp_path)
-    held.refuse_other(rows(first.copy()), BOUND)
+    held.check_same(rows(first.copy()), BOUND)
     with pytest.raises(InvalidArgument, match="begun with other data"):
-        held.refuse_other(rows(then), BOUND)
+        held.check_same(rows(then), BOUND)
     held.close()
 
 
 def test_people_are_compared_with_all_their_rows(tmp_path):
     def people(who, left_out=()):
         codes, gone = (np.array(list(each), "S1") for each in (who, left_out))
-        return Rows.of_encoded({"x": np.zeros(3, np.float32)}, codes, 2, gone)
+        return Rows.from_encoded({"x": np.zeros(3, np.float32)}, codes, 2, gone)
 
     Checkpoint.begin(tmp_path, Randomness(), people("aab"), BOUND, {}, 1000).close()
     held = Checkpoint.open(tmp_path)
-    held.refuse_other(people("aab"), BOUND)
+    held.check_same(people("aab"), BOUND)
     for other in (people("abb"), people("abc"), people("aab", "d"), Rows({"x": np.zeros(3)})):
         with pytest.raises(InvalidArgument, match="other data"):
-            held.refuse_other(other, BOUND)
+            held.check_same(other, BOUND)
     held.close()
 
 
@@ -384,7 +383,7 @@ def test_what_differs_is_named(tmp_path):
     held = Checkpoint.open(tmp_path)
     for other in ({"another model": "b"}, {}, {**BOUND, "another schema": "c"}):
         with pytest.raises(InvalidArgument, match="begun with another"):
-            held.refuse_other(rows(), other)
+            held.check_same(rows(), other)
     held.close()
 
 
@@ -407,7 +406,7 @@ def test_another_question_is_refused(tmp_path, monkeypatch, mechanism, step, sta
     half_done(tmp_path, monkeypatch)
     held = Checkpoint.open(tmp_path)
     source = held.randomness()
-    gate = open_gate(rows(), mechanism, source, GateCheckpoint(held))
+    gate = open_gate(rows(), mechanism, source, checkpointed(held))
     monkeypatch.setattr(Randomness, "words", lambda *_: pytest.fail("drawn"))
     with pytest.raises(InvalidArgument, match="never answer another question"):
         run(gate, step, state, given, block=BLOCK)
@@ -466,13 +465,13 @@ def test_another_draw_is_refused(tmp_path, monkeypatch, kind, first, second):
     """Functions count by what they are traced as; asked again, they are the same."""
     drawn = []
     monkeypatch.setattr(
-        "tacit.privacy.open_gate._DRAW_FUNCTIONS",
+        "tacit.privacy.one_draw.gate._DRAW_FUNCTIONS",
         {type(DRAWS[kind]): (lambda *_: None, lambda *_: drawn.append(kind))},
     )
     held = begun(tmp_path, Randomness())
 
     def draw(given):
-        open_gate(rows(), DRAWS[kind], held.randomness(), GateCheckpoint(held)).draw(*given, None)
+        open_gate(rows(), DRAWS[kind], held.randomness(), checkpointed(held)).draw(*given, None)
 
     draw(first)
     draw(first)
@@ -492,7 +491,7 @@ def test_the_question_is_on_disk_before_the_charge(tmp_path):
         raise Killed
 
     def asking(given):
-        gate = open_gate(rows(), mechanism, held.randomness(), GateCheckpoint(held, charge))
+        gate = open_gate(rows(), mechanism, held.randomness(), checkpointed(held, charge))
         run(gate, step, start(), given, block=BLOCK)
 
     with pytest.raises(Killed):
@@ -558,11 +557,11 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing(tmp_path, monkeypatch):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "write_atomically", fails)
         with pytest.raises(TacitError, match="No space left"):
-            through(open_gate(rows(), mechanism, held.randomness(), GateCheckpoint(held)), step)
+            through(open_gate(rows(), mechanism, held.randomness(), checkpointed(held)), step)
     held.close()
     assert len(done) > 6
     held = begun(tmp_path, source)
-    found = through(open_gate(rows(), mechanism, held.randomness(), GateCheckpoint(held)), step)
+    found = through(open_gate(rows(), mechanism, held.randomness(), checkpointed(held)), step)
     assert numbers(found) == numbers(whole)
     held.close()
 

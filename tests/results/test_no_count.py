@@ -7,7 +7,7 @@ import pytest
 
 import tacit
 from tacit import Budget, conjugate
-from tacit.privacy.trace import compilation_cache_in
+from tacit.privacy.gate import compilation_cache_in
 
 SIZES = (7919, 7907)  # numbers that no setting has
 SCHEMA = tacit.Schema({"y": tacit.Binary()})

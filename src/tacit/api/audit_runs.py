@@ -24,20 +24,18 @@ from tacit.data.columns import Category
 from tacit.errors import InvalidArgument
 from tacit.inference.method import MethodResult, Steps
 from tacit.models.base import Row
-from tacit.privacy.compiled_step import Step
-from tacit.privacy.gate import Gate, run
+from tacit.privacy.gate import Gate, open_gate, run
 from tacit.privacy.mechanisms import (
     BarkerTests,
     Mechanism,
     NoisySums,
-    PerRow,
-    PerUnit,
     Release,
+    UnitFunction,
     has_secrets,
 )
 from tacit.privacy.noise import Randomness
-from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows, Units
+from tacit.privacy.trace import Step
 
 # The part of the error probability that pays for the runs lost to delta.
 _DELTA_ERROR_SHARE = 0.1
@@ -150,21 +148,12 @@ class _ObservingRelease:
         self._release, self._mechanism, self._made_up = release, mechanism, units
         self.seen: Observation
 
-    def noisy_sum(self, per_row: PerRow, arguments: Any) -> jax.Array:
-        return self._kept(
-            self._release.noisy_sum(per_row, arguments), _unit_from_rows(per_row), arguments
-        )
-
-    def noisy_unit_sum(self, per_unit: PerUnit, arguments: Any) -> jax.Array:
-        released = self._release.noisy_unit_sum(per_unit, arguments)
+    def noisy_sum(self, per_unit: UnitFunction, arguments: Any) -> jax.Array:
+        released = self._release.noisy_sum(per_unit, arguments)
         return self._kept(released, per_unit, arguments, by_secrets=has_secrets(self._mechanism))
 
-    def noisy_test(self, per_row: PerRow, arguments: Any, shift: jax.Array) -> jax.Array:
-        bit = self._release.noisy_test(per_row, arguments, shift)
-        return self._kept(bit, _unit_from_rows(per_row), arguments, shift)
-
-    def noisy_unit_test(self, per_unit: PerUnit, arguments: Any, shift: jax.Array) -> jax.Array:
-        bit = self._release.noisy_unit_test(per_unit, arguments, shift)
+    def noisy_test(self, per_unit: UnitFunction, arguments: Any, shift: jax.Array) -> jax.Array:
+        bit = self._release.noisy_test(per_unit, arguments, shift)
         return self._kept(bit, per_unit, arguments, shift)
 
     def _kept(
@@ -191,17 +180,6 @@ class _ObservingRelease:
         clipped = jnp.asarray(jax.vmap(expected)(*self._made_up))
         self.seen = Observation(released, jnp.asarray(shift), clipped)
         return released
-
-
-def _unit_from_rows(per_row: PerRow) -> PerUnit:
-    """What a unit contributes, if its rows contribute each by itself."""
-
-    def per_unit(arguments: Any, rows: Row, present: jax.Array) -> jax.Array:
-        values = jax.vmap(lambda row: _zero_if_not_finite(per_row(arguments, row)))(rows)
-        kept = present.reshape(-1, *[1] * (values.ndim - 1))
-        return jnp.where(kept, values, 0).sum(axis=0)
-
-    return per_unit
 
 
 def _zero_if_not_finite(value: jax.Array) -> jax.Array:

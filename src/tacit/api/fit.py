@@ -37,9 +37,8 @@ from tacit.models.base import UnitModel
 from tacit.models.front_ends import adapt_model, resolve_schema
 from tacit.models.interpretation import model_interpretation
 from tacit.privacy.distributed import PartitionedRows, Processes
-from tacit.privacy.gate import Gate
+from tacit.privacy.gate import Gate, open_gate
 from tacit.privacy.noise import Randomness
-from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
@@ -124,7 +123,7 @@ def fit(
     ) as opened:
         randomness = opened.randomness()
         gate = open_gate(rows, plan.mechanism, randomness, opened.checkpoint())
-        gate.refuse_misfit()
+        gate.check_size()
         # 6. Charge the ledger, in full.
         opened.charge()
         try:
@@ -203,7 +202,7 @@ def fit_many(
     if ledger is not None:
         check_ledger(ledger, budgets, rows)
     for gate in gates:
-        gate.refuse_misfit()
+        gate.check_size()
     if ledger is not None:
         runs = [(each.mechanism.event, each.budget) for each in plans]
         receipts = ledger.charge_all(runs, label=plans[0].label())
@@ -335,7 +334,7 @@ def _interrupted(spent: Sequence[PrivacyStatement], hint: str = "") -> Interrupt
 def _model_key(source: Randomness, gate: Gate) -> jax.Array:
     """The key of the model's own draws, which protect nobody."""
     word = int(source.child("model").words(1)[0] >> np.uint64(33))
-    return jax.random.key(gate.agreed(word))
+    return jax.random.key(gate.agree(word))
 
 
 def _posterior(

@@ -38,7 +38,7 @@ from tacit.models import interpretation
 from tacit.models.base import UnitModel
 from tacit.models.front_ends import adapt_model, find_front_end, resolve_schema
 from tacit.models.jax_model import Model
-from tacit.privacy.gate import Gate, run
+from tacit.privacy.gate import Gate, open_gate, run
 from tacit.privacy.mechanisms import (
     BarkerTests,
     Mechanism,
@@ -48,7 +48,6 @@ from tacit.privacy.mechanisms import (
     StepMechanism,
 )
 from tacit.privacy.noise import Randomness
-from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows
 from tacit.results.statement import PrivacyStatement
 
@@ -95,7 +94,7 @@ def check_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]
 
 
 def _check_densities(model: Model, rows: Rows, start: jax.Array) -> None:
-    row = rows.made_up_row()
+    row = rows.dummy_row()
     densities: dict[str, Callable[..., jax.Array]] = {
         "log_likelihood": model.row_density,
         "log_prior": lambda vector, _, constants: model.prior_density(vector, constants),

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -32,19 +32,21 @@ from tacit.errors import (
 )
 from tacit.privacy.checkpoint import (
     Checkpoint,
-    GateCheckpoint,
+    arithmetic_settings,
+    checkpointed,
     combined_digest,
     destroy_checkpoint,
     is_resumable,
     model_digest,
+    num_threads,
     read_notes,
     strip_addresses,
 )
 from tacit.privacy.distributed import PartitionedRows
+from tacit.privacy.gate import Session
 from tacit.privacy.mechanisms import NoisySums, Stages
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.trace import arithmetic_settings, num_threads
 from tacit.results.posterior import Posterior
 
 POSTERIOR_FILE, SETTINGS_FILE = "posterior.nc", "settings.yaml"
@@ -86,7 +88,7 @@ class Run:
         """The random numbers that protect the rows."""
         return Randomness(self._seed)
 
-    def checkpoint(self) -> GateCheckpoint | None:
+    def checkpoint(self) -> Callable[[Session], Session] | None:
         """What stores the states of the gate, if the run can be resumed."""
         return None
 
@@ -109,7 +111,7 @@ class Run:
 class ResumableRun(Run):
     """A run that is stored in a folder until it is finished, and goes on there after an interruption.
 
-    The gate charges it, when it has stored its question (`GateCheckpoint.ask`).
+    The gate charges it, when it has stored its question (`CheckpointedSession.ask`).
     """
 
     def __init__(
@@ -122,9 +124,9 @@ class ResumableRun(Run):
         """The random numbers that protect the rows: the same again when the run goes on."""
         return self._stored.randomness()
 
-    def checkpoint(self) -> GateCheckpoint:
+    def checkpoint(self) -> Callable[[Session], Session]:
         """What stores the states of the gate, and charges the run when its question is stored."""
-        return GateCheckpoint(self._stored, self.charge_once)
+        return checkpointed(self._stored, self.charge_once)
 
     def charge(self) -> None:
         """Nothing: the gate charges the run."""
@@ -284,7 +286,7 @@ def open_run(
         Unsaved: If the fit fails after it was charged.
     """
     if isinstance(rows, PartitionedRows):
-        rows.refuse_others(agreed_facts(plan, seed, kept=folder is not None))
+        rows.check_same(agreed_facts(plan, seed, kept=folder is not None))
         if not rows.is_first:
             if folder is not None:
                 rows.follow_digest()
@@ -331,7 +333,7 @@ def _resumable_run(
     run = ResumableRun(stored, plan, ledger, note, new=new)
     try:
         if not new:
-            stored.refuse_other(rows, bound)
+            stored.check_same(rows, bound)
             run.check_not_released()
             if not stored.has_question:
                 run.renew_keys(seed)

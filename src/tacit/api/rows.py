@@ -38,7 +38,7 @@ def model_rows(model: UnitModel, schema: Schema, data: TableLike) -> Rows:
 
 def encode_rows(schema: Schema, names: Sequence[str], data: TableLike) -> Rows:
     """The private rows of some columns of a table, encoded by the schema."""
-    rows = Rows.of_encoded(*schema.encode(data, names))
+    rows = Rows.from_encoded(*schema.encode(data, names))
     rows.simulated = simulated_units(schema, names)
     return rows
 
@@ -50,7 +50,7 @@ def simulated_units(schema: Schema, names: Sequence[str]) -> Units:
     People have any number of rows up to the most that they may have.
     """
     if schema.most_rows is None:
-        return Units(schema.made_up(_NUM_SIMULATED_ROWS, names), None)
+        return Units.single_rows(schema.made_up(_NUM_SIMULATED_ROWS, names))
     rng = np.random.default_rng(0)
     people = max(1, _NUM_SIMULATED_ROWS // schema.most_rows)
     columns = schema.made_up(people * schema.most_rows, names)
@@ -159,6 +159,6 @@ def _read_file(
         out = encoded.left_out
         left_out = deal.keep_own(out) if isinstance(out, np.ndarray) else out
         encoded = encoded._replace(person=deal.keep_own(encoded.person), left_out=left_out)
-    rows = Rows.of_encoded(*encoded)
+    rows = Rows.from_encoded(*encoded)
     rows.simulated = simulated_units(schema, names)
     return rows

@@ -34,8 +34,8 @@ from tacit.models.interpretation import (
     model_interpretation,
 )
 from tacit.privacy.captured import check_captured
+from tacit.privacy.gate import open_gate
 from tacit.privacy.noise import Randomness
-from tacit.privacy.open_gate import open_gate
 from tacit.privacy.rows import Rows, Units
 from tacit.results.summary import coordinates
 
@@ -272,7 +272,7 @@ class SimulatedTables:
         few = dataclasses.replace(self, size=_INTERCEPT_UNITS // 2, scenario=Scenario())
         fields = few.columns(0, np.median(self._prior_vectors, axis=0).astype(np.float32))
         if self.schema.most_rows is None:
-            return Units(fields, None)
+            return Units.single_rows(fields)
         shape = few.size, few.rows_per_unit
         fields = {name: value.reshape(*shape, *value.shape[1:]) for name, value in fields.items()}
         return Units(fields, np.ones(shape, np.bool_))

@@ -1,10 +1,10 @@
 """What needs pyarrow: columns of Arrow tables, reading Parquet and Arrow files in batches, and writing shards."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,25 +44,16 @@ _LIST_TYPES = (
 )
 
 
-def header(data: object) -> list[Hashable] | None:
-    """The names of a table's columns, or None for anything else."""
-    return list(data.column_names) if isinstance(data, pa.Table | pa.RecordBatch) else None
-
-
-def cells(name: str, column: object) -> Cells | None:
-    """The cells of an array, or None for anything else."""
-    return array_cells(name, column) if isinstance(column, pa.Array | pa.ChunkedArray) else None
-
-
-def array_cells(name: str, column: Any) -> Cells:
+def array_cells(name: str, column: pa.Array | pa.ChunkedArray) -> Cells:
     """The cells of a `pyarrow.Array` or `pyarrow.ChunkedArray`."""
     kind = column.type
     if types.is_dictionary(kind):
         return array_cells(name, column.cast(kind.value_type))
     if types.is_temporal(kind):
         raise column_type_error(name, kind)
-    rounded = types.is_floating(kind) or (types.is_decimal(kind) and loses_digits(kind))
+    rounded = types.is_floating(kind)
     if types.is_decimal(kind):
+        rounded = loses_digits(kind.precision, kind.scale)
         column, kind = column.cast(pa.float64()), pa.float64()
     if types.is_primitive(kind):
         if not column.null_count:  # not copied, unless it is in several pieces or Booleans
@@ -82,7 +73,7 @@ def array_cells(name: str, column: Any) -> Cells:
     return found._replace(shape=(), readable=types.is_null(kind))
 
 
-def _text_array_cells(column: Any) -> Cells:
+def _text_array_cells(column: pa.Array | pa.ChunkedArray) -> Cells:
     """Text, which may be broken: pyarrow would raise an error."""
     whole = column.cast(pa.large_binary())
     if isinstance(whole, pa.ChunkedArray):
@@ -94,13 +85,13 @@ def _text_array_cells(column: Any) -> Cells:
     return Cells(texts, np.asarray(whole.is_valid()))
 
 
-def _list_type(kind: Any) -> ListType:
+def _list_type(kind: pa.DataType) -> ListType:
     if any(is_list(kind) for is_list in _LIST_TYPES):
         return kind.value_type, kind.list_size if types.is_fixed_size_list(kind) else None
     return None
 
 
-def _python_value(cell: Any) -> Any:
+def _python_value(cell: pa.Scalar) -> object:
     """A cell as a Python value, or None where that fails, as for broken text."""
     try:
         return cell.as_py()
@@ -108,21 +99,21 @@ def _python_value(cell: Any) -> Any:
         return None
 
 
-Batches = Callable[[list[str], int], Iterator[Any]]
+Batches = Callable[[list[str], int], Iterator[pa.RecordBatch]]
 
 
-def read_file_schema(path: Path) -> Any:
+def read_file_schema(path: Path) -> pa.Schema:
     """Names and types of the columns, from the file's header."""
     with _open_file(path) as (found, _):
         return found
 
 
-def likely_kinds(found: Any) -> dict[str, str]:
+def likely_kinds(found: pa.Schema) -> dict[str, str]:
     """The kind of each column of a schema whose type leaves no doubt."""
     return {field.name: kind for field in found if (kind := _likely_kind(field.type))}
 
 
-def _likely_kind(type_: Any) -> str | None:
+def _likely_kind(type_: pa.DataType) -> str | None:
     if types.is_floating(type_) or types.is_decimal(type_):
         return "number"
     if types.is_boolean(type_):
@@ -144,7 +135,7 @@ def chunks(path: Path, names: Sequence[str], rows: int) -> Iterator[dict[str, Ce
 
 
 @contextmanager
-def _open_file(path: Path) -> Iterator[tuple[Any, Batches]]:
+def _open_file(path: Path) -> Iterator[tuple[pa.Schema, Batches]]:
     """A file's schema, and its batches. Errors do not show the content of the file."""
     is_parquet = path.suffix.lower() in {".parquet", ".pq"}
     try:
@@ -159,21 +150,21 @@ def _open_file(path: Path) -> Iterator[tuple[Any, Batches]]:
 
 
 @contextmanager
-def _open_parquet(path: Path) -> Iterator[tuple[Any, Batches]]:
+def _open_parquet(path: Path) -> Iterator[tuple[pa.Schema, Batches]]:
     with ParquetFile(path, pre_buffer=False) as file:
 
-        def batches(names: list[str], rows: int) -> Iterator[Any]:
+        def batches(names: list[str], rows: int) -> Iterator[pa.RecordBatch]:
             yield from file.iter_batches(batch_size=rows, columns=names, use_threads=False)
 
         yield file.schema_arrow, batches
 
 
 @contextmanager
-def _open_ipc(path: Path) -> Iterator[tuple[Any, Batches]]:
+def _open_ipc(path: Path) -> Iterator[tuple[pa.Schema, Batches]]:
     with pa.memory_map(str(path)) as memory:
         found = pa.ipc.open_file(memory).schema
 
-        def batches(names: list[str], rows: int) -> Iterator[Any]:
+        def batches(names: list[str], rows: int) -> Iterator[pa.RecordBatch]:
             fields = [found.names.index(name) for name in names]
             options = pa.ipc.IpcReadOptions(included_fields=fields)
             file = pa.ipc.open_file(memory, options=options)
@@ -218,7 +209,7 @@ def write_shards(
         with ExitStack() as stack:
             writers = [
                 stack.enter_context(
-                    ParquetWriter(path, _with_assignment(header, replace(deal, index=index)))
+                    ParquetWriter(path, header.with_metadata(replace(deal, index=index).note()))
                 )
                 for index, path in enumerate(shards)
             ]
@@ -229,7 +220,7 @@ def write_shards(
     return shards
 
 
-def _common_schema(paths: Sequence[Path]) -> Any:
+def _common_schema(paths: Sequence[Path]) -> pa.Schema:
     """The schema that all files share."""
     found = []
     for path in paths:
@@ -243,7 +234,7 @@ def _common_schema(paths: Sequence[Path]) -> Any:
     return found[0]
 
 
-def _person_type(header: Any, person: str, path: Path) -> str:
+def _person_type(header: pa.Schema, person: str, path: Path) -> str:
     if header.names.count(person) != 1:
         raise InvalidArgument(f"{path} must have one column {person!r}, which identifies people.")
     blank = read_column(header.empty_table(), person)
@@ -262,21 +253,20 @@ def _make_folder(folder: Path, shards: Sequence[Path]) -> None:
         path.touch(mode=0o600)
 
 
-def _with_assignment(header: Any, deal: ShardAssignment) -> Any:
-    return header.with_metadata(deal.note())
-
-
-def _read_batches(paths: Sequence[Path]) -> Iterator[Any]:
+def _read_batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
     for path in paths:
         with ParquetFile(path, pre_buffer=False) as file:
             yield from file.iter_batches(batch_size=_ROWS_PER_BATCH)
 
 
 def _write_batches(
-    batches: Iterator[Any], deal: ShardAssignment, header: Any, writers: Sequence[ParquetWriter]
+    batches: Iterator[pa.RecordBatch],
+    deal: ShardAssignment,
+    header: pa.Schema,
+    writers: Sequence[ParquetWriter],
 ) -> None:
     """Deals batch by batch; what a shard gets is held until it is worth writing."""
-    held: list[list[Any]] = [[] for _ in writers]
+    held: list[list[pa.Table]] = [[] for _ in writers]
     people, seen = People(), 0
     for batch in batches:
         table = pa.Table.from_batches([batch], header)
@@ -295,7 +285,7 @@ def _write_batches(
 
 
 def _shard_indices(
-    table: Any, deal: ShardAssignment, people: People, seen: int
+    table: pa.Table, deal: ShardAssignment, people: People, seen: int
 ) -> NDArray[np.int64]:
     """The shard of each row. Rows without a person all go to one, and fits leave them out."""
     if deal.person is None:
@@ -303,7 +293,7 @@ def _shard_indices(
     return deal.files(people.codes(read_column(table, deal.person)))
 
 
-def _flush(held: list[list[Any]], writers: Sequence[ParquetWriter]) -> list[list[Any]]:
+def _flush(held: list[list[pa.Table]], writers: Sequence[ParquetWriter]) -> list[list[pa.Table]]:
     for parts, writer in zip(held, writers, strict=True):
         if parts:
             writer.write_table(pa.concat_tables(parts).cast(writer.schema).combine_chunks())

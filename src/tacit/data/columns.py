@@ -38,7 +38,7 @@ class Column(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Encoded rows, which are private, in the form that `Rows.of_encoded` takes."""
+    """Encoded rows, which are private, in the form that `Rows.from_encoded` takes."""
 
     columns: dict[str, NDArray[Any]]
     person: NDArray[np.bytes_] | None

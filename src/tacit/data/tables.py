@@ -6,8 +6,8 @@ A container's header, types and shapes are public and may be named in errors; ce
 import os
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,16 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.data.cells import Cells
 from tacit.errors import InvalidArgument
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+# The type of what lists hold, in a container's own words, and their length if it is fixed; None for what is no list.
 ListType = tuple[Any, int | None] | None
-"""The type of what lists hold, and their length if it is fixed; None for a type that is no list."""
 _Column = TypeVar("_Column")
-
-
-class DecimalType(Protocol):
-    """A type of decimals."""
-
-    precision: int | None
-    scale: int
 
 
 def object_cells(column: Sequence[object]) -> Cells:
@@ -33,7 +30,7 @@ def object_cells(column: Sequence[object]) -> Cells:
     return Cells(np.fromiter(column, dtype=object, count=len(column)), shape=None)
 
 
-def text_cells(column: NDArray[Any]) -> Cells:
+def text_cells(column: NDArray[np.generic]) -> Cells:
     """A column of text."""
     return Cells(column.astype(object), shape=column.shape[1:])
 
@@ -61,15 +58,17 @@ def numpy_cells(name: str, column: ArrayLike) -> Cells:
     return cells
 
 
-def loses_digits(kind: DecimalType) -> bool:
+def loses_digits(precision: int | None, scale: int) -> bool:
     """Whether two decimals of a type may become one float; whole numbers are checked one by one."""
-    return bool(kind.scale) and (kind.precision is None or kind.precision > sys.float_info.dig)
+    return bool(scale) and (precision is None or precision > sys.float_info.dig)
 
 
-def list_shape(kind: Any, inside: Callable[[Any], ListType]) -> tuple[tuple[int | None, ...], Any]:
+def list_shape(
+    kind: Any, list_type: Callable[[Any], ListType]
+) -> tuple[tuple[int | None, ...], Any]:
     """The shape of lists, or of lists of lists, by their type, and the type of the entries."""
     shape: tuple[int | None, ...] = ()
-    while (found := inside(kind)) is not None:
+    while (found := list_type(kind)) is not None:
         kind, size = found
         shape = *shape, size
     return shape, kind
@@ -118,23 +117,16 @@ TableLike = str | os.PathLike[str] | InMemory
 """A table in memory, or the path of a file."""
 
 
-class _Reader(Protocol):
-    """A module that reads the tables of a library."""
-
-    def header(self, data: object, /) -> list[Hashable] | None: ...
-
-    def cells(self, name: str, column: object, /) -> Cells | None: ...
-
-
 def column_names(data: object) -> list[Hashable]:
     """The names of a table's columns."""
     if isinstance(data, Mapping):
         return list(data)
     if isinstance(data, np.ndarray) and data.dtype.names:
         return list(data.dtype.names)
-    for library in _loaded_readers():
-        if (names := library.header(data)) is not None:
-            return names
+    if _is_a(data, "pandas", "DataFrame") or _is_a(data, "polars", "DataFrame"):
+        return list(data.columns)  # type: ignore[attr-defined]
+    if _is_a(data, "pyarrow", "Table", "RecordBatch"):
+        return list(data.column_names)  # type: ignore[attr-defined]
     raise InvalidArgument(
         "data must be a mapping of arrays, a pandas or polars DataFrame (collected, if lazy), a "
         f"pyarrow Table or a NumPy structured array; got a {type(data).__name__}."
@@ -146,25 +138,75 @@ def read_column(data: InMemory, name: str) -> Cells:
     if column_names(data).count(name) > 1:
         raise InvalidArgument(f"The data has several columns named {name!r}; rename all but one.")
     column: Any = data[name]
-    for library in _loaded_readers():
-        if (cells := library.cells(name, column)) is not None:
-            return cells
+    if _is_a(column, "pandas", "Index"):
+        column = column.to_series()
+    if _is_a(column, "pandas", "Series"):
+        return _pandas_cells(name, column)
+    if _is_a(column, "polars", "Series"):
+        return _polars_cells(name, column)
+    if _is_a(column, "pyarrow", "Array", "ChunkedArray"):
+        from tacit.data.arrow import array_cells
+
+        return array_cells(name, column)
     if isinstance(column, Sequence) and not isinstance(column, str | bytes):
         return object_cells(column)
     return numpy_cells(name, column)
 
 
-def _loaded_readers() -> Iterator[_Reader]:
-    """Readers for the libraries that are loaded. There are no tables of one that is not."""
-    if sys.modules.get("pandas") is not None:
-        from tacit.data import pandas
+def _is_a(value: object, library: str, *classes: str) -> bool:
+    """Whether a value is of a library's classes. Of one that is not loaded there are no values."""
+    module = sys.modules.get(library)
+    return module is not None and isinstance(value, tuple(getattr(module, c) for c in classes))
 
-        yield pandas
-    if sys.modules.get("polars") is not None:
-        from tacit.data import polars
 
-        yield polars
-    if sys.modules.get("pyarrow") is not None:
-        from tacit.data import arrow
+def _pandas_cells(name: str, column: "pd.Series") -> Cells:
+    import pandas as pd
 
-        yield arrow
+    dtype = column.dtype
+    if isinstance(dtype, pd.ArrowDtype):
+        from tacit.data.arrow import array_cells  # needs pyarrow, which this column is of
+
+        return array_cells(name, column.array.__arrow_array__())
+    if isinstance(dtype, pd.CategoricalDtype):
+        # Refuses types that are refused elsewhere.
+        kinds = _pandas_cells(name, dtype.categories.to_series())
+        labels, *_ = object_cells([*dtype.categories, None])  # the code -1 means missing
+        return Cells(labels[column.array.codes], rounded=kinds.rounded)
+    if isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype | pd.DatetimeTZDtype):
+        raise column_type_error(name, dtype)
+    if isinstance(dtype, pd.StringDtype):
+        return text_cells(column.to_numpy(dtype=object, na_value=None))
+    # A NumPy type with missing values, whose class is not public.
+    if not isinstance(dtype, np.dtype) and hasattr(dtype, "numpy_dtype"):
+        values = column.to_numpy(dtype=dtype.numpy_dtype, na_value=0)
+        return Cells(values, ~column.isna().to_numpy(), rounded=values.dtype.kind == "f")
+    return numpy_cells(name, column.to_numpy())
+
+
+def _polars_cells(name: str, column: "pl.Series") -> Cells:
+    import polars as pl
+
+    def list_type(kind: object) -> ListType:
+        if isinstance(kind, pl.Array | pl.List):
+            return kind.inner, kind.size if isinstance(kind, pl.Array) else None
+        return None
+
+    dtype = column.dtype
+    if dtype.is_temporal():
+        raise column_type_error(name, dtype)
+    rounded = dtype.is_float()
+    if isinstance(dtype, pl.Decimal):
+        rounded, column = loses_digits(dtype.precision, dtype.scale), column.cast(pl.Float64)
+    wide = dtype in (pl.Int128, pl.UInt128)  # NumPy has no such integers
+    if (dtype.is_numeric() and not wide) or dtype == pl.Boolean:
+        filler = False if dtype == pl.Boolean else 0
+        values, present = column.fill_null(filler).to_numpy(), column.is_not_null().to_numpy()
+        return Cells(values, present, rounded=rounded)
+    found = object_cells([decode_utf8(cell) for cell in column.to_list()])
+    if isinstance(dtype, pl.Array | pl.List):
+        shape, inner = list_shape(dtype, list_type)
+        check_entries(name, dtype, pl.Series([], dtype=inner), _polars_cells)
+        return found._replace(shape=shape)
+    if dtype.is_nested():
+        raise column_type_error(name, dtype)
+    return found._replace(shape=None if dtype == pl.Object else ())

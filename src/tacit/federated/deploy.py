@@ -46,9 +46,9 @@ from tacit.federated.schemes import Prepared, RunSetting, WithoutPrivacy
 from tacit.federated.server import AnyServer
 from tacit.federated.site import Client
 from tacit.privacy.checkpoint import strip_addresses
+from tacit.privacy.gate import compilation_cache_in
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.trace import compilation_cache_in
 
 # Endings of the files that JAX writes.
 _CACHE_SUFFIXES = ("-cache", "-atime")

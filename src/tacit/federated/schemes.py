@@ -60,7 +60,7 @@ from tacit.privacy.distributed import (
 )
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.groups import all_rows_as_unit, evaluate_without_privacy, random_shards
-from tacit.privacy.mechanisms import NoisySums, Release
+from tacit.privacy.mechanisms import NoisySums, Release, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -303,7 +303,7 @@ def change_step(target: Target, weight: float, num_iterations: int, *, centred: 
         return jnp.concatenate([change[:-size], change[-size:] - matrix @ given[3]])
 
     def step(state: CentredArgs, _: jax.Array, release: Release) -> tuple[CentredArgs, jax.Array]:
-        return state, release.noisy_unit_sum(per_unit, state)
+        return state, release.noisy_sum(per_unit, state)
 
     return step
 
@@ -557,7 +557,7 @@ def statistic_step(target: ConjugateTarget) -> StatisticStep:
         return target.statistic(row, constants)
 
     def step(constants: Constants, _: jax.Array, release: Release) -> tuple[Constants, jax.Array]:
-        return constants, release.noisy_sum(per_row, constants)
+        return constants, release.noisy_sum(sum_rows(per_row), constants)
 
     return step
 

@@ -37,7 +37,6 @@ from tacit.models.exponential_families import (
 from tacit.models.interpretation import WrappedModel
 from tacit.privacy.checkpoint import (
     combined_digest,
-    dummy_unit,
     model_digest,
     strip_addresses,
     trace_digest,
@@ -275,7 +274,7 @@ def study_digest(settings: object, target: Describable, rows: Rows) -> str:
     texts = [repr(settings), repr(target.family), model_digest(target.model, rows)]
     if isinstance(target, ConjugateTarget):
         eta = jnp.asarray(target.prior)
-        texts.append(trace_digest(target.likelihood, eta, *dummy_unit(rows), target.constants))
+        texts.append(trace_digest(target.likelihood, eta, *rows.dummy_unit(), target.constants))
     prior = np.asarray(target.prior, np.float64).tobytes()
     return combined_digest(prior, *(strip_addresses(each).encode() for each in texts))
 

@@ -68,9 +68,9 @@ from tacit.inference.method import (
 from tacit.inference.scoring import Scoring
 from tacit.inference.variational import Variational
 from tacit.models.base import DiscreteCoordinates, Row, UnitModel
-from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate
 from tacit.privacy.mechanisms import BarkerTests, Release, SampledBarkerTests, barker_event
+from tacit.privacy.trace import Step
 
 Tests = BarkerTests | SampledBarkerTests
 _WALK_STEPS, _GUIDED_STEPS = 5000, 1600
@@ -194,10 +194,6 @@ def _walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
     def ratio(density: Density, now: jax.Array, then: jax.Array) -> jax.Array:
         return power * (density(then) - density(now))
 
-    def per_row(given: tuple[jax.Array, jax.Array, ArrayTree], row: Row) -> jax.Array:
-        now, then, constants = given
-        return ratio(lambda theta: model.row_density(theta, row, constants), now, then)
-
     def per_unit(
         given: tuple[jax.Array, jax.Array, ArrayTree], rows: Row, present: jax.Array
     ) -> jax.Array:
@@ -212,10 +208,7 @@ def _walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
         proposed = propose(walk, theta, noise, scale, model.discrete)
         shift = model.prior_density(proposed, constants) - model.prior_density(theta, constants)
         arguments = theta, proposed, constants
-        if model.whole_units:
-            accepted = release.noisy_unit_test(per_unit, arguments, shift + corrected)
-        else:
-            accepted = release.noisy_test(per_row, arguments, shift + corrected)
+        accepted = release.noisy_test(per_unit, arguments, shift + corrected)
         theta = jnp.where(accepted, proposed, theta)
         return (theta, scale, constants), (theta, accepted)
 
@@ -228,10 +221,6 @@ def _guided_step(model: UnitModel) -> Step:
 
     def ratio(density: Density, now: jax.Array, then: jax.Array, reference: Reference) -> jax.Array:
         return remainder_ratio(density, reference, then, now)
-
-    def per_row(given: tuple[jax.Array, jax.Array, Reference, ArrayTree], row: Row) -> jax.Array:
-        now, then, reference, constants = given
-        return ratio(lambda theta: model.row_density(theta, row, constants), now, then, reference)
 
     def per_unit(
         given: tuple[jax.Array, jax.Array, Reference, ArrayTree], rows: Row, present: jax.Array
@@ -247,10 +236,7 @@ def _guided_step(model: UnitModel) -> Step:
         (places, reference, constants), (proposed, turn) = state, given
         now = places[turn]
         arguments = now, proposed, reference, constants
-        if model.whole_units:
-            accepted = release.noisy_unit_test(per_unit, arguments, jnp.zeros(()))
-        else:
-            accepted = release.noisy_test(per_row, arguments, jnp.zeros(()))
+        accepted = release.noisy_test(per_unit, arguments, jnp.zeros(()))
         now = jnp.where(accepted, proposed, now)
         return (places.at[turn].set(now), reference, constants), (now, accepted)
 

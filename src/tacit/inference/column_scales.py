@@ -17,9 +17,9 @@ from tacit._typing import Floats
 from tacit.accounting import Budget, calibrate
 from tacit.inference.method import no_inputs
 from tacit.models.base import Row
-from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums, Release
+from tacit.privacy.trace import Step
 
 ScaleMethod = Literal["quantiles", "moments"]
 # The middle of a normal, and one standard deviation to either side of it.
@@ -106,7 +106,7 @@ def _bisection_step(columns: tuple[str, ...]) -> Step:
     def step(state: Interval, _: jax.Array, release: Release) -> tuple[Interval, jax.Array]:
         low, high = state
         tried = (low + high) / 2
-        more = release.noisy_unit_sum(excess, tried).reshape(tried.shape) > 0
+        more = release.noisy_sum(excess, tried).reshape(tried.shape) > 0
         return (jnp.where(more, low, tried), jnp.where(more, tried, high)), jnp.zeros(())
 
     return step
@@ -127,7 +127,7 @@ def _moments_step(columns: tuple[str, ...]) -> Step:
         return jnp.concatenate(sums) * present.any()
 
     def step(state: jax.Array, _: jax.Array, release: Release) -> tuple[jax.Array, jax.Array]:
-        return state, release.noisy_unit_sum(powers, state)
+        return state, release.noisy_sum(powers, state)
 
     return step
 

@@ -46,8 +46,8 @@ from tacit.inference.chains import (
 from tacit.inference.method import Density, Steps, per_step_draws, seed_from_key
 from tacit.inference.scoring import Scoring
 from tacit.models.base import Row, UnitModel
-from tacit.privacy.compiled_step import Step
 from tacit.privacy.mechanisms import NoisySums, Release
+from tacit.privacy.trace import Step
 
 # How far a guided trajectory goes: a quarter of a turn is a new place.
 _QUARTER_TURN = math.pi / 2
@@ -184,7 +184,7 @@ def trajectory_step(model: UnitModel, *, guided: bool, gradients: bool) -> Step:
         places = state.reference.at(state.here), state.reference.at(state.old)
         scales = given.weights[0] / bounds.gradient, given.weights[1] / length
         arguments = *places, *scales, bounds.gradient, length, state.reference, state.constants
-        total = release.noisy_unit_sum(per_unit, arguments)
+        total = release.noisy_sum(per_unit, arguments)
         if gradients:
             gradient = kicked(state, total[:-1] / scales[0])
             state = state._replace(momentum=state.momentum + given.kick * gradient)

@@ -15,10 +15,10 @@ from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.method import no_inputs
 from tacit.models.base import Row, UnitModel
-from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.rows import Rows
+from tacit.privacy.trace import Step
 
 # Draws of the posterior that a density is averaged over.
 _NUM_DRAWS = 32
@@ -141,6 +141,6 @@ def _score_step(model: UnitModel) -> Step:
         return jnp.stack([jnp.ones(()), share, share**2]) * present.any()
 
     def step(state: Given, _: jax.Array, release: Release) -> tuple[Given, jax.Array]:
-        return state, release.noisy_unit_sum(score, state)
+        return state, release.noisy_sum(score, state)
 
     return step

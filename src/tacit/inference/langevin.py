@@ -59,8 +59,8 @@ from tacit.inference.method import (
 )
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
-from tacit.privacy.compiled_step import Step
 from tacit.privacy.mechanisms import NoisySums, Release
+from tacit.privacy.trace import Step
 
 DEFAULT_STEPS = 5000
 # Step sizes of a schedule are held for so many steps at least: each has a price of its own.

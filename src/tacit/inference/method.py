@@ -22,9 +22,9 @@ from tacit._typing import ArrayTree
 from tacit.accounting import Budget
 from tacit.errors import InvalidArgument
 from tacit.models.base import Parameters, Row, UnitModel
-from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate
 from tacit.privacy.mechanisms import Mechanism, Release
+from tacit.privacy.trace import Step
 
 Arrays = Mapping[str, NDArray[np.floating]]
 Progress = Callable[[int], None]
@@ -171,31 +171,20 @@ def noisy_gradient(
     gradient: Callable[..., jax.Array],
     given: tuple[ArrayTree, ...],
 ) -> jax.Array:
-    """The noisy sum of gradients of ``density(theta)``, for whichever density the model has.
+    """The noisy sum over units of gradients of ``density(theta)``, the log-likelihood of a unit.
 
     ``given`` are public values; the last of them are the model's constants.
     """
-    if model.whole_units:
 
-        def per_unit(given: tuple[ArrayTree, ...], rows: Row, present: jax.Array) -> jax.Array:
-            constants = given[-1]
-
-            def density(theta: jax.Array) -> jax.Array:
-                return model.unit_density(theta, rows, present, constants)
-
-            return gradient(density, *given[:-1])
-
-        return release.noisy_unit_sum(per_unit, given)
-
-    def per_row(given: tuple[ArrayTree, ...], row: Row) -> jax.Array:
+    def per_unit(given: tuple[ArrayTree, ...], rows: Row, present: jax.Array) -> jax.Array:
         constants = given[-1]
 
         def density(theta: jax.Array) -> jax.Array:
-            return model.row_density(theta, row, constants)
+            return model.unit_density(theta, rows, present, constants)
 
         return gradient(density, *given[:-1])
 
-    return release.noisy_sum(per_row, given)
+    return release.noisy_sum(per_unit, given)
 
 
 def no_inputs(_: int, steps: int) -> NDArray[np.float32]:

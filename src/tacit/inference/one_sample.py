@@ -37,8 +37,8 @@ from tacit.privacy.one_draw.claims import (
     LogConcave,
 )
 from tacit.privacy.one_draw.exact import GridDraws, StatisticDraws
+from tacit.privacy.one_draw.gate import DrawGate, as_draw_gate
 from tacit.privacy.one_draw.logistic import LogisticDraws
-from tacit.privacy.open_gate import DrawGate, as_draw_gate
 
 
 class Sampler(Protocol):

@@ -21,7 +21,7 @@ from tacit.inference.diagnostics import mixing_warnings
 from tacit.inference.method import Intervals, MethodResult
 from tacit.models.base import Parameters, UnitModel
 from tacit.privacy.rows import Rows
-from tacit.privacy.unclipped import Density, Derivatives, UnclippedSum, to_float64
+from tacit.privacy.unclipped import Derivatives, UnclippedSum, to_float64
 
 # Draws of the normal distribution; steps of Newton's, and halvings of one.
 _LAPLACE_DRAWS, _MAX_NEWTON_STEPS, _MAX_HALVINGS = 2000, 200, 50
@@ -74,10 +74,9 @@ def log_posterior(model: UnitModel, rows: Rows) -> "LogPosterior":
     """The log posterior of all rows. NOT PRIVATE."""
     likelihood = UnclippedSum(
         rows,
-        likelihood_density(model),
+        model.unit_density,
         model.constants,
         dimension=model.dimension,
-        whole_units=model.whole_units,
     )
     return LogPosterior(model, likelihood)
 
@@ -102,18 +101,6 @@ class LogPosterior(NamedTuple):
             strict=True,
         )
         return Derivatives(*(a + b for a, b in pairs))
-
-
-@lru_cache(maxsize=32)
-def likelihood_density(model: UnitModel) -> Density:
-    """The likelihood of a unit or a row: the same object again, so that it compiles once."""
-
-    def density(vector: jax.Array, fields: Any, present: Any, constants: Any) -> jax.Array:
-        if present is None:
-            return model.row_density(vector, fields, constants)
-        return model.unit_density(vector, fields, present, constants)
-
-    return density
 
 
 @lru_cache(maxsize=32)

@@ -47,10 +47,10 @@ from tacit.inference.scoring_rounds import LATE_SHARES, Rounds, WhitenedQuery
 from tacit.inference.whitening import Whitening, whiten_prior
 from tacit.models.base import Row, UnitModel
 from tacit.privacy.captured import check_captured
-from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.rows import Units
+from tacit.privacy.trace import Step
 
 # More numbers than this take too long on the host.
 MAX_DIMENSION = 400
@@ -267,7 +267,7 @@ def scoring_step(model: UnitModel, outcomes: int) -> Step:
         return _compiled_contribution(model, outcomes)(query, rows, present, secret)
 
     def step(state: ScoreQuery, _: jax.Array, release: Release) -> tuple[ScoreQuery, jax.Array]:
-        return state, release.noisy_unit_sum(per_unit, state)
+        return state, release.noisy_sum(per_unit, state)
 
     return step
 
@@ -350,11 +350,7 @@ def _simulated_scores(model: UnitModel, outcomes: int) -> Callable[..., jax.Arra
     """Scores of simulated units for outcomes that the model draws, [units, outcomes, size]."""
 
     def of_unit(key: jax.Array, theta: jax.Array, unit: Units, constants: ArrayTree) -> jax.Array:
-        rows, present = unit
-        if present is None:
-            rows = jax.tree.map(lambda leaf: leaf[None], rows)
-            present = jnp.ones(1, jnp.bool_)
-        density, drawn = density_and_outcomes(model, theta, rows, present, constants, key, outcomes)
+        density, drawn = density_and_outcomes(model, theta, *unit, constants, key, outcomes)
         scores: jax.Array = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
         return scores
 

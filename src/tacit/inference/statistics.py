@@ -40,9 +40,9 @@ from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate, CountModel, Linear
 from tacit.models.glm_statistics import LinearStatistics, linear_statistics
 from tacit.privacy.captured import check_captured
-from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, check, run
-from tacit.privacy.mechanisms import NoisySums, Release
+from tacit.privacy.mechanisms import NoisySums, Release, sum_rows
+from tacit.privacy.trace import Step
 
 # Units that a sum has room for on its lattice, in 64 bits.
 _BATCH_BOUND = 2**31
@@ -247,7 +247,9 @@ def _statistics_step(model: Conjugate | LinearStatistics) -> Step:
     """The one step of a fit: the same object again, so that it compiles once."""
 
     def step(constants: ArrayTree, _: jax.Array, release: Release) -> tuple[ArrayTree, jax.Array]:
-        total = release.noisy_sum(lambda known, row: model.statistic(row, known), constants)
+        total = release.noisy_sum(
+            sum_rows(lambda known, row: model.statistic(row, known)), constants
+        )
         return constants, total
 
     return step

@@ -60,9 +60,9 @@ from tacit.inference.method import (
 )
 from tacit.models.base import Row, UnitModel
 from tacit.privacy.captured import check_captured
-from tacit.privacy.compiled_step import Step
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import Mechanism, NoisySums, Release, Stages
+from tacit.privacy.trace import Step
 
 _NUM_DRAWS = 1000
 _MOVING_MESSAGE = (
@@ -544,7 +544,7 @@ def _elbo_gradient(
 
         return _divide_by_clip(clip, jax.grad(own)(flat))
 
-    total = release.noisy_unit_sum(per_unit, (flat, given.noise, given.clip, constants))
+    total = release.noisy_sum(per_unit, (flat, given.noise, given.clip, constants))
     found: Params = unravel(_scale_to_population(method, given, total))
     return found
 

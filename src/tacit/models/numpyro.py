@@ -535,6 +535,9 @@ class NumPyroModel(NumPyroRuns):
         outcomes: Outcomes = None,
     ) -> jax.Array:
         """Log-likelihood of all rows of a person, with the person's effects integrated out."""
+        if len(present) == 1 and not self.person_effects:  # no axis for the rows, which takes time
+            row, own = jax.tree.map(lambda leaf: leaf[0], (rows, outcomes))
+            return jnp.where(present[0], self.row_density(vector, row, constants, own), 0.0)
         filled = self.filled(rows, present, constants)
 
         def at(point: jax.Array) -> jax.Array:

@@ -23,7 +23,7 @@ def randomised_response(
     the first decides whether to tell the truth and the second what to say otherwise, are
     ``noise=0.5`` and two categories.
 
-    Guarantee:
+    Formal guarantees:
         Released: one category for every respondent: the answer with probability
             1 - noise + noise / num_categories, and any other with noise / num_categories. [response-draw]
         Neighbours: replace, as it is public who responded.

@@ -39,8 +39,17 @@ from tacit._files import (
     sync_folder,
     write_atomically,
 )
+from tacit._typing import PyTree
 from tacit.data.store import reserve
 from tacit.errors import InvalidArgument, TacitError
+from tacit.privacy.gate import (
+    Gate,
+    Runner,
+    RunPosition,
+    RunRequest,
+    Session,
+    concatenate_outputs,
+)
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 from tacit.privacy.trace import all_equations, trace_constants
@@ -116,7 +125,7 @@ def array_bytes(leaf: Any) -> bytes:
 
 def model_digest(model: Traceable, rows: Rows) -> str:
     """A digest of a model's prior, likelihood and draws of outcomes, for rows of these types."""
-    vector, unit = jnp.zeros(model.dimension), dummy_unit(rows)
+    vector, unit = jnp.zeros(model.dimension), rows.dummy_unit()
     parts = [
         repr(model.names),
         density_digest(model.prior_density, vector, model.constants),
@@ -130,14 +139,6 @@ def model_digest(model: Traceable, rows: Rows) -> str:
         words = jnp.zeros(2, jnp.uint32)
         parts.append(trace_digest(drawn, words, vector, *unit, model.constants))
     return combined_digest(*(part.encode() for part in parts))
-
-
-def dummy_unit(rows: Rows) -> tuple[Any, jax.Array]:
-    """A unit with columns [rows of a unit, ...], and which of its rows are present."""
-    made_up, present = rows.made_up_unit(), rows.made_up_presence()
-    if present is None:  # a unit of a single row
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], made_up), jnp.ones(1, bool)
-    return jax.tree.map(jnp.asarray, made_up), jnp.ones(present.shape, bool)
 
 
 def density_digest(function: Callable[..., Any], vector: jax.Array, *more: Any) -> str:
@@ -190,6 +191,43 @@ _MIN_SECONDS_BETWEEN_WRITES, _WRITE_TIME_FACTOR = 2.0, 100.0
 _NONCE_BYTES: Final = 12
 
 
+# What decides on the last bits of what JAX computes, beside its version and XLA's flags.
+_ARITHMETIC_OPTIONS = (
+    "jax_default_matmul_precision", "jax_default_prng_impl", "jax_disable_most_optimizations",
+    "jax_enable_x64", "jax_exec_time_optimization_effort", "jax_high_dynamic_range_gumbel",
+    "jax_num_cpu_devices", "jax_numpy_dtype_promotion", "jax_optimization_level",
+    "jax_random_seed_offset", "jax_softmax_custom_jvp", "jax_threefry_partitionable",
+    "jax_use_direct_linearize",
+)  # fmt: skip
+# What XLA and the libraries of linear algebra read when they are loaded.
+_ARITHMETIC_VARIABLES = (
+    "XLA_FLAGS", "BLIS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_CBWR", "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+)  # fmt: skip
+
+
+def num_threads() -> int:
+    """How many threads XLA computes with on the CPU, found as XLA finds it.
+
+    A product of matrices may be cut into as many parts, which round by themselves.
+    """
+    for name in ("PJRT_NPROC", "NPROC"):
+        with suppress(KeyError, ValueError):
+            return max(0, int(os.environ[name]))
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # where the system does not tell
+        return os.cpu_count() or 1
+
+
+def arithmetic_settings() -> str:
+    """Settings of JAX, XLA and linear algebra on which the last bits of a result depend."""
+    known = jax.config.values
+    held = {name: getattr(jax.config, name, known.get(name)) for name in _ARITHMETIC_OPTIONS}
+    variables = {name: os.environ[name] for name in _ARITHMETIC_VARIABLES if name in os.environ}
+    return repr((held, variables))
+
+
 class CheckpointState(NamedTuple):
     """How far a gate is: a digest of its question, and its steps, streams, states and outputs."""
 
@@ -215,7 +253,7 @@ class Checkpoint:
         self.name: str = held["name"]
         self.notes: Mapping[str, str] = held["notes"]
         self._seal = AESGCM(bytes.fromhex(held["seal"]))
-        self._standings = self._read()
+        self._states = self._read()
         self._next = time.monotonic() + _MIN_SECONDS_BETWEEN_WRITES
 
     @classmethod
@@ -296,12 +334,12 @@ class Checkpoint:
     @property
     def started(self) -> bool:
         """Whether anything was computed from rows and stored. A question is stored before that."""
-        return any(held.steps for held in self._standings.values())
+        return any(held.steps for held in self._states.values())
 
     @property
     def has_question(self) -> bool:
         """Whether what is asked of the rows is stored; before that, nothing can have been charged."""
-        return bool(self._standings)
+        return bool(self._states)
 
     def renew(self, randomness: Randomness) -> None:
         """Exchanges the keys and the name of a run without a question. [kept-renewed]
@@ -323,7 +361,7 @@ class Checkpoint:
         """The folder that only the owner can enter, where a result waits until it may leave."""
         return self.folder / _CHECKPOINT_FOLDER
 
-    def refuse_other(self, rows: Rows, bound: Mapping[str, str]) -> None:
+    def check_same(self, rows: Rows, bound: Mapping[str, str]) -> None:
         """Raises if the rows or anything else differs from what the run was begun with."""
         before, mac = self._held["bound"], bytes.fromhex(self._held["mac"])
         for name in {**before, **bound}:
@@ -339,9 +377,9 @@ class Checkpoint:
             "its noise must never answer another question. Begin a new run in another folder."
         )
 
-    def standing(self, gate: str, question: str) -> CheckpointState | None:
+    def state(self, gate: str, question: str) -> CheckpointState | None:
         """How far a gate was when it was last stored, or None; raises if it asks something else."""
-        found = self._standings.get(gate)
+        found = self._states.get(gate)
         if found is not None and found.question != question:
             raise self._other("another model, method or version of a library")
         return found
@@ -351,14 +389,14 @@ class Checkpoint:
         """Whether it is time to store."""
         return time.monotonic() >= self._next
 
-    def store(self, gate: str, standing: CheckpointState, *, last: bool) -> None:
+    def store(self, gate: str, state: CheckpointState, *, last: bool) -> None:
         """Stores how far a gate is, on disk before this returns.
 
         If it cannot be written, the last one is still there, and the run goes on. Only the ``last``
         one of a gate has to be written, as nothing may leave before it is stored.
         """
         begun = time.monotonic()
-        self._standings[gate] = standing
+        self._states[gate] = state
         try:
             write_atomically(self.folder / _CHECKPOINT_FOLDER / _STATE_FILE, self._sealed())
         except OSError as error:
@@ -373,9 +411,9 @@ class Checkpoint:
         """All standings as bytes: a line about each, and their arrays."""
         facts = [
             [gate, held.question, held.steps, list(held.drawn), len(held.arrays)]
-            for gate, held in self._standings.items()
+            for gate, held in self._states.items()
         ]
-        arrays = b"".join(held.arrays for held in self._standings.values())
+        arrays = b"".join(held.arrays for held in self._states.values())
         nonce = os.urandom(_NONCE_BYTES)
         plain = json.dumps(facts).encode() + b"\n" + arrays
         return nonce + self._seal.encrypt(nonce, plain, self.name.encode())
@@ -471,33 +509,78 @@ def _damaged_error(path: Path) -> TacitError:
     return TacitError(f"{path} is damaged, or belongs to another run; restore it to go on.")
 
 
-class RunPosition(NamedTuple):
-    """How many steps are done, the state after them, and the outputs of blocks of them."""
-
-    steps: int
-    state: Any
-    outputs: list[Any]
-
-
-class GateCheckpoint:
-    """Keeps one gate of an unfinished run.
+def checkpointed(
+    run: Checkpoint, charge: Callable[[], object] | None = None
+) -> Callable[[Session], Session]:
+    """Makes a session of one that is stored in a checkpoint, so that the run can go on. For `open_gate`.
 
     Args:
-        run: The run.
+        run: The checkpoint.
+        charge: Charges the run, or finds the charge that was made for it.
+
+    Returns:
+        A function from a session to one around it; of several processes, the first one stores the run.
+    """
+
+    def decorate(session: Session) -> Session:
+        return CheckpointedSession(session, run, charge) if session.is_first else session
+
+    return decorate
+
+
+class CheckpointedSession(Session):
+    """A session around another one, which stores how far a gate is and goes on from there. [kept-run]
+
+    Args:
+        session: The session around which it is.
+        run: The checkpoint.
         charge: Charges the run, or finds the charge that was made for it.
         gate: The name of the gate in the run.
     """
 
     def __init__(
-        self, run: Checkpoint, charge: Callable[[], object] | None = None, gate: str = "gate"
+        self,
+        session: Session,
+        run: Checkpoint,
+        charge: Callable[[], object] | None = None,
+        gate: str = "gate",
     ) -> None:
-        self._run, self._charge, self._gate, self._question = run, charge, gate, ""
+        self._inner, self._run, self._charge = session, run, charge
+        self._gate, self._question = gate, ""
 
-    def stage(self, number: int) -> "GateCheckpoint":
-        """What keeps a gate of several."""
-        return GateCheckpoint(self._run, self._charge, f"{self._gate} {number}")
+    def stage(self, number: int) -> Session:
+        """The session of a gate of several, which has a name of its own in the run."""
+        inner = self._inner.stage(number)
+        return CheckpointedSession(inner, self._run, self._charge, f"{self._gate} {number}")
 
-    def ask(self, question: Iterable[Any]) -> None:
+    def runner(self, gate: Gate, every: int) -> Runner:
+        """As of the session inside."""
+        return self._inner.runner(gate, every)
+
+    def start(self, gate: Gate, request: RunRequest) -> RunPosition:
+        """Where the steps begin: where they were, with streams that are as far as they were."""
+        self.ask(request.question())
+        held = self._run.state(self._gate, self._question)
+        if held is not None and held.steps:
+            for stream, drawn in zip(self._inner.streams(gate), held.drawn, strict=True):
+                stream.skip_to(drawn)
+            request = request._replace(position=unpack_position(held.steps, held.arrays, request))
+        return self._inner.start(gate, request)
+
+    def start_draw(self, gate: Gate, given: Sequence[PyTree]) -> None:
+        """Stores what is asked. A run that goes on draws anew, and the same."""
+        mechanism, rows = gate.mechanism, gate._private.blank()
+        asked: list[PyTree] = [type(mechanism).__name__, vars(mechanism)]
+        if given:
+            prior, density, constants = given
+            vector = jnp.zeros(mechanism.dimension)
+            if callable(prior):
+                prior = density_digest(prior, vector, constants)
+            likelihood = density_digest(density, vector, *rows.dummy_unit(), constants)
+            asked += [prior, likelihood, constants]
+        self.ask(asked)
+
+    def ask(self, question: Iterable[PyTree]) -> None:
         """Says what will be asked of the rows; raises if it was something else before.
 
         The question is on disk before the run is charged, so that whoever copies a run that was charged
@@ -509,39 +592,27 @@ class GateCheckpoint:
         self._question = combined_digest(
             *(combined_digest(*_digestible(each)).encode() for each in question)
         )
-        if self._run.standing(self._gate, self._question) is None:
+        if self._run.state(self._gate, self._question) is None:
             self._run.store(self._gate, CheckpointState(self._question, 0, (), b""), last=True)
         if self._charge is not None:
             self._charge()
 
-    def position(
-        self, start: Any, returned: Callable[[], Any], streams: Sequence[Randomness]
-    ) -> RunPosition:
-        """Where to go on, with streams that are as far as they were.
-
-        Args:
-            start: The state before the first step.
-            returned: Gives the shapes of what a step returns beside its state.
-            streams: The streams that the gate draws from.
-
-        Returns:
-            The position.
-        """
-        held = self._run.standing(self._gate, self._question)
-        if held is None or held.steps == 0:
-            return RunPosition(0, start, [])
-        for stream, drawn in zip(streams, held.drawn, strict=True):
-            stream.skip_to(drawn)
-        return unpack_position(held.steps, held.arrays, start, returned)
-
-    def keep(self, position: RunPosition, streams: Sequence[Randomness], *, last: bool) -> None:
+    def store(self, gate: Gate, position: RunPosition) -> None:
         """Stores a position if it is time to, or if it is the last."""
-        if not (last or self._run.due):
-            return
-        arrays = pack_position(position)
-        drawn = tuple(stream.drawn for stream in streams)
-        held = CheckpointState(self._question, position.steps, drawn, arrays)
-        self._run.store(self._gate, held, last=last)
+        last = position.steps == gate.mechanism.num_steps
+        if last or self._run.due:
+            drawn = tuple(stream.drawn for stream in self._inner.streams(gate))
+            arrays = pack_position(position)
+            held = CheckpointState(self._question, position.steps, drawn, arrays)
+            self._run.store(self._gate, held, last=last)
+
+    def share(self, state: PyTree) -> PyTree:
+        """As of the session inside."""
+        return self._inner.share(state)
+
+    def agree(self, number: int) -> int:
+        """As of the session inside."""
+        return self._inner.agree(number)
 
 
 def pack_position(position: RunPosition) -> bytes:
@@ -550,21 +621,13 @@ def pack_position(position: RunPosition) -> bytes:
     return pack_arrays([np.asarray(leaf) for leaf in leaves])
 
 
-def unpack_position(
-    steps: int, held: bytes, start: Any, returned: Callable[[], Any]
-) -> RunPosition:
-    """The position that `pack_position` wrote; arguments as for `Keeper.position`."""
+def unpack_position(steps: int, held: bytes, request: RunRequest) -> RunPosition:
+    """The position that `pack_position` wrote, of the run that is requested."""
+    start = request.position.state
     arrays, inner = unpack_arrays(held), len(jax.tree.leaves(start))
     state = jax.tree.unflatten(jax.tree.structure(start), map(jax.device_put, arrays[:inner]))
-    outputs = jax.tree.unflatten(jax.tree.structure(returned()), arrays[inner:])
+    outputs = jax.tree.unflatten(jax.tree.structure(request.outputs()), arrays[inner:])
     return RunPosition(steps, state, [outputs])
-
-
-def concatenate_outputs(outputs: Sequence[Any]) -> Any:
-    """The outputs of several blocks, one after the other."""
-    if len(outputs) == 1:
-        return outputs[0]
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
 
 
 def _digestible(value: Any) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import jax
 import numpy as np
@@ -25,27 +25,28 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._typing import AnyArray, HostArray, PyTree
 from tacit.errors import InvalidArgument, LostProcess
 from tacit.privacy.checkpoint import (
-    GateCheckpoint,
-    RunPosition,
     pack_arrays,
     pack_position,
     unpack_arrays,
     unpack_position,
 )
-from tacit.privacy.compiled_step import Step, compile_step, compile_sum
 from tacit.privacy.gate import (
     Gate,
     Runner,
+    RunPosition,
+    RunRequest,
+    Session,
     clip_and_grid,
     dummy_batch,
     even_block_length,
-    step_mechanism,
 )
 from tacit.privacy.mechanisms import Batch, Mechanism, NoisySums
 from tacit.privacy.noise import Integers, Randomness, rounded_normals
 from tacit.privacy.rows import Rows, Units
+from tacit.privacy.trace import Fingerprint, Step, compile_step, compile_sum
 
 _PROCESS_AXIS: Final = "processes"
 _SHARDED, _REPLICATED = PartitionSpec(_PROCESS_AXIS), PartitionSpec()  # type: ignore[no-untyped-call]
@@ -86,7 +87,7 @@ class Processes:
         whole: Integers = np.asarray(total, np.uint64).view(np.int64)
         return whole
 
-    def tell(self, said: bytes) -> bytes:
+    def broadcast(self, said: bytes) -> bytes:
         """What process 0 says, to all."""
         if self.size == 1:
             return said
@@ -110,7 +111,7 @@ class Processes:
         return found
 
     @cached_property
-    def _program(self) -> tuple[Mesh, Any]:
+    def _program(self) -> tuple[Mesh, Callable[[jax.Array], jax.Array]]:
         first = {device.process_index: device for device in reversed(jax.devices())}
         mesh = Mesh(np.array([first[rank] for rank in range(self.size)]), (_PROCESS_AXIS,))
 
@@ -161,16 +162,15 @@ class PartitionedRows(Rows):
     ) -> None:
         self.processes, self._parts = processes, dict(sorted(parts.items()))
         self.number = number
-        self._refuse_holes()
+        self._check_complete()
         if len({each.shapes for each in self._parts.values()}) > 1:
             raise InvalidArgument("The parts must have the same columns, of the same types.")
         first = next(iter(self._parts.values()))
-        blank = first.blank()
-        self._hold(blank._fields, blank._present)
-        self.unit, self.simulated = first.unit, first.simulated
-        self.refuse_others(repr((number, self.shapes)).encode() + facts)
+        self._hold(first.dummy_units(), first.unit)
+        self.simulated = first.simulated
+        self.check_same(repr((number, self.shapes)).encode() + facts)
 
-    def _refuse_holes(self) -> None:
+    def _check_complete(self) -> None:
         """Raises in every process unless each part is in one of them, and each has one."""
         held = np.zeros(self.number + 1, np.int64)
         inside = [part for part in self._parts if 0 <= part < self.number]
@@ -187,9 +187,9 @@ class PartitionedRows(Rows):
                 "Every file must be read by one process; some are missing, or given to several."
             )
 
-    def refuse_others(self, facts: bytes) -> None:
+    def check_same(self, facts: bytes) -> None:
         """Raises in this process if the first one has other public facts."""
-        if facts != self.processes.tell(facts):
+        if facts != self.processes.broadcast(facts):
             raise InvalidArgument(
                 "The processes of a run must have the same columns, model, method, settings and number of "
                 "threads (NPROC)."
@@ -206,7 +206,7 @@ class PartitionedRows(Rows):
 
     def _keyed_digest(self, key: bytes) -> bytes:
         """A keyed digest of all parts; all processes ask for it, by the key of the first. [kept-rows]"""
-        key = self.processes.tell(key)
+        key = self.processes.broadcast(key)
         total = np.zeros(4, np.int64)
         for number, rows in self._parts.items():
             named = f"part {number} of {self.number} ".encode() + rows._keyed_digest(key)
@@ -218,80 +218,66 @@ class PartitionedRows(Rows):
 _STEPS_PER_BLOCK = 10
 
 
-class DistributedGate(Gate):
-    """Rows in parts, a mechanism of noisy sums, and the randomness that protects them."""
+class DistributedSession(Session):
+    """A run of noisy sums on rows in parts, of which every process holds some. Instead of a plain session."""
 
-    _mechanisms: ClassVar[frozenset[type]] = frozenset({NoisySums})
-
-    def __init__(
-        self,
-        rows: PartitionedRows,
-        mechanism: Mechanism,
-        randomness: Randomness | None = None,
-        keeper: GateCheckpoint | None = None,
-    ) -> None:
+    def __init__(self, rows: PartitionedRows, mechanism: Mechanism) -> None:
         if type(mechanism) is not NoisySums:
             raise InvalidArgument(
                 "Rows in several files need a method of one sequence of noisy sums, such as scoring, the "
                 "default, or variational inference; pass one file for other methods."
             )
-        super().__init__(rows, mechanism, randomness, keeper if rows.is_first else None)
-        self._rows = rows
-        # The first process tells what parts draw from, but not what noise is drawn from.
-        key = rows.processes.tell(self._bits.sampling._key)
-        self._drawn_by_parts = Randomness.from_key(key, seeded=self._randomness.seeded)
+        self._rows, self._processes = rows, rows.processes
+        self.is_first = rows.is_first
 
-    def _streams(self) -> list[Randomness]:
+    def runner(self, gate: Gate, every: int) -> Runner:
+        """What runs steps one after the other: the sums of all parts, what follows from them."""
+        return DistributedRunner(gate, self._rows, every)
+
+    def streams(self, gate: Gate) -> list[Randomness]:
         """Parts draw by the number of the step, so that only noise has a position."""
-        return [self._bits.noise]
+        return [gate._bits.noise]
 
-    def _blocks(self, every: int) -> Runner:
-        return DistributedRunner(self, every)
-
-    def _agreed(self, position: RunPosition, returns: Callable[[], Any]) -> RunPosition:
+    def start(self, gate: Gate, request: RunRequest) -> RunPosition:  # noqa: ARG002
         """Where the first process is, after the charge. What it stored are released values."""
-        first = self._rows.is_first
-        said = pack_position(position) if first and position.steps else b""
-        steps = self.agreed(position.steps)
-        told = self._rows.processes.tell(said)
-        if first or steps == 0:
-            return position
-        return unpack_position(steps, told, position.state, returns)
+        position = request.position
+        packed = pack_position(position) if self.is_first and position.steps else b""
+        steps = self.agree(position.steps)
+        held = self._processes.broadcast(packed)
+        return position if self.is_first or steps == 0 else unpack_position(steps, held, request)
 
-    def _shared(self, state: Any) -> Any:
+    def share(self, state: PyTree) -> PyTree:
         """The state of the first process: others may have rounded otherwise."""
         leaves, tree = jax.tree.flatten(state)
-        held = self._rows.processes.tell(pack_arrays([np.asarray(leaf) for leaf in leaves]))
+        held = self._processes.broadcast(pack_arrays([np.asarray(leaf) for leaf in leaves]))
         return jax.tree.unflatten(tree, unpack_arrays(held))
 
-    def agreed(self, word: int) -> int:
+    def agree(self, number: int) -> int:
         """The number that the first process has."""
-        return int(self._rows.processes.tell(str(word).encode()))
+        return int(self._processes.broadcast(str(number).encode()))
 
 
 class _PartBatch(NamedTuple):
     """What a step looks at of a part: as in `Batch`."""
 
     units: Units
-    secret: Any
-    present: Any
+    secret: AnyArray | None
+    present: AnyArray
 
 
 class _Part:
     """A part of the rows, and what steps look at of it."""
 
-    def __init__(self, number: int, rows: Rows, gate: DistributedGate) -> None:
-        self._number, self._rows, self._mechanism = number, rows, gate.mechanism
-        self._drawn = gate._drawn_by_parts
-        self._all: Units | None = None
-        count = rows._count
-        self._width = padded_width(
-            count if self._mechanism.everyone else self._mechanism.capacity(count)
-        )
-        if self._mechanism.everyone:
-            self._all = rows._padded(self._width)
+    def __init__(
+        self, number: int, rows: Rows, mechanism: NoisySums, randomness: Randomness
+    ) -> None:
+        self._number, self._rows, self._mechanism = number, rows, mechanism
+        self._randomness = randomness
+        count, everyone = rows._count, mechanism.everyone
+        self._width = padded_width(count if everyone else mechanism.capacity(count))
+        self._all = rows._device_fields(self._width) if everyone else None
 
-    def looked_at(self, step: int) -> _PartBatch:
+    def batch(self, step: int) -> _PartBatch:
         """The units of a step, who of them is there, and their secret words. [parts-sample]"""
         mechanism, units = self._mechanism, self._all
         if units is not None:
@@ -309,52 +295,59 @@ class _Part:
 
     def _bits(self, purpose: str, step: int) -> Randomness:
         """A stream for one purpose in one step of this part, whichever process holds it."""
-        return self._drawn.named(f"{purpose} of part {self._number} in step {step}")
+        return self._randomness.named(f"{purpose} of part {self._number} in step {step}")
 
 
 class DistributedRunner:
     """Runs steps one after the other: the sum of every part, the sum of all, what follows from it."""
 
-    def __init__(self, gate: DistributedGate, every: int) -> None:
-        self._gate, self._mechanism, self._processes = gate, gate.mechanism, gate._rows.processes
-        self._parts = [_Part(number, rows, gate) for number, rows in gate._rows._parts.items()]
+    def __init__(self, gate: Gate, rows: PartitionedRows, every: int) -> None:
+        self._mechanism, self._bits = mechanism, bits = gate.mechanism, gate._bits
+        self._processes, self._is_first = rows.processes, rows.is_first
+        # The first process tells what parts draw from, but not what noise is drawn from.
+        key = rows.processes.broadcast(bits.sampling._key)
+        source = self._drawn_by_parts = Randomness.from_key(key, seeded=gate.seeded)
+        self._parts = [_Part(n, some, mechanism, source) for n, some in rows._parts.items()]
         # A batch without units and noise.
-        self._nobody = dummy_batch(gate, step_mechanism(gate))._replace(
-            **clip_and_grid(gate.mechanism)
-        )
+        self._nobody = dummy_batch(gate, mechanism)._replace(**clip_and_grid(mechanism))
         self._ahead: tuple[int, list[_PartBatch]] = (-1, [])
         self.steps, self.source = even_block_length(every, min(every, _STEPS_PER_BLOCK)), "parts"
 
-    def compile(self, step: Step, form: tuple[Any, ...]) -> None:
-        """Makes the programs of a step that was checked and has this form."""
+    def compile(self, step: Step, fingerprint: Fingerprint) -> None:
+        """Makes the programs of a step that was checked and has this fingerprint."""
         lattice = self._mechanism.lattice
-        self._sum, self._advance = (
-            compile_sum(step, lattice, form),
-            compile_step(step, lattice, form),
-        )
+        self._sum = compile_sum(step, lattice, fingerprint)
+        self._advance = compile_step(step, lattice, fingerprint)
 
-    def run(self, start: int, steps: int, state: Any, given: Any) -> tuple[Any, Any]:
+    def run(self, start: int, steps: int, state: PyTree, given: PyTree) -> tuple[PyTree, PyTree]:
         """Some steps from a state: the next state, and their outputs."""
-        outputs, given = [], jax.tree.map(_on_host, given)
+        outputs = []
+        # On the host, where a step's part is quicker to take; but for random keys.
+        given = jax.tree.map(
+            lambda leaf: np.asarray(leaf) if isinstance(leaf.dtype, np.dtype) else leaf, given
+        )
         for step in range(start, start + steps):
             own = jax.tree.map(lambda leaf, at=step - start: leaf[at], given)
-            state, out = self._advance(state, own, self._told(step, state, own))
+            state, out = self._advance(state, own, self._noisy_sum(step, state, own))
             outputs.append(out)
         return state, jax.tree.map(lambda *each: np.stack(each), *jax.device_get(outputs))
 
-    def _told(self, step: int, state: Any, given: Any) -> Batch:
+    def _noisy_sum(self, step: int, state: PyTree, given: PyTree) -> Batch:
         """The noisy sum of a step, in the place of the noise of a batch without units. [parts-sum]"""
-        sums = [self._sum(state, given, self._batch(each)) for each in self._looked(step)]
+        drawn, batches = self._ahead
+        if drawn != step:
+            batches = [part.batch(step) for part in self._parts]
+        sums = [self._sum(state, given, self._nobody._replace(**b._asdict())) for b in batches]
         if step + 1 < self._mechanism.num_steps:  # while those are computed
-            self._ahead = step + 1, [part.looked_at(step + 1) for part in self._parts]
+            self._ahead = step + 1, [part.batch(step + 1) for part in self._parts]
         total = sum((self._wide(each) for each in sums), np.zeros(1, np.int64))
-        if self._gate._rows.is_first:
-            total = total + self._wide(self._mechanism.noise(self._gate._bits.noise, step, 1)[0])
-        told = self._processes.add(total)
-        narrow = told.view(np.int32) if self._mechanism.lattice.wide else told.astype(np.int32)
+        if self._is_first:
+            total = total + self._wide(self._mechanism.noise(self._bits.noise, step, 1)[0])
+        total = self._processes.add(total)
+        narrow = total.view(np.int32) if self._mechanism.lattice.wide else total.astype(np.int32)
         return self._nobody._replace(noise=narrow)
 
-    def _wide(self, words: Any) -> Integers:
+    def _wide(self, words: AnyArray) -> Integers:
         """Integers of a sum or of noise, in 64 bits."""
         numbers = np.asarray(words)
         wide: Integers = (
@@ -362,25 +355,12 @@ class DistributedRunner:
         )
         return wide
 
-    def _looked(self, step: int) -> list[_PartBatch]:
-        drawn, looked = self._ahead
-        return looked if drawn == step else [part.looked_at(step) for part in self._parts]
-
-    def _batch(self, looked: _PartBatch) -> Batch:
-        """A part's batch, without noise."""
-        return self._nobody._replace(**looked._asdict())
-
-
-def _on_host(leaf: Any) -> Any:
-    """Inputs as arrays of the host, whose parts are quicker to take; but for random keys."""
-    return np.asarray(leaf) if isinstance(leaf.dtype, np.dtype) else leaf
-
 
 def padded_width(count: int) -> int:
     """A width for so many places or a few more, so that parts of about one size share a program.
 
-    >>> roomy(0), roomy(15), roomy(1000), roomy(1025)
-    (1, 15, 1024, 1088)
+    >>> [padded_width(count) for count in (0, 15, 1000, 1025)]
+    [1, 15, 1024, 1088]
     """
     step = 1 << max(0, count.bit_length() - 5)
     return max(1, -(-count // step) * step)
@@ -429,11 +409,11 @@ MAX_EXACT_FLOAT32 = 2**23 - 2**9
 
 
 def add_server_noise(
-    changes: Sequence[NDArray[Any]], noise_std: float, source: Randomness
+    changes: Sequence[HostArray], noise_std: float, source: Randomness
 ) -> NDArray[np.int64]:
     """The sum of the sites' whole numbers, with Gaussian noise of ``noise_std`` lattice points.
 
-    Guarantee:
+    Formal guarantees:
         Released: the sum of integer vectors, one from each site and each clipped by the site's own
             gate, plus round(noise_std Z).
         Neighbours: add-remove and replace, of whatever is one unit of that gate.

@@ -1,32 +1,35 @@
 """The gate: the one object that reads rows.
 
 An algorithm hands the gate a pure step function. The step sees its own state, its public inputs, and a
-`Release` it must call once. Before anything runs, the step is traced on shapes alone, and the trace is walked:
-rows may reach what leaves only through the release, whose noise may be used only there. Then the same step is
-compiled and run over blocks of steps, with sampling and noise drawn on the host.
+`Release` it must call once. Before anything runs, the step is traced on shapes alone, and the trace is walked
+(`tacit.privacy.trace`): rows may reach what leaves only through the release, whose noise may be used only there.
+Then the same step is compiled and run over blocks of steps, with sampling and noise drawn on the host.
+
+`open_gate` is the one place that chooses how a run is carried out. A plain run is a `Session`: one process,
+from the first step, nothing stored. Runs that can be resumed (`tacit.privacy.checkpoint`) and runs of several
+processes (`tacit.privacy.distributed`) have sessions of their own around or instead of it.
+
+Formal guarantees:
+    What leaves `run` is the outputs of the steps, which are functions of releases and public inputs.
+    The mechanism that is executed is the one that was charged: it is one of a closed list of classes, made of
+    plain values that nobody can change.
+    A gate is good for one run, in the process that opened it. Every block of steps draws fresh words.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from itertools import chain
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
+from tacit._typing import AnyArray, PyTree
 from tacit.errors import BoundaryError
-from tacit.privacy.checkpoint import GateCheckpoint, RunPosition, concatenate_outputs
-from tacit.privacy.compiled_step import (
-    SharedInputs,
-    Source,
-    Step,
-    StepInputs,
-    checked_fingerprint,
-    compile_block,
-    first_step_shapes,
-    step_output_shapes,
-)
 from tacit.privacy.mechanisms import (
     BarkerTests,
     Batch,
@@ -38,15 +41,26 @@ from tacit.privacy.mechanisms import (
     has_secrets,
 )
 from tacit.privacy.noise import Randomness
-from tacit.privacy.rows import Rows
+from tacit.privacy.rows import Rows, Units
 from tacit.privacy.sampling import Batches, padded_length
-from tacit.privacy.trace import silenced_jax
+from tacit.privacy.trace import (
+    Fingerprint,
+    SharedInputs,
+    Step,
+    StepInputs,
+    checked_fingerprint,
+    compile_block,
+    first_step_shapes,
+    step_output_shapes,
+)
 
 # Places in the batches of one block, for each of which sampling needs some thirty bytes; and
 # bytes of a block's units, where they are fetched on the host.
 _MAX_BATCH_PLACES, _MAX_BLOCK_BYTES = 2**21, 2**25
 # Units that steps on everyone look at in the time that a place in a batch takes.
 _UNITS_PER_PLACE = 2**7
+# Of what fields of a mechanism are made, which nobody can change once it is charged.
+_PLAIN_TYPES = {int, float, str, bool, type(None), np.float64, np.float32, np.int64, np.int32}
 
 
 class Streams(NamedTuple):
@@ -56,123 +70,86 @@ class Streams(NamedTuple):
     noise: Randomness
     secret: Randomness | None
 
-    @property
-    def all(self) -> list[Randomness]:
-        """The streams that there are."""
-        return [each for each in self if each is not None]
-
-
-class BlockRunner:
-    """Runs blocks of steps on all units, with batches, secret words and noise of the host.
-
-    ``steps`` of them fit into memory at once. Batches are of ``looked_at`` units.
-    """
-
-    def __init__(
-        self, rows: Rows, mechanism: StepMechanism, looked_at: int, bits: Streams, every: int
-    ) -> None:
-        self._rows, self._mechanism = rows, mechanism
-        self._looked_at, self._bits = looked_at, bits
-        on_host = rows.on_disk and not mechanism.everyone
-        self.source: Source = "everyone" if mechanism.everyone else "host" if on_host else "memory"
-        # Of steps on everyone that draw for units, tables of about the same length share a program.
-        alike = mechanism.everyone and has_secrets(mechanism)
-        length = padded_length(rows._count) if alike else None
-        units: Any = None if on_host else rows._device_fields(length)
-        present = None
-        if mechanism.everyone:
-            present = np.arange(units.length) < rows._count
-            # Without secret words, what bounds a block is its time: nothing is stored within one.
-            places = len(present) if has_secrets(mechanism) else len(present) // _UNITS_PER_PLACE
-            self._capacity = max(1, places)
-        else:
-            self._capacity = mechanism.capacity(looked_at)
-        self._everyone = SharedInputs(units, present, **clip_and_grid(mechanism))
-        slots = (
-            min(_MAX_BATCH_PLACES, _MAX_BLOCK_BYTES // rows.unit_bytes)
-            if on_host
-            else _MAX_BATCH_PLACES
-        )
-        self.steps = even_block_length(every, max(1, min(every, slots // self._capacity)))
-
-    def compile(self, step: Step, form: tuple[Any, ...]) -> None:
-        """Makes the program of a step that was checked and has this form."""
-        self._program = compile_block(step, self._mechanism.lattice, form, self.source)
-
-    def run(self, start: int, steps: int, state: Any, given: Any) -> tuple[Any, Any]:
-        """Some steps from a state: the next state, and their outputs."""
-        return self._program(self._everyone, state, self._drawn(start, steps, given))
-
-    def _drawn(self, start: int, steps: int, given: Any) -> StepInputs:
-        """Inputs of some steps, with draws that are used for nothing else."""
-        mechanism, bits = self._mechanism, self._bits
-        noise = mechanism.noise(bits.noise, start, steps)
-        whom = present = None
-        width = self._capacity
-        if not mechanism.everyone:
-            batches = self._batches(steps, width)
-            on_host = self.source == "host"
-            whom = self._rows._fetch(batches.indices) if on_host else batches.indices
-            present = np.pad(batches.present, [(0, 0), (0, 1)])  # a place more, for nobody
-            width = present.shape[1]
-        secret = None
-        if isinstance(mechanism, NoisySums) and bits.secret is not None:
-            secret = mechanism.secret(bits.secret, steps, width)
-        return StepInputs(whom, present, secret, noise, given)
-
-    def _batches(self, steps: int, capacity: int) -> Batches:
-        """Whom the steps look at, and who of them is real."""
-        looked_at, count = self._looked_at, self._rows._count
-        batches = self._mechanism.batches(self._bits.sampling, looked_at, steps, capacity)
-        return batches if looked_at == count else _mark_units_without_rows(batches, count)
-
-
-def clip_and_grid(mechanism: StepMechanism) -> dict[str, Any]:
-    """What units are clipped to, and the distance of the lattice's points."""
-    clip = np.float32(mechanism.clip)
-    grid = clip / np.float32(mechanism.lattice.points)  # a power of two
-    return {"clip": clip, "grid": grid}
-
-
-def even_block_length(every: int, most: int) -> int:
-    """How many of a number of steps run at once: parts that are alike, or nearly, compile once or twice.
-
-    >>> even_part(250, 40), even_part(251, 40)
-    (25, 36)
-    """
-    whole = next(part for part in range(most, 0, -1) if every % part == 0)
-    return whole if 2 * whole > most else -(-every // -(-every // most))
-
-
-def _mark_units_without_rows(batches: Batches, count: int) -> Batches:
-    """Batches in which whoever has no row is nobody. [rows-silent]"""
-    present = batches.present & (batches.indices < count)
-    return Batches(np.minimum(batches.indices, max(count - 1, 0)), present)
-
-
-# Of what fields of a mechanism are made, which nobody can change once it is charged.
-_PLAIN_TYPES = {int, float, str, bool, type(None), np.float64, np.float32, np.int64, np.int32}
-
 
 class Runner(Protocol):
     """Runs blocks of a gate's steps; so many ``steps`` at once, whose words are drawn as ``source`` says."""
 
     steps: int
-    source: Any
+    source: str
 
-    def compile(self, step: Step, form: tuple[Any, ...]) -> None:
-        """Makes the program of a step that was checked and has this form."""
+    def compile(self, step: Step, fingerprint: Fingerprint) -> None:
+        """Makes the program of a step that was checked and has this fingerprint."""
         ...
 
-    def run(self, start: int, steps: int, state: Any, given: Any) -> tuple[Any, Any]:
+    def run(self, start: int, steps: int, state: PyTree, given: PyTree) -> tuple[PyTree, PyTree]:
         """Some steps from a state: the next state, and their outputs."""
         ...
+
+
+class RunPosition(NamedTuple):
+    """How many steps are done, the state after them, and the outputs of blocks of them."""
+
+    steps: int
+    state: PyTree
+    outputs: list[PyTree]
+
+
+class RunRequest(NamedTuple):
+    """What a session is told of a run before its first step.
+
+    ``position`` is where it starts. ``question`` gives all that decides on what is asked of the rows: bytes, and
+    trees of texts, numbers and arrays. ``outputs`` gives the shapes of what a step returns beside its state.
+    """
+
+    position: RunPosition
+    question: Callable[[], Iterable[PyTree]]
+    outputs: Callable[[], PyTree]
+
+
+class Session:
+    """How a run of a gate is carried out: in this process, from the first step, with nothing stored.
+
+    What other sessions add is done here not at all. ``is_first`` is whether this process draws the noise, stores the
+    run and charges.
+    """
+
+    is_first = True
+
+    def stage(self, number: int) -> "Session":  # noqa: ARG002
+        """The session of a gate of several."""
+        return self
+
+    def runner(self, gate: "Gate", every: int) -> Runner:
+        """What runs blocks of a gate's steps."""
+        return BlockRunner(gate, every)
+
+    def streams(self, gate: "Gate") -> list[Randomness]:
+        """What a gate's steps draw from, one word after the other."""
+        return [each for each in gate._bits if each is not None]
+
+    def start(self, gate: "Gate", request: RunRequest) -> RunPosition:  # noqa: ARG002
+        """Where the steps begin. Called when the gate is used, before anything is computed from rows."""
+        return request.position
+
+    def start_draw(self, gate: "Gate", given: Sequence[PyTree]) -> None:
+        """The same for a gate without steps."""
+
+    def store(self, gate: "Gate", position: RunPosition) -> None:
+        """Called after every block of steps, before anything of it leaves."""
+
+    def share(self, state: PyTree) -> PyTree:
+        """The state of the next step that all processes of the run have."""
+        return state
+
+    def agree(self, number: int) -> int:
+        """A public number that all processes of the run have."""
+        return number
 
 
 class Gate:
     """Rows, a mechanism (see `tacit.privacy.mechanisms`), and the randomness that protects them.
 
-    Good for one run.
+    Good for one run. `open_gate` makes it.
     """
 
     # The mechanisms that it takes, and the other classes that their fields may have.
@@ -186,7 +163,7 @@ class Gate:
         rows: Rows,
         mechanism: Mechanism,
         randomness: Randomness | None = None,
-        keeper: GateCheckpoint | None = None,
+        session: Session | None = None,
     ) -> None:
         # Another's could say one thing and do another, or one thing now and another later.
         if type(mechanism) not in self._mechanisms or not self._is_fixed(mechanism):
@@ -194,7 +171,7 @@ class Gate:
                 "A gate takes the mechanisms of tacit.privacy, of plain numbers, and no others."
             )
         self._randomness = chosen = randomness or Randomness()
-        self._charged, self._keeper = mechanism, keeper
+        self._charged, self._session = mechanism, session or Session()
         # Taken once and never given back, by whichever thread or copy of the gate comes first.
         self._private, self._use = rows, Lock()
         # Bits that units get of their own, where the mechanism has them: a stream for nothing else.
@@ -220,10 +197,19 @@ class Gate:
         """What is protected, in a word."""
         return self._private.unit
 
-    def refuse_misfit(self) -> None:
+    @property
+    def simulated(self) -> Units | None:
+        """Public units that were drawn from the schema alone, or None if there is no schema."""
+        return self._private.simulated
+
+    def agree(self, number: int) -> int:
+        """A public number that all processes of the run have."""
+        return self._session.agree(number)
+
+    def check_size(self) -> None:
         """Raises, before anything is charged, if a mechanism needs another public number of units."""
         for mechanism in self._of_fixed_size():
-            mechanism.refuse_misfit(self._private._units)
+            mechanism.check_size(self._private._units)
 
     @property
     def public_count(self) -> bool:
@@ -234,31 +220,6 @@ class Gate:
     def _looked_at(self) -> int:
         """Units that batches are drawn from; those without a row too, if their number is public."""
         return self._private._units if self.public_count else self._private._count
-
-    def _blocks(self, every: int) -> Runner:
-        """What runs blocks of its steps."""
-        return BlockRunner(self._private, step_mechanism(self), self._looked_at, self._bits, every)
-
-    def _streams(self) -> list[Randomness]:
-        """What its steps draw from, and how far it is must be stored."""
-        return self._bits.all
-
-    def _agreed(self, position: RunPosition, returns: Callable[[], Any]) -> RunPosition:  # noqa: ARG002
-        """The position that all processes of the run begin at."""
-        return position
-
-    def agreed(self, word: int) -> int:
-        """A public number that all processes of the run have."""
-        return word
-
-    def _shared(self, state: Any) -> Any:
-        """The state of the next step that all processes of the run have."""
-        return state
-
-    @property
-    def simulated(self) -> Any:
-        """Public units that were drawn from the schema alone, or None if there is no schema."""
-        return self._private.simulated
 
     def _of_fixed_size(self) -> list[SampledBarkerTests]:
         """The mechanisms whose batches have a fixed size, for which the number of units is public."""
@@ -271,15 +232,9 @@ class Gate:
         if not isinstance(self.mechanism, Stages):
             raise BoundaryError("This gate has a single mechanism.")
         self._use_up()
-        source = self._randomness
-        keeper = self._keeper
+        rows, source, session = self._private, self._randomness, self._session
         return [
-            Gate(
-                self._private,
-                mechanism,
-                source.child(f"stage {i}"),
-                None if keeper is None else keeper.stage(i),
-            )
+            Gate(rows, mechanism, source.child(f"stage {i}"), session.stage(i))
             for i, mechanism in enumerate(self.mechanism.mechanisms)
         ]
 
@@ -288,31 +243,177 @@ class Gate:
         if not self._use.acquire(blocking=False):
             raise BoundaryError("This gate has been used: its charge is spent. Open another one.")
 
-    def _is_fixed(self, value: Any) -> bool:
+    def _is_fixed(self, value: object) -> bool:
         """Whether a part of a mechanism can never change: what is done must be what was charged."""
         if type(value) in self._mechanisms | self._parts:
             # Nothing beside the fields, which could stand before what the class says.
-            declared = {field.name for field in dataclasses.fields(value)}
+            declared = {field.name for field in dataclasses.fields(value)}  # type: ignore[arg-type]
             return vars(value).keys() == declared and all(map(self._is_fixed, vars(value).values()))
         if type(value) is tuple:
             return all(map(self._is_fixed, value))
         if type(value) is not np.ndarray:
             return type(value) in _PLAIN_TYPES
-        below: Any = value.base
+        below: object = value.base
         return type(below) is bytes
+
+
+def open_gate(
+    rows: Rows,
+    mechanism: Mechanism,
+    randomness: Randomness | None = None,
+    decorate: Callable[[Session], Session] | None = None,
+) -> Gate:
+    """Opens the gate for a mechanism.
+
+    Args:
+        rows: The private rows.
+        mechanism: What will be done, and is charged.
+        randomness: What protects the rows; by default keyed by the operating system.
+        decorate: Makes another session of the run's, such as one that is stored and can be resumed
+            (`tacit.privacy.checkpoint.checkpointed`).
+
+    Returns:
+        The gate, which is good for one run.
+
+    Raises:
+        BoundaryError: If the mechanism is not one of `tacit.privacy`, or could change later.
+    """
+    kind, session = Gate, Session()
+    if type(mechanism) not in Gate._mechanisms:
+        from tacit.privacy.one_draw.gate import DrawGate
+
+        kind = DrawGate
+    if type(rows) is not Rows:
+        from tacit.privacy.distributed import DistributedSession, PartitionedRows
+
+        if isinstance(rows, PartitionedRows):
+            session = DistributedSession(rows, mechanism)
+    if decorate is not None:
+        session = decorate(session)
+    return kind(rows, mechanism, randomness, session)
+
+
+def step_mechanism(gate: Gate) -> StepMechanism:
+    """The gate's mechanism, if it is one of steps."""
+    mechanism = gate.mechanism
+    if not isinstance(mechanism, NoisySums | BarkerTests | SampledBarkerTests):
+        raise BoundaryError("This gate's mechanism is not one sequence of steps.")
+    return mechanism
+
+
+# JAX's settings. Loggers that were made to say less, and the levels they had; and how many gates work.
+_saved_levels: dict[logging.Logger, int] = {}
+_settings_lock, _active_gates = Lock(), [0]
+# Where compiled programs shall be stored, by all who have asked, and what was set before the first of them.
+_CACHE_FOLDER_OPTION = "jax_compilation_cache_dir"
+_CACHE_MIN_SECONDS_OPTION = "jax_persistent_cache_min_compile_time_secs"
+_DUMP_FOLDER_OPTION = "jax_dump_ir_to"  # where JAX writes programs before they are compiled
+_cache_requests: dict[object, Path | None] = {}
+_saved_options: dict[str, object] = {}
+
+
+@contextmanager
+def silenced_jax() -> Iterator[None]:
+    """Within this no setting of the process makes JAX say or do something because of rows.
+
+    One that stops at NaN would tell that a row has it; one that logs what is compiled, or moved to
+    the device, prints shapes, which hold how many rows there are, as JAX's loggers do below a
+    warning; one that stores compiled programs writes those shapes into files that others may read;
+    without compilation every operation runs by itself. [gate-settings]
+    """
+    with ExitStack() as off:
+        off.enter_context(_silenced_loggers())
+        off.enter_context(compilation_cache_in(None))
+        off.enter_context(jax.transfer_guard("allow"))
+        for setting in (
+            jax.debug_nans, jax.debug_infs, jax.log_compiles, jax.explain_cache_misses,
+            jax.enable_checks, jax.check_tracer_leaks, jax.disable_jit,
+        ):  # fmt: skip
+            off.enter_context(setting(False))
+        yield
+
+
+@contextmanager
+def _silenced_loggers() -> Iterator[None]:
+    """JAX's loggers say nothing below a warning, for as long as a gate works in any thread."""
+    with _settings_lock:
+        _active_gates[0] += 1
+        for logger in _verbose_loggers():
+            _saved_levels.setdefault(logger, logger.level)
+            logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        with _settings_lock:
+            _active_gates[0] -= 1
+            while not _active_gates[0] and _saved_levels:
+                logger, level = _saved_levels.popitem()
+                logger.setLevel(level)
+
+
+def _verbose_loggers() -> list[logging.Logger]:
+    """JAX's loggers that would say more; others of its ask the first of these."""
+    made = [logging.getLogger("jax"), *logging.Logger.manager.loggerDict.values()]
+    return [
+        each
+        for each in made
+        if isinstance(each, logging.Logger)
+        and each.name.split(".")[0] == "jax"
+        and each.getEffectiveLevel() < logging.WARNING
+    ]
+
+
+@contextmanager
+def compilation_cache_in(folder: Path | None) -> Iterator[None]:
+    """Stores programs that any thread compiles meanwhile in a folder, or nowhere.
+
+    JAX has one such setting for the whole process. So while anybody says nowhere, it is nowhere.
+    """
+    asked = object()
+    with _settings_lock:
+        if not _cache_requests:
+            for name in (_CACHE_FOLDER_OPTION, _CACHE_MIN_SECONDS_OPTION, _DUMP_FOLDER_OPTION):
+                _saved_options[name] = jax.config.values[name]
+        _cache_requests[asked] = folder
+        _set_compilation_cache()
+    try:
+        yield
+    finally:
+        with _settings_lock:
+            del _cache_requests[asked]
+            _set_compilation_cache()
+
+
+def _set_compilation_cache() -> None:
+    """Tells JAX where to store programs."""
+    wanted = dict(_saved_options)
+    if _cache_requests:
+        *_, last = _cache_requests.values()
+        nowhere = last is None or None in _cache_requests.values()
+        wanted |= {
+            _CACHE_FOLDER_OPTION: None if nowhere else str(last),
+            _CACHE_MIN_SECONDS_OPTION: 0.0,
+        }
+        wanted |= {_DUMP_FOLDER_OPTION: ""} if nowhere else {}
+    if wanted[_DUMP_FOLDER_OPTION] != jax.config.values[_DUMP_FOLDER_OPTION]:
+        jax.config.update(_DUMP_FOLDER_OPTION, wanted[_DUMP_FOLDER_OPTION])  # type: ignore[no-untyped-call]
+    if wanted[_CACHE_FOLDER_OPTION] != jax.config.values[_CACHE_FOLDER_OPTION]:
+        for name in (_CACHE_FOLDER_OPTION, _CACHE_MIN_SECONDS_OPTION):
+            jax.config.update(name, wanted[name])  # type: ignore[no-untyped-call]
+        compilation_cache.reset_cache()  # JAX chooses the folder only once
 
 
 @silenced_jax()
 def run(
     gate: Gate,
     step: Step,
-    state: Any,
-    inputs: Callable[[int, int], Any],
+    state: PyTree,
+    inputs: Callable[[int, int], PyTree],
     *,
     block: int = 250,
     progress: Callable[[int], None] | None = None,
-    update: Callable[[Any], Any] | None = None,
-) -> tuple[Any, Any]:
+    update: Callable[[PyTree], PyTree] | None = None,
+) -> tuple[PyTree, PyTree]:
     """Runs all steps of a gate's mechanism.
 
     Args:
@@ -338,80 +439,57 @@ def run(
         BoundaryError: If the gate has been used, or the step would take rows past the release.
     """
     gate._use_up()
-    mechanism = step_mechanism(gate)
-    every = min(block, mechanism.num_steps) if update is None else 1
+    mechanism, session = step_mechanism(gate), gate._session
+    total = mechanism.num_steps
+    every = min(block, total) if update is None else 1
     given = inputs(0, every)
-    form = _check_step(step, state, first_step_shapes(given), gate)
-    blocks = gate._blocks(every)
-    blocks.compile(step, form)
-    later = (
-        inputs(first, min(every, mechanism.num_steps - first))
-        for first in range(every, mechanism.num_steps, every)
-    )
-    done, state, outputs = _start_position(gate, blocks, step, form, state, chain([given], later))
+    batch, example = dummy_batch(gate, mechanism), first_step_shapes(given)
+    fingerprint = checked_fingerprint(step, mechanism.lattice, state, example, batch)
+    runner = session.runner(gate, every)
+    runner.compile(step, fingerprint)
+
+    def question() -> Iterator[PyTree]:
+        """The step, how words are drawn, and the inputs of all steps, one block after the other."""
+        text, made, returned = fingerprint
+        drawn = runner.steps, runner.source
+        yield from (repr(mechanism), drawn, text, *made, repr(returned), state, given)
+        yield from (inputs(n, min(every, total - n)) for n in range(every, total, every))
+
+    def output_shapes() -> PyTree:
+        return step_output_shapes(step, mechanism.lattice, state, example, batch)[1]
+
+    request = RunRequest(RunPosition(0, state, []), question, output_shapes)
+    done, state, outputs = session.start(gate, request)
     if update is not None:
-        state = gate._shared(state)
-    if update is not None and done:
+        state = session.share(state)
         for number in range(done):
             update(jax.tree.map(lambda leaf, number=number: leaf[number], outputs[0]))
-    for first in range(done - done % every, mechanism.num_steps, every):
-        end = min(first + every, mechanism.num_steps)
+    for first in range(done - done % every, total, every):
+        end = min(first + every, total)
         given = given if first == 0 else inputs(first, end - first)
-        for start in range(max(first, done), end, blocks.steps):
-            steps = min(blocks.steps, end - start)
+        for start in range(max(first, done), end, runner.steps):
+            steps = min(runner.steps, end - start)
             here = slice(start - first, start - first + steps)
             some = jax.tree.map(lambda leaf, here=here: leaf[here], given)
-            state, out = blocks.run(start, steps, state, some)
+            state, out = runner.run(start, steps, state, some)
             outputs.append(jax.tree.map(np.asarray, out))
             if update is not None:
-                state = gate._shared(update(jax.tree.map(lambda leaf: leaf[0], outputs[-1])))
-            _store_position(gate, RunPosition(start + steps, state, outputs))
-        if progress is not None and (end % block == 0 or end == mechanism.num_steps):
+                state = session.share(update(jax.tree.map(lambda leaf: leaf[0], outputs[-1])))
+            session.store(gate, RunPosition(start + steps, state, outputs))
+        if progress is not None and (end % block == 0 or end == total):
             progress(end)
     return state, concatenate_outputs(outputs)
 
 
-def _start_position(
-    gate: Gate, blocks: Runner, step: Step, form: tuple[Any, ...], state: Any, given: Iterator[Any]
-) -> RunPosition:
-    """Where the steps begin: where they were, if the gate is that of a run that goes on. [kept-run]
-
-    A run that is kept asks with the inputs of all its steps, one block after the other.
-    """
-    mechanism, position = step_mechanism(gate), RunPosition(0, state, [])
-    first = next(given)
-
-    def returns() -> Any:
-        batch = dummy_batch(gate, mechanism)
-        return step_output_shapes(step, mechanism.lattice, state, first_step_shapes(first), batch)[
-            1
-        ]
-
-    if gate._keeper is not None:
-        text, made, returned = form
-        drawn = blocks.steps, blocks.source  # how words are drawn
-        asked = [repr(mechanism), drawn, text, *made, repr(returned), state, first]
-        gate._keeper.ask(chain(asked, given))
-        position = gate._keeper.position(state, returns, gate._streams())
-    return gate._agreed(position, returns)
-
-
-def _store_position(gate: Gate, position: RunPosition) -> None:
-    if gate._keeper is not None:
-        last = position.steps == gate.mechanism.num_steps
-        gate._keeper.keep(position, gate._streams(), last=last)
-
-
-def step_mechanism(gate: Gate) -> StepMechanism:
-    """The gate's mechanism, if it is one of steps."""
-    mechanism = gate.mechanism
-    if not isinstance(mechanism, NoisySums | BarkerTests | SampledBarkerTests):
-        raise BoundaryError("This gate's mechanism is not one sequence of steps.")
-    return mechanism
+def concatenate_outputs(outputs: Sequence[PyTree]) -> PyTree:
+    """The outputs of several blocks, one after the other."""
+    if len(outputs) == 1:
+        return outputs[0]
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
 
 
 @silenced_jax()
-def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
+def check(step: Step, state: PyTree, example: PyTree, gate: Gate) -> Fingerprint:
     """Traces a step on shapes alone and proves that it keeps the rules of `tacit.privacy.trace`.
 
     Args:
@@ -427,23 +505,99 @@ def check(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
         BoundaryError: If the step would take rows past the release.
         InvalidArgument: If JAX cannot trace the step.
     """
-    return _check_step(step, state, example, gate)
-
-
-def _check_step(step: Step, state: Any, example: Any, gate: Gate) -> tuple[Any, ...]:
     mechanism = step_mechanism(gate)
-    return checked_fingerprint(
-        step, mechanism.lattice, state, example, dummy_batch(gate, mechanism)
-    )
+    batch = dummy_batch(gate, mechanism)
+    return checked_fingerprint(step, mechanism.lattice, state, example, batch)
 
 
 def dummy_batch(gate: Gate, mechanism: StepMechanism) -> Batch:
-    """A batch of one made-up unit."""
+    """A batch of one unit of zeros."""
     return Batch(
-        units=gate._private.made_up_units(),
+        units=gate._private.dummy_units(),
         secret=np.zeros((1, 2), np.uint32) if has_secrets(mechanism) else None,
         present=np.zeros(1, np.bool_),
         noise=np.zeros(mechanism.words, np.int32),
         clip=np.float32(1),
         grid=np.float32(1),
     )
+
+
+class BlockRunner:
+    """Runs blocks of steps on all units, with batches, secret words and noise of the host.
+
+    ``steps`` of them fit into memory at once.
+    """
+
+    def __init__(self, gate: Gate, every: int) -> None:
+        self._rows, self._mechanism = rows, mechanism = gate._private, step_mechanism(gate)
+        self._looked_at, self._bits = gate._looked_at, gate._bits
+        on_host = rows.on_disk and not mechanism.everyone
+        self.source: str = "everyone" if mechanism.everyone else "host" if on_host else "memory"
+        # Of steps on everyone that draw for units, tables of about the same length share a program.
+        alike = mechanism.everyone and has_secrets(mechanism)
+        length = padded_length(rows._count) if alike else None
+        units = None if on_host else rows._device_fields(length)
+        present = None
+        if mechanism.everyone and units is not None:
+            present = np.arange(units.length) < rows._count
+            # Without secret words, what bounds a block is its time: nothing is stored within one.
+            places = len(present) if has_secrets(mechanism) else len(present) // _UNITS_PER_PLACE
+            self._capacity = max(1, places)
+        else:
+            self._capacity = mechanism.capacity(self._looked_at)
+        self._everyone = SharedInputs(units, present, **clip_and_grid(mechanism))
+        most = _MAX_BATCH_PLACES
+        if on_host:
+            most = min(most, _MAX_BLOCK_BYTES // rows.unit_bytes)
+        self.steps = even_block_length(every, max(1, min(every, most // self._capacity)))
+
+    def compile(self, step: Step, fingerprint: Fingerprint) -> None:
+        """Makes the program of a step that was checked and has this fingerprint."""
+        self._program = compile_block(step, self._mechanism.lattice, fingerprint, self.source)
+
+    def run(self, start: int, steps: int, state: PyTree, given: PyTree) -> tuple[PyTree, PyTree]:
+        """Some steps from a state: the next state, and their outputs."""
+        return self._program(self._everyone, state, self._draw(start, steps, given))
+
+    def _draw(self, start: int, steps: int, given: PyTree) -> StepInputs:
+        """Inputs of some steps, with draws that are used for nothing else."""
+        mechanism, bits = self._mechanism, self._bits
+        noise = mechanism.noise(bits.noise, start, steps)
+        whom = present = None
+        width = self._capacity
+        if not mechanism.everyone:
+            batches = self._batches(steps, width)
+            on_host = self.source == "host"
+            whom = self._rows._fetch(batches.indices) if on_host else batches.indices
+            present = np.pad(batches.present, [(0, 0), (0, 1)])  # a place more, for nobody
+            width = present.shape[1]
+        secret = None
+        if isinstance(mechanism, NoisySums) and bits.secret is not None:
+            secret = mechanism.secret(bits.secret, steps, width)
+        return StepInputs(whom, present, secret, noise, given)
+
+    def _batches(self, steps: int, capacity: int) -> Batches:
+        """Whom the steps look at, and who of them is real; whoever has no row is nobody. [rows-silent]"""
+        looked_at, count = self._looked_at, self._rows._count
+        batches = self._mechanism.batches(self._bits.sampling, looked_at, steps, capacity)
+        if looked_at == count:
+            return batches
+        present = batches.present & (batches.indices < count)
+        return Batches(np.minimum(batches.indices, max(count - 1, 0)), present)
+
+
+def clip_and_grid(mechanism: StepMechanism) -> dict[str, AnyArray]:
+    """What units are clipped to, and the distance of the lattice's points."""
+    clip = np.float32(mechanism.clip)
+    grid = clip / np.float32(mechanism.lattice.points)  # a power of two
+    return {"clip": clip, "grid": grid}
+
+
+def even_block_length(every: int, most: int) -> int:
+    """How many of a number of steps run at once: parts that are alike, or nearly, compile once or twice.
+
+    >>> even_block_length(250, 40), even_block_length(251, 40)
+    (25, 36)
+    """
+    whole = next(part for part in range(most, 0, -1) if every % part == 0)
+    return whole if 2 * whole > most else -(-every // -(-every // most))

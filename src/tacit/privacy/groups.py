@@ -3,22 +3,23 @@
 A group of rows is a unit like a person's rows are: the gate clips what it contributes as a whole.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._typing import Floats, HostArray, PyTree
 from tacit.privacy.noise import Randomness, uniform_integers
-from tacit.privacy.rows import Rows
+from tacit.privacy.rows import Rows, Units
 
 
 def all_rows_as_unit(rows: Rows) -> Rows:
     """One unit that holds all rows."""
     fields, present = _flat_rows(rows)
-    whole = {name: values[None] for name, values in fields.items()}
-    return Rows.of_groups(whole, present.reshape(1, -1), "data set")
+    units = Units({name: values[None] for name, values in fields.items()}, present[None])
+    return Rows.from_units(units, "data set")
 
 
 def random_shards(rows: Rows, count: int, most_rows: int, randomness: Randomness) -> Rows:
@@ -31,9 +32,8 @@ def random_shards(rows: Rows, count: int, most_rows: int, randomness: Randomness
     shards = _validate.count("the number of shards", count)
     most = _validate.count("the most rows of a shard", most_rows)
     fields, present = _flat_rows(rows)
-    each = present.shape[1]
     drawn = uniform_integers(randomness, shards, rows._count)
-    owner = np.repeat(drawn, each)[present.ravel()]
+    owner = np.repeat(drawn, rows.rows_per_unit)[present]
     order = np.argsort(owner, kind="stable")
     starts = np.searchsorted(owner[order], np.arange(shards))
     place = np.arange(len(order)) - starts[owner[order]]
@@ -44,11 +44,13 @@ def random_shards(rows: Rows, count: int, most_rows: int, randomness: Randomness
     grouped = {}
     for name, values in fields.items():
         grouped[name] = np.zeros((shards, most, *values.shape[1:]), values.dtype)
-        grouped[name][where] = values[present.ravel()][order][kept]
-    return Rows.of_groups(grouped, held, "shard")
+        grouped[name][where] = values[present][order][kept]
+    return Rows.from_units(Units(grouped, held), "shard")
 
 
-def evaluate_without_privacy(rows: Rows, function: Any, given: Any) -> NDArray[np.float64]:
+def evaluate_without_privacy(
+    rows: Rows, function: Callable[..., jax.Array], given: PyTree
+) -> Floats:
     """What ``function(given, rows, present)`` is for all rows, in double precision.
 
     NOT PRIVATE: neither clipped nor noisy. For runs that say so, and for comparisons.
@@ -59,14 +61,10 @@ def evaluate_without_privacy(rows: Rows, function: Any, given: Any) -> NDArray[n
             name: values.astype(np.float64) if values.dtype.kind == "f" else values
             for name, values in fields.items()
         }
-        value = jax.jit(function)(given, wide, present.ravel())
-        return np.asarray(value, np.float64)
+        return np.asarray(jax.jit(function)(given, wide, present), np.float64)
 
 
-def _flat_rows(rows: Rows) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-    """All rows one after the other, and [units, rows of each] which of them are real."""
-    fields, present = rows._host_fields()
-    if present is None:
-        return fields, np.ones((rows._count, 1), np.bool_)
-    flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in fields.items()}
-    return flat, present
+def _flat_rows(rows: Rows) -> tuple[dict[str, HostArray], NDArray[np.bool_]]:
+    """The rows of all units one after the other, and which of them are real."""
+    flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in rows._fields.items()}
+    return flat, rows._present.ravel()

@@ -6,20 +6,22 @@ step's trace (`tacit.privacy.trace`) finds it.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
+from jax.extend.core import Jaxpr, JaxprEqn, Primitive
 from jax.interpreters import batching, mlir
-from numpy.typing import NDArray
+from jax.tree_util import PyTreeDef
+from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._typing import AnyArray, PyTree
 from tacit.accounting import events
 from tacit.accounting.events import DpEvent, NonPrivateDpEvent
 from tacit.errors import BoundaryError, InvalidArgument
@@ -421,7 +423,7 @@ class SampledBarkerTests:
         """A lattice for the batch's ratios."""
         return RatioLattice(points=2**20, batch_size=self.batch_size)
 
-    def refuse_misfit(self, units: int) -> None:
+    def check_size(self, units: int) -> None:
         """The number of units is public here, and must be the one that was declared."""
         if units != self.dataset_size:
             raise InvalidArgument(
@@ -431,7 +433,7 @@ class SampledBarkerTests:
 
     def capacity(self, units: int) -> int:
         """The width of batches."""
-        self.refuse_misfit(units)
+        self.check_size(units)
         return self.batch_size
 
     def batches(self, bits: Randomness, units: int, steps: int, capacity: int) -> Batches:
@@ -460,80 +462,69 @@ class SampledBarkerTests:
         ]
 
 
-_UNITS_PER_PIECE = (
-    2**14
-)  # units that are looked at together, so that what is in between fits a cache
-PerRow = Callable[[Any, dict[str, jax.Array]], jax.Array]
-PerUnit = Callable[..., jax.Array]  # of arguments, rows, which are present, and secret bits if any
+# Units that are looked at together, so that what is in between fits a cache.
+_UNITS_PER_PIECE = 2**14
+RowFunction = Callable[[PyTree, Mapping[str, jax.Array]], jax.Array]
+# Of public arguments, the rows of a unit by column, which of them are real, and the unit's secret words if the
+# mechanism has them.
+UnitFunction = Callable[..., jax.Array]
 
 
 class Batch(NamedTuple):
-    """One step's share of what protects or is protected.
+    """What one step gets that is protected, or protects.
 
     ``secret`` are words of each unit's own, or None. ``present`` says which places hold a unit.
     """
 
     units: Units
-    secret: Any
-    present: Any
-    noise: Any
-    clip: Any
-    grid: Any
+    secret: AnyArray | None
+    present: AnyArray
+    noise: AnyArray
+    clip: AnyArray
+    grid: AnyArray
 
 
 class _PublicInputs(NamedTuple):
-    """What a release is given that is public. ``shift`` is of a test; None for a sum."""
+    """What a release is given that is public. ``shift`` is that of a test; None for a sum."""
 
-    constants: list[Any]
-    arguments: list[Any]
+    constants: list[AnyArray]
+    arguments: list[AnyArray]
     shift: jax.Array | None
 
 
 class Release:
-    """Handed to a step, which calls one of its methods once: for the kind of release planned."""
+    """Handed to a step, which calls one of its methods once: that of the kind of release its mechanism makes."""
 
     def __init__(self, batch: Batch, lattice: Lattice | RatioLattice) -> None:
         self._batch, self._lattice = batch, lattice
 
-    def noisy_sum(self, per_row: PerRow, arguments: Any) -> jax.Array:
-        """The noisy sum of ``per_row(arguments, row)``, a vector, over the sampled units.
+    def noisy_sum(self, per_unit: UnitFunction, arguments: PyTree) -> jax.Array:
+        """The noisy sum over the sampled units of ``per_unit(arguments, rows, present)``, a vector.
 
-        Guarantee:
+        ``rows`` are all rows of a unit, [rows of a unit, ...] for each column, and ``present`` tells which of
+        them are real. A vector that is not finite counts as zero. If rows contribute each by itself, `sum_rows`
+        makes such a function. Where the mechanism has secrets, ``per_unit(arguments, rows, present, secret)``
+        gets the two words of 32 bits that are the unit's own in this step: fresh, and never released.
+
+        Formal guarantees:
             Released: the sum over sampled units of a vector clipped to the mechanism's clip, plus noise,
                 on the mechanism's lattice.
-            Neighbours: add-remove and replace.
+            Neighbours: add-remove and replace, of one unit.
             Sensitivity under add-remove: `clip`, for a unit that is sampled; in the 2-norm, with
                 Laplace noise in the 1-norm.
             Sensitivity under replace: `2 * clip`.
             Event: `NoisySums.event`.
-            Public inputs: the mechanism, and the arguments, which the check proves to be free of rows.
-            Theorem: 1; with Laplace noise 3.
-        """
-        return self._released(Lattice, _sum_rows(per_row), arguments)
-
-    def noisy_unit_sum(self, per_unit: PerUnit, arguments: Any) -> jax.Array:
-        """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once.
-
-        ``present`` tells which of the rows are real. A vector that is not finite is zero.
-        Where the mechanism has secrets, ``per_unit(arguments, rows, present, secret)`` gets the two
-        words of 32 bits that are the unit's own in this step: fresh, and never released.
-
-        Guarantee:
-            Released: as for `noisy_sum`.
-            Neighbours: add-remove and replace.
-            Sensitivity under add-remove: `clip`, for a unit that is sampled; in the 2-norm, with
-                Laplace noise in the 1-norm.
-            Sensitivity under replace: `2 * clip`.
-            Event: `NoisySums.event`.
-            Public inputs: the mechanism, and the arguments, which the check proves to be free of rows.
+            Public inputs: the mechanism, and the arguments, which the walk proves to be free of rows.
             Theorem: 1; with Laplace noise 3; with secrets 1S.
         """
-        return self._released(Lattice, _unit_function(per_unit), arguments)
+        return self._bind(Lattice, per_unit, arguments, None)
 
-    def noisy_test(self, per_row: PerRow, arguments: Any, shift: jax.Array) -> jax.Array:
-        """Whether to accept: the sum of ``per_row(arguments, row)``, plus ``shift``, is tested.
+    def noisy_test(self, per_unit: UnitFunction, arguments: PyTree, shift: ArrayLike) -> jax.Array:
+        """Whether to accept: a noisy test of the sum of ``per_unit(arguments, rows, present)``, a number, plus ``shift``.
 
-        Guarantee:
+        The function is as for `noisy_sum`. NaN counts as zero, and an infinite number as the clip.
+
+        Formal guarantees:
             Released: one bit, true with a probability that follows the sum over units of a number
                 clipped to the mechanism's clip, and the shift.
             Neighbours: add-remove and replace on all units; replace on a batch of fixed size.
@@ -541,50 +532,31 @@ class Release:
             Sensitivity under replace: `2 * clip`, in the log odds; for `SampledBarkerTests` in the sum of
                 the batch's log ratios.
             Event: `BarkerTests.event` or `SampledBarkerTests.event`.
-            Public inputs: the mechanism, and the arguments and the shift, which the check proves to be
+            Public inputs: the mechanism, and the arguments and the shift, which the walk proves to be
                 free of rows; for `SampledBarkerTests` the number of units.
             Theorem: 4 on all units; 5 on a batch of fixed size.
         """
-        return self._tested(_sum_rows(per_row, _replace_non_finite), arguments, shift)
-
-    def noisy_unit_test(self, per_unit: PerUnit, arguments: Any, shift: jax.Array) -> jax.Array:
-        """The same of ``per_unit(arguments, rows, present)``: all rows of a unit at once.
-
-        Guarantee:
-            Released: as for `noisy_test`.
-            Neighbours: add-remove and replace on all units; replace on a batch of fixed size.
-            Sensitivity under add-remove: `clip`, in the log odds; none for `SampledBarkerTests`.
-            Sensitivity under replace: `2 * clip`, in the log odds; for `SampledBarkerTests` in the sum
-                of the batch's log ratios.
-            Event: `BarkerTests.event` or `SampledBarkerTests.event`.
-            Public inputs: the mechanism, and the arguments and the shift, which the check proves to be
-                free of rows; for `SampledBarkerTests` the number of units.
-            Theorem: 4 on all units; 5 on a batch of fixed size.
-        """
-        return self._tested(_unit_function(per_unit), arguments, shift)
-
-    def _tested(
-        self, per_unit: Callable[..., jax.Array], arguments: Any, shift: jax.Array
-    ) -> jax.Array:
         shift = jnp.asarray(shift, jnp.float32).reshape(())
-        return self._released(RatioLattice, per_unit, arguments, shift)
+        return self._bind(RatioLattice, per_unit, arguments, shift)
 
-    def _released(
-        self,
-        kind: type,
-        per_unit: Callable[..., jax.Array],
-        arguments: Any,
-        shift: jax.Array | None = None,
+    def _bind(
+        self, kind: type, per_unit: UnitFunction, arguments: PyTree, shift: jax.Array | None
     ) -> jax.Array:
         batch, lattice = self._batch, self._lattice
         if not isinstance(lattice, kind):
             raise BoundaryError("The step calls another kind of release than its mechanism makes.")
-        unit = jax.tree.map(_unit_shape, (batch.units, batch.secret))
-        traced, shape = jax.make_jaxpr(per_unit, return_shape=True)(arguments, *unit)
+        check_captured(per_unit)
+
+        def contribution(arguments: PyTree, units: Units, secret: jax.Array | None) -> jax.Array:
+            own = () if secret is None else (secret,)
+            return per_unit(arguments, *units, *own).astype(jnp.float32)
+
+        unit = jax.tree.map(lambda leaf: _shape_dtype(leaf, leaf.shape[1:]), batch[:2])
+        traced, shape = jax.make_jaxpr(contribution, return_shape=True)(arguments, *unit)
         if shape.shape != lattice.unit_shape:
             raise BoundaryError(
                 f"The mechanism adds up arrays of shape {lattice.unit_shape}, but the contribution of a "
-                f"row has shape {shape.shape}."
+                f"unit has shape {shape.shape}."
             )
         public = _PublicInputs(list(traced.consts), jax.tree.leaves(arguments), shift)
         released: jax.Array = release_p.bind(  # type: ignore[no-untyped-call]
@@ -598,104 +570,82 @@ class Release:
         return released
 
 
-def _unit_shape(leaf: Any) -> jax.ShapeDtypeStruct:
-    """The kind of one unit of many."""
-    return _shape_dtype(leaf, leaf.shape[1:])
+def sum_rows(per_row: RowFunction) -> UnitFunction:
+    """What a unit contributes if its rows contribute each by itself: the sum of ``per_row(arguments, row)``.
 
+    A row whose contribution is not finite contributes nothing; other rows of the unit still do.
+    """
 
-def _shape_dtype(leaf: Any, shape: tuple[int, ...] | None = None) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape if shape is None else shape, leaf.dtype)  # type: ignore[no-untyped-call]
+    @wraps(per_row)
+    def per_unit(
+        arguments: PyTree, rows: Mapping[str, jax.Array], present: jax.Array, *_: jax.Array
+    ) -> jax.Array:
+        def contribution(row: Mapping[str, jax.Array], is_real: jax.Array) -> jax.Array:
+            value = per_row(arguments, row).astype(jnp.float32)
+            return jnp.where(is_real & jnp.isfinite(value).all(), value, 0.0)
 
-
-def _zero_if_not_finite(vector: jax.Array) -> jax.Array:
-    """A row whose contribution is not finite contributes nothing."""
-    vector = vector.astype(jnp.float32)
-    return jnp.where(jnp.isfinite(vector).all(), vector, 0.0)
-
-
-def _replace_non_finite(ratio: jax.Array) -> jax.Array:
-    """A row that rules a place out is against it, as far as it may be; NaN is nothing."""
-    return jnp.nan_to_num(ratio.astype(jnp.float32), nan=0.0, posinf=1e30, neginf=-1e30)
-
-
-def _sum_rows(
-    per_row: PerRow, clean: Callable[[jax.Array], jax.Array] = _zero_if_not_finite
-) -> Callable[..., jax.Array]:
-    """What a unit contributes, if its rows contribute each by itself."""
-    check_captured(per_row)
-
-    def per_unit(arguments: Any, unit: Units, secret: jax.Array | None) -> jax.Array:  # noqa: ARG001
-        if unit.row_present is None:  # zeroed on the lattice if not finite
-            return per_row(arguments, unit.fields).astype(jnp.float32)
-        values = jax.vmap(lambda row: clean(per_row(arguments, row)))(unit.fields)
-        kept = unit.row_present.reshape(-1, *[1] * (values.ndim - 1))
-        return jnp.where(kept, values, 0).sum(axis=0)
+        if len(present) == 1:  # without an axis for the rows, which would only take time
+            return contribution({name: leaf[0] for name, leaf in rows.items()}, present[0])
+        return jax.vmap(contribution)(rows, present).sum(axis=0)
 
     return per_unit
 
 
-def _unit_function(per_unit: PerUnit) -> Callable[..., jax.Array]:
-    """What a unit contributes, given all its rows."""
-    check_captured(per_unit)
-    one = jnp.ones(1, jnp.bool_)
-
-    def of_unit(arguments: Any, unit: Units, secret: jax.Array | None) -> jax.Array:
-        fields, present = unit
-        if present is None:
-            fields, present = jax.tree.map(lambda leaf: leaf[None], fields), one
-        own = () if secret is None else (secret,)
-        return per_unit(arguments, fields, present, *own).astype(jnp.float32)
-
-    return of_unit
+def _shape_dtype(leaf: AnyArray, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, leaf.dtype)  # type: ignore[no-untyped-call]
 
 
-# A primitive, so that the check can find it; without rules for grad and vmap, so that neither can
+# A primitive, so that the walk can find it; without rules for grad and vmap, so that neither can
 # turn one charged release into several.
 release_p = Primitive("tacit_release")
 
 
 def _release_impl(
-    *operands: jax.Array, unit: Any, public: Any, batch: Any, lattice: Lattice | RatioLattice
+    *operands: jax.Array,
+    unit: Jaxpr,
+    public: PyTreeDef,
+    batch: PyTreeDef,
+    lattice: Lattice | RatioLattice,
 ) -> jax.Array:
-    shared: _PublicInputs = jax.tree.unflatten(public, operands[: public.num_leaves])
+    inputs: _PublicInputs = jax.tree.unflatten(public, operands[: public.num_leaves])
     given: Batch = jax.tree.unflatten(batch, operands[public.num_leaves :])
     if isinstance(lattice, RatioLattice):
-        return _decision(unit, shared, given, lattice)
-    return add_noise(_clipped_sums(unit, shared, given, lattice), given.noise, given.grid, lattice)
+        return _decision(unit, inputs, given, lattice)
+    return add_noise(_clipped_sums(unit, inputs, given, lattice), given.noise, given.grid, lattice)
 
 
 def noiseless_sum(
-    *operands: jax.Array, unit: Any, public: Any, batch: Any, lattice: Lattice
+    *operands: jax.Array, unit: Jaxpr, public: PyTreeDef, batch: PyTreeDef, lattice: Lattice
 ) -> jax.Array:
     """The sum that a release has of a part of the units, as integers without noise. Gate only.
 
-    What is added to those of the other parts and to noise before anything leaves. [parts-sum]
+    It is added to those of the other parts and to noise before anything leaves. [parts-sum]
     """
-    shared: _PublicInputs = jax.tree.unflatten(public, operands[: public.num_leaves])
+    inputs: _PublicInputs = jax.tree.unflatten(public, operands[: public.num_leaves])
     given: Batch = jax.tree.unflatten(batch, operands[public.num_leaves :])
-    return integer_sum(_clipped_sums(unit, shared, given, lattice), lattice)
+    return integer_sum(_clipped_sums(unit, inputs, given, lattice), lattice)
 
 
-def _contributions(unit: Any, shared: _PublicInputs, axis: int = 0) -> Callable[..., jax.Array]:
+def _contributions(unit: Jaxpr, inputs: _PublicInputs, axis: int = 0) -> Callable[..., jax.Array]:
     """What units contribute, each by itself. ``axis`` is that of the units in what is given."""
 
-    def of(*leaves: jax.Array) -> jax.Array:
-        (found,) = jax.core.eval_jaxpr(unit, shared.constants, *shared.arguments, *leaves)
+    def contribution(*leaves: jax.Array) -> jax.Array:
+        (found,) = jax.core.eval_jaxpr(unit, inputs.constants, *inputs.arguments, *leaves)
         return jnp.asarray(found)
 
-    return jax.vmap(of, in_axes=axis)
+    return jax.vmap(contribution, in_axes=axis)
 
 
-def _decision(unit: Any, shared: _PublicInputs, given: Batch, lattice: RatioLattice) -> jax.Array:
+def _decision(unit: Jaxpr, inputs: _PublicInputs, given: Batch, lattice: RatioLattice) -> jax.Array:
     """The decision of a test on all units, or on a batch of fixed size.
 
     Units are the last axis here, as a column's values then lie one after the other: products with parameters take a
     fraction of the time.
     """
-    assert shared.shift is not None
-    ratios = _contributions(unit, shared, axis=-1)
+    assert inputs.shift is not None
+    ratios = _contributions(unit, inputs, axis=-1)
 
-    def on_points(*private: jax.Array) -> jax.Array:
+    def on_lattice(*private: jax.Array) -> jax.Array:
         turned = [jnp.moveaxis(leaf, 0, -1) for leaf in private]
         # Or the compiler would turn them back.
         turned = jax.lax.optimization_barrier(turned)  # type: ignore[no-untyped-call]
@@ -703,31 +653,31 @@ def _decision(unit: Any, shared: _PublicInputs, given: Batch, lattice: RatioLatt
 
     def sums(*operands: jax.Array) -> jax.Array:
         *private, present = operands
-        return partial_ratio_sums(on_points(*private), present, lattice)
+        return partial_ratio_sums(on_lattice(*private), present, lattice)
 
     private = jax.tree.leaves((given.units, given.secret))
     if lattice.batch_size is None:
         parts = _in_pieces(sums, [*private, given.present])
-        return barker_decision(parts, given.noise, given.grid, shared.shift)
-    units = on_points(*private)
-    return batch_barker_decision(units, given.present, given.noise, shared.shift, lattice)
+        return barker_decision(parts, given.noise, given.grid, inputs.shift)
+    units = on_lattice(*private)
+    return batch_barker_decision(units, given.present, given.noise, inputs.shift, lattice)
 
 
-def _clipped_sums(unit: Any, shared: _PublicInputs, given: Batch, lattice: Lattice) -> jax.Array:
+def _clipped_sums(unit: Jaxpr, inputs: _PublicInputs, given: Batch, lattice: Lattice) -> jax.Array:
     """Sums of the units present, on the lattice, in parts as of `partial_sums`."""
     place = clip_to_lattice if lattice.order == 2 else clip_to_lattice_l1
-    contributions = _contributions(unit, shared)
+    contributions = _contributions(unit, inputs)
 
     def sums(*operands: jax.Array) -> jax.Array:
         *private, present = operands
-        values = jnp.asarray(contributions(*private))
+        values = contributions(*private)
         units = jax.vmap(lambda vector: place(vector, given.clip, lattice.points))(values)
         return partial_sums(units, present, lattice)
 
     return _in_pieces(sums, [*jax.tree.leaves((given.units, given.secret)), given.present])
 
 
-def _in_pieces(sums: Callable[..., jax.Array], operands: Sequence[jax.Array]) -> jax.Array:
+def _in_pieces(sums: Callable[..., jax.Array], operands: Sequence[AnyArray]) -> jax.Array:
     """Sums over units; over many, a piece at a time: integers add up to the same, in less memory."""
     units = len(operands[-1])
     if units <= _UNITS_PER_PIECE:
@@ -746,27 +696,28 @@ def _in_pieces(sums: Callable[..., jax.Array], operands: Sequence[jax.Array]) ->
     return jnp.concatenate([flat, sums(*[leaf[even:] for leaf in operands])])
 
 
-def _release_shape(*_: Any, lattice: Lattice | RatioLattice, **__: Any) -> Any:
-    return jax.core.ShapedArray(*lattice.released)
-
-
-def check_vmappable(equations: Iterable[Any]) -> None:
+def check_vmappable(equations: Iterable[JaxprEqn]) -> None:
     """Raises what compiling a release would raise: JAX cannot do everything unit by unit."""
     for equation in equations:
         if equation.primitive is release_p:
-            given = [_shape_dtype(atom.aval) for atom in equation.invars]
+            avals: list[AnyArray] = [atom.aval for atom in equation.invars]
+            given = [_shape_dtype(aval, aval.shape) for aval in avals]
             jax.eval_shape(partial(_release_impl, **equation.params), *given)
 
 
-release_p.def_impl(_release_impl)  # type: ignore[no-untyped-call]
-release_p.def_abstract_eval(_release_shape)  # type: ignore[no-untyped-call]
-mlir.register_lowering(release_p, mlir.lower_fun(_release_impl, multiple_results=False))
+def _release_shape(
+    *_: jax.core.ShapedArray, lattice: Lattice | RatioLattice, **__: object
+) -> jax.core.ShapedArray:
+    return jax.core.ShapedArray(*lattice.released)
 
 
-def _raise_on_vmap(*_: Any, **__: Any) -> Any:
+def _raise_on_vmap(*_: object, **__: object) -> NoReturn:
     raise BoundaryError(
         "vmap over a release is refused: it would make several of one that is charged once."
     )
 
 
+release_p.def_impl(_release_impl)  # type: ignore[no-untyped-call]
+release_p.def_abstract_eval(_release_shape)  # type: ignore[no-untyped-call]
+mlir.register_lowering(release_p, mlir.lower_fun(_release_impl, multiple_results=False))
 batching.primitive_batchers[release_p] = _raise_on_vmap

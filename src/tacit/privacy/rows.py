@@ -1,121 +1,49 @@
-"""The private data: units of privacy, each a row or all rows of a person."""
+"""The private data: units of privacy, each a row or all rows of a person.
+
+A unit is what is sampled, clipped and protected. Every column is held as an array [units, rows of a unit, ...]
+of float32 or int32, with an array that says which of a unit's rows are real. Rows that are units by themselves are
+units of one row, so nothing else in the boundary tells the two cases apart. How rows are grouped, narrowed and left
+out follows rules that look at one row, or at one person, alone.
+"""
 
 import hmac
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tacit import _validate
+from tacit._typing import AnyArray, HostArray
 from tacit.data.people import MAX_ROWS_PER_PERSON, People
 from tacit.data.store import allocate, drop_pages, is_memmap
-from tacit.data.tables import read_column
 from tacit.errors import InvalidArgument
+
+# Bytes that are digested at a time, which is what a map's pages may take in memory.
+_DIGEST_BYTES: Final = 2**25
 
 
 class Units(NamedTuple):
-    """Units as arrays: an array for each column, and which of a unit's rows are real.
+    """Units as arrays: [units, rows of a unit, ...] for each column, and which of the rows are real.
 
-    ``row_present`` is None where each unit is a row.
+    Of a single unit, the same without the leading axis.
     """
 
-    fields: dict[str, Any]
-    row_present: Any
+    fields: Mapping[str, AnyArray]
+    present: AnyArray
+
+    @classmethod
+    def single_rows(cls, columns: Mapping[str, HostArray]) -> "Units":
+        """Rows that are units by themselves, from arrays [rows, ...], which are not copied."""
+        fields = {name: values[:, None] for name, values in columns.items()}
+        length = len(next(iter(columns.values())))
+        return cls(fields, np.broadcast_to(np.True_, (length, 1)))
 
     @property
     def length(self) -> int:
         """How many units there is room for."""
-        return leading_length(self.fields)
-
-
-def group_by_person(
-    fields: dict[str, NDArray[np.generic]], ids: NDArray[np.bytes_], most_rows: int
-) -> Units:
-    """People as units: each one's rows in the order given, up to a number.
-
-    Rows without a person are left out. Every rule looks at one person only.
-    """
-    most = _validate.count("most_rows", most_rows, most=MAX_ROWS_PER_PERSON)
-    if ids.shape != (leading_length(fields),):
-        raise InvalidArgument("person must name one person for each row.")
-    order = np.argsort(ids, kind="stable")
-    order = order[ids[order] != b""]
-    first = np.ones(len(order), np.bool_)
-    first[1:] = ids[order[1:]] != ids[order[:-1]]
-    owner = np.cumsum(first) - 1
-    place = np.arange(len(order)) - np.flatnonzero(first)[owner]
-    kept = place < most
-    order, where = order[kept], (owner[kept], place[kept])
-    try:
-        return Units(*_scatter_rows(fields, order, where, (int(first.sum()), most)))
-    except MemoryError:
-        raise InvalidArgument(
-            "There is not enough memory for most_rows rows of every person; declare fewer."
-        ) from None
-
-
-def _scatter_rows(
-    fields: dict[str, NDArray[np.generic]],
-    order: NDArray[np.intp],
-    where: tuple[NDArray[np.intp], NDArray[np.intp]],
-    size: tuple[int, int],
-) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
-    """Rows, each at its place among its person's, and which places have one."""
-    present = allocate(size, np.bool_)
-    present[where] = True
-    units = {}
-    for name, values in fields.items():
-        mapped = is_memmap(values)
-        units[name] = allocate((*size, *values.shape[1:]), values.dtype, mapped=mapped)
-        units[name][where] = values[order]
-    return units, present
-
-
-def check_columns(columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.generic]]:
-    """Columns as arrays of float32 and int32, all of the same length."""
-    fields: dict[str, NDArray[np.generic]] = {}
-    for name, values in columns.items():
-        try:
-            array = np.asarray(values)
-        except ValueError:
-            raise InvalidArgument(f"Column {name!r} must have one shape for all rows.") from None
-        if array.ndim == 0 or array.dtype.kind not in "fiub":
-            raise InvalidArgument(
-                f"Column {name!r} must be an array of numbers, with one entry for each row."
-            )
-        fields[name] = _to_32_bits(array)
-    if not fields or len({len(values) for values in fields.values()}) > 1:
-        raise InvalidArgument("Pass one or more columns with a value for each row.")
-    return fields
-
-
-def _to_32_bits(array: NDArray[Any]) -> NDArray[np.generic]:
-    """Floats to float32, where what is too large becomes infinite; integers to the nearest int32.
-
-    Always a copy: what a caller does to the array afterwards changes nothing here.
-    """
-    narrow = allocate(array.shape, np.float32 if array.dtype.kind == "f" else np.int32)
-    if array.dtype.kind == "f":
-        with np.errstate(all="ignore"):  # no warning may tell of a cell
-            np.copyto(narrow, array, casting="same_kind")
-    elif array.dtype.itemsize < 4 or array.dtype == np.int32:
-        np.copyto(narrow, array)
-    else:
-        limits = np.iinfo(np.int32)
-        lowest = limits.min if array.dtype.kind == "i" else 0
-        np.clip(array, lowest, limits.max, out=narrow, casting="unsafe")
-    return narrow
-
-
-def leading_length(fields: Mapping[str, NDArray[np.generic]]) -> int:
-    """How many entries the columns have."""
-    return len(next(iter(fields.values())))
-
-
-# Bytes that are digested at a time, which is what a map's pages may take in memory.
-_DIGEST_BYTES: Final = 2**25
+        return len(self.present)
 
 
 class Rows:
@@ -133,17 +61,19 @@ class Rows:
     simulated: Units | None = None
 
     def __init__(self, columns: Mapping[str, ArrayLike]) -> None:
-        self._hold(check_columns(columns), None)
+        self._hold(Units.single_rows(check_columns(columns)))
 
-    def _hold(
-        self,
-        fields: dict[str, NDArray[np.generic]],
-        present: NDArray[np.bool_] | None,
-        silent: int = 0,
-    ) -> None:
-        self._fields, self._present, self._silent = fields, present, silent
+    def _hold(self, units: Units, unit: str = "row", silent: int = 0) -> None:
+        self._fields: dict[str, HostArray] = {n: np.asarray(v) for n, v in units.fields.items()}
+        self._present: NDArray[np.bool_] = np.asarray(units.present)
+        self.unit, self._silent = unit, silent
         self._device: dict[int, Units] = {}
-        self.unit = "row" if present is None else "person"
+
+    @classmethod
+    def _of(cls, units: Units, unit: str, silent: int = 0) -> "Rows":
+        rows = cls.__new__(cls)
+        rows._hold(units, unit, silent)
+        return rows
 
     @classmethod
     def by_person(
@@ -163,16 +93,18 @@ class Rows:
         Returns:
             The rows.
         """
+        from tacit.data.tables import read_column
+
         cells = read_column({"person": person}, "person")
         if cells.shape:
             raise InvalidArgument("person must name one person for each row; it has arrays.")
-        codes = People().codes(cells)
-        return cls._grouped(check_columns(columns), codes, most_rows, codes[:0])
+        units = group_by_person(check_columns(columns), People().codes(cells), most_rows)
+        return cls._of(units, "person")
 
     @classmethod
-    def of_encoded(
+    def from_encoded(
         cls,
-        columns: Mapping[str, NDArray[Any]],
+        columns: Mapping[str, HostArray],
         person: NDArray[np.bytes_] | None = None,
         most_rows: int | None = None,
         left_out: NDArray[np.bytes_] | int = 0,
@@ -184,49 +116,29 @@ class Rows:
             person: Codes of people.
             most_rows: The largest number of rows per person.
             left_out: Codes of the people whose records were left out, or the number of records left
-                out. They stay units that contribute nothing.
+                out. They stay units that contribute nothing. [rows-silent]
 
         Returns:
             The rows.
         """
-        fields = dict(columns)
-        if any(values.dtype not in (np.float32, np.int32) for values in fields.values()):
+        if any(values.dtype not in (np.float32, np.int32) for values in columns.values()):
             raise InvalidArgument("Encoded columns must be of float32 or int32.")
-        if person is not None and most_rows is not None:
-            gone = left_out if isinstance(left_out, np.ndarray) else person[:0]
-            return cls._grouped(fields, person, most_rows, gone)
-        rows = cls({name: values[:0] for name, values in fields.items()})
-        rows._hold(fields, None, int(left_out))
-        return rows
+        if person is None or most_rows is None:
+            assert isinstance(left_out, int)
+            return cls._of(Units.single_rows(columns), "row", left_out)
+        gone = left_out if isinstance(left_out, np.ndarray) else person[:0]
+        silent = np.setdiff1d(gone[gone != b""], person)
+        return cls._of(group_by_person(columns, person, most_rows), "person", len(silent))
 
     @classmethod
-    def _grouped(
-        cls,
-        fields: dict[str, NDArray[np.generic]],
-        ids: NDArray[np.bytes_],
-        most_rows: int,
-        left_out: NDArray[np.bytes_],
-    ) -> "Rows":
-        units = group_by_person(fields, ids, most_rows)
-        rows = cls({name: values[:0] for name, values in fields.items()})
-        silent = np.setdiff1d(left_out[left_out != b""], ids)
-        rows._hold(units.fields, units.row_present, len(silent))
-        return rows
-
-    @classmethod
-    def of_groups(
-        cls, fields: dict[str, NDArray[Any]], present: NDArray[np.bool_], unit: str
-    ) -> "Rows":
+    def from_units(cls, units: Units, unit: str) -> "Rows":
         """Units [units, rows of each, ...] that were grouped already; see `tacit.privacy.groups`."""
-        rows = cls({name: np.zeros((1, *values.shape[2:])) for name, values in fields.items()})
-        rows._hold(dict(fields), present)
-        rows.unit = unit
-        return rows
+        return cls._of(units, unit)
 
     @property
     def _count(self) -> int:
         """How many units have a row. Private under add-remove: for the gate only."""
-        return leading_length(self._fields)
+        return len(self._present)
 
     def is_longer_than(self, bound: int) -> bool:
         """Whether there are more units than ``bound``. It is private: for those who hold the rows only."""
@@ -244,35 +156,27 @@ class Rows:
         """All units, for the boundary only."""
         return Units(self._fields, self._present)
 
+    def _each_column(self, function: Callable[[HostArray], AnyArray]) -> Units:
+        """Units of what a function makes of each column, and of which rows are real."""
+        fields = {name: function(values) for name, values in self._fields.items()}
+        return Units(fields, function(self._present))
+
     def _device_fields(self, length: int | None = None) -> Units:
         """All units on the device, for the gate only; with zeros up to a length, and never empty."""
         wanted = max(self._count if length is None else length, 1)
 
-        def padded(values: NDArray[np.generic]) -> jax.Array:
-            some: NDArray[Any] = values
+        def padded(values: HostArray) -> jax.Array:
+            some = values
             if len(values) < wanted:
-                some = np.zeros_like(values, shape=(wanted, *values.shape[1:]))
+                shape = wanted, *values.shape[1:]
+                some = allocate(shape, values.dtype, mapped=is_memmap(values))
                 some[: len(values)] = values
             array: jax.Array = jax.device_put(some, may_alias=True)
             return array
 
         if wanted not in self._device:
-            present = None if self._present is None else padded(self._present)
-            fields = {name: padded(values) for name, values in self._fields.items()}
-            self._device[wanted] = Units(fields, present)
+            self._device[wanted] = self._each_column(padded)
         return self._device[wanted]
-
-    def _padded(self, length: int) -> Units:
-        """All units on the device, with zeros up to a length, for the gate only."""
-
-        def of(values: NDArray[Any]) -> jax.Array:
-            held = allocate((length, *values.shape[1:]), values.dtype, mapped=is_memmap(values))
-            held[: len(values)] = values
-            array: jax.Array = jax.device_put(held, may_alias=True)
-            return array
-
-        present = None if self._present is None else of(self._present)
-        return Units({name: of(values) for name, values in self._fields.items()}, present)
 
     @property
     def on_disk(self) -> bool:
@@ -282,54 +186,47 @@ class Rows:
     @property
     def unit_bytes(self) -> int:
         """How much memory one unit takes, which is public: shapes and types are."""
-        return sum(value.nbytes for value in self.made_up_unit().values())
+        return sum(value.nbytes for value in self.dummy_unit().fields.values())
 
     def _fetch(self, indices: NDArray[np.int32]) -> Units:
-        """The units at these places, a column at a time, for the gate only."""
+        """The units at these places on the device, a column at a time, for the gate only."""
 
-        def of(values: NDArray[Any]) -> jax.Array:
-            some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
-            taken = allocate((*indices.shape, *values.shape[1:]), values.dtype)
-            np.take(some, indices, axis=0, out=taken, mode="clip")
+        def taken(values: HostArray) -> jax.Array:
+            found = allocate((*indices.shape, *values.shape[1:]), values.dtype)
+            np.take(_never_empty(values), indices, axis=0, out=found, mode="clip")
             drop_pages(values)
-            array: jax.Array = jax.device_put(taken, may_alias=True)
+            array: jax.Array = jax.device_put(found, may_alias=True)
             return array
 
-        present = None if self._present is None else of(self._present)
-        return Units({name: of(values) for name, values in self._fields.items()}, present)
+        return self._each_column(taken)
 
     def _taken(self, indices: NDArray[np.int32]) -> Units:
         """The units at a few places, on the host, for the gate only."""
 
-        def of(values: NDArray[Any]) -> NDArray[Any]:
-            some = values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
-            taken: NDArray[Any] = some.take(indices, axis=0, mode="clip")
+        def taken(values: HostArray) -> HostArray:
+            found = _never_empty(values).take(indices, axis=0, mode="clip")
             drop_pages(values)
-            return taken
+            return found
 
-        present = None if self._present is None else of(self._present)
-        return Units({name: of(values) for name, values in self._fields.items()}, present)
+        return self._each_column(taken)
 
-    def _chunks(self, size: int) -> Iterator[tuple[Any, dict[str, Any], Any]]:
-        """Units in chunks of one size: who is there, columns, which rows are real. Gate only.
+    def _chunks(self, size: int) -> Iterator[tuple[NDArray[np.bool_], Units]]:
+        """Who is there, and units, in chunks of one size. Gate only.
 
         The last chunk is filled up with zeros, so that shapes do not tell how many there are.
         """
         for start in range(0, self._count, size):
 
-            def part(values: NDArray[np.generic], start: int = start) -> NDArray[np.generic]:
+            def part(values: HostArray, start: int = start) -> HostArray:
                 some = values[start : start + size]
                 return np.pad(some, [(0, size - len(some))] + [(0, 0)] * (some.ndim - 1))
 
-            here = np.arange(start, start + size) < self._count
-            present = None if self._present is None else part(self._present)
-            yield here, {name: part(values) for name, values in self._fields.items()}, present
+            yield np.arange(start, start + size) < self._count, self._each_column(part)
 
     def _keyed_digest(self, key: bytes) -> bytes:
         """A keyed digest of all units, in their order, for the boundary only. [kept-rows]"""
         found = hmac.new(key, f"{self.shapes} {self._count} {self._silent}".encode(), "sha256")
-        held = self._fields if self._present is None else {**self._fields, "": self._present}
-        for values in held.values():
+        for values in (*self._fields.values(), self._present):
             size = max(1, _DIGEST_BYTES // max(1, values[:1].nbytes))
             for start in range(0, len(values), size):
                 found.update(np.ascontiguousarray(values[start : start + size]).data)
@@ -345,34 +242,107 @@ class Rows:
         return tuple(self._fields)
 
     @property
-    def shapes(self) -> tuple[Any, ...]:
+    def rows_per_unit(self) -> int:
+        """How many rows a unit has room for, which is public."""
+        return int(self._present.shape[1])
+
+    @property
+    def shapes(self) -> tuple[str, tuple[tuple[str, tuple[int, ...], DTypeLike], ...]]:
         """The unit, and the columns' shapes and types, which are public."""
-        made_up = self.made_up_unit().items()
-        return self.unit, tuple((name, each.shape, each.dtype) for name, each in made_up)
+        held = self._fields.items()
+        return self.unit, tuple((name, each.shape[1:], each.dtype) for name, each in held)
 
     def blank(self) -> "Rows":
-        """One made-up unit of the same columns, for whoever needs shapes and must not hold rows."""
-        fields, present = self.made_up_units()
-        rows = Rows(fields)
-        rows._hold(rows._fields, present)
+        """One unit of zeros in the same columns, for whoever needs shapes and must not hold rows."""
+        rows = Rows._of(self.dummy_units(), self.unit)
         rows.simulated = self.simulated
         return rows
 
-    def made_up_unit(self) -> dict[str, NDArray[np.generic]]:
-        """A unit of zeros with the columns' shapes and types, which are public."""
-        return {n: np.zeros(v.shape[1:], dtype=v.dtype) for n, v in self._fields.items()}
+    def dummy_unit(self) -> Units:
+        """One unit of zeros with the columns' shapes and types, which are public; all its rows count as real."""
+        fields = {name: np.zeros(v.shape[1:], v.dtype) for name, v in self._fields.items()}
+        return Units(fields, np.ones(self.rows_per_unit, np.bool_))
 
-    def made_up_presence(self) -> NDArray[np.bool_] | None:
-        """Which rows of a made-up unit are real: none; or None if a unit is a row."""
-        return None if self._present is None else np.zeros(self._present.shape[1:], np.bool_)
+    def dummy_units(self) -> Units:
+        """The same with a leading axis for the units."""
+        unit = self.dummy_unit()
+        return Units({name: v[None] for name, v in unit.fields.items()}, unit.present[None])
 
-    def made_up_units(self) -> Units:
-        """One made-up unit, with a leading axis for the units."""
-        present = self.made_up_presence()
-        unit = {name: value[None] for name, value in self.made_up_unit().items()}
-        return Units(unit, None if present is None else present[None])
-
-    def made_up_row(self) -> dict[str, NDArray[np.generic]]:
+    def dummy_row(self) -> dict[str, HostArray]:
         """A row of zeros with the columns' shapes and types, which are public."""
-        skip = 1 if self._present is None else 2
-        return {n: np.zeros(v.shape[skip:], dtype=v.dtype) for n, v in self._fields.items()}
+        return {name: np.zeros(v.shape[2:], v.dtype) for name, v in self._fields.items()}
+
+
+def _never_empty(values: HostArray) -> HostArray:
+    """The same units, or one of zeros if there are none."""
+    return values if len(values) else np.zeros_like(values, shape=(1, *values.shape[1:]))
+
+
+def group_by_person(
+    fields: Mapping[str, HostArray], ids: NDArray[np.bytes_], most_rows: int
+) -> Units:
+    """People as units: each one's rows in the order given, up to a number.
+
+    Rows without a person are left out. Every rule looks at one person only.
+    """
+    most = _validate.count("most_rows", most_rows, most=MAX_ROWS_PER_PERSON)
+    if any(ids.shape != (len(values),) for values in fields.values()):
+        raise InvalidArgument("person must name one person for each row.")
+    order = np.argsort(ids, kind="stable")
+    order = order[ids[order] != b""]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = ids[order[1:]] != ids[order[:-1]]
+    owner = np.cumsum(first) - 1
+    place = np.arange(len(order)) - np.flatnonzero(first)[owner]
+    kept = place < most
+    order, where = order[kept], (owner[kept], place[kept])
+    size = int(first.sum()), most
+    try:
+        present = allocate(size, np.bool_)
+        present[where] = True
+        units = {}
+        for name, values in fields.items():
+            shape = *size, *values.shape[1:]
+            units[name] = allocate(shape, values.dtype, mapped=is_memmap(values))
+            units[name][where] = values[order]
+    except MemoryError:
+        raise InvalidArgument(
+            "There is not enough memory for most_rows rows of every person; declare fewer."
+        ) from None
+    return Units(units, present)
+
+
+def check_columns(columns: Mapping[str, ArrayLike]) -> dict[str, HostArray]:
+    """Columns as arrays of float32 and int32, all of the same length."""
+    fields: dict[str, HostArray] = {}
+    for name, values in columns.items():
+        try:
+            array = np.asarray(values)
+        except ValueError:
+            raise InvalidArgument(f"Column {name!r} must have one shape for all rows.") from None
+        if array.ndim == 0 or array.dtype.kind not in "fiub":
+            raise InvalidArgument(
+                f"Column {name!r} must be an array of numbers, with one entry for each row."
+            )
+        fields[name] = _to_32_bits(array)
+    if not fields or len({len(values) for values in fields.values()}) > 1:
+        raise InvalidArgument("Pass one or more columns with a value for each row.")
+    return fields
+
+
+def _to_32_bits(array: HostArray) -> HostArray:
+    """Floats to float32, where what is too large becomes infinite; integers to the nearest int32.
+
+    Always a copy: what a caller does to the array afterwards changes nothing here.
+    """
+    narrow = allocate(array.shape, np.float32 if array.dtype.kind == "f" else np.int32)
+    if array.dtype.kind == "f":
+        with np.errstate(all="ignore"):  # no warning may tell of a cell
+            np.copyto(narrow, array, casting="same_kind")
+    elif array.dtype.itemsize < 4 or array.dtype == np.int32:
+        np.copyto(narrow, array)
+    else:
+        limits = np.iinfo(np.int32)
+        lowest = limits.min if array.dtype.kind == "i" else 0
+        np.clip(array, lowest, limits.max, out=narrow, casting="unsafe")
+    return narrow

@@ -21,134 +21,25 @@ keys but threefry's; `svd`, which does not come back from some matrices with an 
 what no model has asked for.
 """
 
-import logging
-import os
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
-from threading import Lock
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.compilation_cache import compilation_cache
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, Var, primitives
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, Var, primitives
+from jax.extend.core import Literal as Constant
+from jax.tree_util import PyTreeDef
 
+from tacit._typing import AnyArray, PyTree
 from tacit.errors import BoundaryError, InvalidArgument, TacitError
+from tacit.privacy.captured import check_captured
+from tacit.privacy.clipping import Lattice, RatioLattice
+from tacit.privacy.mechanisms import Batch, Release, check_vmappable, noiseless_sum, release_p
 from tacit.privacy.rows import Units
-
-# Loggers of JAX that were made to say less, and the levels they had; and how many gates work.
-_saved_levels: dict[logging.Logger, int] = {}
-_settings_lock, _active_gates = Lock(), [0]
-# Where compiled programs shall be stored, by all who have asked, and what was set before the first of them.
-_CACHE_FOLDER_OPTION, _CACHE_MIN_SECONDS_OPTION = (
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-)
-_DUMP_FOLDER_OPTION = "jax_dump_ir_to"  # where JAX writes programs before they are compiled
-_cache_requests: dict[object, Path | None] = {}
-_saved_options: dict[str, object] = {}
-
-
-@contextmanager
-def silenced_jax() -> Iterator[None]:
-    """Within this no setting of the process makes JAX say or do something because of rows.
-
-    One that stops at NaN would tell that a row has it; one that logs what is compiled, or moved to
-    the device, prints shapes, which hold how many rows there are, as JAX's loggers do below a
-    warning; one that stores compiled programs writes those shapes into files that others may read;
-    without compilation every operation runs by itself. [gate-settings]
-    """
-    with ExitStack() as off:
-        off.enter_context(_silenced_loggers())
-        off.enter_context(compilation_cache_in(None))
-        off.enter_context(jax.transfer_guard("allow"))
-        for setting in (
-            jax.debug_nans, jax.debug_infs, jax.log_compiles, jax.explain_cache_misses,
-            jax.enable_checks, jax.check_tracer_leaks, jax.disable_jit,
-        ):  # fmt: skip
-            off.enter_context(setting(False))
-        yield
-
-
-@contextmanager
-def _silenced_loggers() -> Iterator[None]:
-    """JAX's loggers say nothing below a warning, for as long as a gate works in any thread."""
-    with _settings_lock:
-        _active_gates[0] += 1
-        for logger in _verbose_loggers():
-            _saved_levels.setdefault(logger, logger.level)
-            logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        with _settings_lock:
-            _active_gates[0] -= 1
-            while not _active_gates[0] and _saved_levels:
-                logger, level = _saved_levels.popitem()
-                logger.setLevel(level)
-
-
-def _verbose_loggers() -> list[logging.Logger]:
-    """JAX's loggers that would say more; others of its ask the first of these."""
-    made = [logging.getLogger("jax"), *logging.Logger.manager.loggerDict.values()]
-    return [
-        each
-        for each in made
-        if isinstance(each, logging.Logger)
-        and each.name.split(".")[0] == "jax"
-        and each.getEffectiveLevel() < logging.WARNING
-    ]
-
-
-@contextmanager
-def compilation_cache_in(folder: Path | None) -> Iterator[None]:
-    """Stores programs that any thread compiles meanwhile in a folder, or nowhere.
-
-    JAX has one such setting for the whole process. So while anybody says nowhere, it is nowhere.
-    """
-    asked = object()
-    with _settings_lock:
-        if not _cache_requests:
-            _saved_options.update(
-                {
-                    name: jax.config.values[name]
-                    for name in (
-                        _CACHE_FOLDER_OPTION,
-                        _CACHE_MIN_SECONDS_OPTION,
-                        _DUMP_FOLDER_OPTION,
-                    )
-                }
-            )
-        _cache_requests[asked] = folder
-        _set_compilation_cache()
-    try:
-        yield
-    finally:
-        with _settings_lock:
-            del _cache_requests[asked]
-            _set_compilation_cache()
-
-
-def _set_compilation_cache() -> None:
-    """Tells JAX where to store programs."""
-    wanted = dict(_saved_options)
-    if _cache_requests:
-        *_, last = _cache_requests.values()
-        nowhere = last is None or None in _cache_requests.values()
-        wanted |= {
-            _CACHE_FOLDER_OPTION: None if nowhere else str(last),
-            _CACHE_MIN_SECONDS_OPTION: 0.0,
-        }
-        wanted |= {_DUMP_FOLDER_OPTION: ""} if nowhere else {}
-    if wanted[_DUMP_FOLDER_OPTION] != jax.config.values[_DUMP_FOLDER_OPTION]:
-        jax.config.update(_DUMP_FOLDER_OPTION, wanted[_DUMP_FOLDER_OPTION])  # type: ignore[no-untyped-call]
-    if wanted[_CACHE_FOLDER_OPTION] != jax.config.values[_CACHE_FOLDER_OPTION]:
-        for name in (_CACHE_FOLDER_OPTION, _CACHE_MIN_SECONDS_OPTION):
-            jax.config.update(name, wanted[name])  # type: ignore[no-untyped-call]
-        compilation_cache.reset_cache()  # JAX chooses the folder only once
 
 
 @contextmanager
@@ -170,43 +61,6 @@ def translated_trace_errors() -> Iterator[None]:
             "callbacks, custom rules for gradients that do not fit, and decisions in Python that "
             "depend on a row."
         ) from None
-
-
-# What decides on the last bits of what JAX computes, beside its version and XLA's flags.
-_ARITHMETIC_OPTIONS = (
-    "jax_default_matmul_precision", "jax_default_prng_impl", "jax_disable_most_optimizations",
-    "jax_enable_x64", "jax_exec_time_optimization_effort", "jax_high_dynamic_range_gumbel",
-    "jax_num_cpu_devices", "jax_numpy_dtype_promotion", "jax_optimization_level",
-    "jax_random_seed_offset", "jax_softmax_custom_jvp", "jax_threefry_partitionable",
-    "jax_use_direct_linearize",
-)  # fmt: skip
-# What XLA and the libraries of linear algebra read when they are loaded.
-_ARITHMETIC_VARIABLES = (
-    "XLA_FLAGS", "BLIS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_CBWR", "MKL_NUM_THREADS",
-    "OMP_NUM_THREADS", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
-)  # fmt: skip
-
-
-def num_threads() -> int:
-    """How many threads XLA computes with on the CPU, found as XLA finds it.
-
-    A product of matrices may be cut into as many parts, which round by themselves.
-    """
-    for name in ("PJRT_NPROC", "NPROC"):
-        with suppress(KeyError, ValueError):
-            return max(0, int(os.environ[name]))
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # where the system does not tell
-        return os.cpu_count() or 1
-
-
-def arithmetic_settings() -> str:
-    """Settings of JAX, XLA and linear algebra on which the last bits of a result depend."""
-    known = jax.config.values
-    held = {name: getattr(jax.config, name, known.get(name)) for name in _ARITHMETIC_OPTIONS}
-    variables = {name: os.environ[name] for name in _ARITHMETIC_VARIABLES if name in os.environ}
-    return repr((held, variables))
 
 
 # What a function of one unit may do.
@@ -239,19 +93,18 @@ PUBLIC_PRIMITIVES = PER_UNIT_PRIMITIVES | {
 _PLATFORM = "platform_index"
 
 
-def is_per_unit(equation: Any) -> bool:
+def is_per_unit(equation: JaxprEqn) -> bool:
     """Whether an operation of a function of one unit does with it what it does with it alone."""
-    return _is_listed(equation, PER_UNIT_PRIMITIVES) and not any(
-        map(_is_foreign_key, _avals(equation))
-    )
+    foreign = any(map(_is_foreign_key, _avals(equation)))
+    return _is_listed(equation, PER_UNIT_PRIMITIVES) and not foreign
 
 
-def is_allowed(equation: Any) -> bool:
+def is_allowed(equation: JaxprEqn) -> bool:
     """Whether an operation is a function of its inputs, and does nothing else."""
     return _is_listed(equation, PUBLIC_PRIMITIVES)
 
 
-def _is_listed(equation: Any, names: frozenset[str]) -> bool:
+def _is_listed(equation: JaxprEqn, names: frozenset[str]) -> bool:
     if equation.effects:
         return False
     if equation.primitive.name == _PLATFORM:
@@ -266,11 +119,11 @@ def _jax_primitives(names: frozenset[str]) -> frozenset[Primitive]:
     return frozenset(each for each in known if isinstance(each, Primitive) and each.name in names)
 
 
-def _avals(equation: Any) -> list[Any]:
+def _avals(equation: JaxprEqn) -> list[AnyArray]:
     return [atom.aval for atom in [*equation.invars, *equation.outvars]]
 
 
-def _is_foreign_key(kind: Any) -> bool:
+def _is_foreign_key(kind: AnyArray) -> bool:
     """Whether values are random keys that other numbers than threefry's are made from."""
     dtype = getattr(kind, "dtype", None)
     return (
@@ -281,7 +134,7 @@ def _is_foreign_key(kind: Any) -> bool:
 
 
 @lru_cache
-def _threefry_dtype() -> Any:
+def _threefry_dtype() -> object:
     return jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32")).dtype
 
 
@@ -292,10 +145,10 @@ _CALL_PRIMITIVES = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call", 
 
 
 def check_trace(
-    traced: ClosedJaxpr, public: int, batch: Any, release: Primitive, lattice: object
+    traced: ClosedJaxpr, public: int, batch: Batch, lattice: Lattice | RatioLattice
 ) -> None:
     """Raises unless the trace, whose inputs are so many public ones and the batch, keeps the rules."""
-    walk = _Walk(release, lattice, batch)
+    walk = _Walk(lattice, batch)
     out = walk.through(traced.jaxpr, [None] * public + walk.labels)
     if walk.releases != 1:
         raise BoundaryError(
@@ -309,15 +162,10 @@ def check_trace(
         )
 
 
-def check_per_unit(traced: ClosedJaxpr) -> None:
-    """Raises unless every operation of a function of one unit, at any depth, is on the list."""
-    _check_units_apart(traced.jaxpr)
-
-
 class _Walk:
-    def __init__(self, release: Primitive, lattice: object, batch: Any) -> None:
+    def __init__(self, lattice: Lattice | RatioLattice, batch: Batch) -> None:
         self.releases = 0
-        self._release, self._lattice = release, lattice
+        self._lattice = lattice
         named, self._structure = jax.tree_util.tree_flatten_with_path(batch)
         # Every part of the batch by its own name, such as ".units.fields['x']" or ".noise".
         self.labels: list[str | None] = [jax.tree_util.keystr(path) for path, _ in named]
@@ -326,23 +174,23 @@ class _Walk:
         """Labels of the outputs, given those of the inputs."""
         known: dict[Var, str | None] = dict(zip(jaxpr.invars, labels, strict=True))
 
-        def label(atom: Any) -> str | None:
-            return None if isinstance(atom, Literal) else known.get(atom)
+        def label(atom: Var | Constant) -> str | None:
+            return None if isinstance(atom, Constant) else known.get(atom)
 
         for equation in jaxpr.eqns:
             given = [label(atom) for atom in equation.invars]
             out: Sequence[str | None]
-            if equation.primitive is self._release:
+            if equation.primitive is release_p:
                 self._check_release(equation, given)
                 out = [None]
             elif (body := _call_body(equation)) is not None:
-                self._refuse_release(
+                self._check_no_release(
                     equation, body
                 )  # whose trace would have the batch's width in it
                 _check_allowed(equation)
                 out = self.through(body, given)
             else:
-                self._refuse_hidden(equation)
+                self._check_inside(equation)
                 if _NOISE_LABEL in given:
                     raise BoundaryError("The noise of a release is used outside it.")
                 touched = any(each is not None for each in given)
@@ -350,7 +198,7 @@ class _Walk:
             known.update(zip(equation.outvars, out, strict=True))
         return [label(atom) for atom in jaxpr.outvars]
 
-    def _check_release(self, equation: Any, given: Sequence[str | None]) -> None:
+    def _check_release(self, equation: JaxprEqn, given: Sequence[str | None]) -> None:
         public = equation.params["public"].num_leaves
         if any(each is not None for each in given[:public]):
             raise BoundaryError(
@@ -365,26 +213,26 @@ class _Walk:
             raise BoundaryError("The release must use the mechanism's lattice.")
         self.releases += 1
         unit = equation.params["unit"]
-        if any(inner.primitive is self._release for inner in all_equations(unit)):
+        if any(inner.primitive is release_p for inner in all_equations(unit)):
             raise BoundaryError("A release cannot be made inside another.")
-        _check_units_apart(unit)
+        check_per_unit(unit)
 
-    def _refuse_hidden(self, equation: Any) -> None:
+    def _check_inside(self, equation: JaxprEqn) -> None:
         _check_allowed(equation)
         for body in _inner_jaxprs(equation):
-            self._refuse_release(equation, body)
+            self._check_no_release(equation, body)
             for inner in all_equations(body):
                 _check_allowed(inner)
 
-    def _refuse_release(self, equation: Any, body: Jaxpr) -> None:
-        if any(inner.primitive is self._release for inner in all_equations(body)):
+    def _check_no_release(self, equation: JaxprEqn, body: Jaxpr) -> None:
+        if any(inner.primitive is release_p for inner in all_equations(body)):
             raise BoundaryError(
                 f"The step makes its release inside {equation.primitive.name}; call it once, in the step "
                 "itself."
             )
 
 
-def _check_allowed(equation: Any) -> None:
+def _check_allowed(equation: JaxprEqn) -> None:
     if not is_allowed(equation):
         raise BoundaryError(
             f"The operation {equation.primitive.name} is not one of the plain operations of JAX: "
@@ -393,8 +241,8 @@ def _check_allowed(equation: Any) -> None:
         )
 
 
-def _check_units_apart(unit: Jaxpr) -> None:
-    """Raises if units could meet in what a function of one unit does."""
+def check_per_unit(unit: Jaxpr) -> None:
+    """Raises if units could meet in what a function of one unit does: every operation must be on the list."""
     for equation in all_equations(unit):
         if not is_per_unit(equation):
             raise BoundaryError(
@@ -405,7 +253,7 @@ def _check_units_apart(unit: Jaxpr) -> None:
             )
 
 
-def _call_body(equation: Any) -> Jaxpr | None:
+def _call_body(equation: JaxprEqn) -> Jaxpr | None:
     if equation.primitive.name not in _CALL_PRIMITIVES:
         return None
     for body in _inner_jaxprs(equation):
@@ -414,7 +262,7 @@ def _call_body(equation: Any) -> Jaxpr | None:
     return None
 
 
-def _inner_jaxprs(equation: Any) -> Iterator[Jaxpr]:
+def _inner_jaxprs(equation: JaxprEqn) -> Iterator[Jaxpr]:
     """The jaxprs among an equation's parameters."""
     kinds = (ClosedJaxpr, Jaxpr)
     for value in jax.tree.leaves(
@@ -424,7 +272,7 @@ def _inner_jaxprs(equation: Any) -> Iterator[Jaxpr]:
             yield value.jaxpr if isinstance(value, ClosedJaxpr) else value
 
 
-def all_equations(jaxpr: Jaxpr) -> Iterator[Any]:
+def all_equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
     """All equations, at any depth."""
     for equation in jaxpr.eqns:
         yield equation
@@ -438,7 +286,7 @@ def shares_constants(first: ClosedJaxpr, second: ClosedJaxpr) -> bool:
     return any(_buffer_identity(value) in known for value in trace_constants(second))
 
 
-def trace_constants(traced: ClosedJaxpr) -> Iterator[Any]:
+def trace_constants(traced: ClosedJaxpr) -> Iterator[AnyArray]:
     """The arrays in a trace, at any depth."""
     yield from traced.consts
     for equation in all_equations(traced.jaxpr):
@@ -449,7 +297,7 @@ def trace_constants(traced: ClosedJaxpr) -> Iterator[Any]:
                 yield from value.consts
 
 
-def _buffer_identity(value: Any) -> int:
+def _buffer_identity(value: AnyArray) -> int:
     if isinstance(value, jax.core.Tracer):
         raise BoundaryError(
             "The step uses a value that it kept from inside another function, where it may have been "
@@ -458,6 +306,39 @@ def _buffer_identity(value: Any) -> int:
     if isinstance(value, jax.Array):
         return id(value)
     return int(np.asarray(value).__array_interface__["data"][0])
+
+
+Step = Callable[[PyTree, PyTree, Release], tuple[PyTree, PyTree]]
+# What a step does, by its trace: the operations as text, the arrays it made, and the types of what it returns.
+Fingerprint = tuple[str, tuple[bytes, ...], tuple[tuple[tuple[int, ...], str], ...]]
+# Where in memory a function of a trace is.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+class StepInputs(NamedTuple):
+    """What a block of steps gets, with a leading axis for the steps.
+
+    ``whom`` are the places of a step's units, or the units themselves if the host fetched them, or
+    None if a step looks at everyone. ``present`` says which of the places hold a unit.
+    """
+
+    whom: AnyArray | Units | None
+    present: AnyArray | None
+    secret: AnyArray | None
+    noise: AnyArray
+    given: PyTree
+
+
+class SharedInputs(NamedTuple):
+    """What is the same in all steps: the units in memory, who of them is real, clip and grid.
+
+    ``units`` is None where the host fetches them, and ``present`` where steps look at batches.
+    """
+
+    units: PyTree
+    present: AnyArray | None
+    clip: AnyArray
+    grid: AnyArray
 
 
 def take_units(units: Units, places: jax.Array) -> Units:
@@ -471,11 +352,11 @@ def take_units(units: Units, places: jax.Array) -> Units:
 
 
 def scan_with_buffer(
-    advance: Callable[[Any, Any, Any], Any],
-    bring: Callable[[Any], Any],
-    state: Any,
-    inputs: Any,
-) -> tuple[Any, Any]:
+    advance: Callable[[PyTree, Units, StepInputs], tuple[PyTree, PyTree]],
+    bring: Callable[[AnyArray], Units],
+    state: PyTree,
+    inputs: StepInputs,
+) -> tuple[PyTree, PyTree]:
     """Steps in turn, each with its units in a buffer that has one place more: of zeros, for nobody.
 
     A fetch that stands by itself is spread over threads however small it is, and a thread that was
@@ -488,7 +369,7 @@ def scan_with_buffer(
     def fill(buffer: jax.Array, units: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice(buffer, units, [0] * buffer.ndim)
 
-    def following(carry: Any, inputs: Any) -> Any:
+    def following(carry: PyTree, inputs: StepInputs) -> tuple[PyTree, PyTree]:
         state, buffer = carry
         buffer = jax.tree.map(fill, buffer, bring(inputs.whom))
         state, out = advance(state, buffer, inputs)
@@ -498,3 +379,212 @@ def scan_with_buffer(
     buffer = jax.tree.map(room, jax.eval_shape(bring, first))
     (state, _), out = jax.lax.scan(following, (state, buffer), inputs)
     return state, out
+
+
+class _ArrayType(NamedTuple):
+    """What a trace depends on of an array. Quickly made, as every run asks for it."""
+
+    shape: tuple[int, ...]
+    dtype: AnyArray
+    weak: bool
+
+    @classmethod
+    def of(cls, leaf: AnyArray) -> "_ArrayType":
+        if isinstance(leaf, np.ndarray):
+            return cls(leaf.shape, leaf.dtype, False)
+        if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
+            leaf = jax.typeof(leaf)
+        return cls(leaf.shape, leaf.dtype, bool(leaf.weak_type))
+
+    def traceable(self) -> jax.ShapeDtypeStruct:
+        """As JAX takes it, which has no wide numbers unless they are switched on."""
+        plain = isinstance(self.dtype, np.dtype)
+        dtype = jax.dtypes.canonicalize_dtype(self.dtype) if plain else self.dtype
+        return jax.ShapeDtypeStruct(self.shape, dtype, weak_type=self.weak)  # type: ignore[no-untyped-call]
+
+
+def first_step_shapes(tree: PyTree) -> PyTree:
+    """The shapes and types of what one step gets, of inputs of several."""
+
+    def first(leaf: AnyArray) -> jax.ShapeDtypeStruct:
+        kind = _ArrayType.of(leaf)
+        return kind._replace(shape=kind.shape[1:]).traceable()
+
+    return jax.tree.map(first, tree)
+
+
+def checked_fingerprint(
+    step: Step, lattice: Lattice | RatioLattice, state: PyTree, given: PyTree, batch: Batch
+) -> Fingerprint:
+    """Proves on shapes that a step keeps the rules of this module, and returns what it does.
+
+    That is a function of the shapes alone, so once is enough for arguments of the same shapes.
+    """
+    leaves, tree = jax.tree.flatten((state, given, batch))
+    return _cached_fingerprint(step, lattice, tree, tuple(map(_ArrayType.of, leaves)))
+
+
+def step_output_shapes(
+    step: Step, lattice: Lattice | RatioLattice, state: PyTree, given: PyTree, batch: Batch
+) -> PyTree:
+    """The shapes of what a checked step returns: its state and its outputs."""
+
+    def whole(state: PyTree, given: PyTree, batch: Batch) -> PyTree:
+        return step(state, given, Release(batch, lattice))
+
+    return jax.eval_shape(whole, state, given, batch)
+
+
+@lru_cache(maxsize=32)
+def _cached_fingerprint(
+    step: Step, lattice: Lattice | RatioLattice, tree: PyTreeDef, leaves: tuple[_ArrayType, ...]
+) -> Fingerprint:
+    shapes = jax.tree.unflatten(tree, [kind.traceable() for kind in leaves])
+    traced, _ = _checked_trace(step, lattice, *shapes)
+    with translated_trace_errors():  # before anything is charged
+        check_vmappable(all_equations(traced.jaxpr))
+    return _fingerprint(traced)
+
+
+@lru_cache(maxsize=32)
+def compile_block(
+    step: Step, lattice: Lattice | RatioLattice, fingerprint: Fingerprint, source: str
+) -> Callable[[SharedInputs, PyTree, StepInputs], tuple[PyTree, PyTree]]:
+    """A block of steps as one program: of what all steps share, the state, and the steps' inputs.
+
+    ``source`` is where the units of a step come from: "everyone", "memory", from which the program takes
+    some, or "host", which fetched some. The same object again for the same arguments, so that fits which are alike compile once.
+    """
+
+    def advance(fixed: SharedInputs, state: PyTree, units: Units, inputs: StepInputs) -> PyTree:
+        batch = Batch(units, inputs.secret, inputs.present, inputs.noise, fixed.clip, fixed.grid)
+        return _run_trace(step, lattice, fingerprint, state, inputs.given, batch)
+
+    def block(fixed: SharedInputs, state: PyTree, inputs: StepInputs) -> tuple[PyTree, PyTree]:
+        if source == "everyone":
+
+            def with_all(state: PyTree, inputs: StepInputs) -> PyTree:
+                return advance(fixed, state, fixed.units, inputs._replace(present=fixed.present))
+
+            return jax.lax.scan(with_all, state, inputs)
+
+        def bring(whom: AnyArray) -> Units:
+            return whom if source == "host" else take_units(fixed.units, whom)
+
+        def with_batch(state: PyTree, units: Units, inputs: StepInputs) -> PyTree:
+            return advance(fixed, state, units, inputs)
+
+        return scan_with_buffer(with_batch, bring, state, inputs)
+
+    return jax.jit(block)
+
+
+@lru_cache(maxsize=32)
+def compile_step(
+    step: Step, lattice: Lattice | RatioLattice, fingerprint: Fingerprint
+) -> Callable[[PyTree, PyTree, Batch], tuple[PyTree, PyTree]]:
+    """One step as a program: of its state, what it is given, and its batch."""
+
+    def advance(state: PyTree, given: PyTree, batch: Batch) -> PyTree:
+        return _run_trace(step, lattice, fingerprint, state, given, batch)
+
+    return jax.jit(advance)
+
+
+@lru_cache(maxsize=32)
+def compile_sum(
+    step: Step, lattice: Lattice, fingerprint: Fingerprint
+) -> Callable[[PyTree, PyTree, Batch], jax.Array]:
+    """The sum that a step's release would make of a batch, as integers without noise. Gate only.
+
+    The very trace that was walked is followed up to its release. [parts-sum]
+    """
+
+    def total(state: PyTree, given: PyTree, batch: Batch) -> jax.Array:
+        traced, _ = _matching_trace(step, lattice, fingerprint, state, given, batch)
+        return _sum_at_release(traced, jax.tree.leaves((state, given, batch)))
+
+    return jax.jit(total)
+
+
+def _sum_at_release(traced: ClosedJaxpr, given: Sequence[AnyArray]) -> jax.Array:
+    """Follows a trace up to its release, which is in no call, and returns the sum there."""
+    jaxpr = traced.jaxpr
+    place = next(i for i, each in enumerate(jaxpr.eqns) if each.primitive is release_p)
+    release, before = jaxpr.eqns[place], jaxpr.eqns[:place]
+    wanted = [atom for atom in release.invars if not isinstance(atom, Constant)]
+    start = jaxpr.replace(eqns=before, outvars=wanted)
+    found = iter(jax.core.eval_jaxpr(start, traced.consts, *given))
+    operands = [a.val if isinstance(a, Constant) else next(found) for a in release.invars]
+    return noiseless_sum(*operands, **release.params)
+
+
+def _run_trace(
+    step: Step, lattice: Lattice | RatioLattice, fingerprint: Fingerprint, *of: PyTree
+) -> tuple[PyTree, PyTree]:
+    """What a step makes of its state, what it is given, and its batch."""
+    traced, out = _matching_trace(step, lattice, fingerprint, *of)
+    leaves = jax.core.eval_jaxpr(traced.jaxpr, traced.consts, *jax.tree.leaves(of))
+    found: tuple[PyTree, PyTree] = jax.tree.unflatten(jax.tree.structure(out), leaves)
+    return found
+
+
+def _matching_trace(
+    step: Step, lattice: Lattice | RatioLattice, fingerprint: Fingerprint, *of: PyTree
+) -> tuple[ClosedJaxpr, PyTree]:
+    """The trace of a step, if it has the fingerprint that was checked."""
+    traced, out = _checked_trace(step, lattice, *of)
+    if _fingerprint(traced) != fingerprint:
+        raise BoundaryError("What the step does or returns depends on the width of the batch.")
+    return traced, out
+
+
+def _checked_trace(
+    step: Step, lattice: Lattice | RatioLattice, state: PyTree, given: PyTree, batch: Batch
+) -> tuple[ClosedJaxpr, PyTree]:
+    """The trace of a step, searched, walked, and compared with another for arrays from outside."""
+    check_captured(step)  # whenever its code is about to run
+    first, out = _walked_trace(step, lattice, state, given, batch)
+    # JAX keeps traces of its own functions, with the arrays they made; another setting that
+    # is part of their key makes it trace them anew.
+    with jax.default_matmul_precision("highest"):
+        second, _ = _walked_trace(step, lattice, state, given, batch)
+    if shares_constants(first, second):
+        raise BoundaryError(
+            "The step uses an array from outside itself, which could hold rows and would be "
+            "compiled into the program. Pass it through the state, the inputs or the model's "
+            "public constants."
+        )
+    return first, out
+
+
+def _walked_trace(
+    step: Step, lattice: Lattice | RatioLattice, state: PyTree, given: PyTree, batch: Batch
+) -> tuple[ClosedJaxpr, PyTree]:
+    """The trace of a step on these very arguments, after the walk over it."""
+
+    def whole(state: PyTree, given: PyTree, batch: Batch) -> PyTree:
+        return step(state, given, Release(batch, lattice))
+
+    with translated_trace_errors():
+        traced, out = jax.make_jaxpr(whole, return_shape=True)(state, given, batch)
+    check_trace(traced, len(jax.tree.leaves((state, given))), batch, lattice)
+    return traced, out
+
+
+def _fingerprint(traced: ClosedJaxpr) -> Fingerprint:
+    """What a step does but for the width of its batch, which only a release may notice.
+
+    A step could count its batch's places while it is traced; they would be numbers in the trace.
+    """
+    jaxpr = traced.jaxpr
+    number = {var: i for i, var in enumerate([*jaxpr.constvars, *jaxpr.invars])}
+    done = []
+    for equation in jaxpr.eqns:
+        given = [str(a) if isinstance(a, Constant) else number[a] for a in equation.invars]
+        number.update({var: len(number) + i for i, var in enumerate(equation.outvars)})
+        kinds = [str(var.aval) for var in equation.outvars]
+        done.append((equation.primitive.name, given, kinds, equation.params))
+    made = tuple(np.asarray(each).tobytes() for each in trace_constants(traced))
+    returned = tuple((aval.shape, str(aval.dtype)) for aval in traced.out_avals)
+    return _ADDRESS.sub("", str(done)), made, returned

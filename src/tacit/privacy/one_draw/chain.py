@@ -82,7 +82,7 @@ def draw_by_chain(
 ) -> NDArray[np.float64]:
     """Draws from the posterior of a prior and a unit's density, on the mechanism's lattice.
 
-    Guarantee:
+    Formal guarantees:
         Released: the end of a chain for each draw, rounded to multiples of the mechanism's resolution.
         Neighbours: those of the claim, *if* the ends have the posterior's distribution, which is
             assumed.
@@ -112,9 +112,6 @@ def _all_units(rows: Rows) -> Any:
     And how many units have no rows at all. [rows-silent]
     """
     fields, present = rows._device_fields()
-    if present is None:
-        fields = jax.tree.map(lambda leaf: leaf[:, None], fields)
-        present = jnp.ones((len(next(iter(fields.values()))), 1), jnp.bool_)
     here: jax.Array = jnp.arange(len(present)) < rows._count
     return here, fields, present, np.float32(rows._units - rows._count)
 

@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from tacit import _validate
+from tacit._typing import PyTree
 from tacit.accounting import events
 from tacit.accounting.events import DpEvent
 from tacit.errors import BoundaryError, InvalidArgument
-from tacit.privacy.rows import Rows
+from tacit.privacy.rows import Rows, Units
 from tacit.privacy.trace import check_per_unit, shares_constants, translated_trace_errors
 
 # A unit's say is made less than it is charged for, by more than double precision can be wrong.
@@ -129,16 +130,14 @@ class ClaimedDraws:
 
 def check_rows_per_unit(rows: Rows, stated: int) -> None:
     """A unit may have as many rows as were charged for, and no more. Shapes are public."""
-    present = rows.made_up_presence()
-    if present is not None and len(present) > stated:
-        raise InvalidArgument(
-            f"A person has up to {len(present)} rows; pass rows_per_unit={len(present)}."
-        )
+    most = rows.rows_per_unit
+    if most > stated:
+        raise InvalidArgument(f"A person has up to {most} rows; pass rows_per_unit={most}.")
 
 
 def check_column(rows: Rows, name: str, shape: tuple[int, ...]) -> None:
     """A row's entry in a column has this shape, or one row could count as several."""
-    row = rows.made_up_row()
+    row = rows.dummy_row()
     if name not in row:
         raise InvalidArgument(f"The sampler reads {name!r}; the columns are {', '.join(row)}.")
     if row[name].shape != shape:
@@ -198,7 +197,7 @@ def _run_checked(function: Callable[..., Any], arguments: tuple[Any, ...]) -> li
         first = jax.make_jaxpr(function)(*arguments)
     with jax.default_matmul_precision("highest"):  # traces anew what JAX has kept
         second = jax.make_jaxpr(function)(*arguments)
-    check_per_unit(first)
+    check_per_unit(first.jaxpr)
     if shares_constants(first, second):
         raise BoundaryError(
             "The model uses an array from outside itself, which could hold rows. Pass it "
@@ -212,8 +211,8 @@ def _run_checked(function: Callable[..., Any], arguments: tuple[Any, ...]) -> li
 
 def check_density(rows: Rows, density: Density, dimension: int, constants: Any) -> None:
     """Raises what `checked_function` would raise, by a unit of zeros."""
-    blank, present = rows.made_up_unit(), rows.made_up_presence()
-    jax.eval_shape(densities_at(density), jnp.zeros((1, dimension)), blank, present, constants)
+    unit = rows.dummy_unit()
+    jax.eval_shape(densities_at(density), jnp.zeros((1, dimension)), unit, constants)
 
 
 def check_prior(prior: Callable[..., Any], dimension: int, constants: Any) -> None:
@@ -225,9 +224,7 @@ def densities_at(density: Density) -> Callable[..., jax.Array]:
     """The log-likelihood of one unit at each of many places."""
     of = checked_function(density)
 
-    def values(vectors: Any, rows: Any, present: Any, constants: Any) -> jax.Array:
-        if present is None:  # a unit of a single row
-            rows, present = jax.tree.map(lambda leaf: leaf[None], rows), jnp.ones(1, jnp.bool_)
-        return jax.vmap(lambda vector: of(vector, rows, present, constants))(vectors)
+    def values(vectors: jax.Array, unit: Units, constants: PyTree) -> jax.Array:
+        return jax.vmap(lambda vector: of(vector, *unit, constants))(vectors)
 
     return values

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._typing import PyTree
 from tacit.accounting import events
 from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
@@ -38,7 +39,7 @@ from tacit.privacy.one_draw.claims import (
     format_draws,
     format_influence,
 )
-from tacit.privacy.rows import Rows
+from tacit.privacy.rows import Rows, Units
 
 # A score is a sum of products: of a public coefficient and a private whole number.
 Term = tuple[Floats, Integers]
@@ -98,7 +99,6 @@ _SPAN_STEPS: Final = 2**20
 # Units whose sum surely fits 32 bits: the shapes of the program must not tell how many there are.
 _UNITS_PER_CHUNK: Final = 2**10
 _MAX_POINTS: Final = 2**18
-_GridFloats = NDArray[np.float64]
 GridClaim = BoundedLikelihood | LipschitzLikelihood
 
 
@@ -129,7 +129,12 @@ class GridDraws(ClaimedDraws):
             )
 
     @property
-    def places(self) -> _GridFloats:
+    def dimension(self) -> int:
+        """How many axes the grid has."""
+        return len(self.points)
+
+    @property
+    def places(self) -> Floats:
         """All points of the grid, one below the other."""
         ends = zip(self.low, self.high, self.points, strict=True)
         axes = [np.linspace(low, high, points) for low, high, points in ends]
@@ -152,7 +157,7 @@ class GridDraws(ClaimedDraws):
 
 
 def check_grid(
-    mechanism: GridDraws, rows: Rows, prior: _GridFloats, density: Density, constants: Any
+    mechanism: GridDraws, rows: Rows, prior: Floats, density: Density, constants: Any
 ) -> None:
     """Raises what `draw_from_grid` would raise, by a unit of zeros."""
     if rows.unit != "row" and isinstance(mechanism.claim, LipschitzLikelihood):
@@ -169,15 +174,15 @@ def draw_from_grid(
     mechanism: GridDraws,
     rows: Rows,
     bits: Randomness,
-    prior: _GridFloats,
+    prior: Floats,
     density: Density,
     constants: Any,
-) -> _GridFloats:
+) -> Floats:
     """Points of the mechanism's grid, drawn from the posterior with the mechanism's power.
 
     ``prior`` has the log prior of every point; a point without a finite one is left out.
 
-    Guarantee:
+    Formal guarantees:
         Released: points, each with probability proportional to exp(prior + sum over units of the
             clamped score).
         Neighbours: add-remove and replace for `BoundedLikelihood`; replace for `LipschitzLikelihood`.
@@ -199,19 +204,20 @@ def draw_from_grid(
     if isinstance(mechanism.claim, LipschitzLikelihood):
         everyone = rows._units
         terms.append((mechanism.power * reference, np.full(len(kept), everyone)))
-    drawn: _GridFloats = places[exact_categorical(bits, terms, mechanism.num_draws)]
+    drawn: Floats = places[exact_categorical(bits, terms, mechanism.num_draws)]
     return drawn
 
 
 def _total_scores(
-    rows: Rows, claim: GridClaim, density: Density, places: _GridFloats, constants: Any
-) -> tuple[NDArray[np.int64], _GridFloats]:
+    rows: Rows, claim: GridClaim, density: Density, places: Floats, constants: Any
+) -> tuple[NDArray[np.int64], Floats]:
     """Each point's sum of scores over units, and the score of a unit of zeros."""
     vectors = jnp.asarray(places, jnp.float32)
-    blank = rows.made_up_unit(), rows.made_up_presence()
     add, reference = _compiled_total(density, claim), np.zeros(len(places))
     if isinstance(claim, LipschitzLikelihood):
-        reference = np.asarray(densities_at(density)(vectors, *blank, constants), np.float64)
+        reference = np.asarray(
+            densities_at(density)(vectors, rows.dummy_unit(), constants), np.float64
+        )
         if not np.isfinite(reference).all():
             raise InvalidArgument("A record of zeros must have a finite log-likelihood everywhere.")
     totals = np.zeros(len(places), np.int64)
@@ -246,22 +252,21 @@ def _compiled_total(density: Density, claim: GridClaim) -> Callable[..., jax.Arr
     """
     values = densities_at(density)
 
-    def add(vectors: Any, here: Any, rows: Any, present: Any, reference: Any, given: Any) -> Any:
-        def one(total: Any, unit: Any) -> Any:
-            here, rows, present = unit
-            score = clamped_scores(values(vectors, rows, present, given), reference, claim)
+    def add(
+        vectors: jax.Array, here: jax.Array, units: Units, reference: jax.Array, constants: PyTree
+    ) -> jax.Array:
+        def one(total: jax.Array, place: tuple[jax.Array, Units]) -> tuple[jax.Array, None]:
+            here, unit = place
+            score = clamped_scores(values(vectors, unit, constants), reference, claim)
             return total + jnp.where(here, score, 0), None
 
         start = jnp.zeros(len(vectors), jnp.int32)
-        return jax.lax.scan(one, start, (here, rows, present))[0]
+        return jax.lax.scan(one, start, (here, units))[0]
 
     return jax.jit(add)
 
 
-_StatisticFloats = NDArray[np.float64]
-
-
-def _immutable(table: _StatisticFloats) -> _StatisticFloats:
+def _immutable(table: Floats) -> Floats:
     """The same numbers in memory that nobody can write to: they are charged for as they are."""
     return np.ndarray(table.shape, np.float64, table.astype(np.float64).tobytes())
 
@@ -280,10 +285,10 @@ class StatisticDraws:
     low: float
     high: float
     steps: int
-    places: _StatisticFloats
-    prior: _StatisticFloats
-    at_low: _StatisticFloats
-    at_high: _StatisticFloats
+    places: Floats
+    prior: Floats
+    at_low: Floats
+    at_high: Floats
     power: float
     rows_per_unit: int = 1
     num_draws: int = 1
@@ -342,10 +347,10 @@ def check_statistic(mechanism: StatisticDraws, rows: Rows) -> None:
     check_column(rows, mechanism.column, ())  # a longer entry would count more than once
 
 
-def draw_by_statistic(mechanism: StatisticDraws, rows: Rows, bits: Randomness) -> _StatisticFloats:
+def draw_by_statistic(mechanism: StatisticDraws, rows: Rows, bits: Randomness) -> Floats:
     """Points drawn from the posterior that the sum of a column gives.
 
-    Guarantee:
+    Formal guarantees:
         Released: points, each with probability proportional to exp(prior + power x (sum over rows
             of the log-likelihood at the row's value)).
         Neighbours: add-remove and replace.
@@ -368,16 +373,16 @@ def draw_by_statistic(mechanism: StatisticDraws, rows: Rows, bits: Randomness) -
         (factor * low, number * ones),
         (factor * (high - low) / mechanism.steps, total * ones),
     ]
-    drawn: _StatisticFloats = mechanism.places[exact_categorical(bits, terms, mechanism.num_draws)]
+    drawn: Floats = mechanism.places[exact_categorical(bits, terms, mechanism.num_draws)]
     return drawn
 
 
 def _sufficient_statistic(rows: Rows, mechanism: StatisticDraws) -> tuple[int, int]:
     """How many rows have a value, and the sum of their steps. [draw-statistic]"""
     number = total = 0
-    for here, fields, present in rows._chunks(2**14):
-        values = fields[mechanism.column].astype(np.float64)
-        real = np.isfinite(values) & (here if present is None else present & here[:, None])
+    for here, (fields, present) in rows._chunks(2**14):
+        values = np.asarray(fields[mechanism.column], np.float64)
+        real = np.isfinite(values) & present & here[:, None]
         share = (np.clip(values, mechanism.low, mechanism.high) - mechanism.low) / (
             mechanism.high - mechanism.low
         )

@@ -234,7 +234,6 @@ class RadialEnvelope:
 Envelope = NormalEnvelope | RadialEnvelope
 
 
-_RejectFloats = NDArray[np.float64]
 # Numbers at a time that a batch of proposals may take, and proposals.
 _MAX_NUMBERS_PER_BATCH, _MAX_PROPOSALS = 2**22, 256
 
@@ -295,10 +294,10 @@ def check_rejection(mechanism: LogisticDraws, rows: Rows) -> None:
     check_column(rows, mechanism.outcome, ())
 
 
-def draw_by_rejection(mechanism: LogisticDraws, rows: Rows, bits: Randomness) -> _RejectFloats:
+def draw_by_rejection(mechanism: LogisticDraws, rows: Rows, bits: Randomness) -> Floats:
     """Coefficients drawn from the posterior of logistic regression, on the mechanism's lattice.
 
-    Guarantee:
+    Formal guarantees:
         Released: exact draws, rounded to multiples of the mechanism's resolution.
         Neighbours: add-remove and replace.
         Sensitivity under add-remove: `power * radius * rows_per_unit / sqrt(precision)`, as for
@@ -313,26 +312,21 @@ def draw_by_rejection(mechanism: LogisticDraws, rows: Rows, bits: Randomness) ->
     return np.stack([_draw_one(target, bits) for _ in range(mechanism.num_draws)])
 
 
-def _signed_rows(rows: Rows, mechanism: LogisticDraws) -> _RejectFloats:
+def _signed_rows(rows: Rows, mechanism: LogisticDraws) -> Floats:
     """Each row's features, shortened, with the sign of its outcome; zero if not finite.
 
     [reject-rows]
     """
     parts = [np.zeros((0, mechanism.dimension))]
-    for here, fields, present in rows._chunks(2**14):
-        real = here if present is None else present & here[:, None]
-        features = (
-            fields[mechanism.features].astype(np.float64).reshape(*real.shape, mechanism.dimension)
-        )
-        outcome = fields[mechanism.outcome].astype(np.float64).reshape(real.shape)
+    for here, (fields, present) in rows._chunks(2**14):
+        real = present & here[:, None]
+        features = np.asarray(fields[mechanism.features], np.float64)
+        outcome = np.asarray(fields[mechanism.outcome], np.float64)
         usable = real & np.isfinite(features).all(axis=-1) & np.isfinite(outcome)
         kept = features[usable]
         length = np.linalg.norm(kept, axis=1, keepdims=True)
-        kept *= (
-            mechanism.radius
-            * ROUNDING_FACTOR
-            / np.maximum(length, mechanism.radius * ROUNDING_FACTOR)
-        )
+        longest = mechanism.radius * ROUNDING_FACTOR
+        kept *= longest / np.maximum(length, longest)
         parts.append(kept * np.where(outcome[usable] > 0.5, 1.0, -1.0)[:, None])
     return np.concatenate(parts)
 
@@ -340,7 +334,7 @@ def _signed_rows(rows: Rows, mechanism: LogisticDraws) -> _RejectFloats:
 class _Target:
     """The log posterior, and a distribution above it, for one data set."""
 
-    def __init__(self, rows: _RejectFloats, mechanism: LogisticDraws) -> None:
+    def __init__(self, rows: Floats, mechanism: LogisticDraws) -> None:
         self.rows, self.mechanism = rows, mechanism
         place = self._mode()
         shape = self._shape(place)
@@ -353,17 +347,15 @@ class _Target:
         if radial is not None and radial.log_volume < self.envelope.log_volume:
             self.envelope = radial
 
-    def _mode(self) -> _RejectFloats:
+    def _mode(self) -> Floats:
         """About where the log posterior is highest; it need not be right."""
         start = np.zeros(self.mechanism.dimension)
-        place: _RejectFloats = np.asarray(
-            minimize(self._falling, start, jac=True, method="L-BFGS-B").x
-        )
+        place: Floats = np.asarray(minimize(self._falling, start, jac=True, method="L-BFGS-B").x)
         for _ in range(3):
             place = place - np.linalg.solve(self._curvature(place), self._falling(place)[1])
         return place
 
-    def _falling(self, theta: _RejectFloats) -> tuple[float, _RejectFloats]:
+    def _falling(self, theta: Floats) -> tuple[float, Floats]:
         """Minus the log posterior, and its gradient."""
         logits, mechanism = self.rows @ theta, self.mechanism
         value = (
@@ -373,13 +365,13 @@ class _Target:
         slope = -mechanism.power * (expit(-logits) @ self.rows) + mechanism.precision * theta
         return float(value), slope
 
-    def _curvature(self, theta: _RejectFloats) -> _RejectFloats:
+    def _curvature(self, theta: Floats) -> Floats:
         chance = expit(self.rows @ theta)
         weighted = self.rows * (chance * (1 - chance))[:, None]
-        of_rows: _RejectFloats = self.mechanism.power * (self.rows.T @ weighted)
+        of_rows: Floats = self.mechanism.power * (self.rows.T @ weighted)
         return of_rows + self.mechanism.precision * np.eye(self.mechanism.dimension)
 
-    def _shape(self, place: _RejectFloats) -> Shape:
+    def _shape(self, place: Floats) -> Shape:
         """Height and slope at a place, with bounds on what rounding did to them. [reject-shape]"""
         mechanism, count = self.mechanism, len(self.rows)
         value, slope = self._falling(place)
@@ -390,7 +382,7 @@ class _Target:
         height_error = rounding * (abs(value) + pull + 1)
         return Shape(place, -value, height_error, -slope, slope_error)
 
-    def log_ratios(self, proposals: Proposals) -> tuple[_RejectFloats, _RejectFloats]:
+    def log_ratios(self, proposals: Proposals) -> tuple[Floats, Floats]:
         """Log acceptance probabilities, and bounds on their errors. [reject-float]"""
         mechanism, (theta, tilts, sizes) = self.mechanism, proposals
         loss = _two_stage_sums(np.logaddexp(0, -(theta @ self.rows.T)))
@@ -415,7 +407,7 @@ class _Target:
                 ratio -= mechanism.power * mpmath.log1p(mpmath.exp(-logit))
             return bool(mpmath.log(bits.decisions.exact(i)) < ratio)
 
-    def rounded(self, proposals: Proposals, bits: Bits, i: int) -> _RejectFloats:
+    def rounded(self, proposals: Proposals, bits: Bits, i: int) -> Floats:
         """A proposal on the public lattice. [reject-round]"""
         unit = self.mechanism.resolution
         value = proposals.vectors[i] / unit
@@ -427,11 +419,11 @@ class _Target:
                     mpmath.floor(each / unit + 0.5) for each in self.envelope.exact(bits, i)[0]
                 ]
                 whole = np.array([float(each) for each in exact])
-        on_lattice: _RejectFloats = whole * unit
+        on_lattice: Floats = whole * unit
         return on_lattice
 
 
-def _two_stage_sums(values: Any) -> _RejectFloats:
+def _two_stage_sums(values: Any) -> Floats:
     """Sums of long lines, in two stages, so that errors add up over few terms only."""
     length = values.shape[1]
     width = max(math.isqrt(length), 1)
@@ -439,7 +431,7 @@ def _two_stage_sums(values: Any) -> _RejectFloats:
     return np.asarray(padded.reshape(len(values), -1, width).sum(axis=2).sum(axis=1))
 
 
-def _draw_one(target: _Target, bits: Randomness) -> _RejectFloats:
+def _draw_one(target: _Target, bits: Randomness) -> Floats:
     """The first proposal that is accepted. [reject-loop]"""
     count = min(_MAX_PROPOSALS, _MAX_NUMBERS_PER_BATCH // (len(target.rows) + 1) + 1)
     while True:
