@@ -19,8 +19,9 @@ from tacit import Budget, Ledger, Model, Rows
 from tacit.accounting import events
 from tacit.federated.journal import LedgerJournal, RunTerms
 from tacit.federated.protocol import InProcess
+from tacit.federated.pvi import PVIServer
 from tacit.federated.schemes import ClippedStatistics, RunSetting
-from tacit.federated.server import Schedule, Server, run_schedule
+from tacit.federated.server import Schedule, run_schedule
 from tacit.federated.site import Client
 from tacit.federated.targets import ConjugateTarget
 from tacit.models import Parameter
@@ -79,7 +80,7 @@ def per_site(family, work, journal=None, rounds=ROUNDS, budget=None, event=None)
             for i in range(SITES)
         ]
         transport = InProcess(clients)
-        server = Server(run=run, family=family, prior=prior, sites=transport.sites)
+        server = PVIServer(run=run, family=family, prior=prior, sites=transport.sites)
         began = time.process_time()
         run_schedule(server, transport, Schedule(num_rounds=rounds))
         best = min(best, (time.process_time() - began) / (rounds * SITES))

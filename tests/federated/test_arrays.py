@@ -8,13 +8,13 @@ import pytest
 from tacit.errors import TacitError
 from tacit.federated.protocol import pack_arrays, unpack_arrays
 
-KINDS = {"factor": ("f", 1), "folded": ("i", 0), "mark": ("u", 1)}
+KINDS = {"factor": ("f", 1), "applied_round": ("i", 0), "mark": ("u", 1)}
 
 
 def test_arrays_come_back_as_they_were():
     held = {
         "factor": np.array([1.5, -np.inf, 1e-300]),
-        "folded": np.int64(3),
+        "applied_round": np.int64(3),
         "mark": np.zeros(0, np.uint8),
     }
     found = unpack_arrays(pack_arrays(*held.values()), **KINDS)

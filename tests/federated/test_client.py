@@ -12,8 +12,8 @@ from tacit.accounting import events
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.journal import LedgerJournal, MemoryJournal, RunTerms
 from tacit.federated.protocol import Task
+from tacit.federated.pvi import PVIServer
 from tacit.federated.schemes import ClippedStatistics, RunSetting, WithoutPrivacy
-from tacit.federated.server import Server
 from tacit.federated.site import Client
 
 RNG = np.random.default_rng(0)
@@ -77,7 +77,7 @@ def test_lost_messages_never_part_server_and_sites(seed):
     terms = RunTerms(run="r", answers=100, event=None, budget=None)
     clients = [Client(f"s{i}", rows, work, terms) for i, rows in enumerate(SHARES)]
     transport = Lossy(clients, 0.25, np.random.default_rng(seed))
-    server = Server(
+    server = PVIServer(
         run="r", family=TARGET.family, prior=TARGET.prior, sites=transport.sites, damping=0.7
     )
     for _ in range(60):
@@ -86,7 +86,7 @@ def test_lost_messages_never_part_server_and_sites(seed):
         for each in clients:
             if each.name in replies:  # it has heard what became of its last answer
                 assert np.array_equal(each.factor, server.factors[each.name])
-        server.fold(tasks, replies)
+        server.apply_replies(tasks, replies)
     x, y = X.astype(float), Y.astype(float)
     precision = x.T @ x / 0.25 + np.eye(2) / 9
     mean = np.linalg.solve(precision, x.T @ y / 0.25)
@@ -186,10 +186,17 @@ def test_the_charge_is_all_answers_together(tmp_path):
         (Task(run="r", round=2, posterior=TARGET.prior * np.nan), "finite numbers"),
         (Task(run="r", round=1, posterior=TARGET.prior + 1), "needs a new round"),
         (
-            Task(run="r", round=9, posterior=TARGET.prior, folded=7, share=np.ones(5)),
+            Task(
+                run="r", round=9, posterior=TARGET.prior, applied_round=7, applied_share=np.ones(5)
+            ),
             "not in this site's journal",
         ),
-        (Task(run="r", round=9, posterior=TARGET.prior, folded=1, share=np.ones(2)), "not in this"),
+        (
+            Task(
+                run="r", round=9, posterior=TARGET.prior, applied_round=1, applied_share=np.ones(2)
+            ),
+            "not in this",
+        ),
     ],
 )
 def test_tasks_that_cannot_be_are_refused(task, words):
@@ -231,7 +238,7 @@ def test_the_posterior_without_a_site_must_be_a_distribution_too():
     terms = RunTerms(run="r", answers=2, event=None, budget=None)
     one = Client("a", SHARES[0], work, terms, family=TARGET.family)
     added = one.answer(first_task()).change
-    told = {"run": "r", "round": 2, "folded": 1, "share": np.ones(5)}
+    told = {"run": "r", "round": 2, "applied_round": 1, "applied_share": np.ones(5)}
     with pytest.raises(InvalidArgument, match="improper posterior"):
         one.answer(Task(**told, posterior=TARGET.prior))  # which has less than the site added
     one.answer(Task(**told, posterior=TARGET.prior + added))  # and an answer is left for this

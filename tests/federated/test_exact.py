@@ -13,8 +13,9 @@ from through_origin import through_origin
 from tacit import Model, Rows, conjugate
 from tacit.federated.journal import RunTerms
 from tacit.federated.protocol import InProcess
+from tacit.federated.pvi import PVIServer
 from tacit.federated.schemes import RunSetting, WithoutPrivacy
-from tacit.federated.server import Schedule, Server, run_schedule
+from tacit.federated.server import Schedule, run_schedule
 from tacit.federated.site import Client
 from tacit.federated.targets import ApproximateTarget, conjugate_target
 from tacit.models import Parameter
@@ -38,7 +39,7 @@ def engine(target, shares, schedule, scheme=None):
     terms = RunTerms(run="r", answers=schedule.num_rounds + 1, event=None, budget=None)
     clients = [Client(f"site {i}", rows, prepared.work, terms) for i, rows in enumerate(shares)]
     transport = InProcess(clients)
-    server = Server(
+    server = PVIServer(
         run="r",
         family=target.family,
         prior=target.prior,

@@ -103,7 +103,7 @@ def test_a_repeated_task_gets_identical_bytes_and_a_new_one_takes_an_answer(tmp_
     tasks = [(f, r) for f, r in grid.replies if f["kind"] == "task"]
     by_question = {}
     for fields, reply in tasks:
-        key = fields["round"], fields["posterior"], fields["share"], reply["change"]
+        key = fields["round"], fields["posterior"], fields["applied_share"], reply["change"]
         by_question.setdefault(key, 0)
         by_question[key] += 1
     assert len(by_question) == 9  # three rounds of three sites
@@ -135,7 +135,7 @@ def test_a_site_that_stays_away_for_a_round_keeps_in_step(tmp_path, kind):
         tasks = server.tasks(study.sites)
         replies = transport.exchange(tasks)
         assert ("south" in replies) == (number != 2)
-        server.fold(tasks, replies)
+        server.apply_replies(tasks, replies)
     final = server.tasks(study.sites)
     transport.exchange(final)  # tells sites what became of round four
     from tacit.federated.deploy import OpenSite
@@ -143,7 +143,7 @@ def test_a_site_that_stays_away_for_a_round_keeps_in_step(tmp_path, kind):
     for name in NAMES:
         client = OpenSite(SiteSettings.from_file(files[name]))._client
         assert np.array_equal(client.factor, server.factors[name])
-    assert server.folded["south"].round == 4
+    assert server.applied["south"].round == 4
 
 
 @pytest.mark.slow
@@ -325,7 +325,7 @@ def test_a_server_that_dies_after_it_gave_a_round_up_does_not_ask_it_again(tmp_p
     with pytest.raises(KeyboardInterrupt):
         serve(FakeGrid(files, trouble), study, **given)
     server = serve(FakeGrid(files), study, **given)
-    assert server.given_up == 1
+    assert server.abandoned == 1
     assert server.used == dict.fromkeys(NAMES, 4)
 
 
@@ -345,7 +345,7 @@ def test_a_round_is_asked_again_of_the_sites_that_are_bound_to_it(tmp_path):
 
     server = serve(FakeGrid(files, trouble), study, timeout=5.0, patience=4.0, state=state)
     assert late
-    assert [sorted(each.members) for each in server.done][1] == ["north", "south"]
+    assert [sorted(each.members) for each in server.finished][1] == ["north", "south"]
     assert server.used == {"north": 4, "south": 4, "west": 3}
 
 

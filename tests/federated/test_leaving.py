@@ -69,7 +69,7 @@ def test_a_site_that_leaves_for_good_does_not_end_the_run(target, middle, asked,
     server, transport = run(target, last=2, middle=middle)
     assert transport.asked == asked  # a round is given up only if answers were bound to all sites
     assert server.used == {"north": 6, "south": 6, "west": 2}
-    assert server.given_up == middle
+    assert server.abandoned == middle
     found = METHOD.fitted(target, server, 0)
     assert "The posterior is without the rows of west." in found.said
     assert ("left in the middle" in caplog.text) == middle
@@ -78,7 +78,7 @@ def test_a_site_that_leaves_for_good_does_not_end_the_run(target, middle, asked,
 def test_the_posterior_is_of_rounds_with_the_same_sites(target):
     """West misses one of three late rounds, and the others are of all sites."""
     server, _ = run(target, last=3, middle=False, returns=5)
-    assert [len(each.members) for each in server.done] == [3, 3, 3, 2, 3, 3]
+    assert [len(each.members) for each in server.finished] == [3, 3, 3, 2, 3, 3]
     rounds, missing = server._of_sites(())
     assert missing == ()
     assert [each.late for each in rounds.records] == [False, False, True, True]
@@ -88,18 +88,20 @@ def test_the_posterior_is_of_rounds_with_the_same_sites(target):
 def test_a_server_that_starts_again_knows_what_was_given_up(target):
     server, _ = run(target, last=2, middle=True)
     again = METHOD.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
-    states = [again.packed()]
+    states = [again.pack_state()]
     kept = METHOD.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
     transport = Leaving(masked_sites(METHOD, target, sites_of()), last=2, middle=True)
 
     def keep(updated):
         if len(updated.trace) == len(states):  # not if a round was given up
-            states.append(updated.packed())
+            states.append(updated.pack_state())
 
-    run_schedule(kept, transport, METHOD.rounds(3), keep=keep)
+    run_schedule(kept, transport, METHOD.rounds(3), save=keep)
     again.restore(states)
-    assert (again.folded, again.used, again.given_up) == (server.folded, server.used, 1)
-    assert [each.members for each in again.done] == [each.members for each in server.done]
+    rounds = [{n: each.round for n, each in s.applied.items()} for s in (again, server)]
+    assert rounds[0] == rounds[1]
+    assert (again.round, again.used, again.abandoned) == (server.round, server.used, 1)
+    assert [each.members for each in again.finished] == [each.members for each in server.finished]
 
 
 def test_as_many_sites_as_declared_may_leave_one_after_the_other(target):
@@ -132,7 +134,7 @@ def test_as_many_sites_as_declared_may_leave_one_after_the_other(target):
     ]
     server = method.server(target, names, run="r", budget=BUDGET, source=Randomness(0))
     run_schedule(server, OneByOne(sites), method.rounds(5))
-    assert server.given_up == 3
+    assert server.abandoned == 3
     assert server.used == {"a": 6, "b": 6, "c": 1, "d": 1, "e": 1}
 
 

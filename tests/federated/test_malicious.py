@@ -80,8 +80,8 @@ REFUSED = {
     "a state of text": lambda _: {"posterior": "0, 0, 0"},
     "a round of text": lambda _: {"round": "first"},
     "an answer that never was": lambda f: {
-        "folded": 1,
-        "share": np.ones(len(f["posterior"]) // 8).tobytes(),
+        "applied_round": 1,
+        "applied_share": np.ones(len(f["posterior"]) // 8).tobytes(),
     },
     "another run": lambda _: {"run": "another"},
     "another kind of message": lambda _: {"kind": "rows"},
@@ -158,7 +158,7 @@ def test_a_server_gets_the_answers_that_were_charged_and_no_more(tmp_path):
     for other in ({"posterior": half}, {"mark": b"restarted"}, {"round": 0}, {"round": -7}):
         assert set(asked(files, {**fields, **other})) == {"kind", "error"}
     assert spent(files["north"]) == (1, 1)
-    wrong = {"share": numbers(*[np.nan] * (len(half) // 8)), "folded": 1}
+    wrong = {"applied_share": numbers(*[np.nan] * (len(half) // 8)), "applied_round": 1}
     assert set(asked(files, {**fields, "round": 2, **wrong})) == {"kind", "error"}
     heard = {first["change"]}
     for number in range(2, 9):

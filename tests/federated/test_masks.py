@@ -253,7 +253,7 @@ def test_no_question_tells_what_a_masked_answer_was():
     run_schedule(masking_server(), MaskedInProcess(sites), METHOD.rounds(3))
     for size in (1e-9, 1e9, -1e9):
         share = np.array([size, 0, 0, 0, 0])
-        task = Task(run="r", round=4, posterior=TARGET.prior, folded=3, share=share)
+        task = Task(run="r", round=4, posterior=TARGET.prior, applied_round=3, applied_share=share)
         offers = [site.offer(Session("r", 4)) for site in sites]
         try:
             sites[0].answer(task, 1, offers)

@@ -13,6 +13,7 @@ from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated import Partitioned
 from tacit.federated.engine import prepare_site, run_in_process
 from tacit.federated.protocol import InProcess, Reply
+from tacit.federated.pvi import PVIServer
 from tacit.federated.schemes import (
     ClippedChanges,
     ClippedStatistics,
@@ -24,7 +25,7 @@ from tacit.federated.schemes import (
     local_averaging,
     virtual_clients,
 )
-from tacit.federated.server import Server, sum_replies
+from tacit.federated.server import sum_replies
 from tacit.federated.targets import ApproximateTarget, conjugate_target
 from tacit.models import Parameter
 from tacit.models.exponential_families import DiagonalGaussian, FullGaussian
@@ -219,7 +220,7 @@ def test_shared_noise_needs_everybody():
     replies = InProcess(clients).exchange(tasks)
     assert all(reply.change.dtype == np.int64 for reply in replies.values())
     del replies["b"]
-    assert not server.fold(tasks, replies).any()
+    assert not server.apply_replies(tasks, replies)
     assert np.array_equal(server.posterior, target.prior)
     for schedule in ("sequential", "asynchronous"):
         with pytest.raises(InvalidArgument):
@@ -260,10 +261,12 @@ def test_whatever_sites_answer_everything_stays_proper(family):
     clients = [Wild(f"s{i}", family.size, rng) for i in range(4)]
     prior = family.from_moments(np.zeros(3), np.ones(3))
     names = tuple(each.name for each in clients)
-    server = Server(run="r", family=family, prior=prior, sites=names, damping=0.8)
+    server = PVIServer(run="r", family=family, prior=prior, sites=names, damping=0.8)
     for _ in range(40):
         tasks = server.tasks(names)
-        share = server.fold(tasks, InProcess(clients).exchange(tasks))
+        assert server.apply_replies(tasks, InProcess(clients).exchange(tasks))
+        share = server.applied["s0"].share
+        assert len(share) == family.size
         assert ((share >= 0) & (share <= 0.8)).all()
         assert family.proper(server.posterior)
         for factor in server.factors.values():
@@ -285,18 +288,18 @@ def test_whatever_sites_answer_everything_stays_proper(family):
 )
 def test_an_answer_that_no_site_gives_is_left_out_and_the_others_count(change, grid):
     family = DiagonalGaussian(1)
-    server = Server(run="r", family=family, prior=np.array([1.0, 0.0]), sites=("a", "b"))
+    server = PVIServer(run="r", family=family, prior=np.array([1.0, 0.0]), sites=("a", "b"))
     tasks = server.tasks(("a", "b"))
     bad = Reply(site="a", run="r", round=1, change=change, grid=grid)
     good = Reply(site="b", run="r", round=1, change=np.array([2.0, 1.0]))
-    server.fold(tasks, {"a": bad, "b": good})
+    server.apply_replies(tasks, {"a": bad, "b": good})
     assert np.array_equal(server.posterior, [3.0, 1.0])
     assert server.used == {"a": 0, "b": 1}
-    assert server.task("a").folded == 0
-    server.whole = True  # noise that is shared needs all
+    assert server.task("a").applied_round == 0
+    server.needs_all_sites = True  # noise that is shared needs all
     again = server.tasks(("a", "b"))
     replies = {"a": replace(bad, round=2), "b": replace(good, round=2)}
-    assert not server.fold(again, replies).any()
+    assert not server.apply_replies(again, replies)
 
 
 def test_vectors_of_other_sizes_are_not_added_up():

@@ -136,11 +136,11 @@ def test_answers_that_share_noise_are_whole_numbers_and_add_up_to_the_same(targe
     count = added[-1] * replies["north"].grid  # the first round asks for nothing else
     std = clients["north"].work.mechanism.noise_std * np.sqrt(3)
     assert abs(count - 1500) < 6 * std
-    server.fold(dict.fromkeys(NAMES, task), {n: replies[n] for n in NAMES[1:]})
+    server.apply_replies(dict.fromkeys(NAMES, task), {n: replies[n] for n in NAMES[1:]})
     assert not server.trace  # a sum without a site's noise is no sum
     again = server.tasks(NAMES)["north"]
     assert again.digest("north") == task.digest("north")  # the same round, at no cost
-    server.fold(dict.fromkeys(NAMES, task), replies)
+    server.apply_replies(dict.fromkeys(NAMES, task), replies)
     assert len(server.trace) == 1
     with pytest.raises(TacitError, match="Too few rounds"):
         server.fitted(np.random.default_rng(0))
@@ -163,8 +163,10 @@ def test_a_site_that_misses_rounds_still_counts(method, target, finished):
         for n in NAMES
     ]
     server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
-    kept = [server.packed()]
-    run_schedule(server, Losing(clients), method.rounds(3), keep=lambda s: kept.append(s.packed()))
+    kept = [server.pack_state()]
+    run_schedule(
+        server, Losing(clients), method.rounds(3), save=lambda s: kept.append(s.pack_state())
+    )
     assert server.used == {"north": 10, "south": 10, "west": 7}
     found, whole = server.fitted(np.random.default_rng(0)), method.fitted(target, finished, 0)
     spread = np.sqrt(np.diag(whole.covariance))
@@ -213,12 +215,12 @@ def test_an_answer_that_is_no_sum_of_clipped_vectors_is_left_out(
 ):
     server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
     tasks = server.tasks(NAMES)
-    answers = finished.done[0].answers
+    answers = finished.finished[0].answers
     replies = {n: Reply(site=n, run="r", round=1, change=answers[n]) for n in NAMES}
     spoiled = answers["south"].copy()
     spoiled[:2] += np.array([garbage, -garbage]) * 10
     replies["south"] = Reply(site="south", run="r", round=1, change=spoiled)
-    server.fold(tasks, replies)
+    server.apply_replies(tasks, replies)
     assert server.used == {"north": 1, "south": 0, "west": 1}
     assert "answer of south" in caplog.text
 

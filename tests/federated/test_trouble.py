@@ -156,7 +156,7 @@ def test_a_name_stays_with_its_node(tmp_path, roaming):
     for number in (1, 2):
         tasks = server.tasks(NAMES)
         replies = transport.exchange(tasks)
-        server.fold(tasks, replies)
+        server.apply_replies(tasks, replies)
         assert ("north" in replies) == (number == 1 or roaming)
 
 

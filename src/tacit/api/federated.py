@@ -27,7 +27,7 @@ from tacit.federated.pooled import PooledScoring
 from tacit.federated.pooled_server import PooledTarget
 from tacit.federated.pvi import Partitioned
 from tacit.federated.schemes import WithoutPrivacy
-from tacit.federated.server import AnyServer
+from tacit.federated.server import Server
 from tacit.federated.targets import ConjugateTarget
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
@@ -289,7 +289,7 @@ def federated_study(
     def read(path: Path) -> Rows:
         return model_rows(target.model, schema, path)
 
-    def finish(server: AnyServer, path: Path) -> None:
+    def finish(server: Server, path: Path) -> None:
         prepared = chosen.scheme.prepare(chosen.setting(target, budget, len(names)))
         costs = dict.fromkeys(names, SiteCost(event=prepared.event, budget=budget))
         federated_posterior(

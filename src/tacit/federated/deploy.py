@@ -43,7 +43,7 @@ from tacit.federated.protocol import (
     task_from_fields,
 )
 from tacit.federated.schemes import Prepared, RunSetting, WithoutPrivacy
-from tacit.federated.server import AnyServer
+from tacit.federated.server import Server
 from tacit.federated.site import Client
 from tacit.privacy.checkpoint import strip_addresses
 from tacit.privacy.gate import compilation_cache_in
@@ -78,7 +78,7 @@ def _make_private(folder: Path) -> None:
                 each.unlink()
 
 
-Finish = Callable[[AnyServer, Path], None]
+Finish = Callable[[Server, Path], None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -164,7 +164,7 @@ class Study:
         """The unit of privacy."""
         return "data set" if self.method.scheme.protects == "data set" else self.example.unit
 
-    def server(self) -> AnyServer:
+    def server(self) -> Server:
         """The server of this study."""
         return self.method.server(
             self.target,

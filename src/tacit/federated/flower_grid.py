@@ -6,7 +6,7 @@ The transport finds sites among nodes, and repeats messages until they answer, h
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -28,7 +28,7 @@ from tacit.federated.protocol import (
     valid_offer,
     valid_reply,
 )
-from tacit.federated.server import AnyServer, run_schedule
+from tacit.federated.server import Server, run_schedule
 from tacit.federated.state import RunStatus, ServerStateFile
 
 _LOG = logging.getLogger(__name__)
@@ -121,11 +121,11 @@ class Mailbox:
 class RoundGroups(Protocol):
     """Remembers the sites of rounds whose answers are masked: other sites would be refused."""
 
-    def group_of(self, number: int) -> tuple[str, ...] | None:
+    def round_members(self, number: int) -> tuple[str, ...] | None:
         """The sites of a round, if it was asked."""
         ...
 
-    def bind(self, number: int, members: tuple[str, ...]) -> None:
+    def bind_round(self, number: int, members: tuple[str, ...]) -> None:
         """Remembers the sites of a round, before they are asked."""
         ...
 
@@ -136,11 +136,11 @@ class _GroupsInMemory:
     def __init__(self) -> None:
         self._groups: dict[int, tuple[str, ...]] = {}
 
-    def group_of(self, number: int) -> tuple[str, ...] | None:
+    def round_members(self, number: int) -> tuple[str, ...] | None:
         """The sites of a round, if it was asked."""
         return self._groups.get(number)
 
-    def bind(self, number: int, members: tuple[str, ...]) -> None:
+    def bind_round(self, number: int, members: tuple[str, ...]) -> None:
         """Remembers the sites of a round."""
         self._groups[number] = members
 
@@ -199,7 +199,7 @@ class FlowerTransport:
         if not self._masked:
             return self._replies(tasks, attempt)
         number = next(iter(tasks.values())).round
-        group = self._groups.group_of(number)
+        group = self._groups.round_members(number)
         self.sent = group is not None
         asked = {name: task for name, task in tasks.items() if group is None or name in group}
         offers = self._offers(asked, attempt)
@@ -209,7 +209,7 @@ class FlowerTransport:
         if group is None:
             if len(members) < len(tasks) - self._dropouts:
                 return {}  # no task is sent, and nobody's answer is bound to these members
-            self._groups.bind(number, members)
+            self._groups.bind_round(number, members)
             self.sent = True
         replies = self._replies({name: tasks[name] for name in members}, attempt, offers)
         return {name: replace(each, members=members) for name, each in replies.items()}
@@ -348,7 +348,7 @@ def serve(
     state: Path | None = None,
     nodes: Mapping[str, int] | None = None,
     roaming: bool = False,
-) -> AnyServer:
+) -> Server:
     """Runs a study to its end.
 
     A server that died continues from its file ``state``. Without the file, sites repeat their answers and
@@ -368,56 +368,38 @@ def serve(
         The server at the end of the run.
     """
     server = study.server()
-    folds = None if state is None else ServerStateFile(state, f"{study.run}: {study.about}")
+    file = None if state is None else ServerStateFile(state, f"{study.run}: {study.about}")
     transport = FlowerTransport(
         grid,
         study.sites,
         agreement=study.agreement,
         masked=study.masked,
         dropouts=study.setting.dropouts,
-        groups=folds,
+        groups=file,
         timeout=timeout,
         patience=patience,
         nodes=nodes,
         roaming=roaming,
     )
     rounds = study.method.rounds(len(study.sites))
-    course = RunStatus(
+    status = RunStatus(
         run=study.run,
         sites=study.sites,
         num_rounds=rounds.num_rounds,
         groups=len(rounds.groups(study.sites)),
         budget=str(study.budget),
     )
-    if folds is not None:
-        folds.resume(server, course)
-    run_schedule(
-        server,
-        transport,
-        rounds,
-        lambda _: _LOG.info(course.line),
-        _save_updates(server, course, folds),
-    )
+    if file is not None:
+        file.resume(server, status)
+
+    def save(updated: Server) -> None:
+        abandoned = len(updated.trace) == len(status.updates)
+        update = None if abandoned else status.add_update(updated)
+        if file is not None:
+            file.save_abandoned(updated.abandoned) if abandoned else file.save(updated, update)
+
+    run_schedule(server, transport, rounds, lambda _: _LOG.info(status.line), save)
     for name, used in server.used.items():
         if used < rounds.num_rounds:
             _LOG.warning("Of %d answers of %s, %d were used.", rounds.num_rounds, name, used)
     return server
-
-
-def _save_updates(
-    server: AnyServer, course: RunStatus, folds: ServerStateFile | None
-) -> Callable[[AnyServer], None]:
-    """What is done after every update: it is noted, and saved with the state of the server."""
-    before = dict(server.used)
-
-    def keep(updated: AnyServer) -> None:
-        if len(updated.trace) == len(course.updates):
-            if folds is not None:
-                folds.give_up(updated.given_up)
-            return
-        course.note(len(updated.trace), before, updated.used)
-        before.update(updated.used)
-        if folds is not None:
-            folds.keep(updated, course.updates[-1])
-
-    return keep

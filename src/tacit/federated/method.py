@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tacit.accounting import Budget
 from tacit.federated.schemes import RunSetting, Scheme
-from tacit.federated.server import AnyServer, Schedule, ScheduleName
+from tacit.federated.server import Schedule, ScheduleName, Server
 from tacit.inference.method import Intervals
 from tacit.models.exponential_families import Vector
 from tacit.privacy.noise import Randomness
@@ -84,10 +84,10 @@ class FederatedMethod(Protocol):
         run: str,
         budget: Budget | None,
         source: Randomness,
-    ) -> AnyServer:
+    ) -> Server:
         """The server of a run."""
         ...
 
-    def fitted(self, target: Any, server: AnyServer, seed: int) -> Fitted:
+    def fitted(self, target: Any, server: Server, seed: int) -> Fitted:
         """What a server found at the end of a run."""
         ...

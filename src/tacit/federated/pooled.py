@@ -24,7 +24,7 @@ from tacit.federated.schemes import (
     RunSetting,
     check_noise_shares,
 )
-from tacit.federated.server import AnyServer, Schedule, ScheduleName
+from tacit.federated.server import Schedule, ScheduleName, Server
 from tacit.federated.targets import ConjugateTarget, study_digest
 from tacit.federated.trust import BY_NOISE, MAY_LEAVE, SEVERAL_SITES
 from tacit.inference.score_contributions import contribution_size
@@ -94,7 +94,7 @@ class PooledScheme:
     def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:  # noqa: ARG002
         """The sum of the answers; where noise is shared, all sites must answer, but for dropouts."""
         work = cast("ScoreSumRelease", self.prepare(setting).work)
-        return Aggregation(whole=self.split, tracked=False, grid=work.grid)
+        return Aggregation(needs_all_sites=self.split, tracked=False, grid=work.grid)
 
     def mechanism(self, setting: RunSetting, noise: float) -> NoisySums:
         """One answer, with noise so many times the clip in the sum that must be private."""
@@ -264,12 +264,12 @@ class PooledScoring:
             noise=work.mechanism.noise_std,
             outcomes=self.num_outcomes,
             rows_bound=self.rows_bound,
-            whole=aggregation.whole,
+            needs_all_sites=aggregation.needs_all_sites,
             dropouts=self.dropouts,
-            spare=self.spare_answers,
+            spare_rounds=self.spare_answers,
             grid=aggregation.grid,
         )
 
-    def fitted(self, target: PooledTarget, server: AnyServer, seed: int) -> Fitted:  # noqa: ARG002
+    def fitted(self, target: PooledTarget, server: Server, seed: int) -> Fitted:  # noqa: ARG002
         """The posterior of a finished run."""
         return cast("PooledServer", server).fitted(np.random.default_rng(seed))

@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.method import Fitted
-from tacit.federated.protocol import Reply, Task, matching_replies, pack_arrays, unpack_arrays
+from tacit.federated.protocol import Arrays, Reply
 from tacit.federated.schemes import no_inputs
 from tacit.federated.server import (
     MAX_COMPARED_SITES,
+    Server,
     influence_warnings,
     log_influence,
+    other_state,
     sum_replies,
 )
 from tacit.inference.method import Intervals, constrained_draws
@@ -175,8 +177,6 @@ _MIN_LATE_ROUNDS = 2
 _POSTERIOR_DRAWS, _INFLUENCE_DRAWS = 1000, 200
 # Standard deviations of noise that no answer exceeds.
 _MAX_NOISE_STDS = 8.0
-# The arrays of a packed round, in this order: kinds of numbers and dimensions.
-_STATE_FIELDS = {"members": ("i", 1), "sums": ("f", 2), "given_up": ("i", 0), "question": ("f", 1)}
 
 
 class FinishedRound(NamedTuple):
@@ -192,48 +192,36 @@ class FinishedRound(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class PooledServer:
+class PooledServer(Server):
     """Where a fit is, and what sites answered.
 
     Args:
-        run: The name of the run.
+        run: See `Server`, also for the other settings that are not listed here.
         model: The model.
         simulated: Public units that were drawn from the schema alone, or None.
-        sites: Names of the sites.
         num_rounds: How many rounds there will be, of which the first counts the units.
         noise: Standard deviation of the noise in one site's answer.
         outcomes: Outcomes that are drawn for each row.
         rows_bound: The declared bound on the number of units at a site, which bounds its influence.
-        whole: Whether a round counts only if all sites answered whose masks are in it, as shared noise
-            requires.
-        dropouts: How many sites may be missing from such a round.
-        spare: How many rounds may be given up because a site left in the middle.
-        grid: The factor of answers that are whole numbers, or None.
     """
 
-    run: str
     model: UnitModel
     simulated: Units | None
-    sites: tuple[str, ...]
     num_rounds: int
     noise: float
     outcomes: int
     rows_bound: int
-    whole: bool = False
-    dropouts: int = 0
-    spare: int = 0
-    grid: float | None = None
-    given_up: int = field(init=False, default=0)
     rounds: Rounds = field(init=False)
-    done: list[FinishedRound] = field(init=False, default_factory=list)
-    folded: dict[str, int] = field(init=False)
-    used: dict[str, int] = field(init=False)
-    trace: list[Vector] = field(init=False, default_factory=list)
+    finished: list[FinishedRound] = field(init=False, default_factory=list)
+
+    rule_fields: ClassVar[Mapping[str, tuple[str, int]]] = {
+        "members": ("i", 1),
+        "sums": ("f", 2),
+        "question": ("f", 1),
+    }
 
     def __post_init__(self) -> None:
-        self.folded = dict.fromkeys(self.sites, 0)
-        self.used = dict.fromkeys(self.sites, 0)
-        self._in_vain = 0
+        super().__post_init__()
         self.rounds = self._rounds(self.early)
         self._question = self._next_question()
 
@@ -248,64 +236,46 @@ class PooledServer:
         return start_rounds(self.model, self.simulated, noise, early, self.outcomes)
 
     def _next_question(self) -> Vector:
-        asked = make_query(self.model, whiten_prior(self.model), self.rounds.ask())
-        return QuestionVector(self.model.dimension).packed(asked)
-
-    def tasks(self, sites: Sequence[str]) -> dict[str, Task]:
-        """The tasks of the next round; of the same one again, if it did not count."""
-        return {name: self._task(name) for name in sites}
+        query = make_query(self.model, whiten_prior(self.model), self.rounds.ask())
+        return QuestionVector(self.model.dimension).packed(query)
 
     @property
-    def _number(self) -> int:
-        """The number of the next round, as sites count: with those that were given up."""
-        return len(self.done) + self.given_up + 1
+    def question(self) -> Vector:
+        """What all sites are asked for."""
+        return self._question
 
-    def _task(self, site: str) -> Task:
-        folded = self.folded[site]
-        share = np.zeros(contribution_size(self.model.dimension) if folded else 0)
-        return Task(
-            run=self.run, round=self._number, posterior=self._question, folded=folded, share=share
-        )
+    @property
+    def answer_size(self) -> int:
+        """The number of numbers that a site's rows add up to."""
+        return contribution_size(self.model.dimension)
 
-    def fold(self, tasks: Mapping[str, Task], replies: Mapping[str, Reply]) -> None:
-        """Moves the place by the sum of the answers. Nothing changes if the round does not count."""
-        if not tasks:
-            return
-        answering = matching_replies(self.run, tasks, replies)
-        kept = {name: reply for name, reply in answering.items() if self._sound(name, reply)}
-        if not kept or (self.whole and not self._complete(tasks, kept)):
-            self._go_past(answering)
-            return
-        total = self._added_up(list(kept.values()))
-        if self.whole and not self._possible(total, frozenset(kept)):
+    @property
+    def position(self) -> Vector:
+        """The place that the next question is about, on the unconstrained scale."""
+        return self._vectors(self.rounds.basis @ self.rounds.position)
+
+    def is_possible(self, name: str, values: Vector) -> bool:
+        """Whether the numbers can be a sum of clipped vectors; masked numbers can be any."""
+        return self.needs_all_sites or self._is_possible_sum(values, frozenset([name]))
+
+    def update(self, replies: Mapping[str, Reply]) -> Vector | None:
+        """Moves the place by the sum of the answers."""
+        total = self._sum(list(replies.values()))
+        if self.needs_all_sites and not self._is_possible_sum(total, frozenset(replies)):
             _LOG.warning(
                 "The sum of the answers is no sum of clipped vectors; a site is not honest."
             )
-            return
-        answers = {} if self.whole else {name: reply.values for name, reply in kept.items()}
-        self._take(frozenset(kept), total, answers)
+            return None
+        masked = self.needs_all_sites
+        answers = {} if masked else {name: reply.values for name, reply in replies.items()}
+        self._take(frozenset(replies), total, answers)
         self._question = self._next_question()
-        log_influence(len(self.done), self._pulls(self.done[-1]))
+        log_influence(len(self.finished), self._pulls(self.finished[-1]))
+        return np.zeros(0)  # sites keep no factors
 
-    def _complete(self, tasks: Mapping[str, Task], kept: Mapping[str, Reply]) -> bool:
-        """Whether masks cancel: all members of the round are there, and enough of them."""
-        members = {name for reply in kept.values() for name in reply.members} or set(tasks)
-        return kept.keys() == members and len(kept) >= len(self.sites) - self.dropouts
-
-    def _go_past(self, answering: Mapping[str, Reply]) -> None:
-        """Gives a round up that lacks a site for good: its answers are bound to a group with the site.
-
-        That is so if some of the group answered, or if a round is in vain for the second time. Without
-        spare answers the same round is asked again, until the site is back.
-        """
-        self._in_vain += 1
-        if self.dropouts and self.given_up < self.spare and (answering or self._in_vain > 1):
-            self.given_up, self._in_vain = self.given_up + 1, 0
-            _LOG.warning("A site left in the middle of a round; the others are asked another one.")
-
-    def _added_up(self, replies: Sequence[Reply]) -> Vector:
-        """The sum of answers; of whole numbers, their lower halves (see `with_high_words`)."""
-        if not self.whole:
+    def _sum(self, replies: Sequence[Reply]) -> Vector:
+        """The sum of answers; of whole numbers, their lower halves (see `add_random_high_words`)."""
+        if not self.needs_all_sites:
             return sum_replies(replies, np.zeros(0))
         whole = np.asarray(np.sum([reply.change for reply in replies], axis=0, dtype=np.int64))
         return low_words(whole).astype(np.float64) * float(self.grid or 1.0)
@@ -314,14 +284,8 @@ class PooledServer:
         """Goes on by what sites answered to the last question."""
         asked = self.rounds.query
         assert asked is not None
-        for name in members:
-            self.folded[name] = self._number
-            self.used[name] += 1
-        self._in_vain = 0
-        finished = FinishedRound(asked, members, total, answers)
-        self.done.append(finished)
-        self.rounds.tell(self._sums(finished, self.sites))
-        self.trace.append(self._vectors(self.rounds.basis @ self.rounds.position))
+        self.finished.append(FinishedRound(asked, members, total, answers))
+        self.rounds.tell(self._sums(self.finished[-1], self.sites))
 
     def _sums(self, finished: FinishedRound, names: Sequence[str]) -> ScoreSums:
         """The sums of a round over some sites, of which single ones may be missing.
@@ -330,7 +294,7 @@ class PooledServer:
         the mean of those that are known. A site without any counts as the mean of the others.
         """
         answers = finished.answers
-        if self.whole:
+        if self.needs_all_sites:
             parts, number = [self._parts(finished.total, finished.asked)], len(finished.members)
         else:
             missing = [name for name in names if name not in answers]
@@ -353,9 +317,9 @@ class PooledServer:
         """What a site would have answered, by its other answers; nothing if there are none."""
         shares = finished.asked.shares
         alike = [
-            e for e in self.done if name in e.answers and np.array_equal(e.asked.shares, shares)
+            e for e in self.finished if name in e.answers and np.array_equal(e.asked.shares, shares)
         ]
-        late = any(each is finished for each in self.done[1 + self.early :])
+        late = any(each is finished for each in self.finished[1 + self.early :])
         moved = [
             change_metric(self._parts(each.answers[name], each.asked), each.asked, finished.asked)
             for each in (alike if late else alike[-1:])
@@ -367,37 +331,19 @@ class PooledServer:
         space = whiten_prior(self.model)
         return np.asarray(space.mean + places @ space.scale.T)
 
-    def _sound(self, name: str, reply: Reply) -> bool:
-        """Whether an answer has the shape and type of this run, and can be a sum of clipped vectors."""
-        kind = "f" if self.grid is None else "i"
-        sound = (
-            reply.grid == self.grid
-            and reply.change.shape == (contribution_size(self.model.dimension),)
-            and reply.change.dtype.kind == kind
-            # Masked numbers can be any; not so for NaN.
-            and (self.whole or self._possible(reply.values, frozenset([name])))
-        )
-        if not sound:
-            _LOG.warning(
-                "The answer of %s is not of the expected form, or no sum of clipped vectors; it is left "
-                "out.",
-                name,
-            )
-        return sound
-
-    def _possible(self, values: Vector, sites: frozenset[str]) -> bool:
+    def _is_possible_sum(self, values: Vector, sites: frozenset[str]) -> bool:
         """Whether this can be a noisy sum over as many units as these sites have said to have, and may.
 
         The first round counts units, and a unit's vector is no longer than one. This bounds what a site
         that sends anything else can do.
         """
-        first = self.done[0] if self.done else None
+        first = self.finished[0] if self.finished else None
         count = math.inf
         if first is None:
             count = float(values[-1])
-        elif self.whole and sites <= first.members:
+        elif self.needs_all_sites and sites <= first.members:
             count = float(first.total[-1])
-        elif not self.whole and sites <= first.answers.keys():
+        elif not self.needs_all_sites and sites <= first.answers.keys():
             count = sum(float(first.answers[name][-1]) for name in sites)
         slack = (
             _MAX_NOISE_STDS * self.noise * math.sqrt(len(self.sites)) * (1 + math.sqrt(len(values)))
@@ -410,7 +356,7 @@ class PooledServer:
 
         Of several parameters it is the one that moves most. Masked answers cannot be told apart.
         """
-        late = self.done[1 + self.early :]
+        late = self.finished[1 + self.early :]
         there = [name for name in self.sites if any(name in each.answers for each in late)]
         if len(there) < 2:
             return {}
@@ -434,7 +380,7 @@ class PooledServer:
         It is the length of a site's score. Scores of all sites cancel where the posterior is. The first
         round has none.
         """
-        return [self._pulls(finished) for finished in self.done]
+        return [self._pulls(finished) for finished in self.finished]
 
     def _pulls(self, finished: FinishedRound) -> dict[str, float]:
         asked = finished.asked
@@ -473,7 +419,7 @@ class PooledServer:
             ),
             fitted_by=(
                 f"Private Fisher scoring over {len(self.sites) - len(missing)} sites.",
-                f"{len(self.done)} rounds; intervals include the noise.",
+                f"{len(self.finished)} rounds; intervals include the noise.",
             ),
             intervals=Intervals.INCLUDED,
             converged=result.converged,
@@ -486,21 +432,21 @@ class PooledServer:
         that lack one of the others are left out, and in late ones its other late answers stand in.
         """
         first = 1 + self.early
-        if len(self.done) < first + _MIN_LATE_ROUNDS:
+        if len(self.finished) < first + _MIN_LATE_ROUNDS:
             raise TacitError("Too few rounds counted to make a posterior; start the run again.")
         names = frozenset(self._group(without))
         missing = tuple(name for name in self.sites if name not in names)
-        if not missing and all(each.members == names for each in self.done):
+        if not missing and all(each.members == names for each in self.finished):
             return self.rounds, ()
-        if self.whole:
-            chosen = [i for i, each in enumerate(self.done) if i and each.members == names]
+        if self.needs_all_sites:
+            chosen = [i for i, each in enumerate(self.finished) if i and each.members == names]
         else:
             chosen = [
-                i for i, e in enumerate(self.done) if i >= first or (i and e.members >= names)
+                i for i, e in enumerate(self.finished) if i >= first or (i and e.members >= names)
             ]
         rounds = self._rounds(sum(i < first for i in chosen))
         for i in (0, *chosen):
-            finished = self.done[i]
+            finished = self.finished[i]
             rounds.query = finished.asked
             if i:
                 rounds.position, rounds.root = self.rounds.records[i - 1][:2]
@@ -514,8 +460,8 @@ class PooledServer:
         If answers are masked, they are those that most late rounds have: sums over different sites are
         no samples of one sum, and cannot be taken apart.
         """
-        late = self.done[1 + self.early :]
-        if not self.whole:
+        late = self.finished[1 + self.early :]
+        if not self.needs_all_sites:
             names = [
                 n for n in self.sites if n not in without and any(n in e.answers for e in late)
             ]
@@ -537,46 +483,41 @@ class PooledServer:
 
         A mean that stands in for missing answers has no noise of its own.
         """
-        if self.whole:
+        if self.needs_all_sites:
             return sums
-        late = self.done[1 + self.early :]
+        late = self.finished[1 + self.early :]
         answers = [sum(name in each.answers for each in late) for name in names]
         more = math.sqrt(len(late) * sum(1 / each for each in answers) / len(answers))
         return sums._replace(noise={name: more * each for name, each in sums.noise.items()})
 
-    def packed(self) -> bytes:
-        """The last round, and what is asked next, as bytes."""
-        last = self.done[-1] if self.done else None
-        size = contribution_size(self.model.dimension)
+    def rule_state(self) -> Sequence[NDArray[np.float64] | NDArray[np.int64]]:
+        """The last round, and what is asked next."""
+        last = self.finished[-1] if self.finished else None
         sums = [] if last is None else [*last.answers.values()] or [last.total]
-        there = [] if last is None else [*last.answers] or sorted(last.members)
-        return pack_arrays(
-            np.array([self.sites.index(name) for name in there], np.int64),
-            np.reshape(sums, (-1, size)).astype(np.float64),
-            np.int64(self.given_up),
+        names = [] if last is None else [*last.answers] or sorted(last.members)
+        return (
+            np.array([self.sites.index(name) for name in names], np.int64),
+            np.reshape(sums, (-1, self.answer_size)).astype(np.float64),
             self._question,
         )
 
-    def restore(self, packed: Sequence[bytes]) -> None:
-        """Goes back to where a server was, by all that it packed."""
-        for each in packed:
-            held = unpack_arrays(each, **_STATE_FIELDS)
-            members, sums, question = held["members"], held["sums"], held["question"]
-            number = min(len(members), 1) if self.whole else len(members)
-            if (
-                sums.shape != (number, contribution_size(self.model.dimension))
-                or question.shape != self._question.shape
-                or not set(members) <= set(range(len(self.sites)))
-            ):
-                raise TacitError("The stored state is of other sites, or of another model.")
-            if number:
-                self.given_up = int(held["given_up"])
-                names = [self.sites[i] for i in members]
-                answers = {} if self.whole else dict(zip(names, sums, strict=True))
-                self._take(frozenset(names), sums.sum(axis=0), answers)
-                self._next_question()
-            # The same numbers to the last bit, which sites compare, also on another machine.
-            self._question = question
+    def restore_rule(self, state: Arrays) -> None:
+        """Goes on by the round of a state, if it has one."""
+        members, sums, question = state["members"], state["sums"], state["question"]
+        number = min(len(members), 1) if self.needs_all_sites else len(members)
+        if (
+            sums.shape != (number, self.answer_size)
+            or question.shape != self._question.shape
+            or not set(members) <= set(range(len(self.sites)))
+        ):
+            raise other_state()
+        if number:
+            names = [self.sites[i] for i in members]
+            answers = {} if self.needs_all_sites else dict(zip(names, sums, strict=True))
+            self._take(frozenset(names), sums.sum(axis=0), answers)
+            self._next_question()
+        # The same numbers to the last bit, which sites compare, also on another machine.
+        self._question = question
 
 
 def change_metric(sums: ScoreSums, before: WhitenedQuery, after: WhitenedQuery) -> ScoreSums:

@@ -32,6 +32,8 @@ from tacit.errors import InvalidArgument, TacitError
 _LOG = logging.getLogger(__name__)
 _NUMBER_TYPES = ("<f8", "<i8")
 Fields = dict[str, Any]
+# Arrays of a stored state, by name.
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,8 +44,8 @@ class Task:
         run: The name of the run.
         round: The number of the round.
         posterior: Natural parameters of the present posterior.
-        folded: The round of the site's last answer that is in the posterior; 0 if there is none.
-        share: The share of each number of that answer that was applied. The site applies the same to
+        applied_round: The round of the site's last answer that is in the posterior; 0 if there is none.
+        applied_share: The share of each number of that answer that was applied. The site applies the same to
             its factor, so that the two agree.
         mark: Identifies a server that adds noise of its own. Another server, or one that was
             restarted without its state, would release the same answers with new noise, so its
@@ -53,14 +55,14 @@ class Task:
     run: str
     round: int
     posterior: NDArray[np.float64]
-    folded: int = 0
-    share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    applied_round: int = 0
+    applied_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     mark: bytes = b""
 
     def digest(self, site: str) -> bytes:
         """A digest that identifies this task."""
-        text = f"{site}|{self.run}|{self.round}|{self.folded}|{len(self.share)}|".encode()
-        numbers = self.share.tobytes() + self.posterior.tobytes()
+        text = f"{site}|{self.run}|{self.round}|{self.applied_round}|{len(self.applied_share)}|".encode()
+        numbers = self.applied_share.tobytes() + self.posterior.tobytes()
         return hashlib.sha256(text + numbers + self.mark).digest()
 
 
@@ -193,7 +195,7 @@ def pack_arrays(*arrays: ArrayLike) -> bytes:
     return file.getvalue()
 
 
-def unpack_arrays(data: bytes | None, **expected: tuple[str, int]) -> dict[str, NDArray[Any]]:
+def unpack_arrays(data: bytes | None, **expected: tuple[str, int]) -> Arrays:
     """The arrays that `pack_arrays` wrote, by name.
 
     Args:
@@ -241,8 +243,8 @@ def task_fields(
         "agreed": agreed,
         "run": task.run,
         "round": task.round,
-        "folded": task.folded,
-        "share": task.share.astype("<f8").tobytes(),
+        "applied_round": task.applied_round,
+        "applied_share": task.applied_share.astype("<f8").tobytes(),
         "posterior": task.posterior.astype("<f8").tobytes(),
         "mark": task.mark,
         "attempt": attempt,
@@ -258,8 +260,8 @@ def task_from_fields(fields: Mapping[str, Any]) -> tuple[Task, int, list[Offer]]
         run=str(fields["run"]),
         round=int(fields["round"]),
         posterior=np.frombuffer(fields["posterior"], "<f8").astype(np.float64),
-        folded=int(fields["folded"]),
-        share=np.frombuffer(fields["share"], "<f8").astype(np.float64),
+        applied_round=int(fields["applied_round"]),
+        applied_share=np.frombuffer(fields["applied_share"], "<f8").astype(np.float64),
         mark=bytes(fields["mark"]),
     )
     parts = zip(fields["sites"], fields["keys"], fields["signatures"], strict=True)

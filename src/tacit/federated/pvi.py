@@ -1,16 +1,34 @@
-"""Settings of partitioned variational inference."""
+"""Partitioned variational inference: the server's update rule, and the method's settings.
 
+The posterior q is the prior times one factor for each site, and sites answer with changes of their factor. A factor
+need not be a distribution by itself: its precision may be negative. But q must be one, and so must every cavity,
+which is q without the factor of one site. If a change would make one of them improper, only the largest possible
+share of the change is applied.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
 from tacit import _validate
 from tacit.accounting import Budget
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.method import Fitted
-from tacit.federated.schemes import Optimised, RunSetting, Scheme, WithoutPrivacy
-from tacit.federated.server import AnyServer, Schedule, ScheduleName, Server, influence_warnings
+from tacit.federated.protocol import Arrays, Reply
+from tacit.federated.schemes import Aggregate, Optimised, RunSetting, Scheme, WithoutPrivacy
+from tacit.federated.server import (
+    MAX_COMPARED_SITES,
+    Schedule,
+    ScheduleName,
+    Server,
+    influence_warnings,
+    log_influence,
+    other_state,
+    sum_replies,
+)
 from tacit.federated.targets import (
     ApproximateTarget,
     ConjugateTarget,
@@ -23,12 +41,156 @@ from tacit.inference.guides import Guide, MeanField
 from tacit.inference.method import Intervals
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
-from tacit.models.exponential_families import DiagonalGaussian, FullGaussian
+from tacit.models.exponential_families import (
+    DiagonalGaussian,
+    ExponentialFamily,
+    FullGaussian,
+    Vector,
+    kl_divergence,
+)
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
+# The squares of larger numbers overflow.
+_MAX_NUMBER = 1e100
 _POSTERIOR_DRAWS = 1000
 _ROUNDS_UNCHECKED = "It is not checked whether the number of rounds was enough; see plot_trace()."
+
+
+@dataclass(kw_only=True)
+class PVIServer(Server):
+    """The posterior, and what the server knows about the factors of sites.
+
+    Args:
+        run: See `Server`, also for the other settings that are not listed here.
+        family: The family of the posterior.
+        prior: Natural parameters of the prior.
+        damping: The factor that changes are multiplied by.
+        tracked: Whether the server sees single changes, and uses them to keep cavities proper.
+            Otherwise all sites share the public factor, whose cavity is proper if q is.
+        aggregate: Turns replies into a change of the posterior; by default their sum.
+    """
+
+    family: ExponentialFamily
+    prior: Vector
+    damping: float = 1.0
+    tracked: bool = True
+    aggregate: Aggregate = sum_replies
+    posterior: Vector = field(init=False)
+    factors: dict[str, Vector] = field(init=False)
+
+    rule_fields: ClassVar[Mapping[str, tuple[str, int]]] = {
+        "posterior": ("f", 1),
+        "factors": ("f", 2),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.family.proper(self.prior):
+            raise InvalidArgument("The prior must be a proper distribution.")
+        self.posterior = np.array(self.prior, np.float64)
+        self.factors = {name: np.zeros(self.family.size) for name in self.sites}
+
+    @property
+    def question(self) -> Vector:
+        """The posterior."""
+        return self.posterior
+
+    @property
+    def answer_size(self) -> int:
+        """The number of natural parameters."""
+        return self.family.size
+
+    @property
+    def position(self) -> Vector:
+        """The posterior."""
+        return self.posterior
+
+    def is_possible(self, name: str, values: Vector) -> bool:  # noqa: ARG002
+        """Whether the numbers are finite, and their squares too."""
+        return bool(np.all(np.abs(values) < _MAX_NUMBER))  # not so for NaN
+
+    def update(self, replies: Mapping[str, Reply]) -> Vector:
+        """Applies the largest share of the changes that keeps q and all cavities proper."""
+        change = self.aggregate(list(replies.values()), self.posterior)
+        if change.shape != self.prior.shape or not np.isfinite(change).all():
+            raise InvalidArgument("The sum of the answers is not finite, or has the wrong shape.")
+        own = {name: reply.values for name, reply in replies.items()} if self.tracked else {}
+        share = self._largest_share(change, own)
+        self.posterior = self.posterior + share * change
+        parts = {name: share * values for name, values in own.items()}
+        for name, part in parts.items():
+            self.factors[name] = self.factors[name] + part
+        if len(parts) <= MAX_COMPARED_SITES:
+            log_influence(self.round, self._influences(parts))
+        # Where the factor is shared, sites keep none of their own.
+        return share if self.tracked else np.zeros(0)
+
+    def _largest_share(self, change: Vector, own: Mapping[str, Vector]) -> Vector:
+        """The largest share of a change, at most the damping, that keeps q and all cavities proper.
+
+        There is a share for each entry, so that independent coordinates do not hold each other back. The
+        proper vectors of a family are a convex set, so every smaller share keeps them proper as well.
+
+        Args:
+            change: The change of q.
+            own: The part of the change that goes into the factor of a site, by name. It does not change
+                the cavity of that site.
+
+        Returns:
+            The share of each entry.
+        """
+        steps = [(self.posterior, change)]
+        if self.tracked:
+            steps += [
+                (self.posterior - factor, change - own.get(name, 0.0))
+                for name, factor in self.factors.items()
+            ]
+        shares = [self.family.largest_step(eta, self.damping * step) for eta, step in steps]
+        return self.damping * np.asarray(np.min(np.stack(shares), axis=0), np.float64)
+
+    def _influences(self, factors: Mapping[str, Vector]) -> dict[str, float]:
+        """How far the posterior would move without each factor, as a shift of so many standard deviations.
+
+        It is the square root of twice the Kullback-Leibler divergence, which for a shift of a Gaussian is
+        its length. It is infinite if the rest is no distribution.
+        """
+
+        def away(rest: Vector) -> float:
+            if not self.family.proper(rest):
+                return math.inf
+            return math.sqrt(2 * max(kl_divergence(self.family, rest, self.posterior), 0.0))
+
+        return {name: away(self.posterior - factor) for name, factor in factors.items()}
+
+    def influence(self) -> dict[str, float]:
+        """How far the posterior would move without each site, in standard deviations.
+
+        Nothing is known if only the sum of answers is.
+        """
+        known = self.tracked and 1 < len(self.sites) <= MAX_COMPARED_SITES
+        return self._influences(self.factors) if known else {}
+
+    def without(self, sites: Sequence[str]) -> Vector:
+        """The posterior without some sites: divided by their factors."""
+        if not self.tracked:
+            raise InvalidArgument("Only the sum of answers is known.")
+        factors = np.stack([self.factors[name] for name in sites])
+        rest = np.asarray(self.posterior - factors.sum(axis=0), np.float64)
+        if not self.family.proper(rest):
+            raise TacitError("Without these sites the posterior is not a distribution.")
+        return rest
+
+    def rule_state(self) -> Sequence[Vector]:
+        """The posterior and the factors of all sites."""
+        return self.posterior, np.stack([self.factors[name] for name in self.sites])
+
+    def restore_rule(self, state: Arrays) -> None:
+        """Takes the posterior and the factors of a state."""
+        if state["factors"].shape != (len(self.sites), self.family.size):
+            raise other_state()
+        self.posterior = state["posterior"]
+        self.factors = dict(zip(self.sites, state["factors"], strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,25 +281,25 @@ class Partitioned:
         run: str,
         budget: Budget | None,
         source: Randomness,
-    ) -> Server:
+    ) -> PVIServer:
         """The server of a run. The budget is used only if the server adds noise."""
         aggregation = self.scheme.aggregation(self.setting(target, budget, len(names)), source)
-        return Server(
+        return PVIServer(
             run=run,
             family=target.family,
             prior=target.prior,
             sites=names,
             damping=self.rounds(len(names)).damping,
-            whole=aggregation.whole,
+            needs_all_sites=aggregation.needs_all_sites,
             tracked=aggregation.tracked,
             aggregate=aggregation.aggregate,
             mark=aggregation.mark,
             grid=aggregation.grid,
         )
 
-    def fitted(self, target: Target, server: AnyServer, seed: int) -> Fitted:
+    def fitted(self, target: Target, server: Server, seed: int) -> Fitted:
         """The posterior of a finished run."""
-        held = cast("Server", server)
+        held = cast("PVIServer", server)
         family, found = target.family, held.posterior
         gaussian = family if isinstance(family, DiagonalGaussian | FullGaussian) else None
         clear = isinstance(self.scheme, WithoutPrivacy)

@@ -36,7 +36,7 @@ from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.accounting.events import DpEvent, NonPrivateDpEvent
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.protocol import Reply
-from tacit.federated.server import Aggregate, common_grid, shared_factor
+from tacit.federated.server import common_grid, sum_replies
 from tacit.federated.site import ClientUpdate
 from tacit.federated.targets import (
     ApproximateTarget,
@@ -64,6 +64,9 @@ from tacit.privacy.mechanisms import NoisySums, Release, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
+# Turns the replies of a round, and the posterior that they are for, into the change of the posterior. Noise of the
+# server is added here.
+Aggregate = Callable[[Sequence[Reply], Vector], Vector]
 # The share of delta that covers sums of shares of noise, which are not exactly normal, and the largest
 # epsilon for which it is enough.
 SHARES_DELTA, _SHARES_MAX_EPSILON = 2.0**-40, 100.0
@@ -114,9 +117,9 @@ class Aggregation:
     ``mark`` identifies a server that adds noise; see `tacit.federated.protocol.Task`.
     """
 
-    whole: bool = False
+    needs_all_sites: bool = False
     tracked: bool = True
-    aggregate: Aggregate | None = None
+    aggregate: Aggregate = sum_replies
     mark: bytes = b""
     grid: float | None = None
 
@@ -741,14 +744,16 @@ class ClippedChanges:
         mechanism = self._mechanism(setting, noise)
         grid = ChangeRelease(self, setting.target, mechanism, setting.sites).grid
         if self.own_factors and self.noise == "split":
-            return Aggregation(whole=True, grid=grid)
+            return Aggregation(needs_all_sites=True, grid=grid)
         points = noise * mechanism.lattice.points if self.noise == "server" else 0.0
         std = noise * self.clip
         settling = self.settling(setting.target, floor=True)
         aggregate = SumAggregation(settling, std, points, source.child("server"))
         # Sites repeat an answer only to this server: new noise on it would be another release.
         mark = source.child("mark").words(4).tobytes() if self.noise == "server" else b""
-        return Aggregation(whole=True, tracked=False, aggregate=aggregate, mark=mark, grid=grid)
+        return Aggregation(
+            needs_all_sites=True, tracked=False, aggregate=aggregate, mark=mark, grid=grid
+        )
 
 
 @dataclass(frozen=True)
@@ -819,7 +824,7 @@ class ChangeRelease:
         groups = 1 if self.scheme.average else self.scheme.num_shards
         if self.scheme.noise == "site" or self.scheme.own_factors:
             return own / groups
-        return shared_factor(posterior, self.target.prior, self.sites * groups)
+        return (posterior - self.target.prior) / (self.sites * groups)
 
 
 def _to_float32(leaf: Any) -> jax.Array:

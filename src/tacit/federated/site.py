@@ -62,7 +62,7 @@ class _ClientState:
     """The factor of a client, and the round of the last answer that is in it."""
 
     factor: Vector
-    folded: int
+    applied_round: int
 
 
 class Client:
@@ -147,7 +147,7 @@ class Client:
         last = self._journal.latest(task.run)
         if last is None:
             state = _ClientState(np.zeros(self.work.size), 0)
-            if task.folded == 0:
+            if task.applied_round == 0:
                 return state
             raise self._out_of_step(task)
         if task.round <= last.round:
@@ -156,18 +156,20 @@ class Client:
                 "task needs a new round, and a restarted server that adds noise needs a new run."
             )
         state = _unpack_state(last)
-        if task.folded == state.folded or self._hidden:
+        if task.applied_round == state.applied_round or self._hidden:
             return state  # the last answer was not used, or goes into no factor
-        sized = task.share.shape == state.factor.shape and bool(np.isfinite(task.share).all())
-        if task.folded == last.round and last.reply is not None and sized:
+        sized = task.applied_share.shape == state.factor.shape and bool(
+            np.isfinite(task.applied_share).all()
+        )
+        if task.applied_round == last.round and last.reply is not None and sized:
             reply, grid = _stored_change(last), self.work.grid
             values = reply if grid is None else reply.astype(np.float64) * grid
-            return _ClientState(state.factor + task.share * values, last.round)
+            return _ClientState(state.factor + task.applied_share * values, last.round)
         raise self._out_of_step(task)
 
     def _out_of_step(self, task: Task) -> TacitError:
         return Refused(
-            f"The server has used an answer of {self.name} in round {task.folded}, which is not in this "
+            f"The server has used an answer of {self.name} in round {task.applied_round}, which is not in this "
             "site's journal. Restore the journal, or start a new run."
         )
 
@@ -181,7 +183,7 @@ class Client:
             raise Refused(
                 f"The posterior must be {size} finite numbers, each below {_MAX_PARAMETER:g}."
             )
-        if self._hidden and task.share.any():
+        if self._hidden and task.applied_share.any():
             # Otherwise the server could find out the answer, by asking whether posteriors are proper
             # without it.
             raise Refused(f"{self.name} does not keep answers of this run in its own factor.")
@@ -200,13 +202,13 @@ class Client:
 
 def _pack_state(state: _ClientState) -> bytes:
     """A state as bytes."""
-    return pack_arrays(state.factor, np.int64(state.folded))
+    return pack_arrays(state.factor, np.int64(state.applied_round))
 
 
 def _unpack_state(answer: Answer) -> _ClientState:
     """The state of the client when it gave an answer."""
-    held = unpack_arrays(answer.state, factor=("f", 1), folded=("i", 0))
-    return _ClientState(held["factor"], int(held["folded"]))
+    held = unpack_arrays(answer.state, factor=("f", 1), applied_round=("i", 0))
+    return _ClientState(held["factor"], int(held["applied_round"]))
 
 
 def _stored_change(answer: Answer) -> NDArray[Any]:

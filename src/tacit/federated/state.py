@@ -7,33 +7,48 @@ the time that is left; nothing in it comes from rows.
 """
 
 import itertools
-import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from tacit.accounting.ledger_store import sqlite_engine
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.server import AnyServer
+from tacit.federated.server import Server
 
-STATUS_TABLES = sa.MetaData()
-_RUN_TABLE = sa.Table(
+_TABLES = sa.MetaData()
+# What the run is about, for people who ask how far it is.
+_RUN = sa.Table(
     "run",
-    STATUS_TABLES,
+    _TABLES,
     sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1"), primary_key=True),
-    sa.Column("about", sa.String, nullable=False),
+    sa.Column("about", sa.JSON, nullable=False),
 )
-_UPDATES_TABLE = sa.Table(
+_UPDATES = sa.Table(
     "updates",
-    STATUS_TABLES,
+    _TABLES,
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("time", sa.Float, nullable=False),
-    sa.Column("answered", sa.String, nullable=False),
+    sa.Column("answered", sa.JSON, nullable=False),
+)
+_STATES = sa.Table(
+    "states",
+    _TABLES,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("about", sa.String, nullable=False),
+    sa.Column("state", sa.LargeBinary, nullable=False),
+)
+# What sites are bound to, beside updates: rounds that were given up, and the group of a round.
+_ABANDONED = sa.Table("abandoned", _TABLES, sa.Column("number", sa.Integer, primary_key=True))
+_GROUPS = sa.Table(
+    "groups",
+    _TABLES,
+    sa.Column("round", sa.Integer, primary_key=True),
+    sa.Column("members", sa.JSON, nullable=False),
 )
 # Durations of this number of updates tell how long others will take.
 _TIMED_UPDATES = 9
@@ -71,10 +86,11 @@ class RunStatus:
     budget: str
     updates: list[Update] = field(default_factory=list)
 
-    def note(self, number: int, before: Mapping[str, int], used: Mapping[str, int]) -> None:
-        """Adds an update, by the numbers of used answers before and after it."""
-        answered = tuple(name for name in self.sites if used[name] > before[name])
-        self.updates.append(Update(number, time.time(), answered))
+    def add_update(self, server: Server) -> Update:
+        """Adds the update that a server has just made."""
+        answered = tuple(name for name in self.sites if server.applied[name].round == server.round)
+        self.updates.append(Update(len(server.trace), time.time(), answered))
+        return self.updates[-1]
 
     @property
     def done(self) -> int:
@@ -139,32 +155,6 @@ class RunStatus:
         return rows
 
 
-def write_run(connection: sa.Connection, course: RunStatus) -> None:
-    """Writes what a run is about, once."""
-    if connection.execute(sa.select(_RUN_TABLE)).first() is None:
-        held = {
-            "run": course.run,
-            "sites": list(course.sites),
-            "num_rounds": course.num_rounds,
-            "groups": course.groups,
-            "budget": course.budget,
-        }
-        connection.execute(sa.insert(_RUN_TABLE).values(id=1, about=json.dumps(held)))
-
-
-def write_update(connection: sa.Connection, update: Update) -> None:
-    """Writes an update."""
-    answered = json.dumps(list(update.answered))
-    values = {"number": update.number, "time": update.time, "answered": answered}
-    connection.execute(sa.insert(_UPDATES_TABLE).values(**values))
-
-
-def read_updates(connection: sa.Connection) -> list[Update]:
-    """The updates in a file."""
-    lines = connection.execute(sa.select(_UPDATES_TABLE).order_by(_UPDATES_TABLE.c.number)).all()
-    return [Update(each.number, each.time, tuple(json.loads(each.answered))) for each in lines]
-
-
 def read_run_status(path: Path) -> RunStatus:
     """How far a run is, by the server's state.
 
@@ -181,9 +171,9 @@ def read_run_status(path: Path) -> RunStatus:
         if not path.is_file():
             raise FileNotFoundError
         with sqlite_engine(path).connect() as connection:
-            held = json.loads(connection.execute(sa.select(_RUN_TABLE.c.about)).scalar_one())
-            updates = read_updates(connection)
-        return RunStatus(**{**held, "sites": tuple(held["sites"])}, updates=updates)
+            about = connection.execute(sa.select(_RUN.c.about)).scalar_one()
+            updates = _read_updates(connection)
+        return RunStatus(**{**about, "sites": tuple(about["sites"])}, updates=updates)
     except (OSError, sa.exc.SQLAlchemyError, ValueError, TypeError) as error:
         raise InvalidArgument(
             f"{path} is not the state of a server, which lies beside the result as "
@@ -198,24 +188,9 @@ def _format_duration(seconds: float) -> str:
     return f"{seconds / _MINUTE:.0f} min" if seconds >= 2 * _MINUTE else f"{seconds:.0f} s"
 
 
-_STATE_TABLES = sa.MetaData()
-_STATES_TABLE = sa.Table(
-    "folds",
-    _STATE_TABLES,
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("about", sa.String, nullable=False),
-    sa.Column("state", sa.LargeBinary, nullable=False),
-)
-# What sites are bound to, beside updates: rounds that were given up, and the group of a round.
-_ABANDONED_TABLE = sa.Table(
-    "given_up", _STATE_TABLES, sa.Column("number", sa.Integer, primary_key=True)
-)
-_GROUPS_TABLE = sa.Table(
-    "groups",
-    _STATE_TABLES,
-    sa.Column("round", sa.Integer, primary_key=True),
-    sa.Column("members", sa.JSON, nullable=False),
-)
+def _read_updates(connection: sa.Connection) -> list[Update]:
+    lines = connection.execute(sa.select(_UPDATES).order_by(_UPDATES.c.number)).all()
+    return [Update(each.number, each.time, tuple(each.answered)) for each in lines]
 
 
 class ServerStateFile:
@@ -225,47 +200,19 @@ class ServerStateFile:
         self.path, self._about = path, about
         path.touch(mode=0o600, exist_ok=True)
         self._engine = sqlite_engine(path)
-        with self._one_sentence(), self._engine.begin() as connection:
-            _STATE_TABLES.create_all(connection)
-            STATUS_TABLES.create_all(connection)
-
-    def resume(self, server: AnyServer, so_far: RunStatus | None = None) -> None:
-        """Restores the last state of the server, or saves the first one.
-
-        Args:
-            server: The server.
-            so_far: Takes over the updates of the file; what the run is about is saved for ``status``.
-        """
-        with self._one_sentence(), self._engine.begin() as connection:
-            lines = connection.execute(
-                sa.select(_STATES_TABLE).order_by(_STATES_TABLE.c.number)
-            ).all()
-        if any(line.about != self._about for line in lines):
-            raise TacitError(
-                f"{self.path} belongs to another run, or the study has changed. Choose another file as "
-                "state, and a new name for the run of a changed study."
-            )
-        if not lines:
-            self.keep(server)
-        else:
-            server.restore([line.state for line in lines])
-            with self._one_sentence(), self._engine.begin() as connection:
-                most = connection.execute(
-                    sa.select(sa.func.max(_ABANDONED_TABLE.c.number))
-                ).scalar()
-            server.given_up = most or 0
-        if so_far is not None:
-            with self._one_sentence(), self._engine.begin() as connection:
-                write_run(connection, so_far)
-                so_far.updates = read_updates(connection)
+        with self._transaction() as connection:
+            _TABLES.create_all(connection)
 
     @contextmanager
-    def _one_sentence(self) -> Iterator[None]:
-        """Errors of the file as one sentence; that somebody else wrote a line stays what it is."""
+    def _transaction(self) -> Iterator[sa.Connection]:
+        """A transaction. A line that another server of the run has written cannot be written again."""
         try:
-            yield
+            with self._engine.begin() as connection:
+                yield connection
         except sa.exc.IntegrityError:
-            raise
+            raise TacitError(
+                f"Another server of this run has written to {self.path}; this server stops."
+            ) from None
         except sa.exc.DatabaseError as error:
             raise TacitError(
                 f"{self.path}, the state of the server, is damaged or cannot be written "
@@ -273,39 +220,61 @@ class ServerStateFile:
                 "their answers, and nothing is charged again."
             ) from None
 
-    def keep(self, server: AnyServer, update: Update | None = None) -> None:
-        """Saves an update, and when it was made from whose answers."""
-        values = {"number": len(server.trace), "about": self._about, "state": server.packed()}
-        with self._alone() as connection:
-            connection.execute(sa.insert(_STATES_TABLE).values(**values))
-            if update is not None:
-                write_update(connection, update)
+    def resume(self, server: Server, status: RunStatus | None = None) -> None:
+        """Restores the last state of the server, or saves the first one.
 
-    def give_up(self, number: int) -> None:
-        """Saves that a round was given up, the so-manyth one."""
-        with self._alone() as connection:
-            connection.execute(sa.insert(_ABANDONED_TABLE).values(number=number))
-
-    def group_of(self, number: int) -> tuple[str, ...] | None:
-        """The sites to which the answers of a round are bound, if it was asked."""
-        with self._one_sentence(), self._engine.begin() as connection:
-            found = connection.execute(
-                sa.select(_GROUPS_TABLE.c.members).where(_GROUPS_TABLE.c.round == number)
-            ).scalar()
-        return None if found is None else tuple(found)
-
-    def bind(self, number: int, members: tuple[str, ...]) -> None:
-        """Saves the sites of a round, before they are asked."""
-        with self._alone() as connection:
-            connection.execute(sa.insert(_GROUPS_TABLE).values(round=number, members=list(members)))
-
-    @contextmanager
-    def _alone(self) -> Iterator[sa.Connection]:
-        """A transaction for a line that only one server can write."""
-        try:
-            with self._one_sentence(), self._engine.begin() as connection:
-                yield connection
-        except sa.exc.IntegrityError:
+        Args:
+            server: The server.
+            status: Takes over the updates of the file; what the run is about is saved for ``status``.
+        """
+        with self._transaction() as connection:
+            lines = connection.execute(sa.select(_STATES).order_by(_STATES.c.number)).all()
+            abandoned = connection.execute(sa.select(sa.func.max(_ABANDONED.c.number))).scalar()
+        if any(line.about != self._about for line in lines):
             raise TacitError(
-                f"Another server of this run has written to {self.path}; this server stops."
-            ) from None
+                f"{self.path} belongs to another run, or the study has changed. Choose another file as "
+                "state, and a new name for the run of a changed study."
+            )
+        if lines:
+            server.restore([line.state for line in lines], abandoned or 0)
+        else:
+            self.save(server)
+        if status is not None:
+            with self._transaction() as connection:
+                if connection.execute(sa.select(_RUN)).first() is None:
+                    about = {
+                        "run": status.run,
+                        "sites": list(status.sites),
+                        "num_rounds": status.num_rounds,
+                        "groups": status.groups,
+                        "budget": status.budget,
+                    }
+                    connection.execute(sa.insert(_RUN).values(id=1, about=about))
+                status.updates = _read_updates(connection)
+
+    def save(self, server: Server, update: Update | None = None) -> None:
+        """Saves an update, and when it was made from whose answers."""
+        number, state = len(server.trace), server.pack_state()
+        with self._transaction() as connection:
+            connection.execute(
+                sa.insert(_STATES).values(number=number, about=self._about, state=state)
+            )
+            if update is not None:
+                connection.execute(sa.insert(_UPDATES).values(**asdict(update)))
+
+    def save_abandoned(self, number: int) -> None:
+        """Saves that a round was given up, the so-manyth one."""
+        with self._transaction() as connection:
+            connection.execute(sa.insert(_ABANDONED).values(number=number))
+
+    def round_members(self, number: int) -> tuple[str, ...] | None:
+        """The sites to which the answers of a round are bound, if it was asked."""
+        query = sa.select(_GROUPS.c.members).where(_GROUPS.c.round == number)
+        with self._transaction() as connection:
+            members = connection.execute(query).scalar()
+        return None if members is None else tuple(members)
+
+    def bind_round(self, number: int, members: tuple[str, ...]) -> None:
+        """Saves the sites of a round, before they are asked."""
+        with self._transaction() as connection:
+            connection.execute(sa.insert(_GROUPS).values(round=number, members=list(members)))
