@@ -24,8 +24,9 @@ from scipy.special import expit
 
 from tacit import Budget, Model, Rows, Variational, fit, fit_federated
 from tacit.federated import Partitioned
-from tacit.federated.schemes import Optimised, local_averaging, virtual_clients
+from tacit.federated.schemes import Optimised
 from tacit.models import Parameter
+from tacit.papers.federated import local_averaging, virtual_clients
 
 # Name, sites, epsilon, accuracy, log-likelihood (None where the paper's table has none here).
 PUBLISHED = [

@@ -17,7 +17,8 @@ from tacit import Rows
 from tacit.accounting import PLD, events
 from tacit.federated import Partitioned
 from tacit.federated.engine import run_in_process
-from tacit.federated.schemes import ClippedChanges, algorithm_three
+from tacit.federated.schemes import ClippedChanges
+from tacit.papers.federated import algorithm_three
 
 SITES, ROUNDS, NOISE = 100, 10, 10.0
 PRINTED, UNTRACKED, SHARED = "Algorithm 3", "noise not in factors", "shared factor (Tacit)"

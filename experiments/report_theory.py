@@ -15,7 +15,8 @@ from tacit import Rows
 from tacit.accounting import Budget
 from tacit.federated import Partitioned
 from tacit.federated.engine import run_in_process
-from tacit.federated.schemes import Hybrid, OneRelease, Optimised
+from tacit.federated.schemes import OneRelease, Optimised
+from tacit.papers.federated import Hybrid
 
 SITES, POINTS, CLIP, BUDGET = 5, 400, 20.0, Budget(1.0, DELTA)
 # Each with the rounds that suit it: private gradients get their default ten.

@@ -13,7 +13,8 @@ from tacit import Budget, Ledger, Rows, fit_federated
 from tacit.errors import BudgetError
 from tacit.federated import Partitioned
 from tacit.federated.engine import run_in_process
-from tacit.federated.schemes import ClippedChanges, algorithm_three
+from tacit.federated.schemes import ClippedChanges
+from tacit.papers.federated import algorithm_three
 
 ROUNDS, CLIP = 10, 1e4
 TARGET = through_origin(1, noise_sd=1.0, prior_sd=1e-3)

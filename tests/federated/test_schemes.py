@@ -17,18 +17,16 @@ from tacit.federated.pvi import PVIServer
 from tacit.federated.schemes import (
     ClippedChanges,
     ClippedStatistics,
-    Hybrid,
     OneRelease,
     Optimised,
     RunSetting,
     WithoutPrivacy,
-    local_averaging,
-    virtual_clients,
 )
 from tacit.federated.server import sum_replies
 from tacit.federated.targets import ApproximateTarget, conjugate_target
 from tacit.models import Parameter
 from tacit.models.exponential_families import DiagonalGaussian, FullGaussian
+from tacit.papers.federated import Hybrid, ShardedChanges, local_averaging, virtual_clients
 from tacit.privacy.groups import all_rows_as_unit, random_shards
 from tacit.privacy.noise import Randomness
 
@@ -135,9 +133,7 @@ def test_noise_is_what_the_true_sensitivity_asks_for(scheme, sensitivity):
 
 @pytest.mark.parametrize("average", [False, True])
 def test_one_row_moves_a_sum_of_shards_by_up_to_two_clips(average):
-    scheme = ClippedChanges(
-        clip=1.0, protects="rows", num_shards=4, shard_rows=50, average=average, steady=False
-    )
+    scheme = ShardedChanges(clip=1.0, num_shards=4, shard_rows=50, average=average, steady=False)
     target = through_origin(1, noise_sd=1.0, prior_sd=1e-2)
 
     def released(last):
@@ -325,9 +321,14 @@ def test_shares_of_noise_cost_the_delta_that_they_are_said_to(noise):
     [
         (lambda: OneRelease(clip=1.0).prepare(setting(answers=2)), "num_rounds=1"),
         (lambda: ClippedChanges(clip=-1.0), "clip"),
-        (lambda: ClippedChanges(clip=1.0, num_shards=3), "as a whole"),
-        (lambda: ClippedChanges(clip=1.0, protects="rows", num_shards=3), "shard_rows"),
-        (lambda: ClippedChanges(clip=1.0, own_factors=True), "algorithm_three"),
+        (lambda: ShardedChanges(clip=1.0, num_shards=3, shard_rows=0), "shard_rows"),
+        (lambda: ShardedChanges(clip=1.0, num_shards=0, shard_rows=5), "num_shards"),
+        (
+            lambda: ShardedChanges(
+                clip=1.0, num_shards=3, shard_rows=5, average=True, noise="split"
+            ),
+            "noise",
+        ),
         (lambda: Hybrid(clip=1.0, statistics_share=1.0), "statistics_share"),
         (lambda: Optimised().prepare(setting(counts())), "Gaussian"),
         (lambda: ClippedStatistics(clip=1.0).prepare(setting(approximate())), "conjugate"),
@@ -336,6 +337,19 @@ def test_shares_of_noise_cost_the_delta_that_they_are_said_to(noise):
 def test_settings_that_cannot_work_are_refused(call, words):
     with pytest.raises(InvalidArgument, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "settings", "words"),
+    [
+        (ClippedChanges, {"num_shards": 3}, "num_shards"),  # a data set is protected as a whole
+        (ShardedChanges, {"num_shards": 3}, "shard_rows"),  # which must be declared
+        (ClippedChanges, {"own_factors": True}, "own_factors"),  # only as the paper has it
+    ],
+)
+def test_settings_that_a_scheme_does_not_have_are_refused(scheme, settings, words):
+    with pytest.raises(TypeError, match=words):
+        scheme(clip=1.0, **settings)
 
 
 def approximate(log_prior=None):

@@ -255,7 +255,7 @@ def test_the_sensitivity_of_an_answer_is_the_one_that_is_charged():
 def test_the_sensitivity_of_a_total_is_the_one_that_is_charged(adjacency):
     """The noise that the server adds, over the lattice points of a clip at the sites."""
     target = conjugate_target(conjugate.Bernoulli("y"))
-    scheme = ClippedChanges(protects="data set", noise="server", clip=0.5, noise_multiplier=1.7)
+    scheme = ClippedChanges(noise="server", clip=0.5, noise_multiplier=1.7)
     setting = RunSetting(target=target, budget=None, answers=1, sites=3, together=3)
     prepared, server = scheme.prepare(setting), scheme.aggregation(setting, Randomness(0))
     points = prepared.work.mechanism.lattice.points

@@ -3,10 +3,6 @@ from .pooled import PooledScoring as PooledScoring
 from .pvi import Partitioned as Partitioned
 from .schemes import ClippedChanges as ClippedChanges
 from .schemes import ClippedStatistics as ClippedStatistics
-from .schemes import Hybrid as Hybrid
 from .schemes import OneRelease as OneRelease
 from .schemes import Optimised as Optimised
 from .schemes import WithoutPrivacy as WithoutPrivacy
-from .schemes import algorithm_three as algorithm_three
-from .schemes import local_averaging as local_averaging
-from .schemes import virtual_clients as virtual_clients

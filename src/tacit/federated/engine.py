@@ -98,7 +98,7 @@ def prepare_site(
         key,
         seeded=seed is not None,
         family=target.family,
-        hidden=not (ready.in_factor and (scheme.each_message_private or scheme.own_factors)),
+        hidden=not ready.in_factor,
     )
     cost = SiteCost(event=ready.event, budget=budget, ledger=ledger)
     return PreparedSite(client=client, cost=cost)

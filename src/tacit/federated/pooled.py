@@ -22,6 +22,7 @@ from tacit.federated.schemes import (
     Aggregation,
     Prepared,
     RunSetting,
+    Scheme,
     check_noise_shares,
 )
 from tacit.federated.server import Schedule, ScheduleName, Server
@@ -40,7 +41,7 @@ _MIN_MASKED_SITES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class PooledScheme:
+class PooledScheme(Scheme):
     """How sites protect their rows in pooled scoring: every answer is one noisy clipped sum.
 
     Args:
@@ -57,9 +58,6 @@ class PooledScheme:
     dropouts: int = 0
     num_outcomes: int = 6
     rows_bound: int = 2**17
-
-    protects: ClassVar[str] = "rows"
-    own_factors: ClassVar[bool] = False
 
     @property
     def trust(self) -> tuple[str, ...]:

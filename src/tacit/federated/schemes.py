@@ -5,15 +5,14 @@ one site does in a run (`Prepared`), with noise calibrated for all answers toget
 for itself.
 
 `Optimised` has noise in the gradients of each site's own optimisation, `ClippedStatistics` and `OneRelease` in the
-sum of sufficient statistics, and `ClippedChanges` in whole changes of the posterior: of a site, or of shards of its
-rows. Every release is made by the gate: clipped contributions of single units, summed, with noise.
+sum of sufficient statistics, and `ClippedChanges` in the whole change that a site makes to the posterior. Every release is made by the gate: clipped contributions of single units, summed, with noise.
 
 A clipped change is computed from all rows of a group, for which the group is a unit like any other. It may depend only on the
 rows of the group and on public values, so the factor that stands for the group must be public too. If every message
 is private by itself (``noise="site"``), it is: the site's factor is a sum of what it sent. If only the sum over
 sites is public, all groups share the factor (q - prior) / number of groups. A site that kept hidden noise in a
 factor of its own would correct it in the next round and so reveal it. The noise of several rounds then protects
-less than it seems to, and no epsilon is claimed (``own_factors``; Algorithm 3 of the report does this).
+less than it seems to (`tacit.papers.federated.algorithm_three`).
 
 >>> from tacit.federated.schemes import ClippedChanges
 >>> ClippedChanges(clip=1.0).each_message_private
@@ -21,10 +20,11 @@ True
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate, events
-from tacit.accounting.events import DpEvent, NonPrivateDpEvent
+from tacit.accounting.events import DpEvent
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.protocol import Reply
 from tacit.federated.server import common_grid, sum_replies
@@ -46,7 +46,7 @@ from tacit.federated.targets import (
     guide_for_family,
     optimise_locally,
 )
-from tacit.federated.trust import BY_NOISE, NO_GUARANTEE, ONLY_THE_SITE, SEVERAL_SITES, ZEROS
+from tacit.federated.trust import BY_NOISE, ONLY_THE_SITE, SEVERAL_SITES, ZEROS
 from tacit.inference.variational import Variational
 from tacit.models.base import Row
 from tacit.models.conjugate import Constants
@@ -59,7 +59,7 @@ from tacit.privacy.distributed import (
     lattice_points_from_release,
 )
 from tacit.privacy.gate import Gate, run
-from tacit.privacy.groups import all_rows_as_unit, evaluate_without_privacy, random_shards
+from tacit.privacy.groups import all_rows_as_unit, evaluate_without_privacy
 from tacit.privacy.mechanisms import NoisySums, Release, sum_rows
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
@@ -124,58 +124,35 @@ class Aggregation:
     grid: float | None = None
 
 
-class Scheme(Protocol):
-    """How sites protect their data.
-
-    ``protects`` is ``"rows"`` (each unit of the rows) or ``"data set"`` (everything that a site
-    holds). ``trust`` has sentences that say who is trusted.
-    """
+class Scheme(ABC):
+    """How sites protect their data. By default rows are protected, and every message is private by itself."""
 
     @property
-    def protects(self) -> str:
-        """The unit of privacy."""
-        ...
+    def protects(self) -> Literal["rows", "data set"]:
+        """The unit of privacy: each unit of the rows, or everything that a site holds."""
+        return "rows"
 
     @property
     def trust(self) -> tuple[str, ...]:
         """Who is trusted, in sentences for the statement."""
-        ...
+        return ONLY_THE_SITE, SEVERAL_SITES
 
     @property
     def each_message_private(self) -> bool:
         """Whether every message has enough noise by itself, so that any schedule is possible."""
-        ...
-
-    @property
-    def own_factors(self) -> bool:
-        """Whether sites keep hidden noise in factors of their own."""
-        ...
+        return True
 
     @property
     def split(self) -> bool:
         """Whether only the sum of all sites' messages has enough noise."""
-        ...
+        return False
 
+    @abstractmethod
     def prepare(self, setting: RunSetting) -> Prepared:
         """What a site does, with noise calibrated to its budget."""
-        ...
-
-    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:
-        """What the server does."""
-        ...
-
-
-class EachMessagePrivate:
-    """What schemes share that protect rows and make every message private by itself."""
-
-    protects: ClassVar[str] = "rows"
-    trust: ClassVar[tuple[str, ...]] = (ONLY_THE_SITE, SEVERAL_SITES)
-    each_message_private: ClassVar[bool] = True
-    own_factors: ClassVar[bool] = False
-    split: ClassVar[bool] = False
 
     def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:  # noqa: ARG002
-        """The sum of the changes."""
+        """What the server does: by default it adds the changes up."""
         return Aggregation()
 
 
@@ -362,7 +339,7 @@ class ChangePostprocessing:
 class SumAggregation:
     """The server's part where the noise is shared or its own: a sum, and the change that it means."""
 
-    settling: ChangePostprocessing
+    postprocessing: ChangePostprocessing
     noise_std: float
     points: float
     source: Randomness
@@ -373,11 +350,13 @@ class SumAggregation:
         if grid is None:
             raise InvalidArgument("Sites answered without a lattice; their settings differ.")
         whole = add_server_noise([reply.change for reply in replies], self.points, self.source)
-        return self.settling.change(posterior, whole.astype(np.float64) * grid, self.noise_std)
+        return self.postprocessing.change(
+            posterior, whole.astype(np.float64) * grid, self.noise_std
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimised(EachMessagePrivate):
+class Optimised(Scheme):
     """Each site maximises its local free energy by private gradients, with the cavity as its prior.
 
     Args:
@@ -437,7 +416,7 @@ StatisticStep = Callable[[Constants, jax.Array, Release], tuple[Constants, jax.A
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedStatistics(EachMessagePrivate):
+class ClippedStatistics(Scheme):
     """Every answer releases the statistics of a conjugate model again (eqs. 4.19-4.21 of the report).
 
     Args:
@@ -569,18 +548,11 @@ NoiseSource = Literal["site", "split", "server"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedChanges:
-    """Changes of whole groups of rows, clipped to ``clip`` in natural parameters.
+class ClippedChanges(Scheme):
+    """The change that all rows of a site make, clipped: everything that the site holds is protected.
 
     Args:
-        clip: Bound on the 2-norm of the change of one group.
-        protects: With ``"data set"`` a site is one group, and everything it holds is protected. With
-            ``"rows"`` its rows are divided at random over ``num_shards`` groups, and one row
-            moves the sum by up to two clips.
-        num_shards: Number of groups of a site's rows.
-        shard_rows: The largest number of rows of a shard: a declared number.
-        average: Whether each shard is fitted as if it were all of the site's rows and the mean is
-            taken (local averaging). Otherwise each shard is a small site (virtual clients).
+        clip: Bound on the 2-norm of a site's change, in natural parameters.
         noise: Who adds the noise: each ``"site"`` in full; ``"split"`` over sites, so that the sum has
             enough even if ``dishonest`` of them reveal theirs; or the ``"server"``.
         dishonest: Number of sites that may reveal or leave out their noise.
@@ -590,44 +562,53 @@ class ClippedChanges:
         mean_step: Share of the change that the mean takes. Use less than one for posteriors without
             correlations, where coordinates that step at once together step too far.
         steady: Whether the mean moves less where the noise dominates.
-        own_factors: For comparisons only; see `algorithm_three`.
         noise_multiplier: For comparisons only: noise over clip, in place of calibration.
     """
 
     clip: float
-    protects: Literal["rows", "data set"] = "data set"
-    num_shards: int = 1
-    shard_rows: int | None = None
-    average: bool = False
     noise: NoiseSource = "site"
     dishonest: int = 1
     num_iterations: int = 1
     centred: bool = True
     mean_step: float = 1.0
     steady: bool = True
-    own_factors: bool = False
     noise_multiplier: float | None = None
 
     def __post_init__(self) -> None:
         _validate.positive("clip", self.clip)
-        _validate.choice("protects", self.protects, ("rows", "data set"))
         _validate.choice("noise", self.noise, ("site", "split", "server"))
-        _validate.count("num_shards", self.num_shards)
         _validate.count("dishonest", self.dishonest, least=0)
         _validate.count("num_iterations", self.num_iterations)
         _validate.rate("mean_step", self.mean_step)
-        if self.protects == "data set" and self.num_shards > 1:
-            raise InvalidArgument(
-                "A data set that is protected as a whole has no shards; leave num_shards out."
-            )
-        if self.num_shards > 1 and self.shard_rows is None:
-            raise InvalidArgument(
-                "Declare shard_rows, the largest number of rows of a shard; the actual number is private."
-            )
-        if self.own_factors and (self.noise != "split" or self.centred or self.average):
-            raise InvalidArgument("own_factors is only for algorithm_three(...).")
-        if self.average and self.noise != "site":
-            raise InvalidArgument('Local averaging adds its noise at the site: noise="site".')
+
+    @property
+    def protects(self) -> Literal["rows", "data set"]:
+        """Everything that a site holds."""
+        return "data set"
+
+    @property
+    def num_groups(self) -> int:
+        """The number of groups of a site's rows, each of which has a clipped change."""
+        return 1
+
+    @property
+    def averages(self) -> bool:
+        """Whether the mean of the groups' changes is released instead of their sum."""
+        return False
+
+    def group_rows(self, rows: Rows, source: Randomness) -> Rows:  # noqa: ARG002
+        """The rows of a site in the groups that changes are computed for."""
+        return all_rows_as_unit(rows)
+
+    @property
+    def sensitivity(self) -> float:
+        """How much one unit moves the sum of changes, in clips."""
+        return 1.0
+
+    @property
+    def keeps_factors(self) -> bool:
+        """Whether a site's answers go into a factor of its own."""
+        return self.noise == "site"
 
     @property
     def each_message_private(self) -> bool:
@@ -642,15 +623,8 @@ class ClippedChanges:
     @property
     def trust(self) -> tuple[str, ...]:
         """Who is trusted."""
-        several = (SEVERAL_SITES,) if self.protects == "rows" else (ZEROS,)
-        own = (NO_GUARANTEE,) if self.own_factors else ()
-        said = (each.format(dishonest=self.dishonest) for each in BY_NOISE[self.noise])
-        return (*own, *said, *several)
-
-    @property
-    def sensitivity(self) -> float:
-        """How much one unit moves the sum, in clips: one row changes a shard from one value to another."""
-        return 2.0 if self.protects == "rows" else 1.0
+        several = SEVERAL_SITES if self.protects == "rows" else ZEROS
+        return *(each.format(dishonest=self.dishonest) for each in BY_NOISE[self.noise]), several
 
     def multiplier(self, setting: RunSetting) -> float:
         """Noise of the sum, over clip."""
@@ -672,22 +646,28 @@ class ClippedChanges:
     def prepare(self, setting: RunSetting) -> Prepared:
         """Noise for all answers. Theorems F4 (rows) and F5 (data sets)."""
         noise = self.multiplier(setting)
-        event: DpEvent | None = None
-        if self.own_factors:
-            event = NonPrivateDpEvent()  # whatever the noise: see PROOFS.md
-        elif noise > 0:
-            one = events.gaussian(noise / self.sensitivity)
-            event = check_covered(events.repeat(one, setting.answers), self._budget(setting))
-            if self.noise == "split" and setting.budget is not None:
-                slack = events.Slack(delta=SHARES_DELTA * setting.budget.delta)
-                event = events.compose(event, slack)
         mechanism = self._mechanism(setting, noise)
-        if event is not None and self.noise == "split" and not self.own_factors:
-            self._refuse_coarse(setting, mechanism)
         work = ChangeRelease(self, setting.target, mechanism, setting.sites)
-        return Prepared(work=work, event=event)
+        event = self._event(setting, noise, mechanism)
+        return Prepared(work=work, event=event, in_factor=self.keeps_factors)
 
-    def settling(self, target: Target, *, floor: bool) -> ChangePostprocessing:
+    def _event(self, setting: RunSetting, noise: float, mechanism: NoisySums) -> DpEvent | None:
+        """All answers of a site together, if they have noise."""
+        if noise <= 0:
+            return None
+        one = events.gaussian(noise / self.sensitivity)
+        event = check_covered(events.repeat(one, setting.answers), self._budget(setting))
+        if self.noise == "split":
+            budget = setting.budget or Budget(0.0, 0.5)  # without one, for comparisons
+            honest = setting.together - self.dishonest
+            check_noise_shares(
+                mechanism, setting, budget, honest, 'use fewer shards, or noise="site"'
+            )
+            if setting.budget is not None:
+                event = events.compose(event, events.Slack(delta=SHARES_DELTA * budget.delta))
+        return event
+
+    def postprocessing(self, target: Target, *, floor: bool) -> ChangePostprocessing:
         """How a released vector becomes a change of the posterior."""
         return ChangePostprocessing(
             target=target,
@@ -711,12 +691,6 @@ class ClippedChanges:
             )
         return noise / math.sqrt(honest)
 
-    def _refuse_coarse(self, setting: RunSetting, mechanism: NoisySums) -> None:
-        """Refuses shares of noise whose sum is further from normal than delta allows. Lemma F1."""
-        budget = setting.budget or Budget(0.0, 0.5)  # without one, for comparisons
-        honest = setting.together - self.dishonest
-        check_noise_shares(mechanism, setting, budget, honest, 'use fewer shards, or noise="site"')
-
     def _mechanism(self, setting: RunSetting, noise: float) -> NoisySums:
         """One release, on a lattice so coarse that sums are whole numbers in float32."""
         share = self.share(setting, noise)
@@ -726,12 +700,12 @@ class ClippedChanges:
             clip=self.clip,
             noise_multiplier=share,
             dimension=setting.target.family.size,
-            batch_bound=exact_batch_bound(self.num_shards + 16 * share),
+            batch_bound=exact_batch_bound(self.num_groups + 16 * share),
         )
-        most = mechanism.lattice.points * (self.num_shards + 16 * share)
+        most = mechanism.lattice.points * (self.num_groups + 16 * share)
         if self.noise != "site" and most > MAX_EXACT_FLOAT32:
             raise InvalidArgument(
-                f"{mechanism.dimension} numbers from {self.num_shards} shards with this noise do not "
+                f"{mechanism.dimension} numbers from {self.num_groups} shards with this noise do not "
                 'fit whole numbers; use fewer shards, guide=tacit.methods.MeanField(), or noise="site".'
             )
         return mechanism
@@ -743,12 +717,11 @@ class ClippedChanges:
         noise = self.multiplier(setting)
         mechanism = self._mechanism(setting, noise)
         grid = ChangeRelease(self, setting.target, mechanism, setting.sites).grid
-        if self.own_factors and self.noise == "split":
-            return Aggregation(needs_all_sites=True, grid=grid)
         points = noise * mechanism.lattice.points if self.noise == "server" else 0.0
-        std = noise * self.clip
-        settling = self.settling(setting.target, floor=True)
-        aggregate = SumAggregation(settling, std, points, source.child("server"))
+        postprocessing = self.postprocessing(setting.target, floor=True)
+        aggregate = SumAggregation(
+            postprocessing, noise * self.clip, points, source.child("server")
+        )
         # Sites repeat an answer only to this server: new noise on it would be another release.
         mark = source.child("mark").words(4).tobytes() if self.noise == "server" else b""
         return Aggregation(
@@ -781,14 +754,14 @@ class ChangeRelease:
     @property
     def _averaged(self) -> int:
         """The number of groups whose mean is released."""
-        return self.scheme.num_shards if self.scheme.average else 1
+        return self.scheme.num_groups if self.scheme.averages else 1
 
     def change(
         self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness
     ) -> NDArray[Any]:
         """What leaves the site: whole numbers to be added up, or the change itself."""
         scheme, lattice, groups = self.scheme, self.mechanism.lattice, self._averaged
-        held = self._grouped(rows, source.child("shards"))
+        held = scheme.group_rows(rows, source.child("shards"))
         gate = Gate(held, self.mechanism, source.child("gate"))
         step = change_step(
             self.target, float(groups), scheme.num_iterations, centred=scheme.centred
@@ -800,8 +773,8 @@ class ChangeRelease:
         if self.grid is not None:
             return lattice_points_from_release(released, self.mechanism.clip, lattice.points)
         plain = released.astype(np.float64) / groups
-        settling = scheme.settling(self.target, floor=False)
-        return settling.change(posterior, plain, self.mechanism.noise_std / groups)
+        postprocessing = scheme.postprocessing(self.target, floor=False)
+        return postprocessing.change(posterior, plain, self.mechanism.noise_std / groups)
 
     def _centre(self, posterior: Vector) -> Vector:
         """The present mean, for Gaussian families."""
@@ -810,19 +783,10 @@ class ChangeRelease:
             return family.mean(posterior)
         return np.zeros(1)
 
-    def _grouped(self, rows: Rows, source: Randomness) -> Rows:
-        """The rows in the groups that changes are computed for."""
-        if self.scheme.protects == "data set":
-            return all_rows_as_unit(rows)
-        most = self.scheme.shard_rows
-        if most is None:
-            raise InvalidArgument("Declare shard_rows, the largest number of rows of a shard.")
-        return random_shards(rows, self.scheme.num_shards, most, source)
-
     def _factor(self, posterior: Vector, own: Vector) -> Vector:
         """The factor that stands for one group in the posterior."""
-        groups = 1 if self.scheme.average else self.scheme.num_shards
-        if self.scheme.noise == "site" or self.scheme.own_factors:
+        groups = self.scheme.num_groups // self._averaged
+        if self.scheme.keeps_factors:
             return own / groups
         return (posterior - self.target.prior) / (self.sites * groups)
 
@@ -834,7 +798,7 @@ def _to_float32(leaf: Any) -> jax.Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithoutPrivacy:
+class WithoutPrivacy(Scheme):
     """A reference without noise. It is exact for conjugate models.
 
     Args:
@@ -843,22 +807,17 @@ class WithoutPrivacy:
 
     num_iterations: int = 1
 
-    protects: ClassVar[str] = "rows"
-    trust: ClassVar[tuple[str, ...]] = ()
-    each_message_private: ClassVar[bool] = True
-    own_factors: ClassVar[bool] = False
-    split: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         _validate.count("num_iterations", self.num_iterations)
+
+    @property
+    def trust(self) -> tuple[str, ...]:
+        """Nobody is protected, so there is nothing to say."""
+        return ()
 
     def prepare(self, setting: RunSetting) -> Prepared:
         """Work without noise."""
         return Prepared(work=_ExactChange(setting.target, self.num_iterations), event=None)
-
-    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:  # noqa: ARG002
-        """The sum of the changes."""
-        return Aggregation()
 
 
 @dataclass(frozen=True)
@@ -880,123 +839,3 @@ class _ExactChange:
         )
         given = posterior, factor, self.target.constants
         return np.asarray(evaluate_without_privacy(rows, function, given), np.float64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hybrid(EachMessagePrivate):
-    """The optimisation of every answer starts from statistics released with a share of the budget.
-
-    Args:
-        clip: Bound on the 2-norm of what one unit adds to the natural parameters.
-        variational: Settings of the optimisation of one answer.
-        statistics_share: Share of the budget for the statistics.
-    """
-
-    clip: float
-    variational: Variational = field(default_factory=lambda: Variational(num_steps=100))
-    statistics_share: float = 0.3
-
-    def __post_init__(self) -> None:
-        _validate.positive("clip", self.clip)
-        share = _validate.rate("statistics_share", self.statistics_share)
-        if share == 1:
-            raise InvalidArgument("statistics_share must leave some of the budget for the steps.")
-
-    def prepare(self, setting: RunSetting) -> Prepared:
-        """Noise for both kinds of release in all answers. Theorem F3."""
-        target, answers = check_conjugate(setting.target), setting.answers
-        method = with_family_guide(self.variational, target)
-        for_statistics, for_steps, event = 0.0, 0.0, None
-        if setting.budget is not None:
-            budget, share = setting.budget, self.statistics_share
-            part = Budget(share * budget.epsilon, share * budget.delta, budget.adjacency)
-            for_statistics = calibrate.noise_multiplier(part, num_steps=answers)
-            first = events.repeat(events.gaussian(for_statistics), answers)
-
-            def both(noise: float) -> DpEvent:
-                steps = answers * method.num_steps
-                return events.compose(
-                    first, events.sampled_gaussian(noise, method.constant_rate, steps)
-                )
-
-            for_steps = calibrate.calibrate(both, budget)
-            event = both(for_steps)
-        work = _HybridUpdate(
-            LocalOptimisation(target, method, method.mechanism(target.model, for_steps)),
-            StatisticsRelease(target, statistics_mechanism(target, self.clip, for_statistics)),
-        )
-        return Prepared(work=work, event=event)
-
-
-@dataclass(frozen=True)
-class _HybridUpdate:
-    optimising: LocalOptimisation
-    statistics: StatisticsRelease
-    grid: ClassVar[None] = None
-
-    @property
-    def size(self) -> int:
-        return self.statistics.size
-
-    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:
-        cavity = posterior - factor
-        start = cavity + self.statistics.released(rows, source)
-        if not self.statistics.target.family.proper(start):
-            start = posterior
-        return self.optimising.fitted(rows, cavity, start, source) - posterior
-
-
-def local_averaging(*, clip: float, num_shards: int, shard_rows: int) -> ClippedChanges:
-    """Local averaging: each shard is fitted as if it were all of a site's rows.
-
-    Args:
-        clip: Bound on the 2-norm of the change of one shard.
-        num_shards: Number of shards of a site.
-        shard_rows: The largest number of rows of a shard: a declared number.
-
-    Returns:
-        A scheme that releases the mean of the changes.
-    """
-    return ClippedChanges(
-        clip=clip, protects="rows", num_shards=num_shards, shard_rows=shard_rows, average=True
-    )
-
-
-def virtual_clients(
-    *, clip: float, num_shards: int, shard_rows: int, noise: NoiseSource = "site"
-) -> ClippedChanges:
-    """Virtual clients: each shard is a small site.
-
-    Args:
-        clip: Bound on the 2-norm of the change of one shard.
-        num_shards: Number of shards of a site.
-        shard_rows: The largest number of rows of a shard: a declared number.
-        noise: Who adds the noise. ``"split"`` needs secure aggregation.
-
-    Returns:
-        A scheme that releases the sum of the changes.
-    """
-    return ClippedChanges(
-        clip=clip, protects="rows", num_shards=num_shards, shard_rows=shard_rows, noise=noise
-    )
-
-
-def algorithm_three(*, clip: float, noise_multiplier: float) -> ClippedChanges:
-    """Algorithm 3 of the report as printed, to reproduce it. No epsilon is claimed for it.
-
-    Args:
-        clip: Bound on the 2-norm of the change of a site.
-        noise_multiplier: Noise of the sum, over clip.
-
-    Returns:
-        The scheme.
-    """
-    return ClippedChanges(
-        clip=clip,
-        noise="split",
-        dishonest=0,
-        centred=False,
-        steady=False,
-        own_factors=True,
-        noise_multiplier=noise_multiplier,
-    )
