@@ -16,7 +16,7 @@ from through_origin import through_origin
 from tacit import Rows
 from tacit.accounting import PLD, events
 from tacit.federated import Partitioned
-from tacit.federated.engine import run_in_process
+from tacit.federated.method import run_in_process
 from tacit.federated.schemes import ClippedChanges
 from tacit.papers.federated import algorithm_three
 

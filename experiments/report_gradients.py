@@ -28,7 +28,7 @@ from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_ta
 from tacit import Rows, Variational
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.federated import Partitioned
-from tacit.federated.engine import run_in_process
+from tacit.federated.method import run_in_process
 from tacit.federated.schemes import Optimised
 from tacit.papers.accountants import Moments
 

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from tacit import Rows
 from tacit.accounting import Budget
 from tacit.federated import Partitioned
-from tacit.federated.engine import run_in_process
+from tacit.federated.method import run_in_process
 from tacit.federated.schemes import OneRelease, Optimised
 from tacit.papers.federated import Hybrid
 

@@ -29,8 +29,8 @@ from flower_processes import BIN, HANGS, Deployment, make_app, wait_for
 from sites_on_disk import NAMES, copy_study, make_sites
 
 from tacit.federated.deploy import load_study
-from tacit.federated.engine import prepare_site
 from tacit.federated.guard import Guard, ask
+from tacit.federated.method import prepare_site
 from tacit.federated.protocol import task_fields
 from tacit.federated.server import run_schedule
 

@@ -12,7 +12,7 @@ from through_origin import through_origin
 from tacit import Budget, Ledger, Rows, fit_federated
 from tacit.errors import BudgetError
 from tacit.federated import Partitioned
-from tacit.federated.engine import run_in_process
+from tacit.federated.method import run_in_process
 from tacit.federated.schemes import ClippedChanges
 from tacit.papers.federated import algorithm_three
 

@@ -20,7 +20,7 @@ from tacit import (
 )
 from tacit.errors import InvalidArgument
 from tacit.federated import Partitioned
-from tacit.federated.engine import run_in_process
+from tacit.federated.method import run_in_process
 from tacit.federated.schemes import ClippedChanges, ClippedStatistics, OneRelease, WithoutPrivacy
 from tacit.federated.targets import conjugate_target
 from tacit.models.exponential_families import NormalInverseGamma

@@ -11,7 +11,7 @@ from flower_processes import Deployment, make_app, wait_for
 from sites_on_disk import NAMES, make_sites
 
 from tacit.federated.deploy import load_study
-from tacit.federated.engine import run_in_process
+from tacit.federated.method import run_in_process
 
 pytestmark = pytest.mark.processes
 

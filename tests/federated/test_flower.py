@@ -17,10 +17,10 @@ from tacit import Ledger
 from tacit.errors import TacitError
 from tacit.federated import flower_grid
 from tacit.federated.deploy import SiteSettings, load_study, open_ledger
-from tacit.federated.engine import run_in_process
 from tacit.federated.flower import client_app, hide_traceback
 from tacit.federated.flower_grid import FlowerTransport, serve
 from tacit.federated.guard import answer_or_error
+from tacit.federated.method import run_in_process
 from tacit.federated.protocol import task_fields
 
 

@@ -9,7 +9,7 @@ from through_origin import through_origin
 from tacit import Rows
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated import Partitioned
-from tacit.federated.engine import run_in_process
+from tacit.federated.method import run_in_process
 from tacit.federated.schemes import WithoutPrivacy
 
 TARGET = through_origin(2, noise_sd=0.5, prior_sd=3.0)

@@ -13,8 +13,8 @@ from tacit.accounting import PLD, events
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, LedgerError, TacitError
 from tacit.federated import PooledScoring
-from tacit.federated.engine import prepare_site
 from tacit.federated.masks import LedgerMaskKeys, MaskedInProcess, MaskedSite, Masker, Roster
+from tacit.federated.method import prepare_site
 from tacit.federated.server import run_schedule
 from tacit.privacy.noise import Randomness
 

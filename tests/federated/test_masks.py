@@ -11,8 +11,8 @@ from through_origin import through_origin
 from tacit import Budget, Ledger, Rows
 from tacit.errors import InvalidArgument
 from tacit.federated import Partitioned
-from tacit.federated.engine import prepare_site, run_in_process
 from tacit.federated.masks import LedgerMaskKeys, MaskedInProcess, MaskedSite, Masker, Roster
+from tacit.federated.method import prepare_site, run_in_process
 from tacit.federated.protocol import Offer, Session, Task
 from tacit.federated.schemes import ClippedChanges
 from tacit.federated.server import run_schedule

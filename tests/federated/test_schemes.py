@@ -11,7 +11,7 @@ from tacit import Budget, Ledger, Model, Rows, Variational, conjugate, fit_feder
 from tacit.accounting import PLD, calibrate
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated import Partitioned
-from tacit.federated.engine import prepare_site, run_in_process
+from tacit.federated.method import prepare_site, run_in_process
 from tacit.federated.protocol import InProcess, Reply
 from tacit.federated.pvi import PVIServer
 from tacit.federated.schemes import (

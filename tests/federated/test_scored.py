@@ -16,7 +16,7 @@ from tacit.api.federated import default_federated_method
 from tacit.api.rows import encode_rows
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated import Partitioned, PooledScoring
-from tacit.federated.engine import prepare_site, run_in_process
+from tacit.federated.method import prepare_site, run_in_process
 from tacit.federated.pooled_server import (
     QuestionVector,
     add_random_high_words,

@@ -11,7 +11,7 @@ import pytest
 from sites_on_disk import make_sites
 
 from tacit.federated.deploy import load_study
-from tacit.federated.engine import run_in_process
+from tacit.federated.method import run_in_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 

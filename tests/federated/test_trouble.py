@@ -14,9 +14,9 @@ from sites_on_disk import NAMES, copy_study, make_sites
 from tacit import Ledger
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, load_study
-from tacit.federated.engine import run_in_process
 from tacit.federated.flower import parse_nodes
 from tacit.federated.flower_grid import FlowerTransport, serve
+from tacit.federated.method import run_in_process
 from tacit.federated.state import ServerStateFile
 
 

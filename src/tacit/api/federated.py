@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from tacit import _validate
@@ -20,15 +20,20 @@ from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_unit
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.deploy import SiteSettings, Study, load_study
-from tacit.federated.engine import FederatedResult, SiteCost, charge_label, run_in_process
 from tacit.federated.journal import read_run_progress
-from tacit.federated.method import FederatedMethod
+from tacit.federated.method import (
+    FederatedMethod,
+    FederatedResult,
+    SiteCost,
+    charge_label,
+    run_in_process,
+)
 from tacit.federated.pooled import PooledScoring
 from tacit.federated.pooled_server import PooledTarget
 from tacit.federated.pvi import Partitioned
 from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server
-from tacit.federated.targets import ConjugateTarget
+from tacit.federated.targets import ConjugateTarget, Target
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
@@ -46,7 +51,7 @@ def fit_federated(
     *,
     schema: Schema | None = None,
     budget: Budget | Mapping[str, Budget] | None = None,
-    method: FederatedMethod | None = None,
+    method: PooledScoring | Partitioned | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
     run: str | None = None,
     seed: int | None = None,
@@ -88,15 +93,15 @@ def fit_federated(
         )
     if not isinstance(data, Mapping) or not data:
         raise InvalidArgument("data must map the names of sites to their tables, or to Rows.")
-    method, target = method_and_target(model, schema, method)
-    budgets = _site_budgets(budget, method, data)
+    chosen, target = method_and_target(model, schema, method)
+    budgets = _site_budgets(budget, chosen, data)
     rows = {name: _site_rows(target, schema, table) for name, table in data.items()}
-    _check_ledgers(ledgers or {}, rows, method)
+    _check_ledgers(ledgers or {}, rows, chosen)
     if seed is not None:
         _validate.count("seed", seed, least=0)
-    with progress_bar(method.num_rounds, shown=progress) as tell:
+    with progress_bar(chosen.num_rounds, shown=progress) as tell:
         found = run_in_process(
-            method,
+            chosen,
             target,
             rows,
             budgets,
@@ -105,12 +110,14 @@ def fit_federated(
             seed=seed,
             progress=tell,
         )
-    units = {name: _privacy_unit(method, each) for name, each in rows.items()}
-    return federated_posterior(found, method, target, schema, units, seed)
+    units = {name: _privacy_unit(chosen, each) for name, each in rows.items()}
+    return federated_posterior(found, chosen, target, schema, units, seed)
 
 
 def _site_budgets(
-    budget: Budget | Mapping[str, Budget] | None, method: FederatedMethod, data: Mapping[str, Any]
+    budget: Budget | Mapping[str, Budget] | None,
+    method: FederatedMethod[Target],
+    data: Mapping[str, Any],
 ) -> dict[str, Budget | None]:
     if isinstance(method.scheme, WithoutPrivacy):
         if budget is not None:
@@ -126,25 +133,25 @@ def _site_budgets(
 
 
 def method_and_target(
-    model: Any, schema: Schema | None, method: FederatedMethod | None
-) -> tuple[FederatedMethod, Any]:
+    model: Any, schema: Schema | None, method: PooledScoring | Partitioned | None
+) -> tuple[FederatedMethod[Target], Target]:
     """The method, by default one that fits the model, and what sites fit together."""
     given = model if isinstance(model, ConjugateTarget) else adapt_model(model, schema)
     chosen = method or default_federated_method(given)
-    target = chosen.target(given)
+    target: Target = chosen.target(given)
     if isinstance(target, PooledTarget) and schema is not None:
         simulated = simulated_units(schema, model_columns(target.model, schema))
         target = replace(target, simulated=simulated)
-    return chosen, target
+    return cast("FederatedMethod[Target]", chosen), target
 
 
-def default_federated_method(model: UnitModel | ConjugateTarget) -> FederatedMethod:
+def default_federated_method(model: UnitModel | ConjugateTarget) -> PooledScoring | Partitioned:
     """What fits a model if nothing is asked for."""
     pooled = not isinstance(model, Conjugate | ConjugateTarget) and Scoring.can_fit(model)
     return PooledScoring() if pooled else Partitioned()
 
 
-def _site_rows(target: Any, schema: Schema | None, data: Any) -> Rows:
+def _site_rows(target: Target, schema: Schema | None, data: Any) -> Rows:
     if isinstance(data, Rows) != (schema is None):
         raise InvalidArgument(
             "Pass tables with a schema, or Rows without a schema; the same for all sites."
@@ -152,13 +159,13 @@ def _site_rows(target: Any, schema: Schema | None, data: Any) -> Rows:
     return data if schema is None else model_rows(target.model, schema, data)
 
 
-def _privacy_unit(method: FederatedMethod, rows: Rows) -> str:
+def _privacy_unit(method: FederatedMethod[Target], rows: Rows) -> str:
     """The unit of privacy at a site."""
     return "data set" if method.scheme.protects == "data set" else rows.unit
 
 
 def _check_ledgers(
-    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: FederatedMethod
+    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: FederatedMethod[Target]
 ) -> None:
     for name, ledger in ledgers.items():
         if name not in rows or not isinstance(ledger, Ledger):
@@ -172,8 +179,8 @@ def _check_ledgers(
 
 def federated_posterior(
     found: FederatedResult,
-    method: FederatedMethod,
-    target: Any,
+    method: FederatedMethod[Target],
+    target: Target,
     schema: Schema | None,
     units: Mapping[str, str],
     seed: int | None,
@@ -226,7 +233,7 @@ def _spent_epsilon(statement: PrivacyStatement) -> float:
 
 def _site_statement(
     cost: SiteCost,
-    method: FederatedMethod,
+    method: FederatedMethod[Target],
     schema: Schema | None,
     unit: str,
     book: str,
@@ -261,9 +268,9 @@ def federated_study(
     sites: Sequence[str],
     run: str,
     budget: Budget,
-    method: FederatedMethod | None = None,
+    method: PooledScoring | Partitioned | None = None,
     seed: int | None = None,
-) -> Study:
+) -> Study[Target]:
     """Defines a federated study for a real deployment.
 
     The server and each site keep their own copy of the file that calls this function. See

@@ -19,9 +19,10 @@ from tacit.accounting.ledger import Ledger
 from tacit.cli.ledger import charges_table
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.deploy import OpenSite, SiteSettings, Study, load_study
-from tacit.federated.engine import prepare_site
 from tacit.federated.journal import read_run_progress
+from tacit.federated.method import prepare_site
 from tacit.federated.state import read_run_status
+from tacit.federated.targets import Target
 
 CheckLine = tuple[str, str, bool]
 
@@ -49,14 +50,14 @@ def run_checks(path: Path) -> list[CheckLine]:
     ]
 
 
-def _agreement_lines(study: Study) -> Iterator[CheckLine]:
+def _agreement_lines(study: Study[Target]) -> Iterator[CheckLine]:
     agreement = study.agreement
     for name, value in agreement.parts:
         yield name, value, True
     yield "digest of all of these", agreement.digest, True
 
 
-def _ledger_lines(settings: SiteSettings, study: Study) -> Iterator[CheckLine]:
+def _ledger_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[CheckLine]:
     try:
         ledger = Ledger(settings.ledger, settings.total, unit=study.unit)
         left = ledger.left
@@ -66,7 +67,7 @@ def _ledger_lines(settings: SiteSettings, study: Study) -> Iterator[CheckLine]:
     yield "ledger", f"{settings.ledger}: {left}", True
 
 
-def _mask_key_lines(settings: SiteSettings, study: Study) -> Iterator[CheckLine]:
+def _mask_key_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[CheckLine]:
     if not study.masked:
         yield "keys of masks", "not needed: every answer is private by itself", True
         return
@@ -88,7 +89,7 @@ def _data_line(site: OpenSite) -> CheckLine:
     return "data", "can be read, and have the study's columns and unit", True
 
 
-def _trial_round_lines(study: Study, name: str) -> Iterator[CheckLine]:
+def _trial_round_lines(study: Study[Target], name: str) -> Iterator[CheckLine]:
     """A round on a made-up row, with the noise of the study, and without a ledger."""
     try:
         server = study.server()

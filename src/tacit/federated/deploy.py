@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -30,9 +30,8 @@ from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused
 from tacit.federated.agreement import Agreement, short_digest
-from tacit.federated.engine import prepare_site
 from tacit.federated.masks import LedgerMaskKeys, MaskedSite, Masker, Roster
-from tacit.federated.method import FederatedMethod
+from tacit.federated.method import FederatedMethod, prepare_site
 from tacit.federated.protocol import (
     Fields,
     Offer,
@@ -45,6 +44,7 @@ from tacit.federated.protocol import (
 from tacit.federated.schemes import Prepared, RunSetting, WithoutPrivacy
 from tacit.federated.server import Server
 from tacit.federated.site import Client
+from tacit.federated.targets import T, Target
 from tacit.privacy.checkpoint import strip_addresses
 from tacit.privacy.gate import compilation_cache_in
 from tacit.privacy.noise import Randomness
@@ -82,7 +82,7 @@ Finish = Callable[[Server, Path], None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Study:
+class Study(Generic[T]):
     """What the server and the sites agree on. It is public, and each has its own copy.
 
     Args:
@@ -99,8 +99,8 @@ class Study:
     """
 
     run: str
-    target: Any
-    method: FederatedMethod
+    target: T
+    method: FederatedMethod[T]
     sites: tuple[str, ...]
     budget: Budget
     read: Callable[[Path], Rows]
@@ -119,7 +119,7 @@ class Study:
                 "A study with real sites needs a budget and a private scheme. For comparisons without "
                 "privacy use tacit.fit_federated on made-up data."
             )
-        if self.method.schedule == "asynchronous":
+        if self.method.rounds(len(self.sites)).kind == "asynchronous":
             raise InvalidArgument(
                 "The asynchronous schedule simulates sites of different speeds. Over a network use the "
                 "synchronous or the sequential schedule."
@@ -150,7 +150,7 @@ class Study:
         )
 
     @cached_property
-    def setting(self) -> RunSetting:
+    def setting(self) -> RunSetting[T]:
         """What a site knows about the run."""
         return self.method.setting(self.target, self.budget, len(self.sites))
 
@@ -175,7 +175,7 @@ class Study:
         )
 
 
-def load_study(path: Path) -> Study:
+def load_study(path: Path) -> Study[Target]:
     """The ``study`` that a Python file defines."""
     spec = importlib.util.spec_from_file_location("tacit_study", path)
     if spec is None or spec.loader is None or not path.is_file():
@@ -262,7 +262,7 @@ class OpenSite:
     def __init__(
         self,
         settings: SiteSettings,
-        study: Study | None = None,
+        study: Study[Target] | None = None,
         read: Callable[[Path], Rows] | None = None,
     ) -> None:
         self.settings, self.name = settings, settings.name
@@ -394,7 +394,7 @@ class WarmSite:
     def __init__(self, settings: SiteSettings) -> None:
         self._settings = settings
         self._stamp: tuple[object, ...] = ()
-        self._study: Study | None = None
+        self._study: Study[Target] | None = None
         self._rows: Rows | None = None
         self._imported: dict[str, Path] = {}  # modules that came with the study
 

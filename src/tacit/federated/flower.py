@@ -39,6 +39,7 @@ from tacit.federated.protocol import Fields
 
 if TYPE_CHECKING:  # they load JAX, which a node with a guard does not need
     from tacit.federated.deploy import SiteSettings, Study
+    from tacit.federated.targets import Target
 
 # The name of the record that holds the fields of a message.
 RECORD = "tacit"
@@ -91,7 +92,7 @@ def _answer_message(
     )
 
 
-def server_app(study: "Study") -> ServerApp:
+def server_app(study: "Study[Target]") -> ServerApp:
     """The ServerApp of a study.
 
     The run configuration has ``result``, the file of the posterior; ``state``, the file in which the

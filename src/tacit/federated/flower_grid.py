@@ -30,6 +30,7 @@ from tacit.federated.protocol import (
 )
 from tacit.federated.server import Server, run_schedule
 from tacit.federated.state import RunStatus, ServerStateFile
+from tacit.federated.targets import Target
 
 _LOG = logging.getLogger(__name__)
 _MESSAGE_TYPE = "query"
@@ -341,7 +342,7 @@ class FlowerTransport:
 
 def serve(
     grid: Grid,
-    study: Study,
+    study: Study[Target],
     *,
     timeout: float,
     patience: float,

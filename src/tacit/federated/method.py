@@ -1,17 +1,32 @@
-"""The interface of federated methods, and what a fit found."""
+"""The interface of federated methods, and a run of one: its sites, and all of them in this process.
 
-from collections.abc import Mapping
+`run_in_process` prepares every site with its own budget, runs the schedule and returns the server. A deployment does
+the same with its own `Transport`, using `prepare_site` at each site and the method's ``server`` at the server.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.accounting import Budget
-from tacit.federated.schemes import RunSetting, Scheme
-from tacit.federated.server import Schedule, ScheduleName, Server
+from tacit.accounting.events import DpEvent
+from tacit.accounting.ledger import Ledger
+from tacit.errors import InvalidArgument
+from tacit.federated.journal import Journal, LedgerJournal, RunTerms
+from tacit.federated.protocol import InProcess
+from tacit.federated.schemes import Prepared, RunSetting, Scheme
+from tacit.federated.server import Schedule, Server, run_schedule
+from tacit.federated.site import Client
+from tacit.federated.targets import ConjugateTarget, T, study_digest
 from tacit.inference.method import Intervals
+from tacit.models.base import UnitModel
 from tacit.models.exponential_families import Vector
+from tacit.models.interpretation import describe_model
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -34,60 +49,205 @@ class Fitted:
     converged: bool | None = None
 
 
-class FederatedMethod(Protocol):
+class FederatedMethod(ABC, Generic[T]):
     """Settings of a federated fit, which are public and the same at all sites.
 
     ``target`` makes of a model what the other functions take as ``target``.
     """
 
-    @property
-    def num_rounds(self) -> int:
-        """How often every site is asked."""
-        ...
+    num_rounds: int  # how often every site is asked
+    spare_answers: int  # answers that are charged in addition to the rounds
+    scheme: Scheme[T]  # how sites protect their data
 
-    @property
-    def spare_answers(self) -> int:
-        """Answers that are charged in addition to the rounds."""
-        ...
-
-    @property
-    def schedule(self) -> ScheduleName:
-        """The order in which sites are asked."""
-        ...
-
-    @property
-    def scheme(self) -> Scheme:
-        """How sites protect their data."""
-        ...
-
+    @abstractmethod
     def rounds(self, sites: int) -> Schedule:
         """Which sites are asked when."""
-        ...
 
-    def target(self, model: Any) -> Any:
+    @abstractmethod
+    def target(self, model: UnitModel | ConjugateTarget) -> T:
         """What sites fit together."""
-        ...
 
-    def setting(self, target: Any, budget: Budget | None, sites: int) -> RunSetting:
+    @abstractmethod
+    def setting(self, target: T, budget: Budget | None, sites: int) -> RunSetting[T]:
         """What one site knows about the run."""
-        ...
 
-    def about(self, target: Any, sites: int, rows: Rows) -> str:
-        """A digest that identifies the study."""
-        ...
-
+    @abstractmethod
     def server(
         self,
-        target: Any,
+        target: T,
         names: tuple[str, ...],
         *,
         run: str,
         budget: Budget | None,
         source: Randomness,
     ) -> Server:
-        """The server of a run."""
-        ...
+        """The server of a run. The budget says how much noise answers have, or the server adds."""
 
-    def fitted(self, target: Any, server: Server, seed: int) -> Fitted:
+    @abstractmethod
+    def fitted(self, target: T, server: Server, seed: int) -> Fitted:
         """What a server found at the end of a run."""
-        ...
+
+    def about(self, target: T, sites: int, rows: Rows) -> str:
+        """A digest that identifies the study; it depends on the types of the columns, not on values."""
+        return study_digest((self, sites), target, rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteCost:
+    """What a run costs one site, and the ledger that is charged, if it is at hand."""
+
+    event: DpEvent | None
+    budget: Budget | None
+    ledger: Ledger | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedSite:
+    """A site that is ready to answer, and what the run costs it."""
+
+    client: Client
+    cost: SiteCost
+
+
+def prepare_site(
+    name: str,
+    rows: Rows | Callable[[], Rows],
+    method: FederatedMethod[T],
+    target: T,
+    *,
+    run: str,
+    sites: int,
+    budget: Budget | None,
+    ledger: Ledger | None = None,
+    prepared: Prepared | None = None,
+    about: str = "",
+    seed: int | None = None,
+) -> PreparedSite:
+    """A site of a run, with noise calibrated for all answers. The first task charges the ledger.
+
+    Args:
+        name: The name of the site.
+        rows: The rows, or a function that reads them when a task is computed.
+        method: Settings of the run.
+        target: What sites fit together.
+        run: The name of the run.
+        sites: The number of sites.
+        budget: The budget of the site, or None for a run without privacy.
+        ledger: The ledger to charge.
+        prepared: The result of ``method.scheme.prepare``, if it is at hand.
+        about: The method's ``about``, which a ledger needs to tell studies with one name apart.
+        seed: Makes answers reproducible, and the run not private.
+
+    Returns:
+        The client, and what the run costs.
+    """
+    scheme = method.scheme
+    ready = prepared or scheme.prepare(method.setting(target, budget, sites))
+    terms = RunTerms(
+        run=run,
+        answers=method.num_rounds + method.spare_answers,
+        event=ready.event,
+        budget=budget,
+        label=f"{charge_label(run)} {describe_model(target.model)}",
+        about=about,
+    )
+    journal: Journal | None = None if ledger is None else LedgerJournal(ledger)
+    key = None if seed is None else seeded_keys(f"{seed}|{name}")
+    client = Client(
+        name,
+        rows,
+        ready.work,
+        terms,
+        journal,
+        key,
+        seeded=seed is not None,
+        family=target.family,
+        hidden=not ready.in_factor,
+    )
+    cost = SiteCost(event=ready.event, budget=budget, ledger=ledger)
+    return PreparedSite(client=client, cost=cost)
+
+
+def charge_label(run: str) -> str:
+    """How the label of a run's charge begins."""
+    return f"federated run {run}:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedResult:
+    """The server at the end of a run, and the cost at each site."""
+
+    server: Server
+    costs: Mapping[str, SiteCost]
+
+    @property
+    def trace(self) -> NDArray[np.float64]:
+        """A vector for every update."""
+        return np.array(self.server.trace)
+
+
+def run_in_process(
+    method: FederatedMethod[T],
+    target: T,
+    rows: Mapping[str, Rows],
+    budgets: Mapping[str, Budget | None],
+    *,
+    run: str,
+    ledgers: Mapping[str, Ledger] | None = None,
+    seed: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> FederatedResult:
+    """Runs all sites and the server in this process.
+
+    Args:
+        method: Settings of the run.
+        target: What sites fit together.
+        rows: Rows of each site, by name.
+        budgets: Budget of each site, by name.
+        run: The name of the run.
+        ledgers: Ledgers of sites, by name.
+        seed: Makes the run reproducible, and not private.
+        progress: Is called with the number of rounds done.
+
+    Returns:
+        The server, and the cost at each site.
+    """
+    names, shared = tuple(rows), set(budgets.values())
+    if not method.scheme.each_message_private and len(shared) > 1:
+        raise InvalidArgument("Sites that share noise need the same budget; pass one for all.")
+    prepared = {
+        budget: method.scheme.prepare(method.setting(target, budget, len(names)))
+        for budget in shared
+    }
+    sites = {
+        name: prepare_site(
+            name,
+            rows[name],
+            method,
+            target,
+            run=run,
+            sites=len(names),
+            budget=budgets[name],
+            ledger=(ledgers or {}).get(name),
+            prepared=prepared[budgets[name]],
+            about=method.about(target, len(names), rows[name]) if name in (ledgers or {}) else "",
+            seed=seed,
+        )
+        for name in names
+    }
+    # Sites may have different budgets; the most noise that any of them adds is what the server expects.
+    noisiest = max(prepared, key=lambda budget: prepared[budget].noise_std)
+    server = method.server(target, names, run=run, budget=noisiest, source=Randomness(seed))
+    transport = InProcess([site.client for site in sites.values()])
+    run_schedule(server, transport, method.rounds(len(names)), progress)
+    costs = {name: site.cost for name, site in sites.items()}
+    return FederatedResult(server=server, costs=costs)
+
+
+def seeded_keys(label: str) -> Callable[[int], bytes]:
+    """Keys that depend on a label and a round only: the same in every process."""
+
+    def key(number: int) -> bytes:
+        return hashlib.sha256(f"tacit:{label}|{number}".encode()).digest()
+
+    return key

@@ -16,7 +16,7 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.method import Fitted
+from tacit.federated.method import FederatedMethod, Fitted
 from tacit.federated.protocol import Arrays, Reply
 from tacit.federated.schemes import Aggregate, Optimised, RunSetting, Scheme, WithoutPrivacy
 from tacit.federated.server import (
@@ -32,10 +32,9 @@ from tacit.federated.server import (
 from tacit.federated.targets import (
     ApproximateTarget,
     ConjugateTarget,
-    Target,
+    NaturalTarget,
     conjugate_target,
     family_for_guide,
-    study_digest,
 )
 from tacit.inference.guides import Guide, MeanField
 from tacit.inference.method import Intervals
@@ -49,7 +48,6 @@ from tacit.models.exponential_families import (
     kl_divergence,
 )
 from tacit.privacy.noise import Randomness
-from tacit.privacy.rows import Rows
 
 # The squares of larger numbers overflow.
 _MAX_NUMBER = 1e100
@@ -194,7 +192,7 @@ class PVIServer(Server):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partitioned:
+class Partitioned(FederatedMethod[NaturalTarget]):
     """Partitioned variational inference. All settings are public and the same at all sites.
 
     Args:
@@ -211,7 +209,7 @@ class Partitioned:
         num_draws: Number of pairs of opposite draws that expectations are computed with.
     """
 
-    scheme: Scheme = field(default_factory=Optimised)
+    scheme: Scheme[NaturalTarget] = field(default_factory=Optimised)
     num_rounds: int = 10
     schedule: ScheduleName = "synchronous"
     damping: float | None = None
@@ -243,7 +241,7 @@ class Partitioned:
             damping=damping,
         )
 
-    def target(self, model: UnitModel | ConjugateTarget) -> Target:
+    def target(self, model: UnitModel | ConjugateTarget) -> NaturalTarget:
         """What sites fit together: the model, with the natural parameters of its posterior."""
         if isinstance(model, ConjugateTarget):
             return model
@@ -252,7 +250,9 @@ class Partitioned:
         family = family_for_guide(self.guide, model.dimension)
         return ApproximateTarget(model=model, family=family, num_draws=self.num_draws)
 
-    def setting(self, target: Target, budget: Budget | None, sites: int) -> RunSetting:
+    def setting(
+        self, target: NaturalTarget, budget: Budget | None, sites: int
+    ) -> RunSetting[NaturalTarget]:
         """What one site knows about the run."""
         together = sites if self.group_size is None else self.group_size
         if not self.scheme.each_message_private and sites % together:
@@ -269,13 +269,9 @@ class Partitioned:
             damping=self.rounds(sites).damping,
         )
 
-    def about(self, target: Target, sites: int, rows: Rows) -> str:
-        """A digest that identifies the study; it depends on the types of the columns, not on values."""
-        return study_digest((self, sites), target, rows)
-
     def server(
         self,
-        target: Target,
+        target: NaturalTarget,
         names: tuple[str, ...],
         *,
         run: str,
@@ -297,7 +293,7 @@ class Partitioned:
             grid=aggregation.grid,
         )
 
-    def fitted(self, target: Target, server: Server, seed: int) -> Fitted:
+    def fitted(self, target: NaturalTarget, server: Server, seed: int) -> Fitted:
         """The posterior of a finished run."""
         held = cast("PVIServer", server)
         family, found = target.family, held.posterior

@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,8 @@ from tacit.federated.site import ClientUpdate
 from tacit.federated.targets import (
     ApproximateTarget,
     ConjugateTarget,
-    Target,
+    NaturalTarget,
+    T,
     gaussian_family,
     guide_for_family,
     optimise_locally,
@@ -73,7 +74,7 @@ SHARES_DELTA, _SHARES_MAX_EPSILON = 2.0**-40, 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSetting:
+class RunSetting(Generic[T]):
     """What a site knows about a run, from its own settings. Nothing of it comes by message.
 
     Args:
@@ -88,7 +89,7 @@ class RunSetting:
         rows_bound: The declared bound on the number of units at a site, if there is one.
     """
 
-    target: Any
+    target: T
     budget: Budget | None
     answers: int
     sites: int
@@ -102,12 +103,14 @@ class RunSetting:
 class Prepared:
     """What a site does in a run, and the event of all its answers together.
 
-    ``in_factor`` says whether answers that were used go into a factor of the site.
+    ``in_factor`` says whether answers that were used go into a factor of the site, and ``noise_std`` has the
+    standard deviation of an answer's noise, if the server must know it.
     """
 
     work: ClientUpdate
     event: DpEvent | None
     in_factor: bool = True
+    noise_std: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +127,7 @@ class Aggregation:
     grid: float | None = None
 
 
-class Scheme(ABC):
+class Scheme(ABC, Generic[T]):
     """How sites protect their data. By default rows are protected, and every message is private by itself."""
 
     @property
@@ -148,10 +151,10 @@ class Scheme(ABC):
         return False
 
     @abstractmethod
-    def prepare(self, setting: RunSetting) -> Prepared:
+    def prepare(self, setting: RunSetting[T]) -> Prepared:
         """What a site does, with noise calibrated to its budget."""
 
-    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:  # noqa: ARG002
+    def aggregation(self, setting: RunSetting[T], source: Randomness) -> Aggregation:  # noqa: ARG002
         """What the server does: by default it adds the changes up."""
         return Aggregation()
 
@@ -173,8 +176,18 @@ def no_inputs(_: int, steps: int) -> NDArray[np.float32]:
     return np.zeros(steps, np.float32)
 
 
+def normal_noise_budget(budget: Budget) -> Budget:
+    """The budget of normal noise, if sites share it: delta without twice the part that is kept for shares."""
+    return replace(budget, delta=budget.delta * (1 - 2 * SHARES_DELTA))
+
+
+def shares_slack(budget: Budget) -> DpEvent:
+    """The event of shares of noise whose sum is not exactly normal. Lemma F1."""
+    return events.Slack(delta=SHARES_DELTA * budget.delta)
+
+
 def check_noise_shares(
-    mechanism: NoisySums, setting: RunSetting, budget: Budget, honest: int, advice: str
+    mechanism: NoisySums, setting: RunSetting[T], budget: Budget, honest: int, advice: str
 ) -> None:
     """Refuses shares of noise whose sum is further from normal than delta allows. Lemma F1.
 
@@ -207,7 +220,7 @@ ChangeStep = Callable[[CentredArgs, jax.Array, Release], tuple[CentredArgs, jax.
 
 
 @lru_cache(maxsize=32)
-def local_change(target: Target, weight: float, num_iterations: int) -> Change:
+def local_change(target: NaturalTarget, weight: float, num_iterations: int) -> Change:
     """The change ``function((posterior, factor, constants), rows, present)`` of natural parameters.
 
     It is the likelihood of the rows, to the power ``weight``, minus the factor that stood for them. For
@@ -260,7 +273,9 @@ def _limited_step(bend: jax.Array, pull: jax.Array) -> jax.Array:
 
 
 @lru_cache(maxsize=32)
-def change_step(target: Target, weight: float, num_iterations: int, *, centred: bool) -> ChangeStep:
+def change_step(
+    target: NaturalTarget, weight: float, num_iterations: int, *, centred: bool
+) -> ChangeStep:
     """A step of the gate that releases the noisy sum of the changes of groups of rows.
 
     A centred change has precision times (mean - present mean) in place of precision times mean.
@@ -305,7 +320,7 @@ class ChangePostprocessing:
         floor: Whether precisions stay at least those of the prior; only for ``steady``.
     """
 
-    target: Target
+    target: NaturalTarget
     centred: bool
     mean_step: float
     steady: bool
@@ -356,7 +371,7 @@ class SumAggregation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimised(Scheme):
+class Optimised(Scheme[NaturalTarget]):
     """Each site maximises its local free energy by private gradients, with the cavity as its prior.
 
     Args:
@@ -368,7 +383,7 @@ class Optimised(Scheme):
     variational: Variational = field(default_factory=lambda: Variational(num_steps=200))
     noise_multiplier: float | None = None
 
-    def prepare(self, setting: RunSetting) -> Prepared:
+    def prepare(self, setting: RunSetting[NaturalTarget]) -> Prepared:
         """Noise for the steps of all answers. Theorem F1."""
         method = with_family_guide(self.variational, setting.target)
         rate, steps = method.constant_rate, method.num_steps * setting.answers
@@ -385,7 +400,7 @@ class Optimised(Scheme):
 class LocalOptimisation:
     """Work that optimises a local posterior by private gradients."""
 
-    target: Target
+    target: NaturalTarget
     method: Variational
     mechanism: NoisySums
     grid: ClassVar[None] = None
@@ -406,7 +421,7 @@ class LocalOptimisation:
         return optimise_locally(self.target, self.method, gate, cavity, start, key)
 
 
-def with_family_guide(method: Variational, target: Target) -> Variational:
+def with_family_guide(method: Variational, target: NaturalTarget) -> Variational:
     """A copy of the settings with the guide of the posterior's family."""
     return replace(method, guide=guide_for_family(gaussian_family(target)), start=None)
 
@@ -416,7 +431,7 @@ StatisticStep = Callable[[Constants, jax.Array, Release], tuple[Constants, jax.A
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedStatistics(Scheme):
+class ClippedStatistics(Scheme[NaturalTarget]):
     """Every answer releases the statistics of a conjugate model again (eqs. 4.19-4.21 of the report).
 
     Args:
@@ -438,7 +453,7 @@ class ClippedStatistics(Scheme):
         if self.floor is not None:
             _validate.choice("floor", self.floor, ("statistic", "factor"))
 
-    def prepare(self, setting: RunSetting) -> Prepared:
+    def prepare(self, setting: RunSetting[NaturalTarget]) -> Prepared:
         """Noise for the statistics of all answers. Theorem F2."""
         noise, event = self.noise_multiplier or 0.0, None
         if setting.budget is not None and self.noise_multiplier is None:
@@ -461,7 +476,7 @@ class OneRelease(ClippedStatistics):
     It needs one round, and its noise is that of a single release.
     """
 
-    def prepare(self, setting: RunSetting) -> Prepared:
+    def prepare(self, setting: RunSetting[NaturalTarget]) -> Prepared:
         """Noise for one release. Theorem F2."""
         if setting.answers != 1:
             raise InvalidArgument("OneRelease releases statistics once: pass num_rounds=1.")
@@ -510,7 +525,7 @@ class _FlooredStatistics(StatisticsRelease):
         return change
 
 
-def statistics_mechanism(target: Target, clip: float, noise_multiplier: float) -> NoisySums:
+def statistics_mechanism(target: NaturalTarget, clip: float, noise_multiplier: float) -> NoisySums:
     """One release of the statistics of all rows."""
     return NoisySums(
         sampling_rate=1.0,
@@ -521,7 +536,7 @@ def statistics_mechanism(target: Target, clip: float, noise_multiplier: float) -
     )
 
 
-def check_conjugate(target: Target) -> ConjugateTarget:
+def check_conjugate(target: NaturalTarget) -> ConjugateTarget:
     """The target, if it is conjugate; other targets are refused."""
     if not isinstance(target, ConjugateTarget):
         raise InvalidArgument(
@@ -548,7 +563,7 @@ NoiseSource = Literal["site", "split", "server"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedChanges(Scheme):
+class ClippedChanges(Scheme[NaturalTarget]):
     """The change that all rows of a site make, clipped: everything that the site holds is protected.
 
     Args:
@@ -626,7 +641,7 @@ class ClippedChanges(Scheme):
         several = SEVERAL_SITES if self.protects == "rows" else ZEROS
         return *(each.format(dishonest=self.dishonest) for each in BY_NOISE[self.noise]), several
 
-    def multiplier(self, setting: RunSetting) -> float:
+    def multiplier(self, setting: RunSetting[NaturalTarget]) -> float:
         """Noise of the sum, over clip."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
@@ -636,14 +651,12 @@ class ClippedChanges(Scheme):
         least = calibrate.noise_multiplier(budget, num_steps=setting.answers)
         return self.sensitivity * least
 
-    def _budget(self, setting: RunSetting) -> Budget | None:
-        """The budget of normal noise: delta without twice the part that is kept for shares of noise."""
+    def _budget(self, setting: RunSetting[NaturalTarget]) -> Budget | None:
+        """The budget of normal noise."""
         budget = setting.budget
-        if budget is None or self.noise != "split":
-            return budget
-        return replace(budget, delta=budget.delta * (1 - 2 * SHARES_DELTA))
+        return budget if budget is None or not self.split else normal_noise_budget(budget)
 
-    def prepare(self, setting: RunSetting) -> Prepared:
+    def prepare(self, setting: RunSetting[NaturalTarget]) -> Prepared:
         """Noise for all answers. Theorems F4 (rows) and F5 (data sets)."""
         noise = self.multiplier(setting)
         mechanism = self._mechanism(setting, noise)
@@ -651,7 +664,9 @@ class ClippedChanges(Scheme):
         event = self._event(setting, noise, mechanism)
         return Prepared(work=work, event=event, in_factor=self.keeps_factors)
 
-    def _event(self, setting: RunSetting, noise: float, mechanism: NoisySums) -> DpEvent | None:
+    def _event(
+        self, setting: RunSetting[NaturalTarget], noise: float, mechanism: NoisySums
+    ) -> DpEvent | None:
         """All answers of a site together, if they have noise."""
         if noise <= 0:
             return None
@@ -664,10 +679,10 @@ class ClippedChanges(Scheme):
                 mechanism, setting, budget, honest, 'use fewer shards, or noise="site"'
             )
             if setting.budget is not None:
-                event = events.compose(event, events.Slack(delta=SHARES_DELTA * budget.delta))
+                event = events.compose(event, shares_slack(budget))
         return event
 
-    def postprocessing(self, target: Target, *, floor: bool) -> ChangePostprocessing:
+    def postprocessing(self, target: NaturalTarget, *, floor: bool) -> ChangePostprocessing:
         """How a released vector becomes a change of the posterior."""
         return ChangePostprocessing(
             target=target,
@@ -677,7 +692,7 @@ class ClippedChanges(Scheme):
             floor=floor,
         )
 
-    def share(self, setting: RunSetting, noise: float) -> float:
+    def share(self, setting: RunSetting[NaturalTarget], noise: float) -> float:
         """A site's own noise, over clip."""
         if self.noise == "site":
             return noise
@@ -691,7 +706,7 @@ class ClippedChanges(Scheme):
             )
         return noise / math.sqrt(honest)
 
-    def _mechanism(self, setting: RunSetting, noise: float) -> NoisySums:
+    def _mechanism(self, setting: RunSetting[NaturalTarget], noise: float) -> NoisySums:
         """One release, on a lattice so coarse that sums are whole numbers in float32."""
         share = self.share(setting, noise)
         mechanism = NoisySums(
@@ -710,7 +725,7 @@ class ClippedChanges(Scheme):
             )
         return mechanism
 
-    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:
+    def aggregation(self, setting: RunSetting[NaturalTarget], source: Randomness) -> Aggregation:
         """The sum, with noise if the server adds it. Where noise is shared, all sites must answer."""
         if self.noise == "site":
             return Aggregation()
@@ -734,7 +749,7 @@ class ChangeRelease:
     """Work that releases the sum of a site's clipped changes."""
 
     scheme: ClippedChanges
-    target: Target
+    target: NaturalTarget
     mechanism: NoisySums
     sites: int
 
@@ -798,7 +813,7 @@ def _to_float32(leaf: Any) -> jax.Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithoutPrivacy(Scheme):
+class WithoutPrivacy(Scheme[NaturalTarget]):
     """A reference without noise. It is exact for conjugate models.
 
     Args:
@@ -815,14 +830,14 @@ class WithoutPrivacy(Scheme):
         """Nobody is protected, so there is nothing to say."""
         return ()
 
-    def prepare(self, setting: RunSetting) -> Prepared:
+    def prepare(self, setting: RunSetting[NaturalTarget]) -> Prepared:
         """Work without noise."""
         return Prepared(work=_ExactChange(setting.target, self.num_iterations), event=None)
 
 
 @dataclass(frozen=True)
 class _ExactChange:
-    target: Target
+    target: NaturalTarget
     num_iterations: int
     grid: ClassVar[None] = None
 

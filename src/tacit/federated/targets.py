@@ -13,7 +13,7 @@ settings, the prior, and the model's densities as JAX traces them for columns of
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidArgument
+from tacit.federated.site import TaskSpace
 from tacit.inference.guides import FullRank, Guide, MeanField, Params
 from tacit.inference.method import constrained_draws
 from tacit.inference.variational import Variational, fit_guide
@@ -46,22 +47,34 @@ from tacit.privacy.rows import Rows
 
 
 class Target(Protocol):
-    """What sites fit together. It is public and the same at all sites."""
+    """What sites fit together by any method. It is public and the same at all sites."""
 
-    def __hash__(self) -> int: ...
     @property
     def model(self) -> UnitModel:
         """The model: densities and names."""
         ...
 
     @property
-    def family(self) -> ExponentialFamily:
-        """The family of the posterior."""
+    def family(self) -> TaskSpace:
+        """What tasks hold."""
         ...
 
     @property
     def prior(self) -> Vector:
-        """Natural parameters of the prior."""
+        """Numbers of the prior."""
+        ...
+
+
+T = TypeVar("T", bound=Target)
+
+
+class NaturalTarget(Target, Protocol):
+    """What sites fit together by natural parameters."""
+
+    def __hash__(self) -> int: ...
+    @property
+    def family(self) -> ExponentialFamily:
+        """The family of the posterior."""
         ...
 
     @property
@@ -250,26 +263,7 @@ def gaussian_prior(model: UnitModel, family: Gaussian) -> Vector:
     return eta
 
 
-class Describable(Protocol):
-    """What a digest needs of a target."""
-
-    @property
-    def model(self) -> UnitModel:
-        """The model."""
-        ...
-
-    @property
-    def family(self) -> object:
-        """What tasks hold."""
-        ...
-
-    @property
-    def prior(self) -> Vector:
-        """Numbers of the prior."""
-        ...
-
-
-def study_digest(settings: object, target: Describable, rows: Rows) -> str:
+def study_digest(settings: object, target: Target, rows: Rows) -> str:
     """A digest of settings, by their ``repr``, and of a target for rows of these types."""
     texts = [repr(settings), repr(target.family), model_digest(target.model, rows)]
     if isinstance(target, ConjugateTarget):
@@ -384,7 +378,7 @@ def natural_parameters(family: Gaussian, params: Mapping[str, ArrayLike]) -> Vec
 
 
 def optimise_locally(
-    target: Target, method: Variational, gate: Gate, cavity: Vector, start: Vector, key: int
+    target: NaturalTarget, method: Variational, gate: Gate, cavity: Vector, start: Vector, key: int
 ) -> Vector:
     """The posterior that maximises the local free energy, by private steps from ``start``."""
     family = gaussian_family(target)
@@ -396,7 +390,7 @@ def optimise_locally(
     return natural_parameters(family, fit.params)
 
 
-def gaussian_family(target: Target) -> Gaussian:
+def gaussian_family(target: NaturalTarget) -> Gaussian:
     """The family of the target, which must be Gaussian on the unconstrained scale."""
     family = target.family
     if not isinstance(family, DiagonalGaussian | FullGaussian):

@@ -27,6 +27,7 @@ from tacit.federated.schemes import (
     with_family_guide,
 )
 from tacit.federated.server import sum_replies
+from tacit.federated.targets import NaturalTarget
 from tacit.federated.trust import NO_GUARANTEE
 from tacit.inference.variational import Variational
 from tacit.models.exponential_families import Vector
@@ -37,7 +38,7 @@ from tacit.privacy.rows import Rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hybrid(Scheme):
+class Hybrid(Scheme[NaturalTarget]):
     """The optimisation of every answer starts from statistics released with a share of the budget.
 
     Args:
@@ -56,7 +57,7 @@ class Hybrid(Scheme):
         if share == 1:
             raise InvalidArgument("statistics_share must leave some of the budget for the steps.")
 
-    def prepare(self, setting: RunSetting) -> Prepared:
+    def prepare(self, setting: RunSetting[NaturalTarget]) -> Prepared:
         """Noise for both kinds of release in all answers. Theorem F3."""
         target, answers = check_conjugate(setting.target), setting.answers
         method = with_family_guide(self.variational, target)
@@ -204,11 +205,16 @@ class OwnFactorChanges(ClippedChanges):
         """Sites keep what they sent, with their share of the noise."""
         return True
 
-    def _event(self, setting: RunSetting, noise: float, mechanism: NoisySums) -> DpEvent:  # noqa: ARG002
+    def _event(
+        self,
+        setting: RunSetting[NaturalTarget],  # noqa: ARG002
+        noise: float,  # noqa: ARG002
+        mechanism: NoisySums,  # noqa: ARG002
+    ) -> DpEvent:
         """No privacy is claimed, whatever the noise."""
         return NonPrivateDpEvent()
 
-    def aggregation(self, setting: RunSetting, source: Randomness) -> Aggregation:
+    def aggregation(self, setting: RunSetting[NaturalTarget], source: Randomness) -> Aggregation:
         """The sum of the changes, from which the server follows the factors of sites."""
         return replace(super().aggregation(setting, source), tracked=True, aggregate=sum_replies)
 
