@@ -40,6 +40,21 @@ def test_a_schema_loads_neither_models_nor_tables():
     assert not heavy & set(loaded_after("from tacit import Schema"))
 
 
+PLAIN_FIT = """
+import numpy as np, tacit
+schema = tacit.Schema({"y": tacit.Binary(), "x": tacit.Number(-1, 1)})
+table = {"y": np.arange(40) % 2, "x": np.linspace(-1, 1, 40)}
+post = tacit.fit(tacit.glm("y ~ x", schema=schema), table, schema=schema, budget=tacit.Budget(5, 1e-5))
+str(post.summary()), str(post.privacy)
+"""
+
+
+def test_a_plain_fit_loads_no_federated_code():
+    loaded = loaded_after(f"exec({PLAIN_FIT!r})")
+    assert "tacit.api.fit" in loaded
+    assert not [name for name in loaded if name.startswith(("tacit.federated", "flwr"))]
+
+
 @pytest.mark.parametrize(
     "package", [tacit, tacit.accounting, tacit.federated, tacit.methods, tacit.models], ids=str
 )
