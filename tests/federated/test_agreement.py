@@ -31,7 +31,7 @@ def test_what_differs_is_named(part, value, said):
     if value is None:
         del other[part]
     with pytest.raises(Refused) as refused:
-        AGREED.refuse_other(json.dumps(other), "north", "The server")
+        AGREED.check_same(json.dumps(other), "north", "The server")
     assert said in str(refused.value)
     assert str(refused.value).count("another") == 1
 
@@ -39,11 +39,11 @@ def test_what_differs_is_named(part, value, said):
 @pytest.mark.parametrize("text", [None, "", "[1]", "3", b"x"])
 def test_an_end_that_says_nothing_is_refused(text):
     with pytest.raises(Refused, match="does not say what it agreed to"):
-        AGREED.refuse_other(text, "north", "The server")
+        AGREED.check_same(text, "north", "The server")
 
 
 def test_the_same_is_accepted_whatever_the_order():
-    AGREED.refuse_other(AGREED.text, "north", "The server")
+    AGREED.check_same(AGREED.text, "north", "The server")
     assert AGREED.digest == Agreement.of(**dict(AGREED.parts)).digest
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import Any
 
 from tacit import __version__
 from tacit.errors import Refused
@@ -51,7 +50,7 @@ class Agreement:
         """A short digest of all parts, to be compared by people."""
         return short_digest(self.text)
 
-    def differences(self, other: Mapping[str, Any]) -> Iterator[str]:
+    def differences(self, other: Mapping[str, object]) -> Iterator[str]:
         """A phrase for every part of another agreement that differs from this one."""
         own = dict(self.parts)
         for part, called in _PART_NAMES.items():
@@ -64,7 +63,7 @@ class Agreement:
                 )
                 yield f"another {called}{shown}"
 
-    def refuse_other(self, text: object, mine: str, theirs: str) -> None:
+    def check_same(self, text: object, mine: str, theirs: str) -> None:
         """Raises unless a text is this agreement.
 
         Args:

@@ -356,17 +356,17 @@ _TACIT_FOLDER = Path(__file__).parents[1]
 _STUDY_SUFFIXES = (".py", ".yaml", ".yml", ".toml", ".json")
 
 
-def answer_message(site: OpenSite, fields: Mapping[str, Any]) -> Fields:
+def answer_message(site: OpenSite, fields: Fields) -> Fields:
     """The answer of a site to one message, if the server agrees with the site on the study."""
     kind, agreement = fields.get("kind"), site.study.agreement
     if kind == "hello" and "agreed" not in fields:
         return {"site": site.name, "agreed": agreement.text}
     if kind in {"hello", "offer", "task"}:
-        agreement.refuse_other(fields.get("agreed"), site.name, "The server")
+        agreement.check_same(fields.get("agreed"), site.name, "The server")
     return {**_dispatch_message(site, fields), "agreed": agreement.text}
 
 
-def _dispatch_message(site: OpenSite, fields: Mapping[str, Any]) -> Fields:
+def _dispatch_message(site: OpenSite, fields: Fields) -> Fields:
     kind = fields.get("kind")
     if kind == "hello":
         return {"site": site.name}

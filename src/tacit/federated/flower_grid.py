@@ -294,7 +294,7 @@ class FlowerTransport:
     def _other(self, name: str, reply: Fields) -> str | None:
         """A sentence about how a site's terms differ from those of the server, if they do."""
         try:
-            self._agreement.refuse_other(reply.get("agreed"), "the server", name)
+            self._agreement.check_same(reply.get("agreed"), "the server", name)
         except Refused as error:
             return str(error)
         return None

@@ -18,13 +18,14 @@ import socket
 import socketserver
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tacit.errors import BoundaryError, BudgetError, InvalidArgument, Refused, TacitError
+from tacit.federated.protocol import Fields
 
 _LOG = logging.getLogger(__name__)
+# Errors of a site, the first kind that fits: what the server is told.
 _SENTENCES: dict[str, tuple[type[TacitError], str]] = {
     "budget": (BudgetError, "The site's budget does not allow an answer."),
     "boundary": (BoundaryError, "The study at the site would take rows past the boundary."),
@@ -33,7 +34,7 @@ _SENTENCES: dict[str, tuple[type[TacitError], str]] = {
 _SEE_LOG = "The site's own log says more."
 
 
-def answer_or_error(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def answer_or_error(answer: Callable[[], Fields]) -> Fields:
     """The answer, or the kind of an error and a sentence for the server."""
     try:
         return answer()
@@ -46,7 +47,7 @@ def answer_or_error(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"kind": "failure", "error": f"The site failed. {_SEE_LOG}"}
 
 
-def error_reply(error: TacitError) -> dict[str, Any]:
+def error_reply(error: TacitError) -> Fields:
     """An error as the server sees it: in full only if its message was written for the server."""
     if isinstance(error, Refused):
         return {"kind": "question", "error": str(error)}
@@ -56,7 +57,7 @@ def error_reply(error: TacitError) -> dict[str, Any]:
 
 # Messages have a vector and some keys, and are never longer.
 _MAX_MESSAGE_BYTES = 2**28
-AnswerMessage = Callable[[dict[str, Any]], dict[str, Any]]
+AnswerMessage = Callable[[Fields], Fields]
 
 
 class Guard(socketserver.ThreadingUnixStreamServer):
@@ -65,15 +66,15 @@ class Guard(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
     def __init__(self, path: Path, answer: AnswerMessage, *, mode: int = 0o660) -> None:
-        self._answer, self._turn = answer, threading.Lock()
+        self._answer, self._lock = answer, threading.Lock()
         if path.is_socket():
             path.unlink()  # left by a guard that died
         super().__init__(str(path), _RequestHandler)
         path.chmod(mode)
 
-    def answered(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, fields: Fields) -> Fields:
         """The answer of the site to a message."""
-        with self._turn:
+        with self._lock:
             return self._answer(fields)
 
 
@@ -87,13 +88,13 @@ class _RequestHandler(socketserver.StreamRequestHandler):
         try:
             fields = decode_message(line)
         except (ValueError, RecursionError):
-            said = error_reply(Refused("The message cannot be read."))
+            reply = error_reply(Refused("The message cannot be read."))
         else:
-            said = self.server.answered(fields)
-        self.wfile.write(encode_message(said))
+            reply = self.server.answer(fields)
+        self.wfile.write(encode_message(reply))
 
 
-def ask(path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+def ask(path: Path, fields: Fields) -> Fields:
     """The answer of the guard at a path to a message."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
@@ -107,12 +108,12 @@ def ask(path: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
             return decode_message(file.readline(_MAX_MESSAGE_BYTES))
 
 
-def encode_message(fields: Mapping[str, Any]) -> bytes:
+def encode_message(fields: Fields) -> bytes:
     """Fields as a line of JSON, with bytes as hexadecimal text."""
-    return json.dumps(dict(fields), default=lambda value: {"hex": value.hex()}).encode() + b"\n"
+    return json.dumps(fields, default=lambda value: {"hex": value.hex()}).encode() + b"\n"
 
 
-def decode_message(line: bytes) -> dict[str, Any]:
+def decode_message(line: bytes) -> Fields:
     """The fields of a line."""
     fields = json.loads(line, object_hook=_decode_bytes)
     if not isinstance(fields, dict):
@@ -120,10 +121,10 @@ def decode_message(line: bytes) -> dict[str, Any]:
     return fields
 
 
-def _decode_bytes(held: dict[str, Any]) -> Any:
+def _decode_bytes(value: Fields) -> Fields | bytes:
     """Bytes, if they are marked as such."""
-    if held.keys() != {"hex"}:
-        return held
-    if not isinstance(held["hex"], str):
+    if value.keys() != {"hex"}:
+        return value
+    if not isinstance(value["hex"], str):
         raise ValueError("bytes are text")  # noqa: TRY004 (the content is wrong, not a type)
-    return bytes.fromhex(held["hex"])
+    return bytes.fromhex(value["hex"])

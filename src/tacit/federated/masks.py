@@ -370,7 +370,7 @@ class MaskedSite:
         if reply.grid is None or reply.change.dtype.kind != "i":
             raise InvalidArgument('Masks need whole numbers: use a scheme with noise="split".')
         about = hashlib.sha256(task.posterior.tobytes()).digest()
-        masked = self._masker.mask(session, offers, reply.change, about)
+        masked = self._masker.mask(session, offers, reply.change.astype(np.int64), about)
         return Reply(
             site=reply.site, run=reply.run, round=reply.round, change=masked, grid=reply.grid
         )

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.method import Fitted
-from tacit.federated.protocol import Arrays, Reply
+from tacit.federated.protocol import Arrays, Numbers, Reply
 from tacit.federated.schemes import no_inputs
 from tacit.federated.server import (
     MAX_COMPARED_SITES,
@@ -40,7 +40,7 @@ from tacit.inference.scoring import make_query, scoring_step, start_rounds
 from tacit.inference.scoring_posterior import ScoringResult, draw_posterior
 from tacit.inference.scoring_rounds import Rounds, WhitenedQuery
 from tacit.inference.whitening import whiten_prior
-from tacit.models.base import UnitModel
+from tacit.models.base import PyTree, UnitModel
 from tacit.models.exponential_families import Vector
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums
@@ -72,7 +72,7 @@ class QuestionVector:
         """A question as one vector."""
         return np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in question[:-1]])
 
-    def unpacked(self, vector: Vector, constants: Any) -> ScoreQuery:
+    def unpacked(self, vector: Vector, constants: PyTree) -> ScoreQuery:
         """The question that a vector stands for."""
         theta, metric, lengths, sizes, shares = self._parts(np.asarray(vector, np.float32))
         parts = (theta, metric.reshape(self.dimension, -1), *lengths, sizes[0], shares)
@@ -91,7 +91,7 @@ class QuestionVector:
             and np.sum(shares**2) < 1.001
         )
 
-    def _parts(self, vector: NDArray[Any]) -> list[NDArray[Any]]:
+    def _parts(self, vector: NDArray[np.floating]) -> list[NDArray[np.floating]]:
         lengths = [self.dimension, self.dimension**2, _NUM_LENGTHS, 1]
         return np.split(vector, np.cumsum(lengths))
 
@@ -112,7 +112,7 @@ class PooledTarget:
     declared_public: ClassVar[tuple[str, ...]] = ("prior",)
 
     @property
-    def constants(self) -> Any:
+    def constants(self) -> PyTree:
         """Public arrays of the model."""
         return self.model.constants
 
@@ -141,7 +141,7 @@ class ScoreSumRelease:
         posterior: Vector,
         factor: Vector,  # noqa: ARG002 (answers go into no factor)
         source: Randomness,
-    ) -> NDArray[Any]:
+    ) -> Numbers:
         """The noisy sum, for the question that the task holds. [site-scores]"""
         target = self.target
         gate = Gate(rows, self.mechanism, source.child("gate"))

@@ -31,7 +31,10 @@ from tacit.errors import InvalidArgument, TacitError
 
 _LOG = logging.getLogger(__name__)
 _NUMBER_TYPES = ("<f8", "<i8")
+# A message: numbers, text, bytes and lists of them, by name.
 Fields = dict[str, Any]
+# Real numbers, or whole numbers that can be masked.
+Numbers = NDArray[np.float64] | NDArray[np.int64]
 # Arrays of a stored state, by name.
 Arrays = dict[str, NDArray[Any]]
 
@@ -84,7 +87,7 @@ class Reply:
     site: str
     run: str
     round: int
-    change: NDArray[Any] = field(repr=False)
+    change: Numbers = field(repr=False)
     grid: float | None = None
     members: tuple[str, ...] = ()
 
@@ -254,7 +257,7 @@ def task_fields(
     }
 
 
-def task_from_fields(fields: Mapping[str, Any]) -> tuple[Task, int, list[Offer]]:
+def task_from_fields(fields: Fields) -> tuple[Task, int, list[Offer]]:
     """The task of a message, the attempt, and the keys of its masks."""
     task = Task(
         run=str(fields["run"]),
@@ -281,7 +284,7 @@ def reply_fields(reply: Reply) -> Fields:
     }
 
 
-def reply_from_fields(site: str, fields: Mapping[str, Any]) -> Reply:
+def reply_from_fields(site: str, fields: Fields) -> Reply:
     """The reply of a site."""
     kind = str(fields["type"])
     if kind not in _NUMBER_TYPES:

@@ -29,13 +29,13 @@ from typing import Any, ClassVar, Generic, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.accounting.events import DpEvent
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.federated.protocol import Reply
+from tacit.federated.protocol import Numbers, Reply
 from tacit.federated.server import common_grid, sum_replies
 from tacit.federated.site import ClientUpdate
 from tacit.federated.targets import (
@@ -49,7 +49,7 @@ from tacit.federated.targets import (
 )
 from tacit.federated.trust import BY_NOISE, ONLY_THE_SITE, SEVERAL_SITES, ZEROS
 from tacit.inference.variational import Variational
-from tacit.models.base import Row
+from tacit.models.base import PyTree, Row
 from tacit.models.conjugate import Constants
 from tacit.models.exponential_families import DiagonalGaussian, FullGaussian, Vector, packed_indices
 from tacit.privacy.distributed import (
@@ -214,7 +214,7 @@ def check_noise_shares(
 # The posterior, the factor of the rows, and the target's constants.
 ChangeArgs = tuple[jax.Array, jax.Array, Any]
 # The same, and the centre around which a change is expressed.
-CentredArgs = tuple[jax.Array, jax.Array, Any, jax.Array]
+CentredArgs = tuple[jax.Array, jax.Array, PyTree, jax.Array]
 Change = Callable[[ChangeArgs, Row, jax.Array], jax.Array]
 ChangeStep = Callable[[CentredArgs, jax.Array, Release], tuple[CentredArgs, jax.Array]]
 
@@ -771,9 +771,7 @@ class ChangeRelease:
         """The number of groups whose mean is released."""
         return self.scheme.num_groups if self.scheme.averages else 1
 
-    def change(
-        self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness
-    ) -> NDArray[Any]:
+    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Numbers:
         """What leaves the site: whole numbers to be added up, or the change itself."""
         scheme, lattice, groups = self.scheme, self.mechanism.lattice, self._averaged
         held = scheme.group_rows(rows, source.child("shards"))
@@ -806,7 +804,7 @@ class ChangeRelease:
         return (posterior - self.target.prior) / (self.sites * groups)
 
 
-def _to_float32(leaf: Any) -> jax.Array:
+def _to_float32(leaf: ArrayLike) -> jax.Array:
     """A part of a step's state: float32 where it is real."""
     array = np.asarray(leaf)
     return jnp.asarray(array.astype(np.float32) if array.dtype.kind == "f" else array)

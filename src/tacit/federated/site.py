@@ -8,14 +8,13 @@ fixed in the site's own settings.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated.journal import Answer, Journal, MemoryJournal, RunTerms, random_key
-from tacit.federated.protocol import Reply, Task, pack_arrays, unpack_arrays
+from tacit.federated.protocol import Numbers, Reply, Task, pack_arrays, unpack_arrays
 from tacit.models.exponential_families import Vector
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
@@ -50,9 +49,7 @@ class ClientUpdate(Protocol):
         """The factor of a change that is whole numbers, or None."""
         ...
 
-    def change(
-        self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness
-    ) -> NDArray[Any]:
+    def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Numbers:
         """The change that leaves the site. ``factor`` is the site's own factor."""
         ...
 
@@ -211,6 +208,6 @@ def _unpack_state(answer: Answer) -> _ClientState:
     return _ClientState(held["factor"], int(held["applied_round"]))
 
 
-def _stored_change(answer: Answer) -> NDArray[Any]:
+def _stored_change(answer: Answer) -> Numbers:
     """The change that a stored answer has."""
     return unpack_arrays(answer.reply, change=("fi", 1))["change"]

@@ -168,7 +168,7 @@ class ApproximateTarget:
         return gaussian_prior(self.model, self.family)
 
     @cached_property
-    def constants(self) -> Any:
+    def constants(self) -> tuple[PyTree, Vector]:
         """Those of the model, and the draws."""
         normal = np.random.default_rng(0).standard_normal((self.num_draws, self.model.dimension))
         spread = np.sqrt(
@@ -179,7 +179,7 @@ class ApproximateTarget:
     declared_public: ClassVar[tuple[str, ...]] = ("prior", "constants")
 
     def likelihood(
-        self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[Any, jax.Array]
+        self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[PyTree, jax.Array]
     ) -> jax.Array:
         """A Gaussian approximation of the likelihood of these rows around q."""
         mean, slope, bend = self.seen(eta, rows, present, constants)
@@ -190,7 +190,7 @@ class ApproximateTarget:
         return jnp.concatenate([bend[below, beside] * jnp.asarray(scale), slope + bend @ mean])
 
     def seen(
-        self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[Any, jax.Array]
+        self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[PyTree, jax.Array]
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The mean of q, and expectations of the log-likelihood's gradient and negative hessian."""
         if self.model.whole_units:
@@ -204,10 +204,10 @@ class ApproximateTarget:
         def density(theta: jax.Array) -> jax.Array:
             return self.model.unit_density(theta, rows, present, of_model)
 
-        def at(theta: jax.Array) -> Any:
+        def derivatives(theta: jax.Array) -> tuple[jax.Array, jax.Array]:
             return jax.grad(density)(theta), -jax.hessian(density)(theta)
 
-        slope, bend = jax.tree.map(lambda each: each.mean(axis=0), jax.lax.map(at, draws))
+        slope, bend = jax.tree.map(lambda each: each.mean(axis=0), jax.lax.map(derivatives, draws))
         return mean, slope, bend
 
     def named(self, eta: Vector, count: int, seed: int) -> dict[str, NDArray[np.floating]]:
@@ -242,12 +242,15 @@ def gaussian_prior(model: UnitModel, family: Gaussian) -> Vector:
         def density(theta: jax.Array) -> jax.Array:
             return model.prior_density(theta, model.constants)
 
-        def bend(theta: jax.Array) -> Any:
-            return -jax.hessian(density)(theta)
+        def curvature(theta: jax.Array) -> jax.Array:
+            return -jnp.asarray(jax.hessian(density)(theta))
 
         zero, far = jnp.zeros(size), 3.0 * jnp.sin(1.0 + jnp.arange(size))
-        precision, slope = np.asarray(bend(zero), np.float64), np.asarray(jax.grad(density)(zero))
-        elsewhere = np.asarray(bend(far), np.float64)
+        precision, slope = (
+            np.asarray(curvature(zero), np.float64),
+            np.asarray(jax.grad(density)(zero)),
+        )
+        elsewhere = np.asarray(curvature(far), np.float64)
     if not np.allclose(precision, elsewhere, rtol=1e-4, atol=1e-6):
         raise InvalidArgument(
             "Federated fits need a Gaussian prior on the unconstrained scale. Use normal priors, and "
@@ -274,7 +277,7 @@ def study_digest(settings: object, target: Target, rows: Rows) -> str:
 
 
 # Constants of the model, then precision and precision times mean of the cavity.
-CavityConstants = tuple[Any, jax.Array, jax.Array]
+CavityConstants = tuple[PyTree, jax.Array, jax.Array]
 
 
 @dataclass(frozen=True)
