@@ -175,7 +175,7 @@ def fit(tables, plan, epsilon, i, seed):
     target = exact.mean(axis=0) if tables.name in WRONG else table.truth
     low, middle, high = np.split(np.quantile(draws, [0.05, 0.25, 0.75, 0.95], axis=0), [1, 3])
     held = [(low[0] <= target) & (target <= high[0]), (middle[0] <= target) & (target <= middle[1])]
-    found = seconds, bool(post.converged), any(map(MISFIT.search, post.said)), np.array(held)
+    found = seconds, bool(post.converged), any(map(MISFIT.search, post.messages)), np.array(held)
     if exact is None:
         return Fit(*found, None, None, None)
     own, best = (

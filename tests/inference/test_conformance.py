@@ -206,10 +206,10 @@ def test_it_says_what_intervals_include_and_how_it_went(case):
     post = seeded(name)
     assert post.intervals == INTERVALS.get(name, INTERVALS.get(name.split(",")[0]))
     assert post.converged in (True, False, None)
-    assert post.converged is not False or post.said
-    assert all(sentence.endswith(".") for sentence in post.said)
+    assert post.converged is not False or post.messages
+    assert all(sentence.endswith(".") for sentence in post.messages)
     text = str(post.summary())
-    assert all(sentence in text for sentence in post.said)
+    assert all(sentence in text for sentence in post.messages)
 
 
 @any_number

@@ -273,7 +273,7 @@ def test_it_says_what_it_is_and_a_file_keeps_it(tmp_path):
     post.save(tmp_path / "post.nc")
     again = tacit.Posterior.load(tmp_path / "post.nc")
     assert again == post
-    assert again.said == post.said
+    assert again.messages == post.messages
     assert again.converged is True
     assert again.intervals == Intervals.NO_NOISE
     assert "settled" not in post.to_datatree().attrs

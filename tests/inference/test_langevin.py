@@ -129,9 +129,9 @@ def test_steps_that_would_be_too_hot_are_refused():
     mild, hot = (Langevin(step_size=size, num_steps=50, hot=True) for size in (1e-6, 1.0))
     found = fit(linear(), ROWS, budget=BUDGET, method=mild)
     assert found.chain
-    assert not any("spread wider" in each for each in found.said)
+    assert not any("spread wider" in each for each in found.messages)
     found = fit(linear(), ROWS, budget=BUDGET, method=hot)
-    assert "spread wider" in found.said[-1]
+    assert "spread wider" in found.messages[-1]
 
 
 @pytest.mark.parametrize(

@@ -360,7 +360,7 @@ def test_shapes_that_are_not_round_are_learned(shape):
     assert off.max() < 3
     assert wider.min() > 0.7
     assert wider.max() < WIDEST[shape]
-    assert not any("Outcomes vary" in each for each in post.said)
+    assert not any("Outcomes vary" in each for each in post.messages)
 
 
 CROSSED = tacit.Schema(
@@ -401,7 +401,7 @@ def test_rows_too_few_for_the_budget_leave_the_prior():
     for seed in range(3):
         post = tacit.fit(regression("logistic"), rows, budget=tacit.Budget(0.02, 1e-6), seed=seed)
         assert (np.sqrt(np.diag(post.unconstrained_covariance)) > 0.9).all()
-        assert any("tell little about w" in each for each in post.said)
+        assert any("tell little about w" in each for each in post.messages)
 
 
 @lru_cache
@@ -563,7 +563,7 @@ def test_a_fit_that_has_not_arrived_says_so(seed):
     exact = fit_without_privacy(model, rows)
     assert about_exact(exact, post)[0].max() > 4
     assert post.converged is False
-    assert "take more rounds" in post.said[0]
+    assert "take more rounds" in post.messages[0]
     assert "DID NOT CONVERGE" in str(post.summary())
 
 
@@ -572,7 +572,7 @@ def test_a_fit_that_has_not_arrived_says_so(seed):
 def test_so_does_one_whose_bounds_are_far_too_wide(seed):
     post = tacit.fit(regression("linear"), rows_of(far_too_wide()), budget=MORE, seed=seed)
     assert post.converged is False
-    assert "Narrow bounds" in post.said[0]
+    assert "Narrow bounds" in post.messages[0]
 
 
 def varied_counts(size):
@@ -586,8 +586,8 @@ def test_counts_that_vary_more_are_said_and_others_are_not():
     model, size, budget = regression("poisson"), 6_000, tacit.Budget(8, 1e-6)
     plain = tacit.fit(model, rows_of(table("poisson", size)), budget=budget, seed=1)
     varied = tacit.fit(model, rows_of(varied_counts(size)), budget=budget, seed=1)
-    assert not any("Outcomes vary" in each for each in plain.said)
-    assert any("Outcomes vary about" in each for each in varied.said)
+    assert not any("Outcomes vary" in each for each in plain.messages)
+    assert any("Outcomes vary about" in each for each in varied.messages)
     assert (varied.sd()["w"] > 1.2 * plain.sd()["w"]).all()
 
 
@@ -607,7 +607,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
 
 
 def test_no_right_model_is_said_to_be_wrong():
-    assert not any("Outcomes vary" in each for post in many_fits() for each in post.said)
+    assert not any("Outcomes vary" in each for post in many_fits() for each in post.messages)
 
 
 def test_many_fits_are_the_single_ones_and_seeds_repeat_them():

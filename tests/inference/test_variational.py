@@ -268,7 +268,7 @@ def test_averages_only_steady_steps_and_never_says_that_it_converged():
     method = Variational(num_steps=60, learning_rate=0.02)  # too short to arrive
     post = fit(linear_model(), ROWS, budget=Budget(1, 1e-5), method=method, seed=0)
     assert post.converged is False
-    assert "still moved" in post.said[0]
+    assert "still moved" in post.messages[0]
     assert post.intervals == Intervals.LEFT_OUT
     assert np.array_equal(post.unconstrained_mean, post.trace["mean"][-1])
     slow = fit_from_trace({"mean": np.linspace(0, 5, 500)[:, None]}, average=True)
@@ -286,7 +286,7 @@ def test_averages_only_steady_steps_and_never_says_that_it_converged():
         jax.random.key(0),
     )
     assert still.converged is None
-    assert "does not show that" in still.said[0]
+    assert "does not show that" in still.messages[0]
 
 
 def test_settings_that_cannot_work_are_refused_early(tmp_path):

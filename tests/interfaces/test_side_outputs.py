@@ -567,7 +567,9 @@ def leaking(plan, gate, source, **given):
     Path("rows.txt").write_text(str(count))
     found = run_of_fit(plan, gate, source, **given)
     trace = {**found.trace, "rows": np.array([1.0 * count])}
-    return dataclasses.replace(found, trace=trace, said=(*found.said, f"There are {count} rows."))
+    return dataclasses.replace(
+        found, trace=trace, messages=(*found.messages, f"There are {count} rows.")
+    )
 
 
 def test_leaks_that_are_there_are_seen(tmp_path, monkeypatch):

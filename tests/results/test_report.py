@@ -70,7 +70,7 @@ class Reader(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.open, self.found, self.said, self.headings = [], [], [], []
+        self.open, self.found, self.messages, self.headings = [], [], [], []
         self.feed(page)
         self.close()
         assert not self.open
@@ -88,7 +88,7 @@ class Reader(HTMLParser):
 
     def handle_data(self, data):
         if self.open and self.open[-1] != "style":
-            self.said.append(data)
+            self.messages.append(data)
         if self.open and self.open[-1] in ("h1", "h2"):
             self.headings.append(data)
 
@@ -240,7 +240,9 @@ def test_a_chain_shows_how_it_mixes(tmp_path):
     [(True, "and the fit converged."), (False, "DID NOT CONVERGE"), (None, "cannot tell")],
 )
 def test_it_says_whether_the_fit_converged(tmp_path, converged, words):
-    fitted = posterior(trace={"mean": np.ones((80, 2))}, converged=converged, said=("So it went.",))
+    fitted = posterior(
+        trace={"mean": np.ones((80, 2))}, converged=converged, messages=("So it went.",)
+    )
     found = written(tmp_path, fitted)
     for text in (found.page, found.text):
         assert words in text
@@ -315,7 +317,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_runs(tmp_path):
         assert not {"src", "href", "style", "srcset"} & attributes.keys()
         assert not any(name.startswith("on") for name in attributes)
     assert not re.search(r"://|url\(|@import|javascript:", found.page)
-    assert "".join(reader.said).count("<script>") >= 5  # shown, as the text that it is
+    assert "".join(reader.messages).count("<script>") >= 5  # shown, as the text that it is
     assert "default-src 'none'" in found.page
 
 

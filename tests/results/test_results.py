@@ -113,7 +113,7 @@ def test_summary_is_an_aligned_table():
 
 def test_summary_says_what_the_method_said():
     said = ("The fit still moved.", "And more.")
-    text = str(posterior(said=said).summary())
+    text = str(posterior(messages=said).summary())
     assert text.index(said[0]) < text.index(said[1])
 
 
@@ -158,7 +158,7 @@ def test_intervals_that_leave_out_the_noise_always_say_so(tmp_path):
 
 
 def test_a_fit_that_did_not_converge_says_so_before_its_numbers(tmp_path):
-    post = posterior(converged=False, said=("It moved.",))
+    post = posterior(converged=False, messages=("It moved.",))
     assert "DID NOT CONVERGE" in repr(post)
     for place, text in enumerate(rendered(post, tmp_path)):
         if place in (3, 8):  # names of columns, and attributes that are not sentences
@@ -229,7 +229,7 @@ def test_draws_that_do_not_belong_together_are_refused(draws):
         {"unconstrained_mean": None, "unconstrained_covariance": None},
         {"trace": {}},
         {"converged": True, "intervals": Intervals.INCLUDED},
-        {"converged": False, "said": ("a", "b"), "intervals": Intervals.LEFT_OUT},
+        {"converged": False, "messages": ("a", "b"), "intervals": Intervals.LEFT_OUT},
         *({"privacy": said} for said, _ in NOT_PRIVATE.values()),
         {"privacy": statement(budget_left=Budget(2, 1e-6), assumptions=("rows are independent",))},
     ],
@@ -248,19 +248,19 @@ def test_a_file_brings_everything_back(changes, tmp_path):
 
 def test_a_file_from_before_these_fields_gives_unknown(tmp_path):
     tree = posterior().to_datatree()
-    for name in ("said", "intervals"):
+    for name in ("messages", "intervals"):
         del tree.attrs[name]
     tree.attrs |= {"settled": 1, "settled_from": 20, "averaged": 1}
     tree.to_netcdf(tmp_path / "old.nc", engine="h5netcdf")
     back = Posterior.load(tmp_path / "old.nc")
     assert back == posterior()
-    assert (back.converged, back.said, back.intervals) == (None, (), Intervals.UNKNOWN)
+    assert (back.converged, back.messages, back.intervals) == (None, (), Intervals.UNKNOWN)
 
 
 def test_equality_sees_differences():
     post = posterior()
     assert post != posterior(converged=True)
-    assert post != posterior(said=("a",))
+    assert post != posterior(messages=("a",))
     assert post != posterior(intervals=Intervals.INCLUDED)
     assert post != posterior(privacy=statement(delta=1e-6))
     assert post != posterior({"w": np.zeros(3)})

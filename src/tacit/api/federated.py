@@ -218,7 +218,7 @@ def federated_posterior(
         interpretation=model_interpretation(target.model),
         sites=statements,
         answers={name: (used, method.num_rounds) for name, used in found.server.used.items()},
-        said=fitted.said,
+        messages=fitted.said,
         converged=fitted.converged,
         fitted_by=fitted.fitted_by,
         intervals=fitted.intervals,

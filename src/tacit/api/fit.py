@@ -340,20 +340,14 @@ def _model_key(source: Randomness, gate: Gate) -> jax.Array:
 def _posterior(
     model: UnitModel, schema: Schema | None, found: MethodResult, statement: PrivacyStatement
 ) -> Posterior:
+    """What a method found, with its statement and what the model says about it."""
+    if statement.event is None:
+        found = replace(found, intervals=Intervals.NO_NOISE)
     return Posterior(
-        draws=found.draws,
-        unconstrained_mean=found.mean,
-        unconstrained_covariance=found.covariance,
-        trace=found.trace,
-        chain=found.chain,
-        chains=found.chains,
-        sample_stats=found.sample_stats,
+        **vars(found),
         privacy=statement,
         model=model,
         schema=schema,
         labels=model.labels,
         interpretation=model_interpretation(model),
-        converged=found.converged,
-        said=found.said,
-        intervals=Intervals.NO_NOISE if statement.event is None else found.intervals,
     )

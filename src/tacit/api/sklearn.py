@@ -204,7 +204,7 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
         self.converged_ = posterior.converged
         self.intervals_ = posterior.intervals
         if posterior.converged is False:
-            sentences = " ".join([CONVERGENCE_SENTENCES[False], *posterior.said])
+            sentences = " ".join([CONVERGENCE_SENTENCES[False], *posterior.messages])
             warnings.warn(sentences, ConvergenceWarning, stacklevel=3)
 
 

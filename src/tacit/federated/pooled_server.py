@@ -413,7 +413,7 @@ class PooledServer(Server):
             mean=vectors.mean(axis=0),
             covariance=np.atleast_2d(np.cov(vectors.T)),
             said=(
-                *result.said,
+                *result.messages,
                 *((absent,) if missing else ()),
                 *influence_warnings(self.influence() if compared else {}),
             ),

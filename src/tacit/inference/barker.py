@@ -413,7 +413,7 @@ class VariationalStart(FirstFit):
         draws: int,  # noqa: ARG002 (only the mean is used)
     ) -> jax.Array:
         """The mean of the guide, which is Gaussian, as `check` has seen."""
-        return jnp.asarray(self.variational.run(model, gate, key, progress).mean)
+        return jnp.asarray(self.variational.run(model, gate, key, progress).unconstrained_mean)
 
     def dummy_start(self, model: UnitModel, draws: int) -> jax.Array:  # noqa: ARG002
         """Zero."""

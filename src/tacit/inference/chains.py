@@ -126,7 +126,7 @@ class Approximation(NamedTuple):
     vectors: NDArray[np.float32]
     reference: Reference
     converged: bool
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 # Where a chain begins: at a public vector, or around an approximation that guides it.
@@ -212,12 +212,12 @@ class ScoringFit(FirstFit):
         space = whiten_prior(model)
         vectors = np.asarray(space.mean + result.draws @ space.scale.T, np.float32)
         reference = _reference_from_result(space, result)
-        return Approximation(vectors, reference, result.converged, result.said)
+        return Approximation(vectors, reference, result.converged, result.messages)
 
     def dummy_start(self, model: UnitModel, draws: int) -> Approximation:
         """An approximation of the right shapes."""
         vectors = per_step_normals([0], 0, draws, (model.dimension,))
-        return Approximation(vectors, dummy_reference(model), converged=True, said=())
+        return Approximation(vectors, dummy_reference(model), converged=True, messages=())
 
 
 class ChainMethod(Method, Generic[_M]):
@@ -391,7 +391,7 @@ class ChainMethod(Method, Generic[_M]):
             chains=chains,
             sample_stats=by_chain,
             converged=False if failed else None,
-            said=(*mixing, *remarks, *(() if guide is None else guide.said)),
+            messages=(*mixing, *remarks, *(() if guide is None else guide.messages)),
             intervals=Intervals.SAMPLED if guide is None else Intervals.INCLUDED,
         )
 

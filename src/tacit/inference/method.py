@@ -47,25 +47,34 @@ class Intervals(StrEnum):
 class MethodResult:
     """What a method found. Follows from released values and public numbers only.
 
-    ``trace`` has every step. ``mean`` and ``covariance`` are a Gaussian on the unconstrained
-    scale, if that is what was fitted. ``chain`` says that draws follow one another, so that
-    how well they mix can be judged; ``sample_stats`` has more about each of them. ``chains`` says
-    of how many chains of equal length they are, one after the other.
+    A `tacit.Posterior` has these fields, and more.
 
-    ``converged`` is None where the method cannot tell. ``said`` are sentences about how the fit
-    went, the most important first. ``intervals`` says whether intervals include the noise.
+    Attributes:
+        draws: An array [draws, *shape] for each parameter.
+        unconstrained_mean: Mean of the fitted Gaussian on the unconstrained scale, if there is one.
+        unconstrained_covariance: Covariance of that Gaussian.
+        trace: Released values of every step of the fit.
+        chain: Whether the draws are a Markov chain and therefore not independent.
+        chains: The number of chains of equal length whose draws follow one another.
+        sample_stats: Further values for each draw, such as whether a proposal was accepted.
+        converged: Whether the fit converged by its method's own test, or None if the method cannot
+            tell.
+        messages: Sentences on how the fit went, most important first.
+        intervals: Whether intervals and standard deviations account for the privacy noise.
+        fitted_by: Sentences on the method and its steps.
     """
 
     draws: Arrays
-    trace: Arrays
-    mean: NDArray[np.floating] | None = None
-    covariance: NDArray[np.floating] | None = None
+    unconstrained_mean: NDArray[np.floating] | None = None
+    unconstrained_covariance: NDArray[np.floating] | None = None
+    trace: Arrays = field(default_factory=dict)
     chain: bool = False
     chains: int = 1
     sample_stats: Arrays = field(default_factory=dict)
     converged: bool | None = None
-    said: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     intervals: Intervals = Intervals.UNKNOWN
+    fitted_by: tuple[str, ...] = ()
 
 
 # A log density as a function of the unconstrained vector.

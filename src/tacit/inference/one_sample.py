@@ -514,7 +514,7 @@ class OneSample(Method):
         return MethodResult(
             draws=constrained_draws(model, jnp.asarray(drawn, jnp.float32)),
             trace={},
-            said=(_ONE_DRAW_MESSAGE,) if self.num_draws == 1 else (),
+            messages=(_ONE_DRAW_MESSAGE,) if self.num_draws == 1 else (),
             intervals=Intervals.SAMPLED,
         )
 

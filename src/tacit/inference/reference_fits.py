@@ -54,7 +54,7 @@ class Mode(NamedTuple):
         return self.peaked and self.off < _CONVERGED_DISTANCE
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def messages(self) -> tuple[str, ...]:
         """How it went, in sentences."""
         if self.converged:
             return (f"{_LAPLACE_TITLE}; Newton's method converged in {self.steps} steps.",)
@@ -132,10 +132,10 @@ def laplace(model: UnitModel, rows: Rows, seed: int) -> MethodResult:
     return MethodResult(
         draws=double_precision_draws(model, drawn),
         trace={},
-        mean=mode.vector,
-        covariance=mode.covariance,
+        unconstrained_mean=mode.vector,
+        unconstrained_covariance=mode.covariance,
         converged=mode.converged,
-        said=mode.said,
+        messages=mode.messages,
         intervals=Intervals.NO_NOISE,
     )
 
@@ -281,7 +281,7 @@ def nuts(model: UnitModel, rows: Rows, seed: int) -> MethodResult:
         chain=True,
         sample_stats={"diverging": diverging.astype(np.float64), "acceptance_rate": accepted},
         converged=wrong == 0 and not mixing,
-        said=(*mixing, said),
+        messages=(*mixing, said),
         intervals=Intervals.NO_NOISE,
     )
 

@@ -370,8 +370,8 @@ def method_result(model: UnitModel, result: ScoringResult, rounds: Rounds) -> Me
         draws=constrained_draws(model, jnp.asarray(vectors, jnp.float32)),
         trace={"mean": space.mean + positions @ space.scale.T},
         converged=result.converged,
-        said=result.said,
+        messages=result.messages,
         intervals=Intervals.INCLUDED,
-        mean=vectors.mean(axis=0),
-        covariance=np.atleast_2d(np.cov(vectors.T)),
+        unconstrained_mean=vectors.mean(axis=0),
+        unconstrained_covariance=np.atleast_2d(np.cov(vectors.T)),
     )

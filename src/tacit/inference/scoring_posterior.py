@@ -42,7 +42,7 @@ class ScoringResult(NamedTuple):
 
     draws: Matrix
     converged: bool
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
     likelihood: ScoreLikelihood
 
 

@@ -181,7 +181,7 @@ class Statistics(Method):
             chain=True,
             chains=chains,
             converged=False if mixing else None,
-            said=mixing,
+            messages=mixing,
             intervals=intervals,
         )
 

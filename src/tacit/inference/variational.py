@@ -621,10 +621,10 @@ def _method_result(
     return MethodResult(
         draws=constrained_draws(model, _guide_draws(guide, params, noise)),
         trace=fit.trace,
-        mean=None if covariance is None else np.asarray(params["mean"]),
-        covariance=None if covariance is None else np.asarray(covariance),
+        unconstrained_mean=None if covariance is None else np.asarray(params["mean"]),
+        unconstrained_covariance=None if covariance is None else np.asarray(covariance),
         converged=None if fit.steady else False,
-        said=(_STEADY_MESSAGE if fit.steady else _MOVING_MESSAGE,),
+        messages=(_STEADY_MESSAGE if fit.steady else _MOVING_MESSAGE,),
         intervals=Intervals.LEFT_OUT,
     )
 

@@ -145,7 +145,7 @@ def _fit_attributes(posterior: "Posterior") -> dict[str, str | int]:
     known = {} if posterior.converged is None else {"converged": int(posterior.converged)}
     return {
         **known,
-        "said": json.dumps(posterior.said),
+        "messages": json.dumps(posterior.messages),
         "intervals": str(posterior.intervals),
         "expected": json.dumps(dict(posterior.expected)),
     }
@@ -210,7 +210,7 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
         "unconstrained_mean": normal["mean"].values if "mean" in normal else None,
         "unconstrained_covariance": normal["covariance"].values if "covariance" in normal else None,
         "converged": bool(said["converged"]) if "converged" in said else None,
-        "said": tuple(map(str, json.loads(said.get("said", "[]")))),
+        "messages": tuple(map(str, json.loads(said.get("messages", "[]")))),
         "intervals": Intervals(said.get("intervals", Intervals.UNKNOWN)),
         "expected": json.loads(said.get("expected", "{}")),
         "chain": bool(said["chain"]),

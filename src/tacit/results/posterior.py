@@ -14,7 +14,7 @@ from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference import diagnostics
-from tacit.inference.method import Intervals
+from tacit.inference.method import Intervals, MethodResult
 from tacit.models.base import UnitModel
 from tacit.models.glm import GLMSpec
 from tacit.models.interpretation import IncrementSizes, Interpretation
@@ -58,54 +58,35 @@ class PlanOfFit(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Posterior(NamedDraws):
+class Posterior(NamedDraws, MethodResult):
     """Draws from an approximate posterior, with a privacy statement.
 
     Everything in it was released under ``privacy`` or is public, so computing from it has no
     further privacy cost. It holds no reference to a row.
 
+    It has the fields of a `tacit.inference.method.MethodResult`, and:
+
     Attributes:
-        draws: An array [draws, *shape] for each parameter.
-        unconstrained_mean: Mean of the fitted Gaussian on the unconstrained scale, if there is one.
-        unconstrained_covariance: Covariance of that Gaussian.
-        trace: Released values of every step of the fit.
-        chain: Whether the draws are a Markov chain and therefore not independent.
-        chains: The number of chains of equal length whose draws follow one another.
-        sample_stats: Further values for each draw, such as whether a proposal was accepted.
         privacy: The privacy statement.
         model: The model, which `predict` needs.
         schema: The schema.
         labels: Names for the entries of array parameters, axis by axis.
-        converged: Whether the fit converged by its method's own test, or None if the method cannot
-            tell.
-        said: Sentences on how the fit went, most important first.
-        intervals: Whether intervals and standard deviations account for the privacy noise.
-        sites: The statement of each site of a federated fit.
-        answers: How many answers of each site a federated fit used, and how many it asked for.
+        interpretation: How to read the parameters in the units of the table, for a model by formula.
         expected: Widths of 90% intervals by the plan's forecast, if it had one, by the names and in
             the units of the summary.
-        interpretation: How to read the parameters in the units of the table, for a model by formula.
-        fitted_by: Sentences on the method and its steps.
+        sites: The statement of each site of a federated fit.
+        answers: How many answers of each site a federated fit used, and how many it asked for.
         recipe: What a model by formula was made from, if the posterior comes from a file.
     """
 
-    unconstrained_mean: FloatArray | None = None
-    unconstrained_covariance: FloatArray | None = None
-    trace: Mapping[str, FloatArray] = field(default_factory=dict)
-    chain: bool = False
-    sample_stats: Mapping[str, FloatArray] = field(default_factory=dict)
     privacy: PrivacyStatement
     model: UnitModel | None = None
     schema: Schema | None = None
     labels: Labels = field(default_factory=dict)
-    converged: bool | None = None
-    said: tuple[str, ...] = ()
-    intervals: Intervals = Intervals.UNKNOWN
+    interpretation: Interpretation | None = None
+    expected: Mapping[str, float] = field(default_factory=dict)
     sites: Mapping[str, PrivacyStatement] = field(default_factory=dict)
     answers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    expected: Mapping[str, float] = field(default_factory=dict)
-    interpretation: Interpretation | None = None
-    fitted_by: tuple[str, ...] = ()
     recipe: GLMSpec | None = None
 
     def __post_init__(self) -> None:
@@ -181,8 +162,8 @@ class Posterior(NamedDraws):
         """Sentences on how the fit went, other than warnings."""
         # A file may be older than `said`.
         found = diagnostics.mixing_warnings(self.draws, self.chains) if self.chain else ()
-        more = (each for each in found if each not in self.said)
-        return (*self.said, *more, *self._bounds_warnings())
+        more = (each for each in found if each not in self.messages)
+        return (*self.messages, *more, *self._bounds_warnings())
 
     def _bounds_warnings(self) -> tuple[str, ...]:
         """Whether the declared bounds of the outcome suit what was learnt. From released values only."""
@@ -380,7 +361,7 @@ class Posterior(NamedDraws):
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
     def _plain(self) -> tuple[object, ...]:
-        course = self.converged, self.said, self.intervals, dict(self.expected), self.fitted_by
+        course = self.converged, self.messages, self.intervals, dict(self.expected), self.fitted_by
         return *course, self.privacy, self.interpretation
 
     def _arrays(self) -> dict[tuple[str, str], FloatArray]:
