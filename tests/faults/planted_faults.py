@@ -899,8 +899,8 @@ _OF_SCORES = [
     fault(
         "curvature that is noise, at its word",
         "tacit.inference.scoring_rounds:Rounds._drawn_slopes",
-        "level = max(self._level(belief), _mean_diagonal(belief.mean))",
-        "level = self._level(belief)",
+        "level = max(self._level(estimate), _mean_diagonal(estimate.mean))",
+        "level = self._level(estimate)",
         SCORES + "rows_too_few_for_the_budget_leave_the_prior",
     ),
     fault(

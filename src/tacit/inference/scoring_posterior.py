@@ -32,7 +32,7 @@ _MAX_CURVATURE_NOISE = 0.9
 _UNLEARNED_RATIO = 0.8
 
 
-# Precision and pull of the likelihood of a chain; where it is expanded, mean and scale of the prior, and constants.
+# Precision and gradient of the likelihood of a chain; where it is expanded, mean and scale of the prior, and constants.
 _Own = tuple[jax.Array, jax.Array]
 _Shared = tuple[jax.Array, jax.Array, jax.Array, ArrayTree]
 
@@ -69,14 +69,14 @@ def _posterior_draws(
     """One draw for each curvature: at once if the prior is normal, else by a chain for each."""
     size, space = len(likelihood.position), whiten_prior(model)
     whole = likelihood.precision + np.eye(size)
-    pulled = (likelihood.pull - likelihood.position)[..., None]
-    centres = likelihood.position + np.linalg.solve(whole, pulled)[..., 0]
+    shifted = (likelihood.gradient - likelihood.position)[..., None]
+    centres = likelihood.position + np.linalg.solve(whole, shifted)[..., 0]
     roots = np.linalg.inv(np.linalg.cholesky(whole)).transpose(0, 2, 1)
     draws: Matrix = centres + (roots @ rng.normal(size=(*centres.shape, 1)))[..., 0]
     if space.quadratic:
         return draws
     given = tuple(
-        jnp.asarray(each, jnp.float32) for each in (likelihood.precision, likelihood.pull)
+        jnp.asarray(each, jnp.float32) for each in (likelihood.precision, likelihood.gradient)
     )
     shared = tuple(
         jnp.asarray(each, jnp.float32) for each in (likelihood.position, space.mean, space.scale)
@@ -94,11 +94,11 @@ def _log_posterior(model: UnitModel) -> Callable[[jax.Array, _Own, _Shared], jax
     """The prior itself, times a normal likelihood: the same object again, so that it compiles once."""
 
     def density(position: jax.Array, given: _Own, shared: _Shared) -> jax.Array:
-        precision, pull = given
+        precision, gradient = given
         centre, mean, scale, constants = shared
         off = position - centre
         prior = model.prior_density(mean + scale @ position, constants)
-        return jnp.asarray(prior + off @ pull - 0.5 * off @ precision @ off)
+        return jnp.asarray(prior + off @ gradient - 0.5 * off @ precision @ off)
 
     return density
 

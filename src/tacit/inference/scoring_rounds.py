@@ -28,20 +28,20 @@ from tacit.inference.score_contributions import (
     clip_exchangeably,
 )
 
-# Trace of clipped curvature over the dimension, before it is seen, and its spread.
+# The prior mean and standard deviation of the level of curvature: its trace, clipped, over the dimension.
 PRIOR_LEVEL, _LEVEL_SPREAD = 0.4, 0.4
-# How far the diagonal may be from that of the public curvature; and how far other entries are at
-# least, in the roots of the dimension.
+# Prior standard deviations of entries relative to the public curvature: on the diagonal; and the least one off the
+# diagonal, times the root of the dimension.
 _DIAGONAL_SPREAD, _MIN_OFF_DIAGONAL_SPREAD = 0.7, 0.35
-# Eigenvalues that stand out: so many standard deviations of noise, times the root of the dimension.
+# An eigenvalue is a spike if it is so many noise standard deviations, times the root of the dimension, from the mean.
 _SPIKE_THRESHOLD = 2.6
-# How much curvature changes when the position moves by one row's standard deviation, and with the
-# logarithm of the metric, as part of it.
+# Relative change of curvature when the position moves by one row's standard deviation, and per unit of change in
+# the logarithm of the metric: by these, older releases count less.
 _CHANGE_BY_POSITION, _CHANGE_BY_METRIC = 1.0, 0.4
 
 
 class CurvatureRelease(NamedTuple):
-    """A noisy curvature of one unit in a metric: the inverse of its root, the value and its noise.
+    """A noisy mean curvature of a unit, at a position, in the metric of which ``inverse`` is the inverse root.
 
     ``noise`` is the standard deviation of an entry on the diagonal; others have it over root two.
     """
@@ -53,10 +53,10 @@ class CurvatureRelease(NamedTuple):
 
 
 class CurvatureEstimate(NamedTuple):
-    """Curvature in the coordinates of a metric, and the precision of each entry.
+    """An estimate of the curvature in the coordinates of a metric, and the precision of each entry.
 
-    ``spread`` is how far entries may be from what was expected of them, in the coordinates in which
-    that is round, and ``squares`` the squared lengths of the metric's coordinates there.
+    It is shrunk towards an expected curvature. In coordinates in which that is the identity, ``spread`` is the prior
+    standard deviation of entries, and ``squares`` are the squared lengths of the metric's coordinate vectors.
     """
 
     mean: Floats
@@ -80,18 +80,18 @@ def symmetric_root(matrix: Floats) -> Floats:
 def combine_estimates(
     first: float, variance: float, second: float, other: float
 ) -> tuple[float, float]:
-    """The mean of two estimates by their variances, and its variance."""
+    """The mean of two independent estimates, weighted by their precisions, and its variance."""
     gain = variance / (variance + other)
     return first + gain * (second - first), (1 - gain) * variance
 
 
 class Curvature:
-    """All releases of curvature, and what follows from them."""
+    """All releases of curvature, and the estimate that they make together."""
 
     def __init__(self) -> None:
         self.releases: list[CurvatureRelease] = []
 
-    def belief(self, public: Floats, root: Floats, position: Floats) -> CurvatureEstimate:
+    def estimate(self, public: Floats, root: Floats, position: Floats) -> CurvatureEstimate:
         """The curvature at a position, in the coordinates of a metric.
 
         Args:
@@ -100,29 +100,29 @@ class Curvature:
             position: The position.
 
         Returns:
-            The belief; that of the public curvature if nothing was released.
+            The estimate; that of the public curvature if nothing was released.
         """
         size = len(root)
         expected = PRIOR_LEVEL * public
         spread = _DIAGONAL_SPREAD
         weights = self._weights(root, position)
         if self.releases:
-            raw, _ = self._solved(root, weights)
-            expected = self._levelled(public, raw, root, weights)
-            expected = self._spiked(expected, raw, root, weights)
-            seen, inside = _in_expected_coordinates(expected, raw, root)
-            noise = self._noise(inside, weights)
-            beside = seen[np.triu_indices(size, 1)]
+            raw, _ = self._least_squares(root, weights)
+            expected = self._scale_public(public, raw, root, weights)
+            expected = self._add_spikes(expected, raw, root, weights)
+            observed, expected_root = _in_expected_coordinates(expected, raw, root)
+            noise = self._noise(expected_root, weights)
+            beside = observed[np.triu_indices(size, 1)]
             least = _MIN_OFF_DIAGONAL_SPREAD / math.sqrt(size)
             beyond = float(np.sum(beside**2 - noise**2 / 2))
             found = (10 * least**2 + beyond) / (10 + len(beside))
             spread = math.sqrt(2 * max(found, (0.7 * least) ** 2))
         inverse = np.asarray(np.linalg.inv(_cholesky(expected)), np.float64)
-        mean, precision = self._solved(root, weights, (inverse, spread))
+        mean, precision = self._least_squares(root, weights, (inverse, spread))
         return CurvatureEstimate(mean, precision, spread, ((inverse @ root) ** 2).sum(axis=0))
 
     def _weights(self, root: Floats, position: Floats) -> Floats:
-        """Precision of entries of each release, as evidence on another position and metric."""
+        """Precision of entries of each release, as a measurement at another position and in another metric."""
         found = []
         for each in self.releases:
             turn = each.inverse @ root
@@ -134,13 +134,13 @@ class Curvature:
             found.append(1 / (each.noise**2 + level**2 * stale))
         return np.array(found)
 
-    def _solved(
+    def _least_squares(
         self, root: Floats, weights: Floats, prior: tuple[Floats, float] | None = None
     ) -> tuple[Floats, Floats]:
         """Generalised least squares in the coordinates of a metric, by conjugate gradients.
 
-        ``prior`` says that curvature is the identity after a turn, with such a spread. Returns the
-        curvature and the precision of its entries.
+        ``prior`` is a change of coordinates after which curvature is the identity, with such a standard
+        deviation. Returns the curvature and the precision of its entries.
         """
         turns = [each.inverse @ root for each in self.releases]
         values = [each.value for each in self.releases]
@@ -175,21 +175,21 @@ class Curvature:
             along, size = scaled + new / size * along, new
         return symmetric(found), entries
 
-    def _noise(self, inside: Floats, weights: Floats) -> float:
-        """About the noise of all releases together, in coordinates of another root."""
+    def _noise(self, expected_root: Floats, weights: Floats) -> float:
+        """The approximate noise of all releases together, in the coordinates of another root."""
         sizes = [
-            len(inside) / np.sum(np.linalg.inv(each.inverse @ inside) ** 2)
+            len(expected_root) / np.sum(np.linalg.inv(each.inverse @ expected_root) ** 2)
             for each in self.releases
         ]
         return 1 / math.sqrt(max(float(weights @ np.square(sizes)), 1e-300))
 
-    def _levelled(self, public: Floats, raw: Floats, root: Floats, weights: Floats) -> Floats:
-        """The public curvature with the level and the diagonal that were seen."""
+    def _scale_public(self, public: Floats, raw: Floats, root: Floats, weights: Floats) -> Floats:
+        """The public curvature, scaled to the level and the diagonal that were observed."""
         size = len(root)
-        seen, inside = _in_expected_coordinates(public, raw, root)
-        noise = self._noise(inside, weights)
+        observed, expected_root = _in_expected_coordinates(public, raw, root)
+        noise = self._noise(expected_root, weights)
         level, _ = combine_estimates(
-            PRIOR_LEVEL, _LEVEL_SPREAD**2, float(np.trace(seen)) / size, noise**2 / size
+            PRIOR_LEVEL, _LEVEL_SPREAD**2, float(np.trace(observed)) / size, noise**2 / size
         )
         level = max(level, 0.2 * noise / math.sqrt(size), 0.02 * PRIOR_LEVEL)
         expected = level * public
@@ -203,12 +203,12 @@ class Curvature:
         factor = np.sqrt(np.maximum(1 + trust * (ratio - 1), 0.03))
         return np.asarray(factor[:, None] * expected * factor)
 
-    def _spiked(self, expected: Floats, raw: Floats, root: Floats, weights: Floats) -> Floats:
-        """The same with the directions that stand out of the noise; of the others, the mean."""
+    def _add_spikes(self, expected: Floats, raw: Floats, root: Floats, weights: Floats) -> Floats:
+        """The expected curvature with the directions that stand out of the noise; all others have their mean eigenvalue."""
         size = len(root)
-        seen, inside = _in_expected_coordinates(expected, raw, root)
-        noise = self._noise(inside, weights) / math.sqrt(2)
-        values, vectors = np.linalg.eigh(seen)
+        observed, expected_root = _in_expected_coordinates(expected, raw, root)
+        noise = self._noise(expected_root, weights) / math.sqrt(2)
+        values, vectors = np.linalg.eigh(observed)
         out = np.zeros(size, bool)
         for _ in range(size):
             beyond = np.abs(values - values[~out].mean()) > _SPIKE_THRESHOLD * noise * math.sqrt(
@@ -220,12 +220,12 @@ class Curvature:
         least = max(0.3 * noise / math.sqrt((~out).sum()), 0.02 * float(np.mean(np.abs(values))))
         bulk = max(float(values[~out].mean()), least)
         away = values - bulk
-        # An eigenvalue that stands out is too far out, and its direction is not quite right.
+        # Noise pushes a spike outwards and turns its direction: both are corrected (spiked covariance model).
         inner = np.sqrt(np.maximum(away**2 - 4 * noise**2 * size, 0))
         true = (np.abs(away) + inner) / 2 * np.sign(away)
         aligned = np.clip(1 - noise**2 * size / np.maximum(true**2, 1e-12), 0, 1)
         kept = np.where(out, np.maximum(bulk + true * aligned, 0.1 * bulk), bulk)
-        return np.asarray(inside @ (vectors * kept) @ vectors.T @ inside.T)
+        return np.asarray(expected_root @ (vectors * kept) @ vectors.T @ expected_root.T)
 
 
 def _cholesky(matrix: Floats) -> Floats:
@@ -235,41 +235,43 @@ def _cholesky(matrix: Floats) -> Floats:
 
 
 def _in_expected_coordinates(expected: Floats, raw: Floats, root: Floats) -> tuple[Floats, Floats]:
-    """A curvature in coordinates in which the expected one is round, and their root."""
-    inside = _cholesky(expected)
-    turn = np.linalg.solve(inside, root)
-    return turn @ raw @ turn.T, inside
+    """A curvature in coordinates in which the expected one is the identity, and the root of the latter."""
+    expected_root = _cholesky(expected)
+    turn = np.linalg.solve(expected_root, root)
+    return turn @ raw @ turn.T, expected_root
 
 
-# Parts of the squared clip for score, curvature, diagonal, slope, informative units, excess,
-# drawn lengths, extremes and the count: in the rounds that find out how large scores are, in the other early ones,
-# which find the position and the metric, and in the late ones, which make the posterior.
+# Shares of the squared clip for the parts of a release, in the order of `ScoreSums`: score, curvature, diagonal, slope,
+# informative units, excess, drawn lengths, extremes and the count. The first rounds find the size of scores, the other
+# early ones the position and the metric, and the late ones make the posterior; one round before all counts the units.
 SIZING_SHARES = (0.45, 0.0, 0.47, 0.03, 0.02, 0.015, 0.015, 0.0, 0.0)
 EARLY_SHARES = (0.42, 0.50, 0.0, 0.03, 0.02, 0.015, 0.015, 0.0, 0.0)
 LATE_SHARES = (0.62, 0.22, 0.04, 0.02, 0.01, 0.03, 0.01, 0.05, 0.0)
 COUNT_SHARES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-# Without the matrix of curvature its part is the diagonal's.
+# Where the matrix of curvature is not released, the diagonal has its share.
 LATE_DIAGONAL_SHARES = (0.62, 0.0, 0.26, 0.02, 0.01, 0.03, 0.01, 0.05, 0.0)
 SIZING_ROUNDS = 3
-MIN_UNITS = 50.0  # units, as far as the method is concerned
-# Slopes are cut at these, in squared clips.
+# A noisy count below this is taken for this: later numbers are divided by it.
+MIN_UNITS = 50.0
+# Bounds on the slope of a unit's score: its trace, and its norm by direction, in squared clips.
 _MAX_SLOPE, _MAX_DIRECTION_SLOPE = 2.0, 1.5
-# The squared clip is the dimension, and more where noise is such a part of the sampling variance.
+# The squared clip is the dimension, and up to so many times more, as long as noise stays below this share of the
+# sampling variance.
 _NOISE_SHARE, _MAX_CLIP_FACTOR = 0.1, 25.0
-# How much slopes change when the position moves by one row's standard deviation.
+# Relative change of slopes when the position moves by one row's standard deviation.
 _SLOPE_CHANGE = 0.3
-# Slopes over curvature are those of simulated rows, to such a part; and how much slopes may differ
-# from the curvature by direction.
+# Relative standard deviations: of the ratio of slope to curvature around that of simulated rows, and of the slope by
+# direction around a multiple of the curvature.
 _SLOPE_RATIO_SPREAD, _DIRECTION_SPREAD = 0.12, 0.3
-# How far one round may go, in standard deviations of a row.
+# The longest move of one round, in standard deviations of a row.
 _MAX_MOVE = 1.0
-# Least eigenvalues: of the metric beside its mean, beside the public curvature, and of slopes.
+# The smallest eigenvalues: of the metric relative to their mean, and to the public curvature; and of drawn slopes.
 _MIN_METRIC_EIGENVALUE, _MIN_PUBLIC_EIGENVALUE, _MIN_SLOPE_EIGENVALUE = 0.15, 0.01, 0.1
-# What a design may be where it is not seen.
+# Prior standard deviation of entries of the curvature that were not observed, times the root of half the dimension.
 _UNSEEN_SPREAD = 0.7
-# Logarithms of sizes: what is not taken for a difference, the most of one round, and of all.
+# Of logarithms of the sizes of scores: the difference that is ignored, the most that one round changes, and the range.
 _LOG_SIZE_TOLERANCE, _MAX_LOG_RESIZE, _MIN_LOG_SIZE, _MAX_LOG_SIZE = 0.7, 3.0, -6.0, 3.0
-# Work that draws of the slope may take, in entries of matrices cubed.
+# The number of slopes that are drawn, times the dimension cubed, is at most this.
 _MAX_SLOPE_WORK = 2e8
 
 
@@ -290,7 +292,7 @@ class WhitenedQuery(NamedTuple):
 
 
 class RoundRecord(NamedTuple):
-    """What a round left: where it was, in what metric, its score there and the score's noise."""
+    """A finished round: its position, the root of its metric, the score there, the variance of its noise, and all sums."""
 
     position: Floats
     root: Floats
@@ -301,17 +303,17 @@ class RoundRecord(NamedTuple):
 
 
 class ScoreLikelihood(NamedTuple):
-    """The likelihood for each draw of the slope: exp(pull (w - position) - (w - position) P (w - position) / 2).
+    """The likelihood for each draw of the slope: exp(gradient (w - position) - (w - position) P (w - position) / 2).
 
-    ``information`` is what one unit would tell without clip and noise, as far as is known.
-    ``dispersion`` is how much longer own scores are than drawn ones, and ``extreme`` the share of units
-    whose own score is extreme beyond what is drawn; each with the standard deviation of its noise, and
-    the latter of chance too.
+    ``information`` is the estimated information of one unit without clipping and noise.
+    ``dispersion`` is the ratio of squared lengths of own and drawn scores, and ``extreme`` the share of units
+    whose own score is extreme, in excess of drawn ones; each with its standard deviation due to noise, the latter's
+    also due to chance.
     """
 
     position: Floats
     precision: Floats  # [draws, size, size]
-    pull: Floats  # [draws, size]
+    gradient: Floats  # [draws, size]
     information: Floats
     units: float
     dispersion: float
@@ -326,7 +328,7 @@ class Rounds:
     Args:
         simulated: Gives scores of simulated rows at a position, [rows, outcomes, size], in coordinates
             in which the prior is round.
-        positions: Some positions to look for directions of which no row can tell.
+        positions: Some positions at which to look for directions that no row informs.
         noise: Standard deviation of the noise in each round's sums, over the units that it looks at;
             the first counts the units.
         early: How many of the rounds after the first find the position and the metric.
@@ -353,8 +355,8 @@ class Rounds:
         self.releases_curvature = self.size <= MAX_CURVATURE_DIMENSION
         together = sum(shape / max(np.trace(shape), 1e-300) for shape in shapes)
         values, vectors = np.linalg.eigh(symmetric(np.asarray(together)))
-        told = values > 1e-7 * values.max()
-        self.basis = np.eye(self.size) if told.all() else vectors[:, told]
+        informed = values > 1e-7 * values.max()
+        self.basis = np.eye(self.size) if informed.all() else vectors[:, informed]
         shape = self.basis.T @ (shapes[0] + 0.01 * np.trace(shapes[0]) * together) @ self.basis
         self.public = symmetric(np.asarray(shape))
         self.root = symmetric_root(self.public)
@@ -366,9 +368,8 @@ class Rounds:
         self._level_variance, self._resized = 4.0, np.zeros(len(self.position))
         self._last_move, self._pace = np.zeros(len(self.position)), 1.0
         self.query: WhitenedQuery | None = None
-        self.curvature_noise = (
-            math.inf if self.releases_curvature else 0.0
-        )  # noise of curvature beside its mean
+        # The noise of the curvature relative to its mean.
+        self.curvature_noise = math.inf if self.releases_curvature else 0.0
 
     @property
     def done(self) -> int:
@@ -393,15 +394,15 @@ class Rounds:
             clip = curvature_clip
         elif (
             self.done > self.early and self.query is not None
-        ):  # late sums are averaged: in one unit
+        ):  # late sums are averaged, so clips stay
             clip, curvature_clip = self.query.clip, self.query.curvature_clip
         else:
             noise = self._late_noise**2 / LATE_SHARES[0]
-            loose = _NOISE_SHARE * self.units * self.informative[0] / (noise * directions)
-            loose = min(max(loose, 1.0), _MAX_CLIP_FACTOR)
-            clip = math.sqrt(directions * loose)
+            clip_factor = _NOISE_SHARE * self.units * self.informative[0] / (noise * directions)
+            clip_factor = min(max(clip_factor, 1.0), _MAX_CLIP_FACTOR)
+            clip = math.sqrt(directions * clip_factor)
             # Curvature is clipped more tightly, as its entries are noisier.
-            curvature_clip = math.sqrt(directions * math.sqrt(loose))
+            curvature_clip = math.sqrt(directions * math.sqrt(clip_factor))
         to_metric = np.zeros((self.size, self.size))
         to_metric[:directions] = np.linalg.solve(self.root, self.basis.T)
         longest = clip**2
@@ -427,7 +428,7 @@ class Rounds:
         return EARLY_SHARES, 0.0
 
     def tell(self, sums: ScoreSums) -> None:
-        """Takes the noisy sums that the last question was answered by."""
+        """Takes the noisy sums that answer the last query."""
         query = self.query
         assert query is not None
         if math.isnan(self.units):
@@ -463,12 +464,14 @@ class Rounds:
         least = max(0.02, 0.5 * noise)
         squares = (self._simulated(query.position) @ query.to_metric[:directions].T) ** 2
         usual = np.clip((squares / (1 + squares)).mean(axis=(0, 1)), least, 0.97)
-        seen = np.clip(sums.diagonal[:directions] * factor, least, 0.97)
-        change = np.log(seen / (1 - seen)) - np.log(usual / (1 - usual))
+        observed = np.clip(sums.diagonal[:directions] * factor, least, 0.97)
+        change = np.log(observed / (1 - observed)) - np.log(usual / (1 - usual))
         change = np.sign(change) * np.maximum(np.abs(change) - _LOG_SIZE_TOLERANCE, 0)
         before = 4.0 if self.done == 1 else 1.0
-        doubt = (noise / np.maximum(seen * (1 - seen), 0.1)) ** 2
-        change = np.clip(change, -_MAX_LOG_RESIZE, _MAX_LOG_RESIZE) * before / (before + doubt)
+        uncertainty = (noise / np.maximum(observed * (1 - observed), 0.1)) ** 2
+        change = (
+            np.clip(change, -_MAX_LOG_RESIZE, _MAX_LOG_RESIZE) * before / (before + uncertainty)
+        )
         resized = np.clip(self._resized + change, _MIN_LOG_SIZE, _MAX_LOG_SIZE)
         sizes, self._resized = np.exp(resized - self._resized), resized
         slope = 0.7 * np.diag(sizes) * min(1.0, query.clip / math.sqrt(sizes.sum()))
@@ -476,7 +479,7 @@ class Rounds:
         moved = (
             self._estimate(slope, 0.8 * level, slope / level, self.records[-1:])[0] - self.position
         )
-        self._go(moved, np.sqrt(sizes) * (self.root.T @ moved))
+        self._advance(moved, np.sqrt(sizes) * (self.root.T @ moved))
         self.root = symmetric_root((self.root * sizes) @ self.root.T)
         self.public = self.root @ self.root.T
 
@@ -484,12 +487,12 @@ class Rounds:
         """Takes a release of curvature: moves the position, and changes the metric."""
         directions, informative = len(self.position), self.informative[0]
         factor = query.curvature_clip**2 / self.units
-        seen, noise = released * factor, sums.noise["curvature"] * factor
+        observed, noise = released * factor, sums.noise["curvature"] * factor
         inverse = np.asarray(np.linalg.inv(self.root), np.float64)
-        self.curvature.releases.append(CurvatureRelease(inverse, seen, noise, self.position))
-        belief = self.curvature.belief(self.public, self.root, self.position)
-        level = self._level(belief)
-        shape = belief.mean / max(level, _mean_diagonal(belief.mean))
+        self.curvature.releases.append(CurvatureRelease(inverse, observed, noise, self.position))
+        estimate = self.curvature.estimate(self.public, self.root, self.position)
+        level = self._level(estimate)
+        shape = estimate.mean / max(level, _mean_diagonal(estimate.mean))
         factor = query.max_slope / (directions * self.units)
         forgotten = 0.0 if self.late else 0.15**2
         mean, variance = self.slope
@@ -504,7 +507,9 @@ class Rounds:
         # The trace of clipped curvature is about half of what it can be if scores are about as long as
         # the clip: a filter that knows the noise aims at that.
         wide = query.curvature_clip**2 / directions
-        ratio = float(np.clip(np.trace(seen) / directions / informative / wide, 0.04 / wide, 0.93))
+        ratio = float(
+            np.clip(np.trace(observed) / directions / informative / wide, 0.04 / wide, 0.93)
+        )
         spread = wide * max(ratio * (1 - ratio), 0.12 / wide)
         self._level_variance += 0.1**2 + min(length, 1.0) ** 2
         other = (noise / math.sqrt(directions) / informative / spread) ** 2
@@ -512,17 +517,17 @@ class Rounds:
         self._level_variance *= 1 - gain
         if settled:
             return
-        drowned = math.sqrt(2 * directions / float(np.median(belief.precision))) / level
+        relative_noise = math.sqrt(2 * directions / float(np.median(estimate.precision))) / level
         values, vectors = np.linalg.eigh(shape)
-        values = np.clip(values, max(_MIN_METRIC_EIGENVALUE, min(0.5 * drowned, 0.8)), 6.0)
+        values = np.clip(values, max(_MIN_METRIC_EIGENVALUE, min(0.5 * relative_noise, 0.8)), 6.0)
         values *= (
             directions / values.sum() * np.clip((wide * ratio / (1 - ratio)) ** gain, 0.05, 20.0)
         )
         metric = root @ (vectors * values) @ vectors.T @ root.T
-        # Of few rows that tell, clipped curvature is too small: no direction may fall too far.
-        inside = np.linalg.inv(np.linalg.cholesky(self.public + 1e-10 * np.eye(directions)))
-        values, vectors = np.linalg.eigh(symmetric(inside @ metric @ inside.T))
-        turn = np.linalg.solve(inside, vectors)
+        # Where few rows are informative, clipped curvature is too small: no direction may fall far below the public one.
+        to_public = np.linalg.inv(np.linalg.cholesky(self.public + 1e-10 * np.eye(directions)))
+        values, vectors = np.linalg.eigh(symmetric(to_public @ metric @ to_public.T))
+        turn = np.linalg.solve(to_public, vectors)
         least = _MIN_PUBLIC_EIGENVALUE * values.mean()
         self.root = symmetric_root((turn * np.maximum(values, least)) @ turn.T)
 
@@ -545,11 +550,11 @@ class Rounds:
         often = np.mean(longest[:, -1] > 2 * longest[:, -2]) / lengths.shape[1]
         return float(often) * (1 + 1 / self.outcomes)
 
-    def _level(self, belief: CurvatureEstimate) -> float:
+    def _level(self, estimate: CurvatureEstimate) -> float:
         """The trace of curvature over the dimension."""
-        informative, size = self.informative[0], len(belief.mean)
-        noise = 1 / (float(np.median(belief.precision)) * size)
-        trace = _mean_diagonal(belief.mean)
+        informative, size = self.informative[0], len(estimate.mean)
+        noise = 1 / (float(np.median(estimate.precision)) * size)
+        trace = _mean_diagonal(estimate.mean)
         level, _ = combine_estimates(0.5 * informative, (0.25 * informative) ** 2, trace, noise)
         return max(level, 0.05 * informative)
 
@@ -557,16 +562,16 @@ class Rounds:
         """Moves the position to where the scores of the last rounds cancel the prior; how far it is."""
         centre, _ = self._estimate(slope, 0.8 * self.used_slope[0], shape, self._recent())
         moved = centre - self.position
-        return self._go(moved, self.root.T @ moved)
+        return self._advance(moved, self.root.T @ moved)
 
-    def _go(self, moved: Floats, in_rows: Floats) -> float:
+    def _advance(self, moved: Floats, in_row_sds: Floats) -> float:
         """Goes a part of the way, and less if the last two moves were in opposite directions.
 
         Where a slope is underestimated, rounds would jump to and fro over where scores vanish.
         """
-        length = float(np.linalg.norm(in_rows))
+        length = float(np.linalg.norm(in_row_sds))
         last = self.root.T @ self._last_move
-        turn = float(in_rows @ last) / max(length * float(np.linalg.norm(last)), 1e-12)
+        turn = float(in_row_sds @ last) / max(length * float(np.linalg.norm(last)), 1e-12)
         self._pace = max(0.2, 0.6 * self._pace) if turn < -0.3 else min(1.0, 1.25 * self._pace)
         self._last_move = moved * self._pace * min(1.0, _MAX_MOVE / max(length, 1e-12))
         self.position = self.position + self._last_move
@@ -583,15 +588,15 @@ class Rounds:
 
         ``variance`` times ``shape`` is what scores of a unit vary by.
         """
-        pull, precision, at = self._likelihood(slope, variance, shape, records)
+        gradient, precision, at = self._likelihood(slope, variance, shape, records)
         whole = precision + np.eye(len(self.position))
-        centre = np.linalg.solve(whole, (pull - at)[..., None])[..., 0]
+        centre = np.linalg.solve(whole, (gradient - at)[..., None])[..., 0]
         return at + centre, whole
 
     def _likelihood(
         self, slope: Floats, variance: float, shape: Floats, records: Sequence[RoundRecord]
     ) -> tuple[Floats, Floats, Floats]:
-        """Pulls and precisions of the scores of some rounds, around an average of their positions.
+        """Gradients and precisions of the scores of some rounds, around an average of their positions.
 
         A round counts by its noise, and the less the farther away it was, as slopes differ there.
         """
@@ -637,21 +642,21 @@ class Rounds:
         more = max(excess / 2, excess - 3 * noise_of("excess"))
         squared = (drawn + more) * query.clip**2 / size
         # Unclipped scores vary by as much as their mean falls; clipped ones by a little less.
-        loose = query.clip**2 / size
-        squared = max(squared, (1 - 0.3 / loose) * self.used_slope[0])
+        clip_factor = query.clip**2 / size
+        squared = max(squared, (1 - 0.3 / clip_factor) * self.used_slope[0])
         draws = int(min(count, max(_MAX_SLOPE_WORK / size**3, 30)))
         slopes, shapes = self._drawn_slopes(
             rng, draws, average("diagonal")[:size], noise_of("diagonal"), query
         )
         records = self._recent(finished=True)
-        pull, precision, at = self._likelihood(slopes, squared, shapes, records)
+        gradient, precision, at = self._likelihood(slopes, squared, shapes, records)
         chosen = np.arange(count) % draws
         basis = self.basis
         full = self.root @ shapes.mean(axis=0) @ self.root.T
         return ScoreLikelihood(
             position=basis @ at,
             precision=basis @ precision[chosen] @ basis.T,
-            pull=pull[chosen] @ basis.T,
+            gradient=gradient[chosen] @ basis.T,
             information=basis @ full @ basis.T,
             units=self.units,
             dispersion=1 + excess / drawn,
@@ -671,36 +676,40 @@ class Rounds:
         """Slopes of a unit's score in the metric; and shapes of the variance that go with them."""
         size = len(self.position)
         if self.releases_curvature:
-            belief = self.curvature.belief(self.public, self.root, self.position)
+            estimate = self.curvature.estimate(self.public, self.root, self.position)
             # Noise may make curvature larger than it can be; its shape is then all that counts.
-            level = max(self._level(belief), _mean_diagonal(belief.mean))
+            level = max(self._level(estimate), _mean_diagonal(estimate.mean))
         else:
             spread = _UNSEEN_SPREAD * math.sqrt(2 / size)
             entries = np.full((size, size), spread**-2)
-            belief, level = CurvatureEstimate(np.eye(size), entries, spread, np.ones(size)), 1.0
+            estimate, level = CurvatureEstimate(np.eye(size), entries, spread, np.ones(size)), 1.0
         slope, variance = self.used_slope
-        mean = belief.mean / level
+        mean = estimate.mean / level
         # Slopes by direction: how much more, or less, than the curvature says.
         expected = slope * np.maximum(np.diag(mean), 0.02)
-        seen, doubt = (
+        observed, uncertainty = (
             diagonal * query.max_direction_slope / expected,
             noise * query.max_direction_slope / expected,
         )
-        trust = _DIRECTION_SPREAD**2 / (_DIRECTION_SPREAD**2 + doubt**2)
-        each = np.sqrt(np.clip(1 + trust * (seen - 1), 0.05, 20.0))
+        trust = _DIRECTION_SPREAD**2 / (_DIRECTION_SPREAD**2 + uncertainty**2)
+        each = np.sqrt(np.clip(1 + trust * (observed - 1), 0.05, 20.0))
         spread = np.clip(_DIRECTION_SPREAD * np.sqrt(1 - trust) / each**2, 0, 0.3) / 2
         factors = each * np.exp(spread * rng.normal(size=(count, size)))
         off = np.triu(rng.normal(size=(count, size, size)), 1) / math.sqrt(2)
         off = off + off.transpose(0, 2, 1)
         index = np.arange(size)
         off[:, index, index] = rng.normal(size=(count, size))
-        # Where entries were not seen, a design may be farther from what was expected.
-        squares = np.outer(belief.squares, belief.squares)
-        told = np.maximum(belief.precision - squares / belief.spread**2, 1e-9)
-        wide = max(belief.spread, _UNSEEN_SPREAD * math.sqrt(2 / size))
-        shapes = mean + off / np.sqrt(told + squares / wide**2) / level
-        drowned = self.curvature_noise = math.sqrt(2 * size / float(np.median(told))) / level
-        shapes = _floor_eigenvalues(shapes, min(_MIN_SLOPE_EIGENVALUE, max(0.2 * drowned, 1e-5)))
+        # Where entries were not observed, a design may be farther from what was expected.
+        squares = np.outer(estimate.squares, estimate.squares)
+        informed = np.maximum(estimate.precision - squares / estimate.spread**2, 1e-9)
+        wide = max(estimate.spread, _UNSEEN_SPREAD * math.sqrt(2 / size))
+        shapes = mean + off / np.sqrt(informed + squares / wide**2) / level
+        relative_noise = self.curvature_noise = (
+            math.sqrt(2 * size / float(np.median(informed))) / level
+        )
+        shapes = _floor_eigenvalues(
+            shapes, min(_MIN_SLOPE_EIGENVALUE, max(0.2 * relative_noise, 1e-5))
+        )
         sizes = slope * np.exp(min(math.sqrt(variance) / slope, 0.7) * rng.normal(size=count))
         bent = factors[:, :, None] * shapes * factors[:, None, :]
         return sizes[:, None, None] * bent, shapes
