@@ -29,7 +29,7 @@ from tacit.errors import InvalidArgument
 from tacit.privacy.mechanisms import SampledBarkerTests
 from tacit.privacy.noise import Randomness
 
-# Runs by default: where every release is watched, and where only draws are.
+# Runs by default: where the observer sees every release, and where it sees draws only.
 _DEFAULT_RUNS, _DEFAULT_RUNS_OF_DRAWS, _MIN_RUNS = 24_000, 4_000, 100
 # The share of the runs that the observer learns from.
 _TRAINING_SHARE = 0.1
@@ -141,13 +141,13 @@ def audit(
         raise InvalidArgument(
             f"The plan has no bound under {adjacency}, so there is no claim to audit."
         )
-    watched = _observed_plan(plan, jax.random.key(_public_seed(source)))
+    observed = _observed_plan(plan, jax.random.key(_public_seed(source)))
     if runs is None:
-        runs = _DEFAULT_RUNS_OF_DRAWS if watched is None else _DEFAULT_RUNS
+        runs = _DEFAULT_RUNS_OF_DRAWS if observed is None else _DEFAULT_RUNS
     _validate.count("runs", runs, least=_MIN_RUNS)
     if isinstance(plan.mechanism, SampledBarkerTests):
         others = plan.mechanism.dataset_size - 1
-    made_up = choose_canary(plan, watched, others, seed=_public_seed(source) % 2**20)
+    data = choose_canary(plan, observed, others, seed=_public_seed(source) % 2**20)
     coins = source.child("coins").words(runs) >> np.uint64(63) == 1
     mechanism = plan.mechanism
     if break_noise != 1 and isinstance(mechanism, ObservableMechanism):
@@ -155,12 +155,12 @@ def audit(
     many = AuditRuns(
         plan=plan,
         mechanism=mechanism,
-        made_up=made_up,
+        data=data,
         coins=coins,
         source=source.child("runs"),
         progress=progress,
     )
-    seen = many.draws() if watched is None else many.releases(watched)
+    seen = many.draws() if observed is None else many.releases(observed)
     # The observer learns from the first runs, and guesses on the others.
     first = max(round(_TRAINING_SHARE * runs), 2)
     fresh, delta, error = runs - first, plan.budget.delta, 1 - confidence
@@ -173,8 +173,8 @@ def audit(
         unit=plan.unit,
         confidence=confidence,
         runs=runs,
-        watched="the draws alone" if watched is None else "every release",
-        canary=made_up.describe(plan.unit),
+        watched="the draws alone" if observed is None else "every release",
+        canary=data.describe(plan.unit),
         noise_factor=break_noise,
         lower_bound=lower_bound(right, guesses, fresh, delta, error),
         highest=lower_bound(fresh, fresh, fresh, delta, error),

@@ -9,7 +9,7 @@ that contradict the claim. Nothing is assumed about the distribution of releases
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jax.scipy.special import log_ndtr
 from numpy.typing import NDArray
 from scipy import special, stats
 
+from tacit._typing import Array, ArrayTree, Floats, HostArray, PyTree
 from tacit.api.plan import Plan
 from tacit.api.rows import model_columns
 from tacit.data.columns import Category
@@ -37,16 +38,33 @@ from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows, Units
 from tacit.privacy.trace import Step
 
-# The part of the error probability that pays for the runs lost to delta.
-_DELTA_ERROR_SHARE = 0.1
-# Shares of the runs that an observer may guess on: the ones it is surest of.
-_GUESS_SHARES = np.geomspace(0.001, 1.0, 60)
-_RIDGE, _NEWTON_STEPS = 1.0, 30
-# How much less error than there is it plans with: on more guesses, so that luck matters less.
-_PLANNING_FACTOR = 50
-
-Floats = NDArray[np.float64]
+# Mechanisms whose every release an observer can use.
+ObservableMechanism = NoisySums | BarkerTests
+Columns = dict[str, HostArray]
 Coins = NDArray[np.bool_]
+
+# The observer. Part of the error probability that pays for the runs lost to delta.
+_DELTA_ERROR_SHARE = 0.1
+# Shares of the runs that it may guess on: the ones it is surest of.
+_GUESS_SHARES = np.geomspace(0.001, 1.0, 60)
+# Its logistic regression: the precision of the prior, and Newton's steps.
+_RIDGE, _NEWTON_STEPS = 1.0, 30
+# It plans with an error probability that is smaller by this factor. It then guesses on more runs, and luck matters less.
+_PLANNING_FACTOR = 50
+# Words that stand for a unit's secret ones, which the observer does not know.
+_NUM_SECRETS = 8
+# Numbers of the draws that it takes into account, if it does not see releases.
+_MAX_FEATURES = 40
+
+# The canary. Candidates within the bounds; columns that are tried beyond them, and by which factors.
+_CANDIDATES_WITHIN, _MAX_COLUMNS_BEYOND, _FACTORS_BEYOND = 32, 24, (3.0, 10.0, 100.0, 1e4)
+# A canary within the bounds is preferred if it has this share of the best one's strength.
+_MIN_RELATIVE_STRENGTH = 0.95
+# Parameter vectors at which likelihoods of candidates are compared, where there are no steps.
+_NUM_POINTS = 64
+
+# Runs between two calls of progress, and steps whose noise is drawn at once.
+_PROGRESS_INTERVAL, _NOISE_BLOCK = 1_000, 1_000
 
 
 @dataclass(frozen=True)
@@ -116,12 +134,6 @@ def _logistic_regression(inputs: Floats, coins: Coins) -> Floats:
     return weights
 
 
-# Mechanisms of whose releases an observer can make use.
-ObservableMechanism = NoisySums | BarkerTests
-# Secret bits that are tried for a unit, as the observer does not know its own.
-_NUM_SECRETS = 8
-
-
 class ObservedPlan(NamedTuple):
     """A plan whose every release an observer sees: what is charged, and the steps that are made."""
 
@@ -131,127 +143,128 @@ class ObservedPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class Observation:
-    """One release, and what each made-up unit contributes to it if it takes part, in clips.
+    """One release, and what each simulated unit contributes to it if it takes part, in clips.
 
-    Where units have secret bits, on average over them: nobody knows those of a run.
+    Where units have secret words, it is the mean over some words: nobody knows those of a run.
     """
 
-    released: jax.Array
-    shift: jax.Array
-    units: jax.Array
+    released: Array
+    shift: Array
+    units: Array
 
 
 class _ObservingRelease:
-    """Stands for a step's release: passes it on, and keeps what is seen of it."""
+    """Takes the place of a step's release: passes each call on, and records what an observer sees of it."""
 
     def __init__(self, release: Release, mechanism: ObservableMechanism, units: Units) -> None:
-        self._release, self._mechanism, self._made_up = release, mechanism, units
-        self.seen: Observation
+        self._release, self._mechanism, self._units = release, mechanism, units
+        self.observation: Observation
 
-    def noisy_sum(self, per_unit: UnitFunction, arguments: Any) -> jax.Array:
+    def noisy_sum(self, per_unit: UnitFunction, arguments: PyTree) -> Array:
         released = self._release.noisy_sum(per_unit, arguments)
-        return self._kept(released, per_unit, arguments, by_secrets=has_secrets(self._mechanism))
+        return self._record(released, per_unit, arguments, has_secret=has_secrets(self._mechanism))
 
-    def noisy_test(self, per_unit: UnitFunction, arguments: Any, shift: jax.Array) -> jax.Array:
+    def noisy_test(self, per_unit: UnitFunction, arguments: PyTree, shift: Array) -> Array:
         bit = self._release.noisy_test(per_unit, arguments, shift)
-        return self._kept(bit, per_unit, arguments, shift)
+        return self._record(bit, per_unit, arguments, shift)
 
-    def _kept(
+    def _record(
         self,
-        released: jax.Array,
-        per_unit: Callable[..., Any],
-        arguments: Any,
-        shift: jax.Array | float = 0.0,
+        released: Array,
+        per_unit: UnitFunction,
+        arguments: PyTree,
+        shift: Array | float = 0.0,
         *,
-        by_secrets: bool = False,
-    ) -> jax.Array:
+        has_secret: bool = False,
+    ) -> Array:
         order = 1 if isinstance(self._mechanism, NoisySums) and self._mechanism.laplace else 2
 
-        def each(rows: Row, present: jax.Array, *own: jax.Array) -> jax.Array:
-            value = _zero_if_not_finite(per_unit(arguments, rows, present, *own)).reshape(-1)
+        def clipped(rows: Row, present: Array, *secret: Array) -> Array:
+            value = _zero_if_not_finite(per_unit(arguments, rows, present, *secret)).reshape(-1)
             return value / jnp.maximum(jnp.linalg.norm(value, order), self._mechanism.clip)
 
-        def expected(rows: Row, present: jax.Array) -> jax.Array:
-            if not by_secrets:
-                return each(rows, present)
-            tried = jax.random.bits(jax.random.key(0, impl="threefry2x32"), (_NUM_SECRETS, 2))
-            return jax.vmap(lambda own: each(rows, present, own))(tried).mean(axis=0)
+        def expected(rows: Row, present: Array) -> Array:
+            if not has_secret:
+                return clipped(rows, present)
+            secrets = jax.random.bits(jax.random.key(0, impl="threefry2x32"), (_NUM_SECRETS, 2))
+            return jax.vmap(lambda secret: clipped(rows, present, secret))(secrets).mean(axis=0)
 
-        clipped = jnp.asarray(jax.vmap(expected)(*self._made_up))
-        self.seen = Observation(released, jnp.asarray(shift), clipped)
+        contributions = jnp.asarray(jax.vmap(expected)(*self._units))
+        self.observation = Observation(released, jnp.asarray(shift), contributions)
         return released
 
 
-def _zero_if_not_finite(value: jax.Array) -> jax.Array:
+def _zero_if_not_finite(value: Array) -> Array:
     value = value.astype(jnp.float32)
     return jnp.where(jnp.isfinite(value).all(), value, 0.0)
 
 
 @lru_cache(maxsize=8)
 def observing_step(step: Step, mechanism: ObservableMechanism, others: int) -> Step:
-    """A step that returns what its release says of each canary, instead of what it did.
+    """A step that returns a log-likelihood ratio of its release for each canary, instead of its own output.
 
-    Its state has the made-up units beside it: so many others, then the canaries. What is said is
-    a log-likelihood ratio, in which the noise is taken to be one clip wide, or for tests as it is;
-    `run_scores` makes scores of it.
+    Its state has the simulated units beside it: first ``others`` units, then the canaries. The ratio takes the noise of
+    a sum to have a scale of one clip; `run_scores` corrects this.
     """
 
-    def watching(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
-        own, units = state
-        witness = _ObservingRelease(release, mechanism, units)
-        own, _ = step(own, given, witness)  # type: ignore[arg-type]
-        return (own, units), _log_likelihood_ratio(mechanism, witness.seen, others)
+    def observing(state: PyTree, inputs: PyTree, release: Release) -> tuple[PyTree, PyTree]:
+        inner, units = state
+        observer = _ObservingRelease(release, mechanism, units)
+        inner, _ = step(inner, inputs, observer)  # type: ignore[arg-type]
+        return (inner, units), _log_likelihood_ratio(mechanism, observer.observation, others)
 
-    return watching
+    return observing
 
 
 @lru_cache(maxsize=8)
 def measuring_step(step: Step, mechanism: ObservableMechanism) -> Step:
-    """A step that adds up how much alike the contributions of made-up units are.
+    """A step that adds up inner products of the contributions of simulated units.
 
     Its state has the units and the sums beside it.
     """
 
-    def measuring(state: Any, given: Any, release: Release) -> tuple[Any, Any]:
-        own, units, sums = state
-        witness = _ObservingRelease(release, mechanism, units)
-        own, _ = step(own, given, witness)  # type: ignore[arg-type]
-        found = witness.seen.units
-        return (own, units, sums + found @ found.T), jnp.zeros(())
+    def measuring(state: PyTree, inputs: PyTree, release: Release) -> tuple[PyTree, PyTree]:
+        inner, units, sums = state
+        observer = _ObservingRelease(release, mechanism, units)
+        inner, _ = step(inner, inputs, observer)  # type: ignore[arg-type]
+        found = observer.observation.units
+        return (inner, units, sums + found @ found.T), jnp.zeros(())
 
     return measuring
 
 
 def _log_likelihood_ratio(
-    mechanism: ObservableMechanism, seen: Observation, others: int
-) -> jax.Array:
-    rest, canaries = seen.units[:others], seen.units[others:]
+    mechanism: ObservableMechanism, observed: Observation, others: int
+) -> Array:
+    rest, canaries = observed.units[:others], observed.units[others:]
     if isinstance(mechanism, BarkerTests):
-        base = mechanism.clip * rest.sum() + seen.shift
+        base = mechanism.clip * rest.sum() + observed.shift
         with_each = base + mechanism.clip * canaries[:, 0]
-        return _log_probability(mechanism, seen.released, with_each) - _log_probability(
-            mechanism, seen.released, base
+        return _log_probability(mechanism, observed.released, with_each) - _log_probability(
+            mechanism, observed.released, base
         )
-    total = seen.released / mechanism.clip - mechanism.sampling_rate * rest.sum(axis=0)
+    total = observed.released / mechanism.clip - mechanism.sampling_rate * rest.sum(axis=0)
     if mechanism.laplace:
         return (jnp.abs(total) - jnp.abs(total - canaries)).sum(axis=1)
     return canaries @ total - jnp.square(canaries).sum(axis=1) / 2
 
 
-def _log_probability(mechanism: BarkerTests, accepted: jax.Array, logit: jax.Array) -> jax.Array:
-    """Of a decision, as it is charged."""
+def _log_probability(mechanism: BarkerTests, accepted: Array, logit: Array) -> Array:
+    """The log probability of a decision, by the mechanism that is charged."""
     signed = jnp.where(accepted, logit, -logit)
     if mechanism.noise_variance is None:
         return jax.nn.log_sigmoid(signed)
     return log_ndtr(signed / mechanism.noise_variance**0.5)
 
 
-def run_scores(mechanism: ObservableMechanism, said: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Scores of the canaries, by what was said [steps, canaries]: log-likelihood ratios.
+def run_scores(mechanism: ObservableMechanism, ratios: NDArray[np.floating]) -> Floats:
+    """The log-likelihood ratio of a whole run for each canary being present against absent.
 
-    Of each canary being there against nobody in its place, over the whole run.
+    Args:
+        mechanism: What is charged.
+        ratios: The ratios of `observing_step`, [steps, canaries].
     """
-    each = said.astype(np.float64)
+    each = ratios.astype(np.float64)
     if isinstance(mechanism, NoisySums):
         scales, steps = zip(*mechanism.phases, strict=True)
         noise = np.repeat(np.asarray(scales), steps)[:, None]
@@ -259,25 +272,16 @@ def run_scores(mechanism: ObservableMechanism, said: NDArray[np.floating]) -> ND
         rate = mechanism.sampling_rate
         if rate < 1:
             each = np.logaddexp(np.log1p(-rate), np.log(rate) + each)
-    total: NDArray[np.float64] = each.sum(axis=0)
+    total: Floats = each.sum(axis=0)
     return total
-
-
-# Candidates within the bounds, how many columns are tried beyond them, and how far.
-_CANDIDATES_WITHIN, _MAX_COLUMNS_BEYOND, _FACTORS_BEYOND = 32, 24, (3.0, 10.0, 100.0, 1e4)
-# A canary within the bounds is taken if it says this much of what the best one says.
-_MIN_RELATIVE_STRENGTH = 0.95
-_NUM_POINTS = 64
-
-Columns = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class AuditData:
-    """The others, and the canaries: one that is added, or two of which one replaces the other.
+    """Simulated units: the others, and one canary that is added, or two of which one replaces the other.
 
-    ``strength`` is how far the canary moves a release, in clips, by its mean square; or for two,
-    how far they are apart. None where that is not known.
+    ``strength`` is the root mean square of how far the canary moves a release, in clips, or of the distance of two
+    canaries. None where it is not known. ``beyond`` says whether a canary lies beyond the schema's bounds.
     """
 
     others: Columns
@@ -292,7 +296,7 @@ class AuditData:
         return _num_rows(self.others), _num_rows(self.canaries)
 
     def describe(self, unit: str) -> str:
-        """In words; made up, so that all of it may be told."""
+        """The canary in words. It is simulated, so nothing in it is private."""
         where = "beyond the schema's bounds" if self.beyond else "within the schema's bounds"
         pair = self.counts[1] == 2
         what = (
@@ -315,7 +319,7 @@ class AuditData:
 
     @property
     def units(self) -> Units:
-        """All of them, in the form that a witness takes."""
+        """All units, first the others."""
         everyone = {n: np.concatenate([v, self.canaries[n]]) for n, v in self.others.items()}
         return as_units(everyone, self.most_rows)
 
@@ -339,18 +343,20 @@ def as_units(columns: Columns, most_rows: int | None) -> Units:
     return Units(fields, jnp.ones((_num_rows(columns), copies), jnp.bool_))
 
 
-def choose_canary(plan: Plan, watched: ObservedPlan | None, others: int, *, seed: int) -> AuditData:
-    """Others, and the canary that says most of many that are tried in one run on the others."""
+def choose_canary(
+    plan: Plan, observed: ObservedPlan | None, others: int, *, seed: int
+) -> AuditData:
+    """Simulates others, and chooses the candidate that moves the releases of one run on the others most."""
     assert plan.schema is not None
     names = model_columns(plan.model, plan.schema)
     beside = dict(plan.schema.made_up(others, names=names, seed=seed + 1))
-    tried, within = _candidates(plan, seed, beyond=watched is not None)
-    if watched is None:
-        alike, strength_known = _similarity_by_density(plan, tried), False
+    tried, within = _candidates(plan, seed, beyond=observed is not None)
+    if observed is None:
+        products, strength_known = _similarity_by_density(plan, tried), False
     else:
-        alike, strength_known = _similarity_by_steps(plan, watched, tried, beside), True
+        products, strength_known = _similarity_by_steps(plan, observed, tried, beside), True
     replace = plan.budget.adjacency == "replace"
-    chosen, strength = _strongest_canary(alike, within, replace=replace)
+    chosen, strength = _strongest_canary(products, within, replace=replace)
     if not strength > 0:
         raise InvalidArgument(
             "No made-up row changes what is released, so that there is nothing to audit."
@@ -365,7 +371,7 @@ def choose_canary(plan: Plan, watched: ObservedPlan | None, others: int, *, seed
 
 
 def _candidates(plan: Plan, seed: int, *, beyond: bool) -> tuple[Columns, int]:
-    """Made-up rows: first those within the bounds, whose number is told, then some beyond them."""
+    """Simulated rows, first those within the bounds, and how many these are."""
     assert plan.schema is not None
     names = model_columns(plan.model, plan.schema)
     inside = dict(plan.schema.made_up(_CANDIDATES_WITHIN, names=names, seed=seed))
@@ -384,10 +390,10 @@ def _candidates(plan: Plan, seed: int, *, beyond: bool) -> tuple[Columns, int]:
 
 
 def _similarity_by_steps(
-    plan: Plan, watched: ObservedPlan, tried: Columns, others: Columns
-) -> NDArray[np.float64]:
-    """Mean products of what candidates contribute, over the steps of one run on the others."""
-    mechanism, steps = watched
+    plan: Plan, observed: ObservedPlan, tried: Columns, others: Columns
+) -> Floats:
+    """Mean inner products of what candidates contribute, over the steps of one run on the others."""
+    mechanism, steps = observed
     most_rows = plan.schema.most_rows if plan.schema else None
     units = as_units(tried, most_rows)
     count = _num_rows(tried)
@@ -395,19 +401,19 @@ def _similarity_by_steps(
     step = measuring_step(steps.step, mechanism)
     state = steps.state, units, jnp.zeros((count, count))
     (_, _, sums), _ = run(gate, step, state, steps.inputs)
-    found: NDArray[np.float64] = np.asarray(sums, np.float64) / mechanism.num_steps
+    found: Floats = np.asarray(sums, np.float64) / mechanism.num_steps
     return found
 
 
-def _similarity_by_density(plan: Plan, tried: Columns) -> NDArray[np.float64]:
-    """Products of what candidates say of some places, where a run is not made of steps."""
+def _similarity_by_density(plan: Plan, tried: Columns) -> Floats:
+    """Mean products of candidates' centred log likelihoods at some parameters, for runs that are not made of steps."""
     model = plan.model
     rows, present = as_units(tried, plan.schema.most_rows if plan.schema else None)
     places = jax.random.normal(jax.random.key(0), (_NUM_POINTS, model.dimension))
 
     @jax.jit
-    def density(rows: Row, present: jax.Array, constants: Any) -> Any:
-        def at(place: jax.Array, fields: Row, there: jax.Array) -> jax.Array:
+    def density(rows: Row, present: Array, constants: ArrayTree) -> Array:
+        def at(place: Array, fields: Row, there: Array) -> Array:
             return model.unit_density(place, fields, there, constants)
 
         over_units = jax.vmap(at, in_axes=(None, 0, 0))
@@ -416,20 +422,18 @@ def _similarity_by_density(plan: Plan, tried: Columns) -> NDArray[np.float64]:
     found = np.asarray(density(rows, present, model.constants), np.float64)
     found = np.where(np.isfinite(found), found, 0.0)
     found -= found.mean(axis=0)
-    products: NDArray[np.float64] = found.T @ found / len(found)
+    products: Floats = found.T @ found / len(found)
     return products
 
 
-def _strongest_canary(
-    alike: NDArray[np.float64], within: int, *, replace: bool
-) -> tuple[list[int], float]:
-    """The canary or the pair of canaries that says most, and how much: within the bounds if it can be."""
-    sizes = np.diag(alike)
+def _strongest_canary(products: Floats, within: int, *, replace: bool) -> tuple[list[int], float]:
+    """The strongest candidate or pair of candidates, and its squared strength. One within the bounds is preferred."""
+    sizes = np.diag(products)
     if not replace:
         inner, best = int(np.argmax(sizes[:within])), int(np.argmax(sizes))
         chosen = inner if sizes[inner] >= _MIN_RELATIVE_STRENGTH * sizes[best] else best
         return [chosen], float(sizes[chosen])
-    apart = sizes[:, None] + sizes - 2 * alike
+    apart = sizes[:, None] + sizes - 2 * products
     inner_pair = np.unravel_index(np.argmax(apart[:within, :within]), (within, within))
     pair = np.unravel_index(np.argmax(apart), apart.shape)
     chosen_pair = inner_pair if apart[inner_pair] >= _MIN_RELATIVE_STRENGTH * apart[pair] else pair
@@ -440,41 +444,35 @@ def _num_rows(columns: Columns) -> int:
     return len(next(iter(columns.values())))
 
 
-# Runs between two calls of progress, and steps whose noise is drawn at once.
-_PROGRESS_INTERVAL, _NOISE_BLOCK = 1_000, 1_000
-# Numbers of the draws that an observer takes into account.
-_MAX_FEATURES = 40
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AuditRuns:
-    """Runs of a plan, each with one of two neighbouring sets of made-up units, as its coin says.
+    """Runs of a plan, each on one of two neighbouring sets of simulated units, as its coin says.
 
-    ``mechanism`` is what the gates execute: the plan's own, or with noise that was broken.
+    ``mechanism`` is what the gates execute: the plan's own, or one with less noise.
     """
 
     plan: Plan
     mechanism: Mechanism
-    made_up: AuditData
+    data: AuditData
     coins: Coins
     source: Randomness
     progress: Callable[[int, int], None] | None = None
 
-    def releases(self, seen: ObservedPlan) -> Floats:
-        """What all releases of a run say of the coin: its log-likelihood ratio [runs, 1]."""
-        charged, steps = seen
-        others, canaries = self.made_up.counts
+    def releases(self, observed: ObservedPlan) -> Floats:
+        """The log-likelihood ratio of the coin by all releases of each run, [runs, 1]."""
+        charged, steps = observed
+        others, canaries = self.data.counts
         step = observing_step(steps.step, charged, others)
-        state = steps.state, self.made_up.units
+        state = steps.state, self.data.units
         found = []
         for gate in self._gates():
-            _, said = run(gate, step, state, steps.inputs, block=_NOISE_BLOCK)
-            found.append(run_scores(charged, said))
+            _, ratios = run(gate, step, state, steps.inputs, block=_NOISE_BLOCK)
+            found.append(run_scores(charged, ratios))
         each = np.stack(found)
         return each if canaries == 1 else each[:, 1:] - each[:, :1]
 
     def draws(self) -> Floats:
-        """Means and spreads of a run's draws: some numbers [runs, numbers]."""
+        """Means and log standard deviations of each run's draws, [runs, numbers]."""
         key = jax.random.key(0)
         method, model = self.plan.method, self.plan.model
         found = [
@@ -495,13 +493,13 @@ class AuditRuns:
 
     def _worlds(self) -> tuple[Rows, Rows]:
         """The two data sets: what a run gets if its coin is 0, and if it is 1."""
-        if self.made_up.counts[1] == 1:
-            return self.made_up.rows(), self.made_up.rows(0)
-        return self.made_up.rows(0), self.made_up.rows(1)
+        if self.data.counts[1] == 1:
+            return self.data.rows(), self.data.rows(0)
+        return self.data.rows(0), self.data.rows(1)
 
 
 def with_broken_noise(mechanism: ObservableMechanism, factor: float) -> ObservableMechanism:
-    """A mechanism whose noise is so many times what is charged; or a unit's say in a test the inverse."""
+    """A mechanism with the noise times a factor; for tests, with the bound of a unit divided by it."""
     if isinstance(mechanism, NoisySums):
         # Phases are those of all rounds.
         phases = tuple((factor * scale, steps) for scale, steps in mechanism.phases)
