@@ -12,13 +12,14 @@ digit by digit. Every other cell is read by the function of one cell.
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 MAX_DECIMAL_LENGTH = 24  # characters
 _MAX_DIGITS = 19  # of a whole number that fits into 64 bits
+_WideType: TypeAlias = type[np.int64] | type[np.uint64] | type[np.float64]
 _POWERS_OF_TEN = np.array([float(10**power) for power in range(_MAX_DIGITS + 1)])  # all exact
 _EXACT_IN_FLOAT64 = np.uint64(2**53)  # up to which floats represent all whole numbers
 
@@ -292,7 +293,7 @@ MISSING_TEXTS = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"
 class Cells(NamedTuple):
     """The cells of a column as they came: Booleans, integers, floats, objects or text, one for each row."""
 
-    values: NDArray[Any] | Texts
+    values: NDArray[np.generic] | Texts
     present: NDArray[np.bool_] | None = None
     """False where the container marks a value as missing; None if it marks none."""
     shape: tuple[int | None, ...] | None = ()
@@ -360,7 +361,7 @@ def _number_text(cell: object) -> str | None:
     return None
 
 
-def is_inexact(floats: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+def is_inexact(floats: NDArray[np.floating]) -> NDArray[np.bool_]:
     """Which floats may stand for several whole numbers: those from 2^53, in single precision from 2^24.
 
     Libraries that convert integers to floats, as pandas does if one is missing, round such numbers. So
@@ -407,7 +408,7 @@ def read_numbers(cells: Cells, shape: tuple[int, ...]) -> NDArray[np.float64]:
     return np.where(present, numbers, np.nan)
 
 
-def _read_arrays(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _read_arrays(values: NDArray[np.generic], shape: tuple[int, ...]) -> NDArray[np.float64]:
     numbers = np.full((len(values), *shape), np.nan)
     for place, cell in enumerate(values):
         if isinstance(cell, list | tuple | np.ndarray):
@@ -418,7 +419,7 @@ def _read_arrays(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.flo
     return numbers
 
 
-def _object_array(cell: Any) -> NDArray[Any]:
+def _object_array(cell: object) -> NDArray[np.generic]:
     if isinstance(cell, np.ma.MaskedArray):
         parts = np.array(cell, dtype=object)
         parts[np.ma.getmaskarray(cell)] = None
@@ -457,9 +458,10 @@ def _label_code(cell: object, table: Mapping[str, int]) -> int:
     return code
 
 
-def _number_codes(values: NDArray[Any], table: Mapping[str, int]) -> NDArray[np.int32]:
+def _number_codes(values: NDArray[np.generic], table: Mapping[str, int]) -> NDArray[np.int32]:
     """The same as `_label_code` of every number, without a loop over rows."""
-    wide: type[Any] = {"i": np.int64, "u": np.uint64, "f": np.float64}[values.dtype.kind]
+    wide_types: dict[str, _WideType] = {"i": np.int64, "u": np.uint64, "f": np.float64}
+    wide = wide_types[values.dtype.kind]
     with np.errstate(all="ignore"):
         numbers = values.astype(wide, copy=False)
     codes = np.full(len(numbers), UNKNOWN, dtype=np.int32)
@@ -471,18 +473,19 @@ def _number_codes(values: NDArray[Any], table: Mapping[str, int]) -> NDArray[np.
         place = np.minimum(np.searchsorted(levels, numbers), len(levels) - 1)
         hits = levels[place] == numbers
         if values.dtype.kind == "f":
-            hits &= ~is_inexact(values) | np.isinf(numbers)
+            floats: NDArray[np.floating] = np.asarray(values, values.dtype)
+            hits &= ~is_inexact(floats) | np.isinf(numbers)
         codes[hits] = np.array([known[level] for level in sorted(known)], np.int32)[place[hits]]
     return codes
 
 
-def _numeric_levels(table: Mapping[str, int], wide: type[Any]) -> dict[Any, int]:
+def _numeric_levels(table: Mapping[str, int], wide: _WideType) -> dict[float, int]:
     """The codes of those labels that are the text of a number of this type."""
     if wide is np.float64:
         spelled = {text: _parse_text(text) for text in table}
         return {
             spelled[text]: code for text, code in table.items() if label_text(spelled[text]) == text
         }
-    limits = np.iinfo(wide)
+    limits = np.iinfo(np.int64 if wide is np.int64 else np.uint64)
     whole = {int(text): code for text, code in table.items() if _LONG_INTEGER_TEXT.fullmatch(text)}
     return {n: code for n, code in whole.items() if limits.min <= n <= limits.max}

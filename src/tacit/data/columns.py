@@ -7,7 +7,7 @@ in a table is somebody's age. A value outside the bounds is moved to the nearest
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ DROP = "drop"
 class Column(NamedTuple):
     """An encoded column."""
 
-    values: NDArray[Any]
+    values: NDArray[np.generic]
     present: NDArray[np.bool_] | None
     """Which rows have a value; None if all do. The other rows are left out."""
 
@@ -40,7 +40,7 @@ class Column(NamedTuple):
 class Encoded(NamedTuple):
     """Encoded rows, which are private, in the form that `Rows.from_encoded` takes."""
 
-    columns: dict[str, NDArray[Any]]
+    columns: dict[str, NDArray[np.generic]]
     person: NDArray[np.bytes_] | None
     most_rows: int | None
     left_out: NDArray[np.bytes_] | int = 0
@@ -123,7 +123,7 @@ class Number:
     measured_in: str | None = None
 
     kind: ClassVar[str] = "number"
-    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
+    dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.float32)
 
     def __post_init__(self) -> None:
         _validate.convert_fields(
@@ -257,7 +257,7 @@ class Count:
 
     kind: ClassVar[str] = "count"
     shape: ClassVar[tuple[int, ...]] = ()
-    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+    dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.int32)
 
     def __post_init__(self) -> None:
         _validate.convert_fields(
@@ -350,7 +350,7 @@ class Binary:
 
     kind: ClassVar[str] = "binary"
     shape: ClassVar[tuple[int, ...]] = ()
-    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+    dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.int32)
 
     def __post_init__(self) -> None:
         _validate.convert_fields(self, missing=_check_binary_missing)
@@ -407,7 +407,7 @@ class Category:
 
     kind: ClassVar[str] = "category"
     shape: ClassVar[tuple[int, ...]] = ()
-    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+    dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.int32)
 
     def __post_init__(self) -> None:
         _validate.convert_fields(self, levels=_check_levels)
@@ -464,7 +464,7 @@ def _fill_missing_labels(
     return Column(np.where(present, codes, np.int32(0)), present)
 
 
-def _label_texts(labels: Iterable[Any]) -> list[str]:
+def _label_texts(labels: Iterable[object]) -> list[str]:
     texts: list[str] = []
     for label in labels:
         text = label_text(label)

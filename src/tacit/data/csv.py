@@ -18,10 +18,11 @@ swallows the following lines up to the end of a block.
 
 import csv
 import gzip
+import io
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,16 +205,16 @@ def _split(line: str, separator: str) -> list[str]:
 
 def _blocks(path: Path) -> Iterator[bytes]:
     """Whole lines of a file, a block at a time; the end of a line that is too long is left out."""
-    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
+    compressed = path.suffix.lower() == ".gz"
     try:
-        with opener(path, "rb") as file:
+        with gzip.open(path) if compressed else path.open("rb") as file:
             yield from _split_blocks(file)
     except (OSError, EOFError, zlib.error) as error:
         reason = os_error_reason(error) or "its compressed data are damaged"
         raise InvalidArgument(f"{path} cannot be read: {reason}.") from None
 
 
-def _split_blocks(file: IO[bytes]) -> Iterator[bytes]:
+def _split_blocks(file: io.BufferedIOBase) -> Iterator[bytes]:
     rest = b""
     while block := file.read(_BLOCK_BYTES):
         end = block.rfind(b"\n") + 1

@@ -81,20 +81,19 @@ def draft(path: str | Path, ask: Ask) -> Schema:
     """
     names, likely = _read_header(path)
     columns: dict[str, Kind] = {}
-    person: dict[str, Any] = {}
+    person: str | None = None
+    most_rows: int | None = None
     for name in names:
-        kinds = [kind for kind in _KINDS if kind != "person" or not person]
+        kinds = [kind for kind in _KINDS if kind != "person" or person is None]
         kind = _ask_kind(ask, name, kinds, likely.get(name, ""))
         if kind == "person":
-            most = _ask_number(
-                ask, f"What is the largest number of rows to use per {name}?", whole=True, low=1
-            )
-            person = {"person": name, "most_rows": int(most)}
+            question = f"What is the largest number of rows to use per {name}?"
+            person, most_rows = name, int(_ask_number(ask, question, whole=True, low=1))
         elif kind != "skip":
             columns[name] = _QUESTIONS[kind](name, ask)
     if not columns:
         raise InvalidArgument("All columns were skipped; a schema needs at least one.")
-    return Schema(columns, **person)
+    return Schema(columns, person=person, most_rows=most_rows)
 
 
 def _read_header(path: str | Path) -> tuple[list[str], Mapping[str, str]]:

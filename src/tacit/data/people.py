@@ -6,7 +6,6 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +90,7 @@ class People:
             found[~short] = others[same]
         return found
 
-    def _code(self, cell: Any) -> bytes:
+    def _code(self, cell: object) -> bytes:
         text = label_text(_exact_number(cell) if isinstance(cell, Decimal | Fraction) else cell)
         if text is not None:
             short = normalised_text(text)
@@ -106,15 +105,14 @@ class People:
             if isinstance(cell, tuple | frozenset):
                 return self._code_of_parts(cell)
             # Without its own equality, the next row of the person would count as another person's.
-            equality: Any = type(cell).__eq__
-            named = isinstance(cell, Enum) or equality is not object.__eq__
+            named = isinstance(cell, Enum) or type(cell).__eq__ is not object.__eq__
             if cell is not None and named and bool(cell == cell):  # noqa: PLR0124 NaN is not
                 return b"o%d" % self._seen.setdefault(cell, len(self._seen))
         except Exception:  # noqa: BLE001, S110 objects may raise anything, and no error may show a cell
             pass
         return b""
 
-    def _code_of_parts(self, cells: tuple[Any, ...] | frozenset[Any]) -> bytes:
+    def _code_of_parts(self, cells: tuple[object, ...] | frozenset[object]) -> bytes:
         codes = [self._code(cell) for cell in cells]
         if b"" in codes:
             return b""
@@ -123,7 +121,7 @@ class People:
         return b"p" + _digest(whole)
 
 
-def _exact_number(cell: Decimal | Fraction) -> Any:
+def _exact_number(cell: Decimal | Fraction) -> object:
     """The same number as an integer or a float, if there is exactly that one."""
     try:
         near = float(cell)

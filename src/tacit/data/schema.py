@@ -96,15 +96,14 @@ def parse_yaml(text: str, path: str | Path) -> tuple[dict[str, Kind], dict[str, 
     return columns, more
 
 
-def format_yaml(columns: Mapping[str, Kind], more: Mapping[str, Any]) -> str:
+def format_yaml(columns: Mapping[str, Kind], more: Mapping[str, object]) -> str:
     """Text that `parse_yaml` reads, without the settings that have their default value."""
-    content: dict[str, Any] = {name: _declaration(kind) for name, kind in columns.items()}
-    content = {"columns": content, **more}
-    style: dict[str, Any] = {"sort_keys": False, "default_flow_style": None}
-    text = yaml.safe_dump(content, allow_unicode=True, **style)
+    kinds = {name: _declaration(kind) for name, kind in columns.items()}
+    style = {"sort_keys": False, "default_flow_style": None}
+    text: str = yaml.safe_dump({"columns": kinds, **more}, allow_unicode=True, **style)
     if not text.replace("\n", "").isprintable():  # unusual line breaks must be written as escapes
-        return str(yaml.safe_dump(content, **style))
-    return str(text)
+        text = yaml.safe_dump({"columns": kinds, **more}, **style)
+    return text
 
 
 def public_facts(columns: Mapping[str, Kind], *, whole: bool = False) -> list[tuple[str, ...]]:
@@ -143,7 +142,7 @@ def _load_yaml(text: str, path: str | Path) -> Any:
         ) from None
 
 
-def _check_no_repeats(path: str | Path, node: Any, depth: int = 0) -> None:
+def _check_no_repeats(path: str | Path, node: yaml.Node | None, depth: int = 0) -> None:
     """Raises if a key is repeated, of which YAML would use the last."""
     if node is None or isinstance(node.value, str) or depth > 3:  # file, columns, column, levels
         return
@@ -183,7 +182,7 @@ def _parse_kind(where: str, declared: Any) -> Kind:
         raise InvalidArgument(f"{where}: {error}") from None
 
 
-def _check_keys(where: str, found: Mapping[Any, Any], known: Any) -> None:
+def _check_keys(where: str, found: Iterable[object], known: Collection[str]) -> None:
     for key in found:
         if key not in known:
             raise InvalidArgument(
@@ -191,7 +190,7 @@ def _check_keys(where: str, found: Mapping[Any, Any], known: Any) -> None:
             )
 
 
-def _parse_yaml_number(key: str, value: Any) -> Any:
+def _parse_yaml_number(key: str, value: object) -> Any:
     """YAML reads 1e5, unlike 1.0e+5, as text."""
     if key not in {"low", "high", "centre", "spread"} or not isinstance(value, str):
         return value
@@ -201,8 +200,8 @@ def _parse_yaml_number(key: str, value: Any) -> Any:
         return value
 
 
-def _declaration(kind: Kind) -> dict[str, Any]:
-    declared: dict[str, Any] = {"kind": kind.kind}
+def _declaration(kind: Kind) -> dict[str, object]:
+    declared: dict[str, object] = {"kind": kind.kind}
     for field in dataclasses.fields(kind):
         value = getattr(kind, field.name)
         if value != field.default:  # what has no default differs from it
@@ -211,7 +210,7 @@ def _declaration(kind: Kind) -> dict[str, Any]:
     return declared
 
 
-def _without_decimals(value: Any) -> Any:
+def _without_decimals(value: object) -> object:
     """Whole floats as integers, which are read the same and look better."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -464,7 +463,7 @@ class Schema:
         Returns:
             The text, which `from_text` reads.
         """
-        more: dict[str, Any] = {}
+        more: dict[str, object] = {}
         if self.person is not None:
             more |= {"person": self.person, "most_rows": self.most_rows}
         if self.released:
@@ -540,7 +539,7 @@ class Schema:
 
     def encode_new(
         self, data: TableLike, names: Iterable[str]
-    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+    ) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
         """Encodes rows to predict for. No row is left out.
 
         Args:
@@ -554,7 +553,7 @@ class Schema:
 
     def made_up(
         self, count: int, names: Iterable[str] | None = None, seed: int = 0
-    ) -> dict[str, NDArray[Any]]:
+    ) -> dict[str, NDArray[np.generic]]:
         """Generates made-up encoded rows within the bounds, to try a model without data.
 
         The values of a column do not depend on which other columns are requested.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class ShardAssignment:
         return {HEADER_KEY: json.dumps(asdict(self)).encode()}
 
     @property
-    def shared(self) -> tuple[Any, ...]:
+    def shared(self) -> tuple[str | None, str, int, str]:
         """What all files of a deal have in common."""
         return self.person, self.type, self.into, self.key
 

@@ -30,9 +30,9 @@ class ColumnStore:
 
     def __init__(self, *, mapped: bool, tables: int = 1) -> None:
         self._mapped, self._tables, self._size = mapped, tables, 0
-        self._parts: dict[str, list[NDArray[Any]]] = {}
+        self._parts: dict[str, list[NDArray[np.generic]]] = {}
         self._files: dict[str, IO[bytes]] = {}
-        self._shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        self._shapes: dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -41,7 +41,7 @@ class ColumnStore:
         for file in self._files.values():
             file.close()
 
-    def append(self, columns: Mapping[str, NDArray[Any]]) -> None:
+    def append(self, columns: Mapping[str, NDArray[np.generic]]) -> None:
         """Adds rows."""
         for name, values in columns.items():
             self._shapes[name] = values.shape[1:], values.dtype
@@ -65,7 +65,7 @@ class ColumnStore:
                     self._files[name].write(np.ascontiguousarray(part).data)
         self._parts, self._size = {}, 0
 
-    def _whole(self, name: str) -> NDArray[Any]:
+    def _whole(self, name: str) -> NDArray[np.generic]:
         shape, dtype = self._shapes[name]
         if name not in self._files:
             parts = self._parts.pop(name)
@@ -77,17 +77,19 @@ class ColumnStore:
         return np.frombuffer(memory, dtype).reshape(-1, *shape)
 
 
-def allocate(shape: tuple[int, ...], dtype: DTypeLike, *, mapped: bool = False) -> NDArray[Any]:
+def allocate(
+    shape: tuple[int, ...], dtype: DTypeLike, *, mapped: bool = False
+) -> NDArray[np.generic]:
     """An array of zeros at the start of a page, which JAX uses in place instead of copying it."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if mapped and size > _MAX_BYTES_IN_MEMORY:
         with _translated_disk_errors(), tempfile.TemporaryFile(prefix="tacit-") as file:
             reserve(file, size)
-            mapped_room: NDArray[Any] = np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
+            mapped_room: NDArray[np.generic] = np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
             return mapped_room.reshape(shape)
     memory = np.zeros(size + _HUGE_PAGE, np.uint8)
     start = -memory.ctypes.data % _HUGE_PAGE
-    held: NDArray[Any] = memory[start : start + size].view(dtype).reshape(shape)
+    held: NDArray[np.generic] = memory[start : start + size].view(dtype).reshape(shape)
     return held
 
 
@@ -96,7 +98,7 @@ def is_memmap(values: object) -> bool:
     return _memory_map(values) is not None
 
 
-def drop_pages(values: NDArray[Any]) -> None:
+def drop_pages(values: NDArray[np.generic]) -> None:
     """Frees the memory of a map's pages, which stay on disk and are loaded again when needed."""
     memory = _memory_map(values)
     if memory is not None and sys.platform != "win32":

@@ -111,7 +111,7 @@ class Frame(Protocol):
         """The column of a name."""
 
 
-InMemory = Mapping[str, ArrayLike] | NDArray[Any] | Frame
+InMemory = Mapping[str, ArrayLike] | NDArray[np.void] | Frame
 """A table in memory: a mapping of arrays, a structured array or a data frame."""
 TableLike = str | os.PathLike[str] | InMemory
 """A table in memory, or the path of a file."""

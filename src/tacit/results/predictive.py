@@ -124,7 +124,7 @@ def predict_outcomes(
 def _predict_in_blocks(
     posterior: "Posterior",
     model: Predicts,
-    columns: Mapping[str, FloatArray],
+    columns: Mapping[str, NDArray[np.generic]],
     kind: PredictionKind,
     seed: int,
     summary: Callable[[FloatArray], FloatArray],
