@@ -13,7 +13,7 @@ import sys
 import weakref
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -41,6 +41,7 @@ from types import (
     MethodWrapperType,
     ModuleType,
     TracebackType,
+    UnionType,
 )
 from typing import Any
 from weakref import ref
@@ -66,7 +67,7 @@ _TABLE_ATTRIBUTES = (
 # What has no parts, or parts that follow from a few numbers.
 _LEAF_TYPES = (str, bytes, bytearray, range, type, jax.core.Tracer)
 # What cannot be looked into; the second is what everything that ctypes makes is.
-_OPAQUE_TYPES: dict[Any, str] = {
+_OPAQUE_TYPES: dict[type | UnionType, str] = {
     IOBase: "a file",
     ctypes.Structure.__mro__[1]: "memory of C",
     Iterator: "an iterator",
@@ -78,7 +79,7 @@ _NUMBER = re.compile(
 _BETWEEN = re.compile(r"[\s,;:|/\[\](){}\"']+")
 
 
-def suspicious_form(value: Any) -> str | None:
+def suspicious_form(value: object) -> str | None:
     """What a value is, if it is a form that could hold rows; None if it must be looked into."""
     if isinstance(value, type | jax.core.Tracer):
         return None
@@ -91,7 +92,7 @@ def suspicious_form(value: Any) -> str | None:
     return next((said for kind, said in _OPAQUE_TYPES.items() if isinstance(value, kind)), None)
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     if isinstance(value, np.generic) and not isinstance(value, np.void | np.bytes_):
         return False
     holds = isinstance(value, np.ndarray | jax.Array | array | memoryview)
@@ -111,7 +112,7 @@ def _buffer_size(value: Any) -> int:
         return 0
 
 
-def attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def attributes(value: object) -> Iterator[tuple[str, object]]:
     """What an object has in its own dictionary and slots, but for what its class declares public."""
     declared = getattr(type(value), "declared_public", ())
     for key, each in getattr(value, "__dict__", {}).items():
@@ -126,7 +127,7 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
                 yield key, getattr(value, inside)
 
 
-def elements(value: Any) -> Iterator[Any]:
+def elements(value: object) -> Iterator[object]:
     """What is in a collection; of a mapping, its values."""
     if isinstance(value, Mapping):
         yield from value.values()
@@ -139,9 +140,9 @@ class NumberCount:
 
     def __init__(self) -> None:
         # With the values, so that no address stands for two things.
-        self._known: dict[int, tuple[Any, int]] = {}
+        self._known: dict[int, tuple[object, int]] = {}
 
-    def of(self, value: Any, depth: int = 0) -> int:
+    def of(self, value: object, depth: int = 0) -> int:
         """How many numbers a value holds, up to one more than may be."""
         if isinstance(value, Number | np.generic | dt.date | dt.time | dt.timedelta | Enum):
             return _number_size(value)
@@ -160,10 +161,10 @@ class NumberCount:
         return self._known.get(id(value), (value, 0))[1]
 
 
-def _counted_parts(value: Any) -> Iterator[Any]:
+def _counted_parts(value: object) -> Iterator[object]:
     """What is counted together as one value."""
     if isinstance(value, EnumType):
-        members: Mapping[str, Any] = value.__members__
+        members: Mapping[str, Enum] = value.__members__
         yield from (each.value for each in members.values())
     elif isinstance(value, type):
         yield from (each for key, each in vars(value).items() if not key.startswith("__"))
@@ -183,7 +184,7 @@ def _is_namespace(module: str) -> bool:
     return module in _DATA_MODULES or module not in LIBRARIES | stdlib_module_names
 
 
-def _number_size(value: Any) -> int:
+def _number_size(value: object) -> int:
     """How many numbers of usual size a number stands for."""
     if isinstance(value, Decimal):
         return max(1, len(value.as_tuple().digits) // 20)
@@ -250,7 +251,7 @@ class ReferencedNames:
 @lru_cache(maxsize=4096)
 def referenced_names(code: CodeType) -> ReferencedNames:
     """The names in code."""
-    plain, imports, before = set[str](), set[tuple[int, str]](), list[Any]()
+    plain, imports, before = set[str](), set[tuple[int, str]](), list[object]()
     for each in get_instructions(code):
         if each.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
             plain.add(each.argval)
@@ -316,7 +317,7 @@ def forbidden_attributes(value: Any, names: frozenset[str]) -> Iterator[str]:
                 yield f"{kind.__name__}.{key}"
 
 
-def is_forbidden(value: Any) -> bool:
+def is_forbidden(value: object) -> bool:
     """Whether a value is itself a function of a library that reads, or all modules."""
     if value is sys.modules:
         return True
@@ -337,18 +338,18 @@ def is_tacit(module: str | None) -> bool:
     return (module or "").split(".")[0] == "tacit"
 
 
-def _is_submodule(value: Any, of: ModuleType) -> bool:
+def _is_submodule(value: object, of: ModuleType) -> bool:
     return isinstance(value, ModuleType) and value.__name__.startswith(f"{of.__name__}.")
 
 
-def _module_attribute(module: str, name: str) -> Any:
+def _module_attribute(module: str, name: str) -> object:
     return getattr(sys.modules.get(module), name, None)
 
 
-Named = Iterator[tuple[str, Any]]
+Named = Iterator[tuple[str, object]]
 
 
-def check_captured(*functions: Any) -> None:
+def check_captured(*functions: object) -> None:
     """Raises if one of the functions, or anything it reaches, holds or reads what could be rows.
 
     The trace alone cannot tell an array made inside from one that NumPy computed, while
@@ -366,9 +367,9 @@ class _Search:
     def __init__(self, owner: str) -> None:
         self._owner, self._numbers = owner, NumberCount()
         # Kept alive, so that no address stands for two things.
-        self._seen: dict[int, Any] = {}
+        self._seen: dict[int, object] = {}
 
-    def through(self, name: str, value: Any) -> None:
+    def through(self, name: str, value: object) -> None:
         """Everything there is, from here on; no deeper than memory goes."""
         ahead: list[Named] = [iter([(name, value)])]
         while ahead:
@@ -378,10 +379,10 @@ class _Search:
             # A tracer is a value of the step itself, which the walk follows; a logger only takes.
             elif id(each) not in self._seen and not isinstance(each, jax.core.Tracer | Logger):
                 self._seen[id(each)] = each
-                self._refuse(inner, each)
+                self._check(inner, each)
                 ahead.append(self._inside(inner, each))
 
-    def _refuse(self, name: str, value: Any) -> None:
+    def _check(self, name: str, value: object) -> None:
         if is_forbidden(value):
             raise self._reaching(name)
         what = suspicious_form(value)
@@ -399,7 +400,7 @@ class _Search:
             "beforehand, and pass it as one of the model's public constants."
         )
 
-    def _inside(self, name: str, value: Any) -> Named:
+    def _inside(self, name: str, value: object) -> Named:
         if isinstance(value, FunctionType):
             yield from self._of_function(name, value)
         elif isinstance(value, ModuleType):
@@ -460,42 +461,33 @@ def _defaults(function: FunctionType) -> Named:
         yield f"the default of {key}", each
 
 
-def _in_wrapper(name: str, value: Any) -> Named:
+def _in_wrapper(name: str, value: object) -> Named:
     """What is behind things that stand for others."""
     if isinstance(value, partial):
         yield name, value.func
         yield from (("an argument of a partial", each) for each in value.args)
         for key, each in value.keywords.items():
             yield f"the argument {key} of a partial", each
-    for kind, behind in _WRAPPED_VALUES.items():
-        if isinstance(value, kind):
-            yield from ((name, each) for each in behind(value))
+    elif isinstance(value, ref):
+        yield name, value()
+    elif isinstance(value, ContextVar):
+        yield name, value.get(None)
+    elif isinstance(value, _WRAPPERS):  # functions of C belong to modules, which are their own
+        yield from ((name, e) for e in get_referents(value) if not isinstance(e, ModuleType))
 
 
-def _owner(value: Any) -> tuple[Any, ...]:
-    """What a method of C belongs to; functions belong to modules."""
-    return () if isinstance(value.__self__, ModuleType) else (value.__self__,)
+# What holds other things by code in C, which the garbage collector sees.
+_WRAPPERS = (
+    MethodType, staticmethod, classmethod, BuiltinMethodType, MethodWrapperType, property,
+    defaultdict, slice, BaseException, CellType,
+)  # fmt: skip
 
 
-def _cell_contents(cell: CellType) -> tuple[Any, ...]:
+def _cell_contents(cell: CellType) -> tuple[object, ...]:
     try:
         return (cell.cell_contents,)
     except ValueError:  # nothing in it yet
         return ()
-
-
-_WRAPPED_VALUES: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
-    MethodType: lambda value: (value.__func__, value.__self__),
-    staticmethod | classmethod: lambda value: (value.__func__,),
-    BuiltinMethodType | MethodWrapperType: _owner,
-    property: lambda value: (value.fget, value.fset, value.fdel),
-    defaultdict: lambda value: (value.default_factory,),
-    slice: lambda value: (value.start, value.stop, value.step),
-    BaseException: lambda value: (value.args, value.__traceback__),
-    CellType: _cell_contents,
-    ref: lambda value: (value(),),
-    ContextVar: lambda value: (value.get(None),),
-}
 
 
 def _in_class(name: str, kind: type) -> Named:
@@ -506,7 +498,7 @@ def _in_class(name: str, kind: type) -> Named:
                     yield f"{name}.{key}", inner
 
 
-def _in_object(name: str, value: Any) -> Named:
+def _in_object(name: str, value: object) -> Named:
     if hasattr(value, "__wrapped__"):  # jax.jit and other wrappers
         yield name, value.__wrapped__
     yield from ((f"{name}.{key}", each) for key, each in attributes(value))

@@ -28,7 +28,6 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
-from numpy.typing import NDArray
 
 from tacit._files import (
     DRAFT_PREFIX,
@@ -39,7 +38,7 @@ from tacit._files import (
     sync_folder,
     write_atomically,
 )
-from tacit._typing import PyTree
+from tacit._typing import AnyArray, HostArray, PyTree
 from tacit.data.store import reserve
 from tacit.errors import InvalidArgument, TacitError
 from tacit.privacy.gate import (
@@ -61,7 +60,7 @@ class Traceable(Protocol):
     """What a digest needs of a model: its functions, and the shapes that they take."""
 
     @property
-    def constants(self) -> Any:
+    def constants(self) -> PyTree:
         """Public arrays, passed to every function."""
         ...
 
@@ -80,12 +79,12 @@ class Traceable(Protocol):
         """Whether outcomes of a unit can be drawn."""
         ...
 
-    def prior_density(self, vector: jax.Array, constants: Any = None) -> jax.Array:
+    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
         """Log prior of the unconstrained vector."""
         ...
 
     def unit_density(
-        self, vector: jax.Array, rows: Any, present: jax.Array, constants: Any = None
+        self, vector: jax.Array, rows: PyTree, present: jax.Array, constants: PyTree = None
     ) -> jax.Array:
         """Log-likelihood of the rows of a unit."""
         ...
@@ -94,10 +93,10 @@ class Traceable(Protocol):
         self,
         key: jax.Array,
         vector: jax.Array,
-        rows: Any,
+        rows: PyTree,
         present: jax.Array,
-        constants: Any = None,
-    ) -> Any:
+        constants: PyTree = None,
+    ) -> PyTree:
         """A draw of the outcomes of a unit."""
         ...
 
@@ -115,7 +114,7 @@ def strip_addresses(text: str) -> str:
     return _ADDRESS.sub("", text)
 
 
-def array_bytes(leaf: Any) -> bytes:
+def array_bytes(leaf: AnyArray) -> bytes:
     """An array with its shape and type, as bytes; of random keys, their words."""
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
@@ -133,7 +132,7 @@ def model_digest(model: Traceable, rows: Rows) -> str:
     ]
     if model.simulates:
 
-        def drawn(words: jax.Array, *given: Any) -> Any:
+        def drawn(words: jax.Array, *given: PyTree) -> PyTree:
             return model.unit_outcomes(jax.random.wrap_key_data(words), *given)
 
         words = jnp.zeros(2, jnp.uint32)
@@ -141,17 +140,17 @@ def model_digest(model: Traceable, rows: Rows) -> str:
     return combined_digest(*(part.encode() for part in parts))
 
 
-def density_digest(function: Callable[..., Any], vector: jax.Array, *more: Any) -> str:
+def density_digest(function: Callable[..., jax.Array], vector: jax.Array, *more: PyTree) -> str:
     """A digest of a function of a vector: of its trace, and of those of its derivatives.
 
     A trace of the value has the name of a function with rules of its own for derivatives, but not the
     rules. Methods take derivatives in both modes, to second order. [kept-model]
     """
 
-    def value(vector: jax.Array) -> Any:
+    def value(vector: jax.Array) -> jax.Array:
         return function(vector, *more)
 
-    def along(of: Callable[..., Any]) -> Callable[..., Any]:
+    def along(of: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         return lambda at: jax.jvp(of, (at,), (jnp.ones_like(at),))[1]
 
     back, forth = jax.grad(value), along(value)
@@ -164,14 +163,14 @@ def density_digest(function: Callable[..., Any], vector: jax.Array, *more: Any) 
     return combined_digest(*found)
 
 
-def trace_digest(function: Callable[..., Any], *arguments: Any) -> str:
+def trace_digest(function: Callable[..., PyTree], *arguments: PyTree) -> str:
     """A digest of the trace of a function, of every array in it, and of its arguments."""
     traced = jax.make_jaxpr(function)(*arguments)
     held = [array_bytes(each) for each in (*trace_arrays(traced), *jax.tree.leaves(arguments))]
     return combined_digest(strip_addresses(str(traced.jaxpr)).encode(), *held)
 
 
-def trace_arrays(traced: ClosedJaxpr) -> Iterator[Any]:
+def trace_arrays(traced: ClosedJaxpr) -> Iterator[AnyArray]:
     """The arrays that a trace holds, at any depth: its text has few of them, and those shortened."""
     yield from trace_constants(traced)
     for equation in all_equations(traced.jaxpr):
@@ -630,7 +629,7 @@ def unpack_position(steps: int, held: bytes, request: RunRequest) -> RunPosition
     return RunPosition(steps, state, [outputs])
 
 
-def _digestible(value: Any) -> Iterator[bytes]:
+def _digestible(value: PyTree) -> Iterator[bytes]:
     """What a digest takes of a value."""
     if isinstance(value, bytes):
         yield value
@@ -642,7 +641,7 @@ def _digestible(value: Any) -> Iterator[bytes]:
         yield array_bytes(leaf) if numbers else repr(leaf).encode()
 
 
-def pack_arrays(arrays: Sequence[NDArray[Any]]) -> bytes:
+def pack_arrays(arrays: Sequence[HostArray]) -> bytes:
     """Arrays as bytes."""
     file = io.BytesIO()
     for values in arrays:
@@ -650,7 +649,7 @@ def pack_arrays(arrays: Sequence[NDArray[Any]]) -> bytes:
     return file.getvalue()
 
 
-def unpack_arrays(held: bytes) -> list[NDArray[Any]]:
+def unpack_arrays(held: bytes) -> list[HostArray]:
     """The arrays that `pack_arrays` wrote."""
     file, arrays = io.BytesIO(held), []
     while file.tell() < len(held):

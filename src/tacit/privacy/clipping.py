@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +65,7 @@ class Lattice:
         return (self.dimension,)
 
     @property
-    def released(self) -> tuple[tuple[int, ...], Any]:
+    def released(self) -> tuple[tuple[int, ...], type[jnp.generic]]:
         """Shape and type of a release."""
         return (self.dimension,), jnp.int32 if self.whole else jnp.float32
 
@@ -86,7 +86,7 @@ class RatioLattice:
     batch_size: int | None = None
 
     unit_shape: ClassVar[tuple[int, ...]] = ()
-    released: ClassVar[tuple[tuple[int, ...], Any]] = (), jnp.bool_
+    released: ClassVar[tuple[tuple[int, ...], type[jnp.generic]]] = (), jnp.bool_
 
     @property
     def most(self) -> int:

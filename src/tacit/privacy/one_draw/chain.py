@@ -7,15 +7,14 @@ check. It is made only for a caller who states it, and the privacy statement rep
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
-from numpyro.infer.hmc import hmc
 
 from tacit import _validate
+from tacit._typing import PyTree
 from tacit.privacy.noise import Randomness
 from tacit.privacy.one_draw.claims import (
     ROUNDING_FACTOR,
@@ -33,7 +32,9 @@ from tacit.privacy.one_draw.claims import (
 )
 from tacit.privacy.rows import Rows
 
-Prior = Callable[[Any, Any], Any]
+# Which units are there, their columns, which rows are real, and how many units have no rows at all.
+Everyone = tuple[jax.Array, dict[str, jax.Array], jax.Array, np.float32]
+Prior = Callable[[jax.Array, PyTree], jax.Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ class ChainDraws(ClaimedDraws):
 
 
 def check_chain(
-    mechanism: ChainDraws, rows: Rows, prior: Prior, density: Density, constants: Any
+    mechanism: ChainDraws, rows: Rows, prior: Prior, density: Density, constants: PyTree
 ) -> None:
     """Raises what `draw_by_chain` would raise, by a unit of zeros."""
     check_density(rows, density, mechanism.dimension, constants)
@@ -78,7 +79,7 @@ def draw_by_chain(
     bits: Randomness,
     prior: Prior,
     density: Density,
-    constants: Any,
+    constants: PyTree,
 ) -> NDArray[np.float64]:
     """Draws from the posterior of a prior and a unit's density, on the mechanism's lattice.
 
@@ -106,14 +107,14 @@ def draw_by_chain(
     return rounded
 
 
-def _all_units(rows: Rows) -> Any:
+def _all_units(rows: Rows) -> Everyone:
     """All units, their rows and which are real; without any, one that does not count.
 
     And how many units have no rows at all. [rows-silent]
     """
     fields, present = rows._device_fields()
     here: jax.Array = jnp.arange(len(present)) < rows._count
-    return here, fields, present, np.float32(rows._units - rows._count)
+    return here, dict(fields), present, np.float32(rows._units - rows._count)
 
 
 @lru_cache(maxsize=32)
@@ -126,7 +127,9 @@ def _compiled_chains(
         checked_function(prior),
     )  # both see where the chain is
 
-    def potential(units: Any, power: Any, constants: Any) -> Callable[[Any], jax.Array]:
+    def potential(
+        units: Everyone, power: float, constants: PyTree
+    ) -> Callable[[jax.Array], jax.Array]:
         here, fields, present, silent = units
         fields = _shorten_column(fields, claim)
         blank = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), fields)
@@ -145,16 +148,17 @@ def _compiled_chains(
 
         return of
 
-    make: Any = hmc
-    begin, step = make(potential_fn_gen=potential, algo="NUTS")
+    from numpyro.infer.hmc import hmc
 
-    def chain(key: jax.Array, given: Any, warm_up: int, total: int) -> jax.Array:
+    begin, step = hmc(potential_fn_gen=potential, algo="NUTS")
+
+    def chain(key: jax.Array, given: PyTree, warm_up: int, total: int) -> jax.Array:
         state = begin(jnp.zeros(dimension), warm_up, rng_key=key, model_args=given)
         last = jax.lax.fori_loop(0, total, lambda _, s: step(s, model_args=given), state)
         end: jax.Array = last.z
         return end
 
-    def chains(keys: jax.Array, given: Any, warm_up: int, total: int) -> jax.Array:
+    def chains(keys: jax.Array, given: PyTree, warm_up: int, total: int) -> jax.Array:
         return jax.vmap(lambda key: chain(key, given, warm_up, total))(keys)
 
     return jax.jit(chains, static_argnums=(2, 3))
@@ -166,18 +170,17 @@ def _finite_density(density: Density) -> Callable[..., jax.Array]:
     So one unit cannot stop a chain.
     """
 
-    def forward(vector: Any, *unit: Any) -> Any:
+    def forward(vector: jax.Array, *unit: PyTree) -> tuple[jax.Array, jax.Array]:
         value, slope = checked_value_and_grad(density)(vector, *unit)
         usable = jnp.isfinite(value) & jnp.isfinite(slope).all()
         return jnp.where(usable, value, 0.0), jnp.where(usable, slope, 0.0)
 
-    def backward(slope: Any, change: Any) -> Any:
+    def backward(slope: jax.Array, change: jax.Array) -> tuple[jax.Array, None, None, None]:
         return slope * change, None, None, None
 
-    function: Any = jax.custom_vjp(lambda *arguments: forward(*arguments)[0])
+    function = jax.custom_vjp(lambda *arguments: forward(*arguments)[0])
     function.defvjp(forward, backward)
-    found: Callable[..., jax.Array] = function
-    return found
+    return function
 
 
 def _clip_to_claim(values: jax.Array, zeros: jax.Array, claim: Claim) -> jax.Array:
@@ -190,7 +193,7 @@ def _clip_to_claim(values: jax.Array, zeros: jax.Array, claim: Claim) -> jax.Arr
     return values
 
 
-def _shorten_column(fields: Any, claim: Claim) -> Any:
+def _shorten_column(fields: dict[str, jax.Array], claim: Claim) -> dict[str, jax.Array]:
     """Rows whose vectors in the named column are no longer than stated."""
     if not isinstance(claim, LogConcave) or claim.shortened is None:
         return fields

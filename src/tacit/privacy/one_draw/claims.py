@@ -7,7 +7,7 @@ be a plain function of that unit and public values.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import jax
 import jax.numpy as jnp
@@ -162,13 +162,13 @@ def format_influence(power: float, unit: str, span: float) -> str:
 
 
 # Of the parameters, the unit's rows, which of them are real, and public constants.
-Density = Callable[[Any, Any, Any, Any], Any]
+Density = Callable[[jax.Array, PyTree, jax.Array, PyTree], jax.Array]
 
 
-def checked_function(density: Callable[..., Any]) -> Callable[..., jax.Array]:
+def checked_function(density: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """The same function; what runs is a trace of it that was checked. [draw-check]"""
 
-    def run(*arguments: Any) -> jax.Array:
+    def run(*arguments: PyTree) -> jax.Array:
         (found,) = _run_checked(density, arguments)
         return jnp.asarray(found, jnp.float32)
 
@@ -176,7 +176,7 @@ def checked_function(density: Callable[..., Any]) -> Callable[..., jax.Array]:
 
 
 def checked_value_and_grad(
-    density: Callable[..., Any],
+    density: Callable[..., jax.Array],
 ) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """A function's value and gradient; what runs is a trace of both that was checked.
 
@@ -184,14 +184,14 @@ def checked_value_and_grad(
     """
     value = checked_function(density)
 
-    def run(*arguments: Any) -> tuple[jax.Array, jax.Array]:
+    def run(*arguments: PyTree) -> tuple[jax.Array, jax.Array]:
         found, slope = _run_checked(jax.value_and_grad(value), arguments)
         return found, slope
 
     return run
 
 
-def _run_checked(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
+def _run_checked(function: Callable[..., PyTree], arguments: tuple[PyTree, ...]) -> list[jax.Array]:
     """What a function returns, by a trace of it that was checked."""
     with translated_trace_errors():
         first = jax.make_jaxpr(function)(*arguments)
@@ -209,13 +209,13 @@ def _run_checked(function: Callable[..., Any], arguments: tuple[Any, ...]) -> li
     return list(jax.core.eval_jaxpr(first.jaxpr, first.consts, *leaves))
 
 
-def check_density(rows: Rows, density: Density, dimension: int, constants: Any) -> None:
+def check_density(rows: Rows, density: Density, dimension: int, constants: PyTree) -> None:
     """Raises what `checked_function` would raise, by a unit of zeros."""
     unit = rows.dummy_unit()
     jax.eval_shape(densities_at(density), jnp.zeros((1, dimension)), unit, constants)
 
 
-def check_prior(prior: Callable[..., Any], dimension: int, constants: Any) -> None:
+def check_prior(prior: Callable[..., jax.Array], dimension: int, constants: PyTree) -> None:
     """Raises what `checked_function` would raise."""
     jax.eval_shape(checked_function(prior), jnp.zeros(dimension), constants)
 

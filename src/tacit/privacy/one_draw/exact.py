@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import jax
 import jax.numpy as jnp
@@ -157,7 +157,7 @@ class GridDraws(ClaimedDraws):
 
 
 def check_grid(
-    mechanism: GridDraws, rows: Rows, prior: Floats, density: Density, constants: Any
+    mechanism: GridDraws, rows: Rows, prior: Floats, density: Density, constants: PyTree
 ) -> None:
     """Raises what `draw_from_grid` would raise, by a unit of zeros."""
     if rows.unit != "row" and isinstance(mechanism.claim, LipschitzLikelihood):
@@ -176,7 +176,7 @@ def draw_from_grid(
     bits: Randomness,
     prior: Floats,
     density: Density,
-    constants: Any,
+    constants: PyTree,
 ) -> Floats:
     """Points of the mechanism's grid, drawn from the posterior with the mechanism's power.
 
@@ -209,7 +209,7 @@ def draw_from_grid(
 
 
 def _total_scores(
-    rows: Rows, claim: GridClaim, density: Density, places: Floats, constants: Any
+    rows: Rows, claim: GridClaim, density: Density, places: Floats, constants: PyTree
 ) -> tuple[NDArray[np.int64], Floats]:
     """Each point's sum of scores over units, and the score of a unit of zeros."""
     vectors = jnp.asarray(places, jnp.float32)

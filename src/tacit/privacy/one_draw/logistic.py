@@ -10,7 +10,7 @@ Theorem 9). How many are rejected is not released, but takes time.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import mpmath
 import numpy as np
@@ -423,7 +423,7 @@ class _Target:
         return on_lattice
 
 
-def _two_stage_sums(values: Any) -> Floats:
+def _two_stage_sums(values: Floats) -> Floats:
     """Sums of long lines, in two stages, so that errors add up over few terms only."""
     length = values.shape[1]
     width = max(math.isqrt(length), 1)
