@@ -50,7 +50,7 @@ def test_a_ratio_is_that_of_what_expansions_to_second_order_leave():
     def density(theta):
         return y * (x @ theta) - jnp.logaddexp(0.0, x @ theta)
 
-    reference = blank(4)._replace(place=jnp.asarray(place), shift=shift, turn=turn)
+    reference = blank(4)._replace(position=jnp.asarray(place), shift=shift, turn=turn)
     found = remainder_ratio(density, reference, place + then, place + now)
     assert float(found) == pytest.approx(expected, abs=5e-5)
     assert abs(expected) > 1e-3
@@ -62,7 +62,7 @@ def test_the_slope_beyond_the_approximation_is_the_gradient_of_what_is_beyond():
     x, theta, shift = (jnp.asarray(v, jnp.float32) for v in rng.normal(size=(3, 3)))
     x, theta, place = 2 * x / jnp.linalg.norm(x), theta / 2, jnp.zeros(3)
     reference = blank(3)._replace(
-        place=place, shift=0.2 * shift, turn=jnp.asarray(rng.normal(size=(3, 3)), jnp.float32) / 4,
+        position=place, shift=0.2 * shift, turn=jnp.asarray(rng.normal(size=(3, 3)), jnp.float32) / 4,
         weight=jnp.float32(0.7),
     )  # fmt: skip
 

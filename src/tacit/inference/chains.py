@@ -76,23 +76,24 @@ def describe_chains(steps: int) -> str:
 
 
 def chain_indices(first: int, count: int, chains: int) -> NDArray[np.int32]:
-    """Which chain each of some steps belongs to."""
+    """The chain that each of some steps belongs to."""
     return (np.arange(first, first + count) % chains).astype(np.int32)
 
 
 def group_by_chain(steps: NDArray[_N], chains: int, kept: slice) -> NDArray[_N]:
-    """What some steps gave, [steps, ...], as the kept steps of each chain, one chain after the other."""
+    """Outputs [steps, ...] of interleaved chains as the kept steps of each chain, one chain after the other."""
     whole = steps[: len(steps) // chains * chains]
     return np.concatenate([whole[i::chains][kept] for i in range(chains)])
 
 
-# Of the budget, what the approximation gets if nothing else is asked for.
+# The default share of the budget for the approximation.
 DEFAULT_SHARE = 0.95
 # The share of each chain's steps that a guided chain discards, as it starts at a draw of the approximation.
 GUIDED_BURN_IN = 0.05
 # The clip of chains without privacy: few units are clipped.
 LOOSE_CLIP = 64.0
-# Variance of one unit's log-likelihood over the approximation beyond which remainders count little.
+# If one unit's log-likelihood varies by more than this over the approximation, remainders count little: an expansion to
+# second order is not accurate there.
 _MAX_UNIT_VARIANCE = 0.1
 
 
@@ -100,7 +101,7 @@ class Reference(NamedTuple):
     """A normal approximation of the posterior, in the unconstrained space. All of it is public.
 
     A chain is at ``centre + root @ z``, where z is standard normal if the approximation is right.
-    The likelihood is expanded at ``place``. ``turn`` and ``shift`` give u = shift + turn D.
+    The likelihood is expanded at ``position``. ``turn`` and ``shift`` give u = shift + turn D.
     ``prior_mean`` and ``to_prior`` give coordinates in which the prior is taken to be standard normal.
     ``weight`` is near one where the approximation is narrow beside what one unit tells, and near zero
     where an expansion says nothing.
@@ -108,7 +109,7 @@ class Reference(NamedTuple):
 
     centre: jax.Array
     root: jax.Array
-    place: jax.Array
+    position: jax.Array
     turn: jax.Array
     shift: jax.Array
     prior_mean: jax.Array
@@ -418,7 +419,7 @@ def _reference_from_result(space: Whitening, result: ScoringResult) -> Reference
 
 
 def _clip_matrix(matrix: Floats, most: Floats) -> Floats:
-    """The matrix, made to lie between nothing and ``most``."""
+    """The matrix with its eigenvalues relative to ``most`` clipped to [0, 1]."""
     root = np.linalg.cholesky(most)
     half = np.linalg.solve(root, matrix)
     values, vectors = np.linalg.eigh(np.linalg.solve(root, half.T))
@@ -436,13 +437,13 @@ def dummy_reference(model: UnitModel) -> Reference:
 def remainder_ratio(
     density: Density, reference: Reference, then: jax.Array, now: jax.Array
 ) -> jax.Array:
-    """By how much what a unit's log-likelihood adds to the normal approximation changes from ``now`` to ``then``.
+    """The change from ``now`` to ``then`` in what a unit's log-likelihood adds to the normal approximation.
 
     A remainder is the log-likelihood less its expansion to second order. The parts of first and second order are those of the difference d = a - b of two offsets:
     g d + d H (a + b) / 2. They need one pass over a unit where each offset by itself would need one.
     """
-    place = reference.place
-    offsets = then - place, now - place
+    position = reference.position
+    offsets = then - position, now - position
     hidden = tuple(reference.shift + reference.turn @ each for each in offsets)
 
     def slope(at: jax.Array, along: jax.Array) -> jax.Array:
@@ -450,22 +451,22 @@ def remainder_ratio(
 
     def change(to: jax.Array, off: jax.Array) -> jax.Array:
         along, middle = to - off, (to + off) / 2
-        first, second = jax.jvp(lambda at: slope(at, along), (place,), (middle,))
-        return jnp.asarray(density(place + to) - density(place + off) - first - second)
+        first, second = jax.jvp(lambda at: slope(at, along), (position,), (middle,))
+        return jnp.asarray(density(position + to) - density(position + off) - first - second)
 
-    # One after the other: batches of a few places over all rows are many times slower.
+    # Not by vmap: batches of a few positions over all rows are many times slower.
     return jnp.asarray(reference.weight * (change(*offsets) - change(*hidden)))
 
 
 def remainder_gradient(density: Density, reference: Reference, theta: jax.Array) -> jax.Array:
-    """The gradient of what is beyond the approximation, without derivatives of third order."""
+    """The gradient of what a unit's log-likelihood adds to the approximation, without third derivatives."""
     slope = jax.grad(density)
 
     def of(away: jax.Array) -> jax.Array:
-        there, bent = jax.jvp(slope, (reference.place,), (away,))
-        return jnp.asarray(slope(reference.place + away) - there - bent)
+        there, bent = jax.jvp(slope, (reference.position,), (away,))
+        return jnp.asarray(slope(reference.position + away) - there - bent)
 
-    away = theta - reference.place
+    away = theta - reference.position
     hidden = of(reference.shift + reference.turn @ away)
     return jnp.asarray(reference.weight * (of(away) - hidden @ reference.turn))
 
@@ -473,6 +474,6 @@ def remainder_gradient(density: Density, reference: Reference, theta: jax.Array)
 def remainder_prior(
     model: UnitModel, reference: Reference, theta: jax.Array, constants: ArrayTree
 ) -> jax.Array:
-    """The log prior less the normal one that the approximation takes it for."""
+    """The log prior less its normal approximation."""
     whitened_at = reference.to_prior @ (theta - reference.prior_mean)
     return jnp.asarray(model.prior_density(theta, constants) + 0.5 * whitened_at @ whitened_at)

@@ -1,9 +1,9 @@
 """What one unit adds to a round of `tacit.inference.scoring`.
 
-A unit's score is the gradient of its log-likelihood. Beside the unit's own outcome stand a few
-that the model draws for it at the present parameters, by random bits that are the unit's own and
-secret. Where the parameters are the true ones, own and drawn outcomes are exchangeable. So any
-function that treats them all alike and is odd has mean zero there: clipping biases nothing.
+A unit's score is the gradient of its log-likelihood. It is compared with scores of a few outcomes that the model draws
+for the unit at the current parameters, from secret random bits of the unit's own. At the true parameters, own and drawn
+outcomes are exchangeable. So any odd function that treats them all alike has mean zero there, and clipping does not
+bias the fit.
 """
 
 import math
@@ -18,13 +18,13 @@ from numpy.typing import ArrayLike
 from tacit._typing import ArrayTree, Floats
 from tacit.models.base import Outcomes, Row, UnitModel
 
-# With more parameters than this, the matrix of curvature is not released: it would drown in noise,
-# and take too long. Its diagonal is.
+# With more parameters than this, only the diagonal of the curvature is released: noise would hide the other entries.
 MAX_CURVATURE_DIMENSION = 64
-# Scores shorter than this part of the usual length count as none.
+# A unit whose longest score is below this part of the curvature clip counts as uninformative.
 _MIN_INFORMATIVE_LENGTH = 1e-3
-# Drawn outcomes whose scores make the curvature; more would hardly make it less noisy.
+# The number of drawn outcomes that the curvature is made from; more would hardly make it less noisy.
 _CURVATURE_OUTCOMES = 2
+# The parts of a release that are single numbers.
 NUM_SCALARS = 6
 
 
@@ -34,12 +34,11 @@ _A = TypeVar("_A", jax.Array, Floats)
 class ScoreQuery(NamedTuple):
     """Public arguments of a round's release: all units get the same.
 
-    ``to_metric`` turns a gradient into a score in the metric; its rows for directions of which no row
-    can tell are zero. ``curvature_clip`` is what curvature is clipped at, ``max_slope`` and
-    ``max_direction_slope`` are what slopes are cut at, and ``shares`` the square roots of the parts of the clip
-    that score, curvature, diagonal, slope, informative units, excess, drawn lengths, extremes and the
-    count may take: their squares add up to one. With ``sizing`` of one the diagonal is how large scores are in each
-    direction, else their slopes.
+    ``to_metric`` maps a gradient to a score in the metric; its rows for directions that no row informs are zero.
+    ``clip`` bounds the score, ``curvature_clip`` the scores that make the curvature, and ``max_slope`` and
+    ``max_direction_slope`` the slopes. ``shares`` are the weights of the parts of `ScoreSums` in the released vector;
+    their squares add up to one. If ``sizing`` is one, the diagonal is the size of scores in each direction, else the
+    slope.
     """
 
     theta: jax.Array
@@ -54,9 +53,10 @@ class ScoreQuery(NamedTuple):
 
 
 class ScoreSums(NamedTuple):
-    """Noisy sums over all units. ``noise`` has the standard deviation of the noise in each number of a part, by its name.
+    """Noisy sums over all units.
 
-    That of the curvature is for entries on its diagonal.
+    ``noise`` has the standard deviation of the noise in the numbers of each part, by the part's name; for the
+    curvature, that of entries on the diagonal.
     """
 
     score: Floats
@@ -72,7 +72,7 @@ class ScoreSums(NamedTuple):
 
 
 def contribution_size(size: int) -> int:
-    """How many numbers a unit adds."""
+    """The length of the vector that a unit adds."""
     return 2 * size + _curvature_size(size) + NUM_SCALARS
 
 
@@ -133,7 +133,7 @@ def unit_contribution(
 
 
 def _is_extreme(lengths: jax.Array) -> jax.Array:
-    """Which of some scores is more than twice as long as every other: one, or none."""
+    """For each score, whether it is more than twice as long as every other."""
     longest, next_longest = jax.lax.top_k(lengths, 2)[0]
     alone = (lengths == longest) & (longest > 2 * next_longest)
     return jnp.asarray(alone, jnp.float32)
@@ -145,12 +145,12 @@ def _present_shares(shares: jax.Array, size: int) -> list[jax.Array]:
 
 
 def clip_exchangeably(scores: _A, clip: jax.Array | float) -> tuple[_A, _A]:
-    """Scores [..., outcomes, size] that are clipped as if exchangeable; and those less their mean."""
+    """Clips scores [..., outcomes, size], all outcomes alike; also returns the scores less their mean."""
     xp: Any = jnp if isinstance(scores, jax.Array) else np
     number = scores.shape[-2]
     centred = scores - scores.mean(axis=-2, keepdims=True)
     norms = xp.linalg.norm(centred, axis=-1, keepdims=True)
-    # The own score, less the mean of all, is this part of itself less the mean of the others.
+    # A score less the mean of all is (number - 1) / number times the score less the mean of the others.
     kept = centred * xp.minimum(1.0, number / (number - 1) * clip / xp.maximum(norms, 1e-12))
     kept = kept - kept.mean(axis=-2, keepdims=True)
     longest = xp.linalg.norm(kept, axis=-1).max(axis=-1)[..., None, None]
@@ -200,12 +200,12 @@ def density_and_outcomes(
             return model.row_density(theta, row, constants, drawn)
         return model.unit_density(theta, rows, present, constants, drawn)
 
-    # One after the other: otherwise they would be drawn again for every derivative that needs them.
+    # By lax.map: under vmap they would be drawn again for every derivative that needs them.
     return density, jax.lax.map(draw, jax.random.split(key, outcomes))
 
 
 def _pack_symmetric(vectors: jax.Array) -> jax.Array:
-    """The mean of u u' as a vector of the same norm: products of entries so many positions apart.
+    """The mean of u u' as a vector of the same norm: its diagonals, wrapped around.
 
     Slices and products are much faster than gathers of a triangle.
     """
@@ -219,7 +219,7 @@ def _pack_symmetric(vectors: jax.Array) -> jax.Array:
 
 
 def _packing_weight(apart: int, size: int) -> float:
-    """Entries off the diagonal stand for two; those half the size apart come twice."""
+    """Entries off the diagonal stand for two entries of the matrix; the diagonal in the middle has each of its entries twice."""
     return 1.0 if apart == 0 or 2 * apart == size else math.sqrt(2)
 
 

@@ -52,19 +52,19 @@ from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.rows import Units
 from tacit.privacy.trace import Step
 
-# More numbers than this take too long on the host.
+# With more parameters, the computations between rounds take too long.
 MAX_DIMENSION = 400
-# Parts of the squared privacy loss, as far as noise alone decides on it: the count, the early rounds
-# and the late ones. The rounds that are early.
+# Shares of the budget, which is quadratic in the inverse noise, for the count, the early and the late rounds; and the
+# fraction of the rounds after the count that are early.
 COUNT_BUDGET, EARLY_BUDGET, LATE_BUDGET = 0.01, 0.30, 0.69
 _EARLY_FRACTION = 4 / 7
-# Of more numbers than this a round takes longer, and there are fewer rounds.
+# With more parameters, a round takes longer, and there are fewer rounds.
 _MAX_FAST_DIMENSION = 32
-# Up to so many units, a round looks at all of them; of more, the rate falls.
+# The sampling rate at the default size, if rates could exceed one: it determines from which size on a round samples.
 _RATE_AT_DEFAULT_SIZE = 2.6
-# Places where the curvature of simulated rows is looked at for directions that no row tells of.
+# The number of positions at which simulated rows are searched for directions that no row informs.
 _CURVATURE_POINTS = 4
-# Without a schema: the square root of what one row is taken to tell, beside the prior.
+# Without a schema: the assumed standard deviation of a row's score, in coordinates in which the prior has unit scale.
 _DEFAULT_SCORE_SD = 0.5
 
 
@@ -106,7 +106,7 @@ class Scoring(Method):
         return model.simulates and model.dimension <= MAX_DIMENSION and not model.discrete
 
     def for_size(self, model: UnitModel, size: int, budget: Budget) -> "Scoring":  # noqa: ARG002
-        """The method with settings for a declared size: of very many units, a round looks at a part.
+        """The method with settings for a declared size: with very many units, a round samples them.
 
         Args:
             model: The model.
@@ -171,7 +171,7 @@ class Scoring(Method):
         mechanism: NoisySums,  # noqa: ARG002
         key: jax.Array,  # noqa: ARG002 (draws of the model are those of units, by the gate)
     ) -> Steps:
-        """The rounds as steps, all of which ask the same."""
+        """The rounds as steps that all have the same query, for audits and timings."""
         return Steps(scoring_step(model, self.num_outcomes), _dummy_query(model), no_inputs)
 
     def rounds(self, model: UnitModel, mechanism: NoisySums, simulated: Units | None) -> Rounds:
@@ -215,7 +215,7 @@ class Scoring(Method):
         return replace(self, num_steps=num_steps)
 
     def describe(self, model: UnitModel) -> str:
-        """A line for people."""
+        """A line for the printed plan."""
         return (
             f"Private Fisher scoring for {model.dimension} unconstrained numbers; "
             "intervals include the noise."
@@ -235,7 +235,7 @@ class Scoring(Method):
 
 
 def num_early_rounds(rounds: int) -> int:
-    """How many of so many rounds find the position and the metric."""
+    """The number of rounds that find the position and the metric."""
     return round(_EARLY_FRACTION * (rounds - 1))
 
 
@@ -274,12 +274,12 @@ def scoring_step(model: UnitModel, outcomes: int) -> Step:
 
 @lru_cache(maxsize=32)
 def _compiled_contribution(model: UnitModel, outcomes: int) -> Callable[..., jax.Array]:
-    """JAX keeps the traces of compiled functions, and the gate traces a step several times."""
+    """Compiled, because the gate traces a step several times and JAX caches traces of compiled functions."""
     return jax.jit(unit_contribution(model, outcomes))
 
 
 def make_query(model: UnitModel, space: Whitening, query: WhitenedQuery) -> ScoreQuery:
-    """What a round asks, on the model's own scale."""
+    """A query in the coordinates of the model."""
     numbers = (
         query.clip,
         query.curvature_clip,
@@ -298,7 +298,7 @@ def make_query(model: UnitModel, space: Whitening, query: WhitenedQuery) -> Scor
 
 
 def _dummy_query(model: UnitModel) -> ScoreQuery:
-    """A question of the right shapes, for checks."""
+    """A query of the right shapes, for checks."""
     size = model.dimension
     query = WhitenedQuery(
         np.zeros(size), np.eye(size), 1.0, 1.0, 1.0, 1.0, 0.0, np.full(9, 9**-0.5)
@@ -307,7 +307,7 @@ def _dummy_query(model: UnitModel) -> ScoreQuery:
 
 
 def record_release(rounds: Rounds, released: ArrayLike, rate: float = 1.0) -> None:
-    """Hands a release to the rounds of a fit."""
+    """Tells the rounds of a fit what was released."""
     assert rounds.query is not None
     number = rounds.done + (0 if math.isnan(rounds.units) else 1)
     noise = float(rounds.noise[number])
@@ -362,7 +362,7 @@ def _simulated_scores(model: UnitModel, outcomes: int) -> Callable[..., jax.Arra
 
 
 def method_result(model: UnitModel, result: ScoringResult, rounds: Rounds) -> MethodResult:
-    """What the method found, on the model's own scale."""
+    """The posterior in the coordinates of the model."""
     space = whiten_prior(model)
     vectors = space.mean + result.draws @ space.scale.T
     positions = np.array([each.position for each in rounds.records]) @ rounds.basis.T

@@ -1,4 +1,4 @@
-"""From the rounds of `tacit.inference.scoring` to a posterior and words about it. All post-processing."""
+"""The posterior that the rounds of `tacit.inference.scoring` determine, and remarks on the fit. All post-processing."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -17,22 +17,24 @@ from tacit.models.base import UnitModel
 
 Matrix = NDArray[np.float64]
 DEFAULT_DRAWS = 1000
-# In posterior standard deviations: how far rounds may move between the halves of the late ones, lie
-# from the posterior, or vary, if the fit is to count as converged (benchmarks/calibration.py).
+# A fit counts as converged if, in posterior standard deviations, the two halves of the late rounds differ by less than the
+# first, the second half is nearer to the posterior mean than the second, and late positions vary by less than the third
+# (benchmarks/calibration.py).
 _MAX_HALF_SHIFT, _MAX_OFFSET, _MAX_WANDER = 3.0, 2.0, 2.2
-# Variance beyond the model's that is worth a sentence, if it is so many standard deviations of noise.
+# Overdispersion is reported beyond this ratio of variances, if it is so many standard deviations of its noise.
 _MIN_OVERDISPERSION, _DISPERSION_SIGNIFICANCE = 1.15, 2.8
-# The same for the share of outliers.
+# Outliers are reported beyond this share, if it is so many standard deviations of its noise.
 _MIN_OUTLIER_SHARE, _OUTLIER_SIGNIFICANCE = 0.01, 3.0
-# Variance below the model's, by as many: where a scale is far too large, outcomes hardly vary beside it.
+# Below this ratio of variances, significantly, a scale parameter is far too large and the fit has not converged.
 _MAX_UNDERDISPERSION = 0.8
-# Noise of the curvature beside its mean, beyond which small eigenvalues cannot be told from usual ones.
+# If the noise of the curvature relative to its mean is larger, small eigenvalues cannot be detected.
 _MAX_CURVATURE_NOISE = 0.9
-# A posterior spread that is so large a part of the prior's tells little.
+# If the posterior's width is more than this part of the prior's, the data tell little about a parameter.
 _UNLEARNED_RATIO = 0.8
 
 
-# Precision and gradient of the likelihood of a chain; where it is expanded, mean and scale of the prior, and constants.
+# Of a chain: precision and gradient of its likelihood. Of all: the position of the expansion, mean and scale of the
+# prior, and the constants of the model.
 _Own = tuple[jax.Array, jax.Array]
 _Shared = tuple[jax.Array, jax.Array, jax.Array, ArrayTree]
 
@@ -49,7 +51,7 @@ class ScoringResult(NamedTuple):
 def draw_posterior(
     model: UnitModel, rounds: Rounds, rng: np.random.Generator, count: int = DEFAULT_DRAWS
 ) -> ScoringResult:
-    """So many draws of the posterior, in whitened coordinates, and how the fit went."""
+    """Draws of the posterior, in whitened coordinates, and remarks on the fit."""
     likelihood = rounds.likelihood(rng, count)
     draws = _posterior_draws(model, likelihood, rng)
     converged, how = _convergence(rounds, likelihood, draws)
@@ -66,7 +68,7 @@ def draw_posterior(
 def _posterior_draws(
     model: UnitModel, likelihood: ScoreLikelihood, rng: np.random.Generator
 ) -> Matrix:
-    """One draw for each curvature: at once if the prior is normal, else by a chain for each."""
+    """One draw for each drawn slope: directly if the prior is Gaussian, else by a chain for each."""
     size, space = len(likelihood.position), whiten_prior(model)
     whole = likelihood.precision + np.eye(size)
     shifted = (likelihood.gradient - likelihood.position)[..., None]
@@ -91,7 +93,7 @@ def _posterior_draws(
 
 @lru_cache(maxsize=32)
 def _log_posterior(model: UnitModel) -> Callable[[jax.Array, _Own, _Shared], jax.Array]:
-    """The prior itself, times a normal likelihood: the same object again, so that it compiles once."""
+    """The log prior plus a quadratic log-likelihood. Cached, so that it compiles once."""
 
     def density(position: jax.Array, given: _Own, shared: _Shared) -> jax.Array:
         precision, gradient = given
@@ -104,7 +106,7 @@ def _log_posterior(model: UnitModel) -> Callable[[jax.Array, _Own, _Shared], jax
 
 
 def _convergence(rounds: Rounds, likelihood: ScoreLikelihood, draws: Matrix) -> tuple[bool, str]:
-    """Whether rounds had come to rest, as far as noise lets it be seen; and a sentence about it."""
+    """Whether the rounds converged, as far as the noise shows it; and a sentence about it."""
     if not np.isfinite(draws).all():
         return (
             False,
@@ -136,7 +138,7 @@ def _convergence(rounds: Rounds, likelihood: ScoreLikelihood, draws: Matrix) -> 
 
 
 def _misfit_messages(likelihood: ScoreLikelihood) -> tuple[str, ...]:
-    """Sentences about outcomes that vary more than the model says, or lie far out."""
+    """Sentences about overdispersion and outliers."""
     said = []
     more, noise = likelihood.dispersion, likelihood.dispersion_noise
     if more > _MIN_OVERDISPERSION and more - 1 > _DISPERSION_SIGNIFICANCE * noise:
@@ -155,7 +157,7 @@ def _misfit_messages(likelihood: ScoreLikelihood) -> tuple[str, ...]:
 
 
 def _collinearity_message(rounds: Rounds) -> tuple[str, ...]:
-    """A sentence about correlations of columns that noise hides."""
+    """A sentence about collinear columns that noise may hide."""
     if rounds.curvature_noise < _MAX_CURVATURE_NOISE:
         return ()
     why = (
@@ -167,7 +169,7 @@ def _collinearity_message(rounds: Rounds) -> tuple[str, ...]:
 
 
 def _unlearned_message(model: UnitModel, space: Whitening, draws: Matrix) -> tuple[str, ...]:
-    """A sentence about the parameters of which the data tell little."""
+    """A sentence about parameters whose posterior is nearly the prior."""
     normal = np.random.default_rng(0).normal(size=draws.shape)
     before, after = (
         constrained_draws(model, jnp.asarray(space.mean + each @ space.scale.T, jnp.float32))
@@ -183,7 +185,7 @@ def _unlearned_message(model: UnitModel, space: Whitening, draws: Matrix) -> tup
 
 
 def _is_unlearned(before: NDArray[np.floating], after: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Which entries vary nearly as much after the data as before."""
+    """Which entries have a posterior nearly as wide as the prior."""
     ends = [np.quantile(each.astype(np.float64), [0.16, 0.84], axis=0) for each in (before, after)]
     widths = [each[1] - each[0] for each in ends]
     return np.asarray(widths[1] > _UNLEARNED_RATIO * widths[0])

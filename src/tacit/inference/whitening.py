@@ -24,14 +24,14 @@ _LEAPFROG_STEPS, _TARGET_ACCEPTANCE = 12, 0.8
 # What each chain has of its own, with a leading axis for chains; and what all share.
 _Own = TypeVar("_Own")
 _Shared = TypeVar("_Shared")
-# A place, a momentum, the gradient and the log density there.
+# Position, momentum, and gradient and log density at the position.
 _Leap = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 class Chains(NamedTuple):
-    """Where each chain is, and the step size that all share."""
+    """The position of each chain, relative to its start, and the step size that all share."""
 
-    place: jax.Array
+    position: jax.Array
     step: jax.Array
 
 
@@ -45,41 +45,41 @@ def final_states(
     key: jax.Array,
     rounds: int = 100,
 ) -> jax.Array:
-    """Where chains end that start at ``starts``, one draw of each.
+    """The last states of chains that start at ``starts``: one draw of each.
 
-    ``density(place, given, shared)`` is the log density of one chain, ``given`` having a leading
-    axis for chains. ``roots`` are matrices that make each chain's density about round. The step
+    ``density(position, given, shared)`` is the log density of one chain, ``given`` having a leading
+    axis for chains. ``roots`` are roots of approximate covariances of each chain. The step
     size is adapted in the first half, to all chains together.
     """
 
     def log_density(
-        round_place: jax.Array, root: jax.Array, start: jax.Array, own: _Own
+        scaled_position: jax.Array, root: jax.Array, start: jax.Array, own: _Own
     ) -> jax.Array:
-        value = density(start + root @ round_place, own, shared)
+        value = density(start + root @ scaled_position, own, shared)
         return jnp.where(jnp.isfinite(value), value, -1e30)
 
     slope = jax.value_and_grad(log_density)
 
     def propose(
-        place: jax.Array,
+        position: jax.Array,
         momentum: jax.Array,
         step: jax.Array,
         root: jax.Array,
         start: jax.Array,
         own: _Own,
     ) -> tuple[jax.Array, jax.Array]:
-        value, gradient = slope(place, root, start, own)
+        value, gradient = slope(position, root, start, own)
         before = value - 0.5 * momentum @ momentum
 
         def leap(_: jax.Array, at: _Leap) -> _Leap:
-            place, momentum, gradient, _ = at
+            position, momentum, gradient, _ = at
             momentum = momentum + 0.5 * step * gradient
-            place = place + step * momentum
-            value, gradient = slope(place, root, start, own)
-            return place, momentum + 0.5 * step * gradient, gradient, value
+            position = position + step * momentum
+            value, gradient = slope(position, root, start, own)
+            return position, momentum + 0.5 * step * gradient, gradient, value
 
         moved, momentum, _, value = jax.lax.fori_loop(
-            0, _LEAPFROG_STEPS, leap, (place, momentum, gradient, value)
+            0, _LEAPFROG_STEPS, leap, (position, momentum, gradient, value)
         )
         gain = value - 0.5 * momentum @ momentum - before
         return moved, jnp.where(jnp.isfinite(gain), gain, -jnp.inf)
@@ -87,24 +87,24 @@ def final_states(
     def turn(chains: Chains, x: tuple[jax.Array, jax.Array]) -> tuple[Chains, None]:
         index, key = x
         for_momentum, for_test, for_step = jax.random.split(key, 3)
-        momentum = jax.random.normal(for_momentum, chains.place.shape)
+        momentum = jax.random.normal(for_momentum, chains.position.shape)
         # Every fourth round takes small steps, for chains that began where the density is steep.
         small = index % 4 == 1
         step = chains.step * jax.random.uniform(for_step, minval=0.6, maxval=1.2)
         step = step * jnp.where(small, 0.1, 1.0)
         moved, gain = jax.vmap(propose, in_axes=(0, 0, None, 0, 0, 0))(
-            chains.place, momentum, step, roots, starts, given
+            chains.position, momentum, step, roots, starts, given
         )
         accept = jnp.log(jax.random.uniform(for_test, gain.shape)) < gain
         share = jnp.minimum(1.0, jnp.exp(gain)).mean()
         changed = chains.step * jnp.exp(0.5 * (share - _TARGET_ACCEPTANCE) / (1 + index / 5) ** 0.5)
-        place = jnp.where(accept[:, None], moved, chains.place)
+        position = jnp.where(accept[:, None], moved, chains.position)
         adapt = (index < rounds // 2) & ~small
-        return Chains(place, jnp.where(adapt, changed, chains.step)), None
+        return Chains(position, jnp.where(adapt, changed, chains.step)), None
 
     first = Chains(jnp.zeros_like(starts), jnp.asarray(0.2, starts.dtype))
     chains, _ = jax.lax.scan(turn, first, (jnp.arange(rounds), jax.random.split(key, rounds)))
-    return starts + jnp.einsum("cij,cj->ci", roots, chains.place)
+    return starts + jnp.einsum("cij,cj->ci", roots, chains.position)
 
 
 _PRIOR_DRAWS = 2000
@@ -123,7 +123,7 @@ class Whitening(NamedTuple):
 
 @lru_cache(maxsize=32)
 def whiten_prior(model: UnitModel) -> Whitening:
-    """The coordinates of a model, by its prior alone."""
+    """The coordinates in which the prior of a model has mean zero and unit scale."""
     normal = _gaussian_prior(model)
     if normal is not None:
         return normal
@@ -141,11 +141,11 @@ def _gaussian_prior(model: UnitModel) -> Whitening | None:
     """The prior's own mean and spread if it is normal on the unconstrained scale, else None."""
     curvature = jax.jit(jax.hessian(model.prior_density))
     slope = jax.jit(jax.grad(model.prior_density))
-    places = (
+    positions = (
         np.random.default_rng(0).normal(size=(_HESSIAN_POINTS, model.dimension)).astype(np.float32)
     )
-    places[0] = 0
-    found = [np.asarray(curvature(jnp.asarray(p), model.constants), np.float64) for p in places]
+    positions[0] = 0
+    found = [np.asarray(curvature(jnp.asarray(p), model.constants), np.float64) for p in positions]
     first = -(found[0] + found[0].T) / 2
     size = np.abs(first).max()
     if not np.isfinite(found).all() or any(
@@ -154,7 +154,7 @@ def _gaussian_prior(model: UnitModel) -> Whitening | None:
         return None
     if np.linalg.eigvalsh(first)[0] <= 1e-9 * size:
         return None
-    at_zero = np.asarray(slope(jnp.asarray(places[0]), model.constants), np.float64)
+    at_zero = np.asarray(slope(jnp.asarray(positions[0]), model.constants), np.float64)
     mean = np.asarray(np.linalg.solve(first, at_zero), np.float64)
     return Whitening(mean, np.linalg.cholesky(np.linalg.inv(first)), quadratic=True)
 
@@ -183,4 +183,4 @@ def prior_draws(model: UnitModel) -> NDArray[np.float64]:
 def _prior_density(
     model: UnitModel,
 ) -> Callable[[jax.Array, jax.Array, ArrayTree], jax.Array]:
-    return lambda place, _, constants: model.prior_density(place, constants)
+    return lambda position, _, constants: model.prior_density(position, constants)
