@@ -55,7 +55,7 @@ def test_answers_make_a_schema(table, tmp_path):
     schema.to_yaml(tmp_path / "schema.yaml")
     assert Schema.from_yaml(tmp_path / "schema.yaml") == schema
     assert "18 to 100 years" in str(schema)
-    schema.refuse(table)
+    schema.check(table)
 
 
 def test_answers_that_will_not_do_are_asked_for_again(tmp_path):
@@ -147,14 +147,14 @@ def test_headers_that_cannot_be_drafted_from_are_not_repeated(tmp_path, text):
 def test_check_looks_at_the_header_only(tmp_path):
     file = tmp_path / "visits.csv"
     file.write_text("age,dose\n71.25\n")
-    Schema({"age": Number(0, 1)}).refuse(file)
+    Schema({"age": Number(0, 1)}).check(file)
     with pytest.raises(InvalidArgument, match="no column 'doze'; did you mean 'dose'"):
-        Schema({"age": Number(0, 1), "doze": Number(0, 1)}).refuse(file)
+        Schema({"age": Number(0, 1), "doze": Number(0, 1)}).check(file)
     with pytest.raises(InvalidArgument, match="no column 'who'"):
-        Schema({"age": Number(0, 1)}, person="who", most_rows=2).refuse(file)
+        Schema({"age": Number(0, 1)}, person="who", most_rows=2).check(file)
     with pytest.raises(InvalidArgument, match="arrays of shape"):
-        Schema({"age": Number(0, 1, shape=(2,))}).refuse(file)
+        Schema({"age": Number(0, 1, shape=(2,))}).check(file)
     dated = tmp_path / "visits.parquet"
     parquet.write_table(pa.schema([("age", pa.date32())]).empty_table(), dated)
     with pytest.raises(InvalidArgument, match="date32"):
-        Schema({"age": Number(0, 1)}).refuse(dated)
+        Schema({"age": Number(0, 1)}).check(dated)

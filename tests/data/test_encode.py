@@ -424,7 +424,7 @@ def test_identifiers_of_floats_are_refused_by_their_type(container, tmp_path):
         column = FLOATS[container](some)
         table = {"x": np.zeros(len(ids)), "p": column}
         with pytest.raises(InvalidArgument, match="as text or as whole numbers") as caught:
-            schema.refuse(table)
+            schema.check(table)
         assert str(caught.value).count(".") == 1
         for read in (schema.encode, lambda held: Rows.by_person({"x": held["x"]}, held["p"], 1)):
             with pytest.raises(InvalidArgument, match="as text or as whole numbers"):
@@ -433,7 +433,7 @@ def test_identifiers_of_floats_are_refused_by_their_type(container, tmp_path):
     whole = column if isinstance(column, pa.Array) else pa.array(np.zeros(0))
     pq.write_table(pa.table({"x": np.zeros(0), "p": whole}), path)
     with pytest.raises(InvalidArgument, match="as text or as whole numbers"):
-        schema.refuse(str(path))
+        schema.check(str(path))
 
 
 def test_a_record_without_an_identifier_takes_nobody_along(tmp_path):

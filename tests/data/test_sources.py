@@ -346,7 +346,7 @@ def test_a_type_of_which_every_cell_would_be_missing_is_refused(tmp_path, name, 
         tables.append(pl.from_arrow(table))
     for each in tables:
         with pytest.raises(InvalidArgument, match="'x' must h") as refused:
-            Schema({"x": kind, "y": Count(9)}).refuse(each)
+            Schema({"x": kind, "y": Count(9)}).check(each)
         assert "Smith" not in str(refused.value)
 
 

@@ -99,7 +99,7 @@ def test_decimals_that_would_be_rounded_name_nobody(ids):
         held(ids)
     assert "00000" not in str(refused.value)
     with pytest.raises(InvalidArgument, match="as text or as whole numbers"):
-        Schema({"x": Number(0, 9)}, person="p", most_rows=2).refuse({"x": [1, 2], "p": ids})
+        Schema({"x": Number(0, 9)}, person="p", most_rows=2).check({"x": [1, 2], "p": ids})
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def check(
     """Check a schema, and whether the header of a table has its columns."""
     declared = tacit.Schema.from_yaml(schema)
     if data is not None:
-        declared.refuse(data)
+        declared.check(data)
     typer.echo(declared)
 
 

@@ -244,7 +244,7 @@ def encode_table(
 
 
 def check_table(source: Source, kinds: Mapping[str, Kind], person: str | None) -> None:
-    """Raises if a table cannot be encoded, by its header and types; see `Schema.refuse`."""
+    """Raises if a table cannot be encoded, by its header and types; see `Schema.check`."""
     blank = source.blank(_columns_to_read(kinds, person))
     _encode_chunk(blank, kinds)
     if person is not None:
@@ -345,14 +345,6 @@ def _check_columns(columns: Mapping[str, Kind]) -> tuple[tuple[str, Kind], ...]:
     return tuple(columns.items())
 
 
-def _check_most_rows(most_rows: int | None) -> int | None:
-    return (
-        None
-        if most_rows is None
-        else _validate.count("most_rows", most_rows, most=MAX_ROWS_PER_PERSON)
-    )
-
-
 @dataclasses.dataclass(frozen=True, repr=False, init=False)
 class Schema:
     """The public facts about a table: kinds, bounds and levels of columns, and the unit of privacy.
@@ -399,11 +391,13 @@ class Schema:
         most_rows: int | None = None,
         released: Iterable[Released] = (),
     ) -> None:
+        if most_rows is not None:
+            most_rows = _validate.count("most_rows", most_rows, most=MAX_ROWS_PER_PERSON)
         _validate.set_fields(
             self,
             items=_check_columns(columns),
             person=person,
-            most_rows=_check_most_rows(most_rows),
+            most_rows=most_rows,
             released=tuple(released),
         )
         _check_person(self.names, self.person, self.most_rows)
@@ -524,7 +518,7 @@ class Schema:
         source = sources.open_source(data)
         return encode_table(source, self._kinds(names), self.person, self.most_rows, tables)
 
-    def refuse(self, data: TableLike, names: Iterable[str] | None = None) -> None:
+    def check(self, data: TableLike, names: Iterable[str] | None = None) -> None:
         """Raises if a table lacks declared columns or has types that do not fit. Reads no rows.
 
         Args:

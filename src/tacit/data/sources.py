@@ -76,14 +76,14 @@ class Source:
 
     def chunks(self, names: Sequence[str]) -> Iterator[Chunk]:
         """The cells of some columns, chunk by chunk. The first chunk of a file has no rows."""
-        self.refuse(names)
+        self.check_columns(names)
         return self.read(names)
 
     def blank(self, names: Sequence[str]) -> Chunk:
         """A chunk without rows, from the header and types alone."""
         return {name: cells.part(0, 0) for name, cells in next(self.chunks(names)).items()}
 
-    def refuse(self, names: Iterable[str]) -> None:
+    def check_columns(self, names: Iterable[str]) -> None:
         """Raises unless the table has each of the columns once."""
         wanted = list(names)
         if not wanted:
