@@ -1,11 +1,15 @@
-"""How privacy costs are rounded and printed, and text made harmless."""
+"""What people see in a terminal: rounded privacy costs, harmless text, tables and progress bars."""
 
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from io import StringIO
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 # Marks that change the direction of text: a name with one could rearrange the numbers after it.
 _DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -112,3 +116,45 @@ def text_table(
     console.print(table)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return "\n".join(line for line in lines if line)
+
+
+class ProgressBar:
+    """A progress bar, to call with how many steps are done, and their total if it was not known."""
+
+    def __init__(self, bar: "Progress", task: "TaskID") -> None:
+        self._bar, self._task = bar, task
+
+    def __call__(self, done: int, total: int | None = None, /) -> None:
+        """Moves the bar."""
+        self._bar.update(self._task, completed=done, total=total, refresh=True)
+
+
+@contextmanager
+def progress_bar(
+    total: int | None, *, shown: bool = True, what: str = "steps"
+) -> Iterator[ProgressBar | None]:
+    """Shows a progress bar on standard error: what is done and the time left. Nothing comes from rows.
+
+    Args:
+        total: The number of steps, or None if it is not known yet.
+        shown: Whether to show the bar at all.
+        what: What the steps are called.
+
+    Yields:
+        The bar, or None if it is not shown.
+    """
+    if not shown:
+        yield None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn(f"{what}, time left"),
+        progress.TimeRemainingColumn(),
+    )
+    # Without a thread of its own: the bar moves when steps are done.
+    with progress.Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
+        yield ProgressBar(bar, bar.add_task(what, total=total))

@@ -54,7 +54,7 @@ def finish(server, path):
 
 
 def told(server):
-    return server.fitted(np.random.default_rng(0)).said
+    return server.fitted(np.random.default_rng(0)).messages
 
 
 def held(name):

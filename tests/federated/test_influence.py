@@ -34,7 +34,7 @@ def server():
 def test_a_site_that_moves_the_posterior_is_named_and_can_be_left_out(server):
     found = server.influence()
     assert max(found, key=found.get) == "west"
-    said = METHOD.fitted(TARGET, server, 0).said
+    said = METHOD.fitted(TARGET, server, 0).messages
     assert any(each.startswith("Without west the posterior would move") for each in said)
     alone = fitted({"north": [1.0, -2.0], "south": [1.0, -2.0]})
     assert np.allclose(server.without(["west"]), alone.posterior, rtol=1e-4)
@@ -43,7 +43,7 @@ def test_a_site_that_moves_the_posterior_is_named_and_can_be_left_out(server):
 def test_sites_that_are_alike_are_not_named():
     alike = fitted({"north": [1.0, -2.0], "south": [1.0, -2.0], "west": [1.0, -2.0]})
     assert max(alike.influence().values()) < 3
-    assert not [each for each in METHOD.fitted(TARGET, alike, 0).said if "Without" in each]
+    assert not [each for each in METHOD.fitted(TARGET, alike, 0).messages if "Without" in each]
 
 
 def test_every_round_says_who_moved_most(caplog):

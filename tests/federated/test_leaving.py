@@ -71,7 +71,7 @@ def test_a_site_that_leaves_for_good_does_not_end_the_run(target, middle, asked,
     assert server.used == {"north": 6, "south": 6, "west": 2}
     assert server.abandoned == middle
     found = METHOD.fitted(target, server, 0)
-    assert "The posterior is without the rows of west." in found.said
+    assert "The posterior is without the rows of west." in found.messages
     assert ("left in the middle" in caplog.text) == middle
 
 

@@ -97,9 +97,12 @@ def test_sites_that_are_nothing_alike_find_the_posterior_of_one_table(method, ta
     found = method.fitted(target, finished, 0)
     mean, covariance = mode()
     spread = np.sqrt(np.diag(covariance))
-    assert np.all(np.abs(found.mean - mean) < 4 * np.sqrt(np.diag(found.covariance)))
-    assert np.all(np.abs(found.mean - mean) < 5 * spread)
-    assert np.all(np.sqrt(np.diag(found.covariance)) < 4 * spread)
+    assert np.all(
+        np.abs(found.unconstrained_mean - mean)
+        < 4 * np.sqrt(np.diag(found.unconstrained_covariance))
+    )
+    assert np.all(np.abs(found.unconstrained_mean - mean) < 5 * spread)
+    assert np.all(np.sqrt(np.diag(found.unconstrained_covariance)) < 4 * spread)
     assert found.intervals is Intervals.INCLUDED
     assert found.converged
     assert found.draws["w"].shape == (1000, 2)
@@ -169,9 +172,11 @@ def test_a_site_that_misses_rounds_still_counts(method, target, finished):
     )
     assert server.used == {"north": 10, "south": 10, "west": 7}
     found, whole = server.fitted(np.random.default_rng(0)), method.fitted(target, finished, 0)
-    spread = np.sqrt(np.diag(whole.covariance))
-    assert np.all(np.abs(found.mean - whole.mean) < 4 * spread)
-    assert np.all(np.diag(found.covariance) > 0.8 * np.diag(whole.covariance))
+    spread = np.sqrt(np.diag(whole.unconstrained_covariance))
+    assert np.all(np.abs(found.unconstrained_mean - whole.unconstrained_mean) < 4 * spread)
+    assert np.all(
+        np.diag(found.unconstrained_covariance) > 0.8 * np.diag(whole.unconstrained_covariance)
+    )
 
     # A server that died goes on where it was.
     other = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
@@ -182,7 +187,8 @@ def test_a_site_that_misses_rounds_still_counts(method, target, finished):
         assert np.array_equal(np.array(at.trace), np.array(server.trace)[:number])
     assert other.used["west"] == 4
     assert np.array_equal(
-        at.fitted(np.random.default_rng(0)).mean, server.fitted(np.random.default_rng(0)).mean
+        at.fitted(np.random.default_rng(0)).unconstrained_mean,
+        server.fitted(np.random.default_rng(0)).unconstrained_mean,
     )
 
 
@@ -190,8 +196,8 @@ def test_a_posterior_without_a_site_is_that_of_the_others(finished):
     # South has only ones, and without it the intercept is far lower.
     whole = finished.fitted(np.random.default_rng(0))
     without = finished.fitted(np.random.default_rng(0), without=["west"])
-    assert without.mean[0] < whole.mean[0] - 0.3
-    assert any("without the rows of west" in said for said in without.said)
+    assert without.unconstrained_mean[0] < whole.unconstrained_mean[0] - 0.3
+    assert any("without the rows of west" in said for said in without.messages)
     with pytest.raises(TacitError, match="No site is left"):
         finished.fitted(np.random.default_rng(0), without=NAMES)
 
@@ -200,12 +206,13 @@ def test_influence_is_how_far_the_posterior_moves_without_a_site(finished):
     found = finished.influence()
     assert set(found) == set(NAMES)
     assert found["west"] > 5  # it has nearly all ones
-    spread = finished.fitted(np.random.default_rng(0)).covariance[0, 0] ** 0.5
+    spread = finished.fitted(np.random.default_rng(0)).unconstrained_covariance[0, 0] ** 0.5
     whole, without = (
-        finished.fitted(np.random.default_rng(0), without=each).mean[0] for each in ((), ["west"])
+        finished.fitted(np.random.default_rng(0), without=each).unconstrained_mean[0]
+        for each in ((), ["west"])
     )
     assert found["west"] > 0.5 * abs(whole - without) / spread
-    said = finished.fitted(np.random.default_rng(0)).said
+    said = finished.fitted(np.random.default_rng(0)).messages
     assert any(each.startswith("Without") and "leave it out" in each for each in said)
 
 

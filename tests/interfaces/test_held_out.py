@@ -6,7 +6,7 @@ from scipy.special import expit
 
 from tacit import Budget, Ledger
 from tacit.accounting import events
-from tacit.api.held_out import held_out_score
+from tacit.api.federated import held_out_score
 from tacit.cli import project
 from tacit.cli.main import main
 from tacit.errors import BudgetError, InvalidArgument

@@ -1,7 +1,8 @@
 """Federated fits: one posterior from the data of several sites.
 
 `fit_federated` runs all sites in this process, and `federated_study` defines a study for sites on a network.
-`site_part` is a federated result as it concerns one site, for the report of its board.
+`site_part` is a federated result as it concerns one site, for the report of its board, and `held_out_score` a
+private score of the result on rows of a site that were not fitted.
 """
 
 import math
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
+import numpy as np
+
 from tacit import _validate
+from tacit._format import progress_bar
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
-from tacit.api.plan import fit_assumptions
-from tacit.api.progress import progress_bar
+from tacit.api.plan import check_ledger, fit_assumptions
 from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
@@ -34,6 +37,7 @@ from tacit.federated.pvi import Partitioned
 from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server
 from tacit.federated.targets import ConjugateTarget, Target
+from tacit.inference.held_out import HeldOutScore, ScoreRelease, gaussian_draws
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
@@ -207,10 +211,7 @@ def federated_posterior(
     }
     fitted = method.fitted(target, found.server, 0 if seed is None else seed)
     return FederatedPosterior(
-        draws=fitted.draws,
-        unconstrained_mean=fitted.mean,
-        unconstrained_covariance=fitted.covariance,
-        trace=fitted.trace,
+        **vars(fitted),
         privacy=max(statements.values(), key=_spent_epsilon),
         model=target.model,
         schema=schema,
@@ -218,10 +219,6 @@ def federated_posterior(
         interpretation=model_interpretation(target.model),
         sites=statements,
         answers={name: (used, method.num_rounds) for name, used in found.server.used.items()},
-        messages=fitted.said,
-        converged=fitted.converged,
-        fitted_by=fitted.fitted_by,
-        intervals=fitted.intervals,
     )
 
 
@@ -360,3 +357,50 @@ def site_part(posterior: Posterior, path: Path) -> tuple[Posterior, SiteContribu
         total=ledger.total,
     )
     return replace(posterior, privacy=posterior.sites[settings.name]), part
+
+
+def held_out_score(
+    path: Path, posterior: Posterior, budget: Budget, release: ScoreRelease
+) -> HeldOutScore:
+    """Releases how well a posterior predicts the held-out rows of a site, and charges the site's ledger.
+
+    Args:
+        path: The settings of the site, whose ``held_out`` names a file of rows that were not fitted.
+        posterior: The result of the study.
+        budget: What the release may cost, under the ledger's adjacency. It is charged every time.
+        release: The range of scores.
+
+    Returns:
+        The score.
+
+    Raises:
+        InvalidArgument: If the settings name no held-out rows, or the posterior has not as many
+            parameters as the study's model. Nothing is charged.
+        BudgetError: If the ledger refuses the charge. Nothing is released.
+    """
+    settings = SiteSettings.from_file(path)
+    if settings.held_out is None:
+        raise InvalidArgument(
+            f'{path} names no held-out rows: held_out = "held_out.csv", a file of rows that are not in data.'
+        )
+    study = load_study(settings.study)
+    model, mean = study.target.model, posterior.unconstrained_mean
+    covariance = posterior.unconstrained_covariance
+    if (
+        mean is None
+        or covariance is None
+        or len(mean) != model.dimension
+        or not np.isfinite(covariance).all()
+    ):
+        raise InvalidArgument(
+            "The posterior has not the parameters of this study's model, or is not normal on the "
+            "unconstrained scale."
+        )
+    draws = gaussian_draws(mean, covariance)
+    ledger = Ledger(settings.ledger, settings.total, unit=study.unit)
+    budget = replace(budget, adjacency=ledger.total.adjacency)
+    plan = release.calibrate(budget)
+    rows = study.read(settings.held_out)
+    check_ledger(ledger, [budget], [rows])
+    ledger.charge(plan.event, budget, label=f"held-out score of run {study.run}")
+    return release.run(rows, plan, model, draws)

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from tacit import _validate
+from tacit._format import progress_bar
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.api.plan import (
@@ -25,7 +26,6 @@ from tacit.api.plan import (
     check_model,
     check_on_dummy_row,
 )
-from tacit.api.progress import progress_bar
 from tacit.api.resume import open_run
 from tacit.api.rows import Data, model_rows, read_files
 from tacit.data.schema import Schema

@@ -200,7 +200,7 @@ def score(
     Every call is another release, with its own charge.
     """
     from tacit.accounting import Budget
-    from tacit.api.held_out import held_out_score
+    from tacit.api.federated import held_out_score
     from tacit.inference.held_out import ScoreRelease
     from tacit.results.posterior import Posterior
 

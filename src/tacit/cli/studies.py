@@ -9,6 +9,7 @@ import typer
 
 import tacit
 from tacit import api, cli
+from tacit._format import progress_bar
 from tacit.cli.demo import demo_plan
 from tacit.cli.options import (
     AdjacencyName,
@@ -149,7 +150,7 @@ def audit(
     else:
         plan = _make_plan(budget, schema, formula, model, family, method, set_)
     shown = sys.stderr.isatty() and not as_json
-    with api.progress.progress_bar(runs, shown=shown, what="runs") as tell:
+    with progress_bar(runs, shown=shown, what="runs") as tell:
         found = tacit.audit(
             plan,
             runs=runs,

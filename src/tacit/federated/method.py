@@ -23,30 +23,11 @@ from tacit.federated.schemes import Prepared, RunSetting, Scheme
 from tacit.federated.server import Schedule, Server, run_schedule
 from tacit.federated.site import Client
 from tacit.federated.targets import ConjugateTarget, T, study_digest
-from tacit.inference.method import Intervals
+from tacit.inference.method import MethodResult
 from tacit.models.base import UnitModel
-from tacit.models.exponential_families import Vector
 from tacit.models.interpretation import describe_model
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """What a federated fit found. It follows from released and public values only.
-
-    ``mean`` and ``covariance`` are on the unconstrained scale. ``said`` are sentences about how the fit
-    went, and ``fitted_by`` about how it was made. ``converged`` is None where the method cannot tell.
-    """
-
-    draws: Mapping[str, NDArray[np.floating]]
-    trace: Mapping[str, NDArray[np.floating]]
-    mean: Vector | None
-    covariance: NDArray[np.float64] | None
-    said: tuple[str, ...]
-    fitted_by: tuple[str, ...]
-    intervals: Intervals
-    converged: bool | None = None
 
 
 class FederatedMethod(ABC, Generic[T]):
@@ -84,7 +65,7 @@ class FederatedMethod(ABC, Generic[T]):
         """The server of a run. The budget says how much noise answers have, or the server adds."""
 
     @abstractmethod
-    def fitted(self, target: T, server: Server, seed: int) -> Fitted:
+    def fitted(self, target: T, server: Server, seed: int) -> MethodResult:
         """What a server found at the end of a run."""
 
     def about(self, target: T, sites: int, rows: Rows) -> str:

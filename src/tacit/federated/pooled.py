@@ -9,7 +9,7 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.errors import InvalidArgument
-from tacit.federated.method import FederatedMethod, Fitted
+from tacit.federated.method import FederatedMethod
 from tacit.federated.pooled_server import (
     PooledServer,
     PooledTarget,
@@ -27,6 +27,7 @@ from tacit.federated.schemes import (
 from tacit.federated.server import Schedule, Server
 from tacit.federated.targets import ConjugateTarget
 from tacit.federated.trust import BY_NOISE, MAY_LEAVE, SEVERAL_SITES
+from tacit.inference.method import MethodResult
 from tacit.inference.score_contributions import contribution_size
 from tacit.inference.scoring import check_model
 from tacit.inference.whitening import whiten_prior
@@ -202,6 +203,6 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
             grid=prepared.work.grid,
         )
 
-    def fitted(self, target: PooledTarget, server: Server, seed: int) -> Fitted:  # noqa: ARG002
+    def fitted(self, target: PooledTarget, server: Server, seed: int) -> MethodResult:  # noqa: ARG002
         """The posterior of a finished run."""
         return cast("PooledServer", server).fitted(np.random.default_rng(seed))

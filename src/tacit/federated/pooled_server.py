@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.method import Fitted
 from tacit.federated.protocol import Arrays, Numbers, Reply
 from tacit.federated.schemes import no_inputs
 from tacit.federated.server import (
@@ -29,7 +28,7 @@ from tacit.federated.server import (
     other_state,
     sum_replies,
 )
-from tacit.inference.method import Intervals, constrained_draws
+from tacit.inference.method import Intervals, MethodResult, constrained_draws
 from tacit.inference.score_contributions import (
     ScoreQuery,
     ScoreSums,
@@ -392,7 +391,7 @@ class PooledServer(Server):
             for name, answer in finished.answers.items()
         }
 
-    def fitted(self, rng: np.random.Generator, without: Sequence[str] = ()) -> Fitted:
+    def fitted(self, rng: np.random.Generator, without: Sequence[str] = ()) -> MethodResult:
         """The posterior of what sites answered.
 
         Args:
@@ -407,12 +406,12 @@ class PooledServer(Server):
         vectors = self._vectors(result.draws)
         absent = f"The posterior is without the rows of {', '.join(missing)}."
         compared = not without and len(self.sites) <= MAX_COMPARED_SITES
-        return Fitted(
+        return MethodResult(
             draws=constrained_draws(self.model, jnp.asarray(vectors, jnp.float32)),
             trace={"mean": np.array(self.trace)},
-            mean=vectors.mean(axis=0),
-            covariance=np.atleast_2d(np.cov(vectors.T)),
-            said=(
+            unconstrained_mean=vectors.mean(axis=0),
+            unconstrained_covariance=np.atleast_2d(np.cov(vectors.T)),
+            messages=(
                 *result.messages,
                 *((absent,) if missing else ()),
                 *influence_warnings(self.influence() if compared else {}),

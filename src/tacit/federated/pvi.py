@@ -16,7 +16,7 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.method import FederatedMethod, Fitted
+from tacit.federated.method import FederatedMethod
 from tacit.federated.protocol import Arrays, Reply
 from tacit.federated.schemes import Aggregate, Optimised, RunSetting, Scheme, WithoutPrivacy
 from tacit.federated.server import (
@@ -37,7 +37,7 @@ from tacit.federated.targets import (
     family_for_guide,
 )
 from tacit.inference.guides import Guide, MeanField
-from tacit.inference.method import Intervals
+from tacit.inference.method import Intervals, MethodResult
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
 from tacit.models.exponential_families import (
@@ -293,18 +293,18 @@ class Partitioned(FederatedMethod[NaturalTarget]):
             grid=aggregation.grid,
         )
 
-    def fitted(self, target: NaturalTarget, server: Server, seed: int) -> Fitted:
+    def fitted(self, target: NaturalTarget, server: Server, seed: int) -> MethodResult:
         """The posterior of a finished run."""
         held = cast("PVIServer", server)
         family, found = target.family, held.posterior
         gaussian = family if isinstance(family, DiagonalGaussian | FullGaussian) else None
         clear = isinstance(self.scheme, WithoutPrivacy)
-        return Fitted(
+        return MethodResult(
             draws=target.named(found, _POSTERIOR_DRAWS, seed),
             trace={"natural": np.array(server.trace)},
-            mean=None if gaussian is None else gaussian.mean(found),
-            covariance=None if gaussian is None else gaussian.covariance(found),
-            said=(_ROUNDS_UNCHECKED, *influence_warnings(held.influence())),
+            unconstrained_mean=None if gaussian is None else gaussian.mean(found),
+            unconstrained_covariance=None if gaussian is None else gaussian.covariance(found),
+            messages=(_ROUNDS_UNCHECKED, *influence_warnings(held.influence())),
             fitted_by=(
                 f"Partitioned variational inference over {len(server.sites)} sites.",
                 f"{self.num_rounds} rounds.",
