@@ -180,7 +180,8 @@ class _ObservingRelease:
         order = 1 if isinstance(self._mechanism, NoisySums) and self._mechanism.laplace else 2
 
         def clipped(rows: Row, present: Array, *secret: Array) -> Array:
-            value = _zero_if_not_finite(per_unit(arguments, rows, present, *secret)).reshape(-1)
+            value = per_unit(arguments, rows, present, *secret).astype(jnp.float32).reshape(-1)
+            value = jnp.where(jnp.isfinite(value).all(), value, 0.0)
             return value / jnp.maximum(jnp.linalg.norm(value, order), self._mechanism.clip)
 
         def expected(rows: Row, present: Array) -> Array:
@@ -192,11 +193,6 @@ class _ObservingRelease:
         contributions = jnp.asarray(jax.vmap(expected)(*self._units))
         self.observation = Observation(released, jnp.asarray(shift), contributions)
         return released
-
-
-def _zero_if_not_finite(value: Array) -> Array:
-    value = value.astype(jnp.float32)
-    return jnp.where(jnp.isfinite(value).all(), value, 0.0)
 
 
 @lru_cache(maxsize=8)

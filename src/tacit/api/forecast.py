@@ -102,7 +102,10 @@ def forecast_from_tables(
 ) -> Forecast:
     """Fits made-up tables within some budgets; see `forecast`."""
     _check_arguments(tables, budgets, method, effect, repeats)
-    focus, size = _check_focus(tables, focus), tables.size
+    if focus is None:
+        focus = next((label for label in tables.labels if label != INTERCEPT), tables.labels[0])
+    _validate.choice("focus", focus, tables.labels)
+    size = tables.size
     rows, truth = tables.simulate(repeats)
     methods = [method or default_method(tables.model, size, budget) for budget in budgets]
     fits = [
@@ -186,9 +189,3 @@ def _forecast_lines(
             chance=None if chance is None else float(chance[j]),
             **{name: float(column[j]) for name, column in columns.items()},
         )
-
-
-def _check_focus(tables: SimulatedTables, focus: str | None) -> str:
-    if focus is None:
-        return next((label for label in tables.labels if label != INTERCEPT), tables.labels[0])
-    return _validate.choice("focus", focus, tables.labels)

@@ -235,7 +235,14 @@ class Forecast:
                     "converged": self.converged[i],
                     "effective_draws": _finite_or_none(self.effective[i]),
                     "warnings": list(self.warnings(i)),
-                    "parameters": [_line_to_dict(line) for line in self.at(i)],
+                    "parameters": [
+                        {
+                            name: _finite_or_none(value)
+                            for name, value in line._asdict().items()
+                            if name != "epsilon"
+                        }
+                        for line in self.at(i)
+                    ],
                 }
                 for i, budget in enumerate(self.budgets)
             ],
@@ -329,13 +336,6 @@ def _table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table: names to the left, numbers to the right."""
     header, *cells = rows
     return text_table(cells, "l" + "r" * (len(header) - 1), header).splitlines()
-
-
-def _line_to_dict(line: ForecastLine) -> dict[str, JSON]:
-    """A line for JSON, which has no NaN."""
-    return {
-        name: _finite_or_none(value) for name, value in line._asdict().items() if name != "epsilon"
-    }
 
 
 def _finite_or_none(value: JSON) -> JSON:

@@ -142,13 +142,15 @@ def charges_table(charges: "Sequence[Charge]") -> tuple[list[str], str, list[lis
         ("run", "l", [clean_text(each.run) for each in charges]),
         ("epsilon", "r", [format_epsilon(each.epsilon) for each in charges]),
         ("delta", "r", [format_number(each.delta) for each in charges]),
-        ("what", "l", [_wrap(each.label) for each in charges]),
+        (
+            "what",
+            "l",
+            [
+                textwrap.fill(clean_text(each.label), _LABEL_WIDTH, break_long_words=False)
+                for each in charges
+            ],
+        ),
     ]
     used = [column for column in columns if any(column[2]) or column[0] == "what"]
     titles, sides, cells = zip(*used, strict=True)
     return list(titles), "".join(sides), [list(row) for row in zip(*cells, strict=True)]
-
-
-def _wrap(label: str) -> str:
-    """A label in lines that fit beside the numbers."""
-    return textwrap.fill(clean_text(label), _LABEL_WIDTH, break_long_words=False)

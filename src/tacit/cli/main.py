@@ -144,27 +144,20 @@ def _report_error(error: Exception) -> int:  # noqa: PLR0911 (a ladder)
             return 2
         return _print_error(message)
     if isinstance(error, LostProcess) and ProcessInfo.here() is not None:
-        return EXIT_LOST_PROCESS  # whoever started the processes says it
+        return EXIT_LOST_PROCESS  # whoever started the processes reports it
     if isinstance(error, TacitError):
-        return _print_error(str(error), _error_code(error))
+        code = 1 if isinstance(error, Unsaved) else 3 if isinstance(error, Overspent) else 2
+        return _print_error(str(error), code)
     if isinstance(error, ModuleNotFoundError) and error.name:  # a name in code, never a cell
-        return _print_error(_not_installed(error.name.partition(".")[0]), 1)
+        package = error.name.partition(".")[0]
+        if package in PACKAGE_EXTRAS:
+            return _print_error(str(MissingPackage(package, "This command")), 1)
+        return _print_error(
+            f"The package {package} is not installed. If Tacit needs it (pip show {DISTRIBUTION} lists "
+            f"what it needs), install Tacit again: pip install --force-reinstall {DISTRIBUTION}.",
+            1,
+        )
     return _print_error(f"Unexpected error: {error_location(error)}.", 1)
-
-
-def _not_installed(package: str) -> str:
-    if package in PACKAGE_EXTRAS:
-        return str(MissingPackage(package, "This command"))
-    return (
-        f"The package {package} is not installed. If Tacit needs it (pip show {DISTRIBUTION} lists what "
-        f"it needs), install Tacit again: pip install --force-reinstall {DISTRIBUTION}."
-    )
-
-
-def _error_code(error: TacitError) -> int:
-    if isinstance(error, Unsaved):
-        return 1
-    return 3 if isinstance(error, Overspent) else 2
 
 
 def _print_error(sentence: str, code: int = 2) -> int:

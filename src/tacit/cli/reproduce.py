@@ -42,7 +42,12 @@ def reproduce(
         for each in known:
             typer.echo(f"{each.name:24} {each.source} {each.figure}: {each.title}")
         return
-    chosen = _select_experiments(names or [], [each.name for each in known], every=every)
+    all_names = [each.name for each in known]
+    for name in names or ():
+        if name not in all_names:
+            raise InvalidArgument(f"Unknown experiment {name!r}; see tacit reproduce --list.")
+    if not names and not every:
+        raise InvalidArgument("Pass names of experiments, or --all; see tacit reproduce --list.")
     if quick and paper:
         raise InvalidArgument("Pass --quick or --paper, not both.")
     length = "quick" if quick else "paper" if paper else "usual"
@@ -50,7 +55,7 @@ def reproduce(
     kept = out or (Path("reproduced") if quick else home / "results")
     target = kept / reproduction.PAPERS if paper else kept
     try:
-        _run_all(chosen, length, data or tables.USUAL, target, jobs)
+        _run_all(all_names if every else names or [], length, data or tables.USUAL, target, jobs)
     except tables.NoData as error:
         raise InvalidArgument(str(error)) from None
     page = kept.parent / "RESULTS.md" if out is None and not quick else kept / "RESULTS.md"
@@ -92,15 +97,6 @@ def _run_one(name: str, length: str, data: Path, target: Path) -> float:
     setting = reproduction.Setting(length=length, data=data, out=target)
     took: float = reproduction.perform(experiment, setting)
     return took
-
-
-def _select_experiments(names: list[str], known: list[str], *, every: bool) -> list[str]:
-    for name in names:
-        if name not in known:
-            raise InvalidArgument(f"Unknown experiment {name!r}; see tacit reproduce --list.")
-    if not names and not every:
-        raise InvalidArgument("Pass names of experiments, or --all; see tacit reproduce --list.")
-    return known if every else names
 
 
 def _import_experiments() -> tuple[ModuleType, ModuleType, ModuleType]:

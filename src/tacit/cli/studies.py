@@ -147,36 +147,22 @@ def audit(
                 "--demo has its own schema, model, family, method and settings; leave them out."
             )
         plan = demo_plan(budget)
+    elif schema is None or (formula is None and model is None):
+        raise InvalidArgument("Pass a schema and --formula or --model, or --demo.")
     else:
-        plan = _make_plan(budget, schema, formula, model, family, method, set_)
+        plan = cli.runs.parse_request(
+            formula, model, schema, budget, family, method, set_ or [], None
+        ).plan()
     shown = sys.stderr.isatty() and not as_json
-    with progress_bar(runs, shown=shown, what="runs") as tell:
+    with progress_bar(runs, shown=shown, what="runs") as report_progress:
         found = tacit.audit(
             plan,
             runs=runs,
             confidence=confidence,
             break_noise=break_noise,
             seed=seed,
-            progress=tell,
+            progress=report_progress,
         )
     typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
     if found.contradicted:
         raise typer.Exit(1)
-
-
-def _make_plan(
-    budget: "tacit.Budget",
-    schema: Path | None,
-    formula: str | None,
-    model: str | None,
-    family: str | None,
-    method: str,
-    settings: list[str] | None,
-) -> "tacit.Plan":
-    """Plans what was request for."""
-    if schema is None or (formula is None and model is None):
-        raise InvalidArgument("Pass a schema and --formula or --model, or --demo.")
-    request = cli.runs.parse_request(
-        formula, model, schema, budget, family, method, settings or [], None
-    )
-    return request.plan()
