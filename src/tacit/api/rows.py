@@ -134,31 +134,40 @@ def own_files(paths: Sequence[Path], rank: int, size: int) -> dict[int, Path]:
 def _assigned_shards(
     own: dict[int, Path], person: str
 ) -> tuple[dict[int, tuple[Path, ShardAssignment | None]], int, tuple[object, ...]]:
-    """Files by their numbers in a deal, how many it has, and what they share; raises unless people are in one."""
-    deals = {path: read_shard_assignment(path) for path in own.values()}
-    for path, deal in deals.items():
-        if deal is None or deal.person != person:
+    """Files by their numbers in an assignment, how many it has, and what they share; raises unless people are in one."""
+    assignments = {path: read_shard_assignment(path) for path in own.values()}
+    for path, assignment in assignments.items():
+        if assignment is None or assignment.person != person:
             raise InvalidArgument(
                 f"Rows of one person could lie in several files, as {path} was not written by tacit shard "
                 f"for {person!r}. Deal the people first: tacit shard FILES --person {person} --into N."
             )
-    held = {deal.index: (path, deal) for path, deal in deals.items() if deal is not None}
-    shared = {deal.shared for _, deal in held.values()}
+    held = {
+        assignment.index: (path, assignment)
+        for path, assignment in assignments.items()
+        if assignment is not None
+    }
+    shared = {assignment.shared for _, assignment in held.values()}
     if len(shared) > 1 or len(held) < len(own):
         raise InvalidArgument("The files must be those of one call of tacit shard, each once.")
-    number = next((deal.into for _, deal in held.values()), 0)
+    number = next((assignment.into for _, assignment in held.values()), 0)
     return dict(held), number, next(iter(shared), ())
 
 
 def _read_file(
-    schema: Schema, names: Sequence[str], path: Path, deal: ShardAssignment | None, *, tables: int
+    schema: Schema,
+    names: Sequence[str],
+    path: Path,
+    assignment: ShardAssignment | None,
+    *,
+    tables: int,
 ) -> Rows:
-    """The rows of one file; of a file that was dealt, those of its own people."""
+    """The rows of one file; of a file of an assignment, those of its own people."""
     encoded = schema.encode(str(path), names, tables=tables)
-    if deal is not None and encoded.person is not None:
+    if assignment is not None and encoded.person is not None:
         out = encoded.left_out
-        left_out = deal.keep_own(out) if isinstance(out, np.ndarray) else out
-        encoded = encoded._replace(person=deal.keep_own(encoded.person), left_out=left_out)
+        left_out = assignment.keep_own(out) if isinstance(out, np.ndarray) else out
+        encoded = encoded._replace(person=assignment.keep_own(encoded.person), left_out=left_out)
     rows = Rows.from_encoded(*encoded)
     rows.simulated = simulated_units(schema, names)
     return rows

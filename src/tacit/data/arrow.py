@@ -190,7 +190,7 @@ def write_shards(
         paths: The files, which must have the same columns of the same types.
         into: The number of shards.
         folder: The folder of the shards, which must be new or empty.
-        person: The column that identifies people. By default rows are dealt in turn.
+        person: The column that identifies people. By default rows are assigned to shards in turn.
 
     Returns:
         The files that were written; they and their folder are for their owner only.
@@ -202,18 +202,20 @@ def write_shards(
     check_distinct_files(paths)
     header = _common_schema(paths)
     kind = "" if person is None else _person_type(header, person, paths[0])
-    deal = ShardAssignment.new(person, kind, into)
+    assignment = ShardAssignment.new(person, kind, into)
     shards = [folder / f"shard-{i:0{len(str(into - 1))}d}.parquet" for i in range(into)]
     try:
         _make_folder(folder, shards)
         with ExitStack() as stack:
             writers = [
                 stack.enter_context(
-                    ParquetWriter(path, header.with_metadata(replace(deal, index=index).note()))
+                    ParquetWriter(
+                        path, header.with_metadata(replace(assignment, index=index).note())
+                    )
                 )
                 for index, path in enumerate(shards)
             ]
-            _write_batches(_read_batches(paths), deal, header, writers)
+            _write_batches(_read_batches(paths), assignment, header, writers)
     except (pa.ArrowException, OSError) as error:  # whose words may show cells
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "damaged"
         raise InvalidArgument(f"The rows cannot be dealt to {folder}: {reason}.") from None
@@ -261,40 +263,42 @@ def _read_batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
 
 def _write_batches(
     batches: Iterator[pa.RecordBatch],
-    deal: ShardAssignment,
+    assignment: ShardAssignment,
     header: pa.Schema,
     writers: Sequence[ParquetWriter],
 ) -> None:
-    """Deals batch by batch; what a shard gets is held until it is worth writing."""
-    held: list[list[pa.Table]] = [[] for _ in writers]
+    """Assigns rows to shards batch by batch; what a shard gets is buffered until it is worth writing."""
+    buffered: list[list[pa.Table]] = [[] for _ in writers]
     people, seen = People(), 0
     for batch in batches:
         table = pa.Table.from_batches([batch], header)
-        shard, seen = _shard_indices(table, deal, people, seen), seen + len(table)
+        shard, seen = _shard_indices(table, assignment, people, seen), seen + len(table)
         order = np.argsort(shard, kind="stable")
-        ends = np.searchsorted(shard[order], np.arange(deal.into + 1))
-        dealt = table.take(pa.array(order))
-        for index in range(deal.into):
-            held[index].append(dealt.slice(ends[index], ends[index + 1] - ends[index]))
+        ends = np.searchsorted(shard[order], np.arange(assignment.into + 1))
+        sorted_rows = table.take(pa.array(order))
+        for index in range(assignment.into):
+            buffered[index].append(sorted_rows.slice(ends[index], ends[index + 1] - ends[index]))
         if (
-            sum(part.nbytes for parts in held for part in parts[-1:]) * len(held[0])
+            sum(part.nbytes for parts in buffered for part in parts[-1:]) * len(buffered[0])
             > _MAX_BUFFERED_BYTES
         ):
-            held = _flush(held, writers)
-    _flush(held, writers)
+            buffered = _flush(buffered, writers)
+    _flush(buffered, writers)
 
 
 def _shard_indices(
-    table: pa.Table, deal: ShardAssignment, people: People, seen: int
+    table: pa.Table, assignment: ShardAssignment, people: People, seen: int
 ) -> NDArray[np.int64]:
     """The shard of each row. Rows without a person all go to one, and fits leave them out."""
-    if deal.person is None:
-        return (seen + np.arange(len(table))) % deal.into
-    return deal.files(people.codes(read_column(table, deal.person)))
+    if assignment.person is None:
+        return (seen + np.arange(len(table))) % assignment.into
+    return assignment.files(people.codes(read_column(table, assignment.person)))
 
 
-def _flush(held: list[list[pa.Table]], writers: Sequence[ParquetWriter]) -> list[list[pa.Table]]:
-    for parts, writer in zip(held, writers, strict=True):
+def _flush(
+    buffered: list[list[pa.Table]], writers: Sequence[ParquetWriter]
+) -> list[list[pa.Table]]:
+    for parts, writer in zip(buffered, writers, strict=True):
         if parts:
             writer.write_table(pa.concat_tables(parts).cast(writer.schema).combine_chunks())
     return [[] for _ in writers]

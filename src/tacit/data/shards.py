@@ -1,7 +1,7 @@
-"""How people were dealt to files: by a keyed hash of their identifiers, so that each is in one.
+"""How people are assigned to files: by a keyed hash of their identifiers, so that each is in one.
 
 What ``tacit shard`` did is written into the header of each file that it made. Whoever reads a file
-leaves out rows of people whom the hash deals to another one. So each person counts in one file,
+leaves out rows of people whom the hash assigns to another one. So each person counts in one file,
 whatever the files hold, and no file needs to know of the others.
 """
 
@@ -30,7 +30,7 @@ class ShardAssignment:
     """How the rows of one file were chosen.
 
     Attributes:
-        person: The column that identifies people, or None if rows were dealt in turn.
+        person: The column that identifies people, or None if rows were assigned in turn.
         type: The type of that column, in Arrow's words.
         into: The number of files.
         index: The number of this file, from 0.
@@ -47,7 +47,7 @@ class ShardAssignment:
 
     @classmethod
     def new(cls, person: str | None, kind: str, into: int) -> "ShardAssignment":
-        """A deal by a new random key, for the first file."""
+        """An assignment by a new random key, for the first file."""
         return cls(
             person=person,
             type=kind,
@@ -63,7 +63,7 @@ class ShardAssignment:
 
     @property
     def shared(self) -> tuple[str | None, str, int, str]:
-        """What all files of a deal have in common."""
+        """What all files of an assignment have in common."""
         return self.person, self.type, self.into, self.key
 
     def files(self, codes: NDArray[np.bytes_]) -> NDArray[np.int64]:
@@ -130,10 +130,13 @@ def read_shard_assignment(path: Path) -> ShardAssignment | None:
         noted = (header.metadata or {}).get(HEADER_KEY)
         if noted is None:
             return None
-        deal = ShardAssignment(**json.loads(noted))
-        same = deal.person is None or str(header.field(deal.person).type) == deal.type
-        if same and deal.form == CODE_VERSION:
-            return deal
+        assignment = ShardAssignment(**json.loads(noted))
+        same = (
+            assignment.person is None
+            or str(header.field(assignment.person).type) == assignment.type
+        )
+        if same and assignment.form == CODE_VERSION:
+            return assignment
     except (ArrowException, OSError, ValueError, TypeError, KeyError):
         pass
     raise InvalidArgument(
