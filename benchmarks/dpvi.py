@@ -38,7 +38,7 @@ def logistic(features):
         log_likelihood=lambda p, row: jax.nn.log_sigmoid(
             (2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])
         ),
-    )
+    ).unit_model
 
 
 def per_step(function, steps, repeats=5):

@@ -54,7 +54,10 @@ def breast_cancer(epsilon, method, size, seed):
     )
     kind = tacit.Binary()
     exact = _exact(
-        classification_model(x.shape[1], 2, 2.5), kind, scale_to_bounds(train, *bounds), target
+        classification_model(x.shape[1], 2, 2.5).unit_model,
+        kind,
+        scale_to_bounds(train, *bounds),
+        target,
     )
     start = time.perf_counter()
     model.fit(train, target)
@@ -72,7 +75,9 @@ def diabetes(epsilon, method, size, seed):
         target_bounds=limits, **_common(epsilon, method, size, seed, bounds)
     )
     kind = tacit.Number(*limits, scaled=True)
-    found = _exact(regression_model(x.shape[1], 1.0), kind, scale_to_bounds(train, *bounds), target)
+    found = _exact(
+        regression_model(x.shape[1], 1.0).unit_model, kind, scale_to_bounds(train, *bounds), target
+    )
     exact = unscale_regression_draws(found)
     start = time.perf_counter()
     model.fit(train, target)

@@ -52,7 +52,7 @@ def means(family):
             parameters={"mean": Parameter((DIMENSION,))},
             log_prior=lambda p: -0.5 * jnp.sum(p["mean"] ** 2),
             log_likelihood=lambda p, row: -0.5 * jnp.sum((row["y"] - p["mean"]) ** 2),
-        ),
+        ).unit_model,
         family=family,
         prior=family.from_moments(np.zeros(DIMENSION), np.ones(DIMENSION)),
         statistic=lambda row, _: jnp.concatenate([jnp.ones(DIMENSION), row["y"]]),

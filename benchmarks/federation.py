@@ -108,7 +108,7 @@ def regression(kind, size):
         log_prior=lambda params: dist.Normal(0, width).log_prob(params["w"]).sum(),
         log_likelihood=lambda params, row: outcome(params, row).log_prob(row["y"]),
         simulate=lambda key, params, row: {"y": outcome(params, row).sample(key)},
-    )
+    ).unit_model
 
 
 def made_up(kind, size, count, seed):

@@ -53,7 +53,7 @@ def banana(size, rng):
             "x": centre(p["theta"])
             + jnp.sqrt(jnp.array([FIRST, SECOND])) * jax.random.normal(key, (2,))
         },
-    )
+    ).unit_model
     means = x.mean(axis=0)
     one = rng.normal(means[0], math.sqrt(FIRST / size), 20 * MOST)
     two = rng.normal(means[1] - BEND * one**2, math.sqrt(SECOND / size))
@@ -68,7 +68,7 @@ def gaussian(size, rng):
         log_prior=lambda p: jnp.sum(normal_log(p["theta"], 0.0, WIDE**2)),
         log_likelihood=lambda p, row: jnp.sum(normal_log(row["x"], p["theta"], 1.0)),
         simulate=lambda key, p, _: {"x": p["theta"] + jax.random.normal(key, (10,))},
-    )
+    ).unit_model
     exact = rng.normal(x.mean(axis=0), 1 / math.sqrt(size), (20 * MOST, 10))
     return model, tacit.Rows({"x": x}), exact, {"theta": np.zeros(10)}
 

@@ -42,7 +42,7 @@ MODEL = Model(
     parameters={"w": Parameter((5,))},
     log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
     log_likelihood=lambda p, row: jax.nn.log_sigmoid((2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])),
-)  # fmt: skip
+).unit_model  # fmt: skip
 
 
 def ours(x, y, epsilons, seeds, steps):

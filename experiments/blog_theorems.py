@@ -106,7 +106,7 @@ def _logistic(size):
         log_likelihood=lambda p, row: jax.nn.log_sigmoid(
             (2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])
         ),
-    )
+    ).unit_model
 
 
 def _drawn_claim(setting: Setting) -> Claim:

@@ -71,7 +71,7 @@ def logistic(size):
         log_likelihood=lambda p, row: jax.nn.log_sigmoid(
             (2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])
         ),
-    )
+    ).unit_model
 
 
 def scores(post, x, y):

@@ -104,7 +104,7 @@ def _model(size: int) -> Model:
             parameters={"w": Parameter((size,))},
             log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
             log_likelihood=log_likelihood,
-        )
+        ).unit_model
     return _MODELS[size]
 
 

@@ -79,7 +79,7 @@ def _model():
         log_likelihood=lambda p, row: jax.nn.log_sigmoid(
             (2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])
         ),
-    )
+    ).unit_model
 
 
 def sampled(setting: Setting) -> dict:

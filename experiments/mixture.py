@@ -27,7 +27,9 @@ def two_means():
         return jnp.sum(norm.logpdf(p["theta"], 0, jnp.array([math.sqrt(10), 1])))
 
     parameters = {"theta": Parameter((2,))}
-    return Model(parameters=parameters, log_prior=log_prior, log_likelihood=log_likelihood)
+    return Model(
+        parameters=parameters, log_prior=log_prior, log_likelihood=log_likelihood
+    ).unit_model
 
 
 def mixture_rows(units, seed=0):

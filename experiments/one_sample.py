@@ -37,7 +37,7 @@ def logistic(size, precision):
         log_likelihood=lambda p, row: jax.nn.log_sigmoid(
             (2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])
         ),
-    )
+    ).unit_model
 
 
 def methods(precision, chain):

@@ -30,7 +30,7 @@ def _linear():
         parameters={"w": Parameter((COLUMNS,))},
         log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
         log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
-    )
+    ).unit_model
 
 
 def _normal_divergence(mean, covariance, exact) -> float:
@@ -188,7 +188,7 @@ def _two_normals(marginal: bool):
         parameters={"means": Parameter((2,))},
         log_prior=lambda p: -0.05 * jnp.sum(p["means"] ** 2),
         log_likelihood=summed if marginal else curated,
-    )
+    ).unit_model
 
 
 def _curator_claim(setting: Setting) -> Claim:

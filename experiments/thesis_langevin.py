@@ -31,7 +31,7 @@ def gaussian(dimension):
         parameters={"theta": Parameter((dimension,))},
         log_prior=lambda p: norm.logpdf(p["theta"]).sum(),
         log_likelihood=lambda p, row: norm.logpdf(row["x"], p["theta"]).sum(),
-    )
+    ).unit_model
 
 
 def gaussian_rows(units, dimension, seed=0):

@@ -64,7 +64,7 @@ def five(shape=1.0, scale=1.0, dimension=2):
         },
         log_prior=log_prior,
         log_likelihood=log_likelihood,
-    )
+    ).unit_model
 
 
 def predictive(draws, test):

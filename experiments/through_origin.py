@@ -28,7 +28,7 @@ def through_origin(size, *, noise_sd, prior_sd=1.0):
             parameters={"coefficients": Parameter((size,))},
             log_prior=lambda p: -0.5 * jnp.sum((p["coefficients"] / prior_sd) ** 2),
             log_likelihood=log_likelihood,
-        ),
+        ).unit_model,
         family=family,
         prior=family.from_moments(np.zeros(size), np.full(size, prior_sd**2)),
         statistic=statistic,

@@ -35,7 +35,7 @@ MODEL = Model(
     parameters={"w": Parameter(())},
     log_prior=lambda p: -0.5 * p["w"] ** 2,
     log_likelihood=lambda p, row: p["w"] * row["x"],
-)
+).unit_model
 
 
 def chains(method, release, canary, seed):

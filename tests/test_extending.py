@@ -40,7 +40,7 @@ def test_method(tmp_path):
     found = run_skeleton("method.md", tmp_path)
     post, method = found["post"], found["NoisyAscent"]()
     assert isinstance(method, Method)
-    assert method.steps(found["model"], None, None) is not None
+    assert method.steps(found["model"].unit_model, None, None) is not None
     assert float(post.mean()["mean"]) == pytest.approx(1.0, abs=0.2)
     assert post.intervals == Intervals.LEFT_OUT
     assert PLD().epsilon(post.privacy.event, 1e-6) == pytest.approx(1, rel=0.01)

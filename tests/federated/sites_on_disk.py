@@ -106,7 +106,7 @@ def scored():
         log_likelihood=lambda params, row: chances(params, row).log_prob(row["y"]),
         simulate=lambda key, params, row: {"y": chances(params, row).sample(key)},
     )
-    return method, method.target(model)
+    return method, method.target(model.unit_model)
 
 
 def partitioned():

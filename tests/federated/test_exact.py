@@ -120,7 +120,7 @@ def logistic(size):
         log_likelihood=lambda p, row: jax.nn.log_sigmoid(
             (2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])
         ),
-    )
+    ).unit_model
 
 
 LOGITS = X @ np.array([1.0, -1.0, 0.5, 0.0])

@@ -357,7 +357,7 @@ def approximate(log_prior=None):
         parameters={"w": Parameter((2,))},
         log_prior=log_prior or (lambda p: -0.5 * jnp.sum(p["w"] ** 2)),
         log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
-    )
+    ).unit_model
     return ApproximateTarget(model=model, family=DiagonalGaussian(2))
 
 

@@ -46,7 +46,7 @@ MODEL = Model(
     log_prior=lambda params: dist.Normal().log_prob(params["w"]).sum(),
     log_likelihood=lambda params, row: chances(params, row).log_prob(row["y"]),
     simulate=lambda key, params, row: {"y": chances(params, row).sample(key)},
-)
+).unit_model
 
 
 def table(size=1500):
@@ -300,9 +300,12 @@ def test_the_default_is_pooled_scoring_where_it_fits():
         parameters={"w": Parameter((2,))},
         log_prior=lambda params: -jnp.sum(params["w"] ** 2),
         log_likelihood=lambda params, row: row["y"] * params["w"][0],
-    )
+    ).unit_model
     assert default_federated_method(silent) == Partitioned()
-    assert default_federated_method(tacit.conjugate.Poisson("visits")) == Partitioned()
+    assert (
+        default_federated_method(tacit.conjugate.Poisson("visits", bounds=((0, 9),)).unit_model)
+        == Partitioned()
+    )
     with pytest.raises(InvalidArgument, match="cannot draw"):
         PooledScoring().target(silent)
 

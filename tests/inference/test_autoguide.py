@@ -24,7 +24,7 @@ MODEL = Model(
     log_likelihood=lambda p, row: (
         -0.5 * (row["y"] - jnp.dot(row["x"], jnp.concatenate([p["z"], p["a"]]))) ** 2
     ),
-)
+).unit_model
 ROWS = Rows({"x": X, "y": Y})
 
 

@@ -103,7 +103,7 @@ def test_acceptance_follows_the_logistic_function():
         parameters={"k": Parameter((), Whole(0, 1))},
         log_prior=lambda p: 0.0 * p["k"],
         log_likelihood=lambda p, row: row["x"] * p["k"],
-    )
+    ).unit_model
     rows = Rows({"x": np.full(10, 0.1)})
     budget = Budget(1e4, 1e-3)
     method = Barker(num_steps=40_000, ratio_bound=0.5, burn_in=0.0)
@@ -176,7 +176,7 @@ def linear():
         parameters={"w": Parameter((2,))},
         log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
         log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
-    )
+    ).unit_model
 
 
 def linear_rows(size):
@@ -210,7 +210,7 @@ def test_lipschitz_steps_are_never_clipped():
         log_likelihood=lambda p, row: (
             row["y"] * row["x"] * p["w"] - jnp.logaddexp(0.0, row["x"] * p["w"])
         ),
-    )
+    ).unit_model
     method = Barker(num_steps=3000, lipschitz=1.0)
     tests = method.calibrate(model, Budget(1, 1e-6))
     walk = method.walk(model, tests)
@@ -335,7 +335,7 @@ def test_a_row_that_rules_a_place_out_keeps_the_chain_away(people):
         log_likelihood=lambda p, row: jnp.where(
             row["x"] <= p["bound"], -jnp.log(p["bound"]), -jnp.inf
         ),
-    )
+    ).unit_model
     rows = Rows.by_person({"x": x}, np.arange(200) // 2, 2) if people else Rows({"x": x})
     method = Barker(
         num_steps=4000, start={"bound": 3.0}, proposal=GaussianWalk(0.02), ratio_bound=20.0

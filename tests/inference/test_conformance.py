@@ -21,7 +21,7 @@ RNG = np.random.default_rng(0)
 TABLE = {"y": (RNG.uniform(size=SIZE) < 0.7).astype(int)}
 SCHEMA = tacit.Schema({"y": tacit.Binary()})
 # A model that every method can fit: one probability.
-MODEL = conjugate.Bernoulli("y")
+MODEL = conjugate.Bernoulli("y").unit_model
 INTERVAL = {"low": {"probability": 0.01}, "high": {"probability": 0.99}}
 
 ADD_REMOVE, REPLACE = Budget(1, 1e-6), Budget(1, 1e-6, "replace")

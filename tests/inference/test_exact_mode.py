@@ -31,7 +31,7 @@ def model(log_likelihood):
         parameters={"b": Parameter((3,))},
         log_prior=lambda p: -0.5 * sum((p["b"][i] / sd) ** 2 for i, sd in enumerate(PRIOR)),
         log_likelihood=log_likelihood,
-    )
+    ).unit_model
 
 
 def check_against_scipy(post, negative, gradient, start):
@@ -175,7 +175,7 @@ def test_people_with_few_rows_count_by_their_rows_and_padding_never():
         log_likelihood=lambda p, row: (
             2 * jnp.log(p["rate"]) + jnp.log(row["y"]) - p["rate"] * row["y"]
         ),
-    )
+    ).unit_model
     alone = tacit.fit_without_privacy(gamma, Rows({"y": y}))
     grouped = tacit.fit_without_privacy(gamma, Rows.by_person({"y": y}, person, 20))
     # Closed form: Gamma(800 + 1, total + 1); its mode on the scale of logarithms.
@@ -216,7 +216,7 @@ def test_public_constants_reach_both_functions():
         log_prior=lambda p, c: -0.5 * (p["m"] / c["sd"]) ** 2,
         log_likelihood=lambda p, row, c: -0.5 * ((row["y"] - p["m"]) / c["sd"]) ** 2,
         constants=constants,
-    )
+    ).unit_model
     post = tacit.fit_without_privacy(centre, Rows({"y": np.array([6.0, 8.0])}))
     assert post.mean()["m"] == pytest.approx(14 / 3)
     assert post.sd()["m"] == pytest.approx(2 / np.sqrt(3), rel=1e-3)
@@ -236,7 +236,7 @@ def test_a_saddle_at_the_start_is_left():
         log_likelihood=lambda p, row: jnp.logaddexp(
             part(row["y"], p["c"][0]), part(row["y"], p["c"][1])
         ),
-    )
+    ).unit_model
     post = tacit.fit_without_privacy(two, Rows({"y": y}))
     assert post.converged
     assert np.sort(post.mean()["c"]) == pytest.approx([-2, 2], abs=0.1)
@@ -248,7 +248,7 @@ def test_a_mode_that_is_not_there_is_said():
 
     flat = Model(
         parameters={"m": Parameter(())}, log_prior=lambda p: 0 * p["m"], log_likelihood=endless
-    )
+    ).unit_model
     post = tacit.fit_without_privacy(flat, Rows({"y": np.zeros(5)}))
     assert post.converged is False
     text = str(post.summary())
@@ -262,7 +262,7 @@ def test_it_says_what_it_is_and_a_file_keeps_it(tmp_path):
         parameters={"m": Parameter(())},
         log_prior=lambda p: -0.5 * p["m"] ** 2,
         log_likelihood=lambda p, row: -0.5 * (row["y"] - p["m"]) ** 2,
-    )
+    ).unit_model
     post = tacit.fit_without_privacy(centre, Rows({"y": np.ones(9)}))
     text = str(post.summary())
     assert text.index("NOT PRIVATE") < text.index("Exact mode with Laplace approximation")
@@ -301,7 +301,7 @@ def discrete():
         parameters={"k": Parameter((), Whole(0, 5))},
         log_prior=lambda p: 0.0 * p["k"],
         log_likelihood=lambda p, row: -((row["y"] - p["k"]) ** 2),
-    )
+    ).unit_model
 
 
 def impossible():
@@ -334,7 +334,7 @@ def test_nuts_draws_from_the_posterior_where_a_normal_is_wrong():
         parameters={"rate": Parameter((), Positive())},
         log_prior=lambda p: -p["rate"],
         log_likelihood=lambda p, row: row["y"] * jnp.log(p["rate"]) - p["rate"],
-    )
+    ).unit_model
     rows = Rows({"y": np.array([0, 1, 0], np.int32)})
     post = tacit.fit_without_privacy(counts, rows, method="nuts")
     assert post.converged

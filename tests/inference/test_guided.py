@@ -34,7 +34,7 @@ def blank(size):
         parameters={"w": Parameter((size,))},
         log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
         log_likelihood=lambda p, row: p["w"] @ row["x"],
-    ))  # fmt: skip
+    ).unit_model)  # fmt: skip
     return made._replace(turn=jnp.zeros((size, size)))
 
 
@@ -173,7 +173,7 @@ def plain_model():
         parameters={"w": Parameter((3,))},
         log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
         log_likelihood=lambda p, row: -0.5 * (row["y"] - row["x"] @ p["w"]) ** 2,
-    )
+    ).unit_model
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def normal_mean():
         parameters={"mean": Parameter()},
         log_prior=lambda p: -0.5 * p["mean"] ** 2,
         log_likelihood=lambda p, row: -0.5 * (row["y"] - p["mean"]) ** 2,
-    )
+    ).unit_model
 
 
 # So much noise that a log ratio is off by about one, over a usual distance.

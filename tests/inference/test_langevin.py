@@ -28,7 +28,7 @@ def linear():
         parameters={"w": Parameter((2,))},
         log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
         log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
-    )
+    ).unit_model
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_sums_over_many_rows_that_agree_do_not_wrap_around():
         parameters={"mean": Parameter(())},
         log_prior=lambda p: -0.5 * (p["mean"] / 10) ** 2,
         log_likelihood=lambda p, row: -0.5 * (row["x"] - p["mean"]) ** 2,
-    )
+    ).unit_model
     method = Langevin(size=600_000, sampling_rate=1.0, num_steps=20)
     post = fit(mean, many, budget=Budget(5, 1e-6), method=method, seed=0)
     assert (post.trace["theta"] > 0).all()

@@ -29,7 +29,7 @@ def mean():
         parameters={"mean": Parameter(())},
         log_prior=lambda p: -0.5 * p["mean"] ** 2,
         log_likelihood=lambda p, row: -0.5 * (row["x"] - p["mean"]) ** 2 - 3.0 * p["mean"] ** 2,
-    )
+    ).unit_model
 
 
 def table(values, schema):

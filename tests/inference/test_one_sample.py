@@ -43,7 +43,7 @@ def rate():
         log_likelihood=lambda p, row: jnp.where(
             row["y"] > 0.5, jnp.log(p["rate"]), jnp.log1p(-p["rate"])
         ),
-    )
+    ).unit_model
 
 
 @cache
@@ -54,7 +54,7 @@ def logistic(precision=1.0):
         log_likelihood=lambda p, row: jax.nn.log_sigmoid(
             (2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])
         ),
-    )
+    ).unit_model
 
 
 ENDS = {"low": {"rate": 0.05}, "high": {"rate": 0.95}}
@@ -233,7 +233,7 @@ def test_models_that_are_something_else_are_refused():
             parameters={"rate": Parameter((), Interval())},
             log_prior=lambda p: 0.0 * p["rate"],
             log_likelihood=lambda p, row: -((row["y"] - p["rate"]) ** 2) * row["y"],
-        ),
+        ).unit_model,
         OneSample(sampler=ConjugateSampler(column="y", values=(0.0, 3.0), **ENDS)),
         "not linear",
     )
@@ -252,7 +252,7 @@ def test_conjugate_models_of_counts_and_numbers():
         log_likelihood=lambda p, row: (
             row["k"] * jnp.log(p["mean"]) - p["mean"] - jax.scipy.special.gammaln(row["k"] + 1.0)
         ),
-    )
+    ).unit_model
     sampler = ConjugateSampler(column="k", values=(0, 30), low={"mean": 0.5}, high={"mean": 12.0})
     method = OneSample(sampler=sampler, num_draws=3000)
     found = fit_without_privacy(poisson, Rows({"k": counts}), method=method).draws["mean"]
@@ -263,7 +263,7 @@ def test_conjugate_models_of_counts_and_numbers():
         parameters={"mean": Parameter()},
         log_prior=lambda p: -0.5 * p["mean"] ** 2,
         log_likelihood=lambda p, row: -0.5 * (row["v"] - p["mean"]) ** 2,
-    )
+    ).unit_model
     sampler = ConjugateSampler(
         column="v", values=(-4.0, 4.0), whole=False, low={"mean": -3.0}, high={"mean": 3.0}
     )
@@ -282,7 +282,7 @@ def test_discrete_parameters_on_a_grid():
         log_likelihood=lambda p, row: jnp.where(
             row["roll"] <= p["sides"], -jnp.log(p["sides"] * 1.0), -jnp.inf
         ),
-    )
+    ).unit_model
     method = OneSample(
         sampler=GridSampler(low={}, high={}), claim=BoundedLikelihood(bound=20.0), num_draws=4000
     )
@@ -321,12 +321,12 @@ def test_people_and_plans_of_a_numpyro_model():
 
 def rate_of_vectors():
     """The same model, for a column that holds a vector for each row."""
-    alone = rate()
+    alone = rate().source
     return Model(
         parameters=alone.parameters,
         log_prior=alone.log_prior,
         log_likelihood=lambda p, row: alone.log_likelihood(p, row).sum(),
-    )
+    ).unit_model
 
 
 def test_a_row_with_a_vector_where_one_number_is_read_is_refused_and_not_charged(tmp_path):
@@ -349,12 +349,12 @@ def test_a_row_with_a_vector_where_one_number_is_read_is_refused_and_not_charged
 
 def test_features_of_another_length_are_refused_before_anything_is_charged(tmp_path):
     ledger = Ledger.new(tmp_path / "book.db", total=Budget(1, 1e-5), unit="row")
-    wide = logistic()
+    wide = logistic().source
     short = Model(
         parameters=wide.parameters,
         log_prior=wide.log_prior,
         log_likelihood=lambda p, row: wide.log_likelihood(p, {**row, "x": row["x"][:2]}),
-    )
+    ).unit_model
     with pytest.raises(InvalidArgument, match="a vector of 2 for each row"):
         fit(
             short,
@@ -372,11 +372,13 @@ def test_a_prior_that_tells_where_the_chain_is_is_refused(tmp_path):
 
     def telling(p):
         jax.debug.callback(lambda _: seen.update(times=seen["times"] + 1), p["w"])
-        return plain.log_prior(p)
+        return plain.source.log_prior(p)
 
     model = Model(
-        parameters=plain.parameters, log_prior=telling, log_likelihood=plain.log_likelihood
-    )
+        parameters=plain.source.parameters,
+        log_prior=telling,
+        log_likelihood=plain.source.log_likelihood,
+    ).unit_model
     ledger = Ledger.new(tmp_path / "book.db", total=Budget(1, 1e-5), unit="row")
     with pytest.raises(BoundaryError, match="debug_callback"):
         fit(model, CASES["chain"][2], budget=Budget(1, 1e-5), method=CHAIN, ledger=ledger)
@@ -384,5 +386,5 @@ def test_a_prior_that_tells_where_the_chain_is_is_refused(tmp_path):
     plan = CHAIN.calibrate(plain, Budget(1, 1e-5))
     seen["times"] = 0
     with pytest.raises(BoundaryError, match="debug_callback"):
-        open_gate(CASES["chain"][2], plan).draw(model.prior_density, plain.unit_density, None)
+        open_gate(CASES["chain"][2], plan).draw(model.log_prior, plain.log_likelihood, None)
     assert seen["times"] == 0

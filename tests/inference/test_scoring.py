@@ -42,6 +42,7 @@ from tacit.inference.scoring_rounds import (
     Rounds,
 )
 from tacit.inference.whitening import final_states, whiten_prior
+from tacit.models.base import single_row_unit
 from tacit.models.front_ends import adapt_model
 from tacit.models.jax_model import Model, Parameter, Positive
 from tacit.privacy.gate import Gate, run
@@ -77,7 +78,7 @@ def regression(kind):
         log_prior=log_prior,
         log_likelihood=lambda params, row: outcome(kind, params, row).log_prob(row["y"]),
         simulate=lambda key, params, row: {"y": outcome(kind, params, row).sample(key)},
-    )
+    ).unit_model
 
 
 KINDS = ("logistic", "linear", "poisson")
@@ -146,7 +147,7 @@ def secrets(size, seed=0):
 
 def true_vector(kind):
     model = regression(kind)
-    return model.start({name: TRUTH[name] for name in model.names})
+    return model.unconstrain({name: TRUTH[name] for name in model.names})
 
 
 @pytest.mark.parametrize("name", SHARES)
@@ -254,7 +255,9 @@ def test_at_the_truth_clipped_scores_have_mean_zero(kind):
 
     vectors = contributions(model, question(theta, metric, clip), rows, secrets(count))
     assert off(vectors[:, : model.dimension]) < 4
-    gradients = jax.vmap(lambda row: jax.grad(model.row_density)(theta, row))(rows)
+    gradients = jax.vmap(lambda row: jax.grad(model.log_likelihood)(theta, *single_row_unit(row)))(
+        rows
+    )
     lengths = jnp.linalg.norm(gradients, axis=1, keepdims=True)
     assert 0.2 < float((lengths > clip).mean()) < 0.98
     assert off(gradients * jnp.minimum(1, clip / lengths)) > 10
@@ -416,7 +419,7 @@ def wide(size):
         log_prior=lambda p: dist.Normal(0, 1).log_prob(p["w"]).sum(),
         log_likelihood=lambda p, row: dist.Normal(mean(p, row), 1.0).log_prob(row["y"]),
         simulate=lambda key, p, row: {"y": dist.Normal(mean(p, row), 1.0).sample(key)},
-    )
+    ).unit_model
 
 
 def test_a_model_of_many_parameters_is_fitted():
@@ -478,7 +481,7 @@ def test_a_fit_whose_simulated_rows_tell_nothing_starts_as_if_there_were_none(sl
         log_prior=lambda params: dist.Normal().log_prob(params["w"]).sum(),
         log_likelihood=lambda params, row: slope * row["y"] * params["w"].sum(),
         simulate=lambda key, params, row: {"y": jax.random.normal(key)},  # noqa: ARG005
-    )
+    ).unit_model
     method, simulated = Scoring(), rows_of(table("logistic", 9)).simulated
     found, without = (
         method.rounds(model, method.mechanism(model, 4.0), each).ask() for each in (simulated, None)
@@ -623,8 +626,10 @@ def test_many_fits_are_the_single_ones_and_seeds_repeat_them():
 def test_a_model_that_cannot_draw_outcomes_goes_the_other_way():
     model = regression("logistic")
     mute = Model(
-        parameters=model.parameters, log_prior=model.log_prior, log_likelihood=model.log_likelihood
-    )
+        parameters=model.source.parameters,
+        log_prior=model.source.log_prior,
+        log_likelihood=model.source.log_likelihood,
+    ).unit_model
     rows = Rows(table("logistic", 50))
     with pytest.raises(InvalidArgument, match="cannot draw its outcomes"):
         tacit.fit(mute, rows, budget=BUDGET, method=Scoring())

@@ -314,7 +314,7 @@ def test_a_row_within_bounds_is_never_clipped(noise):
     corners = np.array(np.meshgrid([-1, 1], [-1, 1])).reshape(2, -1)
     model = conjugate.LinearRegression("y", ("x",), bounds=((-1, 1), (-1, 1)))
     method = Statistics(noise=noise, **QUICK)
-    released = method.calibrate(model, Budget(5000, 1e-5))
+    released = method.calibrate(model.unit_model, Budget(5000, 1e-5))
     for x, y in corners.T:
         size = np.linalg.norm([1, x, y, x * x, x * y, y * y], 1 if released.laplace else 2)
         assert size == pytest.approx(released.clip)
@@ -335,7 +335,7 @@ def test_other_models_are_refused():
         parameters={"m": Parameter()},
         log_prior=lambda p: -0.5 * p["m"] ** 2,
         log_likelihood=lambda p, row: -0.5 * (row["x"] - p["m"]) ** 2,
-    )
+    ).unit_model
     rows = Rows(people(500))
     with pytest.raises(InvalidArgument, match=r"tacit\.conjugate"):
         fit(plain, rows, budget=BUDGET, method=Statistics())

@@ -34,7 +34,7 @@ def linear_model():
         parameters={"w": Parameter((2,))},
         log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
         log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
-    )
+    ).unit_model
 
 
 def exact_posterior(x, y):
@@ -125,7 +125,7 @@ def test_constrained_parameters_come_back_on_their_support():
         log_likelihood=lambda p, row: (
             -jnp.log(p["sigma"]) - 0.5 * ((row["y"] - p["mu"]) / p["sigma"]) ** 2
         ),
-    )
+    ).unit_model
     data = Rows({"y": 3 + 2 * RNG.normal(size=2000)})
     method = Variational(
         sampling_rate=0.5,
@@ -313,12 +313,12 @@ def test_settings_that_cannot_work_are_refused_early(tmp_path):
         parameters={"w": Parameter((2,))},
         log_prior=lambda p: -jnp.sum(p["w"] ** 2),
         log_likelihood=lambda p, row: row["x"] * p["w"],
-    )
+    ).unit_model
     nowhere = Model(
         parameters={"w": Parameter((2,))},
         log_prior=lambda p: jnp.log(p["w"][0] - 5),
         log_likelihood=lambda p, row: row["y"] * p["w"][0],
-    )
+    ).unit_model
     for model, word in ((vector, "single number"), (nowhere, "not finite")):
         with pytest.raises(InvalidArgument, match=word):
             fit(model, ROWS, budget=Budget(1, 1e-5), ledger=ledger)
@@ -341,7 +341,7 @@ def test_faults_are_said_before_the_charge(tmp_path):
             parameters={"w": Parameter((2,))},
             log_prior=lambda p: -jnp.sum(p["w"] ** 2),
             log_likelihood=likelihood,
-        )
+        ).unit_model
         with pytest.raises(error):
             fit(model, ROWS, budget=Budget(1, 1e-5), ledger=ledger)
     assert ledger.charges == []
@@ -379,7 +379,7 @@ def test_public_constants_are_allowed():
         log_prior=lambda p, c: -0.5 * jnp.sum((p["w"] / c["scale"]) ** 2),
         log_likelihood=lambda p, row, _: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
         constants={"scale": np.array([1.0, 2.0])},
-    )
+    ).unit_model
     assert fit(
         model, ROWS, budget=Budget(1, 1e-5), method=Variational(num_steps=20)
     ).privacy.is_private
@@ -390,7 +390,7 @@ def test_rows_in_the_model_are_refused():
         parameters={"w": Parameter((2,))},
         log_prior=lambda p: -jnp.sum((p["w"] - Y.mean() * X[0]) ** 2),
         log_likelihood=lambda p, row: -((row["y"] - jnp.dot(row["x"], p["w"])) ** 2),
-    )
+    ).unit_model
     with pytest.raises(BoundaryError, match="constants"):
         fit(leaking, ROWS, budget=Budget(1, 1e-5))
 

@@ -25,7 +25,7 @@ def location_model():
         parameters={"m": Parameter()},
         log_prior=lambda p: -0.5 * p["m"] ** 2,
         log_likelihood=lambda p, row: -0.5 * (row["y"] - p["m"]) ** 2,
-    )
+    ).unit_model
 
 
 MODEL = location_model()

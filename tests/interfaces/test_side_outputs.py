@@ -45,6 +45,7 @@ from tacit.methods import (
     LogisticRejection,
 )
 from tacit.models import Parameter
+from tacit.models.base import UnitModel
 from tacit.privacy import mechanisms, noise
 from tacit.privacy import trace as trace_module
 from tacit.privacy.one_draw import chain, exact, logistic
@@ -200,7 +201,7 @@ class Keys:
 
 def plain(value):
     """A value as something that can be compared to the bit, whatever is in it."""
-    if hasattr(value, "row_density"):  # a model
+    if isinstance(value, UnitModel):
         value = value.constants
     if isinstance(value, tacit.Posterior):
         value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}

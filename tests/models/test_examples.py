@@ -16,6 +16,7 @@ import pytest
 from numpyro import handlers
 from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import potential_energy
+from single_rows import row_log_likelihood
 
 import tacit
 from tacit.errors import InvalidArgument
@@ -356,8 +357,8 @@ def densities(model, columns, vector):
 
     @jax.jit
     def total(vector, rows):
-        terms = jax.vmap(lambda row: model.row_density(vector, row, model.constants))(rows)
-        return terms.sum() + model.prior_density(vector, model.constants)
+        terms = jax.vmap(lambda row: row_log_likelihood(model, vector, row, model.constants))(rows)
+        return terms.sum() + model.log_prior(vector, model.constants)
 
     return float(total(vector, rows))
 
@@ -369,7 +370,7 @@ def of_numpyro(function, model, columns, vector):
     def total(vector, columns):
         given = {
             name: vector[place.start : place.stop].reshape(place.shape)
-            for name, place in model.places.items()
+            for name, place in model.source.slices.items()
         }
         return -potential_energy(function, (), columns, given)
 
@@ -465,7 +466,7 @@ def test_partial_pooling_with_logits_integrates():
         logs += dist.Binomial(at_bats, logits=alpha).log_prob(hits)
         exact = np.log(np.trapezoid(np.exp(np.asarray(logs, np.float64)), alpha))
         row = {"at_bats": np.int32(at_bats), "hits": np.int32(hits)}
-        assert float(plan.model.row_density(vector, row)) == pytest.approx(exact, abs=1e-3)
+        assert float(row_log_likelihood(plan.model, vector, row)) == pytest.approx(exact, abs=1e-3)
     assert np.isfinite(tacit.fit(plan, table(BASEBALL)).mean()["loc"])
 
 

@@ -1,5 +1,7 @@
 """Families of outcomes beyond the usual: against independent likelihoods, draws and refusals."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +10,12 @@ from numpyro.distributions import biject_to
 from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import expit, gamma, logit, ndtr
+from single_rows import row_log_likelihood, simulate_row
 
 import tacit
 from tacit.errors import InvalidArgument
 from tacit.models.distributions import CensoredWeibull, Ordered, Rescaled, fast_sample
+from tacit.models.families import Predictor
 from tacit.models.front_ends import adapt_model
 
 N = 2000
@@ -264,13 +268,13 @@ def test_levels_far_in_a_tail_have_their_probability():
     schema = tacit.Schema({"x": tacit.Number(-1, 1), "y": tacit.Category(["a", "b", "c"])})
     cuts = np.array([0.0, 0.001])
     for link, fn_of in (("logit", stats.logistic), ("probit", stats.norm)):
-        family = tacit.glm("y ~ x", family="ordinal", link=link, schema=schema).program.family
+        family = tacit.glm("y ~ x", family="ordinal", link=link, schema=schema).function.family
 
         @jax.jit
         def both(e, family=family, link=link):
             def log_prob(e, value):
-                further = {"cutpoint": jnp.asarray(cuts)}
-                return family.distribution(None, link, e[None], further, {}).log_prob(value)[0]
+                given = Predictor(None, link, e[None], {"cutpoint": jnp.asarray(cuts)}, {})
+                return family.distribution(given).log_prob(value)[0]
 
             return log_prob(e, 1), jax.grad(log_prob)(e, 2)
 
@@ -313,18 +317,22 @@ def test_drawn_outcomes_have_scores_of_mean_zero(case):
     """At any parameters, and whatever the outcomes of the rows themselves are."""
     _, _, _, (columns, _, _), _ = CASES[case]
     model = adapt_model(model_of(case), SCHEMA)
-    assert model.simulates
+    assert model.simulate is not None
     table = {name: values[:1500] for name, values in {**SHARED, **columns}.items()}
     rows = {n: jnp.asarray(v) for n, v in SCHEMA.encode(table, model.columns).columns.items()}
     near = np.random.default_rng(5).normal(0, 0.2, model.dimension)
     # Shares that vary little, so that hardly any is moved to its bounds.
-    vector = model.start({"kappa": 30.0} if "kappa" in model.places else {}) + jnp.float32(near)
+    vector = model.unconstrain(
+        {"kappa": 30.0} if "kappa" in model.parameters else {}
+    ) + jnp.float32(near)
 
     @jax.jit
     def scores(keys):
         def one(key, row):
-            outcomes = model.row_outcomes(key, vector, row, model.constants)
-            return jax.grad(model.row_density)(vector, row, model.constants, outcomes)
+            outcomes = simulate_row(model, key, vector, row, model.constants)
+            return jax.grad(partial(row_log_likelihood, model))(
+                vector, row, model.constants, outcomes
+            )
 
         return jax.vmap(one)(keys, rows)
 
@@ -403,11 +411,11 @@ def test_models_say_what_their_parameters_mean():
 
 
 def test_values_at_0_and_1_are_moved_inside_by_a_public_margin():
-    read = tacit.glm("share ~ x", family="beta", schema=SCHEMA).program.outcome.read
+    read = tacit.glm("share ~ x", family="beta", schema=SCHEMA).function.outcome.read
     assert np.allclose(read({"share": jnp.asarray([0.0, 0.4, 1.0])}), [0.001, 0.4, 0.999])
-    read = tacit.glm("narrow ~ x", family="beta", schema=SCHEMA).program.outcome.read
+    read = tacit.glm("narrow ~ x", family="beta", schema=SCHEMA).function.outcome.read
     assert np.allclose(read({"narrow": jnp.asarray([0.05, 0.9])}), [0.05, 0.9])
-    read = tacit.glm("censored(days, died) ~ x", schema=SCHEMA).program.outcome.read
+    read = tacit.glm("censored(days, died) ~ x", schema=SCHEMA).function.outcome.read
     assert np.allclose(
         read({"days": jnp.asarray([0, 7]), "died": jnp.asarray([0, 1])}), [-0.365, 7]
     )

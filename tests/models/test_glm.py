@@ -8,6 +8,7 @@ from jax import numpy as jnp
 from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, ndtr
+from single_rows import row_log_likelihood
 
 import tacit
 from tacit.models.front_ends import adapt_model
@@ -17,7 +18,7 @@ def design(model, data):
     """The model's own design matrix of rows, without the intercept, and labels of its columns."""
     encoded = SCHEMA.encode({**data, "money": np.full(len(data["age"]), 500.0)}, model.columns)
     columns = {name: jnp.asarray(values) for name, values in encoded.columns.items()}
-    terms = model.program.terms
+    terms = model.function.terms
     labels = [
         f"{term.name}[{label}]" if label else term.name
         for term in terms
@@ -228,8 +229,10 @@ def most_likely_by_model(model, data):
     @jax.jit
     @jax.value_and_grad
     def loss(vector):
-        terms = jax.vmap(lambda row: adapted.row_density(vector, row, adapted.constants))(rows)
-        return -terms.sum() - adapted.prior_density(vector, adapted.constants)
+        terms = jax.vmap(lambda row: row_log_likelihood(adapted, vector, row, adapted.constants))(
+            rows
+        )
+        return -terms.sum() - adapted.log_prior(vector, adapted.constants)
 
     found = minimize(
         lambda v: [np.asarray(each, float) for each in loss(jnp.asarray(v, jnp.float32))],
@@ -286,7 +289,7 @@ def test_categorical_outcomes_are_measured_from_the_first_level():
     params, _ = most_likely_by_model(model, data)
     found = np.stack([params[name] for name in ("Intercept", "age", "dose")])
     assert np.abs(found - expected).max() < 0.03
-    assert model.program.labels["age"] == (("b", "c", "other"),)
+    assert model.function.labels["age"] == (("b", "c", "other"),)
 
 
 def test_offsets_count_in_full():
@@ -305,5 +308,5 @@ def test_roots_are_numbers_at_the_bounds(low):
     # A scaled value comes back to its own unit with rounding, which may fall below the bound.
     schema = tacit.Schema({"x": tacit.Number(low, 100, scaled=True), "y": tacit.Number(0, 1)})
     model = tacit.glm(f"y ~ np.sqrt(x - {low})", schema=schema)
-    ends = model.program.terms[0].read({"x": np.array([-1, 1], np.float32)})
+    ends = model.function.terms[0].read({"x": np.array([-1, 1], np.float32)})
     assert np.allclose(ends[:, 0], [-1, 1], atol=1e-2)

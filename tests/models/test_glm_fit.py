@@ -132,7 +132,7 @@ def test_a_model_has_its_schema_with_it():
 
 def test_one_level_of_a_category_is_a_yes_or_no():
     model = glm("ward['b'] ~ age", "bernoulli")
-    read = model.program.outcome.read({"ward": np.array([0, 1, 2, 3])})
+    read = model.function.outcome.read({"ward": np.array([0, 1, 2, 3])})
     assert read.tolist() == [0, 1, 0, 0]
 
 

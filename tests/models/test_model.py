@@ -38,13 +38,13 @@ def test_names_shapes_and_constants():
         log_prior=lambda p, c: -jnp.sum(p["a"] ** 2) - c["rate"] * p["s"],
         log_likelihood=lambda p, row, c: row["x"] * p["s"] * c["rate"],
         constants={"rate": jnp.array(2.0)},
-    )
+    ).unit_model
     assert model.dimension == 3
     params = model.constrain(jnp.array([1.0, 2.0, 0.0]))
     assert params["a"].tolist() == [1.0, 2.0]
     assert params["s"].shape == ()
     assert float(params["s"]) == 1
-    density = model.prior_density(jnp.array([1.0, 2.0, 0.5]), model.constants)
+    density = model.log_prior(jnp.array([1.0, 2.0, 0.5]), model.constants)
     assert float(density) == pytest.approx(-5 - 2 * np.exp(0.5) + 0.5, rel=1e-6)
     with pytest.raises(InvalidArgument, match="parameter"):
-        _ = Model(parameters={}, log_prior=abs, log_likelihood=abs).dimension
+        _ = Model(parameters={}, log_prior=abs, log_likelihood=abs).unit_model

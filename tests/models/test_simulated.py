@@ -6,10 +6,11 @@ import numpy as np
 import numpyro
 import pytest
 from numpyro import distributions as dist
+from single_rows import row_log_likelihood, simulate_row
 
 import tacit
+from tacit.models.base import add_simulated_outcomes, fit_simulated_outcomes
 from tacit.models.front_ends import adapt_model
-from tacit.models.interpretation import SimulatedModel, add_simulated_outcomes
 
 SCHEMA = tacit.Schema(
     {"x": tacit.Number(-2, 2), "kind": tacit.Category(["a", "b", "c"]), "y": tacit.Binary()}
@@ -37,30 +38,32 @@ MODELS = {
 @pytest.mark.parametrize("kind", MODELS)
 def test_drawn_outcomes_have_the_density_of_a_table_that_holds_them(kind):
     model = MODELS[kind]()
-    simulated = SimulatedModel(model)
+    simulated = fit_simulated_outcomes(model)
     vector = jnp.linspace(-1, 1, model.dimension)
     columns = SCHEMA.made_up(50, names=model.columns)
     for i in range(50):
         row = {name: values[i] for name, values in columns.items()}
-        drawn = model.row_outcomes(jax.random.key(i), vector, row)
+        drawn = simulate_row(model, jax.random.key(i), vector, row)
         made = add_simulated_outcomes(row, drawn)
-        assert simulated.row_density(vector, made) == pytest.approx(
-            float(model.row_density(vector, row, None, drawn))
+        assert row_log_likelihood(simulated, vector, made) == pytest.approx(
+            float(row_log_likelihood(model, vector, row, None, drawn))
         )
         # Another outcome stands in for the drawn one, as methods ask for.
-        assert simulated.row_density(vector, made, None, drawn) == pytest.approx(
-            float(simulated.row_density(vector, made))
+        assert row_log_likelihood(simulated, vector, made, None, drawn) == pytest.approx(
+            float(row_log_likelihood(simulated, vector, made))
         )
 
 
 def test_the_outcome_column_of_a_made_up_row_does_not_matter():
     model = MODELS["a formula"]()
-    simulated, vector = SimulatedModel(model), jnp.ones(model.dimension)
+    simulated, vector = fit_simulated_outcomes(model), jnp.ones(model.dimension)
     row = {name: values[0] for name, values in SCHEMA.made_up(1, names=model.columns).items()}
-    drawn = model.row_outcomes(jax.random.key(0), vector, row)
+    drawn = simulate_row(model, jax.random.key(0), vector, row)
     found = [
         float(
-            simulated.row_density(vector, add_simulated_outcomes({**row, "y": np.int32(y)}, drawn))
+            row_log_likelihood(
+                simulated, vector, add_simulated_outcomes({**row, "y": np.int32(y)}, drawn)
+            )
         )
         for y in (0, 1)
     ]

@@ -1,5 +1,7 @@
 """Outcomes drawn from a model: at them, the score of the same parameters has mean zero."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,11 +9,12 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
+from single_rows import row_log_likelihood, simulate_row
 from zoo import ZOO
 
 import tacit
 from tacit.errors import InvalidArgument
-from tacit.federated.targets import CavityPriorModel
+from tacit.federated.targets import cavity_model
 from tacit.models.checks import arbitrary_vector
 from tacit.models.front_ends import adapt_model
 from tacit.privacy.trace import is_per_unit
@@ -221,7 +224,7 @@ def some_rows(model, schema=SCHEMA, count=ROWS, seed=4):
 
 def scores(model, rows, draw, density, count=DRAWS):
     """Gradients of the log density at drawn outcomes, [draws, parameters]."""
-    vector = arbitrary_vector(model)
+    vector = arbitrary_vector(model.dimension)
 
     def score(key):
         outcomes = draw(key, vector)
@@ -245,8 +248,8 @@ def by_row(model, rows, i):
     return scores(
         model,
         rows,
-        lambda key, v: model.row_outcomes(key, v, row, model.constants),
-        lambda v, drawn: model.row_density(v, row, model.constants, drawn),
+        lambda key, v: simulate_row(model, key, v, row, model.constants),
+        lambda v, drawn: row_log_likelihood(model, v, row, model.constants, drawn),
     )
 
 
@@ -259,7 +262,7 @@ FAST = {"logistic", "poisson", "gamma", "vectors", "two_plates", "masked", "disc
 )
 def test_the_score_at_drawn_outcomes_of_a_row_has_mean_zero(name):
     model = adapted(MODELS[name])
-    assert model.simulates
+    assert model.simulate is not None
     rows = some_rows(model)
     if name == "masked":
         rows["sick"] = jnp.array([0, 1, 1])
@@ -278,8 +281,8 @@ def test_the_score_at_drawn_outcomes_of_a_person_has_mean_zero(name):
     found = scores(
         model,
         rows,
-        lambda key, v: model.unit_outcomes(key, v, rows, present, model.constants),
-        lambda v, drawn: model.unit_density(v, rows, present, model.constants, drawn),
+        lambda key, v: model.simulate(key, v, rows, present, model.constants),
+        lambda v, drawn: model.log_likelihood(v, rows, present, model.constants, drawn),
         400 if name == "both_effects" else DRAWS,
     )
     refuse_bias(found)
@@ -292,30 +295,33 @@ def test_a_wrong_draw_would_be_seen():
     found = scores(
         model,
         rows,
-        lambda key, v: model.row_outcomes(key, v + 0.15, row, model.constants),
-        lambda v, drawn: model.row_density(v, row, model.constants, drawn),
+        lambda key, v: simulate_row(model, key, v + 0.15, row, model.constants),
+        lambda v, drawn: row_log_likelihood(model, v, row, model.constants, drawn),
     )
     with pytest.raises(AssertionError):
         refuse_bias(found)
 
 
 def test_outcomes_that_are_the_rows_own_give_its_density():
-    for model in (adapted(several), PLAIN):
+    for model in (adapted(several), PLAIN.unit_model):
         rows = some_rows(model)
-        row, vector = {name: values[0] for name, values in rows.items()}, arbitrary_vector(model)
-        names = ("sick", "visits", "y") if model is not PLAIN else ("y",)
-        axis = (lambda value: value[None]) if model is not PLAIN else (lambda value: value)
+        row, vector = (
+            {name: values[0] for name, values in rows.items()},
+            arbitrary_vector(model.dimension),
+        )
+        names = ("sick", "visits", "y") if model.source is not PLAIN else ("y",)
+        axis = (lambda value: value[None]) if model.source is not PLAIN else (lambda value: value)
         own = {name: axis(row[name]) for name in names}
-        with_own = model.row_density(vector, row, model.constants, own)
-        assert float(with_own) == float(model.row_density(vector, row, model.constants))
+        with_own = row_log_likelihood(model, vector, row, model.constants, own)
+        assert float(with_own) == float(row_log_likelihood(model, vector, row, model.constants))
 
 
 def test_rows_of_a_person_share_her_effect_and_not_its_noise():
     model = adapted(classes_of_people, PEOPLE)
-    vector = model.start({"centres": [-100.0, 100.0]})
+    vector = model.unconstrain({"centres": [-100.0, 100.0]})
     rows, present = some_rows(model, PEOPLE), jnp.ones(ROWS, bool)
     keys = jax.random.split(jax.random.key(0), 400)
-    drawn = jax.vmap(lambda key: model.unit_outcomes(key, vector, rows, present))(keys)["y"]
+    drawn = jax.vmap(lambda key: model.simulate(key, vector, rows, present))(keys)["y"]
     signs = np.sign(np.asarray(drawn).reshape(400, ROWS))
     assert (signs == signs[:, :1]).all()
     assert 0.4 < (signs[:, 0] > 0).mean() < 0.6
@@ -342,22 +348,19 @@ def test_what_cannot_be_drawn_is_known_beforehand():
 
     for each in (factor, censored, one_factor):
         model = adapted(each)
-        assert not model.simulates
-        row = {name: values[0] for name, values in some_rows(model).items()}
-        with pytest.raises(InvalidArgument, match="cannot draw"):
-            model.row_outcomes(jax.random.key(0), arbitrary_vector(model), row)
+        assert model.simulate is None
 
 
 def test_models_that_wrap_models_draw_what_those_draw():
     model = adapted(logistic)
-    tilted = CavityPriorModel(model, jnp.ones(model.dimension), jnp.zeros(model.dimension))
+    tilted = cavity_model(model, jnp.ones(model.dimension), jnp.zeros(model.dimension))
     row = {name: values[0] for name, values in some_rows(model).items()}
-    key, vector = jax.random.key(3), arbitrary_vector(model)
-    assert tilted.simulates
-    drawn = tilted.row_outcomes(key, vector, row, tilted.constants)
-    assert drawn == model.row_outcomes(key, vector, row, model.constants)
-    assert float(tilted.row_density(vector, row, tilted.constants, drawn)) == float(
-        model.row_density(vector, row, model.constants, drawn)
+    key, vector = jax.random.key(3), arbitrary_vector(model.dimension)
+    assert tilted.simulate is not None
+    drawn = simulate_row(tilted, key, vector, row, tilted.constants)
+    assert drawn == simulate_row(model, key, vector, row, model.constants)
+    assert float(row_log_likelihood(tilted, vector, row, tilted.constants, drawn)) == float(
+        row_log_likelihood(model, vector, row, model.constants, drawn)
     )
 
 
@@ -376,12 +379,13 @@ def test_models_that_wrap_models_draw_what_those_draw():
     ids=lambda each: type(each).__name__,
 )
 def test_scores_of_what_a_conjugate_model_draws_have_mean_zero(model, row):
-    assert model.simulates
+    model = model.unit_model
+    assert model.simulate is not None
     vector = 0.3 * jnp.ones(model.dimension)
 
     def score(key):
-        drawn = model.row_outcomes(key, vector, row, model.constants)
-        return jax.grad(model.row_density)(vector, row, model.constants, drawn)
+        drawn = simulate_row(model, key, vector, row, model.constants)
+        return jax.grad(partial(row_log_likelihood, model))(vector, row, model.constants, drawn)
 
     scores = np.asarray(jax.jit(jax.vmap(score))(jax.random.split(jax.random.key(0), 4000)))
     off = scores.mean(axis=0) / (scores.std(axis=0) / np.sqrt(len(scores)))
@@ -390,8 +394,8 @@ def test_scores_of_what_a_conjugate_model_draws_have_mean_zero(model, row):
 
 
 def test_a_model_of_functions_draws_by_one_of_them():
-    rows = some_rows(PLAIN)
-    refuse_bias(by_row(PLAIN, rows, 0))
+    rows = some_rows(PLAIN.unit_model)
+    refuse_bias(by_row(PLAIN.unit_model, rows, 0))
     mute = tacit.Model(
         parameters=PLAIN.parameters,
         log_prior=PLAIN.log_prior,
@@ -399,9 +403,7 @@ def test_a_model_of_functions_draws_by_one_of_them():
         constants=PLAIN.constants,
     )
     row = {name: values[0] for name, values in rows.items()}
-    assert not mute.simulates
-    with pytest.raises(InvalidArgument, match="simulate"):
-        mute.row_outcomes(jax.random.key(0), jnp.zeros(2), row, mute.constants)
+    assert mute.unit_model.simulate is None
     for wrong, told in (
         ({"z": 1.0}, "not a column"),
         ({"y": jnp.zeros(2)}, "shape"),
@@ -414,7 +416,7 @@ def test_a_model_of_functions_draws_by_one_of_them():
             simulate=lambda key, params, row, wrong=wrong: wrong,  # noqa: ARG005
         )
         with pytest.raises(InvalidArgument, match=told):
-            model.row_outcomes(jax.random.key(0), jnp.zeros(2), row)
+            simulate_row(model.unit_model, jax.random.key(0), jnp.zeros(2), row)
 
 
 def equations(jaxpr):
@@ -440,9 +442,9 @@ def test_draws_use_operations_that_act_on_each_unit_alone(name):
 
     def draw(words, vector, rows):
         key = jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), words)
-        return model.unit_outcomes(key, vector, rows, present, model.constants)
+        return model.simulate(key, vector, rows, present, model.constants)
 
-    traced = jax.make_jaxpr(draw)(3, arbitrary_vector(model), rows)
+    traced = jax.make_jaxpr(draw)(3, arbitrary_vector(model.dimension), rows)
     strange = {str(e.primitive) for e in equations(traced.jaxpr) if not is_per_unit(e)}
     # A fixed key is made outside.
     assert strange <= {"random_wrap"}
@@ -498,17 +500,17 @@ def pymc_outcome_that_depends_on_one(pm):
 )
 def test_a_model_of_pymc_draws_columns(pm, make):
     model = adapted(make(pm))
-    assert model.simulates
+    assert model.simulate is not None
     rows, present = some_rows(model), jnp.array([True, True, False])
     refuse_bias(by_row(model, rows, 1))
     found = scores(
         model,
         rows,
-        lambda key, v: model.unit_outcomes(key, v, rows, present, model.constants),
-        lambda v, drawn: model.unit_density(v, rows, present, model.constants, drawn),
+        lambda key, v: model.simulate(key, v, rows, present, model.constants),
+        lambda v, drawn: model.log_likelihood(v, rows, present, model.constants, drawn),
     )
     refuse_bias(found)
-    drawn = model.unit_outcomes(jax.random.key(0), arbitrary_vector(model), rows, present)
+    drawn = model.simulate(jax.random.key(0), arbitrary_vector(model.dimension), rows, present)
     assert all(values.shape == rows[name].shape for name, values in drawn.items())
 
 
@@ -517,9 +519,9 @@ def test_a_model_of_pymc_whose_outcome_is_a_predictor_does_not_simulate(pm):
         slope, visits = pm.Normal("slope", 0, 1), container(pm, "visits")
         pm.Poisson("number", 2.0, observed=visits, dims="row")
         pm.Normal("level", slope * visits, 1, observed=container(pm, "y"), dims="row")
-    assert not adapted(model).simulates
+    assert adapted(model).simulate is None
     with pm.Model() as model:
         rate, visits = pm.HalfNormal("rate", 1), container(pm, "visits")
         pm.Poisson("number", rate, observed=visits, dims="row")
         pm.Poisson("again", 2 * rate, observed=visits, dims="row")
-    assert not adapted(model).simulates
+    assert adapted(model).simulate is None

@@ -15,6 +15,7 @@ import pytest
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoDiagonalNormal
 from scipy import integrate, stats
+from single_rows import row_log_likelihood
 from zoo import CORNERS, ZOO, mixture_by_latent, visits
 
 import tacit
@@ -112,7 +113,7 @@ def held_out(post, animal, rows):
     fields, present = rows._device_fields()
 
     def density(theta):
-        return jax.vmap(lambda row, here: model.unit_density(theta, row, here, model.constants))(
+        return jax.vmap(lambda row, here: model.log_likelihood(theta, row, here, model.constants))(
             fields, present
         )
 
@@ -271,7 +272,7 @@ PEOPLE["eight long ones"] = [9, 14, 11, 8, 15, 12, 10, 13]
 def of_a_person(kind):
     """The model, and its log density of all rows of a person, as one program."""
     model = adapt_model(EFFECTS[kind][0], ZOO["person"].schema)
-    return model, jax.jit(model.unit_density)
+    return model, jax.jit(model.log_likelihood)
 
 
 @pytest.mark.parametrize("kind", EFFECTS)
@@ -287,7 +288,7 @@ def test_a_person_is_integrated_out(kind, person):
     rows["u"][: len(u)], rows["count"][: len(u)] = u, observed
     given = {"u": u, "count": np.array(observed)}
     present = jnp.arange(most) < len(observed)
-    found = density(model.start(params), jax.tree.map(jnp.asarray, rows), present)
+    found = density(model.unconstrain(params), jax.tree.map(jnp.asarray, rows), present)
     exact = integrate.quad(
         lambda z: np.exp(log_density(z, params, given)) * stats.norm.pdf(z),
         -8,
@@ -312,8 +313,8 @@ def test_a_discrete_latent_of_a_row_is_summed_out():
     def densities(vector):
         return [
             jnp.append(
-                jax.vmap(lambda row, model=model: model.row_density(vector, row))(rows),
-                model.prior_density(vector),
+                jax.vmap(lambda row, model=model: row_log_likelihood(model, vector, row))(rows),
+                model.log_prior(vector),
             )
             for model in (explicit, marginal)
         ]
@@ -354,7 +355,7 @@ def test_an_effect_is_integrated_out_however_precise_the_rows():
 
         def ours(vector, x=x, y=y):
             rows = {"x": jnp.asarray(x), "y": jnp.asarray(y)}
-            return model.unit_density(vector, rows, jnp.ones(6, bool), model.constants)
+            return model.log_likelihood(vector, rows, jnp.ones(6, bool), model.constants)
 
         found, slope = jax.jit(jax.value_and_grad(ours))(vector)
         value, truth = jax.value_and_grad(exact)(vector, x, y)

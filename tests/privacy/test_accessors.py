@@ -86,7 +86,7 @@ def model():
         parameters={"m": Parameter(())},
         log_prior=lambda p: -0.5 * p["m"] ** 2,
         log_likelihood=lambda p, row: -0.5 * (row["x"] - p["m"]) ** 2,
-    )
+    ).unit_model
 
 
 class Thief(Method):

@@ -64,7 +64,7 @@ def model():
         parameters={"w": Parameter((2,))},
         log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
         log_likelihood=lambda p, row: -0.5 * (row["y"] - jnp.dot(row["x"], p["w"])) ** 2,
-    )
+    ).unit_model
 
 
 def rows():

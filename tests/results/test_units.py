@@ -55,10 +55,10 @@ def fits():
     made_up = {name: draws.normal(value, 0.4, 500) for name, value in values.items()}
     made_up["ward"] = draws.normal([12.0, 0.0], 0.4, (500, 2))
     found["score"] = Posterior(
-        draws={name: made_up[name] for name in model.program.order},
+        draws={name: made_up[name] for name in model.function.order},
         privacy=found["ill"].privacy,
-        labels=model.program.labels,
-        interpretation=model.reading,
+        labels=model.function.labels,
+        interpretation=model.interpretation,
     )
     return found
 
@@ -183,7 +183,7 @@ def test_a_file_keeps_how_to_read_it(fits, tmp_path):
 
 
 def test_readings_of_unusual_terms():
-    reading = glm("ill", "age * ward + bs(dose, df=4) + I(dose ** 2) + (age | ward)").reading
+    reading = glm("ill", "age * ward + bs(dose, df=4) + I(dose ** 2) + (age | ward)").interpretation
     known = reading.parameters
     assert known["age:ward"].words({}) == "per 10 years, against A"
     assert known["age:ward"].factor({"age": 20}) == pytest.approx(0.5)
@@ -193,20 +193,20 @@ def test_readings_of_unusual_terms():
     squares = known["I(dose ** 2)"]
     assert squares.factor({}) == pytest.approx(1 / 1250)
     assert reading.question == "How does ill depend on age, ward and dose?"
-    product = glm("falls", "0 + ward + age:dose").reading.parameters
+    product = glm("falls", "0 + ward + age:dose").interpretation.parameters
     assert product["age:dose"].words({"dose": 5}) == "per 10 years of age x 5 of dose"
     assert product["ward"].role == "intercept"
     assert not product["ward"].ratio
-    levels = tacit.glm("ward ~ age", schema=SCHEMA).reading
+    levels = tacit.glm("ward ~ age", schema=SCHEMA).interpretation
     assert levels.scale == "the log-odds of each level of ward against A"
-    assert tacit.glm("ill ~ age", schema=SCHEMA, link="probit").reading.ratio is None
+    assert tacit.glm("ill ~ age", schema=SCHEMA, link="probit").interpretation.ratio is None
 
 
 @pytest.mark.parametrize("kind", ["normal", "cauchy", "laplace", "studentt"])
 def test_the_ends_of_priors_hold_95_percent_of_their_draws(kind):
     prior = {"studentt": ("studentt", 4, 1, 2)}.get(kind, (kind, 1, 2))
     model = glm("ill", "dose", priors={"dose": prior})
-    found = model.reading.parameters["dose"].prior
+    found = model.interpretation.parameters["dose"].prior
     drawn = np.asarray(model.priors["dose"].sample(jax.random.key(0), (100_000,)))
     assert np.mean(drawn < found.low) == pytest.approx(0.025, abs=0.003)
     assert np.mean(drawn > found.high) == pytest.approx(0.025, abs=0.003)
@@ -218,7 +218,7 @@ def test_the_ends_of_positive_priors_hold_95_percent_of_their_draws():
         ("halfcauchy", 2),
     ):
         model = glm("score", "dose", priors={"sigma": prior})
-        found = model.reading.parameters["sigma"].prior
+        found = model.interpretation.parameters["sigma"].prior
         drawn = np.asarray(model.priors["sigma"].sample(jax.random.key(1), (100_000,)))
         assert np.mean(drawn < found.low) == pytest.approx(0.025, abs=0.003), prior
         assert np.mean(drawn > found.high) == pytest.approx(0.025, abs=0.003), prior
@@ -248,7 +248,7 @@ def of_wide_bounds(sigma, statement, *, converged):
     model = tacit.glm("score ~ age", schema=schema)
     draws = {"Intercept": np.full(50, 20.0), "age": np.full(50, 1.0), "sigma": np.full(50, sigma)}
     return Posterior(
-        draws=draws, privacy=statement, interpretation=model.reading, converged=converged
+        draws=draws, privacy=statement, interpretation=model.interpretation, converged=converged
     )
 
 

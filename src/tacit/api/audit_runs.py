@@ -410,7 +410,7 @@ def _similarity_by_density(plan: Plan, tried: Columns) -> Floats:
     @jax.jit
     def density(rows: Row, present: Array, constants: ArrayTree) -> Array:
         def at(place: Array, fields: Row, there: Array) -> Array:
-            return model.unit_density(place, fields, there, constants)
+            return model.log_likelihood(place, fields, there, constants)
 
         over_units = jax.vmap(at, in_axes=(None, 0, 0))
         return jax.vmap(over_units, in_axes=(0, None, None))(places, rows, present)

@@ -42,7 +42,6 @@ from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
 from tacit.models.front_ends import adapt_model
-from tacit.models.interpretation import model_interpretation
 from tacit.privacy.rows import Rows
 from tacit.results.contents import SiteContribution
 from tacit.results.posterior import FederatedPosterior, Posterior
@@ -151,8 +150,9 @@ def method_and_target(
 
 def default_federated_method(model: UnitModel | ConjugateTarget) -> PooledScoring | Partitioned:
     """What fits a model if nothing is asked for."""
-    pooled = not isinstance(model, Conjugate | ConjugateTarget) and Scoring.can_fit(model)
-    return PooledScoring() if pooled else Partitioned()
+    if isinstance(model, ConjugateTarget) or isinstance(model.source, Conjugate):
+        return Partitioned()
+    return PooledScoring() if Scoring.can_fit(model) else Partitioned()
 
 
 def _site_rows(target: Target, schema: Schema | None, data: Any) -> Rows:
@@ -216,7 +216,7 @@ def federated_posterior(
         model=target.model,
         schema=schema,
         labels=target.model.labels,
-        interpretation=model_interpretation(target.model),
+        interpretation=target.model.interpretation,
         sites=statements,
         answers={name: (used, method.num_rounds) for name, used in found.server.used.items()},
     )

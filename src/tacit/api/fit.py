@@ -35,7 +35,6 @@ from tacit.inference.reference_fits import laplace, nuts
 from tacit.inference.registry import default_method
 from tacit.models.base import UnitModel
 from tacit.models.front_ends import adapt_model, resolve_schema
-from tacit.models.interpretation import model_interpretation
 from tacit.privacy.distributed import PartitionedRows, Processes
 from tacit.privacy.gate import Gate, open_gate
 from tacit.privacy.noise import Randomness
@@ -349,5 +348,5 @@ def _posterior(
         model=model,
         schema=schema,
         labels=model.labels,
-        interpretation=model_interpretation(model),
+        interpretation=model.interpretation,
     )

@@ -88,7 +88,7 @@ def can_forecast(model: UnitModel, method: Method) -> bool:
     Statistics and single draws read the columns of the model's own class, and made-up tables hold
     outcomes beside the columns.
     """
-    return model.simulates and not isinstance(method, Statistics | OneSample)
+    return model.simulate is not None and not isinstance(method, Statistics | OneSample)
 
 
 def forecast_from_tables(

@@ -34,9 +34,8 @@ from tacit.inference.method import (
     check_is_method,
 )
 from tacit.inference.registry import default_method, method_title
-from tacit.models import interpretation
-from tacit.models.base import UnitModel
-from tacit.models.front_ends import adapt_model, find_front_end, resolve_schema
+from tacit.models.base import UnitModel, single_row_unit
+from tacit.models.front_ends import adapt_model, is_immutable, resolve_schema
 from tacit.models.jax_model import Model
 from tacit.privacy.gate import Gate, open_gate, run
 from tacit.privacy.mechanisms import (
@@ -69,9 +68,9 @@ def check_on_dummy_row(model: UnitModel, method: Method, rows: Rows, mechanism: 
 def check_model(model: UnitModel, rows: Rows) -> None:
     """Raises if the model's functions do not work on a row of these shapes, whatever the method."""
     start = jnp.zeros(model.dimension)
-    if isinstance(model, Model):
+    if isinstance(model.source, Model):
         _check_densities(model, rows, start)
-    if not np.isfinite(jax.jit(model.prior_density)(start, model.constants)):
+    if not np.isfinite(jax.jit(model.log_prior)(start, model.constants)):
         raise InvalidArgument(
             "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
             "parameters' supports."
@@ -93,11 +92,13 @@ def check_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]
         ledger.check_adjacency(budget)
 
 
-def _check_densities(model: Model, rows: Rows, start: jax.Array) -> None:
+def _check_densities(model: UnitModel, rows: Rows, start: jax.Array) -> None:
     row = rows.dummy_row()
     densities: dict[str, Callable[..., jax.Array]] = {
-        "log_likelihood": model.row_density,
-        "log_prior": lambda vector, _, constants: model.prior_density(vector, constants),
+        "log_likelihood": lambda vector, row, constants: model.log_likelihood(
+            vector, *single_row_unit(row), constants
+        ),
+        "log_prior": lambda vector, _, constants: model.log_prior(vector, constants),
     }
     for name, density in densities.items():
         try:
@@ -375,7 +376,7 @@ class Plan:
 
     def label(self, note: str | None = None) -> str:
         """What a ledger's entry says of the fit: the model, the method, and a note."""
-        said = f"{interpretation.describe_model(self.model)}, by {method_title(self.method)}"
+        said = f"{self.model.describe()}, by {method_title(self.method)}"
         return said if note is None else f"{said}; {clean_text(note)}"
 
     def key_lines(self) -> list[str]:
@@ -529,7 +530,7 @@ def cached_plan(
     Returns:
         The plan.
     """
-    if find_front_end(model).lasting and all(map(_is_hashable, (schema, budget, method, size))):
+    if is_immutable(model) and all(map(_is_hashable, (schema, budget, method, size))):
         return _cached_plan(_ByIdentity(model), schema, budget, _ByAllFields(method), size)
     return plan(model, schema, budget=budget, method=method, size=size)
 

@@ -16,7 +16,7 @@ from tacit.data.schema import Schema
 from tacit.data.shards import ShardAssignment, check_distinct_files, read_shard_assignment
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
-from tacit.models.base import Row, UnitModel
+from tacit.models.base import Row, UnitModel, single_row_unit
 from tacit.privacy.distributed import PartitionedRows, Processes
 from tacit.privacy.rows import Rows, Units
 
@@ -80,10 +80,7 @@ def gradient_norms(model: UnitModel, schema: Schema) -> NDArray[np.floating]:
     @jax.vmap
     def length(row: Row) -> jax.Array:
         def density(theta: jax.Array) -> jax.Array:
-            if not model.whole_units:
-                return model.row_density(theta, row, model.constants)
-            alone = jax.tree.map(lambda leaf: leaf[None], row)
-            return model.unit_density(theta, alone, jnp.ones(1, jnp.bool_), model.constants)
+            return model.log_likelihood(theta, *single_row_unit(row), model.constants)
 
         return jnp.asarray(jnp.linalg.norm(jax.grad(density)(theta)))
 

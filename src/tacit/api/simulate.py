@@ -24,14 +24,11 @@ from tacit.inference.diagnostics import effective_sample_sizes
 from tacit.inference.method import Intervals, Method, MethodResult
 from tacit.inference.reference_fits import laplace
 from tacit.inference.whitening import prior_draws
-from tacit.models.base import Predicts, Row, UnitModel
+from tacit.models.base import Row, UnitModel, add_simulated_outcomes, fit_simulated_outcomes
 from tacit.models.families import POISSON
 from tacit.models.glm import INTERCEPT, GLMFunction
 from tacit.models.interpretation import (
     ParameterMeaning,
-    SimulatedModel,
-    add_simulated_outcomes,
-    model_interpretation,
 )
 from tacit.privacy.captured import check_captured
 from tacit.privacy.gate import open_gate
@@ -71,8 +68,8 @@ class SimulatedTables:
         _validate.count("seed", self.seed, least=0)
         if not isinstance(self.scenario, Scenario):
             raise InvalidArgument("scenario must be a tacit.Scenario(...).")
-        check_captured(*self.model.searched)  # or a forecast could tell of data for nothing
-        if not self.model.simulates:
+        check_captured(*self.model.user_functions)  # or a forecast could tell of data for nothing
+        if self.model.simulate is None:
             raise InvalidArgument(
                 "A forecast draws outcomes from the model, and this model cannot draw them; give a "
                 "tacit.Model simulate=."
@@ -80,9 +77,9 @@ class SimulatedTables:
         self.scenario.check_fits(self.schema, model_columns(self.model, self.schema))
 
     @cached_property
-    def fitted(self) -> SimulatedModel:
+    def fitted(self) -> UnitModel:
         """The model to fit to the tables."""
-        return SimulatedModel(self.model)
+        return fit_simulated_outcomes(self.model)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -113,7 +110,7 @@ class SimulatedTables:
 
     @property
     def _meanings(self) -> dict[str, ParameterMeaning]:
-        interpretation = model_interpretation(self.model)
+        interpretation = self.model.interpretation
         known = {} if interpretation is None else interpretation.parameters
         return {label: known[name] for label, name, _ in self._entries if name in known}
 
@@ -160,8 +157,7 @@ class SimulatedTables:
         """The vector with some effects in place of its own."""
         known = {label: (name, where) for label, name, where in self._entries}
         drawn = self.model.constrain(jnp.asarray(vector, jnp.float32), self.model.constants)
-        latent = self.model.places if isinstance(self.model, Predicts) else self.model.names
-        values = {name: np.array(drawn[name]) for name in latent}
+        values = {name: np.array(drawn[name]) for name in self.model.parameters}
         for label, effect in effects.items():
             if label not in known or known[label][0] not in values:
                 raise InvalidArgument(
@@ -170,7 +166,7 @@ class SimulatedTables:
                 )
             name, where = known[label]
             values[name][where] = effect / self.factors[self.labels.index(label)]
-        return np.asarray(self.model.start(values))
+        return np.asarray(self.model.unconstrain(values))
 
     def _set_outcome_mean(self, vector: Floats) -> Floats:
         """The vector with an intercept that gives outcomes the mean that is expected."""
@@ -179,7 +175,7 @@ class SimulatedTables:
                 "outcome of a scenario sets the intercept of a formula, and this model has none; "
                 "pass effects instead."
             )
-        if any(isinstance(f, GLMFunction) and f.outcome.ends for f in self.model.searched):
+        if any(isinstance(f, GLMFunction) and f.outcome.ends for f in self.model.user_functions):
             raise InvalidArgument(
                 "outcome of a scenario is a mean, which censored times do not show; pass an effect of "
                 f"{INTERCEPT} instead, the logarithm of the time by which 63% had the event."
@@ -229,7 +225,7 @@ class SimulatedTables:
 
     def _check_overdispersion(self) -> None:
         """Raises if a deviation of the outcome cannot be used."""
-        programs = [each for each in self.model.searched if isinstance(each, GLMFunction)]
+        programs = [each for each in self.model.user_functions if isinstance(each, GLMFunction)]
         if not any(each.family is POISSON and INTERCEPT in self.labels for each in programs):
             raise InvalidArgument(
                 "sd of a scenario's outcome is for Poisson formulas with an intercept; pass effects "
@@ -304,30 +300,23 @@ class SimulatedTables:
         columns = self._predictor_columns(index)
         units = {n: v.reshape(count, each, *v.shape[1:]) for n, v in columns.items()}
         keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), index), count)
-        together = self.schema.most_rows is not None
         shifts, step = self._intercept_shifts(index, vector)
-        draw = _outcome_sampler(self.model, together)
+        draw = _outcome_sampler(self.model)
         drawn = draw((vector, step), shifts, keys, units, self.model.constants)
         return {n: np.asarray(v).reshape(count * each, *v.shape[2:]) for n, v in drawn.items()}
 
 
 @lru_cache(maxsize=8)
-def _outcome_sampler(model: UnitModel, by_person: bool) -> Callable[..., Mapping[str, Array]]:
+def _outcome_sampler(model: UnitModel) -> Callable[..., Mapping[str, Array]]:
     """Draws the outcomes of all units: the same program again for tables of one size."""
+    assert model.simulate is not None
+    simulate = model.simulate
 
     def of_unit(
         line: tuple[Array, Array], shift: Array, key: Array, rows: Row, constants: ArrayTree
     ) -> Mapping[str, Array]:
-        vector = line[0] + shift * line[1]
-        if by_person:
-            present = jnp.ones(len(jax.tree.leaves(rows)[0]), jnp.bool_)
-            drawn = model.unit_outcomes(key, vector, rows, present, constants)
-        else:
-            row = {name: each[0] for name, each in rows.items()}
-            outcomes = model.row_outcomes(key, vector, row, constants)
-            drawn = {name: each[None] for name, each in (outcomes or {}).items()}
-        assert drawn  # such models draw outcomes
-        return drawn
+        present = jnp.ones(len(jax.tree.leaves(rows)[0]), jnp.bool_)
+        return simulate(key, line[0] + shift * line[1], rows, present, constants)
 
     return jax.jit(jax.vmap(of_unit, (None, 0, 0, 0, None)))
 

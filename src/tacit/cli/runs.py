@@ -201,7 +201,7 @@ class Request:
     @property
     def levels(self) -> tuple[str, ...]:
         """The levels of the outcome of a formula, if it has levels."""
-        return () if self.regression is None else self.regression.program.outcome.facts.levels
+        return () if self.regression is None else self.regression.function.outcome.column.labels
 
     @property
     def columns(self) -> list[str]:

@@ -123,6 +123,7 @@ class Number:
     measured_in: str | None = None
 
     kind: ClassVar[str] = "number"
+    labels: ClassVar[tuple[str, ...]] = ()
     dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.float32)
 
     def __post_init__(self) -> None:
@@ -257,6 +258,7 @@ class Count:
 
     kind: ClassVar[str] = "count"
     shape: ClassVar[tuple[int, ...]] = ()
+    labels: ClassVar[tuple[str, ...]] = ()
     dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.int32)
 
     def __post_init__(self) -> None:
@@ -268,6 +270,11 @@ class Count:
             measured_in=_check_measured_in,
         )
         _check_bounds(self.low, self.high, self.missing)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest encoded value."""
+        return float(self.low), float(self.high)
 
     def encode(self, cells: Cells) -> Column:
         """Encodes cells, each row by itself."""
@@ -350,6 +357,9 @@ class Binary:
 
     kind: ClassVar[str] = "binary"
     shape: ClassVar[tuple[int, ...]] = ()
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    measured_in: ClassVar[None] = None
     dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.int32)
 
     def __post_init__(self) -> None:
@@ -364,6 +374,16 @@ class Binary:
         if self.yes is None:
             return _BINARY_CODES
         return {text: code for code, text in enumerate(_label_texts([self.no, self.yes]))}
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The label of 0 and the label of 1, as text."""
+        return ("0", "1") if self.yes is None else (str(self.no), str(self.yes))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest code."""
+        return self.low, self.high
 
     def encode(self, cells: Cells) -> Column:
         """Encodes cells, each row by itself."""
@@ -407,6 +427,8 @@ class Category:
 
     kind: ClassVar[str] = "category"
     shape: ClassVar[tuple[int, ...]] = ()
+    low: ClassVar[float] = 0.0
+    measured_in: ClassVar[None] = None
     dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.int32)
 
     def __post_init__(self) -> None:
@@ -425,6 +447,21 @@ class Category:
     def size(self) -> int:
         """The number of codes."""
         return len(self._codes)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The levels as text, in the order of their codes, with ``other`` last."""
+        return tuple(self._codes)
+
+    @property
+    def high(self) -> float:
+        """The highest code."""
+        return float(self.size - 1)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest code."""
+        return self.low, self.high
 
     def encode(self, cells: Cells) -> Column:
         """Encodes cells, each row by itself."""

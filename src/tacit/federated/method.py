@@ -25,7 +25,6 @@ from tacit.federated.site import Client
 from tacit.federated.targets import ConjugateTarget, T, study_digest
 from tacit.inference.method import MethodResult
 from tacit.models.base import UnitModel
-from tacit.models.interpretation import describe_model
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
@@ -129,7 +128,7 @@ def prepare_site(
         answers=method.num_rounds + method.spare_answers,
         event=ready.event,
         budget=budget,
-        label=f"{charge_label(run)} {describe_model(target.model)}",
+        label=f"{charge_label(run)} {target.model.describe()}",
         about=about,
     )
     journal: Journal | None = None if ledger is None else LedgerJournal(ledger)

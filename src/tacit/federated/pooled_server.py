@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._typing import PyTree
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.protocol import Arrays, Numbers, Reply
 from tacit.federated.schemes import no_inputs
@@ -39,7 +40,7 @@ from tacit.inference.scoring import make_query, scoring_step, start_rounds
 from tacit.inference.scoring_posterior import ScoringResult, draw_posterior
 from tacit.inference.scoring_rounds import Rounds, WhitenedQuery
 from tacit.inference.whitening import whiten_prior
-from tacit.models.base import PyTree, UnitModel
+from tacit.models.base import UnitModel
 from tacit.models.exponential_families import Vector
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums

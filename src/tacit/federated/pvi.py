@@ -245,8 +245,8 @@ class Partitioned(FederatedMethod[NaturalTarget]):
         """What sites fit together: the model, with the natural parameters of its posterior."""
         if isinstance(model, ConjugateTarget):
             return model
-        if isinstance(model, Conjugate):
-            return conjugate_target(model)
+        if isinstance(model.source, Conjugate):
+            return conjugate_target(model.source)
         family = family_for_guide(self.guide, model.dimension)
         return ApproximateTarget(model=model, family=family, num_draws=self.num_draws)
 

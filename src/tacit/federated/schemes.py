@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._typing import PyTree
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.accounting.events import DpEvent
 from tacit.errors import BudgetError, InvalidArgument
@@ -49,7 +50,7 @@ from tacit.federated.targets import (
 )
 from tacit.federated.trust import BY_NOISE, ONLY_THE_SITE, SEVERAL_SITES, ZEROS
 from tacit.inference.variational import Variational
-from tacit.models.base import PyTree, Row
+from tacit.models.base import Row
 from tacit.models.conjugate import Constants
 from tacit.models.exponential_families import DiagonalGaussian, FullGaussian, Vector, packed_indices
 from tacit.privacy.distributed import (

@@ -13,19 +13,20 @@ settings, the prior, and the model's densities as JAX traces them for columns of
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit._typing import ArrayTree
 from tacit.errors import InvalidArgument
 from tacit.federated.site import TaskSpace
 from tacit.inference.guides import FullRank, Guide, MeanField, Params
 from tacit.inference.method import constrained_draws
 from tacit.inference.variational import Variational, fit_guide
-from tacit.models.base import PyTree, Row, UnitModel
+from tacit.models.base import Outcomes, Row, UnitModel
 from tacit.models.conjugate import Conjugate, Constants
 from tacit.models.exponential_families import (
     DiagonalGaussian,
@@ -35,7 +36,6 @@ from tacit.models.exponential_families import (
     Vector,
     packed_indices,
 )
-from tacit.models.interpretation import WrappedModel
 from tacit.privacy.checkpoint import (
     combined_digest,
     model_digest,
@@ -138,7 +138,7 @@ class ConjugateTarget:
 def conjugate_target(model: Conjugate) -> ConjugateTarget:
     """The target of a conjugate model: the same object for the same model, so that it compiles once."""
     return ConjugateTarget(
-        model=model,
+        model=model.unit_model,
         family=model.family,
         prior=model.natural_prior,
         statistic=model.natural_statistic,
@@ -168,7 +168,7 @@ class ApproximateTarget:
         return gaussian_prior(self.model, self.family)
 
     @cached_property
-    def constants(self) -> tuple[PyTree, Vector]:
+    def constants(self) -> tuple[ArrayTree, Vector]:
         """Those of the model, and the draws."""
         normal = np.random.default_rng(0).standard_normal((self.num_draws, self.model.dimension))
         spread = np.sqrt(
@@ -179,7 +179,7 @@ class ApproximateTarget:
     declared_public: ClassVar[tuple[str, ...]] = ("prior", "constants")
 
     def likelihood(
-        self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[PyTree, jax.Array]
+        self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[ArrayTree, jax.Array]
     ) -> jax.Array:
         """A Gaussian approximation of the likelihood of these rows around q."""
         mean, slope, bend = self.seen(eta, rows, present, constants)
@@ -190,10 +190,10 @@ class ApproximateTarget:
         return jnp.concatenate([bend[below, beside] * jnp.asarray(scale), slope + bend @ mean])
 
     def seen(
-        self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[PyTree, jax.Array]
+        self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[ArrayTree, jax.Array]
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The mean of q, and expectations of the log-likelihood's gradient and negative hessian."""
-        if self.model.whole_units:
+        if self.model.has_person_effects:
             raise InvalidArgument(
                 "This model has effects of single people, which need all rows of a person together; "
                 "use Optimised()."
@@ -202,7 +202,7 @@ class ApproximateTarget:
         mean, draws = _gaussian_draws(self.family, eta, normal.astype(eta.dtype))
 
         def density(theta: jax.Array) -> jax.Array:
-            return self.model.unit_density(theta, rows, present, of_model)
+            return self.model.log_likelihood(theta, rows, present, of_model)
 
         def derivatives(theta: jax.Array) -> tuple[jax.Array, jax.Array]:
             return jax.grad(density)(theta), -jax.hessian(density)(theta)
@@ -240,7 +240,7 @@ def gaussian_prior(model: UnitModel, family: Gaussian) -> Vector:
     with jax.enable_x64(True):
 
         def density(theta: jax.Array) -> jax.Array:
-            return model.prior_density(theta, model.constants)
+            return model.log_prior(theta, model.constants)
 
         def curvature(theta: jax.Array) -> jax.Array:
             return -jnp.asarray(jax.hessian(density)(theta))
@@ -277,37 +277,55 @@ def study_digest(settings: object, target: Target, rows: Rows) -> str:
 
 
 # Constants of the model, then precision and precision times mean of the cavity.
-CavityConstants = tuple[PyTree, jax.Array, jax.Array]
+CavityConstants = tuple[ArrayTree, jax.Array, jax.Array]
 
 
-@dataclass(frozen=True)
-class CavityPriorModel(WrappedModel):
+def cavity_model(model: UnitModel, precision: jax.Array, weighted: jax.Array) -> UnitModel:
     """A model whose prior is a Gaussian given by natural parameters: the cavity.
 
-    The cavity is among the constants, and does not count for equality, so that the next round uses the
-    same compiled program.
+    The cavity is among the constants, so that the next round uses the same compiled program.
     """
+    return replace(_cavity_functions(model), constants=(model.constants, precision, weighted))
 
-    precision: jax.Array = field(compare=False)
-    weighted: jax.Array = field(compare=False)
 
-    declared_public: ClassVar[tuple[str, ...]] = ("precision", "weighted")
+@lru_cache(maxsize=32)
+def _cavity_functions(model: UnitModel) -> UnitModel:
+    """The model with functions that take the cavity among their constants: one object for each model."""
 
-    @property
-    def constants(self) -> CavityConstants:
-        """Those of the model, and the cavity."""
-        return self.model.constants, self.precision, self.weighted
+    def constrain(vector: jax.Array, constants: CavityConstants) -> dict[str, jax.Array]:
+        return model.constrain(vector, constants[0])
 
-    def of_model(self, constants: PyTree) -> PyTree:
-        """The model's constants, without the cavity."""
-        return None if constants is None else cast("CavityConstants", constants)[0]
+    def log_likelihood(
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: CavityConstants,
+        outcomes: Outcomes = None,
+    ) -> jax.Array:
+        return model.log_likelihood(vector, rows, present, constants[0], outcomes)
 
-    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
-        """The log of the cavity, up to a constant."""
-        given = self.constants if constants is None else cast("CavityConstants", constants)
-        _, precision, weighted = given
-        bent = precision * vector if precision.ndim == 1 else precision @ vector
-        return jnp.dot(weighted - bent / 2, vector)
+    def simulate(
+        key: jax.Array, vector: jax.Array, rows: Row, present: jax.Array, constants: CavityConstants
+    ) -> Mapping[str, jax.Array]:
+        assert model.simulate is not None
+        return model.simulate(key, vector, rows, present, constants[0])
+
+    return replace(
+        model,
+        constrain=constrain,
+        log_prior=_cavity_log_prior,
+        log_likelihood=log_likelihood,
+        simulate=None if model.simulate is None else simulate,
+        sample_prior=None,
+        predict=None,
+    )
+
+
+def _cavity_log_prior(vector: jax.Array, constants: CavityConstants) -> jax.Array:
+    """The log density of the cavity, up to a constant."""
+    _, precision, weighted = constants
+    bent = precision * vector if precision.ndim == 1 else precision @ vector
+    return jnp.dot(weighted - bent / 2, vector)
 
 
 @dataclass(frozen=True)
@@ -386,7 +404,7 @@ def optimise_locally(
     """The posterior that maximises the local free energy, by private steps from ``start``."""
     family = gaussian_family(target)
     precision, weighted = (jnp.asarray(each, jnp.float32) for each in family.split(cavity))
-    model = CavityPriorModel(target.model, precision, weighted)
+    model = cavity_model(target.model, precision, weighted)
     guide = WarmStartGuide(guide_for_family(family), guide_params(family, start))
     method = replace(method, guide=guide, start=None)
     fit = fit_guide(method, model, gate, jax.random.key(key))

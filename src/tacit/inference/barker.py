@@ -150,7 +150,7 @@ def propose(
     walked = theta + scale * proposal.move(real)
     if not discrete:
         return walked
-    places = jnp.array([each.place for each in discrete])
+    places = jnp.array([each.coordinate for each in discrete])
     low = jnp.array([each.low for each in discrete], theta.dtype)
     high = jnp.array([each.high for each in discrete], theta.dtype)
     which = jnp.minimum((jump[0] * len(discrete)).astype(jnp.int32), len(discrete) - 1)
@@ -166,8 +166,8 @@ def propose(
 def round_discrete(theta: jax.Array, discrete: DiscreteCoordinates) -> jax.Array:
     """A start whose whole numbers are whole."""
     for each in discrete:
-        value = jnp.clip(jnp.rint(theta[each.place]), each.low, each.high)
-        theta = theta.at[each.place].set(value)
+        value = jnp.clip(jnp.rint(theta[each.coordinate]), each.low, each.high)
+        theta = theta.at[each.coordinate].set(value)
     return theta
 
 
@@ -198,7 +198,7 @@ def _walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
         given: tuple[jax.Array, jax.Array, ArrayTree], rows: Row, present: jax.Array
     ) -> jax.Array:
         now, then, constants = given
-        return ratio(lambda theta: model.unit_density(theta, rows, present, constants), now, then)
+        return ratio(lambda theta: model.log_likelihood(theta, rows, present, constants), now, then)
 
     def step(
         state: WalkState, given: tuple[jax.Array, jax.Array], release: Release
@@ -206,7 +206,7 @@ def _walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
         theta, scale, constants = state
         noise, corrected = given
         proposed = propose(walk, theta, noise, scale, model.discrete)
-        shift = model.prior_density(proposed, constants) - model.prior_density(theta, constants)
+        shift = model.log_prior(proposed, constants) - model.log_prior(theta, constants)
         arguments = theta, proposed, constants
         accepted = release.noisy_test(per_unit, arguments, shift + corrected)
         theta = jnp.where(accepted, proposed, theta)
@@ -227,7 +227,10 @@ def _guided_step(model: UnitModel) -> Step:
     ) -> jax.Array:
         now, then, reference, constants = given
         return ratio(
-            lambda theta: model.unit_density(theta, rows, present, constants), now, then, reference
+            lambda theta: model.log_likelihood(theta, rows, present, constants),
+            now,
+            then,
+            reference,
         )
 
     def step(
@@ -544,7 +547,7 @@ class Barker(ChainMethod[Tests]):
         return ScoringFit(share, Scoring(), self.size)
 
     def _public_start(self, model: UnitModel) -> jax.Array:
-        return jnp.asarray(model.start(self.start if isinstance(self.start, Mapping) else {}))
+        return jnp.asarray(model.unconstrain(self.start if isinstance(self.start, Mapping) else {}))
 
     def _releases(
         self,

@@ -301,7 +301,7 @@ class ChainMethod(Method, Generic[_M]):
 
     def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
-        check_captured(*model.searched, self._functions)
+        check_captured(*model.user_functions, self._functions)
         first = self.first_fit(model)
         start: Start = self._public_start(model)
         if first is not None:
@@ -476,4 +476,4 @@ def remainder_prior(
 ) -> jax.Array:
     """The log prior less its normal approximation."""
     whitened_at = reference.to_prior @ (theta - reference.prior_mean)
-    return jnp.asarray(model.prior_density(theta, constants) + 0.5 * whitened_at @ whitened_at)
+    return jnp.asarray(model.log_prior(theta, constants) + 0.5 * whitened_at @ whitened_at)

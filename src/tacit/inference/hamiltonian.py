@@ -165,7 +165,7 @@ def trajectory_step(model: UnitModel, *, guided: bool, gradients: bool) -> Step:
         """The public part of the log density."""
         theta = state.reference.at(z)
         if not guided:
-            return model.prior_density(theta, state.constants)
+            return model.log_prior(theta, state.constants)
         prior = remainder_prior(model, state.reference, theta, state.constants)
         return jnp.asarray(prior - 0.5 * z @ z)
 
@@ -246,13 +246,9 @@ def _unit_contribution(
 
     def per_unit(given: UnitArguments, rows: Row, present: jax.Array) -> jax.Array:
         here, old, to_gradient, to_ratio, clip, length, reference, constants = given
-        one_row = len(present) == 1 and not model.whole_units
 
         def density(theta: jax.Array) -> jax.Array:
-            if one_row:
-                row = jax.tree.map(lambda leaf: leaf[0], rows)
-                return model.row_density(theta, row, constants)
-            return model.unit_density(theta, rows, present, constants)
+            return model.log_likelihood(theta, rows, present, constants)
 
         ratio = change(density, reference, here, old)
         last = to_ratio * jnp.clip(ratio, -length, length)
@@ -349,7 +345,7 @@ class Hamiltonian(ChainMethod[NoisySums]):
         )
 
     def _public_start(self, model: UnitModel) -> jax.Array:
-        return jnp.asarray(model.start(self.start if isinstance(self.start, Mapping) else {}))
+        return jnp.asarray(model.unconstrain(self.start if isinstance(self.start, Mapping) else {}))
 
     def _releases(
         self,

@@ -131,7 +131,7 @@ def _score_step(model: UnitModel) -> Step:
         vectors, edges, constants = given
 
         def density(vector: jax.Array) -> jax.Array:
-            return model.unit_density(vector, rows, present, constants)
+            return model.log_likelihood(vector, rows, present, constants)
 
         logs = jax.vmap(density)(vectors)
         mean = jax.nn.logsumexp(logs) - math.log(_NUM_DRAWS)

@@ -257,7 +257,7 @@ def _plain_step(scale: float, model: UnitModel) -> Step:
         theta, constants = state
         noise, size, missing = given
         total = scale * noisy_gradient(release, model, gradient, (theta, constants))
-        prior = jax.grad(model.prior_density)(theta, constants)
+        prior = jax.grad(model.log_prior)(theta, constants)
         theta = theta + size * (total + prior) + missing * noise
         return (theta, constants), theta
 

@@ -189,7 +189,7 @@ def noisy_gradient(
         constants = given[-1]
 
         def density(theta: jax.Array) -> jax.Array:
-            return model.unit_density(theta, rows, present, constants)
+            return model.log_likelihood(theta, rows, present, constants)
 
         return gradient(density, *given[:-1])
 

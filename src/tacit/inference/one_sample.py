@@ -112,13 +112,13 @@ class GridSampler:
     def check(self, model: UnitModel, gate: DrawGate) -> None:
         """Raises what `draw` would raise."""
         gate.check_draw(
-            log_prior_at(model, gate.mechanism.places), model.unit_density, model.constants
+            log_prior_at(model, gate.mechanism.places), model.log_likelihood, model.constants
         )
 
     def draw(self, model: UnitModel, gate: DrawGate) -> Floats:
         """Points of the grid."""
         prior = log_prior_at(model, gate.mechanism.places)
-        return gate.draw(prior, model.unit_density, model.constants)
+        return gate.draw(prior, model.log_likelihood, model.constants)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ class ChainSampler:
 
     def check(self, model: UnitModel, gate: DrawGate) -> None:
         """Raises what `draw` would raise; or if the prior is plainly less concave than claimed."""
-        gate.check_draw(model.prior_density, model.unit_density, model.constants)
+        gate.check_draw(model.log_prior, model.log_likelihood, model.constants)
         claim = gate.mechanism.claim
         if isinstance(claim, LogConcave) and not (
             _prior_concavity(model) >= claim.concavity * 0.999
@@ -194,28 +194,28 @@ class ChainSampler:
 
     def draw(self, model: UnitModel, gate: DrawGate) -> Floats:
         """Ends of chains."""
-        return gate.draw(model.prior_density, model.unit_density, model.constants)
+        return gate.draw(model.log_prior, model.log_likelihood, model.constants)
 
 
 def grid_ends(
     model: UnitModel, low: Mapping[str, ArrayLike], high: Mapping[str, ArrayLike]
 ) -> tuple[list[float], list[float]]:
     """The ends of a grid on the unconstrained scale."""
-    first, last = (np.asarray(model.start(end), np.float64).ravel() for end in (low, high))
+    first, last = (np.asarray(model.unconstrain(end), np.float64).ravel() for end in (low, high))
     return first.tolist(), last.tolist()
 
 
 def log_prior_at(model: UnitModel, places: Floats) -> Floats:
     """The log prior at each of many places."""
     vectors = jnp.asarray(places, jnp.float32)
-    found = jax.vmap(lambda vector: model.prior_density(vector, model.constants))(vectors)
+    found = jax.vmap(lambda vector: model.log_prior(vector, model.constants))(vectors)
     return np.asarray(found, np.float64)
 
 
 def _prior_concavity(model: UnitModel) -> float:
     """The least curvature of the log prior at a few places: no proof, but it finds mistakes."""
     places = jax.random.normal(jax.random.key(0), (16, model.dimension)) * 3
-    curvature = jax.vmap(jax.hessian(model.prior_density), in_axes=(0, None))
+    curvature = jax.vmap(jax.hessian(model.log_prior), in_axes=(0, None))
     return float(jnp.linalg.eigvalsh(-curvature(places, model.constants)).min())
 
 
@@ -405,7 +405,7 @@ class LogisticRejection:
 
 def _check_form(model: UnitModel) -> None:
     """Refuses what neither form has."""
-    if model.whole_units:
+    if model.has_person_effects:
         raise InvalidArgument(
             "This model has effects of people, so that a row by itself has no likelihood; use "
             "GridSampler or ChainSampler."
@@ -420,7 +420,7 @@ def _dummy_row_density(
     """The log-likelihood of a made-up row at each of many places."""
     vectors, one = jnp.asarray(places, jnp.float32), jnp.ones(1, jnp.bool_)
     try:
-        found = jax.vmap(lambda v: model.unit_density(v, row, one, model.constants))(vectors)
+        found = jax.vmap(lambda v: model.log_likelihood(v, row, one, model.constants))(vectors)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidArgument(
             f"The model cannot be computed from {', '.join(row)} alone, which is all that this "
@@ -497,7 +497,7 @@ class OneSample(Method):
 
     def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
-        check_captured(*model.searched)
+        check_captured(*model.user_functions)
         self.sampler.check(model, as_draw_gate(gate))
 
     def run(

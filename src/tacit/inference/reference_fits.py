@@ -74,7 +74,7 @@ def log_posterior(model: UnitModel, rows: Rows) -> "LogPosterior":
     """The log posterior of all rows. NOT PRIVATE."""
     likelihood = UnclippedSum(
         rows,
-        model.unit_density,
+        model.log_likelihood,
         model.constants,
         dimension=model.dimension,
     )
@@ -105,7 +105,7 @@ class LogPosterior(NamedTuple):
 
 @lru_cache(maxsize=32)
 def _prior_derivatives(model: UnitModel) -> Any:
-    density = model.prior_density
+    density = model.log_prior
     value = jax.jit(density)
     all_three = jax.jit(
         lambda v, c: (density(v, c), jax.grad(density)(v, c), jax.hessian(density)(v, c))
@@ -301,7 +301,7 @@ def _nuts_program(model: UnitModel) -> Any:
     def program(total: Any, centre: Any, stretch: Any, constants: Any, key: Any) -> Any:
         def potential(place: jax.Array) -> jax.Array:
             vector = centre + stretch @ place
-            return jnp.negative(model.prior_density(vector, constants) + total(vector))
+            return jnp.negative(model.log_prior(vector, constants) + total(vector))
 
         begin, sample = hmc(potential, algo="NUTS")
         state = begin(

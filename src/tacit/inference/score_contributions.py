@@ -187,18 +187,14 @@ def density_and_outcomes(
     outcomes: int,
 ) -> tuple[Callable[[jax.Array, Outcomes], jax.Array], Outcomes]:
     """The log-likelihood of a unit as a function of parameters and outcomes; and drawn outcomes."""
-    one_row = len(present) == 1 and not model.whole_units
-    row = jax.tree.map(lambda leaf: leaf[0], rows)
+    assert model.simulate is not None
+    simulate = model.simulate
 
     def draw(key: jax.Array) -> Outcomes:
-        if one_row:
-            return model.row_outcomes(key, theta, row, constants)
-        return model.unit_outcomes(key, theta, rows, present, constants)
+        return simulate(key, theta, rows, present, constants)
 
     def density(theta: jax.Array, drawn: Outcomes) -> jax.Array:
-        if one_row:
-            return model.row_density(theta, row, constants, drawn)
-        return model.unit_density(theta, rows, present, constants, drawn)
+        return model.log_likelihood(theta, rows, present, constants, drawn)
 
     # By lax.map: under vmap they would be drawn again for every derivative that needs them.
     return density, jax.lax.map(draw, jax.random.split(key, outcomes))

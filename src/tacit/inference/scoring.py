@@ -103,7 +103,9 @@ class Scoring(Method):
     @classmethod
     def can_fit(cls, model: UnitModel) -> bool:
         """Whether the model can draw its outcomes, and has few enough parameters, none of them discrete."""
-        return model.simulates and model.dimension <= MAX_DIMENSION and not model.discrete
+        return (
+            model.simulate is not None and model.dimension <= MAX_DIMENSION and not model.discrete
+        )
 
     def for_size(self, model: UnitModel, size: int, budget: Budget) -> "Scoring":  # noqa: ARG002
         """The method with settings for a declared size: with very many units, a round samples them.
@@ -161,7 +163,7 @@ class Scoring(Method):
 
     def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
-        check_captured(*model.searched)
+        check_captured(*model.user_functions)
         whiten_prior(model)  # raises if the prior is not proper
         check(scoring_step(model, self.num_outcomes), _dummy_query(model), np.float32(0), gate)
 
@@ -247,7 +249,7 @@ def final_noise(mechanism: NoisySums) -> float:
 
 def check_model(model: UnitModel) -> None:
     """Raises if the method cannot fit a model."""
-    if not model.simulates:
+    if model.simulate is None:
         raise InvalidArgument(
             "Scoring compares each outcome with draws of the model, and this model cannot draw its "
             "outcomes; give a tacit.Model simulate=, or use tacit.Variational()."

@@ -99,7 +99,7 @@ def _log_posterior(model: UnitModel) -> Callable[[jax.Array, _Own, _Shared], jax
         precision, gradient = given
         centre, mean, scale, constants = shared
         off = position - centre
-        prior = model.prior_density(mean + scale @ position, constants)
+        prior = model.log_prior(mean + scale @ position, constants)
         return jnp.asarray(prior + off @ gradient - 0.5 * off @ precision @ off)
 
     return density

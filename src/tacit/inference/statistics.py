@@ -137,7 +137,7 @@ class Statistics(Method):
     def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         conjugate = _conjugate_model(model)
-        check_captured(*conjugate.searched)
+        check_captured(*conjugate.user_functions)
         if gate.unit == "person" and self.most_rows is None:
             raise InvalidArgument(
                 "Where the unit is a person, pass Statistics(most_rows=...), the number of rows of a "
@@ -225,8 +225,8 @@ class Statistics(Method):
 
 
 def _conjugate_model(model: UnitModel) -> Conjugate | LinearStatistics:
-    if isinstance(model, CountModel | Linear):
-        return model
+    if isinstance(model.source, CountModel | Linear):
+        return model.source
     found = linear_statistics(model)
     if found is None:
         raise InvalidArgument(

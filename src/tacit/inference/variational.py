@@ -366,7 +366,7 @@ class Variational(Method):
     def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         settings = self.guide, self.optimiser, self.learning_rate, self.clip
-        check_captured(*model.searched, settings)
+        check_captured(*model.user_functions, settings)
         step, state, inputs = self.staged(model, jax.random.key(0))
         example = jax.tree.map(lambda leaf: leaf[0], inputs(0, 1))
         for each in _stage_gates(gate):
@@ -447,7 +447,7 @@ def _prior_and_entropy(
     guide = method.family
 
     def at(each: jax.Array) -> jax.Array:
-        prior = model.prior_density(guide.draw(params, each), constants)
+        prior = model.log_prior(guide.draw(params, each), constants)
         return prior + guide.entropy(params, each)
 
     return jnp.asarray(jax.vmap(at)(noise).mean())
@@ -553,10 +553,7 @@ def _unit_density(
     model: UnitModel, rows: Row, present: jax.Array, constants: ArrayTree, theta: jax.Array
 ) -> jax.Array:
     """A unit's log-likelihood."""
-    if len(present) == 1 and not model.whole_units:
-        row = jax.tree.map(lambda leaf: leaf[0], rows)
-        return jnp.where(present[0], model.row_density(theta, row, constants), 0.0)
-    return model.unit_density(theta, rows, present, constants)
+    return model.log_likelihood(theta, rows, present, constants)
 
 
 _GRADIENTS: dict[str, Callable[..., Params]] = {
@@ -571,7 +568,7 @@ def _initial_state(method: Variational, model: UnitModel, key: jax.Array) -> Sta
     if method.start == "random":
         start = method.family.moved(start, jax.random.normal(key, (model.dimension,)))
     elif method.start is not None:
-        start = method.family.moved(start, jnp.asarray(model.start(method.start)))
+        start = method.family.moved(start, jnp.asarray(model.unconstrain(method.start)))
     # Types as a step returns them, or the second block of steps would be compiled anew.
     state: State = jax.tree.map(
         lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tacit._typing import ArrayTree
 from tacit.errors import InvalidArgument
-from tacit.models.base import DrawsPrior, UnitModel
+from tacit.models.base import UnitModel
 
 # Leapfrog steps of a proposal, and the share of proposals to accept.
 _LEAPFROG_STEPS, _TARGET_ACCEPTANCE = 12, 0.8
@@ -139,8 +139,8 @@ def whiten_prior(model: UnitModel) -> Whitening:
 
 def _gaussian_prior(model: UnitModel) -> Whitening | None:
     """The prior's own mean and spread if it is normal on the unconstrained scale, else None."""
-    curvature = jax.jit(jax.hessian(model.prior_density))
-    slope = jax.jit(jax.grad(model.prior_density))
+    curvature = jax.jit(jax.hessian(model.log_prior))
+    slope = jax.jit(jax.grad(model.log_prior))
     positions = (
         np.random.default_rng(0).normal(size=(_HESSIAN_POINTS, model.dimension)).astype(np.float32)
     )
@@ -162,9 +162,9 @@ def _gaussian_prior(model: UnitModel) -> Whitening | None:
 def prior_draws(model: UnitModel) -> NDArray[np.float64]:
     """Draws of the unconstrained vector from the prior: of the model's own, or by a sampler."""
     key = jax.random.key(0)
-    if isinstance(model, DrawsPrior):
+    if model.sample_prior is not None:
         try:
-            drawn = jax.jit(jax.vmap(model.prior_vector))(jax.random.split(key, _PRIOR_DRAWS))
+            drawn = jax.jit(jax.vmap(model.sample_prior))(jax.random.split(key, _PRIOR_DRAWS))
         except NotImplementedError:
             raise InvalidArgument(
                 "Scoring needs a proper prior, whose mean and spread it starts from, and NumPyro "
@@ -183,4 +183,4 @@ def prior_draws(model: UnitModel) -> NDArray[np.float64]:
 def _prior_density(
     model: UnitModel,
 ) -> Callable[[jax.Array, jax.Array, ArrayTree], jax.Array]:
-    return lambda position, _, constants: model.prior_density(position, constants)
+    return lambda position, _, constants: model.log_prior(position, constants)

@@ -1,131 +1,45 @@
-"""What inference needs of any model, and what models share."""
+"""The form in which inference takes any model: a record of functions of one unconstrained vector."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.typing
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from tacit._typing import ArrayTree
 from tacit.errors import InvalidArgument
+from tacit.models.interpretation import Interpretation
 
 Parameters = dict[str, jax.Array]
-Row = Mapping[str, Any]
-# Drawn outcomes that replace those of a row, by site or by column; None keeps the row's own.
+Row = Mapping[str, jax.Array]
+# Drawn outcomes that replace those of rows, by site or by column; None keeps the rows' own.
 Outcomes = Mapping[str, jax.Array] | None
-# Arrays in nested containers, as JAX takes them.
-PyTree = jax.typing.ArrayLike | Sequence["PyTree"] | Mapping[str, "PyTree"] | None
+Labels = Mapping[str, Sequence[Sequence[str]]]
+PublicArrays = Mapping[str, jax.Array | NDArray[np.generic]]
 
 
 class DiscreteCoordinate(NamedTuple):
-    """A coordinate of the vector that holds a whole number of a parameter."""
+    """A coordinate of the unconstrained vector that holds a whole number of a parameter."""
 
-    place: int
+    coordinate: int
     low: int
     high: int
     name: str
 
 
 DiscreteCoordinates = tuple[DiscreteCoordinate, ...]
-Labels = Mapping[str, Sequence[Sequence[str]]]
-
-
-class UnitModel(Protocol):
-    """What inference needs of a model: log densities as functions of one unconstrained vector.
-
-    Attributes:
-        constants: Public arrays. They are inputs of the compiled program, and are passed back to
-            the methods as the argument of this name.
-        dimension: Length of the unconstrained vector.
-        names: Names of what `constrain` returns.
-        columns: Columns that the model takes; None if it may take any.
-        labels: Names for the entries of array parameters, axis by axis.
-        searched: Functions and objects of the user, to be searched for captured data.
-        whole_units: Whether rows of a person share an effect that is integrated out. Then only all
-            rows of a person together have a density.
-        discrete: Coordinates of the vector that hold whole numbers.
-        simulates: Whether outcomes of a row can be drawn. `tacit.Scoring` needs it.
-    """
-
-    def __hash__(self) -> int: ...
-    @property
-    def constants(self) -> PyTree: ...
-    @property
-    def dimension(self) -> int: ...
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def columns(self) -> tuple[str, ...] | None: ...
-    @property
-    def labels(self) -> Labels: ...
-    @property
-    def searched(self) -> tuple[object, ...]: ...
-    @property
-    def whole_units(self) -> bool: ...
-    @property
-    def discrete(self) -> DiscreteCoordinates: ...
-    @property
-    def simulates(self) -> bool: ...
-
-    def start(self, values: Mapping[str, ArrayLike]) -> jax.Array:
-        """The unconstrained vector of given values; zero for parameters not given."""
-        ...
-
-    def constrain(self, vector: jax.Array, constants: PyTree = None) -> Parameters:
-        """Parameters on their supports."""
-        ...
-
-    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
-        """Log prior of the unconstrained vector."""
-        ...
-
-    def row_density(
-        self, vector: jax.Array, row: Row, constants: PyTree = None, outcomes: Outcomes = None
-    ) -> jax.Array:
-        """Log-likelihood of one row, or of ``outcomes`` instead of its own."""
-        ...
-
-    def unit_density(
-        self,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: PyTree = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """Log-likelihood of the rows of a unit that are present, or of ``outcomes`` instead."""
-        ...
-
-    def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: PyTree = None
-    ) -> Outcomes:
-        """A draw of the row's outcomes, given its other columns."""
-        ...
-
-    def unit_outcomes(
-        self,
-        key: jax.Array,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: PyTree = None,
-    ) -> Outcomes:
-        """A draw of the outcomes of all rows of a unit, which share the effects of their person."""
-        ...
 
 
 class Prediction(NamedTuple):
-    """A prediction of one observed site.
+    """A prediction of one outcome of a row. What is not known is None.
 
     Attributes:
         draw: A draw of the outcome.
         mean: The mean of its distribution; for a category, the probabilities of all levels.
         logit: The log odds, if the outcome is binary.
-
-    What is not known is None.
     """
 
     draw: jax.Array | None
@@ -133,97 +47,155 @@ class Prediction(NamedTuple):
     logit: jax.Array | None
 
 
-class RowByRow(ABC):
-    """A model whose rows are independent given the parameters, even rows of the same person."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnitModel:
+    """A model as inference takes it: log densities of one unconstrained vector, unit by unit.
 
-    @abstractmethod
-    def row_density(
-        self, vector: jax.Array, row: Row, constants: PyTree = None, outcomes: Outcomes = None
-    ) -> jax.Array:
-        """Log-likelihood of one row, or of ``outcomes`` instead of its own."""
+    ``rows`` are the rows of one unit, columns with an axis for rows, and ``present`` says which of
+    them are real. ``constants`` are the field of this name, which is an input of compiled programs
+    and is therefore passed back to every function.
 
-    @abstractmethod
-    def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: PyTree = None
-    ) -> Outcomes:
-        """A draw of the row's outcomes, given its other columns."""
+    Two models are equal if they have the same functions. Constants do not count, so that models
+    that differ in nothing else share a compiled program.
+
+    Attributes:
+        names: Names of what `constrain` returns.
+        parameters: Those of them that are parameters; others are derived from these.
+        dimension: Length of the unconstrained vector.
+        columns: Columns that the model takes; None if it may take any.
+        constrain: ``constrain(vector, constants)``: parameters on their supports, by name.
+        unconstrain: ``unconstrain(values)``: the vector of given values; zero where none is given.
+        log_prior: ``log_prior(vector, constants)``, with the Jacobian of the map.
+        log_likelihood: ``log_likelihood(vector, rows, present, constants, outcomes=None)`` of the
+            rows of a unit that are present, or of ``outcomes`` instead of their own.
+        simulate: ``simulate(key, vector, rows, present, constants)``: a draw of the outcomes of all
+            rows of a unit, given their other columns; None if outcomes cannot be drawn.
+        sample_prior: ``sample_prior(key)``: a draw of the vector from the prior; None if there is
+            no direct way.
+        predict: ``predict(key, parameters, row, constants)``: a `Prediction` of each outcome of a
+            new row, by name; None if the model has no rule for new rows.
+        predictors: Columns that a prediction needs.
+        dummy_row: A made-up row, whose values fill the other columns.
+        constants: Public arrays.
+        arrays: Those of them that the user declared, by name.
+        labels: Names for the entries of array parameters, axis by axis.
+        discrete: Coordinates of the vector that hold whole numbers.
+        has_person_effects: Whether rows of a person share an effect that is integrated out.
+        interpretation: How to interpret the parameters, if the model says so.
+        user_functions: Functions and objects of the user, to be searched for captured data.
+        source: The model that this was made from, as its own module represents it.
+    """
+
+    names: tuple[str, ...]
+    parameters: tuple[str, ...]
+    dimension: int
+    columns: tuple[str, ...] | None
+    constrain: Callable[..., Parameters]
+    unconstrain: Callable[[Mapping[str, ArrayLike]], jax.Array]
+    log_prior: Callable[..., jax.Array]
+    log_likelihood: Callable[..., jax.Array]
+    simulate: Callable[..., Mapping[str, jax.Array]] | None
+    sample_prior: Callable[[jax.Array], jax.Array] | None = None
+    predict: Callable[..., dict[str, Prediction]] | None = None
+    predictors: tuple[str, ...] = ()
+    dummy_row: Mapping[str, ArrayLike] = field(default_factory=dict)
+    constants: ArrayTree = None
+    arrays: PublicArrays = field(default_factory=dict)
+    labels: Labels = field(default_factory=dict)
+    discrete: DiscreteCoordinates = ()
+    has_person_effects: bool = False
+    interpretation: Interpretation | None = None
+    user_functions: tuple[object, ...] = ()
+    source: object = None
+
+    declared_public: ClassVar[tuple[str, ...]] = ("arrays", "constants", "dummy_row", "labels")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnitModel) and self._functions == other._functions
+
+    def __hash__(self) -> int:
+        return hash(self._functions)
 
     @property
-    def whole_units(self) -> bool:
-        """False: every row has a density of its own."""
-        return False
+    def _functions(self) -> tuple[object, ...]:
+        return self.log_prior, self.log_likelihood, self.simulate
 
-    def unit_density(
-        self,
+    def describe(self) -> str:
+        """What is fitted, in one line: the formula, or outcomes, columns and parameters by name."""
+        if self.interpretation is not None:
+            return f"{self.interpretation.formula} ({self.interpretation.kind})"
+        names = f"model with {', '.join(self.names)}"
+        if self.columns is None:
+            return names
+        if self.predict is None:
+            return f"{', '.join(self.columns)}; {names}"
+        outcomes = [name for name in self.columns if name not in self.predictors]
+        given = f" given {', '.join(self.predictors)}" if self.predictors else ""
+        return f"{', '.join(outcomes)}{given}; {names}"
+
+
+def single_row_unit(row: Row) -> tuple[Row, jax.Array]:
+    """The rows of a unit that has this row only, and that it is present."""
+    return {name: jnp.asarray(value)[None] for name, value in row.items()}, jnp.ones(1, jnp.bool_)
+
+
+def sum_over_rows(
+    row_log_likelihood: Callable[[jax.Array, Row, ArrayTree, Outcomes], jax.Array],
+) -> Callable[..., jax.Array]:
+    """The log-likelihood of units whose rows are independent given the parameters.
+
+    Args:
+        row_log_likelihood: The log-likelihood of a vector, one row, constants and outcomes.
+
+    Returns:
+        The function that `UnitModel.log_likelihood` is.
+    """
+
+    def log_likelihood(
         vector: jax.Array,
         rows: Row,
         present: jax.Array,
-        constants: PyTree = None,
+        constants: ArrayTree = None,
         outcomes: Outcomes = None,
     ) -> jax.Array:
-        """The sum of the log-likelihoods of the rows of a unit that are present."""
-
         def term(row: Row, outcomes: Outcomes) -> jax.Array:
-            return self.row_density(vector, row, constants, outcomes)
+            return row_log_likelihood(vector, row, constants, outcomes)
 
-        if len(present) == 1:  # without an axis for the rows, which would only take time
+        if len(present) == 1:  # without an axis of length one, which would cost time
             alone = jax.tree.map(lambda leaf: leaf[0], (rows, outcomes))
             return jnp.where(present[0], term(*alone), 0.0)
         return jnp.where(present, jax.vmap(term)(rows, outcomes), 0.0).sum()
 
-    def unit_outcomes(
-        self,
+    return log_likelihood
+
+
+def simulate_each_row(
+    simulate_row: Callable[[jax.Array, jax.Array, Row, ArrayTree], Mapping[str, jax.Array]],
+) -> Callable[..., Mapping[str, jax.Array]]:
+    """Draws of the outcomes of units whose rows are independent given the parameters.
+
+    Args:
+        simulate_row: Draws the outcomes of one row, from a key, a vector, the row and constants.
+
+    Returns:
+        The function that `UnitModel.simulate` is.
+    """
+
+    def simulate(
         key: jax.Array,
         vector: jax.Array,
         rows: Row,
         present: jax.Array,
-        constants: PyTree = None,
-    ) -> Outcomes:
-        """A draw of the outcomes of all rows of a unit, row by row."""
+        constants: ArrayTree = None,
+    ) -> Mapping[str, jax.Array]:
+        if len(present) == 1:
+            alone = jax.tree.map(lambda leaf: leaf[0], rows)
+            drawn = simulate_row(key, vector, alone, constants)
+            return {name: value[None] for name, value in drawn.items()}
+        keys = jax.random.split(key, len(present))
+        return jax.vmap(lambda key, row: simulate_row(key, vector, row, constants))(keys, rows)
 
-        def drawn(key: jax.Array, row: Row) -> Outcomes:
-            return self.row_outcomes(key, vector, row, constants)
-
-        return jax.vmap(drawn)(jax.random.split(key, len(present)), rows)
-
-
-@runtime_checkable
-class DrawsPrior(Protocol):
-    """A model that can draw from its prior."""
-
-    def prior_vector(self, key: jax.Array) -> jax.Array:
-        """A draw of the unconstrained vector from the prior."""
-        ...
-
-
-@runtime_checkable
-class Predicts(Protocol):
-    """A model that can predict the outcomes of new rows.
-
-    Attributes:
-        constants: Public arrays, passed back to `predict`.
-        columns: Columns that the model takes.
-        predictors: Those that a prediction needs.
-        made_up: A made-up row, whose values fill the other columns.
-        places: Names of the parameters that a prediction needs.
-    """
-
-    @property
-    def constants(self) -> PyTree: ...
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-    @property
-    def predictors(self) -> tuple[str, ...]: ...
-    @property
-    def made_up(self) -> Mapping[str, Any]: ...
-    @property
-    def places(self) -> Iterable[str]: ...
-
-    def predict(
-        self, key: jax.Array, params: Parameters, row: Row, constants: PyTree = None
-    ) -> dict[str, Prediction]:
-        """Predictions of each outcome of a new row, given parameters."""
-        ...
+    return simulate
 
 
 def cast_to_columns(found: Mapping[str, ArrayLike], row: Row) -> dict[str, jax.Array]:
@@ -246,6 +218,43 @@ def cast_to_columns(found: Mapping[str, ArrayLike], row: Row) -> dict[str, jax.A
             )
         columns[name] = jnp.asarray(value).astype(here.dtype)
     return columns
+
+
+_SIMULATED_PREFIX = "drawn "
+
+
+def fit_simulated_outcomes(model: UnitModel) -> UnitModel:
+    """A model that takes its outcomes from fields of a made-up row, where `add_simulated_outcomes` put them.
+
+    Everything else is the model's own. So a method does with a made-up table exactly what it does
+    with a real one, whatever the outcomes are: columns of the table, or functions of them.
+    """
+
+    def log_likelihood(
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: ArrayTree = None,
+        outcomes: Outcomes = None,
+    ) -> jax.Array:
+        if outcomes is None:
+            outcomes = {
+                name.removeprefix(_SIMULATED_PREFIX): values
+                for name, values in rows.items()
+                if name.startswith(_SIMULATED_PREFIX)
+            }
+        return model.log_likelihood(vector, rows, present, constants, outcomes)
+
+    # A made-up row has fields beside the columns.
+    return replace(model, columns=None, log_likelihood=log_likelihood)
+
+
+def add_simulated_outcomes(
+    columns: Mapping[str, NDArray[Any]], outcomes: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Columns of a made-up table, with drawn outcomes where `fit_simulated_outcomes` looks for them."""
+    drawn = {f"{_SIMULATED_PREFIX}{name}": values for name, values in outcomes.items()}
+    return {**columns, **drawn}
 
 
 def check_start_names(values: Mapping[str, ArrayLike], names: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ something else than the model they wrote. No data are used, so a pass or a failu
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +15,14 @@ from jax.experimental import checkify
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from numpy.typing import ArrayLike, NDArray
 
+from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument, TacitError
-from tacit.models.base import Row, UnitModel
-
-MakeDummyColumns = Callable[[int, int], dict[str, Any]]
-"""Makes up columns: takes the number of rows, and a seed."""
+from tacit.models.base import Row
 
 
-def arbitrary_vector(model: UnitModel) -> jax.Array:
+def arbitrary_vector(dimension: int) -> jax.Array:
     """Some unconstrained vector, always the same."""
-    drawn = np.random.default_rng(0).normal(size=model.dimension, scale=0.5)
+    drawn = np.random.default_rng(0).normal(size=dimension, scale=0.5)
     return jnp.asarray(drawn, jnp.float32)
 
 
@@ -60,8 +58,9 @@ def quote_names(names: Iterable[str]) -> str:
 
 
 Given = TypeVar("Given")
+Columns = Mapping[str, NDArray[np.generic]]
 NUM_CHECK_ROWS = 5
-TermsAndPrior = Callable[[Mapping[str, Any], NDArray[np.intp]], tuple[ArrayLike, ArrayLike]]
+TermsAndPrior = Callable[[Columns, NDArray[np.intp]], tuple[ArrayLike, ArrayLike]]
 """Runs a model on some of the made-up rows, by their numbers; returns each row's term and the log prior."""
 
 
@@ -85,9 +84,9 @@ def check_prior_without_columns(uses: Mapping[str, set[str]]) -> None:
             )
 
 
-def check_rows_independent(run: TermsAndPrior, made_up: MakeDummyColumns) -> None:
+def check_rows_independent(run: TermsAndPrior, schema: Schema) -> None:
     """Raises unless each row's term among several rows is that of the row by itself."""
-    columns, others = made_up(NUM_CHECK_ROWS, 1), made_up(NUM_CHECK_ROWS, 2)
+    columns, others = (schema.made_up(NUM_CHECK_ROWS, seed=seed) for seed in (1, 2))
     every = np.arange(NUM_CHECK_ROWS)
     terms, prior = _run_on_rows(run, columns, every)
     if terms.shape != (NUM_CHECK_ROWS,):
@@ -117,8 +116,8 @@ def check_rows_independent(run: TermsAndPrior, made_up: MakeDummyColumns) -> Non
 
 
 def _run_on_rows(
-    run: TermsAndPrior, columns: Mapping[str, Any], which: NDArray[np.intp]
-) -> tuple[NDArray[Any], float]:
+    run: TermsAndPrior, columns: Columns, which: NDArray[np.intp]
+) -> tuple[NDArray[np.floating], float]:
     """The terms of some rows and the log prior, with errors explained."""
     with explain_model_errors(len(which)):
         terms, prior = run({name: values[which] for name, values in columns.items()}, which)
@@ -151,21 +150,24 @@ def _describe_row_dependence(touched: NDArray[np.bool_]) -> str:
 
 
 def check_index_bounds(
-    density: Callable[[Row, Given], jax.Array], given: Given, made_up: Row, highest: Row
+    density: Callable[[Row, Given], jax.Array],
+    given: Given,
+    dummy_row: Mapping[str, ArrayLike],
+    schema: Schema,
 ) -> None:
     """Raises if a column's highest value indexes beyond the end of an array.
 
-    JAX would silently use the last entry. ``made_up`` and ``highest`` are rows.
+    JAX would silently use the last entry.
     """
-    example = {name: jnp.asarray(value) for name, value in made_up.items()}
+    example = {name: jnp.asarray(value) for name, value in dummy_row.items()}
     with explain_model_errors(1):
         if not _has_indexing(jax.make_jaxpr(density)(example, given).jaxpr):
             return  # which saves compiling the check
     checked = jax.jit(checkify.checkify(density, errors=checkify.index_checks))
-    for column in example:
-        row = example | {column: jnp.asarray(highest[column])}
-        if not jnp.issubdtype(row[column].dtype, jnp.integer):
+    for column, value in example.items():
+        if not jnp.issubdtype(value.dtype, jnp.integer):
             continue
+        row = example | {column: jnp.asarray(schema[column].ends[1], value.dtype)}
         with explain_model_errors(1):
             error, _ = checked(row, given)
         if error.get() is not None:

@@ -10,12 +10,12 @@ have a log-likelihood of each row.
 5
 """
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,16 +25,14 @@ from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.base import (
-    DiscreteCoordinates,
     Labels,
-    Outcomes,
     Parameters,
     Prediction,
-    PyTree,
     Row,
-    RowByRow,
+    UnitModel,
 )
 from tacit.models.exponential_families import (
     Dirichlet,
@@ -51,16 +49,8 @@ Bounds = tuple[float, float]
 Constants = Mapping[str, jax.Array | NDArray[np.float32]]
 
 
-class ColumnLimits(NamedTuple):
-    """The kind of a column in a schema, and its lowest and highest encoded value."""
-
-    kind: str
-    low: float
-    high: float
-
-
 @dataclass(frozen=True, kw_only=True)
-class Conjugate(RowByRow):
+class Conjugate(ABC):
     """A model with a sufficient statistic of bounded length.
 
     Args:
@@ -147,20 +137,19 @@ class Conjugate(RowByRow):
     def from_draws(self, drawn: Vector) -> dict[str, Vector]:
         """Parameters by name, from draws [draws, numbers] of the family."""
 
-    def within(self, limits: Mapping[str, ColumnLimits]) -> Self:
+    def with_bounds_of(self, schema: Schema) -> Self:
         """A copy with the bounds that a schema declares, unless the model has its own."""
+        kinds = dict(schema.items)
         for name in self.columns:
-            if name not in limits or limits[name].kind not in self.kinds:
+            if name not in kinds or kinds[name].shape or kinds[name].kind not in self.kinds:
                 raise InvalidArgument(
                     f"{type(self).__name__} needs column {name!r} to have one value in each row, of "
                     f"kind {' or '.join(self.kinds)}."
                 )
-        return self._with([limits[name] for name in self.columns])
+        return self._with_encoded_bounds(tuple(kinds[name].ends for name in self.columns))
 
-    def _with(self, limits: Sequence[ColumnLimits]) -> Self:
-        if self.bounds is not None:
-            return self
-        return replace(self, bounds=tuple((limit.low, limit.high) for limit in limits))
+    def _with_encoded_bounds(self, bounds: tuple[Bounds, ...]) -> Self:
+        return self if self.bounds is not None else replace(self, bounds=bounds)
 
     def _known_bounds(self) -> tuple[Bounds, ...]:
         if self.bounds is None:
@@ -176,88 +165,53 @@ class Conjugate(RowByRow):
         low, high = zip(*self._known_bounds(), strict=True)
         return {"low": np.asarray(low, np.float32), "high": np.asarray(high, np.float32)}
 
-    @cached_property
-    def _model(self) -> Model:
-        return Model(
-            parameters=self.parameters,
-            log_prior=self.log_prior,
-            log_likelihood=self.log_likelihood,
-            constants=self.constants,
-            simulate=self._simulated,
-        )
-
-    def _simulated(
-        self, key: jax.Array, params: Parameters, row: Row, constants: Constants
-    ) -> dict[str, Any]:
-        return {name: p.draw for name, p in self.predict(key, params, row, constants).items()}
-
-    @property
-    def dimension(self) -> int:
-        """Length of the unconstrained vector."""
-        return self._model.dimension
-
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the parameters."""
         return tuple(self.parameters)
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """Names of the parameters that predictions need."""
-        return self.names
-
-    @property
-    def made_up(self) -> dict[str, Any]:
-        """A made-up row."""
-        return dict.fromkeys(self.columns, np.float32(0))
-
-    @property
     def labels(self) -> Labels:
-        """No axis has names."""
+        """Names for the entries of array parameters; none, unless a model has them."""
         return {}
 
     @property
-    def searched(self) -> tuple[Any, ...]:
+    def user_functions(self) -> tuple[object, ...]:
         """What the boundary searches for arrays of rows."""
         return (self.log_likelihood,)
 
     @property
-    def discrete(self) -> DiscreteCoordinates:
-        """No parameter is a whole number."""
-        return ()
+    def unit_model(self) -> UnitModel:
+        """The model as inference takes it; the same for equal models, which share compiled programs."""
+        return _unit_model(self)
 
-    def start(self, values: Mapping[str, Any]) -> jax.Array:
-        """The unconstrained vector of given values; zero for parameters not given."""
-        return self._model.start(values)
+    def simulate(
+        self, key: jax.Array, params: Parameters, row: Row, constants: Constants
+    ) -> dict[str, jax.Array]:
+        """A draw of the outcome of a row, by column."""
+        found = self.predict(key, params, row, constants)
+        return {name: each.draw for name, each in found.items() if each.draw is not None}
 
-    def constrain(self, vector: jax.Array, constants: PyTree = None) -> Parameters:
-        """Parameters on their supports."""
-        return self._model.constrain(vector, constants)
 
-    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
-        """Log prior of the unconstrained vector."""
-        return self._model.prior_density(vector, constants)
-
-    def row_density(
-        self,
-        vector: jax.Array,
-        row: Row,
-        constants: PyTree = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """Log-likelihood of one row."""
-        return self._model.row_density(vector, row, constants, outcomes)
-
-    @property
-    def simulates(self) -> bool:
-        """Whether outcomes can be drawn."""
-        return self._model.simulates
-
-    def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: PyTree = None
-    ) -> Outcomes:
-        """A draw of the row's outcome, by column."""
-        return self._model.row_outcomes(key, vector, row, constants)
+@lru_cache(maxsize=256)
+def _unit_model(model: Conjugate) -> UnitModel:
+    plain = Model(
+        parameters=model.parameters,
+        log_prior=model.log_prior,
+        log_likelihood=model.log_likelihood,
+        constants=model.constants,
+        simulate=model.simulate,
+    )
+    return replace(
+        plain.unit_model,
+        columns=model.columns,
+        predict=model.predict,
+        predictors=tuple(model.predictors),
+        dummy_row=dict.fromkeys(model.columns, np.float32(0)),
+        labels=model.labels,
+        user_functions=model.user_functions,
+        source=model,
+    )
 
 
 @dataclass(frozen=True)
@@ -286,7 +240,7 @@ class OneColumn(Conjugate):
         return {self.column: self.outcome_of(key, params)}
 
 
-def _check_bounds(column: str, pair: Any) -> Bounds:
+def _check_bounds(column: str, pair: Iterable[float]) -> Bounds:
     """A checked pair of bounds."""
     try:
         low, high = pair
@@ -547,7 +501,7 @@ class Bernoulli(_LevelCounts):
         if self.bounds is not None:
             raise InvalidArgument("A binary column has no bounds; leave bounds out.")
 
-    def _with(self, limits: Sequence[ColumnLimits]) -> "Bernoulli":  # noqa: ARG002
+    def _with_encoded_bounds(self, bounds: tuple[Bounds, ...]) -> "Bernoulli":  # noqa: ARG002
         return self
 
     @property
@@ -612,8 +566,8 @@ class Categorical(_LevelCounts):
         if self.bounds is not None:
             raise InvalidArgument("A categorical column has no bounds; leave bounds out.")
 
-    def _with(self, limits: Sequence[ColumnLimits]) -> "Categorical":
-        found = int(limits[0].high) + 1
+    def _with_encoded_bounds(self, bounds: tuple[Bounds, ...]) -> "Categorical":
+        found = int(bounds[0][1]) + 1
         if self.levels not in (None, found):
             raise InvalidArgument(
                 f"Categorical has levels={self.levels}, but the schema declares {found} for "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +19,13 @@ from formulae.contrasts import pick_contrasts
 from formulae.terms.call_resolver import LazyCall
 from jax.typing import ArrayLike
 
+from tacit.data.columns import Kind, Number
+from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.formula import (
     Columns,
     Expression,
-    Facts,
     GroupTerm,
-    KnownColumns,
     Node,
     bounded_expression,
     called_function,
@@ -34,7 +34,7 @@ from tacit.models.formula import (
     format_node,
     literal_number,
     literal_value,
-    scalar_facts,
+    scalar_column,
 )
 from tacit.models.interpretation import Increment, round_increment
 
@@ -42,9 +42,9 @@ Basis = tuple[Callable[[Columns], jax.Array], int, str]
 _MAX_BASIS_SIZE = 50
 
 
-def _basis_arguments(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
+def _basis_arguments(node: Node, names: tuple[str, ...]) -> dict[str, Node]:
     """The arguments after the first, by name."""
-    given: dict[str, Any] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+    given: dict[str, Node] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
     if len(node.args) - 1 > len(names) or set(given) - set(names):
         raise InvalidArgument(
             f"{format_node(node)!r} takes no other arguments than {', '.join(names)}."
@@ -52,7 +52,7 @@ def _basis_arguments(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
     return given
 
 
-def _integer_argument(node: Node, name: str, value: Any, least: int) -> int:
+def _integer_argument(node: Node, name: str, value: Node, least: int) -> int:
     found = literal_number(value)
     if found != int(found) or not least <= found <= _MAX_BASIS_SIZE:
         raise InvalidArgument(
@@ -107,7 +107,9 @@ def bspline_basis(node: Node, inner: Expression) -> Basis:
     return read, size - first, f"B-splines of degree {degree} over {span}, knots: {places}"
 
 
-def _spline_knots(node: Node, inner: Expression, given: dict[str, Any], fewest: int) -> list[float]:
+def _spline_knots(
+    node: Node, inner: Expression, given: dict[str, Node], fewest: int
+) -> list[float]:
     if "knots" in given:
         listed = given["knots"]
         several = listed.args if called_function(listed) == "c" else [listed]
@@ -166,8 +168,8 @@ class DesignBlock(NamedTuple):
     Attributes:
         read: Computes them from the columns of the table.
         labels: A label for each column; empty if there is only one, which needs none.
-        text: What a coefficient means apart from its steps, in a few words.
-        steps: The steps of the numbers that a coefficient is about.
+        text: What a coefficient means apart from its increments, in a few words.
+        increments: The increments of the numbers that a coefficient is about.
         centre: About the mean of a column, if all levels were equally frequent.
         reference: Where all columns are zero: a value or a level, by the name of the variable.
         alone: Whether a coefficient means something without the others, unlike that of a spline.
@@ -179,7 +181,7 @@ class DesignBlock(NamedTuple):
     read: Callable[[Columns], jax.Array]
     labels: tuple[str, ...]
     text: str
-    steps: tuple[Increment, ...] = ()
+    increments: tuple[Increment, ...] = ()
     centre: float = 0.0
     reference: tuple[tuple[str, str], ...] = ()
     alone: bool = True
@@ -188,15 +190,10 @@ class DesignBlock(NamedTuple):
     indicator: bool = False
 
     @property
-    def unit(self) -> float:
-        """How many units of the table's columns one unit of the standardised column is."""
-        return math.prod(step.own for step in self.steps)
-
-    @property
     def meaning(self) -> str:
         """What the model's own coefficient means, in a few words."""
-        own = {step.name: step.own for step in self.steps}
-        per = [f"per {step.words(own, named=False)}, {step.why}" for step in self.steps]
+        own = {each.name: each.in_model for each in self.increments}
+        per = [f"per {each.words(own, named=False)}, {each.origin}" for each in self.increments]
         return "; ".join([*per, *([self.text] if self.text else [])])
 
 
@@ -215,24 +212,24 @@ class Component:
         return self.full is not None
 
 
-def build_component(node: Node, known: KnownColumns) -> Component:
+def build_component(node: Node, schema: Schema) -> Component:
     """The columns of the design matrix that a variable or call stands for."""
     name = column_name(node)
     if name is not None:
-        return _column_component(str(name), known)
+        return _column_component(str(name), schema)
     if not isinstance(node, LazyCall):
         raise InvalidArgument(
             f"{format_node(node)!r} is not a term; name columns, or put a calculation into I(...)."
         )
     if node.callee in {"C", "T", "S"}:
-        return _category_component(node, known)
+        return _category_component(node, schema)
     if node.callee in _DATA_DEPENDENT_CALLS:
         raise InvalidArgument(
             f"{format_node(node)!r} would use a mean of the data; numbers are already standardised by their "
             "bounds, so name the column itself."
         )
     if node.callee in _BASES:
-        inner = bounded_expression(node.args[0], known) if node.args else None
+        inner = bounded_expression(node.args[0], schema) if node.args else None
         if inner is None or inner.low >= inner.high:
             raise InvalidArgument(
                 f"{format_node(node)!r} needs a column that varies as its first argument."
@@ -246,66 +243,70 @@ def build_component(node: Node, known: KnownColumns) -> Component:
             longest=1.0 if node.callee == "bs" else math.sqrt(size), exclusive=size == 1,
         )  # fmt: skip
         return Component(format_node(node), inner.columns, block)
-    return _calculated_component(node, bounded_expression(node, known))
+    calculated = bounded_expression(node, schema)
+    if not calculated.columns or calculated.low >= calculated.high:
+        raise InvalidArgument(f"{format_node(node)!r} is the same for all rows; leave it out.")
+    return _bounded_component(format_node(node), calculated)
 
 
-def _column_component(name: str, known: KnownColumns) -> Component:
-    facts = scalar_facts(name, known)
-    if facts.kind == "category":
-        return _coded_category(name, facts, "treatment", None)
-    if facts.kind == "binary":
-        meaning, at = f"{facts.levels[1]} against {facts.levels[0]}", (name, facts.levels[0])
-        read = _as_column(decode_column(name, facts))
+def _column_component(name: str, schema: Schema) -> Component:
+    column = scalar_column(name, schema)
+    if column.kind == "category":
+        return _coded_category(name, column, "treatment", None)
+    if column.kind == "binary":
+        meaning, at = f"{column.labels[1]} against {column.labels[0]}", (name, column.labels[0])
+        read = _as_column(decode_column(name, column))
         block = DesignBlock(read, (), meaning, centre=0.5, reference=(at,), indicator=True)
         return Component(name, frozenset([name]), block)
-    found = Expression(decode_column(name, facts), facts.low, facts.high, frozenset([name]))
-    if facts.standard is not None:
-        centre, spread = facts.standard
+    found = Expression(
+        decode_column(name, column), float(column.low), float(column.high), frozenset([name])
+    )
+    if isinstance(column, Number) and column.centre is not None and column.spread is not None:
+        centre, spread = column.centre, column.spread
         return _standardized_component(
-            name, found, centre, spread, f"from {centre:.4g}", facts.measure
+            name, found, centre, spread, f"from {centre:.4g}", column.measured_in
         )
-    return _bounded_component(name, found, facts.measure)
+    return _bounded_component(name, found, column.measured_in)
 
 
-def _bounded_component(name: str, found: Expression, measure: str | None = None) -> Component:
+def _bounded_component(name: str, found: Expression, unit: str | None = None) -> Component:
     """A number, standardised by its bounds."""
     middle, half = (found.low + found.high) / 2, (found.high - found.low) / 2
     return _standardized_component(
-        name, found, middle, half, f"half of {_format_range(found)}", measure
+        name, found, middle, half, f"half of {_format_range(found)}", unit
     )
 
 
 def _standardized_component(
-    name: str, found: Expression, middle: float, own: float, why: str, measure: str | None
+    name: str, found: Expression, middle: float, scale: float, origin: str, unit: str | None
 ) -> Component:
-    """A number, standardised; its coefficient is shown per round step of a declared unit."""
-    step = Increment(name, own, 1.0 if measure is None else round_increment(own), measure, why)
-    at = f"{middle:.6g}" if measure is None else f"{middle:.6g} {measure}"
-    read = _as_column(lambda c: (found.read(c) - middle) / own)
-    longest = max(abs(found.low - middle), abs(found.high - middle)) / own
-    block = DesignBlock(read, (), "", (step,), reference=((name, at),), longest=longest)
+    """A number, standardised; its coefficient is shown per round increment of a declared unit."""
+    shown = 1.0 if unit is None else round_increment(scale)
+    at = f"{middle:.6g}" if unit is None else f"{middle:.6g} {unit}"
+    block = DesignBlock(
+        read=_as_column(lambda c: (found.read(c) - middle) / scale),
+        labels=(),
+        text="",
+        increments=(Increment(name, scale, shown, unit, origin),),
+        reference=((name, at),),
+        longest=max(abs(found.low - middle), abs(found.high - middle)) / scale,
+    )
     return Component(name, found.columns, block)
 
 
-def _as_column(read: Callable[[Columns], jax.Array]) -> Callable[[Columns], jax.Array]:
-    return lambda columns: read(columns)[:, None]
-
-
-def _calculated_component(node: Node, found: Expression) -> Component:
-    if not found.columns or found.low >= found.high:
-        raise InvalidArgument(f"{format_node(node)!r} is the same for all rows; leave it out.")
-    return _bounded_component(format_node(node), found)
+def _as_column(read: Callable[[Columns], jax.Array | float]) -> Callable[[Columns], jax.Array]:
+    return lambda columns: jnp.asarray(read(columns))[:, None]
 
 
 def _format_range(inner: Expression) -> str:
     return f"{inner.low:.6g} to {inner.high:.6g}"
 
 
-def _category_component(node: Node, known: KnownColumns) -> Component:
+def _category_component(node: Node, schema: Schema) -> Component:
     """C(x), C(x, Sum), C(x, Treatment("level")), T(x, "level") or S(x, "level")."""
     name = column_name(node.args[0]) if node.args else None
-    facts = None if name is None else scalar_facts(name, known)
-    if facts is None or facts.kind not in {"category", "binary"}:
+    column = None if name is None else scalar_column(name, schema)
+    if column is None or column.kind not in {"category", "binary"}:
         raise InvalidArgument(
             f"{format_node(node)!r} must be of a column that is declared as a category."
         )
@@ -318,12 +319,12 @@ def _category_component(node: Node, known: KnownColumns) -> Component:
         chosen = str(literal_value(further[0]))
     elif further:
         raise _unknown_coding_error(node)
-    if chosen is not None and chosen not in facts.levels:
+    if chosen is not None and chosen not in column.labels:
         raise InvalidArgument(
             f"{format_node(node)!r} names a level that {name!r} does not have; its levels are "
-            f"{', '.join(facts.levels)}."
+            f"{', '.join(column.labels)}."
         )
-    return _coded_category(name, facts, coding, chosen)
+    return _coded_category(name, column, coding, chosen)
 
 
 def _parse_contrast(node: Node, how: Node) -> tuple[str, str | None]:
@@ -342,26 +343,36 @@ def _unknown_coding_error(node: Node) -> InvalidArgument:
     )
 
 
-def _coded_category(name: str, facts: Facts, coding: str, chosen: str | None) -> Component:
+def _coded_category(name: str, column: Kind, coding: str, chosen: str | None) -> Component:
     """A coded category: treatment coding compares with one level, sum coding with the mean."""
-    levels, count = facts.levels, len(facts.levels)
+    levels, count = column.labels, len(column.labels)
     if count < 2:
         raise InvalidArgument(f"{name!r} has a single level; leave it out.")
     default = levels[-1] if coding == "sum" else levels[0]
     at = levels.index(default if chosen is None else chosen)
     rest = tuple(level for level in levels if level != levels[at])
     against = "the mean of levels" if coding == "sum" else levels[at]
-    read = _reduced_indicators(name, count, at, minus=coding == "sum")
-    centre = 0.0 if coding == "sum" else 1 / count
-    one = coding == "treatment"  # of the columns is one, if any
+    is_sum = coding == "sum"
+
+    def all_indicators(columns: Columns) -> jax.Array:
+        return _indicators(columns[name], count)
+
+    def reduced_indicators(columns: Columns) -> jax.Array:
+        every = all_indicators(columns)
+        others = jnp.concatenate([every[:, :at], every[:, at + 1 :]], axis=1)
+        return others - every[:, at : at + 1] if is_sum else others
+
     reduced = DesignBlock(
-        read, rest, f"against {against}", centre=centre, reference=((name, against),),
-        longest=1.0 if one else math.sqrt(count - 1), exclusive=one or count == 2, indicator=one,
-    )  # fmt: skip
-    full = DesignBlock(
-        lambda columns: _indicators(columns[name], count), levels, "each level", centre=1 / count,
-        indicator=True,
-    )  # fmt: skip
+        reduced_indicators,
+        rest,
+        f"against {against}",
+        centre=0.0 if is_sum else 1 / count,
+        reference=((name, against),),
+        longest=math.sqrt(count - 1) if is_sum else 1.0,
+        exclusive=not is_sum or count == 2,
+        indicator=not is_sum,
+    )
+    full = DesignBlock(all_indicators, levels, "each level", centre=1 / count, indicator=True)
     return Component(name, frozenset([name]), reduced, full)
 
 
@@ -369,19 +380,6 @@ def _coded_category(name: str, facts: Facts, coding: str, chosen: str | None) ->
 def _indicators(codes: ArrayLike, count: int) -> jax.Array:
     """Indicators of the level of each row: [rows, levels]."""
     return (jnp.asarray(codes)[:, None] == jnp.arange(count)).astype(jnp.float32)
-
-
-def _reduced_indicators(
-    name: str, count: int, at: int, minus: bool
-) -> Callable[[Columns], jax.Array]:
-    """Indicators of all levels but one, which is subtracted from the others if ``minus``."""
-
-    def read(columns: Columns) -> jax.Array:
-        every = _indicators(columns[name], count)
-        rest = jnp.concatenate([every[:, :at], every[:, at + 1 :]], axis=1)
-        return rest - every[:, at : at + 1] if minus else rest
-
-    return read
 
 
 def interaction_block(blocks: Sequence[DesignBlock]) -> DesignBlock:
@@ -400,7 +398,7 @@ def interaction_block(blocks: Sequence[DesignBlock]) -> DesignBlock:
         read,
         tuple(", ".join(each) for each in labels if each),
         "; ".join(block.text for block in blocks if block.text),
-        tuple(step for block in blocks for step in block.steps),
+        tuple(each for block in blocks for each in block.increments),
         math.prod(block.centre for block in blocks),
         tuple(each for block in blocks for each in block.reference),
         all(block.alone for block in blocks),
@@ -442,12 +440,12 @@ class Group:
 
 
 def build_terms(
-    nodes: Sequence[tuple[Node, ...]], intercept: bool, known: KnownColumns
+    nodes: Sequence[tuple[Node, ...]], intercept: bool, schema: Schema
 ) -> tuple[Term, ...]:
     """The terms of a formula except its intercept, coded so that none is redundant."""
     parts: dict[str, tuple[Component, ...]] = {}
     for term in nodes:
-        found = {each.name: each for each in (build_component(node, known) for node in term)}
+        found = {each.name: each for each in (build_component(node, schema) for node in term)}
         name = ":".join(found)
         if len(found) < len(term) or name in parts:
             raise InvalidArgument(f"The formula has {name!r} in two forms; leave one of them out.")
@@ -498,30 +496,35 @@ def _build_coded_terms(
     return built
 
 
-def build_group(part: GroupTerm, known: KnownColumns, person: str | None, others: bool) -> Group:
+def build_group(part: GroupTerm, schema: Schema, others: bool) -> Group:
     """Effects of groups; ``others`` says whether the same groups have their own intercepts."""
     varying = DesignBlock(lambda c: jnp.ones((len(next(iter(c.values()))), 1)), (), "")
     columns: frozenset[str] = frozenset()
     what = "1"
     if part.varying:
-        parts = [build_component(node, known) for node in part.varying]
+        parts = [build_component(node, schema) for node in part.varying]
         blocks = [each.block if others or each.full is None else each.full for each in parts]
         varying, what = interaction_block(blocks), ":".join(each.name for each in parts)
         columns = columns.union(*(each.columns for each in parts))
-    names = [column_name(_unwrap_category(node)) for node in part.groups]
+    person = schema.person
+    # C(column) is the column.
+    inner = [
+        n.args[0] if called_function(n) == "C" and len(n.args) == 1 else n for n in part.groups
+    ]
+    names = [column_name(node) for node in inner]
     if names == [person]:
         assert person is not None
         if varying.labels:
             raise InvalidArgument(f"({what}|{person}) must be of one number; use (1|{person}).")
         return Group(f"{what}|{person}", columns, varying, (), lambda c: c[person], person)
     for name, node in zip(names, part.groups, strict=True):
-        if name is None or scalar_facts(name, known).kind not in {"category", "binary"}:
+        if name is None or scalar_column(name, schema).kind not in {"category", "binary"}:
             raise InvalidArgument(
                 f"Groups in {what}|{format_node(node)} must be a column that is declared as a category"
                 + (f", or the person column {person}." if person else ".")
             )
     grouping = [str(name) for name in names]
-    sizes = [len(known[name].levels) for name in grouping]
+    sizes = [len(schema[name].labels) for name in grouping]
 
     def code(columns: Columns) -> jax.Array:
         found = jnp.zeros((), jnp.int32)
@@ -529,10 +532,5 @@ def build_group(part: GroupTerm, known: KnownColumns, person: str | None, others
             found = found * size + columns[name]
         return found
 
-    levels = tuple(", ".join(each) for each in product(*(known[n].levels for n in grouping)))
+    levels = tuple(", ".join(each) for each in product(*(schema[n].labels for n in grouping)))
     return Group(f"{what}|{':'.join(grouping)}", columns | {*grouping}, varying, levels, code)
-
-
-def _unwrap_category(node: Node) -> Node:
-    """The column in C(column)."""
-    return node.args[0] if called_function(node) == "C" and len(node.args) == 1 else node

@@ -13,7 +13,6 @@ parameters are. Their distribution is right up to about 1e-5, the accuracy of fl
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +48,7 @@ class RescaledSupport(constraints.Constraint):  # type: ignore[misc]
         """Some value in the support."""
         return jnp.asarray(self.base.feasible_like(prototype))
 
-    def tree_flatten(self) -> Any:
+    def tree_flatten(self) -> tuple[tuple[object, ...], tuple[object, ...]]:
         """The parts of the pytree."""
         return (self.base, self.centre, self.unit), (
             ("base", "centre", "unit"),
@@ -140,7 +139,7 @@ class ClippedDraws(Distribution):  # type: ignore[misc]
         """The mean without bounds."""
         return jnp.asarray(self.base.mean)
 
-    def moved(self, value: Any) -> jax.Array:
+    def moved(self, value: ArrayLike) -> jax.Array:
         """A value within the bounds."""
         return jnp.clip(value, self.low, self.high)
 
@@ -177,11 +176,11 @@ class CensoredWeibull(Distribution):  # type: ignore[misc]
 
     def __init__(
         self,
-        log_scale: Any,
-        alpha: Any,
+        log_scale: ArrayLike,
+        alpha: ArrayLike,
         bounds: tuple[float, float],
-        limit: Any = jnp.inf,
-        drop_out: Any = None,
+        limit: ArrayLike = jnp.inf,
+        drop_out: ArrayLike | None = None,
     ) -> None:
         self.log_scale, self.alpha = log_scale, alpha
         self.bounds, self.limit, self.drop_out = bounds, limit, drop_out
@@ -309,7 +308,7 @@ def _normal_from_word(words: jax.Array) -> jax.Array:
     return np.float32(np.sqrt(2)) * jax.lax.erf_inv(inside)
 
 
-def _sample_poisson(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _sample_poisson(fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return _poisson_from_word(jnp.broadcast_to(fn.rate, shape), _random_words(key, 1, shape)[0])
 
 
@@ -324,6 +323,10 @@ def _poisson_from_word(rate: jax.Array, words: jax.Array) -> jax.Array:
     return found.astype(jnp.int32)
 
 
+# Of each term: its number, itself, what is left of the tail, the count so far, whether to go on.
+_Summation = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+
+
 def _poisson_by_summation(rate: jax.Array, uniform: jax.Array) -> jax.Array:
     """The Poisson quantile at a uniform number, by summing terms.
 
@@ -332,11 +335,11 @@ def _poisson_by_summation(rate: jax.Array, uniform: jax.Array) -> jax.Array:
     """
     rate = jnp.minimum(rate, _MAX_SUMMED_RATE)
 
-    def further(state: Any) -> Any:
+    def unfinished(state: _Summation) -> jax.Array:
         k, _, _, _, likely = state
         return (k < _MAX_TERMS) & jnp.any(likely)
 
-    def summed(state: Any) -> Any:
+    def add_term(state: _Summation) -> _Summation:
         k, term, tail, count, likely = state
         count, term = count + jnp.where(likely, 1.0, 0.0), term * (rate / (k + 1))
         return (k + 1, term, tail - term, count, is_likely(k + 1, term, tail - term))
@@ -347,7 +350,7 @@ def _poisson_by_summation(rate: jax.Array, uniform: jax.Array) -> jax.Array:
 
     zero, term, tail = jnp.zeros((), jnp.float32), jnp.exp(-rate), -jnp.expm1(-rate)
     begin = (zero, term, tail, jnp.zeros_like(rate), is_likely(zero, term, tail))
-    return jnp.asarray(jax.lax.while_loop(further, summed, begin)[3])
+    return jnp.asarray(jax.lax.while_loop(unfinished, add_term, begin)[3])
 
 
 # The quantile of a Poisson variable as a real number x, where P(X < x) = Phi(w), is
@@ -380,12 +383,12 @@ def _polynomial(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
     return total
 
 
-def _sample_gamma(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _sample_gamma(fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     words = _random_words(key, _WORDS_PER_GAMMA, shape)
     return jnp.asarray(jnp.exp(_log_gamma(fn.concentration, words)) / fn.rate)
 
 
-def _log_gamma(concentration: Any, words: Sequence[jax.Array]) -> jax.Array:
+def _log_gamma(concentration: ArrayLike, words: Sequence[jax.Array]) -> jax.Array:
     """The logarithm of a gamma variable (Marsaglia and Tsang 2000).
 
     The concentration is raised by two, so that fewer than one in 50 proposals is rejected, and two
@@ -416,13 +419,15 @@ def _log_gamma(concentration: Any, words: Sequence[jax.Array]) -> jax.Array:
 _WORDS_PER_GAMMA = 2 * _NUM_PROPOSALS + _NUM_BOOSTS
 
 
-def _sample_negative_binomial(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _sample_negative_binomial(
+    fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]
+) -> jax.Array:
     words = _random_words(key, _WORDS_PER_GAMMA + 1, shape)
     rate = jnp.exp(_log_gamma(fn.concentration, words[1:])) / fn.rate
     return _poisson_from_word(rate, words[0])
 
 
-def _sample_student_t(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _sample_student_t(fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """By the polar method (Bailey 1994)."""
     radius, angle = _random_words(key, 2, shape)
     squared = fn.df * jnp.expm1(-2 / fn.df * jnp.log(_uniform_from_word(radius)))
@@ -430,29 +435,31 @@ def _sample_student_t(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Ar
     return jnp.asarray(fn.loc + fn.scale * jnp.sqrt(squared) * turn)
 
 
-def _sample_beta(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _sample_beta(fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     words = _random_words(key, 2 * _WORDS_PER_GAMMA, shape)
     first = _log_gamma(fn.concentration1, words[:_WORDS_PER_GAMMA])
     return jax.nn.sigmoid(first - _log_gamma(fn.concentration0, words[_WORDS_PER_GAMMA:]))
 
 
-def _sample_zero_inflated(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _sample_zero_inflated(
+    fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]
+) -> jax.Array:
     first, second = jax.random.split(key)
     value = fast_sample(fn.base_dist.expand(shape), first)
     return jnp.where(_uniform_from_word(_random_words(second, 1, shape)[0]) < fn.gate, 0, value)
 
 
-def _sample_clipped(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _sample_clipped(fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jnp.asarray(fn.moved(fast_sample(fn.base.expand(shape), key)))
 
 
-def _sample_censored(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _sample_censored(fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     first, second = _random_words(key, 2, shape)
     return jnp.asarray(fn.observed(_uniform_from_word(first), _uniform_from_word(second)))
 
 
 # For these classes only: a subclass may draw in another way.
-_FAST_SAMPLERS: dict[type, Callable[[Any, jax.Array, tuple[int, ...]], jax.Array]] = {
+_FAST_SAMPLERS: dict[type, Callable[[dist.Distribution, jax.Array, tuple[int, ...]], jax.Array]] = {
     CensoredWeibull: _sample_censored,
     ClippedDraws: _sample_clipped,
     dist.Beta: _sample_beta,

@@ -7,9 +7,9 @@ centred, how large coefficients may plausibly be, and in which unit the fit take
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,12 @@ from jax.nn import log_sigmoid
 from jax.scipy.special import log_ndtr
 from numpyro import distributions as dist
 
+from tacit.data.columns import Category, Kind
+from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.distributions import CensoredWeibull, ClippedDraws
 from tacit.models.formula import (
     Columns,
-    Facts,
-    KnownColumns,
     Node,
     ParsedFormula,
     bounded_expression,
@@ -33,7 +33,7 @@ from tacit.models.formula import (
     format_node,
     literal_number,
     parse_formula,
-    scalar_facts,
+    scalar_column,
 )
 
 # An expected outcome further beyond its bounds, on the log scale, makes no sense and may overflow.
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
     Attributes:
         name: Name of the outcome.
         columns: Columns that it is computed from.
-        facts: What is public about its column.
+        column: What is public about its column.
         read: Computes it from the columns.
         trials: Computes the number of trials of a binomial outcome.
         most_trials: The highest number of trials.
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
     name: str
     columns: frozenset[str]
-    facts: Facts
+    column: Kind
     read: Callable[[Columns], jax.Array]
     trials: Callable[[Columns], jax.Array] | None = None
     most_trials: float = 1.0
@@ -68,6 +68,16 @@ class Outcome(NamedTuple):
     limit: Callable[[Columns], jax.Array] | None = None
     drops_out: bool = False
     described: str = ""
+
+    @property
+    def middle(self) -> float:
+        """The middle of the bounds."""
+        return (self.column.low + self.column.high) / 2
+
+    @property
+    def half_range(self) -> float:
+        """Half of the distance between the bounds."""
+        return (self.column.high - self.column.low) / 2
 
     @property
     def ends(self) -> bool:
@@ -105,13 +115,62 @@ class AuxiliaryParameter:
 
     name: str
     meaning: str
-    prior: Callable[[PredictorScales], Any]
+    prior: Callable[[PredictorScales], dist.Distribution]
     start: Callable[[PredictorScales], float] = lambda _: 1.0
     needed: Callable[[Outcome], bool] = lambda _: True
 
 
-def _no_problem(_: Facts) -> None:
-    """Finds no fault with any column."""
+class Predictor(NamedTuple):
+    """What the distribution of a row's outcome is a function of.
+
+    Attributes:
+        outcome: The outcome.
+        link: Name of the link.
+        eta: The linear predictor: [rows], or [rows, levels].
+        auxiliary: Values of the family's auxiliary parameters, and of its cutpoints, by name.
+        columns: The columns of the table.
+    """
+
+    outcome: Outcome
+    link: str
+    eta: jax.Array
+    auxiliary: Mapping[str, jax.Array]
+    columns: Columns
+
+    @property
+    def logits(self) -> jax.Array:
+        """The log-odds of a binary outcome."""
+        if self.link == "probit":
+            return jnp.asarray(log_ndtr(self.eta) - log_ndtr(-self.eta))
+        if self.link == "cloglog":  # beyond the limits the outcome is certain
+            return jnp.log(jnp.expm1(jnp.exp(jnp.clip(self.eta, -30.0, 4.0))))
+        return self.eta
+
+    @property
+    def bounded_exp(self) -> jax.Array:
+        """The exponential of the linear predictor, limited so that it is finite."""
+        most = math.log(self.outcome.column.high) + _MAX_LOG_EXCESS
+        return jnp.exp(jnp.clip(self.eta, -2 * _MAX_LOG_EXCESS - most, most))
+
+
+class CoefficientScale(NamedTuple):
+    """What coefficients are changes of, in words, and what their exponentials are called, if anything."""
+
+    words: str
+    ratio: str | None = None
+
+
+# By link, unless a family says otherwise. A softmax compares each level of the outcome with the first.
+_COEFFICIENT_SCALES = {
+    "identity": CoefficientScale("the mean of {outcome}"),
+    "log": CoefficientScale("the logarithm of the mean of {outcome}", "ratio of means"),
+    "logit": CoefficientScale("the log-odds that {event}", "odds ratio"),
+    "probit": CoefficientScale("the probit of the probability that {event}"),
+    "cloglog": CoefficientScale("the complementary log-log of the probability that {event}"),
+    "softmax": CoefficientScale(
+        "the log-odds of each level of {outcome} against {first}", "odds ratio"
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,35 +181,40 @@ class Family:
         name: Name of the family.
         kinds: Kinds of columns that can be its outcome.
         wants: Its outcome in words, for messages.
-        links: Prior standard deviations of coefficients, by link.
+        regression: What a regression with the default link is called.
+        links: Prior standard deviations of coefficients, by link; the first is the default.
         scales: Scales of the linear predictor for an outcome.
-        distribution: The distribution of an outcome given link, linear predictor, further
-            parameters by name, and columns.
-        further: Parameters beside the coefficients.
-        fault: What is wrong with a column of the right kind, and a remedy; None if nothing is.
+        distribution: The distribution of an outcome given its predictor.
+        auxiliary: Parameters beside the coefficients.
+        problem: What is wrong with a column of the right kind, and a remedy; None if nothing is.
         cut: Whether cutpoints between ordered levels take the place of the intercept.
+        coefficient_scales: What coefficients are changes of, by link, where the link does not say.
     """
 
     name: str
     kinds: tuple[str, ...]
     wants: str
+    regression: str
     links: Mapping[str, float]
     scales: Callable[[Outcome], PredictorScales]
-    distribution: Callable[[Outcome, str, jax.Array, Mapping[str, Any], Columns], Any]
-    further: tuple[AuxiliaryParameter, ...] = ()
-    fault: Callable[[Facts], str | None] = _no_problem
+    distribution: Callable[[Predictor], dist.Distribution]
+    auxiliary: tuple[AuxiliaryParameter, ...] = ()
+    problem: Callable[[Kind], str | None] = lambda _: None
     cut: bool = False
+    coefficient_scales: Mapping[str, CoefficientScale] = field(default_factory=dict)
 
     @property
     def link(self) -> str:
         """The default link."""
         return next(iter(self.links))
 
+    def regression_name(self, link: str) -> str:
+        """What a regression with a link is called."""
+        return self.regression if link == self.link else f"{self.name} regression with link {link}"
 
-def bounded_exp(outcome: Outcome, eta: jax.Array) -> jax.Array:
-    """The exponential of a linear predictor, limited so that it is finite."""
-    most = math.log(outcome.facts.high) + _MAX_LOG_EXCESS
-    return jnp.exp(jnp.clip(eta, -2 * _MAX_LOG_EXCESS - most, most))
+    def coefficient_scale(self, link: str) -> CoefficientScale:
+        """What coefficients are changes of."""
+        return self.coefficient_scales.get(link, _COEFFICIENT_SCALES[link])
 
 
 def unitless_scales(outcome: Outcome) -> PredictorScales:
@@ -158,78 +222,64 @@ def unitless_scales(outcome: Outcome) -> PredictorScales:
     return PredictorScales(0.0, 1.0, 1.0 / math.sqrt(max(outcome.most_trials / 8, 1.0)))
 
 
-def _logits(link: str, eta: jax.Array) -> jax.Array:
-    """The log-odds at a linear predictor."""
-    if link == "probit":
-        return jnp.asarray(log_ndtr(eta) - log_ndtr(-eta))
-    if link == "cloglog":  # beyond the limits the outcome is certain
-        return jnp.log(jnp.expm1(jnp.exp(jnp.clip(eta, -30.0, 4.0))))
-    return eta
+# Yes or no, and successes among trials.
 
 
-def _bernoulli(_: Outcome, link: str, eta: jax.Array, __: Mapping[str, Any], ___: Columns) -> Any:
-    return dist.Bernoulli(logits=_logits(link, eta))
-
-
-def _binomial(
-    outcome: Outcome, link: str, eta: jax.Array, _: Mapping[str, Any], columns: Columns
-) -> Any:
-    assert outcome.trials is not None
-    return dist.Binomial(outcome.trials(columns), logits=_logits(link, eta))
+def _binomial(given: Predictor) -> dist.Distribution:
+    assert given.outcome.trials is not None
+    return dist.Binomial(given.outcome.trials(given.columns), logits=given.logits)
 
 
 _BINARY_LINKS = {"logit": 2.5, "probit": 1.5, "cloglog": 2.0}
-
 BERNOULLI = Family(
     name="bernoulli",
     kinds=("binary",),
     wants="a Binary column, or one level of a Category as in y['level']",
+    regression="logistic regression",
     links=_BINARY_LINKS,
     scales=unitless_scales,
-    distribution=_bernoulli,
+    distribution=lambda given: dist.Bernoulli(logits=given.logits),
 )
 BINOMIAL = Family(
     name="binomial",
     kinds=("count",),
     wants="p(successes, trials) of two Count columns",
+    regression="logistic regression",
     links=_BINARY_LINKS,
     scales=unitless_scales,
     distribution=_binomial,
 )
+
+# Counts.
 
 
 # Units are chosen so that a row's gradient is rarely longer than the usual clip. Clipping biases
 # estimates, above all of spreads. A larger unit needs less noise, a smaller one is clipped less.
 def _count_scales(outcome: Outcome) -> PredictorScales:
     # Counts are mostly far below their bound, so the middle is that of a logarithmic scale.
-    middle = (math.log1p(outcome.facts.low) + math.log1p(outcome.facts.high)) / 2
+    middle = (math.log1p(outcome.column.low) + math.log1p(outcome.column.high)) / 2
     return PredictorScales(middle, 1.0, math.exp(-middle / 2))
 
 
-def _poisson(
-    outcome: Outcome, _: str, eta: jax.Array, further: Mapping[str, Any], __: Columns
-) -> Any:
-    rate = bounded_exp(outcome, eta)
-    if ZERO_INFLATION.name in further:
-        return dist.ZeroInflatedPoisson(further[ZERO_INFLATION.name], rate)
-    return dist.Poisson(rate)
+def _poisson(given: Predictor) -> dist.Distribution:
+    if ZERO_INFLATION.name in given.auxiliary:
+        return dist.ZeroInflatedPoisson(given.auxiliary[ZERO_INFLATION.name], given.bounded_exp)
+    return dist.Poisson(given.bounded_exp)
 
 
-def _negative_binomial(
-    outcome: Outcome, _: str, eta: jax.Array, further: Mapping[str, Any], __: Columns
-) -> Any:
-    counts = dist.NegativeBinomial2(bounded_exp(outcome, eta), further[ALPHA.name])
-    if ZERO_INFLATION.name in further:
-        return dist.ZeroInflatedDistribution(counts, gate=further[ZERO_INFLATION.name])
+def _negative_binomial(given: Predictor) -> dist.Distribution:
+    counts = dist.NegativeBinomial2(given.bounded_exp, given.auxiliary[ALPHA.name])
+    if ZERO_INFLATION.name in given.auxiliary:
+        return dist.ZeroInflatedDistribution(counts, gate=given.auxiliary[ZERO_INFLATION.name])
     return counts
 
 
-def _count_problem(facts: Facts) -> str | None:
-    return "counts cannot be negative" if facts.low < 0 else None
+def _count_problem(column: Kind) -> str | None:
+    return "counts cannot be negative" if column.low < 0 else None
 
 
-def _zero_inflated_problem(facts: Facts) -> str | None:
-    return "its lower bound must be 0, of which there are many" if facts.low != 0 else None
+def _zero_inflated_problem(column: Kind) -> str | None:
+    return "its lower bound must be 0, of which there are many" if column.low != 0 else None
 
 
 ALPHA = AuxiliaryParameter(
@@ -242,65 +292,61 @@ ZERO_INFLATION = AuxiliaryParameter(
     meaning="share of rows that are 0 whatever the predictors say",
     prior=lambda _: dist.Beta(1.0, 1.0),
 )
-_WANTS_COUNT = "a Count from 0 or more"
-
 POISSON = Family(
     name="poisson",
     kinds=("count",),
-    wants=_WANTS_COUNT,
+    wants="a Count from 0 or more",
+    regression="Poisson regression",
     links={"log": 2.0},
     scales=_count_scales,
     distribution=_poisson,
-    fault=_count_problem,
+    problem=_count_problem,
+    coefficient_scales={"log": _COEFFICIENT_SCALES["log"]._replace(ratio="rate ratio")},
 )
-NEGATIVE_BINOMIAL = Family(
+NEGATIVE_BINOMIAL = replace(
+    POISSON,
     name="negativebinomial",
-    kinds=("count",),
-    wants=_WANTS_COUNT,
-    links={"log": 2.0},
-    scales=_count_scales,
+    regression="negative binomial regression",
     distribution=_negative_binomial,
-    further=(ALPHA,),
-    fault=_count_problem,
+    auxiliary=(ALPHA,),
 )
-ZERO_INFLATED_POISSON = Family(
+ZERO_INFLATED_POISSON = replace(
+    POISSON,
     name="zero_inflated_poisson",
-    kinds=("count",),
     wants="a Count from 0",
-    links={"log": 2.0},
-    scales=_count_scales,
-    distribution=_poisson,
-    further=(ZERO_INFLATION,),
-    fault=_zero_inflated_problem,
+    regression="zero-inflated Poisson regression",
+    auxiliary=(ZERO_INFLATION,),
+    problem=_zero_inflated_problem,
 )
-ZERO_INFLATED_NEGATIVE_BINOMIAL = Family(
+ZERO_INFLATED_NEGATIVE_BINOMIAL = replace(
+    ZERO_INFLATED_POISSON,
     name="zero_inflated_negativebinomial",
-    kinds=("count",),
-    wants="a Count from 0",
-    links={"log": 2.0},
-    scales=_count_scales,
+    regression="zero-inflated negative binomial regression",
     distribution=_negative_binomial,
-    further=(ALPHA, ZERO_INFLATION),
-    fault=_zero_inflated_problem,
+    auxiliary=(ALPHA, ZERO_INFLATION),
 )
 
+# Levels: in no order, and in order.
 
 CUTPOINT = "cutpoint"
 # Cutpoints that are nearer than this have nothing between them.
 _MIN_CUTPOINT_GAP = 1e-6
 
 
-def _categorical(_: Outcome, __: str, eta: jax.Array, ___: Mapping[str, Any], ____: Columns) -> Any:
-    reference = jnp.zeros((*eta.shape[:-1], 1), eta.dtype)
-    return dist.Categorical(logits=jnp.concatenate([reference, eta], axis=-1))
+def _categorical(given: Predictor) -> dist.Distribution:
+    reference = jnp.zeros((*given.eta.shape[:-1], 1), given.eta.dtype)
+    return dist.Categorical(logits=jnp.concatenate([reference, given.eta], axis=-1))
 
 
-def _ordinal(_: Outcome, link: str, eta: jax.Array, further: Mapping[str, Any], __: Columns) -> Any:
+def _ordinal(given: Predictor) -> dist.Distribution:
     """The probability of a level or a lower one is F(cutpoint - eta), F by the link."""
-    at = further[CUTPOINT] - eta[..., None]
+    at = given.auxiliary[CUTPOINT] - given.eta[..., None]
     below, above = at[..., :-1], jnp.maximum(at[..., 1:], at[..., :-1] + _MIN_CUTPOINT_GAP)
-    lowest, highest, between = _ORDINAL_LOG_PROBS[link]
-    parts = lowest(at[..., :1]), between(below, above), highest(at[..., -1:])
+    if given.link == "logit":
+        log_cdf, between = log_sigmoid, _log_logistic_between(below, above)
+    else:
+        log_cdf, between = log_ndtr, _log_normal_between(below, above)
+    parts = log_cdf(at[..., :1]), between, log_cdf(-at[..., -1:])
     return dist.Categorical(logits=jnp.concatenate(parts, axis=-1))
 
 
@@ -317,22 +363,15 @@ def _log_normal_between(below: jax.Array, above: jax.Array) -> jax.Array:
     return jnp.asarray(long + jnp.log(-jnp.expm1(jnp.minimum(short - long, -_MIN_CUTPOINT_GAP))))
 
 
-# By link: log probabilities below the first cutpoint, above the last, and between two.
-_ORDINAL_LOG_PROBS: Mapping[str, tuple[Any, Any, Any]] = {
-    "logit": (log_sigmoid, lambda at: log_sigmoid(-at), _log_logistic_between),
-    "probit": (log_ndtr, lambda at: log_ndtr(-at), _log_normal_between),
-}
+def _levels_problem(column: Kind) -> str | None:
+    return "declare two levels or more" if len(column.labels) < 2 else None
 
 
-def _levels_problem(facts: Facts) -> str | None:
-    return "declare two levels or more" if len(facts.levels) < 2 else None
-
-
-def _ordinal_problem(facts: Facts) -> str | None:
-    if facts.other is None:
-        return _levels_problem(facts)
+def _ordinal_problem(column: Kind) -> str | None:
+    if not isinstance(column, Category) or column.other is None:
+        return _levels_problem(column)
     return (
-        f"{facts.other!r} has no place in the order; declare the column without other=, so that rows "
+        f"{column.labels[-1]!r} has no place in the order; declare the column without other=, so that rows "
         "with undeclared values are left out"
     )
 
@@ -341,22 +380,29 @@ CATEGORICAL = Family(
     name="categorical",
     kinds=("category",),
     wants="a Category of two or more levels",
+    regression="multinomial logistic regression",
     links={"softmax": 2.5},
     scales=unitless_scales,
     distribution=_categorical,
-    fault=_levels_problem,
+    problem=_levels_problem,
 )
 ORDINAL = Family(
     name="ordinal",
     kinds=("category",),
     wants="a Category with its levels in order, lowest first",
+    regression="ordinal logistic regression",
     links={"logit": 2.5, "probit": 1.5},
     scales=unitless_scales,
     distribution=_ordinal,
-    fault=_ordinal_problem,
+    problem=_ordinal_problem,
     cut=True,
+    coefficient_scales={
+        "logit": CoefficientScale("the log-odds of a higher level of {outcome}", "odds ratio"),
+        "probit": CoefficientScale("the probit of the probability of a higher level of {outcome}"),
+    },
 )
 
+# Numbers: on the real line, above zero, and between 0 and 1.
 
 # The least standard deviation, in halves of the outcome's range. Below it gradients explode.
 _MIN_RELATIVE_SIGMA = 1e-3
@@ -366,33 +412,28 @@ BETA_MARGIN = 1e-3
 _MIN_BETA_MEAN = 1e-4
 
 
-def _gaussian(
-    outcome: Outcome, _: str, eta: jax.Array, further: Mapping[str, Any], __: Columns
-) -> Any:
-    least = _MIN_RELATIVE_SIGMA * outcome.facts.half
-    return dist.Normal(eta, jnp.maximum(further["sigma"], least))
+def _gaussian(given: Predictor) -> dist.Distribution:
+    least = _MIN_RELATIVE_SIGMA * given.outcome.half_range
+    return dist.Normal(given.eta, jnp.maximum(given.auxiliary["sigma"], least))
 
 
 def _gaussian_scales(outcome: Outcome) -> PredictorScales:
-    middle, half = outcome.facts.middle, outcome.facts.half
-    return PredictorScales(middle, half, half / 10, half / 2)
+    half = outcome.half_range
+    return PredictorScales(outcome.middle, half, half / 10, half / 2)
 
 
-def _gamma(
-    outcome: Outcome, _: str, eta: jax.Array, further: Mapping[str, Any], __: Columns
-) -> Any:
-    alpha = further["alpha"]
-    base = dist.Gamma(alpha, alpha / bounded_exp(outcome, eta))
-    return ClippedDraws(base, outcome.facts.low, outcome.facts.high)
+def _gamma(given: Predictor) -> dist.Distribution:
+    alpha, column = given.auxiliary["alpha"], given.outcome.column
+    return ClippedDraws(dist.Gamma(alpha, alpha / given.bounded_exp), column.low, column.high)
 
 
 def _gamma_scales(outcome: Outcome) -> PredictorScales:
-    middle = (math.log(outcome.facts.low) + math.log(outcome.facts.high)) / 2
+    middle = (math.log(outcome.column.low) + math.log(outcome.column.high)) / 2
     return PredictorScales(middle, 1.0, 0.4)
 
 
-def _gamma_problem(facts: Facts) -> str | None:
-    if facts.low > 0:
+def _gamma_problem(column: Kind) -> str | None:
+    if column.low > 0:
         return None
     return (
         "declare a lower bound above zero, to which lower outcomes are moved, or use the gaussian "
@@ -400,21 +441,22 @@ def _gamma_problem(facts: Facts) -> str | None:
     )
 
 
-def _beta(outcome: Outcome, _: str, eta: jax.Array, further: Mapping[str, Any], __: Columns) -> Any:
-    mean = jnp.clip(jax.nn.sigmoid(eta), _MIN_BETA_MEAN, 1 - _MIN_BETA_MEAN)
-    kappa = further["kappa"]
-    return ClippedDraws(dist.Beta(mean * kappa, (1 - mean) * kappa), *beta_bounds(outcome.facts))
+def _beta(given: Predictor) -> dist.Distribution:
+    mean = jnp.clip(jax.nn.sigmoid(given.eta), _MIN_BETA_MEAN, 1 - _MIN_BETA_MEAN)
+    kappa = given.auxiliary["kappa"]
+    bounds = beta_bounds(given.outcome.column)
+    return ClippedDraws(dist.Beta(mean * kappa, (1 - mean) * kappa), *bounds)
 
 
-def beta_bounds(facts: Facts) -> tuple[float, float]:
+def beta_bounds(column: Kind) -> tuple[float, float]:
     """The bounds of a beta outcome: the declared ones, or a margin inside of 0 and 1."""
-    low = BETA_MARGIN if facts.low == 0 else facts.low
-    return low, 1 - BETA_MARGIN if facts.high == 1 else facts.high
+    low = BETA_MARGIN if column.low == 0 else column.low
+    return low, 1 - BETA_MARGIN if column.high == 1 else column.high
 
 
-def _beta_problem(facts: Facts) -> str | None:
-    low, high = beta_bounds(facts)
-    if facts.low >= 0 and facts.high <= 1 and low < high:
+def _beta_problem(column: Kind) -> str | None:
+    low, high = beta_bounds(column)
+    if column.low >= 0 and column.high <= 1 and low < high:
         return None
     return "divide percentages by 100, and declare bounds within 0 and 1"
 
@@ -423,10 +465,11 @@ GAUSSIAN = Family(
     name="gaussian",
     kinds=("number", "count"),
     wants="a Number or a Count",
+    regression="linear regression",
     links={"identity": 1.0},
     scales=_gaussian_scales,
     distribution=_gaussian,
-    further=(
+    auxiliary=(
         AuxiliaryParameter(
             name="sigma",
             meaning="standard deviation of the outcome given its mean",
@@ -439,35 +482,35 @@ GAMMA = Family(
     name="gamma",
     kinds=("number",),
     wants="a Number whose lower bound is above zero",
+    regression="gamma regression",
     links={"log": 2.0},
     scales=_gamma_scales,
     distribution=_gamma,
-    further=(
-        AuxiliaryParameter(
-            name="alpha",
-            meaning="shape: the larger, the less spread out",
-            prior=lambda _: dist.LogNormal(1.0, 1.5),
-        ),
-    ),
-    fault=_gamma_problem,
+    auxiliary=(ALPHA,),
+    problem=_gamma_problem,
 )
 BETA = Family(
     name="beta",
     kinds=("number",),
     wants="a Number between 0 and 1",
+    regression="beta regression",
     links={"logit": 2.0},
     scales=unitless_scales,
     distribution=_beta,
-    further=(
+    auxiliary=(
         AuxiliaryParameter(
             name="kappa",
             meaning="precision: the larger, the less spread out",
             prior=lambda _: dist.LogNormal(2.0, 1.5),
         ),
     ),
-    fault=_beta_problem,
+    problem=_beta_problem,
+    coefficient_scales={
+        "logit": CoefficientScale("the log-odds of the mean of {outcome}", "ratio of odds")
+    },
 )
 
+# Times until an event, which follow-up may end before.
 
 # The shortest time if times are declared from 0, in parts of the longest.
 _SHORTEST_TIME_SHARE = 1e-4
@@ -475,31 +518,21 @@ _SHORTEST_TIME_SHARE = 1e-4
 _MAX_LOG_TIME_RATIO = 12.0
 
 
-def shortest_time(facts: Facts) -> float:
+def shortest_time(column: Kind) -> float:
     """The least time that a row can have; shorter ones are moved to it."""
-    return facts.low if facts.low > 0 else _SHORTEST_TIME_SHARE * facts.high
+    return column.low if column.low > 0 else _SHORTEST_TIME_SHARE * column.high
 
 
-def _weibull(
-    outcome: Outcome, _: str, eta: jax.Array, further: Mapping[str, Any], columns: Columns
-) -> Any:
-    facts = outcome.facts
-    centre = math.log(facts.high)
+def _weibull(given: Predictor) -> dist.Distribution:
+    outcome = given.outcome
+    centre = math.log(outcome.column.high)
     return CensoredWeibull(
-        jnp.clip(eta, centre - _MAX_LOG_TIME_RATIO, centre + _MAX_LOG_TIME_RATIO),
-        further["alpha"],
-        (shortest_time(facts), facts.high),
-        jnp.inf if outcome.limit is None else outcome.limit(columns),
-        further.get(DROP_OUT.name),
+        jnp.clip(given.eta, centre - _MAX_LOG_TIME_RATIO, centre + _MAX_LOG_TIME_RATIO),
+        given.auxiliary["alpha"],
+        (shortest_time(outcome.column), float(outcome.column.high)),
+        jnp.inf if outcome.limit is None else outcome.limit(given.columns),
+        given.auxiliary.get(DROP_OUT.name),
     )
-
-
-def _weibull_scales(outcome: Outcome) -> PredictorScales:
-    return PredictorScales(math.log(outcome.facts.high / 2), 1.0, 0.5)
-
-
-def _weibull_problem(facts: Facts) -> str | None:
-    return "times cannot be negative" if facts.low < 0 else None
 
 
 DROP_OUT = AuxiliaryParameter(
@@ -513,10 +546,11 @@ WEIBULL = Family(
     name="weibull",
     kinds=("number", "count"),
     wants="censored(time, event) or a time from 0 or more, a Number or a Count",
+    regression="Weibull regression",
     links={"log": 2.0},
-    scales=_weibull_scales,
+    scales=lambda outcome: PredictorScales(math.log(outcome.column.high / 2), 1.0, 0.5),
     distribution=_weibull,
-    further=(
+    auxiliary=(
         AuxiliaryParameter(
             name="alpha",
             meaning="shape: above 1, the hazard rises with time; below 1, it falls",
@@ -524,9 +558,9 @@ WEIBULL = Family(
         ),
         DROP_OUT,
     ),
-    fault=_weibull_problem,
+    problem=lambda column: "times cannot be negative" if column.low < 0 else None,
+    coefficient_scales={"log": CoefficientScale("the logarithm of {outcome}", "ratio of times")},
 )
-
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -546,6 +580,7 @@ FAMILIES: dict[str, Family] = {
     )
 }
 
+# The outcome of a formula: what its left side means for a family.
 
 _DEFAULT_FAMILIES = {
     "binary": "bernoulli",
@@ -562,12 +597,12 @@ _OUTCOME_CALLS = {
 }
 
 
-def default_family(formula: str, known: KnownColumns) -> str:
+def default_family(formula: str, schema: Schema) -> str:
     """The family used by default, which follows from the kind of the outcome.
 
     Args:
         formula: The formula.
-        known: What is public about the columns.
+        schema: The schema.
 
     Returns:
         The name of the family.
@@ -579,38 +614,38 @@ def default_family(formula: str, known: KnownColumns) -> str:
     return (
         "bernoulli"
         if parts.level is not None
-        else _DEFAULT_FAMILIES[scalar_facts(name, known).kind]
+        else _DEFAULT_FAMILIES[scalar_column(name, schema).kind]
     )
 
 
-def build_outcome(parts: ParsedFormula, family: Family, known: KnownColumns) -> Outcome:
+def build_outcome(parts: ParsedFormula, family: Family, schema: Schema) -> Outcome:
     """The outcome that the left side of a formula names.
 
     Args:
         parts: The parts of the formula.
         family: The family.
-        known: What is public about the columns.
+        schema: The schema.
 
     Raises:
         InvalidArgument: The outcome does not fit the family.
     """
     node = parts.response
     if family.name == "binomial":
-        return _proportion_outcome(node, family, known)
+        return _proportion_outcome(node, family, schema)
     if family.name == "weibull":
-        return _time_outcome(node, family, known)
+        return _time_outcome(node, family, schema)
     name = column_name(node)
     if name is None:
         raise _calculated_outcome_error(node, family)
-    facts = scalar_facts(name, known)
+    column = scalar_column(name, schema)
     if parts.level is not None:
-        return _one_level_outcome(name, facts, parts.level, family)
-    _check_outcome_kind(name, facts, family)
-    if facts.kind in {"binary", "category"}:
-        return _level_outcome(name, facts, family)
-    said = f"{name}, {facts.low:.4g} to {facts.high:.4g}"
-    read = _decode_outcome(name, facts, family)
-    return Outcome(name, frozenset([name]), facts, read, described=said)
+        return _one_level_outcome(name, column, parts.level, family)
+    _check_outcome_kind(name, column, family)
+    if column.kind in {"binary", "category"}:
+        return _level_outcome(name, column, family)
+    said = f"{name}, {column.low:.4g} to {column.high:.4g}"
+    read = _decode_outcome(name, column, family)
+    return Outcome(name, frozenset([name]), column, read, described=said)
 
 
 def _calculated_outcome_error(node: Node, family: Family) -> InvalidArgument:
@@ -626,72 +661,72 @@ def _calculated_outcome_error(node: Node, family: Family) -> InvalidArgument:
     )
 
 
-def _decode_outcome(name: str, facts: Facts, family: Family) -> Callable[[Columns], jax.Array]:
+def _decode_outcome(name: str, column: Kind, family: Family) -> Callable[[Columns], jax.Array]:
     """Reads a number or a count in its own unit."""
     if family.name == "beta":
-        low, high = beta_bounds(facts)
-        decoded = decode_column(name, facts)
+        low, high = beta_bounds(column)
+        decoded = decode_column(name, column)
         return lambda c: jnp.clip(decoded(c), low, high)
-    if facts.kind == "number" or family.name == "gaussian":
-        return decode_column(name, facts)
+    if column.kind == "number" or family.name == "gaussian":
+        return decode_column(name, column)
     return lambda c: c[name]
 
 
-def _level_outcome(name: str, facts: Facts, family: Family) -> Outcome:
+def _level_outcome(name: str, column: Kind, family: Family) -> Outcome:
     """An outcome that is one of some levels."""
-    first, *rest = facts.levels
+    first, *rest = column.labels
     said = f"{name} is {first} by reference" if len(rest) > 1 else f"{name} is {rest[0]}"
     if family.cut:
-        said = f"{name}, in order: {', '.join(facts.levels)}"
+        said = f"{name}, in order: {', '.join(column.labels)}"
     return Outcome(
         name,
         frozenset([name]),
-        facts,
+        column,
         lambda c: c[name],
         levels=tuple(rest) if family.name == "categorical" else (),
-        cutpoints=tuple(f"{a}|{b}" for a, b in pairwise(facts.levels)) if family.cut else (),
+        cutpoints=tuple(f"{a}|{b}" for a, b in pairwise(column.labels)) if family.cut else (),
         described=said,
     )
 
 
-def _check_outcome_kind(name: str, facts: Facts, family: Family) -> None:
+def _check_outcome_kind(name: str, column: Kind, family: Family) -> None:
     """Raises if a column cannot be the outcome of a family."""
-    if facts.kind in family.kinds:
-        hint = family.fault(facts)
+    if column.kind in family.kinds:
+        hint = family.problem(column)
         if hint is None:
             return
-    elif family.name == "bernoulli" and facts.kind == "category":
-        hint = f"name one level, as in {name}['{facts.levels[0]}']"
+    elif family.name == "bernoulli" and column.kind == "category":
+        hint = f"name one level, as in {name}['{column.labels[0]}']"
     else:
         hint = None
     raise InvalidArgument(
-        f"The {family.name} family needs {family.wants}; {name!r} is declared as a {facts.kind}"
-        f"{'' if facts.levels else f' from {facts.low:g} to {facts.high:g}'}"
+        f"The {family.name} family needs {family.wants}; {name!r} is declared as a {column.kind}"
+        f"{'' if column.labels else f' from {column.low:g} to {column.high:g}'}"
         f"{'' if hint is None else f'; {hint}'}."
     )
 
 
-def _one_level_outcome(name: str, facts: Facts, level: str, family: Family) -> Outcome:
+def _one_level_outcome(name: str, column: Kind, level: str, family: Family) -> Outcome:
     """A level of a category against the rest."""
     if family.name != "bernoulli":
         raise InvalidArgument(
             f"{name}['{level}'] is a binary outcome, which needs the bernoulli family; got "
             f"{family.name}."
         )
-    if level not in facts.levels:
-        levels = ", ".join(facts.levels) or "none"
+    if level not in column.labels:
+        levels = ", ".join(column.labels) or "none"
         raise InvalidArgument(f"{name!r} has no level {level!r}; its levels are {levels}.")
-    code = facts.levels.index(level)
+    code = column.labels.index(level)
     return Outcome(
         name,
         frozenset([name]),
-        facts,
+        column,
         lambda c: (c[name] == code).astype(jnp.int32),
         described=f"{name} is {level}",
     )
 
 
-def _proportion_outcome(node: Node, family: Family, known: KnownColumns) -> Outcome:
+def _proportion_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
     """The outcome p(successes, trials) of the binomial family."""
     names = list(node.args) if isinstance(node, LazyCall) and not node.kwargs else []
     if _OUTCOME_CALLS.get(str(called_function(node))) != "binomial" or len(names) != 2:
@@ -700,7 +735,7 @@ def _proportion_outcome(node: Node, family: Family, known: KnownColumns) -> Outc
             f"{format_node(node)!r}."
         )
     name = column_name(names[0])
-    if name is None or scalar_facts(name, known).kind != "count" or known[name].low < 0:
+    if name is None or scalar_column(name, schema).kind != "count" or schema[name].low < 0:
         raise InvalidArgument(
             f"The successes in {format_node(node)!r} must be a Count from 0 or more."
         )
@@ -713,14 +748,14 @@ def _proportion_outcome(node: Node, family: Family, known: KnownColumns) -> Outc
         fixed = int(most)
         columns, trials = frozenset([name]), lambda c: jnp.full_like(c[name], fixed)
     else:
-        if scalar_facts(total, known).kind != "count" or known[total].low < 0:
+        if scalar_column(total, schema).kind != "count" or schema[total].low < 0:
             raise InvalidArgument(f"The trials in {format_node(node)!r} must be a Count.")
-        columns, trials, most = frozenset([name, total]), lambda c: c[total], known[total].high
+        columns, trials, most = frozenset([name, total]), lambda c: c[total], schema[total].high
     # More successes than trials is an error in a cell; the value is moved to the trials.
     return Outcome(
         name,
         columns,
-        known[name],
+        schema[name],
         lambda c: jnp.minimum(c[name], trials(c)),
         trials=trials,
         most_trials=most,
@@ -728,7 +763,7 @@ def _proportion_outcome(node: Node, family: Family, known: KnownColumns) -> Outc
     )
 
 
-def _time_outcome(node: Node, family: Family, known: KnownColumns) -> Outcome:
+def _time_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
     """The outcome censored(time, event), or a time that is never censored."""
     call = called_function(node) == "censored"
     given = list(node.args) if call else [node]
@@ -738,24 +773,24 @@ def _time_outcome(node: Node, family: Family, known: KnownColumns) -> Outcome:
             "The weibull family needs a time as its outcome: time ~ x, censored(time, event) ~ x, or "
             f"censored(time, event, follow_up) ~ x; got {format_node(node)!r}."
         )
-    facts = scalar_facts(name, known)
-    _check_outcome_kind(name, facts, family)
-    decoded, low, high = decode_column(name, facts), shortest_time(facts), facts.high
-    said = f"{name}, {facts.low:.4g} to {facts.high:.4g}"
+    column = scalar_column(name, schema)
+    _check_outcome_kind(name, column, family)
+    decoded, low, high = decode_column(name, column), shortest_time(column), float(column.high)
+    said = f"{name}, {column.low:.4g} to {column.high:.4g}"
     plain = Outcome(
         name,
         frozenset([name]),
-        facts,
+        column,
         lambda c: jnp.clip(decoded(c), low, high),
         described=said,
     )
-    return _censored_outcome(plain, node, known) if call else plain
+    return _censored_outcome(plain, node, schema) if call else plain
 
 
-def _censored_outcome(time: Outcome, node: Node, known: KnownColumns) -> Outcome:
+def _censored_outcome(time: Outcome, node: Node, schema: Schema) -> Outcome:
     """A time that may be censored: negative in the rows where it is."""
     event = column_name(node.args[1])
-    if event is None or scalar_facts(event, known).kind != "binary":
+    if event is None or scalar_column(event, schema).kind != "binary":
         raise InvalidArgument(
             f"The second part of {format_node(node)!r} must be a Binary column: yes if the event was "
             "observed at that time, no if follow-up ended before it."
@@ -764,13 +799,13 @@ def _censored_outcome(time: Outcome, node: Node, known: KnownColumns) -> Outcome
         columns=time.columns | {event},
         read=lambda c: jnp.where(c[event] == 1, time.read(c), -time.read(c)),
         drops_out=True,
-        described=f"{time.described}, censored unless {event} is {known[event].levels[1]}",
+        described=f"{time.described}, censored unless {event} is {schema[event].labels[1]}",
     )
     if len(node.args) == 2:
         return found
-    end = bounded_expression(node.args[2], known)
+    end = bounded_expression(node.args[2], schema)
     return found._replace(
         columns=found.columns | end.columns,
-        limit=lambda c: jnp.maximum(end.read(c), shortest_time(time.facts)),
+        limit=lambda c: jnp.maximum(end.read(c), shortest_time(time.column)),
         drops_out=False,
     )

@@ -23,6 +23,8 @@ from formulae.terms.call_resolver import LazyCall, LazyOperator, LazyValue, Lazy
 from formulae.terms.terms import Model, Term
 from formulae.terms.variable import Variable
 
+from tacit.data.columns import Kind, Number
+from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 
 Node = Any
@@ -149,7 +151,7 @@ def called_function(node: Node) -> str | None:
     return node.callee if isinstance(node, LazyCall) else None
 
 
-def literal_value(node: Node, default: object = None) -> Any:
+def literal_value(node: Node, default: object = None) -> object:
     """The number or text that a node is; ``default`` if it is neither."""
     return node.value if isinstance(node, LazyValue) else default
 
@@ -177,82 +179,42 @@ def unknown_name_error(what: str, name: object, known: Iterable[str]) -> Invalid
     return InvalidArgument(f"{what} {name!r}; {hint}there are {shown or 'none'}.")
 
 
-Columns = Mapping[str, Any]
-
-
-class Facts(NamedTuple):
-    """What is public about a column.
-
-    Attributes:
-        kind: Its kind: "number", "count", "binary" or "category".
-        low: The lower bound, in the unit of the column.
-        high: The upper bound.
-        scale: What was subtracted from its values when they were encoded, and what they were then
-            divided by.
-        standard: A centre and a spread to standardise by, instead of the bounds.
-        levels: Levels of a category.
-        other: The last level, if it stands for all values that are not declared.
-        shape: Shape of the value in one row.
-        measure: The unit of measurement, if one is declared.
-    """
-
-    kind: str
-    low: float = 0.0
-    high: float = 1.0
-    scale: tuple[float, float] | None = None
-    standard: tuple[float, float] | None = None
-    levels: tuple[str, ...] = ()
-    other: str | None = None
-    shape: tuple[int, ...] = ()
-    measure: str | None = None
-
-    @property
-    def middle(self) -> float:
-        """The middle of the bounds."""
-        return (self.low + self.high) / 2
-
-    @property
-    def half(self) -> float:
-        """Half of the distance between the bounds."""
-        return (self.high - self.low) / 2
-
-
-KnownColumns = Mapping[str, Facts]
+Columns = Mapping[str, jax.Array]
 
 
 @dataclass(frozen=True)
 class Expression:
     """A number computed from the columns of a row, in its own unit, with bounds."""
 
-    read: Callable[[Columns], Any]
+    read: Callable[[Columns], jax.Array | float]
     low: float
     high: float
     columns: frozenset[str] = frozenset()
 
 
-def scalar_facts(name: str, known: KnownColumns) -> Facts:
+def scalar_column(name: str, schema: Schema) -> Kind:
     """What is public about a column; raises if there is no such column."""
-    if name not in known:
-        raise unknown_name_error("The formula names", name, known)
-    if known[name].shape:
+    if name not in schema.names:
+        raise unknown_name_error("The formula names", name, schema.names)
+    if schema[name].shape:
         raise InvalidArgument(
             f"Column {name!r} has an array in each row, which a formula cannot use; declare one "
             "column for each number."
         )
-    return known[name]
+    return schema[name]
 
 
-def decode_column(name: str, facts: Facts) -> Callable[[Columns], jax.Array]:
+def decode_column(name: str, column: Kind) -> Callable[[Columns], jax.Array]:
     """A column, decoded to its own unit."""
-    if facts.scale is not None:
-        centre, unit = facts.scale
+    if isinstance(column, Number) and column.scale is not None:
+        centre, unit = column.scale
         return lambda columns: centre + unit * columns[name]
     return lambda columns: jnp.asarray(columns[name]).astype(jnp.float32)
 
 
-def bounded_expression(node: Node, known: KnownColumns) -> Expression:
+def bounded_expression(node: Node, schema: Schema) -> Expression:
     """A calculation as a function of columns; raises if its bounds are not finite."""
-    found = _build_expression(node, known)
+    found = _build_expression(node, schema)
     if not (abs(found.low) < 1e30 and abs(found.high) < 1e30):  # also refuses NaN
         raise InvalidArgument(
             f"{format_node(node)!r} is infinite or too large for some values within the bounds of its "
@@ -261,17 +223,19 @@ def bounded_expression(node: Node, known: KnownColumns) -> Expression:
     return found
 
 
-def _build_expression(node: Node, known: KnownColumns) -> Expression:
+def _build_expression(node: Node, schema: Schema) -> Expression:
     name = column_name(node)
     if name is not None:
-        facts = scalar_facts(name, known)
-        if facts.kind == "category":
+        column = scalar_column(name, schema)
+        if column.kind == "category":
             raise InvalidArgument(f"{name!r} is a category and cannot be used in a calculation.")
-        return Expression(decode_column(name, facts), facts.low, facts.high, frozenset([name]))
+        return Expression(
+            decode_column(name, column), float(column.low), float(column.high), frozenset([name])
+        )
     if isinstance(node, LazyCall):
-        return _build_call(node, known)
+        return _build_call(node, schema)
     if isinstance(node, LazyOperator):
-        return _build_operation(node, known)
+        return _build_operation(node, schema)
     value = literal_number(node)
     return Expression(lambda _: value, value, value)
 
@@ -286,18 +250,18 @@ def literal_number(node: Node) -> float:
     return float(value)
 
 
-def _build_call(node: Node, known: KnownColumns) -> Expression:
+def _build_call(node: Node, schema: Schema) -> Expression:
     name = node.callee.removeprefix("np.").removeprefix("numpy.")
     if name not in _FUNCTIONS or len(node.args) != 1 or node.kwargs:
         raise InvalidArgument(
             f"A formula cannot compute {format_node(node)!r}; inside a calculation use + - * / **, and "
             f"{', '.join(sorted(_FUNCTIONS))} of one argument."
         )
-    inner = bounded_expression(node.args[0], known)
+    inner = bounded_expression(node.args[0], schema)
     function, ends = _FUNCTIONS[name]
     low, high = ends(inner.low), ends(inner.high)
 
-    def read(columns: Columns) -> Any:
+    def read(columns: Columns) -> jax.Array:
         # Rounding may move a value beyond its bounds, where a root or logarithm may not exist.
         return function(jnp.clip(inner.read(columns), inner.low, inner.high))
 
@@ -328,8 +292,8 @@ _FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], Callable[[float], 
 }
 
 
-def _build_operation(node: Node, known: KnownColumns) -> Expression:
-    sides = [bounded_expression(each, known) for each in node.args]
+def _build_operation(node: Node, schema: Schema) -> Expression:
+    sides = [bounded_expression(each, schema) for each in node.args]
     if node.symbol == "**":
         return _build_power(sides[0], node)
     if node.symbol not in _OPERATIONS:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,6 @@ from numpyro.distributions import Distribution, constraints
 from scipy import stats
 
 from tacit import _validate
-from tacit.data.cells import label_text
-from tacit.data.columns import Binary, Category, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.design import Group, Term, build_group, build_terms
@@ -29,8 +27,10 @@ from tacit.models.families import (
     CUTPOINT,
     FAMILIES,
     AuxiliaryParameter,
+    CoefficientScale,
     Family,
     Outcome,
+    Predictor,
     PredictorScales,
     build_outcome,
     default_family,
@@ -38,8 +38,6 @@ from tacit.models.families import (
 from tacit.models.formula import (
     Columns,
     Expression,
-    Facts,
-    KnownColumns,
     Node,
     ParsedFormula,
     bounded_expression,
@@ -59,7 +57,7 @@ from tacit.models.numpyro import NumPyro
 
 @dataclass(frozen=True, kw_only=True)
 class GLMSpec:
-    """A formula and what it was read with. All of it is public.
+    """What a model by formula was made from, beside the schema, so that it can be made again.
 
     Priors are not part of it: predictions do not depend on them once there are draws.
 
@@ -67,38 +65,27 @@ class GLMSpec:
         formula: The formula.
         family: Name of the family.
         link: Name of the link.
-        person: The column that identifies the person of a row, if any.
-        known: What is public about the columns.
         predictors: The columns that a prediction needs, once the model has been tried out.
     """
 
     formula: str
     family: str
     link: str
-    person: str | None
-    known: KnownColumns
     predictors: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """The recipe as JSON."""
-        known = {name: facts._asdict() for name, facts in self.known.items()}
-        return json.dumps({**vars(self), "known": known})
+        """The specification as JSON."""
+        return json.dumps(vars(self))
 
     @classmethod
     def from_json(cls, text: str) -> "GLMSpec":
-        """The recipe that `to_json` wrote."""
+        """The specification that `to_json` wrote."""
         found = json.loads(text)
-        known = {name: _facts_from_json(each) for name, each in found["known"].items()}
-        return cls(**found | {"known": known, "predictors": tuple(found["predictors"])})
+        return cls(**found | {"predictors": tuple(found["predictors"])})
 
 
-def _facts_from_json(found: dict[str, Any]) -> Facts:
-    """JSON has lists in the place of tuples."""
-    values: Any = {n: tuple(v) if isinstance(v, list) else v for n, v in found.items()}
-    return Facts(**values)
-
-
-_PRIOR_CLASSES: dict[str, tuple[Any, str]] = {
+Priors = Mapping[str, dist.Distribution]
+_PRIOR_CLASSES: dict[str, tuple[type[dist.Distribution], str]] = {
     "beta": (dist.Beta, "first shape, second shape"),
     "cauchy": (dist.Cauchy, "location, scale"),
     "exponential": (dist.Exponential, "rate"),
@@ -111,7 +98,9 @@ _PRIOR_CLASSES: dict[str, tuple[Any, str]] = {
     "studentt": (dist.StudentT, "degrees of freedom, location, scale"),
 }
 # The name of a prior in words, and the same distribution in SciPy, by the name of its class.
-_SCIPY_PRIORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+_SCIPY_PRIORS: dict[
+    str, tuple[str, Callable[[dist.Distribution], stats.distributions.rv_frozen]]
+] = {
     "Beta": ("beta", lambda p: stats.beta(p.concentration1, p.concentration0)),
     "Cauchy": ("Cauchy", lambda p: stats.cauchy(p.loc, p.scale)),
     "Exponential": ("exponential", lambda p: stats.expon(scale=1 / p.rate)),
@@ -132,7 +121,9 @@ _PRIOR_SUPPORTS = (
 )
 
 
-def merge_priors(defaults: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+def merge_priors(
+    defaults: Priors, given: Mapping[str, object] | None
+) -> dict[str, dist.Distribution]:
     """The default priors, with those that the user gave instead."""
     if given is not None and not isinstance(given, Mapping):
         raise InvalidArgument('priors must be a mapping such as {"age": ("normal", 0, 1)}.')
@@ -144,7 +135,7 @@ def merge_priors(defaults: Mapping[str, Any], given: Mapping[str, Any] | None) -
     return found
 
 
-def _check_prior(name: str, prior: Any, default: Any) -> Any:
+def _check_prior(name: str, prior: object, default: dist.Distribution) -> dist.Distribution:
     made = _prior_from_tuple(name, prior) if isinstance(prior, tuple | list) else prior
     if not isinstance(made, dist.Distribution) or made.batch_shape or made.event_shape:
         raise InvalidArgument(
@@ -157,11 +148,11 @@ def _check_prior(name: str, prior: Any, default: Any) -> Any:
     return _with_python_numbers(made)
 
 
-def _is_one_of(support: Any, supports: tuple[Any, ...]) -> bool:
+def _is_one_of(support: object, supports: tuple[object, ...]) -> bool:
     return any(support is each for each in supports)
 
 
-def _with_python_numbers(prior: Any) -> Any:
+def _with_python_numbers(prior: dist.Distribution) -> dist.Distribution:
     """The same prior with Python numbers, because an array in a model could hold rows."""
     try:
         numbers = {name: float(value) for name, value in prior.get_args().items()}
@@ -170,7 +161,7 @@ def _with_python_numbers(prior: Any) -> Any:
         return prior  # a transformed distribution, for example
 
 
-def _prior_from_tuple(name: str, prior: Any) -> Any:
+def _prior_from_tuple(name: str, prior: Sequence[object]) -> dist.Distribution:
     kind = prior[0] if prior else None
     if kind not in _PRIOR_CLASSES:
         raise InvalidArgument(
@@ -193,7 +184,7 @@ def _prior_from_tuple(name: str, prior: Any) -> Any:
 def format_prior(prior: dist.Distribution) -> str:
     """A prior as text.
 
-    >>> described(dist.Normal(0, 2.5))
+    >>> format_prior(dist.Normal(0, 2.5))
     'Normal(0, 2.5)'
     """
     try:
@@ -206,7 +197,7 @@ def format_prior(prior: dist.Distribution) -> str:
 def prior_interval(prior: dist.Distribution) -> tuple[str, float | None, float | None]:
     """The name of a prior, and the ends of its central 95%, if they are known.
 
-    >>> in_words(dist.Normal(0, 1))
+    >>> prior_interval(dist.Normal(0, 1))
     ('normal', -1.96, 1.96)
     """
     kind = type(prior).__name__
@@ -234,12 +225,12 @@ class GLMFunction:
     terms: tuple[Term, ...]
     groups: tuple[Group, ...]
     offsets: tuple[Expression, ...]
-    priors: Mapping[str, Any]
-    recipe: GLMSpec | None = None
+    priors: Priors
+    spec: GLMSpec | None = None
 
     # All of these follow from the formula and the schema.
     declared_public: ClassVar[tuple[str, ...]] = (
-        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "further", "labels", "takes", "recipe",
+        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "auxiliary", "labels", "takes", "spec",
     )  # fmt: skip
 
     @cached_property
@@ -248,10 +239,12 @@ class GLMFunction:
         return self.family.scales(self.outcome)
 
     @cached_property
-    def further(self) -> dict[str, AuxiliaryParameter]:
-        """The family's further parameters, by names that differ from those of all terms."""
+    def auxiliary(self) -> dict[str, AuxiliaryParameter]:
+        """The family's auxiliary parameters, by names that differ from those of all terms."""
         return {
-            self._free(each.name): each for each in self.family.further if each.needed(self.outcome)
+            self._free(each.name): each
+            for each in self.family.auxiliary
+            if each.needed(self.outcome)
         }
 
     @property
@@ -296,13 +289,13 @@ class GLMFunction:
             found[f"{group.name}_sd"] = (*within, *levels)
         return {name: axes for name, axes in found.items() if axes}
 
-    def __call__(self, **columns: Any) -> None:
+    def __call__(self, **columns: jax.Array) -> None:
         """Runs the model's NumPyro statements."""
-        further = {each.name: self._further(name) for name, each in self.further.items()}
+        auxiliary = {each.name: self._auxiliary(name) for name, each in self.auxiliary.items()}
         count = len(next(iter(columns.values())))
         several = bool(self.outcome.levels)
-        eta: Any = jnp.zeros((count, len(self.outcome.levels)) if several else count)
-        centre: Any = self.scales.middle
+        eta = jnp.zeros((count, len(self.outcome.levels)) if several else count)
+        centre: jax.Array | float = self.scales.middle
         for term in self.terms:
             middle = self.scales.middle if term.is_level else 0.0
             found = self._sample(term.name, term.shape, middle)
@@ -315,34 +308,36 @@ class GLMFunction:
             eta = eta + self._sample(INTERCEPT, (), centre)
         if self.cutpoint is not None:
             cuts = Ordered(self.priors[self.cutpoint], len(self.outcome.cutpoints))
-            further[CUTPOINT] = numpyro.sample(
+            auxiliary[CUTPOINT] = numpyro.sample(
                 self.cutpoint, Rescaled(cuts, -centre, self.scales.unit)
             )
         for group in self.groups:
             eta = eta + self._grouped(group, columns, count)
         for offset in self.offsets:
-            value = offset.read(columns)
+            value = jnp.asarray(offset.read(columns))
             eta = eta + (value[:, None] if several else value)
-        fn = self.family.distribution(self.outcome, self.link, eta, further, columns)
+        fn = self.family.distribution(Predictor(self.outcome, self.link, eta, auxiliary, columns))
         with numpyro.plate(_ROW_PLATE, count):
             numpyro.sample(self.outcome.name, fn, obs=self.outcome.read(columns))
 
-    def _further(self, name: str) -> Any:
+    def _auxiliary(self, name: str) -> jax.Array:
         """A parameter beside the coefficients."""
-        start = self.further[name].start(self.scales)
+        start = self.auxiliary[name].start(self.scales)
         prior = self.priors[name]
         pace = 1.0 if prior.support is constraints.unit_interval else _LOG_SCALE_UNIT
-        return numpyro.sample(name, Rescaled(prior, 0.0, start, pace))
+        value: jax.Array = numpyro.sample(name, Rescaled(prior, 0.0, start, pace))
+        return value
 
     def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A shape of coefficients, with an axis for the levels of the outcome."""
         levels = self.outcome.levels
         return (*shape, len(levels)) if levels else shape
 
-    def _sample(self, name: str, shape: tuple[int, ...], middle: Any) -> Any:
+    def _sample(self, name: str, shape: tuple[int, ...], middle: jax.Array | float) -> jax.Array:
         """Coefficients of a shape, fitted from a middle."""
         prior = self.priors[name].expand(self._shape(shape))
-        return numpyro.sample(name, Rescaled(prior, middle, self.scales.unit))
+        value: jax.Array = numpyro.sample(name, Rescaled(prior, middle, self.scales.unit))
+        return value
 
     def _grouped(self, group: Group, columns: Columns, count: int) -> jax.Array:
         """What the effects of a group add to the linear predictor."""
@@ -369,96 +364,35 @@ class GLMFunction:
 _MAX_NAMES_IN_QUESTION = 6
 
 
-class _CoefficientScale(NamedTuple):
-    """What coefficients are changes of, and what their exponentials are called."""
-
-    words: str
-    ratio: str | None = None
-
-
-# By link. A softmax compares each level of the outcome with the first.
-_SCALES_BY_LINK = {
-    "identity": _CoefficientScale("the mean of {outcome}"),
-    "log": _CoefficientScale("the logarithm of the mean of {outcome}", "ratio of means"),
-    "logit": _CoefficientScale("the log-odds that {event}", "odds ratio"),
-    "probit": _CoefficientScale("the probit of the probability that {event}"),
-    "cloglog": _CoefficientScale("the complementary log-log of the probability that {event}"),
-    "softmax": _CoefficientScale(
-        "the log-odds of each level of {outcome} against {first}", "odds ratio"
-    ),
-}
-# Where a family's coefficients are changes of something else than its link says.
-_SCALES_BY_FAMILY = {
-    ("beta", "logit"): _CoefficientScale("the log-odds of the mean of {outcome}", "ratio of odds"),
-    ("ordinal", "logit"): _CoefficientScale(
-        "the log-odds of a higher level of {outcome}", "odds ratio"
-    ),
-    ("ordinal", "probit"): _CoefficientScale(
-        "the probit of the probability of a higher level of {outcome}"
-    ),
-    ("weibull", "log"): _CoefficientScale("the logarithm of {outcome}", "ratio of times"),
-}
-# What regressions are called, by family and link.
-_REGRESSION_NAMES = {
-    ("bernoulli", "logit"): "logistic regression",
-    ("binomial", "logit"): "logistic regression",
-    ("categorical", "softmax"): "multinomial logistic regression",
-    ("beta", "logit"): "beta regression",
-    ("gamma", "log"): "gamma regression",
-    ("gaussian", "identity"): "linear regression",
-    ("negativebinomial", "log"): "negative binomial regression",
-    ("ordinal", "logit"): "ordinal logistic regression",
-    ("poisson", "log"): "Poisson regression",
-    ("weibull", "log"): "Weibull regression",
-    ("zero_inflated_negativebinomial", "log"): "zero-inflated negative binomial regression",
-    ("zero_inflated_poisson", "log"): "zero-inflated Poisson regression",
-}
-_RATE_FAMILIES = (
-    "poisson",
-    "negativebinomial",
-    "zero_inflated_poisson",
-    "zero_inflated_negativebinomial",
-)
-
-
-def interpret_glm(formula: str, program: GLMFunction, priors: Mapping[str, Any]) -> Interpretation:
-    """How to read the parameters of a formula.
-
-    Args:
-        formula: The formula.
-        program: The model, which has all public facts.
-        priors: The priors of its parameters.
-
-    Returns:
-        The reading.
-    """
-    outcome, scale = program.outcome, _coefficient_scale(program)
-    measured = program.link == "identity" and not outcome.facts.levels
+def interpret_glm(formula: str, function: GLMFunction, priors: Priors) -> Interpretation:
+    """How to interpret the parameters of a formula, from its function and their priors."""
+    outcome, scale = function.outcome, _coefficient_scale(function)
+    measured = function.link == "identity" and not outcome.column.labels
     return Interpretation(
         formula=formula,
-        question=_format_question(program),
+        question=_format_question(function),
         outcome=outcome.name,
-        kind=_regression_name(program.family.name, program.link),
+        kind=function.family.regression_name(function.link),
         scale=scale.words,
         ratio=scale.ratio,
-        reference=_reference_values(program.terms),
-        bounds=(outcome.facts.low, outcome.facts.high) if measured else None,
-        parameters=_parameter_meanings(program, priors, ratio=scale.ratio is not None),
+        reference=_reference_values(function.terms),
+        bounds=(float(outcome.column.low), float(outcome.column.high)) if measured else None,
+        parameters=_parameter_meanings(function, priors, ratio=scale.ratio is not None),
     )
 
 
-def describe_parameter(program: GLMFunction, name: str) -> str:
+def describe_parameter(function: GLMFunction, name: str) -> str:
     """What a parameter of the model means, in its own steps, in a few words."""
-    for group in program.groups:
+    for group in function.groups:
         if name == f"{group.name}_sd":
             return "; ".join(filter(None, (_GROUP_SD_TEXT, group.varying.meaning)))
-    if name in (further := _auxiliary_meanings(program)):
-        return further[name][0]
+    if name in (auxiliary := _auxiliary_meanings(function)):
+        return auxiliary[name][0]
     if name == INTERCEPT:
         return "at the reference"
-    if name == program.cutpoint:
+    if name == function.cutpoint:
         return _CUTPOINTS_TEXT
-    return next(term.block.meaning for term in program.terms if term.name == name)
+    return next(term.block.meaning for term in function.terms if term.name == name)
 
 
 _GROUP_SD_TEXT = "standard deviation between groups"
@@ -466,62 +400,63 @@ _CUTPOINTS_TEXT = "between levels, in order; at the reference"
 
 
 def _parameter_meanings(
-    program: GLMFunction, priors: Mapping[str, Any], *, ratio: bool
+    function: GLMFunction, priors: Priors, *, ratio: bool
 ) -> dict[str, ParameterMeaning]:
     found = {
         name: ParameterMeaning("spread", prior=_summarize_prior(each))
         for name, each in priors.items()
     }
     if INTERCEPT in found:
-        words = "at the reference" if _reference_values(program.terms) else ""
+        words = "at the reference" if _reference_values(function.terms) else ""
         found[INTERCEPT] = ParameterMeaning(
             "intercept", words, prior=_summarize_prior(priors[INTERCEPT])
         )
-    if program.cutpoint is not None:
-        prior = _summarize_prior(priors[program.cutpoint])
-        found[program.cutpoint] = ParameterMeaning("intercept", _CUTPOINTS_TEXT, prior=prior)
-    for term in program.terms:
+    if function.cutpoint is not None:
+        prior = _summarize_prior(priors[function.cutpoint])
+        found[function.cutpoint] = ParameterMeaning("intercept", _CUTPOINTS_TEXT, prior=prior)
+    for term in function.terms:
         found[term.name] = _term_meaning(term, _summarize_prior(priors[term.name]), ratio=ratio)
-    for group in program.groups:
+    for group in function.groups:
         found |= _group_meanings(group, priors, ratio=ratio)
-    for name, (words, start) in _auxiliary_meanings(program).items():
+    for name, (words, start) in _auxiliary_meanings(function).items():
         found[name] = ParameterMeaning(
             "spread", prior=_summarize_prior(priors[name]), start=start, note=words
         )
     return found
 
 
-def _auxiliary_meanings(program: GLMFunction) -> dict[str, tuple[str, float]]:
+def _auxiliary_meanings(function: GLMFunction) -> dict[str, tuple[str, float]]:
     """The family's parameters beside the coefficients: what each is, and where a fit begins."""
     return {
-        name: (each.meaning, each.start(program.scales)) for name, each in program.further.items()
+        name: (each.meaning, each.start(function.scales))
+        for name, each in function.auxiliary.items()
     }
 
 
 def _term_meaning(term: Term, prior: PriorSummary, *, ratio: bool) -> ParameterMeaning:
     block = term.block
     if term.is_level:
-        return ParameterMeaning("intercept", block.text, block.steps, prior)
+        return ParameterMeaning("intercept", block.text, block.increments, prior)
     if not block.alone:
         return ParameterMeaning(
-            "coefficient", "part of a curve", block.steps, prior, note=block.text
+            "coefficient", "part of a curve", block.increments, prior, note=block.text
         )
-    return ParameterMeaning("coefficient", block.text, block.steps, prior, ratio)
+    return ParameterMeaning("coefficient", block.text, block.increments, prior, ratio)
 
 
-def _group_meanings(
-    group: Group, priors: Mapping[str, Any], *, ratio: bool
-) -> dict[str, ParameterMeaning]:
+def _group_meanings(group: Group, priors: Priors, *, ratio: bool) -> dict[str, ParameterMeaning]:
     """Effects of groups, which people's are not reported of, and their standard deviation."""
     of, sd = group.varying, f"{group.name}_sd"
     between = "; ".join(filter(None, (_GROUP_SD_TEXT, of.text)))
     found = {
-        sd: ParameterMeaning("spread", "", of.steps, _summarize_prior(priors[sd]), note=between)
+        sd: ParameterMeaning(
+            "spread", "", of.increments, _summarize_prior(priors[sd]), note=between
+        )
     }
     if group.person is None:
         around = PriorSummary(f"Normal(0, {sd})")
         text = "; ".join(filter(None, ("against the mean of groups", of.text)))
-        found[group.name] = ParameterMeaning("effect", text, of.steps, around, ratio)
+        found[group.name] = ParameterMeaning("effect", text, of.increments, around, ratio)
     return found
 
 
@@ -529,34 +464,17 @@ def _summarize_prior(prior: Distribution) -> PriorSummary:
     return PriorSummary(format_prior(prior), *prior_interval(prior))
 
 
-def _coefficient_scale(program: GLMFunction) -> _CoefficientScale:
-    outcome, family = program.outcome, program.family.name
-    by_link = _SCALES_BY_LINK.get(
-        program.link, _CoefficientScale("the linear predictor of {outcome}")
-    )
-    scale = _SCALES_BY_FAMILY.get((family, program.link), by_link)
-    ratio = "rate ratio" if family in _RATE_FAMILIES and program.link == "log" else scale.ratio
-    first = outcome.facts.levels[0] if outcome.facts.levels else ""
+def _coefficient_scale(function: GLMFunction) -> CoefficientScale:
+    """What coefficients are changes of, with the names of the outcome."""
+    outcome, scale = function.outcome, function.family.coefficient_scale(function.link)
+    measure = outcome.column.measured_in
     words = scale.words.format(
-        outcome=_outcome_with_unit(outcome), event=_event_text(outcome), first=first
+        outcome=outcome.name if measure in (None, outcome.name) else f"{outcome.name} in {measure}",
+        # What has odds: that a binary outcome is yes, or that a trial is a success.
+        event=outcome.described if outcome.trials is None else "a trial is a success",
+        first=outcome.column.labels[0] if outcome.column.labels else "",
     )
-    return _CoefficientScale(words, ratio)
-
-
-def _regression_name(family: str, link: str) -> str:
-    return _REGRESSION_NAMES.get((family, link), f"{family} regression with link {link}")
-
-
-def _outcome_with_unit(outcome: Outcome) -> str:
-    measure = outcome.facts.measure
-    if measure in (None, outcome.name):
-        return outcome.name
-    return f"{outcome.name} in {measure}"
-
-
-def _event_text(outcome: Outcome) -> str:
-    """What has odds: that a binary outcome is yes, or that a trial is a success."""
-    return "a trial is a success" if outcome.trials is not None else outcome.described
+    return scale._replace(words=words)
 
 
 def _reference_values(terms: Sequence[Term]) -> tuple[ReferenceValue, ...]:
@@ -565,10 +483,10 @@ def _reference_values(terms: Sequence[Term]) -> tuple[ReferenceValue, ...]:
     return tuple(ReferenceValue(*each) for each in at.items())
 
 
-def _format_question(program: GLMFunction) -> str:
+def _format_question(function: GLMFunction) -> str:
     """What the formula asks, as a question."""
-    outcome, names = program.outcome, _predictor_names(program)
-    levels = outcome.facts.levels
+    outcome, names = function.outcome, _predictor_names(function)
+    levels = outcome.column.labels
     named = (
         "" if levels in ((), ("0", "1")) or len(levels) > 2 else f" ({' or '.join(levels[::-1])})"
     )
@@ -579,20 +497,15 @@ def _format_question(program: GLMFunction) -> str:
     return f"How does {outcome.name}{named} depend on {_join_names(names)}?"
 
 
-def _predictor_names(program: GLMFunction) -> list[str]:
+def _predictor_names(function: GLMFunction) -> list[str]:
     """The columns that the outcome depends on, in the order of the formula."""
-    parts: tuple[Term | Group, ...] = (*program.terms, *program.groups)
+    parts: tuple[Term | Group, ...] = (*function.terms, *function.groups)
     steps: list[str] = []
     for part in parts:
         block = part.block if isinstance(part, Term) else part.varying
         steps += [name for name, _ in block.reference if name in part.columns]
-        steps += [name for name in _columns_in_order(part.name, part.columns) if name not in steps]
+        steps += [n for n in sorted(part.columns, key=part.name.find) if n not in steps]
     return list(dict.fromkeys(steps))
-
-
-def _columns_in_order(name: str, columns: frozenset[str]) -> list[str]:
-    """Columns by where they are in the name of a part."""
-    return sorted(columns, key=name.find)
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -612,112 +525,66 @@ class GLM:
     formula: str
     family: str
     link: str
-    schema: Any
-    priors: Mapping[str, Any]
-    program: GLMFunction
+    schema: Schema
+    priors: Priors
+    function: GLMFunction
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns in the formula; no others are read."""
-        return self.program.takes
+        return self.function.takes
 
     @property
-    def described(self) -> NumPyro:
+    def numpyro(self) -> NumPyro:
         """The NumPyro model."""
-        person = next((each.person for each in self.program.groups if each.person), None)
-        program = self.program
-        return NumPyro(program, person_plate=person, labels=program.labels, reading=self.reading)
+        person = next((each.person for each in self.function.groups if each.person), None)
+        return NumPyro(
+            self.function,
+            person_plate=person,
+            labels=self.function.labels,
+            interpretation=self.interpretation,
+            columns=self.function.takes,
+            order=self.function.order,
+        )
 
     @property
-    def reading(self) -> Interpretation:
-        """How to read the parameters: their units, reference levels and priors."""
-        return interpret_glm(self.formula, self.program, self.priors)
+    def interpretation(self) -> Interpretation:
+        """How to interpret the parameters: their units, reference levels and priors."""
+        return interpret_glm(self.formula, self.function, self.priors)
 
     def __repr__(self) -> str:
         return f"GLM({self.formula!r}, family={self.family!r}, link={self.link!r})"
 
     def __str__(self) -> str:
-        program, reference = self.program, self.reading.reference
+        function, reference = self.function, self.interpretation.reference
         at = ", ".join(f"{each.column} {each.value}" for each in reference)
         lines = [
             f"{self.formula}",
-            f"Family {self.family}, link {self.link}; outcome: {program.outcome.described}.",
+            f"Family {self.family}, link {self.link}; outcome: {function.outcome.described}.",
             *([f"Reference: {at}."] if at else []),
             "",
         ]
         rows = [("parameter", "what it is", "prior")]
         rows += [
-            (n, describe_parameter(program, n), format_prior(p)) for n, p in self.priors.items()
+            (n, describe_parameter(function, n), format_prior(p)) for n, p in self.priors.items()
         ]
         rows += [
             (each.name, "effect of each group", f"Normal(0, {each.name}_sd)")
-            for each in program.groups
+            for each in function.groups
         ]
         widths = [max(len(row[i]) for row in rows) for i in range(2)]
         table = [f"{n.ljust(widths[0])}  {m.ljust(widths[1])}  {p}" for n, m, p in rows]
         return "\n".join([*lines, *table])
 
 
-def build_glm(
-    formula: str,
-    *,
-    family: str,
-    link: str | None,
-    priors: Mapping[str, Any] | None,
-    known: KnownColumns,
-    person: str | None,
-    schema: object,
-) -> GLM:
-    """The model that a formula describes.
-
-    Args:
-        formula: The formula.
-        family: Name of the family.
-        link: Name of the link; None for the family's default.
-        priors: Priors that replace defaults, by name of the parameter.
-        known: What is public about the columns.
-        person: The column that identifies the person of a row.
-        schema: The schema that the columns come from, which the model keeps.
-
-    Raises:
-        InvalidArgument: The formula, family, link or a prior is not valid.
-    """
-    chosen = FAMILIES[_validate.choice("family", family, FAMILIES)]
-    link = _validate.choice(f"link of the {family} family", link or chosen.link, chosen.links)
-    parts = parse_formula(formula)
-    if chosen.cut and not parts.intercept:
-        raise InvalidArgument(
-            f"The {family} family has cutpoints in the place of an intercept; leave out 0 + or - 1 "
-            f"in {formula!r}."
-        )
-    draft = _build_function(parts, chosen, link, known, person)
-    _check_formula(formula, draft)
-    complete = merge_priors(_default_priors(draft), priors)
-    recipe = GLMSpec(formula=formula, family=family, link=link, person=person, known=dict(known))
-    program = replace(draft, priors=complete, recipe=recipe)
-    return GLM(
-        formula=formula, family=family, link=link, schema=schema, priors=complete, program=program
-    )
+def glm_from_spec(spec: GLMSpec, schema: Schema) -> GLM:
+    """The model that a specification describes, with the default priors."""
+    return glm(spec.formula, family=spec.family, schema=schema, link=spec.link)
 
 
-def glm_from_spec(recipe: GLMSpec, schema: object) -> GLM:
-    """The model that was made from a recipe, with the default priors."""
-    return build_glm(
-        recipe.formula,
-        family=recipe.family,
-        link=recipe.link,
-        priors=None,
-        known=recipe.known,
-        person=recipe.person,
-        schema=schema,
-    )
-
-
-def _build_function(
-    parts: ParsedFormula, family: Family, link: str, known: KnownColumns, person: str | None
-) -> GLMFunction:
+def _build_function(parts: ParsedFormula, family: Family, link: str, schema: Schema) -> GLMFunction:
     """The function of a formula, still without priors."""
-    outcome = build_outcome(parts, family, known)
+    outcome = build_outcome(parts, family, schema)
     common = [nodes for nodes in parts.terms if not _is_offset(nodes)]
     with_intercept = [
         _format_interaction(each.groups) for each in parts.grouped if not each.varying
@@ -727,12 +594,12 @@ def _build_function(
         link=link,
         outcome=outcome,
         intercept=parts.intercept and not family.cut,
-        terms=build_terms(common, parts.intercept, known),
+        terms=build_terms(common, parts.intercept, schema),
         groups=tuple(
-            build_group(each, known, person, _format_interaction(each.groups) in with_intercept)
+            build_group(each, schema, _format_interaction(each.groups) in with_intercept)
             for each in parts.grouped
         ),
-        offsets=tuple(_build_offset(nodes, known) for nodes in parts.terms if _is_offset(nodes)),
+        offsets=tuple(_build_offset(nodes, schema) for nodes in parts.terms if _is_offset(nodes)),
         priors={},
     )
 
@@ -746,46 +613,46 @@ def _is_offset(nodes: Sequence[Node]) -> bool:
     return any(called_function(node) == "offset" for node in nodes)
 
 
-def _build_offset(nodes: Sequence[Node], known: KnownColumns) -> Expression:
+def _build_offset(nodes: Sequence[Node], schema: Schema) -> Expression:
     """The calculation in offset(...)."""
     if len(nodes) != 1 or len(nodes[0].args) != 1 or nodes[0].kwargs:
         raise InvalidArgument(f"{_format_interaction(nodes)!r} must be offset(...) of one column.")
-    return bounded_expression(nodes[0].args[0], known)
+    return bounded_expression(nodes[0].args[0], schema)
 
 
-def _check_formula(formula: str, program: GLMFunction) -> None:
+def _check_formula(formula: str, function: GLMFunction) -> None:
     """Raises if the parts of a formula do not fit together."""
-    outcome, terms = program.outcome, program.terms
-    if program.intercept and INTERCEPT in {outcome.name, *(term.name for term in terms)}:
+    outcome, terms = function.outcome, function.terms
+    if function.intercept and INTERCEPT in {outcome.name, *(term.name for term in terms)}:
         raise InvalidArgument(
             f"The formula {formula!r} has a column called {INTERCEPT!r}, which is the name of the "
             "intercept; rename the column."
         )
-    parts: tuple[Term | Group | Expression, ...] = (*terms, *program.groups, *program.offsets)
+    parts: tuple[Term | Group | Expression, ...] = (*terms, *function.groups, *function.offsets)
     for each in parts:
         if used := each.columns & outcome.columns:
             raise InvalidArgument(
                 f"The formula {formula!r} has {min(used)!r} on both sides of ~; an outcome "
                 "cannot explain itself."
             )
-    if not (program.intercept or program.cutpoint or terms or program.groups):
+    if not (function.intercept or function.cutpoint or terms or function.groups):
         raise InvalidArgument(f"The formula {formula!r} has nothing to estimate.")
 
 
-def _default_priors(program: GLMFunction) -> dict[str, Any]:
+def _default_priors(function: GLMFunction) -> dict[str, dist.Distribution]:
     """Priors of all parameters, on the public scale of the outcome."""
-    family, scales = program.family, program.scales
-    width = family.links[program.link] * scales.spread
-    found: dict[str, Any] = {}
-    if program.intercept:
+    family, scales = function.family, function.scales
+    width = family.links[function.link] * scales.spread
+    found: dict[str, dist.Distribution] = {}
+    if function.intercept:
         found[INTERCEPT] = dist.Normal(scales.middle, width)
-    if program.cutpoint is not None:
-        found[program.cutpoint] = dist.Normal(scales.middle, width)
-    for term in program.terms:
+    if function.cutpoint is not None:
+        found[function.cutpoint] = dist.Normal(scales.middle, width)
+    for term in function.terms:
         found[term.name] = dist.Normal(scales.middle if term.is_level else 0.0, width)
-    for group in program.groups:
+    for group in function.groups:
         found[f"{group.name}_sd"] = dist.HalfNormal(scales.between)
-    found |= {name: each.prior(scales) for name, each in program.further.items()}
+    found |= {name: each.prior(scales) for name, each in function.auxiliary.items()}
     return found
 
 
@@ -795,7 +662,7 @@ def glm(
     family: str | None = None,
     schema: Schema,
     link: str | None = None,
-    priors: Mapping[str, Any] | None = None,
+    priors: Mapping[str, object] | None = None,
 ) -> GLM:
     """Builds a generalised linear model from a formula and a schema.
 
@@ -846,29 +713,24 @@ def glm(
     """
     if not isinstance(schema, Schema):
         raise InvalidArgument("glm needs schema=, a tacit.Schema: the facts about the columns.")
-    known = {name: _facts(kind) for name, kind in schema.items}
-    return build_glm(
-        formula,
-        family=family or default_family(formula, known),
+    family = family or default_family(formula, schema)
+    chosen = FAMILIES[_validate.choice("family", family, FAMILIES)]
+    link = _validate.choice(f"link of the {family} family", link or chosen.link, chosen.links)
+    parts = parse_formula(formula)
+    if chosen.cut and not parts.intercept:
+        raise InvalidArgument(
+            f"The {family} family has cutpoints in the place of an intercept; leave out 0 + or - 1 "
+            f"in {formula!r}."
+        )
+    draft = _build_function(parts, chosen, link, schema)
+    _check_formula(formula, draft)
+    complete = merge_priors(_default_priors(draft), priors)
+    spec = GLMSpec(formula=formula, family=family, link=link)
+    return GLM(
+        formula=formula,
+        family=family,
         link=link,
-        priors=priors,
-        known=known,
-        person=schema.person,
         schema=schema,
+        priors=complete,
+        function=replace(draft, priors=complete, spec=spec),
     )
-
-
-def _facts(kind: Kind) -> Facts:
-    """What is public about a column, in the form that models take."""
-    if isinstance(kind, Category):
-        named = [*kind.levels, *([] if kind.other is None else [kind.other])]
-        levels = tuple(str(label_text(each)) for each in named)
-        return Facts(kind.kind, levels=levels, other=None if kind.other is None else levels[-1])
-    if isinstance(kind, Binary):
-        both = ("0", "1") if kind.yes is None else (str(kind.no), str(kind.yes))
-        return Facts(kind.kind, 0.0, 1.0, levels=both)
-    bounds = float(kind.low), float(kind.high)
-    facts = Facts(kind.kind, *bounds, shape=kind.shape, measure=kind.measured_in)
-    if not isinstance(kind, Number):
-        return facts
-    return facts._replace(scale=kind.scale, standard=None if kind.scaled else kind.scale)

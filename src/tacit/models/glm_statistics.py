@@ -18,7 +18,7 @@ from numpyro.distributions import Normal
 from scipy.linalg import block_diag
 
 from tacit.errors import InvalidArgument
-from tacit.models.base import Row
+from tacit.models.base import Row, UnitModel
 from tacit.models.glm import INTERCEPT, GLMFunction, format_prior
 from tacit.models.numpyro import NumPyroModel
 
@@ -43,37 +43,37 @@ class LinearStatistics:
     declared_public: ClassVar[tuple[str, ...]] = ("places", "prior", "typical", "_scales")
 
     @property
-    def program(self) -> GLMFunction:
+    def function(self) -> GLMFunction:
         """The function of the formula."""
-        program = self.model.function
-        assert isinstance(program, GLMFunction)
-        return program
+        function = self.model.function
+        assert isinstance(function, GLMFunction)
+        return function
 
     @property
-    def searched(self) -> tuple[object, ...]:
+    def user_functions(self) -> tuple[object, ...]:
         """What the boundary searches for arrays of rows."""
-        return self.model.searched
+        return (self.model.function,)
 
     @property
     def constants(self) -> tuple[()]:
-        """No public arrays are inputs of the compiled program."""
+        """No public arrays are inputs of the compiled function."""
         return ()
 
     @property
     def _outcome(self) -> tuple[float, float]:
         """The middle of the outcome's bounds, and half of their distance."""
-        facts = self.program.outcome.facts
-        return facts.middle, facts.half
+        outcome = self.function.outcome
+        return outcome.middle, outcome.half_range
 
     @cached_property
     def places(self) -> IntArray:
         """Which number of the statistic the product of two entries is; -1 where it is always zero."""
-        owners = [t for t in range(len(self.program.terms)) for _ in self._width(t)]
+        owners = [t for t in range(len(self.function.terms)) for _ in self._width(t)]
         size, count = len(owners) + 2, 0
         found = np.full((size, size), -1)
         for i, j in zip(*np.triu_indices(size), strict=True):
             inner = 0 < i <= j < size - 1 and owners[i - 1] == owners[j - 1]
-            block = self.program.terms[owners[i - 1]].block if inner else None
+            block = self.function.terms[owners[i - 1]].block if inner else None
             if block is not None and i != j and block.exclusive:
                 continue
             if block is not None and i == j and block.indicator:
@@ -84,13 +84,13 @@ class LinearStatistics:
         return found
 
     def _width(self, term: int) -> range:
-        return range(max(len(self.program.terms[term].block.labels), 1))
+        return range(max(len(self.function.terms[term].block.labels), 1))
 
     @cached_property
     def typical(self) -> FloatArray:
         """Mean products of predictors that made-up rows have: independent, levels equally frequent."""
         means, variances = [1.0], [np.zeros((1, 1))]
-        for t, term in enumerate(self.program.terms):
+        for t, term in enumerate(self.function.terms):
             width = len(self._width(t))
             share = 1 / (width + 1) if term.block.indicator else 0.0
             means += [share] * width
@@ -108,18 +108,18 @@ class LinearStatistics:
 
         The 2-norm: every part of v has length one at most, and an indicator's square is left out.
         """
-        parts = len(self.program.terms) + 2
+        parts = len(self.function.terms) + 2
         if order == 1:
             return float(self.statistic_size)
-        left_out = sum(term.block.indicator for term in self.program.terms)
+        left_out = sum(term.block.indicator for term in self.function.terms)
         return math.sqrt(parts * (parts + 1) / 2 - left_out)
 
     def statistic(self, row: Row, _: object) -> jax.Array:
         """The products of a row."""
         columns = {name: jnp.asarray(value)[None] for name, value in row.items()}
         middle, half = self._outcome
-        outcome = (self.program.outcome.read(columns) - middle) / half
-        parts = [term.read(columns)[0] / term.block.longest for term in self.program.terms]
+        outcome = (self.function.outcome.read(columns) - middle) / half
+        parts = [term.read(columns)[0] / term.block.longest for term in self.function.terms]
         v = jnp.clip(jnp.concatenate([jnp.ones(1), *parts, outcome]), -1.0, 1.0)
         first = [np.argwhere(self.places == k)[0] for k in range(self.statistic_size)]
         return jnp.stack([v[i] * v[j] for i, j in first])
@@ -129,31 +129,31 @@ class LinearStatistics:
         """What intercept and coefficients of scaled columns are multiplied by."""
         _, half = self._outcome
         long = [
-            term.block.longest for t, term in enumerate(self.program.terms) for _ in self._width(t)
+            term.block.longest for t, term in enumerate(self.function.terms) for _ in self._width(t)
         ]
         return half / np.array([1.0, *long])
 
     @cached_property
     def prior(self) -> ScaledPrior:
         """The priors of intercept and coefficients, which are normal."""
-        each = [self.program.priors[name] for name, width in self._widths for _ in range(width)]
+        each = [self.function.priors[name] for name, width in self._widths for _ in range(width)]
         mean, sd = np.array([[float(prior.loc), float(prior.scale)] for prior in each]).T
         mean[0] -= self._outcome[0]
         return ScaledPrior(mean / self._scales, sd / self._scales)
 
     @property
     def _widths(self) -> list[tuple[str, int]]:
-        terms = self.program.terms
+        terms = self.function.terms
         return [(INTERCEPT, 1), *((term.name, len(self._width(t))) for t, term in enumerate(terms))]
 
     @property
     def _spread(self) -> str:
-        return next(iter(self.program.further))
+        return next(iter(self.function.auxiliary))
 
     def spread_density(self, log_spread: jax.Array) -> jax.Array:
         """Log prior density of the logarithm of the scaled standard deviation of the outcome."""
         _, half = self._outcome
-        density = self.program.priors[self._spread].log_prob(jnp.exp(log_spread) * half)
+        density = self.function.priors[self._spread].log_prob(jnp.exp(log_spread) * half)
         return jnp.asarray(density + log_spread)
 
     def named(self, weights: FloatArray, spread: FloatArray) -> dict[str, FloatArray]:
@@ -163,43 +163,44 @@ class LinearStatistics:
         parts = np.split(weights * self._scales, ends, axis=1)
         found = {name: part for (name, _), part in zip(self._widths, parts, strict=True)}
         found[INTERCEPT] = found[INTERCEPT] + middle
-        single = [INTERCEPT, *(term.name for term in self.program.terms if not term.shape)]
+        single = [INTERCEPT, *(term.name for term in self.function.terms if not term.shape)]
         found |= {name: found[name][:, 0] for name in single} | {self._spread: spread * half}
         return {name: found[name] for name in self.model.names}
 
     def described_priors(self) -> str:
         """The priors in words, the same one once."""
         by_prior: dict[str, list[str]] = {}
-        for name, prior in self.program.priors.items():
+        for name, prior in self.function.priors.items():
             by_prior.setdefault(format_prior(prior), []).append(name)
         return ", ".join(f"{' and '.join(names)} {prior}" for prior, names in by_prior.items())
 
 
 @lru_cache(maxsize=32)
-def linear_statistics(model: object) -> LinearStatistics | None:
+def linear_statistics(model: UnitModel) -> LinearStatistics | None:
     """The statistics of a linear regression by formula, or None if the model is something else.
 
     Raises:
         InvalidArgument: If it is a linear regression that statistics do not suffice for.
     """
-    if not isinstance(model, NumPyroModel) or not isinstance(model.function, GLMFunction):
+    source = model.source
+    if not isinstance(source, NumPyroModel) or not isinstance(source.function, GLMFunction):
         return None
-    program = model.function
-    if program.family.name != "gaussian" or program.link != "identity":
+    function = source.function
+    if function.family.name != "gaussian" or function.link != "identity":
         return None
-    _check_sufficient(program)
-    return LinearStatistics(model)
+    _check_sufficient(function)
+    return LinearStatistics(source)
 
 
-def _check_sufficient(program: GLMFunction) -> None:
-    if program.groups or program.offsets or not program.intercept:
+def _check_sufficient(function: GLMFunction) -> None:
+    if function.groups or function.offsets or not function.intercept:
         raise InvalidArgument(
             "tacit.Statistics fits formulas with an intercept, without groups (1|g) and offsets; use "
             "tacit.Scoring for this one."
         )
-    for name in (INTERCEPT, *(term.name for term in program.terms)):
-        if not isinstance(program.priors[name], Normal):
+    for name in (INTERCEPT, *(term.name for term in function.terms)):
+        if not isinstance(function.priors[name], Normal):
             raise InvalidArgument(
                 f"tacit.Statistics needs normal priors of coefficients, and that of {name!r} is "
-                f"{format_prior(program.priors[name])}; use tacit.Scoring for this one."
+                f"{format_prior(function.priors[name])}; use tacit.Scoring for this one."
             )

@@ -4,28 +4,15 @@ A model has an `Interpretation`, the posterior saves it, and summaries and repor
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
-
-import jax
+from typing import Any, Literal
 
 from tacit import _validate
 from tacit.errors import InvalidArgument
-from tacit.models.base import (
-    DiscreteCoordinates,
-    Labels,
-    Outcomes,
-    Parameters,
-    Predicts,
-    PyTree,
-    Row,
-    UnitModel,
-)
 
 ParameterRole = Literal["intercept", "coefficient", "effect", "spread"]
 IncrementSizes = Mapping[str, float]
-_T = TypeVar("_T")
 # Words for one of a unit of measurement that is named in the plural.
 _SINGULAR = {
     f"{each}s": each
@@ -35,38 +22,40 @@ _SINGULAR = {
 
 @dataclass(frozen=True)
 class Increment:
-    """By how much a number changes, where a coefficient says what follows from that.
+    """The change of a predictor that a coefficient is about: "per 10 years of age".
 
     Attributes:
         name: The column or calculation, as the formula has it.
-        own: The step of the model's own coefficient: half of the declared range, or the spread.
-        shown: The step that summaries use unless they are asked for another.
-        measure: The unit of measurement, if the schema has one.
-        why: Where the model's own step comes from, such as ``"half of 18 to 98"``.
+        in_model: The increment of the model's own coefficient: half of the declared range, or the
+            spread.
+        in_summary: The increment that summaries use unless they are asked for another.
+        measured_in: The unit of measurement, if the schema has one.
+        origin: Where the model's own increment comes from, such as ``"half of 18 to 98"``.
     """
 
     name: str
-    own: float
-    shown: float = 1.0
-    measure: str | None = None
-    why: str = ""
+    in_model: float
+    in_summary: float = 1.0
+    measured_in: str | None = None
+    origin: str = ""
 
     def size(self, units: IncrementSizes) -> float:
-        """The step that is asked for, or the usual one."""
-        return float(units.get(self.name, self.shown))
+        """The increment that is asked for, or the usual one."""
+        return float(units.get(self.name, self.in_summary))
 
     def words(self, units: IncrementSizes, *, named: bool) -> str:
-        """The step in words, with the name of the column if it is not clear from elsewhere.
+        """The increment in words, with the name of the column if it is not clear from elsewhere.
 
-        >>> Step("age", 40.0, 10.0, "years").words({}, named=True)
+        >>> Increment("age", 40.0, 10.0, "years").words({}, named=True)
         '10 years of age'
-        >>> Step("stay", 15.0).words({}, named=False)
+        >>> Increment("stay", 15.0).words({}, named=False)
         '1'
         """
         size = self.size(units)
-        amount = f"{size:.4g}" if size == self.own else f"{size:.10g}"
-        if self.measure is not None:
-            amount += f" {_SINGULAR.get(self.measure, self.measure) if size == 1 else self.measure}"
+        amount = f"{size:.4g}" if size == self.in_model else f"{size:.10g}"
+        if self.measured_in is not None:
+            unit = self.measured_in
+            amount += f" {_SINGULAR.get(unit, unit) if size == 1 else unit}"
         return f"{amount} of {self.name}" if named else amount
 
 
@@ -86,17 +75,17 @@ class ParameterMeaning:
 
     Attributes:
         role: What kind of parameter it is.
-        text: What it is, apart from its steps, such as ``"against A"``.
+        text: What it is, apart from its increments, such as ``"against A"``.
         note: What it is, if that is too long to stand beside its name.
-        steps: The steps of the numbers that it is a coefficient of.
-        prior: Its prior, in the model's own steps.
+        increments: The increments of the predictors that it is a coefficient of.
+        prior: Its prior, per increments of the model.
         ratio: Whether its exponential is a ratio, such as an odds ratio.
         start: Where a fit begins, for a standard deviation.
     """
 
     role: ParameterRole
     text: str = ""
-    steps: tuple[Increment, ...] = ()
+    increments: tuple[Increment, ...] = ()
     prior: PriorSummary | None = None
     ratio: bool = False
     start: float | None = None
@@ -104,12 +93,12 @@ class ParameterMeaning:
 
     def factor(self, units: IncrementSizes) -> float:
         """What the model's own number is multiplied by to be shown."""
-        return math.prod(step.size(units) / step.own for step in self.steps)
+        return math.prod(each.size(units) / each.in_model for each in self.increments)
 
     def words(self, units: IncrementSizes) -> str:
         """What one unit of it is, in words, such as ``"per 10 years, against A"``."""
-        named = len(self.steps) > 1
-        per = " x ".join(step.words(units, named=named) for step in self.steps)
+        named = len(self.increments) > 1
+        per = " x ".join(each.words(units, named=named) for each in self.increments)
         return ", ".join(each for each in (f"per {per}" if per else "", self.text) if each)
 
     def prior_words(self, units: IncrementSizes) -> str:
@@ -133,7 +122,7 @@ class ReferenceValue:
 
 @dataclass(frozen=True)
 class Interpretation:
-    """How to read the parameters of a model.
+    """How to interpret the parameters of a model.
 
     Attributes:
         formula: The formula.
@@ -158,10 +147,10 @@ class Interpretation:
     parameters: Mapping[str, ParameterMeaning] = field(default_factory=dict)
 
     def units(self, asked: IncrementSizes | None) -> IncrementSizes:
-        """Steps that were asked for, checked; raises if a name or a number is wrong."""
+        """Increments that were asked for, checked; raises if a name or a number is wrong."""
         if not isinstance(asked or {}, Mapping):
             raise InvalidArgument('units must be a mapping such as {"age": 10}.')
-        known = dict.fromkeys(s.name for each in self.parameters.values() for s in each.steps)
+        known = dict.fromkeys(s.name for each in self.parameters.values() for s in each.increments)
         found = {}
         for name, size in (asked or {}).items():
             if name not in known:
@@ -171,233 +160,35 @@ class Interpretation:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """The reading as plain data."""
+        """The interpretation as plain data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Interpretation":
-        """A reading from plain data, as `to_dict` gives it."""
-        parameters = {name: _meaning_from_dict(each) for name, each in data["parameters"].items()}
+        """An interpretation from plain data, as `to_dict` gives it."""
         return cls(
             **{
                 **data,
                 "reference": tuple(ReferenceValue(**each) for each in data["reference"]),
-                "bounds": _or_none(tuple[float, float], data["bounds"]),
-                "parameters": parameters,
+                "bounds": None if data["bounds"] is None else tuple(data["bounds"]),
+                "parameters": {
+                    n: _meaning_from_dict(each) for n, each in data["parameters"].items()
+                },
             }
         )
 
 
 def _meaning_from_dict(data: Mapping[str, Any]) -> ParameterMeaning:
-    steps = tuple(Increment(**each) for each in data["steps"])
+    increments = tuple(Increment(**each) for each in data["increments"])
     prior = None if data["prior"] is None else PriorSummary(**data["prior"])
-    return ParameterMeaning(**{**data, "steps": steps, "prior": prior})
+    return ParameterMeaning(**{**data, "increments": increments, "prior": prior})
 
 
-def _or_none(make: Callable[[Any], _T], value: Any) -> _T | None:
-    return None if value is None else make(value)
-
-
-def round_increment(own: float) -> float:
+def round_increment(size: float) -> float:
     """The largest power of ten that is at most half of a number.
 
-    >>> round_step(40.0), round_step(0.5), round_step(1e5)
+    >>> round_increment(40.0), round_increment(0.5), round_increment(1e5)
     (10.0, 0.1, 10000.0)
     """
-    power = math.floor(math.log10(own / 2) + 1e-9)
+    power = math.floor(math.log10(size / 2) + 1e-9)
     return 10.0**power if power >= 0 else float(f"1e{power}")
-
-
-@runtime_checkable
-class HasInterpretation(Protocol):
-    """A model that says how to read its parameters, or None if it cannot."""
-
-    @property
-    def reading(self) -> Interpretation | None:
-        """How to read the parameters."""
-        ...
-
-
-def model_interpretation(model: object) -> Interpretation | None:
-    """How to read the parameters of a model, if it says so."""
-    return model.reading if isinstance(model, HasInterpretation) else None
-
-
-def describe_model(model: UnitModel) -> str:
-    """What was fitted, in one line: the formula, or outcomes, columns and parameters by name."""
-    reading = model_interpretation(model)
-    if reading is not None:
-        return f"{reading.formula} ({reading.kind})"
-    names = f"model with {', '.join(model.names)}"
-    if not isinstance(model, Predicts):
-        return names if model.columns is None else f"{', '.join(model.columns)}; {names}"
-    outcomes = [name for name in model.columns if name not in model.predictors]
-    given = f" given {', '.join(model.predictors)}" if model.predictors else ""
-    return f"{', '.join(outcomes)}{given}; {names}"
-
-
-@dataclass(frozen=True)
-class WrappedModel:
-    """All of a model, for classes that change a part of it."""
-
-    model: UnitModel
-
-    @property
-    def constants(self) -> Any:
-        """As for the model."""
-        return self.model.constants
-
-    def of_model(self, constants: PyTree) -> PyTree:
-        """The wrapped model's own constants, of those of this one."""
-        return constants
-
-    @property
-    def dimension(self) -> int:
-        """As for the model."""
-        return self.model.dimension
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """As for the model."""
-        return self.model.names
-
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        """As for the model."""
-        return self.model.columns
-
-    @property
-    def labels(self) -> Labels:
-        """As for the model."""
-        return self.model.labels
-
-    @property
-    def reading(self) -> Interpretation | None:
-        """As for the model."""
-        return model_interpretation(self.model)
-
-    @property
-    def searched(self) -> tuple[Any, ...]:
-        """As for the model."""
-        return self.model.searched
-
-    @property
-    def whole_units(self) -> bool:
-        """As for the model."""
-        return self.model.whole_units
-
-    @property
-    def discrete(self) -> DiscreteCoordinates:
-        """As for the model."""
-        return self.model.discrete
-
-    def start(self, values: Mapping[str, Any]) -> Any:
-        """As for the model."""
-        return self.model.start(values)
-
-    def constrain(self, vector: jax.Array, constants: PyTree = None) -> Parameters:
-        """As for the model."""
-        return self.model.constrain(vector, self.of_model(constants))
-
-    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
-        """As for the model."""
-        return self.model.prior_density(vector, self.of_model(constants))
-
-    def row_density(
-        self,
-        vector: jax.Array,
-        row: Row,
-        constants: PyTree = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """As for the model."""
-        return self.model.row_density(vector, row, self.of_model(constants), outcomes)
-
-    def unit_density(
-        self,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: PyTree = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """As for the model."""
-        given = self.of_model(constants)
-        return self.model.unit_density(vector, rows, present, given, outcomes)
-
-    @property
-    def simulates(self) -> bool:
-        """As for the model."""
-        return self.model.simulates
-
-    def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: PyTree = None
-    ) -> Outcomes:
-        """As for the model."""
-        return self.model.row_outcomes(key, vector, row, self.of_model(constants))
-
-    def unit_outcomes(
-        self,
-        key: jax.Array,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: PyTree = None,
-    ) -> Outcomes:
-        """As for the model."""
-        given = self.of_model(constants)
-        return self.model.unit_outcomes(key, vector, rows, present, given)
-
-
-_SIMULATED_PREFIX = "drawn "
-
-
-@dataclass(frozen=True, eq=False)
-class SimulatedModel(WrappedModel):
-    """A model that takes its outcomes from fields of a made-up row, where `add_simulated_outcomes` put them.
-
-    Everything else is the model's own. So a method does with a made-up table exactly what it does
-    with a real one, whatever the outcomes are: columns of the table, or functions of them.
-    """
-
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        """Not restricted, because a made-up row has fields beside the columns."""
-        return None
-
-    def row_density(
-        self, vector: jax.Array, row: Row, constants: PyTree = None, outcomes: Outcomes = None
-    ) -> jax.Array:
-        """Log-likelihood of the drawn outcomes of a row, or of others in their place."""
-        own = _simulated_outcomes(row) if outcomes is None else outcomes
-        return super().row_density(vector, row, constants, own)
-
-    def unit_density(
-        self,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: PyTree = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """The same for all rows of a unit."""
-        own = _simulated_outcomes(rows) if outcomes is None else outcomes
-        return super().unit_density(vector, rows, present, constants, own)
-
-
-def add_simulated_outcomes(
-    columns: Mapping[str, Any], outcomes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Columns of a made-up table, with drawn outcomes where `SimulatedModel` looks for them."""
-    return {
-        **columns,
-        **{f"{_SIMULATED_PREFIX}{name}": values for name, values in outcomes.items()},
-    }
-
-
-def _simulated_outcomes(row: Row) -> dict[str, jax.Array]:
-    return {
-        name.removeprefix(_SIMULATED_PREFIX): row[name]
-        for name in row
-        if name.startswith(_SIMULATED_PREFIX)
-    }

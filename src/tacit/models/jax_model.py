@@ -4,34 +4,36 @@ Parameters with their supports are laid out in one unconstrained vector, which i
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from numpyro.distributions import Distribution, biject_to, constraints
 from numpyro.distributions.constraints import Constraint
 
 from tacit import _validate
+from tacit._typing import ArrayTree, Floats
 from tacit.errors import InvalidArgument
 from tacit.models.base import (
     DiscreteCoordinate,
-    DiscreteCoordinates,
     Labels,
     Outcomes,
     Parameters,
-    PyTree,
+    PublicArrays,
     Row,
-    RowByRow,
+    UnitModel,
     broadcast_start,
     cast_to_columns,
     check_finite_start,
     check_start_names,
+    simulate_each_row,
+    sum_over_rows,
 )
 from tacit.models.interpretation import Interpretation
 
@@ -163,11 +165,10 @@ class Parameter:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
-class Model(RowByRow):
+class Model:
     """A model in plain JAX: a log-prior and a log-likelihood of one row.
 
-    Inference uses one unconstrained vector; `constrain` turns it into parameters. The functions
-    must not hold data; pass public arrays as ``constants``.
+    The functions must not hold data; pass public arrays as ``constants``.
 
     Args:
         parameters: The parameters, by name.
@@ -182,111 +183,94 @@ class Model(RowByRow):
     parameters: Mapping[str, Parameter]
     log_prior: Callable[..., jax.Array]
     log_likelihood: Callable[..., jax.Array]
-    constants: PyTree = None
+    constants: ArrayTree = None
     simulate: Callable[..., Mapping[str, jax.Array]] | None = None
 
     declared_public: ClassVar[tuple[str, ...]] = ("constants",)
 
     @cached_property
-    def _layout(self) -> list[tuple[str, Parameter, int, int]]:
-        layout, start = [], 0
-        for name, parameter in self.parameters.items():
-            size = parameter.support.size(parameter.shape)
-            layout.append((name, parameter, start, start + size))
-            start += size
-        if start == 0:
-            raise InvalidArgument("A model needs at least one parameter.")
-        return layout
-
-    @property
-    def dimension(self) -> int:
-        """Length of the unconstrained vector."""
-        return self._layout[-1][3]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameters, in the order they were declared."""
-        return tuple(self.parameters)
-
-    def start(self, values: Mapping[str, ArrayLike]) -> jax.Array:
-        """The unconstrained vector of given values; zero for parameters not given."""
-        check_start_names(values, self.parameters)
-        vector = jnp.zeros(self.dimension)
-        for name, parameter, start, stop in self._layout:
-            if name in values:
-                value = broadcast_start(name, values[name], parameter.shape)
-                vector = vector.at[start:stop].set(parameter.support.inverse(value))
-        return check_finite_start(vector)
-
-    @property
-    def columns(self) -> None:
-        """None: the functions may use any column."""
-        return
-
-    @property
-    def labels(self) -> Labels:
-        """Empty: entries of arrays are numbered."""
-        return {}
-
-    @property
-    def searched(self) -> tuple[object, ...]:
-        """The functions and supports, to be searched for captured data."""
-        supports = [parameter.support for parameter in self.parameters.values()]
-        return (self.log_prior, self.log_likelihood, self.simulate, supports)
-
-    @property
-    def discrete(self) -> DiscreteCoordinates:
-        """Coordinates of the vector that hold whole numbers, with their limits."""
-        return tuple(
-            DiscreteCoordinate(i, parameter.support.low, parameter.support.high, name)
-            for name, parameter, start, stop in self._layout
-            if isinstance(parameter.support, Whole)
-            for i in range(start, stop)
+    def unit_model(self) -> UnitModel:
+        """The model as inference takes it."""
+        slices, names = self._slices, tuple(self.parameters)
+        return UnitModel(
+            names=names,
+            parameters=names,
+            dimension=slices[names[-1]].stop,
+            columns=None,
+            constrain=self._constrain,
+            unconstrain=self._unconstrain,
+            log_prior=self._log_prior,
+            log_likelihood=sum_over_rows(self._row_log_likelihood),
+            simulate=None if self.simulate is None else simulate_each_row(self._simulate_row),
+            constants=self.constants,
+            discrete=tuple(
+                DiscreteCoordinate(i, parameter.support.low, parameter.support.high, name)
+                for name, parameter in self.parameters.items()
+                if isinstance(parameter.support, Whole)
+                for i in range(slices[name].start, slices[name].stop)
+            ),
+            user_functions=(
+                self.log_prior,
+                self.log_likelihood,
+                self.simulate,
+                [parameter.support for parameter in self.parameters.values()],
+            ),
+            source=self,
         )
 
-    def constrain(self, vector: jax.Array, constants: PyTree = None) -> Parameters:  # noqa: ARG002
-        """Parameters on their supports."""
-        return self._constrain(vector)[0]
+    @cached_property
+    def _slices(self) -> dict[str, slice]:
+        """The coordinates of each parameter in the unconstrained vector."""
+        slices, start = {}, 0
+        for name, parameter in self.parameters.items():
+            stop = start + parameter.support.size(parameter.shape)
+            slices[name], start = slice(start, stop), stop
+        if start == 0:
+            raise InvalidArgument("A model needs at least one parameter.")
+        return slices
 
-    def _constrain(self, vector: jax.Array) -> tuple[Parameters, jax.Array]:
-        values, slope = {}, jnp.zeros((), vector.dtype)
-        for name, parameter, start, stop in self._layout:
-            values[name], log_det = parameter.support.forward(vector[start:stop], parameter.shape)
-            slope = slope + log_det
-        return values, slope
+    def _unconstrain(self, values: Mapping[str, ArrayLike]) -> jax.Array:
+        check_start_names(values, self.parameters)
+        vector = jnp.zeros(self.unit_model.dimension)
+        for name, parameter in self.parameters.items():
+            if name in values:
+                value = broadcast_start(name, values[name], parameter.shape)
+                vector = vector.at[self._slices[name]].set(parameter.support.inverse(value))
+        return check_finite_start(vector)
 
-    def _extra(self, constants: PyTree) -> tuple[PyTree, ...]:
+    def _constrain(self, vector: jax.Array, constants: ArrayTree = None) -> Parameters:  # noqa: ARG002
+        return self._constrain_with_log_det(vector)[0]
+
+    def _constrain_with_log_det(self, vector: jax.Array) -> tuple[Parameters, jax.Array]:
+        values, log_det = {}, jnp.zeros((), vector.dtype)
+        for name, parameter in self.parameters.items():
+            flat = vector[self._slices[name]]
+            values[name], own = parameter.support.forward(flat, parameter.shape)
+            log_det = log_det + own
+        return values, log_det
+
+    def _constants_argument(self, constants: ArrayTree) -> tuple[ArrayTree, ...]:
+        """The last argument of the user's functions, if there are constants."""
         return () if self.constants is None else (constants,)
 
-    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
-        """Log prior of the unconstrained vector, with the Jacobian of its map."""
-        params, slope = self._constrain(vector)
-        return self.log_prior(params, *self._extra(constants)) + slope
+    def _log_prior(self, vector: jax.Array, constants: ArrayTree = None) -> jax.Array:
+        params, log_det = self._constrain_with_log_det(vector)
+        return self.log_prior(params, *self._constants_argument(constants)) + log_det
 
-    def row_density(
-        self, vector: jax.Array, row: Row, constants: PyTree = None, outcomes: Outcomes = None
+    def _row_log_likelihood(
+        self, vector: jax.Array, row: Row, constants: ArrayTree, outcomes: Outcomes
     ) -> jax.Array:
-        """Log-likelihood of one row at the unconstrained vector."""
         row = {**row, **(outcomes or {})}
-        return self.log_likelihood(self.constrain(vector), row, *self._extra(constants))
+        constants_argument = self._constants_argument(constants)
+        return self.log_likelihood(self._constrain(vector), row, *constants_argument)
 
-    @property
-    def simulates(self) -> bool:
-        """Whether the model has a function that draws outcomes."""
-        return self.simulate is not None
-
-    def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: PyTree = None
-    ) -> Outcomes:
-        """A draw of the row's outcomes, by column."""
-        if self.simulate is None:
-            raise InvalidArgument(
-                "The model cannot draw outcomes; pass Model(simulate=...), a function of a key, "
-                "parameters and a row that draws them."
-            )
-        params = self.constrain(jax.lax.stop_gradient(vector))
-        found = self.simulate(key, params, row, *self._extra(constants))
-        return cast_to_columns(found, row)
+    def _simulate_row(
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: ArrayTree
+    ) -> dict[str, jax.Array]:
+        assert self.simulate is not None
+        params = self._constrain(jax.lax.stop_gradient(vector))
+        drawn = self.simulate(key, params, row, *self._constants_argument(constants))
+        return cast_to_columns(drawn, row)
 
 
 Shape = tuple[int, ...]
@@ -329,46 +313,70 @@ class ParameterSlice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
 class AdaptedModel:
-    """What adapted NumPyro and PyMC models have in common.
+    """What models adapted from NumPyro and PyMC have in common.
 
     Attributes:
         columns: Columns that the model takes.
         arrays: Public arrays that the user declared, by name.
-        places: Where each parameter is in the unconstrained vector.
+        slices: The part of the unconstrained vector that holds each parameter.
         derived: Names of what the model computes from its parameters.
         predictors: Columns that a prediction for a new row needs.
-        made_up: One made-up row, public.
+        dummy_row: One made-up row, public.
         labels: Names for the entries of array parameters, axis by axis.
-        reading: How to read the parameters, if the model says so.
+        interpretation: How to interpret the parameters, if the model says so.
     """
 
     columns: tuple[str, ...]
-    arrays: Mapping[str, Any]
-    places: Mapping[str, ParameterSlice]
+    arrays: PublicArrays
+    slices: Mapping[str, ParameterSlice]
     derived: tuple[str, ...] = ()
     predictors: tuple[str, ...] = ()
-    made_up: Mapping[str, Any]
-    labels: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    reading: Interpretation | None = None
+    dummy_row: PublicArrays
+    labels: Labels = field(default_factory=dict)
+    interpretation: Interpretation | None = None
 
     @property
     def dimension(self) -> int:
         """Length of the unconstrained vector."""
-        return max(place.stop for place in self.places.values())
+        return max(each.stop for each in self.slices.values())
 
     @property
     def names(self) -> tuple[str, ...]:
         """Parameters in the order of the model, then what it derives from them."""
-        return (*self.places, *self.derived)
+        return (*self.slices, *self.derived)
 
-    @property
-    def discrete(self) -> DiscreteCoordinates:
-        """Coordinates of the vector that hold whole numbers, with their limits."""
-        return tuple(
-            DiscreteCoordinate(i, *place.limits, name)
-            for name, place in self.places.items()
-            if place.limits is not None
-            for i in range(place.start, place.stop)
+    def make_unit_model(
+        self,
+        *,
+        constrain: Callable[..., Parameters],
+        unconstrain: Callable[[Mapping[str, ArrayLike]], jax.Array],
+        log_prior: Callable[..., jax.Array],
+        log_likelihood: Callable[..., jax.Array],
+        simulate: Callable[..., Mapping[str, jax.Array]] | None,
+    ) -> UnitModel:
+        """The model as inference takes it, with these functions."""
+        return UnitModel(
+            names=self.names,
+            parameters=tuple(self.slices),
+            dimension=self.dimension,
+            columns=self.columns,
+            constrain=constrain,
+            unconstrain=unconstrain,
+            log_prior=log_prior,
+            log_likelihood=log_likelihood,
+            simulate=simulate,
+            predictors=self.predictors,
+            dummy_row=self.dummy_row,
+            arrays=self.arrays,
+            labels=self.labels,
+            discrete=tuple(
+                DiscreteCoordinate(i, *each.limits, name)
+                for name, each in self.slices.items()
+                if each.limits is not None
+                for i in range(each.start, each.stop)
+            ),
+            interpretation=self.interpretation,
+            source=self,
         )
 
 
@@ -389,12 +397,12 @@ def support_limits(name: str, fn: Distribution) -> tuple[int, int]:
 
 
 def layout(latents: Mapping[str, tuple[Shape, Limits]]) -> dict[str, ParameterSlice]:
-    """Consecutive places, in the given order, from shapes and limits."""
-    places, start = {}, 0
+    """Consecutive slices of the vector, in the given order, from shapes and limits."""
+    slices, start = {}, 0
     for name, (shape, bounds) in latents.items():
-        places[name] = ParameterSlice(start, start + prod(shape), shape, bounds)
+        slices[name] = ParameterSlice(start, start + prod(shape), shape, bounds)
         start += prod(shape)
-    return places
+    return slices
 
 
 @lru_cache(maxsize=64)
@@ -469,7 +477,7 @@ def regression_model(features: int, scale: float) -> Model:
     )
 
 
-def unscale_regression_draws(draws: Mapping[str, Any]) -> dict[str, Any]:
+def unscale_regression_draws(draws: Mapping[str, NDArray[np.floating]]) -> dict[str, Floats]:
     """Draws of `regression_model` as intercept, coefficients and the standard deviation of errors."""
     root = np.asarray(draws["root"], np.float64)
     return {

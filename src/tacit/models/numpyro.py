@@ -8,10 +8,10 @@ it is given many rows.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property, partial
 from threading import RLock
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,16 +20,20 @@ from numpy.typing import ArrayLike
 from numpyro.distributions import Distribution
 from numpyro.primitives import Messenger
 
+from tacit._typing import ArrayTree
 from tacit.errors import InvalidArgument
 from tacit.models.base import (
+    Labels,
     Outcomes,
     Parameters,
     Prediction,
-    PyTree,
+    PublicArrays,
     Row,
+    UnitModel,
     broadcast_start,
     check_finite_start,
     check_start_names,
+    sum_over_rows,
 )
 from tacit.models.distributions import distribution_logit, distribution_mean, fast_sample
 from tacit.models.interpretation import Interpretation
@@ -53,10 +57,10 @@ class Site:
 
     name: str
     distribution: Distribution | None
-    value: Any
+    value: jax.Array
     observed: bool
     plates: Mapping[str, int]
-    scale: Any
+    scale: jax.Array | float
 
     def log_prob(self) -> jax.Array:
         """Log density of each entry of the value, scaled only by handlers of the model itself."""
@@ -87,7 +91,7 @@ class SiteRecorder(Messenger):  # type: ignore[misc]
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         lengths: Mapping[str, int],
         latent: SiteValue,
         observe: SiteValue | None = None,
@@ -97,7 +101,7 @@ class SiteRecorder(Messenger):  # type: ignore[misc]
         self.sites: dict[str, Site] = {}
         self.plates: dict[str, int] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         """Runs the model, one thread at a time: all threads share NumPyro's stack of handlers."""
         with _HANDLER_LOCK:
             return super().__call__(*args, **kwargs)
@@ -149,9 +153,9 @@ class SiteRecorder(Messenger):  # type: ignore[misc]
             scale=self._own_scale(msg, plates),
         )
 
-    def _own_scale(self, msg: Message, plates: Mapping[str, int]) -> Any:
+    def _own_scale(self, msg: Message, plates: Mapping[str, int]) -> jax.Array | float:
         """The scale of the model's own handlers, without that of plates whose length was changed."""
-        scale = msg.get("scale")
+        scale: jax.Array | float | None = msg.get("scale")
         if scale is None:
             return 1.0
         for name in plates:
@@ -161,19 +165,49 @@ class SiteRecorder(Messenger):  # type: ignore[misc]
         return scale
 
 
-Columns = Mapping[str, Any]
-
-
 class PublicInputs(NamedTuple):
-    """Public inputs of the compiled program: declared arrays, and the made-up row."""
+    """Public inputs of the compiled program: declared arrays, and the dummy row."""
 
-    arrays: Mapping[str, Any]
-    row: Mapping[str, Any]
+    arrays: PublicArrays
+    row: PublicArrays
+
+
+@dataclass(frozen=True, eq=False)
+class NumPyro:
+    """A NumPyro model with options.
+
+    Args:
+        function: The model function. Its arguments are columns, by name.
+        constants: Further arguments of the function that are public: numbers, arrays, settings.
+        row_plate: The name of the plate over rows, if it is ambiguous.
+        person_plate: The name of the plate over people, if it differs from the person column of the
+            schema.
+        integrate: Names of latent variables of single rows to integrate out by quadrature.
+        nodes: The number of quadrature nodes per dimension.
+        labels: Names for the entries of array parameters: for each parameter a list of names for
+            every axis.
+        interpretation: How to interpret the parameters, for summaries and reports.
+        columns: Names of the columns that the function takes, if they are not those of its
+            arguments.
+        order: Names of parameters, in the order in which they are reported; others follow.
+    """
+
+    function: Callable[..., object]
+    _: KW_ONLY
+    constants: Mapping[str, object] = field(default_factory=dict)
+    row_plate: str | None = None
+    person_plate: str | None = None
+    integrate: Sequence[str] = ()
+    nodes: int | None = None
+    labels: Labels = field(default_factory=dict)
+    interpretation: Interpretation | None = None
+    columns: Sequence[str] | None = None
+    order: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
-class NumPyroRuns(AdaptedModel):
-    """A NumPyro function with the structure that was found in it.
+class NumPyroModel(AdaptedModel):
+    """A NumPyro function with the structure that was found in it, as log densities of a vector.
 
     Attributes:
         function: The model function.
@@ -186,8 +220,8 @@ class NumPyroRuns(AdaptedModel):
         nodes: The number of quadrature nodes per dimension, if it was given.
     """
 
-    function: Callable[..., Any]
-    settings: Mapping[str, Any]
+    function: Callable[..., object]
+    settings: Mapping[str, object]
     person_column: str | None
     row_plates: frozenset[str]
     person_plate: str | None
@@ -195,67 +229,94 @@ class NumPyroRuns(AdaptedModel):
     person_effects: tuple[RandomEffect, ...]
     nodes: int | None
 
+    declared_public: ClassVar[tuple[str, ...]] = (
+        "arrays", "constants", "dummy_row", "settings", "slices",
+    )  # fmt: skip
+
+    @cached_property
+    def unit_model(self) -> UnitModel:
+        """The model as inference takes it."""
+        made = self.make_unit_model(
+            constrain=self.constrain,
+            unconstrain=self.unconstrain,
+            log_prior=self.log_prior,
+            log_likelihood=self.log_likelihood,
+            simulate=self.simulate if self._outcome_sites else None,
+        )
+        return replace(
+            made,
+            constants=self.constants,
+            sample_prior=self.sample_prior,
+            predict=self.predict,
+            has_person_effects=bool(self.person_effects),
+            user_functions=(self.function,),
+        )
+
     @cached_property
     def constants(self) -> PublicInputs:
         """Public inputs of the compiled program."""
-        row = {name: self.made_up[name] for name in self.columns}
+        row = {name: self.dummy_row[name] for name in self.columns}
         return PublicInputs(dict(self.arrays), row)
 
-    def public(self, constants: PyTree) -> PublicInputs:
+    def _public_inputs(self, constants: ArrayTree) -> PublicInputs:
         """The constants that were passed back, or the model's own."""
-        return self.constants if constants is None else cast(PublicInputs, constants)
+        if constants is None:
+            return self.constants
+        assert isinstance(constants, PublicInputs)
+        return constants
 
     @cached_property
-    def lengths_of_one(self) -> dict[str, int]:
-        """Lengths of the plates over rows and people in a run on a single row."""
-        plates = self.row_plates | ({self.person_plate} if self.person_plate else set())
-        return dict.fromkeys(plates, 1)
+    def local_plates(self) -> frozenset[str]:
+        """Names of the plates over rows and people, which have one entry in a run on a single row."""
+        return self.row_plates | ({self.person_plate} if self.person_plate else set())
 
     @property
     def effects(self) -> tuple[RandomEffect, ...]:
         """Latents of single rows and of single people."""
         return self.row_effects + self.person_effects
 
+    # Runs of the function on given columns and latents.
+
     def run(
         self,
-        columns: Columns,
-        constants: PyTree,
+        columns: Row,
+        constants: ArrayTree,
         latent: SiteValue,
         *,
         lengths: Mapping[str, int] | None = None,
         observe: SiteValue | None = None,
     ) -> dict[str, Site]:
         """The model's sites on these columns, which have an axis for rows."""
-        lengths = self.lengths_of_one if lengths is None else lengths
+        lengths = dict.fromkeys(self.local_plates, 1) if lengths is None else lengths
         given = {name: columns[name] for name in self.columns}
         if self.person_column is not None:
             given[self.person_column] = columns[self.person_column]
         run = SiteRecorder(self.function, lengths, latent, observe)
-        run(**self.settings, **self.public(constants).arrays, **given)
+        run(**self.settings, **self._public_inputs(constants).arrays, **given)
         return run.sites
 
-    def single(self, row: Row) -> dict[str, Any]:
+    def single_row_table(self, row: Mapping[str, ArrayLike]) -> dict[str, jax.Array]:
         """The columns of a table that has this row only."""
         columns = {name: jnp.asarray(row[name])[None] for name in self.columns}
         if self.person_column is not None:
             columns[self.person_column] = jnp.zeros(1, jnp.int32)  # the only person
         return columns
 
-    def run_made_up(
-        self, latent: SiteValue, constants: PyTree = None, observe: SiteValue | None = None
+    def run_on_dummy_row(
+        self, latent: SiteValue, constants: ArrayTree = None, observe: SiteValue | None = None
     ) -> dict[str, Site]:
-        """A run on the made-up row, with effects at their middle."""
-        columns = self.single(self.public(constants).row)
+        """A run on the dummy row, with effects at their middle."""
+        columns = self.single_row_table(self._public_inputs(constants).row)
         latent = self.with_effects(latent, split_point(self.effects, None))
         return self.run(columns, constants, latent, observe=observe)
 
-    def parameters(self, vector: jax.Array, slopes: list[jax.Array] | None = None) -> SiteValue:
-        """Values of the parameters at a vector; adds log-determinants to ``slopes``."""
+    def parameters(self, vector: jax.Array, log_dets: list[jax.Array] | None = None) -> SiteValue:
+        """Values of the parameters at a vector; adds log-determinants of the map to ``log_dets``."""
 
         def latent(message: Message) -> jax.Array:
-            value, slope = self.places[message["name"]].value(message["fn"], vector)
-            if slopes is not None:
-                slopes.append(slope)
+            value, log_det = self.slices[message["name"]].value(message["fn"], vector)
+            if log_dets is not None:
+                log_dets.append(log_det)
             return value
 
         return latent
@@ -274,7 +335,7 @@ class NumPyroRuns(AdaptedModel):
 
     def is_local(self, site: Site) -> bool:
         """Whether a site belongs to single rows or people."""
-        return any(name in self.lengths_of_one for name in site.plates)
+        return bool(self.local_plates & site.plates.keys())
 
     def row_terms(self, sites: Mapping[str, Site]) -> jax.Array:
         """What each row adds: its observations, and the probabilities of its discrete effects."""
@@ -286,15 +347,238 @@ class NumPyroRuns(AdaptedModel):
                     total = total + site.by_plate(plate)
         return total
 
-    def filled(self, rows: Row, present: jax.Array, constants: PyTree) -> dict[str, jax.Array]:
-        """Rows, with made-up values where no row is present, so that gradients are finite."""
+    # The functions of the model as inference takes it.
 
-        def filled(values: jax.Array, example: Any) -> jax.Array:
-            mask = present.reshape(-1, *(1,) * (jnp.ndim(values) - 1))
-            return jnp.where(mask, values, jnp.asarray(example, values.dtype))
+    def constrain(self, vector: jax.Array, constants: ArrayTree = None) -> Parameters:
+        """Parameters on their supports, and what the model derives from them."""
+        sites = self.run_on_dummy_row(self.parameters(vector), constants)
+        return {name: sites[name].value for name in self.names}
 
-        example = self.public(constants).row
-        return {name: filled(rows[name], example[name]) for name in self.columns}
+    def unconstrain(self, values: Mapping[str, ArrayLike]) -> jax.Array:
+        """The unconstrained vector of given values; zero for parameters not given."""
+        check_start_names(values, self.slices)
+        vector = np.zeros(self.dimension, np.float32)
+
+        def latent(message: Message) -> jax.Array:
+            name, fn = message["name"], message["fn"]
+            here = self.slices[name]
+            if name in values:
+                value = broadcast_start(name, values[name], fn.shape())
+                vector[here.start : here.stop] = check_finite_start(here.inverse(fn, value))
+            return here.value(fn, jnp.asarray(vector))[0]
+
+        self.run_on_dummy_row(latent)
+        return jnp.asarray(vector)
+
+    def sample_prior(self, key: jax.Array) -> jax.Array:
+        """A draw of the unconstrained vector from the prior."""
+        keys, parts = keys_by_name(key, list(self.slices)), {}
+
+        def latent(message: Message) -> jax.Array:
+            name, fn = message["name"], message["fn"]
+            value = jnp.asarray(fn.sample(keys[name]))
+            parts[name] = jnp.ravel(self.slices[name].inverse(fn, value))
+            return value
+
+        self.run_on_dummy_row(latent)
+        return jnp.concatenate([parts[name] for name in self.slices])
+
+    def log_prior(self, vector: jax.Array, constants: ArrayTree = None) -> jax.Array:
+        """Log prior of the unconstrained vector, with the Jacobian of its map.
+
+        Includes observations and factors outside the plate over rows, which depend on no row.
+        """
+        log_dets: list[jax.Array] = []
+        total = jnp.zeros((), vector.dtype)
+        for site in self.run_on_dummy_row(self.parameters(vector, log_dets), constants).values():
+            if site.distribution is not None and not self.is_local(site):
+                total = total + site.log_prob().sum()
+        return total + sum(log_dets)
+
+    def log_likelihood(
+        self,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: ArrayTree = None,
+        outcomes: Outcomes = None,
+    ) -> jax.Array:
+        """Log-likelihood of the rows of a unit, with the effects of their person integrated out."""
+        if self.person_effects or len(present) > 1:
+            rows = self._fill_absent(rows, present, constants)
+
+        def given(person: jax.Array | None) -> jax.Array:
+            of_rows = sum_over_rows(partial(self._row_log_likelihood, person))
+            return of_rows(vector, rows, present, constants, outcomes)
+
+        def at(person: jax.Array) -> jax.Array:
+            return given(person) + self._discrete_log_prob(vector, constants, person)
+
+        if not self.person_effects:
+            return given(None)
+        return integrate_out(at, self.person_effects, self.nodes)
+
+    def _row_log_likelihood(
+        self,
+        person: jax.Array | None,
+        vector: jax.Array,
+        row: Row,
+        constants: ArrayTree,
+        outcomes: Outcomes,
+    ) -> jax.Array:
+        """Log-likelihood of one row, given a point of the effects of its person."""
+        columns = self.single_row_table(row)
+        shared = split_point(self.person_effects, person)
+
+        def observe(message: Message) -> jax.Array:
+            own: jax.Array = message["value"]
+            return own if outcomes is None else outcomes.get(message["name"], own)
+
+        def at(point: jax.Array | None) -> jax.Array:
+            points = shared | split_point(self.row_effects, point)
+            latent = self.with_effects(self.parameters(vector), points)
+            return self.row_terms(self.run(columns, constants, latent, observe=observe)).sum()
+
+        return integrate_out(at, self.row_effects, self.nodes) if self.row_effects else at(None)
+
+    def _discrete_log_prob(
+        self, vector: jax.Array, constants: ArrayTree, point: jax.Array
+    ) -> jax.Array:
+        """Log-probability of the person's discrete effects at a point."""
+        names = [each.name for each in self.person_effects if each.values is not None]
+        if not names:
+            return jnp.zeros(())
+        points = split_point(self.person_effects, point) | split_point(self.row_effects, None)
+        latent = self.with_effects(self.parameters(vector), points)
+        row = self.single_row_table(self._public_inputs(constants).row)
+        sites = self.run(row, constants, latent)
+        return sum((sites[name].log_prob().sum() for name in names), start=jnp.zeros(()))
+
+    def _fill_absent(
+        self, rows: Row, present: jax.Array, constants: ArrayTree
+    ) -> dict[str, jax.Array]:
+        """Rows, with dummy values where no row is present, so that gradients are finite."""
+        example, filled = self._public_inputs(constants).row, {}
+        for name in self.columns:
+            mask = present.reshape(-1, *(1,) * (jnp.ndim(rows[name]) - 1))
+            dummy = jnp.asarray(example[name], rows[name].dtype)
+            filled[name] = jnp.where(mask, rows[name], dummy)
+        return filled
+
+    @cached_property
+    def _outcome_sites(self) -> tuple[str, ...]:
+        """Sites that are observed in a row, in the model's order; none if one cannot be drawn."""
+        names: list[str] = []
+
+        def observe(message: Message) -> jax.Array:
+            value: jax.Array = message["value"]
+            if any(frame.name in self.row_plates for frame in message["cond_indep_stack"]):
+                value = fast_sample(message["fn"], jax.random.key(0))
+                names.append(message["name"])
+            return value
+
+        def run() -> None:
+            self.run_on_dummy_row(self.parameters(jnp.zeros(self.dimension)), observe=observe)
+
+        with suppress(Exception):  # a distribution without draws may raise anything
+            jax.eval_shape(run)
+            return tuple(names)
+        return ()
+
+    def simulate(
+        self,
+        key: jax.Array,
+        vector: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: ArrayTree = None,
+    ) -> Mapping[str, jax.Array]:
+        """A draw of the outcomes of all rows of a unit, by site. Effects are drawn too."""
+        if len(present) == 1 and not self.person_effects:
+            alone = jax.tree.map(lambda leaf: leaf[0], rows)
+            drawn = self._simulate_row(key, key, vector, alone, constants)
+            return {name: value[None] for name, value in drawn.items()}
+        person, own = jax.random.split(key)
+        filled = self._fill_absent(rows, present, constants)
+
+        def draw(key: jax.Array, row: Row) -> dict[str, jax.Array]:
+            return self._simulate_row(person, key, vector, row, constants)
+
+        return jax.vmap(draw)(jax.random.split(own, len(present)), filled)
+
+    def _simulate_row(
+        self,
+        person_key: jax.Array,
+        row_key: jax.Array,
+        vector: jax.Array,
+        row: Row,
+        constants: ArrayTree,
+    ) -> dict[str, jax.Array]:
+        """A draw of the outcomes of a row. Rows with the same key of their person share its effects."""
+        keys = keys_by_name(person_key, [each.name for each in self.person_effects])
+        own = [*(each.name for each in self.row_effects), *self._outcome_sites]
+        keys |= keys_by_name(row_key, own)
+        parameters = self.parameters(jax.lax.stop_gradient(vector))
+        effects = {each.name: each for each in self.effects}
+        drawn: dict[str, jax.Array] = {}
+
+        def latent(message: Message) -> jax.Array:
+            name = message["name"]
+            if name not in effects:
+                return parameters(message)
+            return effects[name].drawn(message["fn"], keys[name])
+
+        def observe(message: Message) -> jax.Array:
+            name, value = message["name"], message["value"]
+            if name in self._outcome_sites:
+                value = drawn[name] = fast_sample(message["fn"], keys[name])
+            return jnp.asarray(value)
+
+        self.run(self.single_row_table(row), constants, latent, observe=observe)
+        return drawn
+
+    def predict(
+        self,
+        key: jax.Array,
+        params: Parameters,
+        row: Mapping[str, ArrayLike],
+        constants: ArrayTree = None,
+    ) -> dict[str, Prediction]:
+        """Predictions of each observed site of a new row, given parameters.
+
+        The effects of a new row and of its person are drawn.
+        """
+        keys: list[jax.Array] = [key]
+        found: dict[str, tuple[jax.Array | None, jax.Array | None, jax.Array | None]] = {}
+
+        def sample(message: Message) -> jax.Array:
+            keys[0], fresh = jax.random.split(keys[0])
+            return jnp.asarray(message["fn"].sample(fresh))
+
+        def latent(message: Message) -> jax.Array:
+            name = message["name"]
+            return params[name] if name in self.slices else sample(message)
+
+        def observe(message: Message) -> jax.Array:
+            value, fn = sample(message), message["fn"]
+            found[message["name"]] = value, distribution_mean(fn), distribution_logit(fn)
+            return value
+
+        table = self.single_row_table(row)
+        sites = self.run(table, constants, latent, observe=observe)
+        return {
+            name: Prediction(*(self._squeeze_plates(sites[name], each) for each in values))
+            for name, values in found.items()
+        }
+
+    def _squeeze_plates(self, site: Site, value: jax.Array | None) -> jax.Array | None:
+        """A value without the axes of the single row and person; None stays None."""
+        if value is None:
+            return None
+        assert site.distribution is not None
+        batch = len(site.distribution.batch_shape)
+        axes = [batch + dim for name, dim in site.plates.items() if name in self.local_plates]
+        return jnp.squeeze(value, axis=tuple(axes))
 
 
 def split_point(effects: Sequence[RandomEffect], point: jax.Array | None) -> dict[str, jax.Array]:
@@ -315,308 +599,3 @@ def keys_by_name(key: jax.Array, names: Sequence[str]) -> dict[str, jax.Array]:
     """A random key for each name."""
     keys = jax.random.split(key, len(names)) if len(names) > 1 else [key]
     return {name: keys[i] for i, name in enumerate(names)}
-
-
-def outcome_sites(model: NumPyroRuns) -> tuple[str, ...]:
-    """Sites that are observed in a row, in the model's order; none if one cannot be drawn."""
-    names: list[str] = []
-
-    def observe(message: Message) -> jax.Array:
-        value: jax.Array = message["value"]
-        if any(frame.name in model.row_plates for frame in message["cond_indep_stack"]):
-            value = fast_sample(message["fn"], jax.random.key(0))
-            names.append(message["name"])
-        return value
-
-    def look() -> None:
-        model.run_made_up(model.parameters(jnp.zeros(model.dimension)), observe=observe)
-
-    with suppress(Exception):  # a distribution without draws may raise anything
-        jax.eval_shape(look)
-        return tuple(names)
-    return ()
-
-
-def draw_outcomes(
-    model: NumPyroRuns,
-    sites: tuple[str, ...],
-    keys: tuple[jax.Array, jax.Array],
-    vector: jax.Array,
-    row: Row,
-    constants: PyTree,
-) -> dict[str, jax.Array]:
-    """A draw of the outcomes of a row, by site.
-
-    The two keys are the person's and the row's. Rows with the same key of their person have the
-    same effects of that person.
-    """
-    if not sites:
-        raise InvalidArgument(
-            "The model cannot draw outcomes: it has a factor, or a distribution without draws."
-        )
-    person, own = keys
-    key_of = keys_by_name(person, [each.name for each in model.person_effects])
-    key_of |= keys_by_name(own, [*(each.name for each in model.row_effects), *sites])
-    parameters = model.parameters(jax.lax.stop_gradient(vector))
-    effects = {each.name: each for each in model.effects}
-    found: dict[str, jax.Array] = {}
-
-    def latent(message: Message) -> jax.Array:
-        name = message["name"]
-        if name not in effects:
-            return parameters(message)
-        return effects[name].drawn(message["fn"], key_of[name])
-
-    def observe(message: Message) -> jax.Array:
-        name = message["name"]
-        if name not in sites:
-            value: jax.Array = message["value"]
-            return value
-        found[name] = fast_sample(message["fn"], key_of[name])
-        return found[name]
-
-    model.run(model.single(row), constants, latent, observe=observe)
-    return found
-
-
-def predict_outcomes(
-    model: NumPyroRuns, key: jax.Array, params: Parameters, row: Row, constants: PyTree
-) -> dict[str, Prediction]:
-    """Predictions of each observed site of a new row, given parameters.
-
-    The effects of a new row and of its person are drawn.
-    """
-    keys: list[jax.Array] = [key]
-    found: dict[str, tuple[Any, Any, Any]] = {}
-
-    def sample(message: Message) -> jax.Array:
-        keys[0], fresh = jax.random.split(keys[0])
-        value: jax.Array = message["fn"].sample(fresh)
-        return value
-
-    def latent(message: Message) -> jax.Array:
-        name = message["name"]
-        return params[name] if name in model.places else sample(message)
-
-    def observe(message: Message) -> jax.Array:
-        value = sample(message)
-        found[message["name"]] = (
-            value,
-            distribution_mean(message["fn"]),
-            distribution_logit(message["fn"]),
-        )
-        return value
-
-    sites = model.run(model.single(row), constants, latent, observe=observe)
-    return {
-        name: Prediction(*(_squeeze_plates(model, sites[name], each) for each in values))
-        for name, values in found.items()
-    }
-
-
-def _squeeze_plates(model: NumPyroRuns, site: Site, value: Any) -> jax.Array | None:
-    """A value without the axes of the single row and person; None stays None."""
-    if value is None:
-        return None
-    assert site.distribution is not None
-    batch = len(site.distribution.batch_shape)
-    axes = tuple(batch + dim for name, dim in site.plates.items() if name in model.lengths_of_one)
-    return jnp.squeeze(jnp.asarray(value), axis=axes)
-
-
-@dataclass(frozen=True, eq=False)
-class NumPyro:
-    """A NumPyro model with options.
-
-    Args:
-        function: The model function. Its arguments are columns, by name.
-        constants: Further arguments of the function that are public: numbers, arrays, settings.
-        row_plate: The name of the plate over rows, if it is ambiguous.
-        person_plate: The name of the plate over people, if it differs from the person column of the
-            schema.
-        integrate: Names of latent variables of single rows to integrate out by quadrature.
-        nodes: The number of quadrature nodes per dimension.
-        labels: Names for the entries of array parameters: for each parameter a list of names for
-            every axis.
-        reading: How to read the parameters, for summaries and reports; see `tacit.models.interpretation`.
-    """
-
-    function: Callable[..., Any]
-    _: KW_ONLY
-    constants: Mapping[str, Any] = field(default_factory=dict)
-    row_plate: str | None = None
-    person_plate: str | None = None
-    integrate: Sequence[str] = ()
-    nodes: int | None = None
-    labels: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    reading: Interpretation | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
-class NumPyroModel(NumPyroRuns):
-    """A NumPyro model as log densities of one unconstrained vector, row by row."""
-
-    declared_public: ClassVar[tuple[str, ...]] = (
-        "arrays", "constants", "made_up", "places", "settings",
-    )  # fmt: skip
-
-    @property
-    def searched(self) -> tuple[object, ...]:
-        """The model function, to be searched for captured data."""
-        return (self.function,)
-
-    @property
-    def whole_units(self) -> bool:
-        """Whether rows of a person share an effect, so that only all of them have a density."""
-        return bool(self.person_effects)
-
-    def constrain(self, vector: jax.Array, constants: PyTree = None) -> Parameters:
-        """Parameters on their supports, and what the model derives from them."""
-        sites = self.run_made_up(self.parameters(vector), constants)
-        return {name: sites[name].value for name in self.names}
-
-    def prior_vector(self, key: jax.Array) -> jax.Array:
-        """A draw of the unconstrained vector from the prior."""
-        keys, parts = keys_by_name(key, list(self.places)), {}
-
-        def latent(message: Message) -> jax.Array:
-            name, fn = message["name"], message["fn"]
-            value = jnp.asarray(fn.sample(keys[name]))
-            parts[name] = jnp.ravel(self.places[name].inverse(fn, value))
-            return value
-
-        self.run_made_up(latent)
-        return jnp.concatenate([parts[name] for name in self.places])
-
-    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
-        """Log prior of the unconstrained vector, with the Jacobian of its map.
-
-        Includes observations and factors outside the plate over rows, which depend on no row.
-        """
-        slopes: list[jax.Array] = []
-        total = jnp.zeros((), vector.dtype)
-        for site in self.run_made_up(self.parameters(vector, slopes), constants).values():
-            if site.distribution is not None and not self.is_local(site):
-                total = total + site.log_prob().sum()
-        return total + sum(slopes)
-
-    def row_density(
-        self, vector: jax.Array, row: Row, constants: PyTree = None, outcomes: Outcomes = None
-    ) -> jax.Array:
-        """Log-likelihood of one row, with its effects summed or integrated out."""
-        return self._row_density_given(None, vector, row, constants, outcomes)
-
-    def _row_density_given(
-        self,
-        person: jax.Array | None,
-        vector: jax.Array,
-        row: Row,
-        constants: PyTree,
-        outcomes: Outcomes,
-    ) -> jax.Array:
-        """Log-likelihood of one row given a point of the person's effects."""
-        columns = self.single(row)
-        shared = split_point(self.person_effects, person)
-        observe = None if outcomes is None else _replace_outcomes(outcomes)
-
-        def at(point: jax.Array | None) -> jax.Array:
-            points = shared | split_point(self.row_effects, point)
-            latent = self.with_effects(self.parameters(vector), points)
-            return self.row_terms(self.run(columns, constants, latent, observe=observe)).sum()
-
-        return integrate_out(at, self.row_effects, self.nodes) if self.row_effects else at(None)
-
-    def unit_density(
-        self,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: PyTree = None,
-        outcomes: Outcomes = None,
-    ) -> jax.Array:
-        """Log-likelihood of all rows of a person, with the person's effects integrated out."""
-        if len(present) == 1 and not self.person_effects:  # no axis for the rows, which takes time
-            row, own = jax.tree.map(lambda leaf: leaf[0], (rows, outcomes))
-            return jnp.where(present[0], self.row_density(vector, row, constants, own), 0.0)
-        filled = self.filled(rows, present, constants)
-
-        def at(point: jax.Array) -> jax.Array:
-            def term(row: Row, outcomes: Outcomes) -> jax.Array:
-                return self._row_density_given(point, vector, row, constants, outcomes)
-
-            terms = jnp.where(present, jax.vmap(term)(filled, outcomes), 0.0)
-            return terms.sum() + self._discrete_density(vector, constants, point)
-
-        return integrate_out(at, self.person_effects, self.nodes)
-
-    def _discrete_density(
-        self, vector: jax.Array, constants: PyTree, point: jax.Array
-    ) -> jax.Array:
-        """Log-probability of the person's discrete effects at a point."""
-        names = [each.name for each in self.person_effects if each.values is not None]
-        if not names:
-            return jnp.zeros(())
-        points = split_point(self.person_effects, point) | split_point(self.row_effects, None)
-        latent = self.with_effects(self.parameters(vector), points)
-        sites = self.run(self.single(self.public(constants).row), constants, latent)
-        return sum((sites[name].log_prob().sum() for name in names), start=jnp.zeros(()))
-
-    @cached_property
-    def _outcome_sites(self) -> tuple[str, ...]:
-        return outcome_sites(self)
-
-    @property
-    def simulates(self) -> bool:
-        """Whether all that is observed in a row can be drawn."""
-        return bool(self._outcome_sites)
-
-    def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: PyTree = None
-    ) -> Outcomes:
-        """A draw of the row's outcomes, by site. Its effects are drawn too."""
-        person, own = jax.random.split(key) if self.person_effects else (key, key)
-        return draw_outcomes(self, self._outcome_sites, (person, own), vector, row, constants)
-
-    def unit_outcomes(
-        self,
-        key: jax.Array,
-        vector: jax.Array,
-        rows: Row,
-        present: jax.Array,
-        constants: PyTree = None,
-    ) -> Outcomes:
-        """A draw of the outcomes of all rows of a person, who has the same effects in all."""
-        person, own = jax.random.split(key)
-        filled = self.filled(rows, present, constants)
-
-        def draw(key: jax.Array, row: Row) -> Outcomes:
-            return draw_outcomes(self, self._outcome_sites, (person, key), vector, row, constants)
-
-        return jax.vmap(draw)(jax.random.split(own, len(present)), filled)
-
-    def predict(
-        self, key: jax.Array, params: Parameters, row: Row, constants: PyTree = None
-    ) -> dict[str, Prediction]:
-        """Predictions of each observed site of a new row, given parameters."""
-        return predict_outcomes(self, key, params, row, constants)
-
-    def start(self, values: Mapping[str, ArrayLike]) -> jax.Array:
-        """The unconstrained vector of given values; zero for parameters not given."""
-        check_start_names(values, self.places)
-        vector = np.zeros(self.dimension, np.float32)
-
-        def latent(message: Message) -> jax.Array:
-            name, fn = message["name"], message["fn"]
-            place = self.places[name]
-            if name in values:
-                value = broadcast_start(name, values[name], fn.shape())
-                vector[place.start : place.stop] = check_finite_start(place.inverse(fn, value))
-            return place.value(fn, jnp.asarray(vector))[0]
-
-        self.run_made_up(latent)
-        return jnp.asarray(vector)
-
-
-def _replace_outcomes(outcomes: Mapping[str, jax.Array]) -> SiteValue:
-    """The given values of observed sites; others keep their own."""
-    return lambda message: outcomes.get(message["name"], message["value"])

@@ -5,10 +5,10 @@ never rows.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,12 @@ from jax.interpreters import partial_eval
 from numpy.typing import NDArray
 from numpyro.distributions import biject_to
 
+from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
-from tacit.models.base import Parameters, Row
+from tacit.models.base import Parameters, Prediction, Row
 from tacit.models.checks import (
     NUM_CHECK_ROWS,
-    MakeDummyColumns,
+    Columns,
     TermsAndPrior,
     arbitrary_vector,
     check_index_bounds,
@@ -37,7 +38,7 @@ from tacit.models.numpyro import Message, NumPyro, NumPyroModel, Site, SiteRecor
 from tacit.models.random_effects import RandomEffect, quadrature_points, random_effect
 
 _Found = TypeVar("_Found")
-Sites = Mapping[str, Site]
+SitesByName = Mapping[str, Site]
 
 
 class PlateFinder:
@@ -48,23 +49,23 @@ class PlateFinder:
         described: NumPyro,
         used: tuple[str, ...],
         person_column: str | None,
-        made_up: MakeDummyColumns,
+        schema: Schema,
     ) -> None:
         self._described, self._used = described, used
-        self._person_column, self._made_up = person_column, made_up
+        self._person_column, self._schema = person_column, schema
 
     def _attempt(
-        self, count: int, lengths: Mapping[str, int], look: Callable[[Sites], _Found]
+        self, count: int, lengths: Mapping[str, int], look: Callable[[SitesByName], _Found]
     ) -> _Found:
         """What ``look`` finds at the sites of a run on so many made-up rows."""
-        columns = {name: self._made_up(count, 0)[name] for name in self._used}
+        columns = self._schema.made_up(count, self._used)
         if self._person_column is not None:
             columns[self._person_column] = np.zeros(count, np.int32)
         run = SiteRecorder(self._described.function, lengths, _value_at_zero)
         self._last = run
         seen: list[_Found] = []
 
-        def go(columns: Any) -> None:
+        def go(columns: Row) -> None:
             run(**self._described.constants, **columns)
             seen.append(look(run.sites))  # while the values are alive
 
@@ -72,7 +73,7 @@ class PlateFinder:
         return seen[0]
 
     def look_at_one_row(
-        self, lengths: Mapping[str, int], look: Callable[[Sites], _Found]
+        self, lengths: Mapping[str, int], look: Callable[[SitesByName], _Found]
     ) -> _Found:
         """What ``look`` finds at the sites of a run on a single row."""
         with explain_model_errors(1):
@@ -174,72 +175,61 @@ def _value_at_zero(message: Message) -> jax.Array:
     return value
 
 
-def from_numpyro(
-    described: NumPyro, made_up: MakeDummyColumns, person: str | None = None
-) -> NumPyroModel:
+def from_numpyro(described: NumPyro, schema: Schema) -> NumPyroModel:
     """The model of rows that a NumPyro function describes.
 
     Args:
         described: The function with its options.
-        made_up: Makes up values of the columns that exist.
-        person: The column that identifies the person of a row.
+        schema: The columns that exist.
 
     Returns:
-        The model, not yet checked by `tacit.models.numpyro_structure`.
+        The model, not yet checked by `check_numpyro_model`.
 
     Raises:
         InvalidArgument: The function cannot be a model of rows.
     """
     if isinstance(described.integrate, str):
         raise InvalidArgument("integrate must be a list of names of latent variables.")
-    columns = tuple(made_up(1, 0))
-    used, person_column = _find_columns(described, columns, person)
-    draft = PlateFinder(described, used, person_column, made_up)
+    used, person_column = _find_columns(described, schema.names, schema.person)
+    draft = PlateFinder(described, used, person_column, schema)
     plates = draft.row_plates()
     person_plate = draft.person_plate()
     lengths = dict.fromkeys(plates | ({person_plate} if person_plate else set()), 1)
 
-    def look(sites: Mapping[str, Site]) -> Any:
+    def look(sites: SitesByName) -> Latents:
         _check_observed(sites, plates)
         return _classify_latents(described, sites, plates, person_plate)
 
-    places, row_effects, person_effects = draft.look_at_one_row(lengths, look)
-    arrays, settings = _split_constants(described.constants)
+    latents = draft.look_at_one_row(lengths, look)
+    shapes = {
+        name: latents.parameters[name] for name in described.order if name in latents.parameters
+    }
+    # Arrays are inputs of the compiled program, and settings are part of it.
+    arrays = {
+        name: value
+        for name, value in described.constants.items()
+        if isinstance(value, np.ndarray | jax.Array)
+    }
     model = NumPyroModel(
         function=described.function,
         columns=used,
         arrays=arrays,
-        settings=settings,
+        settings={n: v for n, v in described.constants.items() if n not in arrays},
         person_column=person_column,
         row_plates=frozenset(plates),
         person_plate=person_plate,
-        places=layout(_in_order(places, _parameter_order(described.function))),
-        row_effects=row_effects,
-        person_effects=person_effects,
+        slices=layout(shapes | latents.parameters),
+        row_effects=latents.row_effects,
+        person_effects=latents.person_effects,
         nodes=described.nodes,
-        made_up={name: value[0] for name, value in made_up(1, 0).items()},
+        dummy_row={name: value[0] for name, value in schema.made_up(1).items()},
         labels=described.labels,
-        reading=described.reading,
+        interpretation=described.interpretation,
     )
-    for effects in (row_effects, person_effects):
+    for effects in (latents.row_effects, latents.person_effects):
         if effects:
             quadrature_points(effects, described.nodes)  # refuses too many
     return model
-
-
-@runtime_checkable
-class ListsColumns(Protocol):
-    """A function that lists its columns and parameters, as one made from a formula does."""
-
-    @property
-    def takes(self) -> tuple[str, ...]:
-        """Names of the columns that it takes."""
-        ...
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Names of the parameters, in the order in which they are reported."""
-        ...
 
 
 def _find_columns(
@@ -247,8 +237,11 @@ def _find_columns(
 ) -> tuple[tuple[str, ...], str | None]:
     """Which columns the function takes, and whether it takes the person's."""
     kinds = inspect.Parameter
+    arguments = dict(inspect.signature(described.function).parameters)
+    if described.columns is not None:
+        arguments = dict.fromkeys(described.columns, kinds("column", kinds.KEYWORD_ONLY))
     used, person_column = [], None
-    for name, parameter in _signature_parameters(described.function).items():
+    for name, parameter in arguments.items():
         if name in described.constants:
             if name in columns:
                 raise InvalidArgument(f"{name!r} is a column and a constant; rename one of them.")
@@ -272,33 +265,15 @@ def _find_columns(
     return tuple(used), person_column
 
 
-def _in_order(places: Mapping[str, Any], order: Iterable[str]) -> dict[str, Any]:
-    """Latents in the given order, followed by those that it does not list."""
-    first = {name: places[name] for name in order if name in places}
-    return {**first, **places}
+class Latents(NamedTuple):
+    """The latents of a model: of parameters, the shapes of their unconstrained numbers and limits."""
+
+    parameters: dict[str, tuple[Shape, Limits]]
+    row_effects: tuple[RandomEffect, ...]
+    person_effects: tuple[RandomEffect, ...]
 
 
-def _signature_parameters(function: object) -> Mapping[str, inspect.Parameter]:
-    """The arguments of a function. One made from a formula lists them, as names may be any text."""
-    if isinstance(function, ListsColumns):
-        plain = inspect.Parameter("column", inspect.Parameter.KEYWORD_ONLY)
-        return dict.fromkeys(function.takes, plain)
-    assert callable(function)
-    return inspect.signature(function).parameters
-
-
-def _parameter_order(function: object) -> tuple[str, ...]:
-    """The order of the parameters, if the function lists them."""
-    return function.order if isinstance(function, ListsColumns) else ()
-
-
-def _split_constants(constants: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays, which are inputs of the compiled program, and settings, which are part of it."""
-    arrays = {n: v for n, v in constants.items() if isinstance(v, np.ndarray | jax.Array)}
-    return arrays, {n: v for n, v in constants.items() if n not in arrays}
-
-
-def _check_observed(sites: Mapping[str, Site], plates: set[str]) -> None:
+def _check_observed(sites: SitesByName, plates: set[str]) -> None:
     observed = [site for site in sites.values() if site.observed]
     if not any(plates & set(site.plates) for site in observed):
         raise InvalidArgument(
@@ -314,13 +289,13 @@ def _check_observed(sites: Mapping[str, Site], plates: set[str]) -> None:
 
 
 def _classify_latents(
-    described: NumPyro, sites: Mapping[str, Site], plates: set[str], person: str | None
-) -> tuple[dict[str, tuple[Shape, Limits]], tuple[RandomEffect, ...], tuple[RandomEffect, ...]]:
-    """Parameters (shapes of their unconstrained numbers, limits), effects of rows, effects of people."""
+    described: NumPyro, sites: SitesByName, plates: set[str], person: str | None
+) -> Latents:
+    """Which latents are parameters, and which are effects of rows or people."""
     parameters: dict[str, tuple[Shape, Limits]] = {}
     of_rows, of_people = [], []
     for site in sites.values():
-        fn: Any = site.distribution
+        fn = site.distribution
         if fn is None or site.observed:
             continue
         if plates & set(site.plates):
@@ -340,7 +315,7 @@ def _classify_latents(
             )
     if not parameters:
         raise InvalidArgument("The model has no parameter outside the plate over rows.")
-    return parameters, tuple(of_rows), tuple(of_people)
+    return Latents(parameters, tuple(of_rows), tuple(of_people))
 
 
 _LATENT_PER_ROW = (
@@ -349,28 +324,23 @@ _LATENT_PER_ROW = (
     "rates), or pass integrate=[{name!r}] to have it done by quadrature."
 )
 
-
-SitesByName = Mapping[str, Site]
 # The person of each made-up row, where a model has people.
 _PERSON_OF_ROW = np.arange(NUM_CHECK_ROWS) // 2
 
 
-def check_numpyro_model(
-    model: NumPyroModel, made_up: MakeDummyColumns, highest: Row
-) -> NumPyroModel:
+def check_numpyro_model(model: NumPyroModel, schema: Schema) -> NumPyroModel:
     """The model, if it keeps the rules, with what it derives from its parameters.
 
     Args:
         model: The model as it was adapted.
-        made_up: Makes up columns.
-        highest: A row with every column at its highest value.
+        schema: The columns that exist.
 
     Raises:
         InvalidArgument: The model breaks a rule. The message names the site and a remedy.
     """
     _check_prior_without_rows(model)
-    check_rows_independent(_make_terms_and_prior(model), made_up)
-    _check_model_index_bounds(model, highest)
+    check_rows_independent(_make_terms_and_prior(model), schema)
+    _check_model_index_bounds(model, schema)
     complete = replace(model, derived=_derived_sites(model), predictors=_predictor_columns(model))
     _check_labels(complete)
     return complete
@@ -380,7 +350,7 @@ def _check_labels(model: NumPyroModel) -> None:
     """Before the budget is charged, because results need labels that fit."""
     if not model.labels:
         return
-    shapes = jax.eval_shape(model.constrain, arbitrary_vector(model), model.constants)
+    shapes = jax.eval_shape(model.constrain, arbitrary_vector(model.dimension), model.constants)
     for name, axes in model.labels.items():
         shape = shapes[name].shape if name in shapes else None
         if shape is None or isinstance(axes, str) or tuple(len(each) for each in axes) != shape:
@@ -392,23 +362,25 @@ def _check_labels(model: NumPyroModel) -> None:
 
 
 def _find_dependencies(
-    model: NumPyroModel, pick: Callable[[SitesByName], Any]
+    model: NumPyroModel, pick: Callable[[SitesByName], Parameters]
 ) -> dict[str, set[str]]:
     """For each output picked from a run on one row, the columns and effects it depends on.
 
     By the trace of the run, from outputs back to inputs. So it holds for all values.
     """
     points = {each.name: jnp.zeros((1, each.size)) for each in model.effects}
-    inputs = model.single(model.made_up), points
+    inputs = model.single_row_table(model.dummy_row), points
     names = jax.tree.leaves(({n: n for n in inputs[0]}, {n: n for n in inputs[1]}))
 
-    def outputs(inputs: Any, vector: jax.Array) -> Any:
+    def outputs(inputs: tuple[Row, Row], vector: jax.Array) -> Parameters:
         columns, points = inputs
         latent = model.with_effects(model.parameters(vector), points)
         return pick(model.run(columns, model.constants, latent))
 
     with explain_model_errors(1):
-        traced, shape = jax.make_jaxpr(outputs, return_shape=True)(inputs, arbitrary_vector(model))
+        traced, shape = jax.make_jaxpr(outputs, return_shape=True)(
+            inputs, arbitrary_vector(model.dimension)
+        )
     if traced.effects:
         raise InvalidArgument(
             "The model prints, or calls Python while it runs, by which rows could leave; remove "
@@ -425,10 +397,10 @@ def _find_dependencies(
 def _check_prior_without_rows(model: NumPyroModel) -> None:
     """No latent's density or support, and nothing observed outside the plate, uses a column."""
 
-    def supports(sites: SitesByName) -> Any:
-        return {name: sites[name].value for name in model.places}
+    def supports(sites: SitesByName) -> Parameters:
+        return {name: sites[name].value for name in model.slices}
 
-    def densities(observed: bool) -> Callable[[SitesByName], Any]:
+    def densities(observed: bool) -> Callable[[SitesByName], Parameters]:
         return lambda sites: {
             name: site.log_prob()
             for name, site in sites.items()
@@ -444,7 +416,7 @@ def _check_prior_without_rows(model: NumPyroModel) -> None:
                 f"Statement {name!r} observes {join_names(columns)} outside the plate over rows; move it "
                 "into the plate."
             )
-    columns_of_model = set(model.single(model.made_up))
+    columns_of_model = set(model.single_row_table(model.dummy_row))
     seen = _find_dependencies(model, densities(observed=False))
     check_prior_without_columns({name: used & columns_of_model for name, used in seen.items()})
 
@@ -452,7 +424,7 @@ def _check_prior_without_rows(model: NumPyroModel) -> None:
 def _derived_sites(model: NumPyroModel) -> tuple[str, ...]:
     """Deterministic sites that depend on parameters only, in the model's order."""
 
-    def deterministic(sites: SitesByName) -> Any:
+    def deterministic(sites: SitesByName) -> Parameters:
         return {
             name: site.value
             for name, site in sites.items()
@@ -466,10 +438,10 @@ def _derived_sites(model: NumPyroModel) -> tuple[str, ...]:
 
 def _predictor_columns(model: NumPyroModel) -> tuple[str, ...]:
     """The columns that a prediction for a new row needs: not the outcome."""
-    row = {name: jnp.asarray(model.made_up[name]) for name in model.columns}
-    params = jax.eval_shape(model.constrain, arbitrary_vector(model), model.constants)
+    row = {name: jnp.asarray(model.dummy_row[name]) for name in model.columns}
+    params = jax.eval_shape(model.constrain, arbitrary_vector(model.dimension), model.constants)
 
-    def outputs(row: Row, params: Parameters) -> Any:
+    def outputs(row: Row, params: Parameters) -> dict[str, Prediction]:
         return model.predict(jax.random.key(0), params, row, model.constants)
 
     try:
@@ -486,9 +458,9 @@ def _predictor_columns(model: NumPyroModel) -> tuple[str, ...]:
 
 def _make_terms_and_prior(model: NumPyroModel) -> TermsAndPrior:
     """The model on made-up rows, with made-up values of the effects of each row and person."""
-    vector, rng = arbitrary_vector(model), np.random.default_rng(1)
+    vector, rng = arbitrary_vector(model.dimension), np.random.default_rng(1)
 
-    def points(effects: Any, entries: int) -> dict[str, NDArray[Any]]:
+    def points(effects: Sequence[RandomEffect], entries: int) -> dict[str, NDArray[np.generic]]:
         # Some value of a discrete effect; others near their middle.
         return {
             each.name: rng.integers(0, each.values, size=(entries, 1))
@@ -500,7 +472,9 @@ def _make_terms_and_prior(model: NumPyroModel) -> TermsAndPrior:
     of_rows = points(model.row_effects, NUM_CHECK_ROWS)
     of_people = points(model.person_effects, int(_PERSON_OF_ROW.max()) + 1)
 
-    def compute(columns: Any, points: Any, lengths: Any) -> Any:
+    def compute(
+        columns: Row, points: Row, lengths: tuple[tuple[str, int], ...]
+    ) -> tuple[jax.Array, jax.Array]:
         latent = model.with_effects(model.parameters(vector), points)
         sites = model.run(columns, model.constants, latent, lengths=dict(lengths))
         shared = [
@@ -508,11 +482,11 @@ def _make_terms_and_prior(model: NumPyroModel) -> TermsAndPrior:
             for site in sites.values()
             if site.distribution is not None and not model.is_local(site)
         ]
-        return model.row_terms(sites), sum(shared)
+        return model.row_terms(sites), sum(shared, start=jnp.zeros(()))
 
     compiled = jax.jit(compute, static_argnums=2)
 
-    def run(columns: Mapping[str, Any], which: NDArray[np.intp]) -> Any:
+    def run(columns: Columns, which: NDArray[np.intp]) -> tuple[jax.Array, jax.Array]:
         people, person = np.unique(_PERSON_OF_ROW[which], return_inverse=True)
         given = {name: columns[name] for name in model.columns}
         if model.person_column is not None:
@@ -522,18 +496,19 @@ def _make_terms_and_prior(model: NumPyroModel) -> TermsAndPrior:
             lengths[model.person_plate] = len(people)
         points = {name: values[which] for name, values in of_rows.items()}
         points |= {name: values[people] for name, values in of_people.items()}
-        return compiled(given, points, tuple(lengths.items()))
+        terms, prior = compiled(given, points, tuple(lengths.items()))
+        return terms, prior
 
     return run
 
 
-def _check_model_index_bounds(model: NumPyroModel, highest: Row) -> None:
-    params = jax.jit(model.constrain)(arbitrary_vector(model), model.constants)
+def _check_model_index_bounds(model: NumPyroModel, schema: Schema) -> None:
+    params = jax.jit(model.constrain)(arbitrary_vector(model.dimension), model.constants)
     last = {each.name: jnp.full((1, each.size), (each.values or 1) - 1) for each in model.effects}
 
     # Given parameters, because maps onto their supports index arrays of their own.
     def density(row: Row, params: Parameters) -> jax.Array:
         latent = model.with_effects(lambda message: params[message["name"]], last)
-        return model.row_terms(model.run(model.single(row), None, latent)).sum()
+        return model.row_terms(model.run(model.single_row_table(row), None, latent)).sum()
 
-    check_index_bounds(density, params, {n: model.made_up[n] for n in model.columns}, highest)
+    check_index_bounds(density, params, {n: model.dummy_row[n] for n in model.columns}, schema)

@@ -7,27 +7,28 @@ it is given many rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.errors import InvalidArgument
+from tacit._typing import ArrayTree
 from tacit.models.base import (
     Outcomes,
     Parameters,
     Prediction,
-    PyTree,
     Row,
-    RowByRow,
+    UnitModel,
     broadcast_start,
     cast_to_columns,
     check_finite_start,
     check_start_names,
+    simulate_each_row,
+    sum_over_rows,
 )
 from tacit.models.jax_model import AdaptedModel, Shape
 
@@ -53,18 +54,11 @@ class PyMC:
     constants: Sequence[str] = ()
 
 
-@runtime_checkable
-class _HasCoords(Protocol):
-    coords: Any
-
-
 def is_bambi(model: object) -> bool:
     """Whether a model was made by Bambi, which need not be installed."""
     if type(model).__module__.split(".")[0] == "bambi":
         return True
-    return isinstance(model, _HasCoords) and "__obs__" in (
-        model.coords or {}
-    )  # its name for the dim over rows
+    return "__obs__" in (getattr(model, "coords", None) or {})  # its name for the dim over rows
 
 
 class PyMCFunctions(NamedTuple):
@@ -88,7 +82,7 @@ class PyMCFunctions(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
-class PyMCModel(AdaptedModel, RowByRow):
+class PyMCModel(AdaptedModel):
     """A PyMC model as log densities of one unconstrained vector, row by row.
 
     Attributes:
@@ -109,30 +103,32 @@ class PyMCModel(AdaptedModel, RowByRow):
 
     # PyMC's graph was searched for captured arrays when the model was adapted.
     declared_public: ClassVar[tuple[str, ...]] = (
-        "arrays", "constants", "drawable", "dtypes", "functions", "labels", "made_up", "outcomes",
-        "parameter_shapes", "places",
+        "arrays", "constants", "drawable", "dtypes", "dummy_row", "functions", "labels", "outcomes",
+        "parameter_shapes", "slices",
     )  # fmt: skip
 
     @cached_property
-    def constants(self) -> dict[str, Any]:
-        """Public inputs of the compiled program."""
-        return dict(self.arrays)
+    def unit_model(self) -> UnitModel:
+        """The model as inference takes it."""
+        made = self.make_unit_model(
+            constrain=self.constrain,
+            unconstrain=self.unconstrain,
+            log_prior=self.log_prior,
+            log_likelihood=sum_over_rows(self.row_log_likelihood),
+            simulate=simulate_each_row(self._simulate_row) if self.drawable else None,
+        )
+        return replace(made, constants=dict(self.arrays), predict=self.predict)
 
-    @property
-    def searched(self) -> tuple[object, ...]:
-        """Nothing: PyMC's graph was searched for captured arrays when the model was adapted."""
-        return ()
-
-    def numbers(self, vector: jax.Array) -> list[jax.Array]:
+    def unconstrained_numbers(self, vector: jax.Array) -> list[jax.Array]:
         """The unconstrained numbers of each parameter, in the graph's order."""
-        return [vector[p.start : p.stop].reshape(p.shape) for p in self.places.values()]
+        return [vector[s.start : s.stop].reshape(s.shape) for s in self.slices.values()]
 
-    def public(self, constants: PyTree = None) -> list[Any]:
+    def public_inputs(self, constants: ArrayTree = None) -> list[ArrayLike]:
         """The constants that were passed back, or the model's own, in the graph's order."""
-        given = self.constants if constants is None else cast(Mapping[str, Any], constants)
+        given = self.arrays if constants is None else cast(Mapping[str, ArrayLike], constants)
         return [given[name] for name in self.arrays]
 
-    def single(self, row: Row) -> list[jax.Array]:
+    def single_row_table(self, row: Mapping[str, ArrayLike]) -> list[jax.Array]:
         """The columns of a table that has this row only, in the graph's order."""
         return self.table({name: jnp.asarray(row[name])[None] for name in self.columns})
 
@@ -140,49 +136,58 @@ class PyMCModel(AdaptedModel, RowByRow):
         """Columns in the order and with the types that the graph takes."""
         return [jnp.asarray(columns[n]).astype(self.dtypes[n]) for n in self.columns]
 
-    def constrain(self, vector: jax.Array, constants: PyTree = None) -> Parameters:
+    def constrain(self, vector: jax.Array, constants: ArrayTree = None) -> Parameters:
         """Parameters on their supports, and what the model derives from them."""
-        values = self.functions.values(*self.numbers(vector), *self.public(constants))
+        numbers = self.unconstrained_numbers(vector)
+        values = self.functions.values(*numbers, *self.public_inputs(constants))
         return dict(zip(self.names, values, strict=True))
 
-    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
+    def unconstrain(self, values: Mapping[str, ArrayLike]) -> jax.Array:
+        """The unconstrained vector of given values; zero for parameters not given."""
+        check_start_names(values, self.slices)
+        vector = jnp.zeros(self.dimension)
+        for name, here in self.slices.items():  # a support may depend on what comes before
+            if name in values:
+                params = self.constrain(vector)
+                params[name] = broadcast_start(name, values[name], self.parameter_shapes[name])
+                given = *(params[each] for each in self.slices), *self.public_inputs()
+                numbers = dict(zip(self.slices, self.functions.numbers(*given), strict=True))
+                vector = vector.at[here.start : here.stop].set(numbers[name].ravel())
+        return check_finite_start(vector)
+
+    def log_prior(self, vector: jax.Array, constants: ArrayTree = None) -> jax.Array:
         """Log prior of the unconstrained vector, with the Jacobian of its map."""
-        terms = self.functions.prior(*self.numbers(vector), *self.public(constants))
+        numbers = self.unconstrained_numbers(vector)
+        terms = self.functions.prior(*numbers, *self.public_inputs(constants))
         return sum((each.sum() for each in terms), start=jnp.zeros((), vector.dtype))
 
-    def row_density(
-        self, vector: jax.Array, row: Row, constants: PyTree = None, outcomes: Outcomes = None
+    def row_log_likelihood(
+        self, vector: jax.Array, row: Row, constants: ArrayTree = None, outcomes: Outcomes = None
     ) -> jax.Array:
         """Log-likelihood of one row."""
-        columns = self.single({**row, **(outcomes or {})})
-        terms = self.functions.row(*self.numbers(vector), *columns, *self.public(constants))
+        columns = self.single_row_table({**row, **(outcomes or {})})
+        numbers = self.unconstrained_numbers(vector)
+        terms = self.functions.row(*numbers, *columns, *self.public_inputs(constants))
         return sum((each.sum() for each in terms), start=jnp.zeros((), vector.dtype))
 
-    @property
-    def simulates(self) -> bool:
-        """Whether draws of all outcomes can replace their columns."""
-        return bool(self.drawable)
-
-    def row_outcomes(
-        self, key: jax.Array, vector: jax.Array, row: Row, constants: PyTree = None
-    ) -> Outcomes:
+    def _simulate_row(
+        self, key: jax.Array, vector: jax.Array, row: Row, constants: ArrayTree
+    ) -> dict[str, jax.Array]:
         """A draw of the row's outcomes, by column."""
-        if not self.simulates:
-            raise InvalidArgument(
-                "The model cannot draw outcomes: PyTensor cannot draw them in JAX, or an outcome is "
-                "also a predictor."
-            )
         params = self.constrain(jax.lax.stop_gradient(vector), constants)
-        given = [params[name] for name in self.places], self.single(row), self.public(constants)
-        draws = self._drawn(key, *given)
+        draws = self._draw(key, *self._inputs(params, row, constants))
         return cast_to_columns({self.drawable[name]: draw for name, draw in draws.items()}, row)
 
     def predict(
-        self, key: jax.Array, params: Parameters, row: Row, constants: PyTree = None
+        self,
+        key: jax.Array,
+        params: Parameters,
+        row: Mapping[str, ArrayLike],
+        constants: ArrayTree = None,
     ) -> dict[str, Prediction]:
         """Predictions of each outcome of a new row, given parameters."""
-        given = [params[name] for name in self.places], self.single(row), self.public(constants)
-        draws = self._drawn(key, *given)
+        given = self._inputs(params, row, constants)
+        draws = self._draw(key, *given)
 
         def known(kind: str, name: str, shape: Shape) -> jax.Array | None:
             function = self.functions.expected.get((kind, name))
@@ -198,25 +203,23 @@ class PyMCModel(AdaptedModel, RowByRow):
             for name, shape in self.outcomes.items()
         }
 
-    def _drawn(
-        self, key: jax.Array, params: list[jax.Array], columns: list[jax.Array], public: list[Any]
+    def _inputs(
+        self, params: Parameters, row: Mapping[str, ArrayLike], constants: ArrayTree
+    ) -> tuple[list[jax.Array], list[jax.Array], list[ArrayLike]]:
+        """Parameters, columns and constants, in the graph's order."""
+        values = [params[name] for name in self.slices]
+        return values, self.single_row_table(row), self.public_inputs(constants)
+
+    def _draw(
+        self,
+        key: jax.Array,
+        params: list[jax.Array],
+        columns: list[jax.Array],
+        constants: list[ArrayLike],
     ) -> dict[str, jax.Array]:
         """Draws of the outcomes; empty if JAX has none."""
         if self.functions.draw is None:
             return {}
         keys = [{"jax_state": each} for each in jax.random.split(key, self.num_keys)]
-        drawn = self.functions.draw(*params, *keys, *columns, *public)
+        drawn = self.functions.draw(*params, *keys, *columns, *constants)
         return {name: each[0] for name, each in zip(self.outcomes, drawn, strict=True)}
-
-    def start(self, values: Mapping[str, ArrayLike]) -> jax.Array:
-        """The unconstrained vector of given values; zero for parameters not given."""
-        check_start_names(values, self.places)
-        vector = jnp.zeros(self.dimension)
-        for name, place in self.places.items():  # a support may depend on what comes before
-            if name in values:
-                params = self.constrain(vector)
-                params[name] = broadcast_start(name, values[name], self.parameter_shapes[name])
-                given = *(params[each] for each in self.places), *self.public()
-                numbers = dict(zip(self.places, self.functions.numbers(*given), strict=True))
-                vector = vector.at[place.start : place.stop].set(numbers[name].ravel())
-        return check_finite_start(vector)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,10 +37,10 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.random.type import RandomType
 
+from tacit.data.schema import Schema
 from tacit.errors import BoundaryError, InvalidArgument
 from tacit.models.checks import (
     NUM_CHECK_ROWS,
-    MakeDummyColumns,
     TermsAndPrior,
     arbitrary_vector,
     check_index_bounds,
@@ -70,7 +70,7 @@ def check_captured_arrays(
     known = set() if inputs is None else set(inputs)
     for name, output in outputs:
         for each in all_ancestors(output):
-            if isinstance(each, _HasData) and _could_hold_rows(each.data):
+            if _could_hold_rows(getattr(each, "data", None)):
                 raise BoundaryError(_CAPTURED_ARRAY.format(name=name))
             if each.owner is not None and _is_foreign_op(each.owner.op):
                 raise BoundaryError(_CUSTOM_CODE.format(name=name))
@@ -85,32 +85,14 @@ def all_ancestors(output: Variable) -> Iterator[Variable]:
     """All variables that an output is computed from, including those of nested graphs."""
     for each in ancestors([output]):
         yield each
-        if each.owner is None or not isinstance(each.owner.op, _HasInnerGraph):
-            continue
-        inner = each.owner.op.fgraph
+        inner = None if each.owner is None else getattr(each.owner.op, "fgraph", None)
         for inside in () if inner is None else inner.outputs:
             yield from all_ancestors(inside)
 
 
-# Protocols, because more than one class of PyTensor or SciPy has these.
-@runtime_checkable
-class _HasData(Protocol):
-    data: Any
-
-
-@runtime_checkable
-class _HasInnerGraph(Protocol):
-    fgraph: Any
-
-
-@runtime_checkable
-class _HasNonzeros(Protocol):
-    nnz: int
-
-
 def _could_hold_rows(data: object) -> bool:
     """Whether a constant has enough different numbers to hold rows."""
-    if isinstance(data, _HasNonzeros):
+    if hasattr(data, "nnz"):  # a sparse matrix, of any library
         return True
     if not isinstance(data, np.ndarray) or data.size <= _MAX_CONSTANT_SIZE:
         return False
@@ -560,26 +542,19 @@ def single_precision(dtype: str) -> str:
     return {"float64": "float32", "int64": "int32"}.get(dtype, dtype)
 
 
-def from_pymc(
-    described: PyMC,
-    made_up: MakeDummyColumns,
-    highest: Callable[[str], Any],
-    person: str | None = None,
-) -> PyMCModel:
+def from_pymc(described: PyMC, schema: Schema) -> PyMCModel:
     """The model of rows that a PyMC model describes.
 
     Args:
         described: The PyMC model with its options.
-        made_up: Makes up values of the columns that exist.
-        highest: Returns the highest value of a column.
-        person: The column that identifies the person of a row.
+        schema: The columns that exist.
 
     Raises:
         InvalidArgument: The model breaks a rule. The message names the variable and a remedy.
         BoundaryError: The model holds arrays that could be rows.
     """
-    example = made_up(1, 0)
-    leaves = find_containers(described, example, person)
+    example = schema.made_up(1)
+    leaves = find_containers(described, example, schema.person)
     graphs = GraphBuilder(leaves)
     numbers = _latent_shapes(graphs)
     with _explain_untranslatable(), explain_model_errors(1):
@@ -589,13 +564,13 @@ def from_pymc(
         several = graphs.densities(NUM_CHECK_ROWS, numbers)
     adapted = _assemble_model(graphs, (single, several), numbers, example)
     _check_entry_for_each_row(adapted, single, example)
-    _check_entry_for_each_row(adapted, several, made_up(NUM_CHECK_ROWS, 0))
-    check_rows_independent(_make_terms_and_prior(adapted, several), made_up)
+    _check_entry_for_each_row(adapted, several, schema.made_up(NUM_CHECK_ROWS))
+    check_rows_independent(_make_terms_and_prior(adapted, several), schema)
     check_index_bounds(
-        lambda row, vector: adapted.row_density(vector, row),
-        arbitrary_vector(adapted),
-        {name: adapted.made_up[name] for name in adapted.columns},
-        {name: highest(name) for name in adapted.columns},
+        lambda row, vector: adapted.row_log_likelihood(vector, row),
+        arbitrary_vector(adapted.dimension),
+        {name: adapted.dummy_row[name] for name in adapted.columns},
+        schema,
     )
     return adapted
 
@@ -678,7 +653,7 @@ def _assemble_model(
         columns=columns,
         dtypes={name: np.dtype(single_precision(model[name].dtype)) for name in columns},
         arrays=leaves.constants,
-        places=layout({name: (shape, None) for name, shape in numbers.items()}),
+        slices=layout({name: (shape, None) for name, shape in numbers.items()}),
         parameter_shapes=parameters,
         derived=derived,
         predictors=tuple(n for n in columns if n in _predictor_columns(given, drawn)),
@@ -688,7 +663,7 @@ def _assemble_model(
         drawable=_drawable_columns(model, drawn),
         labels=_labels(model, parameters),
         num_keys=0 if drawn is None else drawn.keys,
-        made_up={name: example[name][0] for name in columns},
+        dummy_row={name: example[name][0] for name in columns},
     )
     try:
         _check_draws(adapted)
@@ -711,9 +686,9 @@ def _check_draws(model: PyMCModel) -> None:
 
     def predicted(vector: jax.Array) -> Any:
         key = jax.random.key(0)
-        return model.predict(key, model.constrain(vector), model.made_up)
+        return model.predict(key, model.constrain(vector), model.dummy_row)
 
-    jax.eval_shape(predicted, arbitrary_vector(model))
+    jax.eval_shape(predicted, arbitrary_vector(model.dimension))
 
 
 def _labels(
@@ -762,26 +737,31 @@ def _make_row_terms(
     model: PyMCModel, traced: TracedGraph
 ) -> Callable[[Mapping[str, Any]], list[jax.Array]]:
     """What each outcome adds to the log-likelihood, with an axis for rows."""
-    names = (*model.places, *model.columns, *model.arrays)
-    function, vector = traced.function(traced.of_kind("row"), names), arbitrary_vector(model)
-    return lambda columns: function(*model.numbers(vector), *model.table(columns), *model.public())
+    names = (*model.slices, *model.columns, *model.arrays)
+    function, vector = (
+        traced.function(traced.of_kind("row"), names),
+        arbitrary_vector(model.dimension),
+    )
+    return lambda columns: function(
+        *model.unconstrained_numbers(vector), *model.table(columns), *model.public_inputs()
+    )
 
 
 def _make_terms_and_prior(model: PyMCModel, several: TracedGraph) -> TermsAndPrior:
     """The model on all made-up rows by the graph of so many rows, and on one row as in a fit."""
-    vector, terms = arbitrary_vector(model), _make_row_terms(model, several)
-    prior = several.function(several.of_kind("prior"), (*model.places, *model.arrays))
+    vector, terms = arbitrary_vector(model.dimension), _make_row_terms(model, several)
+    prior = several.function(several.of_kind("prior"), (*model.slices, *model.arrays))
 
     @jax.jit
     def on_all(columns: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
         by_row = [each.reshape(len(each), -1).sum(axis=1) for each in terms(columns)]
-        shared = prior(*model.numbers(vector), *model.public())
+        shared = prior(*model.unconstrained_numbers(vector), *model.public_inputs())
         return jnp.stack(by_row).sum(axis=0), jnp.stack([each.sum() for each in shared]).sum()
 
     @jax.jit
     def on_one(columns: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
         row = {name: values[0] for name, values in columns.items()}
-        return model.row_density(vector, row)[None], model.prior_density(vector)
+        return model.row_log_likelihood(vector, row)[None], model.log_prior(vector)
 
     def run(columns: Mapping[str, Any], which: NDArray[np.intp]) -> Any:
         return (on_one if len(which) == 1 else on_all)({n: columns[n] for n in model.columns})

@@ -10,13 +10,12 @@ its curvature. The nodes depend on the row or person itself, and on no other.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from numpyro import distributions as dist
 
 from tacit.errors import InvalidArgument
@@ -82,7 +81,7 @@ def random_effect(name: str, fn: dist.Distribution, entries: int) -> RandomEffec
     return RandomEffect(name, None, size)
 
 
-def unwrap_distribution(fn: dist.Distribution) -> Any:
+def unwrap_distribution(fn: dist.Distribution) -> dist.Distribution:
     """A distribution without wrappers that only reshape or mask it."""
     while isinstance(fn, _WRAPPERS):
         fn = fn.base_dist
@@ -136,7 +135,7 @@ def quadrature_points(
     return _cartesian_product(values), _cartesian_product([_trapezoidal_nodes(nodes)] * axes)
 
 
-def _cartesian_product(axes: Sequence[Any]) -> NDArray[np.float32]:
+def _cartesian_product(axes: Sequence[ArrayLike]) -> NDArray[np.float32]:
     """All combinations, [combinations, axes]; one empty combination if there are no axes."""
     if not axes:
         return np.zeros((1, 0), np.float32)
@@ -215,7 +214,7 @@ def _find_mode(joint: Callable[[jax.Array], jax.Array], size: int) -> tuple[jax.
         lowest = jnp.min(jnp.diag(matrix) - sides)
         return matrix + jnp.maximum(0.25 - lowest, 0.0) * jnp.eye(size)
 
-    def improve(_: Any, normal: jax.Array) -> jax.Array:
+    def improve(_: int, normal: jax.Array) -> jax.Array:
         slope = jax.grad(joint)(normal)
         slope = jnp.where(jnp.isfinite(slope).all(), slope, 0.0)
         step = jnp.linalg.solve(curvature(normal), slope)

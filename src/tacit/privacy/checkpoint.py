@@ -75,29 +75,18 @@ class Traceable(Protocol):
         ...
 
     @property
-    def simulates(self) -> bool:
-        """Whether outcomes of a unit can be drawn."""
+    def log_prior(self) -> Callable[..., jax.Array]:
+        """Log prior of an unconstrained vector and constants."""
         ...
 
-    def prior_density(self, vector: jax.Array, constants: PyTree = None) -> jax.Array:
-        """Log prior of the unconstrained vector."""
+    @property
+    def log_likelihood(self) -> Callable[..., jax.Array]:
+        """Log-likelihood of a vector, the rows of a unit, which of them are present, and constants."""
         ...
 
-    def unit_density(
-        self, vector: jax.Array, rows: PyTree, present: jax.Array, constants: PyTree = None
-    ) -> jax.Array:
-        """Log-likelihood of the rows of a unit."""
-        ...
-
-    def unit_outcomes(
-        self,
-        key: jax.Array,
-        vector: jax.Array,
-        rows: PyTree,
-        present: jax.Array,
-        constants: PyTree = None,
-    ) -> PyTree:
-        """A draw of the outcomes of a unit."""
+    @property
+    def simulate(self) -> Callable[..., PyTree] | None:
+        """A draw of the outcomes of a unit; None if they cannot be drawn."""
         ...
 
 
@@ -127,13 +116,14 @@ def model_digest(model: Traceable, rows: Rows) -> str:
     vector, unit = jnp.zeros(model.dimension), rows.dummy_unit()
     parts = [
         repr(model.names),
-        density_digest(model.prior_density, vector, model.constants),
-        density_digest(model.unit_density, vector, *unit, model.constants),
+        density_digest(model.log_prior, vector, model.constants),
+        density_digest(model.log_likelihood, vector, *unit, model.constants),
     ]
-    if model.simulates:
+    simulate = model.simulate
+    if simulate is not None:
 
         def drawn(words: jax.Array, *given: PyTree) -> PyTree:
-            return model.unit_outcomes(jax.random.wrap_key_data(words), *given)
+            return simulate(jax.random.wrap_key_data(words), *given)
 
         words = jnp.zeros(2, jnp.uint32)
         parts.append(trace_digest(drawn, words, vector, *unit, model.constants))

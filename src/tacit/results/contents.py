@@ -292,8 +292,10 @@ class ReportContents:
         interpretation = self.posterior.interpretation
         if interpretation is None:
             return []
-        steps = dict.fromkeys(s for each in interpretation.parameters.values() for s in each.steps)
-        scaled = ", ".join(f"{s.name} by {s.own:.6g} ({s.why})" for s in steps)
+        steps = dict.fromkeys(
+            s for each in interpretation.parameters.values() for s in each.increments
+        )
+        scaled = ", ".join(f"{s.name} by {s.in_model:.6g} ({s.origin})" for s in steps)
         note = f"For the fit, numbers were divided by a public scale: {scaled}."
         told = [f"{note} Everything here is converted back."] if scaled else []
         return [*interpretation_notes(interpretation), *told]

@@ -26,7 +26,6 @@ from tacit.inference.diagnostics import split_chains
 from tacit.inference.method import Intervals
 from tacit.models.glm import GLMSpec
 from tacit.models.interpretation import Interpretation
-from tacit.models.jax_model import AdaptedModel
 from tacit.results import predictive
 from tacit.results.plots import is_legacy_arviz, load_arviz
 from tacit.results.predictive import formula_recipe
@@ -315,8 +314,7 @@ def _arviz_tree_class() -> type[xr.DataTree]:
 
 def _constant_variables(posterior: "Posterior") -> dict[str, _Variable]:
     """The public arrays of a NumPyro or PyMC model, by name."""
-    model: object = posterior.model
-    arrays = model.arrays if isinstance(model, AdaptedModel) else {}
+    arrays = {} if posterior.model is None else posterior.model.arrays
     return {name: _variable(name, (), value) for name, value in arrays.items()}
 
 

@@ -19,7 +19,7 @@ from tacit._typing import ArrayTree, FloatArray
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
-from tacit.models.base import Prediction, Predicts, UnitModel
+from tacit.models.base import Prediction, UnitModel
 from tacit.models.glm import GLMFunction, GLMSpec, glm_from_spec
 from tacit.models.numpyro import NumPyroModel
 from tacit.models.numpyro_structure import from_numpyro
@@ -30,30 +30,21 @@ if TYPE_CHECKING:
 
 def formula_recipe(model: UnitModel | None) -> GLMSpec | None:
     """What a model was made from, if it is a model by formula."""
-    if isinstance(model, NumPyroModel) and isinstance(model.function, GLMFunction):
-        recipe = model.function.recipe
-        return None if recipe is None else replace(recipe, predictors=model.predictors)
+    source = None if model is None else model.source
+    if isinstance(source, NumPyroModel) and isinstance(source.function, GLMFunction):
+        spec = source.function.spec
+        return None if spec is None else replace(spec, predictors=source.predictors)
     return None
 
 
-def model_from_recipe(recipe: GLMSpec, schema: Schema) -> NumPyroModel:
-    """The model that a recipe describes, in the form that predictions take.
+@lru_cache(maxsize=8)
+def model_from_spec(spec: GLMSpec, schema: Schema) -> UnitModel:
+    """The model that a specification describes, in the form that predictions take.
 
     It has the usual priors, whichever it was fitted with.
     """
-    return _cached_model(recipe.to_json(), schema)
-
-
-@lru_cache(maxsize=8)
-def _cached_model(recipe: str, schema: Schema) -> NumPyroModel:
-    known = GLMSpec.from_json(recipe)
-    made = glm_from_spec(known, schema)
-
-    def made_up(count: int, seed: int) -> dict[str, NDArray[np.generic]]:
-        return dict(schema.made_up(count, seed=seed))
-
-    adapted = from_numpyro(made.described, made_up, schema.person)
-    return replace(adapted, predictors=known.predictors)
+    adapted = from_numpyro(glm_from_spec(spec, schema).numpyro, schema)
+    return replace(adapted, predictors=spec.predictors).unit_model
 
 
 PredictionKind = Literal["mean", "draws", "probit"]
@@ -81,18 +72,17 @@ def predictive_quantiles(
     return predict_outcomes(posterior, data, "draws", seed, summary)
 
 
-def predictive_model(posterior: "Posterior") -> tuple[Predicts, Schema]:
+def predictive_model(posterior: "Posterior") -> tuple[UnitModel, Schema]:
     """The model and the schema that predictions need: its own, or made again from its formula."""
-    model: object = posterior.model
-    schema = posterior.schema
+    model, schema = posterior.model, posterior.schema
     if model is None and posterior.recipe is not None and schema is not None:
-        model = model_from_recipe(posterior.recipe, schema)
+        model = model_from_spec(posterior.recipe, schema)
     if model is None:
         raise InvalidArgument(
             "This posterior has no model to predict with. A file keeps models by formula; a NumPyro or "
             "PyMC model is code, so pass its plan: Posterior.load(path, plan=tacit.plan(...))."
         )
-    if not isinstance(model, Predicts) or schema is None:
+    if model.predict is None or schema is None:
         raise InvalidArgument(
             "predict needs a posterior of a model by formula, a NumPyro or PyMC model, or a conjugate "
             "model; a tacit.Model has no rule for new rows."
@@ -112,25 +102,29 @@ def predict_outcomes(
     seed = _validate.count("seed", seed, least=0)
     model, schema = predictive_model(posterior)
     columns, present = schema.encode_new(data, model.predictors)
-    names = [name for name in model.columns if name not in columns]
-    made_up = {
-        n: np.broadcast_to(model.made_up[n], (len(present), *np.shape(model.made_up[n])))
-        for n in names
+    dummies = {
+        name: np.broadcast_to(
+            model.dummy_row[name], (len(present), *np.shape(model.dummy_row[name]))
+        )
+        for name in model.columns or ()
+        if name not in columns
     }
-    found = _predict_in_blocks(posterior, model, {**columns, **made_up}, kind, seed, summary)
+    found = _predict_in_blocks(posterior, model, {**columns, **dummies}, kind, seed, summary)
     return {name: _mark_missing(values, present, kind) for name, values in found.items()}
 
 
 def _predict_in_blocks(
     posterior: "Posterior",
-    model: Predicts,
+    model: UnitModel,
     columns: Mapping[str, NDArray[np.generic]],
     kind: PredictionKind,
     seed: int,
     summary: Callable[[FloatArray], FloatArray],
 ) -> dict[str, FloatArray]:
-    draws = {name: jnp.asarray(posterior.draws[name]) for name in model.places}
+    draws = {name: jnp.asarray(posterior.draws[name]) for name in model.parameters}
     keys = jax.random.split(jax.random.key(seed), posterior.num_draws)
+    assert model.predict is not None
+    predict_row = model.predict
     rows = len(next(iter(columns.values())))
 
     @jax.jit
@@ -139,7 +133,7 @@ def _predict_in_blocks(
 
         def one_row(i: jax.Array, row: _Arrays) -> _Arrays:
             def one_draw(key: jax.Array, params: _Arrays) -> Mapping[str, Prediction]:
-                return model.predict(jax.random.fold_in(key, first + i), params, row, constants)
+                return predict_row(jax.random.fold_in(key, first + i), params, row, constants)
 
             found = jax.vmap(one_draw)(keys, draws)
             return {name: _reduce(name, each, kind) for name, each in found.items()}
