@@ -302,9 +302,9 @@ def test_a_key_is_there_while_it_is_needed(path):
     terms = RunTerms(run="r", answers=5, event=EVENT, budget=ONE)
     key = random_key()
     journal.admit(terms, Answer(1, b"1", key, b""))
-    assert journal.asked(terms, b"1").key == key
+    assert journal.find(terms, b"1").key == key
     journal.finish("r", b"1", b"reply")
-    assert journal.asked(terms, b"1").key is None
+    assert journal.find(terms, b"1").key is None
 
 
 def locked(path):

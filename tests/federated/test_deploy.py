@@ -134,6 +134,6 @@ def test_more_rows_than_declared_are_said_at_the_site_and_are_no_refusal(tmp_pat
     files = make_sites(tmp_path, "scored", scoring={"rows_bound": 29})
     site = OpenSite(SiteSettings.from_file(files["north"]))  # it has 30 rows
     with pytest.raises(InvalidArgument, match="more rows than the study's rows_bound of 29"):
-        site.refuse_unreadable()
+        site.check_readable()
     task = site.study.server().tasks(NAMES)["north"]
     assert len(site.answer(task).change) == site.study.prepared.work.size

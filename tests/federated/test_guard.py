@@ -106,19 +106,19 @@ def test_a_warm_site_loads_its_study_once_and_notices_what_changed(tmp_path):
     settings = SiteSettings.from_file(files["north"])
     warm = WarmSite(settings)
     task, agreed = first_task(files)
-    said = reply_from_fields("north", warm.answered(task_fields(task, agreed=agreed)))
+    said = reply_from_fields("north", warm.answer(task_fields(task, agreed=agreed)))
     assert np.array_equal(said.change, OpenSite(settings).answer(task).change)
-    study = warm.opened().study
-    assert warm.opened().study is study
+    study = warm.open().study
+    assert warm.open().study is study
     copy_study(settings.study.parent, "statistics", NAMES, rounds=2)
-    assert warm.opened().study is not study
+    assert warm.open().study is not study
     with pytest.raises(Refused, match="another method"):
-        warm.answered(task_fields(task, agreed=agreed))
+        warm.answer(task_fields(task, agreed=agreed))
     # A ledger that is gone is noticed at once, and not made anew.
     copy_study(settings.study.parent, "statistics", NAMES)
     settings.ledger.unlink()
     with pytest.raises(LedgerError):
-        warm.answered(task_fields(task, agreed=agreed))
+        warm.answer(task_fields(task, agreed=agreed))
     assert not settings.ledger.exists()
 
 
@@ -133,8 +133,8 @@ def test_a_module_that_the_study_imports_is_loaded_again_when_it_changes(tmp_pat
         "study = replace(study, schema=bounds_of_tests.BOUNDS)\n"
     )
     warm = WarmSite(settings)
-    study = warm.opened().study
-    assert warm.opened().study is study
+    study = warm.open().study
+    assert warm.open().study is study
     assert study.schema == "some"
     (folder / "bounds_of_tests.py").write_text("BOUNDS = 'quite different'\n")
-    assert warm.opened().study.schema == "quite different"
+    assert warm.open().study.schema == "quite different"

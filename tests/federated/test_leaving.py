@@ -44,7 +44,7 @@ class Leaving(MaskedInProcess):
 
 
 def masked_sites(method, target, rows):
-    roster = replace(ROSTER, absent=method.dropouts)
+    roster = replace(ROSTER, dropouts=method.dropouts)
     setting = {"run": "r", "sites": 3, "budget": BUDGET, "seed": 2}
     return [
         MaskedSite(
@@ -128,7 +128,7 @@ def test_as_many_sites_as_declared_may_leave_one_after_the_other(target):
     sites = [
         MaskedSite(
             prepare_site(name, rows[name], method, target, **setting).client,
-            Masker(name, identities[name], Roster(members=keys, absent=3)),
+            Masker(name, identities[name], Roster(members=keys, dropouts=3)),
         )
         for name in names
     ]
@@ -199,8 +199,8 @@ def test_a_ledger_without_the_group_of_an_answer_is_refused(tmp_path):
     book = Ledger.new(path, total=tacit.Budget(1, 1e-5))
     keys = LedgerMaskKeys(book)
     copy.write_bytes(path.read_bytes())
-    assert keys.bound(b"round 1", b"all") == b"all"
-    assert keys.bound(b"round 1", b"fewer") == b"all"
+    assert keys.bind_group(b"round 1", b"all") == b"all"
+    assert keys.bind_group(b"round 1", b"fewer") == b"all"
     path.write_bytes(copy.read_bytes())
     with pytest.raises(LedgerError):
-        LedgerMaskKeys(Ledger(path)).bound(b"round 1", b"fewer")
+        LedgerMaskKeys(Ledger(path)).bind_group(b"round 1", b"fewer")

@@ -134,6 +134,7 @@ ORDERS = {
     "data": "data.csv",
     "ledger": "other.db",
     "hidden": True,
+    "in_factor": True,
     "state": b"0",
 }
 

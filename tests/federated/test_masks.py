@@ -169,7 +169,7 @@ def test_one_answer_goes_into_the_sum_of_one_group():
 
 def test_an_answer_that_was_masked_for_all_sites_is_not_masked_for_fewer():
     """The difference of the two sums would be the answer of the site that left, with its share of noise."""
-    sites = maskers(replace(ROSTER, absent=1))
+    sites = maskers(replace(ROSTER, dropouts=1))
     values = np.zeros(3, np.int64)
     sites["north"].mask(FIRST, offers_of(sites), values, ABOUT)
     for attempt, left in enumerate(("south", "west"), start=2):
@@ -302,7 +302,7 @@ def test_shares_too_coarse_to_add_up_to_normal_noise_are_refused():
 
 def test_a_question_that_two_processes_mask_at_once_gets_the_same_bytes(tmp_path):
     keys = LedgerMaskKeys(Ledger.new(tmp_path / "a.db", total=Budget(1, 1e-5), unit="data set"))
-    keys.kept(b"session", b"secret")
+    keys.get_or_store(b"session", b"secret")
     assert keys.spend(b"session", b"question", b"one") == b"one"
     assert keys.spend(b"session", b"question", b"two") == b"one"
     with pytest.raises(InvalidArgument, match="has been used"):

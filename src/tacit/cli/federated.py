@@ -146,11 +146,11 @@ def guard(
 
     held = SiteSettings.from_file(settings)
     site = WarmSite(held)
-    with Guard(socket, lambda fields: answer_or_error(lambda: site.answered(fields))) as server:
+    with Guard(socket, lambda fields: answer_or_error(lambda: site.answer(fields))) as server:
         try:
             typer.echo(f"{held.name} is listening at {socket}.")
             answer_or_error(
-                site.warmed
+                site.prepare
             )  # messages wait; what is wrong is in the log, and is said again to each
             server.serve_forever()
         finally:

@@ -82,7 +82,7 @@ def _mask_key_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[Ch
 
 def _data_line(site: OpenSite) -> CheckLine:
     try:
-        site.refuse_unreadable()
+        site.check_readable()
     except (TacitError, OSError) as error:
         said = str(error) if isinstance(error, InvalidArgument) else type(error).__name__
         return "data", said, False

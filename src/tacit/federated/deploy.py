@@ -275,7 +275,7 @@ class OpenSite:
         """Prepares an answer without reading rows: calibrates noise and opens the ledger."""
         _ = self._client
 
-    def refuse_unreadable(self) -> None:
+    def check_readable(self) -> None:
         """Raises if the rows cannot be read, or are not of the study.
 
         What it says is for the people of the site. That there are more rows than ``rows_bound`` must not
@@ -340,7 +340,7 @@ class OpenSite:
             )
         setting = self.study.setting
         roster = Roster(
-            members=settings.members, together=setting.together, absent=setting.dropouts
+            members=settings.members, together=setting.together, dropouts=setting.dropouts
         )
         secret = Ed25519PrivateKey.from_private_bytes(
             bytes.fromhex(settings.identity.read_text("ascii"))
@@ -398,16 +398,16 @@ class WarmSite:
         self._rows: Rows | None = None
         self._imported: dict[str, Path] = {}  # modules that came with the study
 
-    def opened(self) -> OpenSite:
+    def open(self) -> OpenSite:
         """The site, open for one message."""
-        if self._study is None or self._stamp != self._stamped():
+        if self._study is None or self._stamp != self._current_stamp():
             self._load()
         return OpenSite(self._settings, self._study, self._read)
 
-    def warmed(self) -> Fields:
+    def prepare(self) -> Fields:
         """Loads the study and calibrates its noise, before the first message. Nothing is charged."""
         with _COMPILATION_LOCK, compilation_cache(self._settings.ledger.with_suffix(".cache")):
-            self.opened().prepare()
+            self.open().prepare()
         return {}
 
     def _load(self) -> None:
@@ -418,17 +418,17 @@ class WarmSite:
         before = set(sys.modules)
         self._study = load_study(self._settings.study)
         self._imported = dict(_project_modules(set(sys.modules) - before))
-        self._stamp = self._stamped()
+        self._stamp = self._current_stamp()
 
-    def _stamped(self) -> tuple[object, ...]:
+    def _current_stamp(self) -> tuple[object, ...]:
         """What shows that a file of the study or the data has changed."""
         study, data = self._settings.study, self._settings.data
         beside = [path for path in study.parent.iterdir() if path.suffix in _STUDY_SUFFIXES]
         return tuple(_file_stamps({*beside, *self._imported.values(), data}))
 
-    def answered(self, fields: Fields) -> Fields:
+    def answer(self, fields: Fields) -> Fields:
         """The answer of the site to one message."""
-        return _answer_with(self.opened, self._settings, fields)
+        return _answer_with(self.open, self._settings, fields)
 
     def _read(self, path: Path) -> Rows:
         if self._study is not None and self._rows is None:
@@ -458,12 +458,14 @@ def answer_once(settings: SiteSettings, fields: Fields) -> Fields:
     return _answer_with(lambda: OpenSite(settings), settings, fields)
 
 
-def _answer_with(opened: Callable[[], OpenSite], settings: SiteSettings, fields: Fields) -> Fields:
+def _answer_with(
+    open_site: Callable[[], OpenSite], settings: SiteSettings, fields: Fields
+) -> Fields:
     # Every message may be a process of its own, so programs of the study are stored for the next one.
     # Programs that take rows are not stored.
     with _COMPILATION_LOCK:
         with compilation_cache(settings.ledger.with_suffix(".cache")):
-            site = opened()
+            site = open_site()
             if fields.get("kind") == "task":
                 site.prepare()
         with compilation_cache_in(None):

@@ -86,7 +86,7 @@ class Journal(Protocol):
         """The last question of a run that was new."""
         ...
 
-    def asked(self, terms: RunTerms, digest: bytes) -> Answer | None:
+    def find(self, terms: RunTerms, digest: bytes) -> Answer | None:
         """The question with this digest, if it was asked before; refused under other terms."""
         ...
 
@@ -114,7 +114,7 @@ class MemoryJournal:
         answers = self._answers.get(run)
         return next(reversed(answers.values())) if answers else None
 
-    def asked(self, terms: RunTerms, digest: bytes) -> Answer | None:
+    def find(self, terms: RunTerms, digest: bytes) -> Answer | None:
         """The question with this digest, if it was asked before; refused under other terms."""
         first = self._terms.setdefault(terms.run, terms)
         _check_same_terms(terms, first.answers, str(first))
@@ -158,7 +158,7 @@ class LedgerJournal:
         with self.ledger.transaction() as connection:
             return _answer_from_row(connection.execute(found.limit(1)).mappings().first())
 
-    def asked(self, terms: RunTerms, digest: bytes) -> Answer | None:
+    def find(self, terms: RunTerms, digest: bytes) -> Answer | None:
         """The question with this digest, if it was asked before; refused under other terms."""
         with self.ledger.transaction() as connection:
             run = connection.execute(_select_run(terms)).first()

@@ -51,11 +51,11 @@ _KEYS_TABLE = sa.Table(
 class MaskKeys(Protocol):
     """Stores the secrets of a site's sessions."""
 
-    def kept(self, session: bytes, secret: bytes) -> bytes | None:
+    def get_or_store(self, session: bytes, secret: bytes) -> bytes | None:
         """The secret of a session: the given one if there was none, or None if it was used."""
         ...
 
-    def bound(self, answer: bytes, group: bytes) -> bytes:
+    def bind_group(self, answer: bytes, group: bytes) -> bytes:
         """The group of sites of an answer: the given one if there was none."""
         ...
 
@@ -84,13 +84,13 @@ class MemoryMaskKeys:
         self._groups: dict[bytes, bytes] = {}
         self._masked: dict[bytes, tuple[bytes, bytes]] = {}
 
-    def kept(self, session: bytes, secret: bytes) -> bytes | None:
+    def get_or_store(self, session: bytes, secret: bytes) -> bytes | None:
         """The secret of a session: the given one if there was none, or None if it was used."""
         if session in self._masked:
             return None
         return self._secrets.setdefault(session, secret)
 
-    def bound(self, answer: bytes, group: bytes) -> bytes:
+    def bind_group(self, answer: bytes, group: bytes) -> bytes:
         """The group of sites of an answer: the given one if there was none."""
         return self._groups.setdefault(answer, group)
 
@@ -119,7 +119,7 @@ class LedgerMaskKeys:
         with ledger.transaction() as connection:
             _MASK_TABLES.create_all(connection)
 
-    def kept(self, session: bytes, secret: bytes) -> bytes | None:
+    def get_or_store(self, session: bytes, secret: bytes) -> bytes | None:
         """The secret of a session: the given one if there was none, or None if it was used."""
         with self._ledger.transaction() as connection:
             row = connection.execute(_select_session(session)).first()
@@ -129,7 +129,7 @@ class LedgerMaskKeys:
                 return secret
             return None if row.secret is None else bytes(row.secret)
 
-    def bound(self, answer: bytes, group: bytes) -> bytes:
+    def bind_group(self, answer: bytes, group: bytes) -> bytes:
         """The group of sites of an answer: the given one if there was none.
 
         It is a line of the ledger's chain, so that a copy of the ledger without it is refused.
@@ -192,16 +192,16 @@ class Roster:
     Args:
         members: Public keys that members sign with, by name.
         together: The number of members that answer in one round; by default all.
-        absent: How many of these may be missing from a round.
+        dropouts: How many of these may be missing from a round.
     """
 
     members: Mapping[str, bytes]
     together: int | None = None
-    absent: int = 0
+    dropouts: int = 0
 
     def __post_init__(self) -> None:
         number = _validate.count("the number of members", len(self.members), least=2)
-        _validate.count("absent", self.absent, least=0)
+        _validate.count("dropouts", self.dropouts, least=0)
         _validate.count("the number of members in a round", self.least, least=2)
         keys = set(self.members.values())
         if self.size > number or len(keys) < number or {len(key) for key in keys} != {32}:
@@ -218,7 +218,7 @@ class Roster:
     @property
     def least(self) -> int:
         """The least number of members in one round."""
-        return self.size - self.absent
+        return self.size - self.dropouts
 
 
 class Masker:
@@ -249,8 +249,8 @@ class Masker:
 
     def offer(self, session: Session) -> Offer:
         """The key of this site for a session. It stays the same until it is used."""
-        made = X25519PrivateKey.generate().private_bytes_raw()
-        secret = self._keys.kept(session.text(), made)
+        new = X25519PrivateKey.generate().private_bytes_raw()
+        secret = self._keys.get_or_store(session.text(), new)
         if secret is None:
             raise Refused(
                 f"{self.name} has used its key for round {session.round}, attempt "
@@ -277,8 +277,8 @@ class Masker:
         Returns:
             The masked numbers.
         """
-        keys = self._accepted(session, offers)
-        self._refuse_other_members(session, keys)
+        keys = self.check_offers(session, offers)
+        self._check_members(session, keys)
         digest = _session_digest(session, keys, about, len(values))
         done = self._keys.masked(session.text(), digest)
         if done is None:
@@ -294,11 +294,11 @@ class Masker:
             done = self._keys.spend(session.text(), digest, masked.tobytes())
         return np.frombuffer(done, np.int64).copy()
 
-    def _refuse_other_members(self, session: Session, keys: Mapping[str, bytes]) -> None:
+    def _check_members(self, session: Session, keys: Mapping[str, bytes]) -> None:
         """Refuses a second set of sites for one answer: two sums would share its noise. [one-group]"""
         label = length_prefixed(b"members", session.run.encode(), str(session.round).encode())
         members = hashlib.sha256(length_prefixed(*(name.encode() for name in keys))).digest()
-        if self._keys.bound(label, members) != members:
+        if self._keys.bind_group(label, members) != members:
             raise Refused(
                 f"{self.name} has answered round {session.round} with a different group of sites; a new "
                 "group needs a new round."
@@ -315,7 +315,7 @@ class Masker:
                 total = total + stream if self.name < name else total - stream
         return total
 
-    def _accepted(self, session: Session, offers: Sequence[Offer]) -> dict[str, bytes]:
+    def check_offers(self, session: Session, offers: Sequence[Offer]) -> dict[str, bytes]:
         """The keys of this round's members, each signed for this session."""
         names = [offer.site for offer in offers]
         least, most = self.roster.least, self.roster.size
@@ -328,12 +328,12 @@ class Masker:
         if self.name not in names or not set(names) <= set(self.roster.members):
             raise Refused(f"{self.name} was told of sites that are not in its roster.")
         for offer in offers:
-            self._check(session, offer)
+            self._check_signature(session, offer)
         if len({offer.key for offer in offers}) != len(offers):
             raise Refused("Two sites offered the same key.")
         return {offer.site: offer.key for offer in sorted(offers, key=lambda each: each.site)}
 
-    def _check(self, session: Session, offer: Offer) -> None:
+    def _check_signature(self, session: Session, offer: Offer) -> None:
         signer = Ed25519PublicKey.from_public_bytes(self.roster.members[offer.site])
         try:
             signer.verify(
@@ -365,7 +365,7 @@ class MaskedSite:
     def answer(self, task: Task, attempt: int, offers: Sequence[Offer]) -> Reply:
         """The masked reply. Keys are checked before anything is computed or charged."""
         session = Session(task.run, task.round, attempt)
-        self._masker._accepted(session, offers)  # noqa: SLF001 (two halves of one thing)
+        self._masker.check_offers(session, offers)
         reply = self._client.answer(task)
         if reply.grid is None or reply.change.dtype.kind != "i":
             raise InvalidArgument('Masks need whole numbers: use a scheme with noise="split".')
@@ -397,9 +397,9 @@ class MaskedInProcess:
             self._sites[name].offer(Session(task.run, task.round, self._attempt))
             for name, task in tasks.items()
         ]
-        there = tuple(tasks)
+        members = tuple(tasks)
         return {
-            name: replace(self._sites[name].answer(task, self._attempt, offers), members=there)
+            name: replace(self._sites[name].answer(task, self._attempt, offers), members=members)
             for name, task in tasks.items()
         }
 

@@ -142,7 +142,7 @@ def prepare_site(
         key,
         seeded=seed is not None,
         family=target.family,
-        hidden=not ready.in_factor,
+        in_factor=ready.in_factor,
     )
     cost = SiteCost(event=ready.event, budget=budget, ledger=ledger)
     return PreparedSite(client=client, cost=cost)

@@ -76,8 +76,8 @@ class Client:
         seeded: Whether keys depend on a seed.
         family: What tasks may hold: the family of the posterior. With it, an improper posterior is
             refused before it uses up an answer.
-        hidden: Whether no answer goes into a factor of this site, as where only the sum of answers is
-            public.
+        in_factor: Whether answers go into a factor of this site. Not so where only the sum of answers
+            is public.
     """
 
     def __init__(
@@ -91,32 +91,32 @@ class Client:
         *,
         seeded: bool = False,
         family: TaskSpace | None = None,
-        hidden: bool = False,
+        in_factor: bool = True,
     ) -> None:
         self.name, self.work, self.terms = name, work, terms
-        self._given, self._seeded, self._family = rows, seeded, family
-        self._hidden = hidden
+        self._rows_source, self._seeded, self._family = rows, seeded, family
+        self._in_factor = in_factor
         self._key = key or (lambda _: random_key())
         self._journal = MemoryJournal() if journal is None else journal
 
     def answer(self, task: Task) -> Reply:
         """The reply to a task, computed once and repeated if the task is repeated. [client-answer]"""
-        self._refuse_strange(task)
+        self._check_task(task)
         digest = task.digest(self.name)
-        asked = self._journal.asked(self.terms, digest)
-        if asked is None:
-            state = self._settled(task)
-            self._refuse_improper(task.posterior, state.factor)
+        answer = self._journal.find(self.terms, digest)
+        if answer is None:
+            state = self._updated_state(task)
+            self._check_proper(task.posterior, state.factor)
             _ = self._rows  # errors in the table are found before anything is charged
             new = Answer(task.round, digest, self._key(task.round), _pack_state(state))
-            asked = self._journal.admit(self.terms, new)
-        if asked.reply is None:
-            asked = self._computed(task, asked)
+            answer = self._journal.admit(self.terms, new)
+        if answer.reply is None:
+            answer = self._compute(task, answer)
         return Reply(
             site=self.name,
             run=task.run,
             round=task.round,
-            change=_stored_change(asked),
+            change=_stored_change(answer),
             grid=self.work.grid,
         )
 
@@ -128,18 +128,19 @@ class Client:
 
     @cached_property
     def _rows(self) -> Rows:
-        return self._given if isinstance(self._given, Rows) else self._given()
+        return self._rows_source if isinstance(self._rows_source, Rows) else self._rows_source()
 
-    def _computed(self, task: Task, asked: Answer) -> Answer:
-        if asked.key is None:
+    def _compute(self, task: Task, answer: Answer) -> Answer:
+        """Computes an answer that was charged, and stores it."""
+        if answer.key is None:
             raise InvalidArgument("The journal has neither an answer nor the key of its noise.")
-        source = Randomness.from_key(asked.key, seeded=self._seeded)
-        state = _unpack_state(asked)
+        source = Randomness.from_key(answer.key, seeded=self._seeded)
+        state = _unpack_state(answer)
         change = self.work.change(self._rows, task.posterior, state.factor, source)
-        reply = self._journal.finish(task.run, asked.digest, pack_arrays(change))
-        return Answer(asked.round, asked.digest, asked.key, asked.state, reply)
+        reply = self._journal.finish(task.run, answer.digest, pack_arrays(change))
+        return Answer(answer.round, answer.digest, answer.key, answer.state, reply)
 
-    def _settled(self, task: Task) -> _ClientState:
+    def _updated_state(self, task: Task) -> _ClientState:
         """The factor, updated by what the server says about the last answer."""
         last = self._journal.latest(task.run)
         if last is None:
@@ -153,7 +154,7 @@ class Client:
                 "task needs a new round, and a restarted server that adds noise needs a new run."
             )
         state = _unpack_state(last)
-        if task.applied_round == state.applied_round or self._hidden:
+        if task.applied_round == state.applied_round or not self._in_factor:
             return state  # the last answer was not used, or goes into no factor
         sized = task.applied_share.shape == state.factor.shape and bool(
             np.isfinite(task.applied_share).all()
@@ -170,7 +171,7 @@ class Client:
             "site's journal. Restore the journal, or start a new run."
         )
 
-    def _refuse_strange(self, task: Task) -> None:
+    def _check_task(self, task: Task) -> None:
         if task.run != self.terms.run:
             raise Refused(
                 f"{self.name} takes part in the run {self.terms.run!r}; this task is of {task.run!r}."
@@ -180,16 +181,16 @@ class Client:
             raise Refused(
                 f"The posterior must be {size} finite numbers, each below {_MAX_PARAMETER:g}."
             )
-        if self._hidden and task.applied_share.any():
+        if not self._in_factor and task.applied_share.any():
             # Otherwise the server could find out the answer, by asking whether posteriors are proper
             # without it.
             raise Refused(f"{self.name} does not keep answers of this run in its own factor.")
 
-    def _refuse_improper(self, posterior: Vector, factor: Vector) -> None:
+    def _check_proper(self, posterior: Vector, factor: Vector) -> None:
         family = self._family
         # An answer that goes into no factor leaves nothing to take off.
         if family is not None and not (
-            family.proper(posterior) and (self._hidden or family.proper(posterior - factor))
+            family.proper(posterior) and (not self._in_factor or family.proper(posterior - factor))
         ):
             raise Refused(
                 f"{self.name} was sent an improper posterior, or one that is improper without the "
