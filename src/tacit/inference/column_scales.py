@@ -22,10 +22,10 @@ from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.trace import Step
 
 ScaleMethod = Literal["quantiles", "moments"]
-# The middle of a normal, and one standard deviation to either side of it.
+# The median of a normal distribution, and one standard deviation to either side of it.
 _QUANTILE_LEVELS = (0.1587, 0.5, 0.8413)
 _HALVINGS = 10
-# Units that a sum has room for on its lattice, in 64 bits.
+# The most units that a sum can add up without wrapping around.
 _BATCH_BOUND = 2**31
 
 
@@ -98,7 +98,7 @@ def _bisection_step(columns: tuple[str, ...]) -> Step:
     shares = np.array(_QUANTILE_LEVELS, np.float32)[:, None].tolist()
 
     def excess(tried: jax.Array, rows: Row, present: jax.Array) -> jax.Array:
-        """How much more of a unit than each share lies below what is tried."""
+        """The share of a unit's rows below the tried values, less the level of each quantile."""
         values = jnp.stack([rows[name] for name in columns], axis=-1)
         below = values[:, None, :] < tried
         return (_unit_mean(below, present) - jnp.array(shares)).ravel() * present.any()
@@ -133,6 +133,6 @@ def _moments_step(columns: tuple[str, ...]) -> Step:
 
 
 def _unit_mean(values: jax.Array, present: jax.Array) -> jax.Array:
-    """Over a unit's rows that are there."""
+    """The mean over a unit's rows that are present."""
     kept = present.reshape(-1, *[1] * (values.ndim - 1))
     return jnp.where(kept, values, 0).sum(axis=0) / jnp.maximum(present.sum(), 1)

@@ -24,7 +24,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from tacit.models.base import Parameters
 from tacit.models.conjugate import CountModel, Linear, LinearPrior
 
-# Steps of the chain are from a fifth of the noise's size to four times it.
+# The range of step sizes of the chain over totals, in standard deviations of the noise.
 _MIN_COUNT_STEP, _MAX_COUNT_STEP = 0.2, 4.0
 
 
@@ -34,7 +34,7 @@ _D = TypeVar("_D")
 
 
 class NoiseLaw(NamedTuple):
-    """The law of the noise in every number of a release. ``scale`` is a normal's sd."""
+    """The distribution of the noise in every number of a release: Laplace, or normal with standard deviation ``scale``."""
 
     scale: jax.Array
     laplace: bool
@@ -51,17 +51,19 @@ class NoiseLaw(NamedTuple):
 
 
 class ChainLength(NamedTuple):
-    """How long a chain is: stops that are thrown away, then kept ones, and sweeps for each."""
+    """The length of a chain: how many draws are discarded and then kept, and how many sweeps make one draw."""
 
     burn_in: int
     kept: int
     sweeps: int
 
-    def run(self, stop: Callable[[_S, jax.Array], tuple[_S, _D]], state: _S, key: jax.Array) -> _D:
-        """What ``stop(state, key)`` draws at the kept stops of a chain that begins at a state."""
+    def run(
+        self, draw_next: Callable[[_S, jax.Array], tuple[_S, _D]], state: _S, key: jax.Array
+    ) -> _D:
+        """The kept draws of a chain that begins at a state; ``draw_next(state, key)`` gives the next state and a draw."""
         keys = jax.random.split(key, self.burn_in + self.kept)
         draws: _D = jax.tree.map(
-            lambda each: each[self.burn_in :], jax.lax.scan(stop, state, keys)[1]
+            lambda each: each[self.burn_in :], jax.lax.scan(draw_next, state, keys)[1]
         )
         return draws
 
@@ -77,23 +79,23 @@ def count_chain(
     size: int | None,
     length: ChainLength,
 ) -> Parameters:
-    """Draws [kept, ...] of the parameters, by what was released."""
+    """Draws [kept, ...] of the parameters given the noisy sum."""
     noise = NoiseLaw(scale, laplace)
-    ways = jnp.asarray(model.directions(size_known=size is not None), seen.dtype)
-    spans = jax.vmap(lambda way: jnp.linalg.norm(model.released(way)))(ways)
-    reach = noise.sd / spans  # how far along each way the noise would carry
+    directions = jnp.asarray(model.directions(size_known=size is not None), seen.dtype)
+    spans = jax.vmap(lambda direction: jnp.linalg.norm(model.released(direction)))(directions)
+    reach = noise.sd / spans  # how far along each direction the noise would carry
 
     def density(totals: jax.Array) -> jax.Array:
         return model.log_evidence(totals) + noise.log_density(seen - model.released(totals))
 
     def move(key: jax.Array, totals: jax.Array) -> jax.Array:
-        """Tries a step of random length along every way in turn."""
+        """Metropolis steps of random length along every direction in turn."""
 
         def along(
             totals: jax.Array, given: tuple[jax.Array, jax.Array, jax.Array, jax.Array]
         ) -> tuple[jax.Array, None]:
-            normal, (scale, sign, test), way, far = given
-            # Of random scale, so that one is about right wherever the chain is.
+            normal, (scale, sign, test), direction, far = given
+            # Of random scale, so that some steps have a suitable length wherever the chain is.
             step = (
                 _MIN_COUNT_STEP
                 * (_MAX_COUNT_STEP / _MIN_COUNT_STEP) ** scale
@@ -101,35 +103,35 @@ def count_chain(
                 * jnp.abs(normal)
             )
             steps = jnp.maximum(jnp.rint(step), 1.0)
-            there = totals + way * jnp.where(sign < 0.5, steps, -steps)
+            there = totals + direction * jnp.where(sign < 0.5, steps, -steps)
             gain = density(there) - density(totals)
             return jnp.where(jnp.log(test) < gain, there, totals), None
 
         for_normals, for_uniforms = jax.random.split(key)
-        normals = jax.random.normal(for_normals, (len(ways),), seen.dtype)
-        uniforms = jax.random.uniform(for_uniforms, (len(ways), 3), seen.dtype)
-        return jax.lax.scan(along, totals, (normals, uniforms, ways, reach))[0]
+        normals = jax.random.normal(for_normals, (len(directions),), seen.dtype)
+        uniforms = jax.random.uniform(for_uniforms, (len(directions), 3), seen.dtype)
+        return jax.lax.scan(along, totals, (normals, uniforms, directions, reach))[0]
 
-    def stop(totals: jax.Array, key: jax.Array) -> tuple[jax.Array, Parameters]:
+    def draw_next(totals: jax.Array, key: jax.Array) -> tuple[jax.Array, Parameters]:
         key, last = jax.random.split(key)
         keys = jax.random.split(key, length.sweeps)
         totals = jax.lax.scan(lambda at, key: (move(key, at), None), totals, keys)[0]
         return totals, model.conjugate_draw(last, totals)
 
-    return length.run(stop, model.totals(seen, size), key)
+    return length.run(draw_next, model.totals(seen, size), key)
 
 
 @partial(jax.jit, static_argnames=("model", "size", "kept"))
 def count_draws(
     model: CountModel, seen: jax.Array, key: jax.Array, *, size: int | None, kept: int
 ) -> Parameters:
-    """Draws as if what was released were exact, but for what no rows could add up to."""
+    """Draws as if the released sum were exact, after it was moved to the nearest sum that rows could have."""
     totals = model.totals(seen, size)
     return jax.vmap(lambda key: model.conjugate_draw(key, totals))(jax.random.split(key, kept))
 
 
-# The prior of predictors scaled to [-1, 1]: their mean is worth one row, their covariance as
-# little as it can be, around a standard deviation of .4.
+# The prior of predictors scaled to [-1, 1]: their mean counts as one row, and their covariance has the fewest degrees
+# of freedom of a proper prior, around a variance of .16.
 _PRIOR_ROWS, _PRIOR_VARIANCE = 1.0, 0.16
 
 
@@ -143,7 +145,7 @@ class LinearParameters(NamedTuple):
 
 
 class LinearProblem(NamedTuple):
-    """What a chain is about: all of it public or released."""
+    """The prior, the released sums and their noise. All of it is public or released."""
 
     prior: LinearPrior
     pairs: tuple[tuple[int, int], ...]
@@ -153,7 +155,7 @@ class LinearProblem(NamedTuple):
 
     @property
     def places(self) -> tuple[jax.Array, jax.Array]:
-        """Where in v v' the products are."""
+        """Row and column of each product in v v'."""
         first, second = zip(*self.pairs, strict=True)
         return jnp.array(first), jnp.array(second)
 
@@ -180,7 +182,7 @@ def is_feasible(setting: LinearProblem, sums: jax.Array) -> jax.Array:
 
 
 def nearest_feasible(setting: LinearProblem) -> tuple[jax.Array, jax.Array]:
-    """Sums near those released that rows could have, and how many rows."""
+    """The number of rows, and sums near those released that so many rows could have."""
     seen = setting.seen
     rows = jnp.maximum(jnp.rint(seen[0]), 0.0) if setting.size is None else setting.size * 1.0
     sums = jnp.clip(seen.at[0].set(rows), -rows, rows)
@@ -190,7 +192,7 @@ def nearest_feasible(setting: LinearProblem) -> tuple[jax.Array, jax.Array]:
         matrix = matrix.at[last, last].set(rows)
     values, vectors = jnp.linalg.eigh(matrix)
     inside = (vectors * jnp.maximum(values, 0.0)) @ vectors.T
-    # Back to the number of rows, which the line before may have raised.
+    # The projection may have raised the number of rows.
     shrunk = inside * jnp.where(inside[0, 0] > 0, rows / jnp.maximum(inside[0, 0], 1e-300), 0.0)
     return jnp.asarray(rows), shrunk[setting.places]
 
@@ -290,7 +292,7 @@ def statistic_moments(
 
 
 def log_prior(setting: LinearProblem, theta: LinearParameters) -> jax.Array:
-    """Log prior of what `_perturbed` moves: logarithms where it moves those."""
+    """Log prior of the coordinates that `_perturb` moves: logarithms of variances."""
     prior, variance = setting.prior, jnp.exp(theta.log_variance)
     away = theta.weights - prior.mean
     value = -away @ prior.precision @ away / (2 * variance)
@@ -307,12 +309,12 @@ def log_prior(setting: LinearProblem, theta: LinearParameters) -> jax.Array:
     return value - _PRIOR_ROWS * centred @ centred / 2
 
 
-# The second move's steps, and how many are tried in a sweep.
+# The range of step sizes of the joint shift of parameters and sums, and how many shifts are tried in a sweep.
 _MIN_SHIFT, _MAX_SHIFT, _SHIFTS_PER_SWEEP = 0.005, 1.0, 4
 
 
 class _ChainState(NamedTuple):
-    """Where a chain is. The moments are those of the parameters."""
+    """The state of a chain. Mean and factor are the moments of the sums given the parameters."""
 
     theta: LinearParameters
     mean: jax.Array
@@ -332,7 +334,7 @@ def linear_chain(
     size: int | None,
     length: ChainLength,
 ) -> tuple[jax.Array, jax.Array]:
-    """Draws [kept, ...] of scaled weights and variances, by what was released."""
+    """Draws [kept, ...] of scaled weights and variances given the noisy sums."""
     noise = NoiseLaw(scale, laplace)
     setting = LinearProblem(model.scaled_prior(), model.products, seen, noise, size)
     return _gibbs_chain(setting, key, length)
@@ -342,7 +344,7 @@ def linear_chain(
 def linear_draws(
     model: Linear, seen: jax.Array, key: jax.Array, *, size: int | None, kept: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Draws as if what was released were exact, but for what no rows could add up to."""
+    """Draws as if the released sum were exact, after it was moved to the nearest sum that rows could have."""
     setting = LinearProblem(
         model.scaled_prior(), model.products, seen, NoiseLaw(jnp.zeros(()), False), size
     )
@@ -361,22 +363,24 @@ def _gibbs_chain(
     setting: LinearProblem, key: jax.Array, length: ChainLength
 ) -> tuple[jax.Array, jax.Array]:
     def sweep(state: _ChainState, key: jax.Array) -> tuple[_ChainState, None]:
-        luck = _sweep_draws(setting, key)
-        rows, sums = _draw_sums(setting, luck, _shift_jointly(setting, luck, state))
-        theta = conjugate_draw(setting, luck.key, luck.for_theta, sums)
+        random = _sweep_draws(setting, key)
+        rows, sums = _draw_sums(setting, random, _shift_jointly(setting, random, state))
+        theta = conjugate_draw(setting, random.key, random.for_theta, sums)
         return _ChainState(theta, *statistic_moments(setting, theta), rows, sums), None
 
-    def stop(state: _ChainState, key: jax.Array) -> tuple[_ChainState, tuple[jax.Array, jax.Array]]:
+    def draw_next(
+        state: _ChainState, key: jax.Array
+    ) -> tuple[_ChainState, tuple[jax.Array, jax.Array]]:
         state, _ = jax.lax.scan(sweep, state, jax.random.split(key, length.sweeps))
         return state, (state.theta.weights, jnp.exp(state.theta.log_variance))
 
     start = prior_centre(setting)
     state = _ChainState(start, *statistic_moments(setting, start), *nearest_feasible(setting))
-    return length.run(stop, state, key)
+    return length.run(draw_next, state, key)
 
 
 class _SweepDraws(NamedTuple):
-    """All that is random in a sweep, drawn at once: it compiles much faster."""
+    """All random numbers of a sweep, drawn at once because this compiles much faster."""
 
     key: jax.Array
     for_theta: jax.Array
@@ -410,16 +414,16 @@ def _shift_size(setting: LinearProblem) -> int:
 
 
 def _draw_sums(
-    setting: LinearProblem, luck: _SweepDraws, state: _ChainState
+    setting: LinearProblem, random: _SweepDraws, state: _ChainState
 ) -> tuple[jax.Array, jax.Array]:
-    """A number of rows and sums, given parameters and what was seen."""
-    normals, uniforms = luck.for_sums
+    """A draw of the number of rows and the sums, given parameters and the noisy sums."""
+    normals, uniforms = random.for_sums
     variances = _noise_variances(setting, state.sums, normals[0], uniforms[0])
     rows, mean, factor = state.rows, state.mean[1:], state.factor
     covariance = factor @ factor.T
     if setting.size is None:
         rows = _move_row_count(setting, state, covariance, variances, normals[1, 0], uniforms[1])
-    # A draw without looking, then moved by what looking says (Matheron's rule).
+    # A draw of the prior, moved by its misfit to the data (Matheron's rule).
     blind = rows * mean + jnp.sqrt(rows) * factor @ normals[1, 1:]
     noise = jnp.sqrt(variances[1:]) * normals[2, 1:]
     both = jnp.linalg.cholesky(rows * covariance + jnp.diag(variances[1:]))
@@ -473,8 +477,8 @@ def _move_row_count(
     return jnp.where(accepted, there, state.rows)
 
 
-def _shift_jointly(setting: LinearProblem, luck: _SweepDraws, state: _ChainState) -> _ChainState:
-    """Moves parameters, and sums with them: what stays is the sums in units of their spread."""
+def _shift_jointly(setting: LinearProblem, random: _SweepDraws, state: _ChainState) -> _ChainState:
+    """Moves parameters, and sums with them such that the standardised sums stay the same."""
     centred = state.sums[1:] - state.rows * state.mean[1:]
     held = solve_triangular(state.factor, centred, lower=True)
 
@@ -490,13 +494,13 @@ def _shift_jointly(setting: LinearProblem, luck: _SweepDraws, state: _ChainState
         moved = _ChainState(theta, mean, factor, state.rows, sums)
         return jax.tree.map(partial(jnp.where, accepted), moved, state), None
 
-    return jax.lax.scan(attempt, state, luck.for_shifts)[0]
+    return jax.lax.scan(attempt, state, random.for_shifts)[0]
 
 
 def _perturb(
     setting: LinearProblem, theta: LinearParameters, normals: jax.Array, uniforms: jax.Array
 ) -> LinearParameters:
-    """Some of the parameters moved, by steps of random scale."""
+    """Moves some of the parameters, by steps of random scale."""
     count = setting.entries - 2
     scale = _MIN_SHIFT * (_MAX_SHIFT / _MIN_SHIFT) ** uniforms[0]
     step = jnp.where(uniforms[1:] < 0.5, scale * normals, 0.0)

@@ -14,9 +14,9 @@ from scipy.stats import rankdata
 
 Floats = NDArray[np.floating]
 Arrays = Mapping[str, Floats]
-# Beyond these a chain is said to mix badly.
+# A chain mixes badly if R-hat is above the first or the effective sample size below the second.
 _MAX_R_HAT, _MIN_EFFECTIVE_SIZE = 1.05, 50.0
-# A chain that is expected to be worth less is refused, unless somebody asked for it.
+# Default settings that are expected to have a smaller effective sample size are refused.
 MIN_EXPECTED_EFFECTIVE_SIZE = 100.0
 _MIN_DRAWS = 4  # draws of a chain, or nothing can be said
 
@@ -30,7 +30,7 @@ def split_chains(draws: Arrays, chains: int) -> dict[str, Floats]:
 
 
 def effective_sample_sizes(draws: Arrays, chains: int = 1) -> dict[str, Floats]:
-    """How many independent draws would know as much of each mean; NaN if nothing moves."""
+    """The effective sample size of each parameter's mean; NaN if it never moves."""
     return {
         name: _per_entry(_rank_effective_size, value)
         for name, value in split_chains(draws, chains).items()
@@ -38,14 +38,14 @@ def effective_sample_sizes(draws: Arrays, chains: int = 1) -> dict[str, Floats]:
 
 
 def r_hats(draws: Arrays, chains: int = 1) -> dict[str, Floats]:
-    """How much wider all draws are than halves of chains: near one if the chains have mixed."""
+    """R-hat of each parameter: near one if the chains have mixed."""
     return {
         name: _per_entry(_rank_r_hat, value) for name, value in split_chains(draws, chains).items()
     }
 
 
 def _per_entry(measure: Callable[[Floats], Floats], draws: Floats) -> Floats:
-    """A measure of each number of an array [chains, draws, ...]; NaN if some draw is not finite."""
+    """A diagnostic of each entry of an array [chains, draws, ...]; NaN where some draw is not finite."""
     if draws.shape[1] < _MIN_DRAWS or not draws.size:
         return np.full(draws.shape[2:], np.nan)
     fine = np.isfinite(draws).all(axis=(0, 1))

@@ -9,8 +9,8 @@ integrated out. A has a flat prior on what rows could add up to, matrices withou
 said of the predictors. Noisy c is taken to be normal, by its exact mean and variance.
 
 What is left is sampled by elliptical slice sampling (Murray, Adams and MacKay 2010): the noise of A, standard normal
-numbers that place w in its posterior given A and s, and the logarithm of s. All three are standard normal but for a
-likelihood. A step needs no step size, is never rejected, and the likelihood may be zero in places.
+numbers that position w in its posterior given A and s, and the logarithm of s. All three are standard normal but for a
+likelihood. A step needs no step size, is never rejected, and the likelihood may be zero in positions.
 """
 
 from collections.abc import Callable
@@ -27,14 +27,14 @@ from tacit._typing import Floats
 from tacit.models.glm_statistics import LinearStatistics
 
 LogLikelihood = Callable[[jax.Array], jax.Array]
-# Where a chain is, and the log-likelihood there.
+# The position of a chain, and the log-likelihood there.
 State = tuple[jax.Array, jax.Array]
-# Angles that are tried in a step; if none will do, the chain stays where it is.
+# The most angles that are tried in a step; if none is accepted, the chain stays where it is.
 _MAX_TRIES = 60
 
 
 class _Search(NamedTuple):
-    """An angle on the ellipse, the bracket that it was drawn from, and what is there."""
+    """An angle on the ellipse, the bracket that it was drawn from, and the log-likelihood there."""
 
     angle: jax.Array
     low: jax.Array
@@ -45,7 +45,7 @@ class _Search(NamedTuple):
 
 
 class SliceChains(NamedTuple):
-    """Several chains: how many, stops that are thrown away, then kept ones, and steps for each."""
+    """The number of chains; how many draws of each are discarded and then kept; and how many steps make one draw."""
 
     chains: int
     burn_in: int
@@ -53,9 +53,9 @@ class SliceChains(NamedTuple):
     sweeps: int
 
     def run(self, log_likelihood: LogLikelihood, start: jax.Array, key: jax.Array) -> jax.Array:
-        """The places [chains, kept, dimension] of chains that begin at the same place.
+        """The positions [chains, kept, dimension] of chains that begin at the same position.
 
-        The first step of each goes to any place of its ellipse whose likelihood is not zero.
+        The first step of each goes to any position of its ellipse whose likelihood is not zero.
         """
         lowest = jnp.full((), np.finfo(start.dtype).min / 2, start.dtype)
 
@@ -69,29 +69,29 @@ class SliceChains(NamedTuple):
 
         def chain(key: jax.Array) -> jax.Array:
             keys = jax.random.split(key, self.burn_in + self.kept)
-            places = jax.lax.scan(stop, (start, lowest), keys)[1]
-            return places[self.burn_in :]
+            positions = jax.lax.scan(stop, (start, lowest), keys)[1]
+            return positions[self.burn_in :]
 
         return jax.vmap(chain)(jax.random.split(key, self.chains))
 
 
 def elliptical_step(
-    log_likelihood: LogLikelihood, place: jax.Array, value: jax.Array, key: jax.Array
+    log_likelihood: LogLikelihood, position: jax.Array, value: jax.Array, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The next place of a chain, and the log-likelihood there."""
+    """The next position of a chain, and the log-likelihood there."""
     for_normals, for_numbers, later = jax.random.split(key, 3)
-    other = jax.random.normal(for_normals, place.shape, place.dtype)
-    first, second = jax.random.uniform(for_numbers, (2,), place.dtype)
+    other = jax.random.normal(for_normals, position.shape, position.dtype)
+    first, second = jax.random.uniform(for_numbers, (2,), position.dtype)
     least, angle = value + jnp.log(first), 2 * jnp.pi * second
 
     def there(angle: jax.Array) -> jax.Array:
-        return place * jnp.cos(angle) + other * jnp.sin(angle)
+        return position * jnp.cos(angle) + other * jnp.sin(angle)
 
     def tried(now: _Search) -> _Search:  # the next angle is drawn where the likelihood is evaluated
         key, use = jax.random.split(now.key)
         low = jnp.where(now.angle < 0, now.angle, now.low)
         high = jnp.where(now.angle < 0, now.high, now.angle)
-        drawn = low + (high - low) * jax.random.uniform(use, (), place.dtype)
+        drawn = low + (high - low) * jax.random.uniform(use, (), position.dtype)
         angle = jnp.where(now.tries == 0, now.angle, drawn)
         return _Search(angle, low, high, log_likelihood(there(angle)), key, now.tries + 1)
 
@@ -99,18 +99,19 @@ def elliptical_step(
     begin = _Search(angle, angle - 2 * jnp.pi, angle, none, later, jnp.zeros((), int))
     found = jax.lax.while_loop(lambda s: (s.value < least) & (s.tries < _MAX_TRIES), tried, begin)
     good = found.value >= least
-    return jnp.where(good, there(found.angle), place), jnp.where(good, found.value, value)
+    return jnp.where(good, there(found.angle), position), jnp.where(good, found.value, value)
 
 
 Integers = NDArray[np.int64]
-# Of the scaled outcome's log standard deviation where the sums say little: middle and spread.
+# Centre and width of the range of the scaled outcome's log standard deviation where the sums are not informative.
 _LOG_SD_CENTRE, _LOG_SD_WIDTH = np.log(0.15), 1.2
-# They say much if the variance is so many errors large. How much wider than they say it is looked for.
+# Sums are informative if the variance is more than so many times its error. The range is then so many times wider
+# than this error.
 _INFORMATIVE_RATIO, _WIDENING = 8.0, 2.0
 
 
 class ReleasedSums(NamedTuple):
-    """What was released, and where to begin."""
+    """The released sums and their noise, the range of the log standard deviation, and the start of the chains."""
 
     squares: jax.Array  # the distinct products of predictors, the number of rows first
     scales: jax.Array  # the noise's, which is zero for a number of rows that is public
@@ -140,12 +141,12 @@ def design_draws(
 
 
 def _release_indices(sums: LinearStatistics) -> tuple[Integers, Integers, Integers, int]:
-    """Places of squares, products and outcome in a release, and of each square among the distinct ones."""
-    places = sums.places
-    inner = places[:-1, :-1]
+    """Indices of squares, products and outcome in a release, and of each square among the distinct ones."""
+    indices = sums.places
+    inner = indices[:-1, :-1]
     distinct = np.unique(inner[inner >= 0])
     order = np.where(inner >= 0, np.searchsorted(distinct, inner), len(distinct))
-    return distinct, places[:-1, -1], order, int(places[-1, -1])
+    return distinct, indices[:-1, -1], order, int(indices[-1, -1])
 
 
 def _released_sums(sums: LinearStatistics, released: Floats, scale: float) -> ReleasedSums:
@@ -175,7 +176,7 @@ def _released_sums(sums: LinearStatistics, released: Floats, scale: float) -> Re
 
 
 def _nearest_feasible(matrix: Floats, typical: Floats) -> Floats:
-    """Sums that rows could have: the matrix, mixed with typical products until it is positive."""
+    """Sums that rows could have: the matrix, mixed with typical products until it is positive definite."""
     rows = max(matrix[0, 0], 2.0 * len(matrix))
     for part in (0.0, *(2.0 ** -np.arange(10, -1, -1))):
         mixed = (1 - part) * matrix + part * rows * typical
@@ -189,16 +190,18 @@ def _sample(
     sums: LinearStatistics, seen: ReleasedSums, key: jax.Array, slices: SliceChains
 ) -> tuple[jax.Array, ...]:
     target = partial(_target, sums, seen)
-    places = slices.run(lambda place: target(place)[0], seen.start, key)
-    found: tuple[jax.Array, ...] = jax.lax.map(target, places.reshape(-1, places.shape[-1]))
+    positions = slices.run(lambda position: target(position)[0], seen.start, key)
+    found: tuple[jax.Array, ...] = jax.lax.map(target, positions.reshape(-1, positions.shape[-1]))
     return found
 
 
-def _target(sums: LinearStatistics, seen: ReleasedSums, place: jax.Array) -> tuple[jax.Array, ...]:
-    """The log-likelihood of a place, and the weights and the standard deviation there."""
+def _target(
+    sums: LinearStatistics, seen: ReleasedSums, position: jax.Array
+) -> tuple[jax.Array, ...]:
+    """The log-likelihood at a position, and the weights and the standard deviation there."""
     _, _, order, _ = _release_indices(sums)
-    size, count = len(order), len(place) - len(order) - 1
-    noise, normals, step = place[:count], place[count:-1], place[-1]
+    size, count = len(order), len(position) - len(order) - 1
+    noise, normals, step = position[:count], position[count:-1], position[-1]
     matrix = jnp.append(seen.squares - seen.scales * noise, 0.0)[order]
     log_spread = seen.log_spread + seen.reach * step
     found = _weights_posterior(sums, seen, matrix, jnp.exp(2 * log_spread))
@@ -214,7 +217,7 @@ def _target(sums: LinearStatistics, seen: ReleasedSums, place: jax.Array) -> tup
 
 
 class _WeightsPosterior(NamedTuple):
-    """Weights given squares and variance: mean, root of the precision, and the evidence of the products."""
+    """The posterior of weights given squares and variance, and the log marginal likelihood of the products."""
 
     mean: jax.Array
     root: jax.Array

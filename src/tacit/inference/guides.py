@@ -26,11 +26,11 @@ class Guide(Protocol):
     """A family of distributions: theta is a smooth function of parameters and standard normals."""
 
     def start(self, dimension: int) -> Params:
-        """Parameters to begin with, around zero."""
+        """Initial parameters, centred at zero."""
         ...
 
     def moved(self, params: Params, centre: jax.Array) -> Params:
-        """The same around another centre."""
+        """The same parameters with another centre."""
         ...
 
     def noise_size(self, dimension: int) -> int:
@@ -42,7 +42,7 @@ class Guide(Protocol):
         ...
 
     def entropy(self, params: Params, noise: jax.Array) -> jax.Array:
-        """Entropy up to a constant, or what estimates it without bias from one draw's noise."""
+        """Entropy up to a constant, or an unbiased estimate of it from one draw's noise."""
         ...
 
     def covariance(self, params: Params) -> jax.Array | None:
@@ -152,12 +152,12 @@ class LowRank(_Gaussian):
 
 
 def num_parameters(params: Params) -> int:
-    """How many numbers a guide's parameters are."""
+    """The total number of entries of a guide's parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def small_directions(dimension: int, rank: int) -> jax.Array:
-    """Small and different in every direction, so that symmetry does not hold them at zero."""
+    """Small and all different, because gradients at zero would vanish by symmetry."""
     angles = jnp.arange(dimension * rank, dtype=jnp.float32).reshape(dimension, rank)
     return 0.1 * jnp.sin(1.0 + 1.7 * angles)
 
@@ -206,7 +206,7 @@ class AutoGuide:
         return theta + params["centre"] if "centre" in params else theta
 
     def entropy(self, params: Params, noise: jax.Array) -> jax.Array:
-        """How much the map stretches at the draw: the entropy's estimate, up to a constant."""
+        """The log determinant of the map at the draw: an estimate of the entropy, up to a constant."""
         transform = self._transform(params, noise)
         slope = transform.log_abs_det_jacobian(noise, transform(noise))
         return jnp.sum(slope)
@@ -219,7 +219,7 @@ class AutoGuide:
 
 
 class _InitialisedGuide:
-    """A guide set up for a dimension, on no data at all."""
+    """A NumPyro guide that was initialised for a dimension, without data."""
 
     def __init__(self, factory: GuideFactory, dimension: int) -> None:
         def latent() -> None:

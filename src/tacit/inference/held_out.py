@@ -20,13 +20,13 @@ from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.rows import Rows
 from tacit.privacy.trace import Step
 
-# Draws of the posterior that a density is averaged over.
+# The number of posterior draws that a density is averaged over.
 _NUM_DRAWS = 32
-# Units that a sum has room for on its lattice, in 64 bits.
+# The most units that a sum can add up without wrapping around.
 _BATCH_BOUND = 2**31
 # A unit adds a one, its score and the score's square, each at most one.
 _RELEASE_SIZE = 3
-# A noisy number of units below this many standard deviations of its noise says nothing.
+# If the noisy number of units is below so many standard deviations of its noise, no score is reported.
 _MIN_COUNT_TO_NOISE = 5.0
 
 

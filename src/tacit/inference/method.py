@@ -29,7 +29,7 @@ from tacit.privacy.trace import Step
 Arrays = Mapping[str, NDArray[np.floating]]
 Progress = Callable[[int], None]
 _F = TypeVar("_F", bound=np.floating)
-# Steps whose draws share a seed.
+# How many consecutive steps share a seed of their draws.
 _STEPS_PER_SEED = 250
 
 
@@ -207,7 +207,7 @@ def later_progress(progress: Progress | None, done: int) -> Progress | None:
 
 
 def seed_from_key(key: jax.Array) -> list[int]:
-    """What a key of JAX is made of."""
+    """A seed for NumPy from a key of JAX."""
     words: list[int] = np.asarray(jax.random.key_data(key)).tolist()
     return words
 
@@ -238,7 +238,7 @@ def per_step_draws(
 def per_step_normals(
     seed: Sequence[int], first: int, steps: int, shape: tuple[int, ...]
 ) -> NDArray[np.float32]:
-    """Normal draws of the model for some steps."""
+    """Standard normal draws for each of some steps, which the algorithm itself needs."""
     return per_step_draws(
         lambda generator, count: generator.standard_normal((count, *shape), np.float32),
         seed,
@@ -258,7 +258,7 @@ def _constrain_all(model: UnitModel, vectors: jax.Array, constants: ArrayTree) -
     return jax.vmap(lambda vector: model.constrain(vector, constants))(vectors)
 
 
-# Units that settings are for if no number is declared.
+# The number of units that default settings are made for.
 DEFAULT_SIZE = 20_000
 # How fast the sampling rate falls with more units: so that 500 steps at a rate of 0.1 for the usual
 # number look about five times at each of a million. What sampling then adds to the error is small (benchmarks/settings.py). Beyond a

@@ -519,7 +519,7 @@ class OneSample(Method):
         )
 
     def describe(self, model: UnitModel) -> str:
-        """A line for people."""
+        """A line for the printed plan."""
         count = "One draw" if self.num_draws == 1 else f"{self.num_draws} draws"
         return (
             f"{count} of the posterior by {type(self.sampler).__name__}, for {model.dimension} "

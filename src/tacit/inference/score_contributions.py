@@ -71,6 +71,9 @@ class ScoreSums(NamedTuple):
     noise: dict[str, float]
 
 
+_PARTS = tuple(name for name in ScoreSums.__annotations__ if name != "noise")
+
+
 def contribution_size(size: int) -> int:
     """The length of the vector that a unit adds."""
     return 2 * size + _curvature_size(size) + NUM_SCALARS
@@ -257,5 +260,5 @@ def split_release(
         _unpack_symmetric(curvature * factor[1], size) if pairs else None,
         diagonal * factor[2],
     )
-    named = dict(zip(ScoreSums._fields, spread.tolist(), strict=False))
+    named = dict(zip(_PARTS, spread.tolist(), strict=True))
     return ScoreSums._make([*vectors, *(scalars * factor[3:]).tolist(), named])

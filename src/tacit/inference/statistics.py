@@ -44,9 +44,9 @@ from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release, sum_rows
 from tacit.privacy.trace import Step
 
-# Units that a sum has room for on its lattice, in 64 bits.
+# The most units that a sum can add up without wrapping around.
 _BATCH_BOUND = 2**31
-# Chains of a formula's posterior, which cost nothing: the sum is released once.
+# The number of chains of a formula's posterior, which have no privacy cost: the sum is released once.
 _NUM_CHAINS = 4
 _STEPS_PER_SWEEP = 3  # of a chain in a sweep
 
@@ -215,7 +215,7 @@ class Statistics(Method):
         )
 
     def describe(self, model: UnitModel) -> str:
-        """A line for people."""
+        """A line for the printed plan."""
         how = "which the posterior knows to be noisy" if self.noise_aware else "taken for exact"
         found = _conjugate_model(model)
         said = f"One noisy sum of {found.statistic_size} numbers of each row, {how}."

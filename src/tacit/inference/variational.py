@@ -72,14 +72,14 @@ _MOVING_MESSAGE = (
 _STEADY_MESSAGE = "The fit no longer moved when it ended. This alone does not show that a variational fit is right."
 OPTIMISERS: dict[str, Callable[[float | optax.Schedule], optax.GradientTransformation]] = {
     "adam": optax.adam,
-    # From zero, as the papers have it; a little added so that a zero gradient is no division.
+    # Starting at zero, as in the papers, but for a small number that avoids a division by zero.
     "adagrad": lambda rate: optax.adagrad(rate, initial_accumulator_value=1e-12, eps=1e-12),
     "sgd": optax.sgd,
 }
 
 
 class VariationalFit(NamedTuple):
-    """A fitted guide, and how it got there. Follows from released values only."""
+    """A fitted guide, its trace, and whether the trace was stationary at the end. Follows from released values only."""
 
     params: Params
     trace: dict[str, NDArray[np.floating]]
@@ -132,7 +132,7 @@ def stationary_start(trace: NDArray[np.floating]) -> int | None:
     return None
 
 
-# Parameters of the guide, what the optimiser has gathered, and the constants of the model.
+# Parameters of the guide, state of the optimiser, and constants of the model.
 State = tuple[Params, optax.OptState, ArrayTree]
 
 
@@ -339,7 +339,7 @@ class Variational(Method):
         return self._planned(model, 0.0)
 
     def describe(self, model: UnitModel) -> str:
-        """A line for people."""
+        """A line for the printed plan."""
         named = self.guide if isinstance(self.guide, type | FunctionType) else type(self.guide)
         return (
             f"Variational inference ({named.__name__} guide, {self.gradient} gradients) for "
@@ -436,14 +436,14 @@ def variational_step(method: Variational, model: UnitModel) -> Step:
 
 
 def _reset_moments(reset: jax.Array, fresh: jax.Array, old: jax.Array) -> jax.Array:
-    """What an optimiser has gathered starts anew; its count of steps, for schedules, goes on."""
+    """Resets the moments of an optimiser, but not its count of steps, on which schedules depend."""
     return old if jnp.issubdtype(old.dtype, jnp.integer) else jnp.where(reset, fresh, old)
 
 
 def _prior_and_entropy(
     method: Variational, model: UnitModel, noise: jax.Array, constants: ArrayTree, params: Params
 ) -> jax.Array:
-    """What no row takes part in: log prior and entropy, on average over the draws."""
+    """Log prior plus entropy, averaged over the draws. Neither depends on rows."""
     guide = method.family
 
     def at(each: jax.Array) -> jax.Array:
@@ -454,7 +454,7 @@ def _prior_and_entropy(
 
 
 def _scale_to_population(method: Variational, given: StepInput, total: jax.Array) -> jax.Array:
-    """From a sum over a batch to one over everybody, back in the gradient's own units."""
+    """From a sum over a batch, in units of the clip if that has a schedule, to an estimate of the sum over all units."""
     rate = method.constant_rate if given.rate is None else given.rate
     return jnp.asarray((total if given.clip is None else total * given.clip) / rate)
 
@@ -539,7 +539,7 @@ def _elbo_gradient(
             density = partial(_unit_density, model, rows, present, constants)
             likelihood = _mean_over_draws(method.family, unravel, density, noise, flat)
             public = _prior_and_entropy(method, model, noise, constants, unravel(flat))
-            # A unit without rows has no share either: it is as if it were not there.
+            # A unit without rows has no share of the prior: it counts as absent.
             return likelihood + jnp.where(present.any(), share, 0.0) * public
 
         return _divide_by_clip(clip, jax.grad(own)(flat))
@@ -609,7 +609,7 @@ def _method_result(
     method: Variational, model: UnitModel, fit: VariationalFit, key: jax.Array
 ) -> MethodResult:
     guide, params = method.family, jax.tree.map(jnp.asarray, fit.params)
-    # After the steps, in stretches that none of them uses.
+    # By seeds that no step uses.
     after = method.num_steps + _NUM_DRAWS
     noise = per_step_normals(
         seed_from_key(key), after, _NUM_DRAWS, (guide.noise_size(model.dimension),)
