@@ -79,7 +79,7 @@ def test_the_posterior_is_of_rounds_with_the_same_sites(target):
     """West misses one of three late rounds, and the others are of all sites."""
     server, _ = run(target, last=3, middle=False, returns=5)
     assert [len(each.members) for each in server.finished] == [3, 3, 3, 2, 3, 3]
-    rounds, missing = server._of_sites(())
+    rounds, missing = server._rounds_without(())
     assert missing == ()
     assert [each.late for each in rounds.records] == [False, False, True, True]
     assert server.used["west"] == 5

@@ -17,12 +17,7 @@ from tacit.api.rows import encode_rows
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated import Partitioned, PooledScoring
 from tacit.federated.method import prepare_site, run_in_process
-from tacit.federated.pooled_server import (
-    QuestionVector,
-    add_random_high_words,
-    change_metric,
-    low_words,
-)
+from tacit.federated.pooled import QueryVector, add_random_high_words, change_metric, low_words
 from tacit.federated.protocol import InProcess, Reply, Task
 from tacit.federated.server import run_schedule
 from tacit.inference.method import Intervals
@@ -249,9 +244,9 @@ def test_a_question_that_no_fit_can_ask_is_refused_before_the_charge(method, tar
 
 
 def test_a_question_survives_its_way():
-    rng, family = np.random.default_rng(0), QuestionVector(3)
+    rng, family = np.random.default_rng(0), QueryVector(3)
     vector = rng.uniform(0.1, 0.3, size=family.size)
-    again = family.packed(family.unpacked(vector, None))
+    again = family.pack(family.unpack(vector, None))
     assert again == pytest.approx(vector, rel=1e-6)
     vector[family.size - 10] = 1.0  # sizes
     assert family.proper(vector)

@@ -16,7 +16,7 @@ import yaml
 import tacit
 from tacit.accounting import Budget, events
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.trust import BY_NOISE, NO_GUARANTEE
+from tacit.federated.agreement import BY_NOISE, NO_GUARANTEE
 from tacit.inference.method import Intervals
 from tacit.results import drawings
 from tacit.results import report as report_module

@@ -31,8 +31,7 @@ from tacit.federated.method import (
     charge_label,
     run_in_process,
 )
-from tacit.federated.pooled import PooledScoring
-from tacit.federated.pooled_server import PooledTarget
+from tacit.federated.pooled import PooledScoring, PooledTarget
 from tacit.federated.pvi import Partitioned
 from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server

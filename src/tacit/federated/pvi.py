@@ -90,7 +90,7 @@ class PVIServer(Server):
         self.factors = {name: np.zeros(self.family.size) for name in self.sites}
 
     @property
-    def question(self) -> Vector:
+    def query(self) -> Vector:
         """The posterior."""
         return self.posterior
 

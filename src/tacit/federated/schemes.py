@@ -36,6 +36,7 @@ from tacit._typing import PyTree
 from tacit.accounting import PLD, Budget, calibrate, events
 from tacit.accounting.events import DpEvent
 from tacit.errors import BudgetError, InvalidArgument
+from tacit.federated.agreement import BY_NOISE, ONLY_THE_SITE, SEVERAL_SITES, ZEROS
 from tacit.federated.protocol import Numbers, Reply
 from tacit.federated.server import common_grid, sum_replies
 from tacit.federated.site import ClientUpdate
@@ -48,7 +49,6 @@ from tacit.federated.targets import (
     guide_for_family,
     optimise_locally,
 )
-from tacit.federated.trust import BY_NOISE, ONLY_THE_SITE, SEVERAL_SITES, ZEROS
 from tacit.inference.variational import Variational
 from tacit.models.base import Row
 from tacit.models.conjugate import Constants

@@ -3,7 +3,7 @@
 `Server` is the part that all methods share. It asks sites by a schedule, leaves late and invalid answers out, and
 tells each site with its next task which of its answers was applied (`AppliedUpdate`), so that the site applies the
 same. A method adds an update rule: what is asked, and what follows from the answers. There are two, of partitioned
-variational inference (`tacit.federated.pvi`) and of pooled scoring (`tacit.federated.pooled_server`).
+variational inference (`tacit.federated.pvi`) and of pooled scoring (`tacit.federated.pooled`).
 """
 
 import logging
@@ -138,7 +138,7 @@ class Server(ABC):
 
     @property
     @abstractmethod
-    def question(self) -> Floats:
+    def query(self) -> Floats:
         """The vector that every site is sent in the next round."""
 
     @property
@@ -182,7 +182,7 @@ class Server(ABC):
         return Task(
             run=self.run,
             round=self.round,
-            posterior=self.question.copy(),
+            posterior=self.query.copy(),
             applied_round=applied.round,
             applied_share=applied.share,
             mark=self.mark,

@@ -13,6 +13,7 @@ from tacit import _validate
 from tacit.accounting import Budget, calibrate, events
 from tacit.accounting.events import DpEvent, NonPrivateDpEvent
 from tacit.errors import InvalidArgument
+from tacit.federated.agreement import NO_GUARANTEE
 from tacit.federated.schemes import (
     Aggregation,
     ClippedChanges,
@@ -28,7 +29,6 @@ from tacit.federated.schemes import (
 )
 from tacit.federated.server import sum_replies
 from tacit.federated.targets import NaturalTarget
-from tacit.federated.trust import NO_GUARANTEE
 from tacit.inference.variational import Variational
 from tacit.models.exponential_families import Vector
 from tacit.privacy.groups import random_shards

@@ -133,10 +133,7 @@ def who_learns(statement: PrivacyStatement) -> list[Sequence[str]]:
 
 def _server_learns(statement: PrivacyStatement) -> tuple[str, str]:
     """What the server learns of answers and of the number of rows, by who adds the noise."""
-    from tacit.federated.trust import (  # reports of other fits need none of it
-        BY_NOISE,
-        NO_GUARANTEE,
-    )
+    from tacit.federated.agreement import BY_NOISE, NO_GUARANTEE
 
     said = set(statement.assumptions)
     if statement.event is None or NO_GUARANTEE in said:
