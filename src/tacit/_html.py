@@ -1,5 +1,6 @@
-"""HTML from the templates in ``templates/``, which escape every value."""
+"""HTML and Markdown from the templates in ``templates/``, which escape every value."""
 
+import html
 import re
 from functools import cache
 
@@ -7,6 +8,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tacit._format import clean_text, format_epsilon, format_number
+
+# Special characters of Markdown, anywhere and at the start of a line.
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
+_MARKDOWN_LINE_START = re.compile(r"^(\d*)([-+#=:.)])(?=[\s#=:+-]|$)")
 
 
 def render_template(name: str, **values: object) -> str:
@@ -17,7 +22,7 @@ def render_template(name: str, **values: object) -> str:
         **values: What the template shows.
 
     Returns:
-        The HTML.
+        The HTML or Markdown.
     """
     return _environment().get_template(name).render(values)
 
@@ -37,6 +42,7 @@ def _environment() -> Environment:
         "indented": _keep_spaces,
         "epsilon": format_epsilon,
         "digits": format_number,
+        "markdown": escape_markdown,
     }
     return environment
 
@@ -44,6 +50,16 @@ def _environment() -> Environment:
 def _finalize(value: object) -> object:
     """Text without control characters; what is HTML already stays as it is."""
     return value if isinstance(value, Markup) else clean_text(value)
+
+
+def escape_markdown(value: object) -> Markup:
+    r"""Text for Markdown, in which special characters and tags are escaped.
+
+    >>> print(escape_markdown("a*b | <i>"))
+    a\*b \| &lt;i&gt;
+    """
+    text = html.escape(clean_text(value), quote=False)
+    return Markup(_MARKDOWN_LINE_START.sub(r"\1\\\2", _MARKDOWN_SPECIAL.sub(r"\\\1", text)))  # noqa: S704
 
 
 def _format_percent(share: float) -> str:

@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 import tacit
+from tacit import _html
 from tacit.accounting import Budget, events
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.agreement import BY_NOISE, NO_GUARANTEE
 from tacit.inference.method import Intervals
 from tacit.results import drawings
-from tacit.results import report as report_module
 from tacit.results.contents import who_learns
 from tacit.results.drawings import Bar
 from tacit.results.posterior import FederatedPosterior, Posterior
@@ -339,11 +339,11 @@ def test_letters_that_no_file_can_hold(tmp_path):
     found = written(tmp_path, posterior(draws), **{odd: odd})
     for text in (found.page, re.sub(r"```json.*?```", "", found.text, flags=re.DOTALL)):
         assert not set(text) & set("\x00\x1b\r\u202e")
-    assert report_module.clean_text(odd) == "a\ufffd\ufffd\ufffd\ufffd b"
+    assert _html.clean_text(odd) == "a\ufffd\ufffd\ufffd\ufffd b"
     Reader(found.page)
     for start in ("- a", "# a", "1. a", "2) a", "+ a", "---", "==="):
-        assert "\\" in report_module.escape_markdown(start)
-    assert report_module.escape_markdown("-1.25 (a) #b") == "-1.25 (a) #b"
+        assert "\\" in _html.escape_markdown(start)
+    assert _html.escape_markdown("-1.25 (a) #b") == "-1.25 (a) #b"
 
 
 def test_the_page_is_made_for_readers_of_all_kinds(tmp_path):

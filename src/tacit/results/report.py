@@ -1,15 +1,14 @@
 """Reports: an HTML page, Markdown and a registry entry, in one folder."""
 
 import contextlib
-import html
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tacit._format import clean_text, format_number
+from tacit._format import format_number
 from tacit._html import render_template
 from tacit.data.schema import Schema
 from tacit.errors import TacitError
@@ -28,152 +27,11 @@ if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
 
 
-# Special characters of Markdown, anywhere and at the start of a line.
-_MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
-_MARKDOWN_LINE_START = re.compile(r"^(\d*)([-+#=:.)])(?=[\s#=:+-]|$)")
-
-
-def markdown_report(contents: ReportContents) -> str:
-    """The whole text."""
-    sections = (_top, _site, _posterior, _privacy, _learns, _budget, _repeat)
-    blocks = [block for section in sections for block in section(contents) if block]
-    return "\n\n".join(blocks) + "\n"
-
-
-def _top(contents: ReportContents) -> list[str]:
-    warnings = contents.posterior.warnings
-    return [
-        f"# {escape_markdown(contents.title)}",
-        *(f"> **{escape_markdown(warning)}**" for warning in warnings),
-        escape_markdown(contents.summary.trust),
-        escape_markdown(contents.answer),
-        _items((name, [said]) for name, said in contents.notes),
-    ]
-
-
-def _site(contents: ReportContents) -> list[str]:
-    if contents.site is None:
-        return []
-    return [
-        f"## What {escape_markdown(contents.site.name)} contributed",
-        _items(contents.site.facts),
-    ]
-
-
-def _learns(contents: ReportContents) -> list[str]:
-    if not contents.learns:
-        return []
-    return ["## Who learns what", _table(LEARNS_COLUMNS, contents.learns)]
-
-
-def _posterior(contents: ReportContents) -> list[str]:
-    summary = contents.summary
-    table = _table(("parameter", *summary.columns()[1:]), summary.cells(), numbers=True)
-    notes = [*contents.interpretation_notes, *contents.left_out, *contents.method, *contents.course]
-    about = f"**{escape_markdown(summary.spread)}.** {escape_markdown(contents.about_intervals)}"
-    technical = _items((contents.technical,))
-    return [
-        "## Posterior",
-        about,
-        table,
-        *map(escape_markdown, notes),
-        technical,
-        *_expected(contents),
-    ]
-
-
-def _expected(contents: ReportContents) -> list[str]:
-    if not contents.expected:
-        return []
-    header = ("half width of the 90% interval", "forecast", "result")
-    return ["### What was expected", _table(header, contents.expected, numbers=True)]
-
-
-def _privacy(contents: ReportContents) -> list[str]:
-    statement, title = contents.statement, "## What it costs a person in the data"
-    if statement.event is None:
-        return [title, escape_markdown(statement.warning)]
-    return [
-        title,
-        escape_markdown(statement.declared),
-        escape_markdown(contents.epsilon_words),
-        "Without a seed, the same run would have:" if statement.seeded else "",
-        _items((name, [said]) for name, said in contents.costs),
-        *(
-            [WEAKEST_SITE_NOTE, _table(SITE_COLUMNS, contents.sites, numbers=True)]
-            if contents.sites
-            else []
-        ),
-        *_curves(contents),
-        _facts(contents),
-    ]
-
-
-def _curves(contents: ReportContents) -> list[str]:
-    if not contents.curves:
-        return []
-    return [
-        "A run has no single epsilon: the guarantee of every line holds at once.",
-        _table(*contents.statement.curve_table(), numbers=True),
-    ]
-
-
-def _facts(contents: ReportContents) -> str:
-    return f"### What the guarantee is about\n\n{_items(contents.facts)}"
-
-
-def _budget(contents: ReportContents) -> list[str]:
-    spending = contents.spending
-    if spending is None:
-        return ["## Budget left", escape_markdown(contents.budget_words)]
-    rows = [(name, format_number(size)) for _, name, size in spending.parts]
-    return [
-        "## Budget left",
-        escape_markdown(contents.budget_words),
-        _table(("", "epsilon"), rows, numbers=True),
-    ]
-
-
-def _repeat(contents: ReportContents) -> list[str]:
-    blocks = ["## How to repeat it", _table(("setting", "value"), contents.repeat)]
-    if contents.schema is not None:
-        header, lines, notes = contents.schema_table
-        blocks += ["### Schema", _table(header, lines), *map(escape_markdown, notes)]
-    return [
-        *blocks,
-        "### What was done to the data",
-        f"```json\n{contents.event}\n```",
-        "### The privacy statement",
-        f"```json\n{contents.statement.to_json()}\n```",
-    ]
-
-
-def escape_markdown(value: object) -> str:
-    r"""Text for Markdown, in which special characters and tags are escaped.
-
-    >>> print(escape_markdown("a*b | <i>"))
-    a\*b \| &lt;i&gt;
-    """
-    return _MARKDOWN_LINE_START.sub(
-        r"\1\\\2", _MARKDOWN_SPECIAL.sub(r"\\\1", html.escape(clean_text(value), quote=False))
-    )
-
-
-def _items(items: Iterable[tuple[str, Sequence[str]]]) -> str:
-    return "\n".join(
-        f"- **{escape_markdown(name)}**: {escape_markdown('; '.join(said))}" for name, said in items
-    )
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> str:
-    rule = ["---", *(["---:" if numbers else "---"] * (len(header) - 1))]
-    lines = [[escape_markdown(cell) for cell in row] for row in (header, *rows)]
-    lines.insert(1, rule)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+HTML_FILE, MARKDOWN_FILE, REGISTRY_FILE = "report.html", "report.md", "registry.yaml"
 
 
 def html_report(contents: ReportContents) -> str:
-    """The whole page."""
+    """The report as one self-contained HTML page."""
     panels = drawings.forest_panels(contents.bars)
     parts = [] if contents.spending is None else drawings.bar_segments(contents.spending.parts)
     asked = contents.statement.adjacency
@@ -189,7 +47,7 @@ def html_report(contents: ReportContents) -> str:
         half=INNER_LEVEL,
         panels=panels,
         not_drawn=len(contents.bars) - sum(len(each.bars) for each in panels),
-        least=WEAKEST_SITE_NOTE,
+        weakest_site=WEAKEST_SITE_NOTE,
         learns_columns=LEARNS_COLUMNS,
         site_columns=SITE_COLUMNS,
         chart=chart,
@@ -198,7 +56,16 @@ def html_report(contents: ReportContents) -> str:
     )
 
 
-HTML_FILE, MARKDOWN_FILE, REGISTRY_FILE = "report.html", "report.md", "registry.yaml"
+def markdown_report(contents: ReportContents) -> str:
+    """The report as Markdown, with tables in place of drawings."""
+    text = render_template(
+        "report.md",
+        contents=contents,
+        weakest_site=WEAKEST_SITE_NOTE,
+        learns_columns=LEARNS_COLUMNS,
+        site_columns=SITE_COLUMNS,
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def write_report(
