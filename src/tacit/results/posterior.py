@@ -13,7 +13,6 @@ from tacit._typing import FloatArray
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
-from tacit.inference import diagnostics
 from tacit.inference.method import Intervals, MethodResult
 from tacit.models.base import UnitModel
 from tacit.models.glm import GLMSpec
@@ -160,10 +159,7 @@ class Posterior(NamedDraws, MethodResult):
     @property
     def course(self) -> tuple[str, ...]:
         """Sentences on how the fit went, other than warnings."""
-        # A file may be older than `said`.
-        found = diagnostics.mixing_warnings(self.draws, self.chains) if self.chain else ()
-        more = (each for each in found if each not in self.messages)
-        return (*self.messages, *more, *self._bounds_warnings())
+        return (*self.messages, *self._bounds_warnings())
 
     def _bounds_warnings(self) -> tuple[str, ...]:
         """Whether the declared bounds of the outcome suit what was learnt. From released values only."""
