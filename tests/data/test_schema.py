@@ -98,10 +98,10 @@ FAULTS = [
     (lambda: Schema({"a": Binary()}, person="a", most_rows=3), "another name"),
     (lambda: Schema({"a": Binary()}, person=3, most_rows=3), "name of a column"),
     (lambda: SCHEMA["wards"], "did you mean 'ward'"),
-    (lambda: SCHEMA.made_up(3, ["agee"]), "did you mean 'age'"),
-    (lambda: SCHEMA.made_up(3, "age"), r"\['age'\]"),
-    (lambda: SCHEMA.made_up(3, ["age", "age"]), "each once"),
-    (lambda: SCHEMA.made_up(-1), "count"),
+    (lambda: SCHEMA.dummy_rows(3, ["agee"]), "did you mean 'age'"),
+    (lambda: SCHEMA.dummy_rows(3, "age"), r"\['age'\]"),
+    (lambda: SCHEMA.dummy_rows(3, ["age", "age"]), "each once"),
+    (lambda: SCHEMA.dummy_rows(-1), "count"),
 ]
 
 
@@ -113,7 +113,7 @@ def test_faults_are_named(place):
 
 
 def test_made_up_rows_look_like_encoded_ones():
-    rows = SCHEMA.made_up(2000, seed=3)
+    rows = SCHEMA.dummy_rows(2000, seed=3)
     for name, kind in COLUMNS.items():
         assert rows[name].dtype == kind.dtype
         assert rows[name].shape == (2000, *kind.shape)
@@ -122,10 +122,10 @@ def test_made_up_rows_look_like_encoded_ones():
     assert set(rows["ward"].tolist()) == set(range(4))
     assert set(rows["visits"].tolist()) == set(range(31))
     assert set(rows["readmitted"].tolist()) == {0, 1}
-    alone = SCHEMA.made_up(2000, ["visits"], seed=3)
+    alone = SCHEMA.dummy_rows(2000, ["visits"], seed=3)
     np.testing.assert_array_equal(alone["visits"], rows["visits"])
-    assert not np.array_equal(SCHEMA.made_up(2000, seed=4)["age"], rows["age"])
-    assert SCHEMA.made_up(0)["pixels"].shape == (0, 4, 4)
+    assert not np.array_equal(SCHEMA.dummy_rows(2000, seed=4)["age"], rows["age"])
+    assert SCHEMA.dummy_rows(0)["pixels"].shape == (0, 4, 4)
 
 
 def test_round_trip(tmp_path):

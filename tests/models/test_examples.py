@@ -348,7 +348,7 @@ EXAMPLES = {
 
 
 def table(columns):
-    return dict(tacit.Schema(columns).made_up(ROWS, seed=3))
+    return dict(tacit.Schema(columns).dummy_rows(ROWS, seed=3))
 
 
 def densities(model, columns, vector):

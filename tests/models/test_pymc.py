@@ -32,7 +32,7 @@ SCHEMA = tacit.Schema(
         "visits": tacit.Count(9),
     }
 )
-ROWS = SCHEMA.made_up(6, seed=3)
+ROWS = SCHEMA.dummy_rows(6, seed=3)
 BUDGET = tacit.Budget(2, 1e-5)
 # A value that stands for somebody's: it must appear in no message.
 HELD = np.linspace(0, 1, 40) + 0.8675309

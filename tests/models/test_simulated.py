@@ -40,7 +40,7 @@ def test_drawn_outcomes_have_the_density_of_a_table_that_holds_them(kind):
     model = MODELS[kind]()
     simulated = fit_simulated_outcomes(model)
     vector = jnp.linspace(-1, 1, model.dimension)
-    columns = SCHEMA.made_up(50, names=model.columns)
+    columns = SCHEMA.dummy_rows(50, names=model.columns)
     for i in range(50):
         row = {name: values[i] for name, values in columns.items()}
         drawn = simulate_row(model, jax.random.key(i), vector, row)
@@ -57,7 +57,7 @@ def test_drawn_outcomes_have_the_density_of_a_table_that_holds_them(kind):
 def test_the_outcome_column_of_a_made_up_row_does_not_matter():
     model = MODELS["a formula"]()
     simulated, vector = fit_simulated_outcomes(model), jnp.ones(model.dimension)
-    row = {name: values[0] for name, values in SCHEMA.made_up(1, names=model.columns).items()}
+    row = {name: values[0] for name, values in SCHEMA.dummy_rows(1, names=model.columns).items()}
     drawn = simulate_row(model, jax.random.key(0), vector, row)
     found = [
         float(

@@ -218,7 +218,7 @@ def adapted(model, schema=SCHEMA):
 
 def some_rows(model, schema=SCHEMA, count=ROWS, seed=4):
     names = model.columns or ("x", "y")
-    found = {**schema.made_up(count, seed=seed), "trials": np.array([3, 12, 7])}
+    found = {**schema.dummy_rows(count, seed=seed), "trials": np.array([3, 12, 7])}
     return {name: jnp.asarray(found[name]) for name in names}
 
 
@@ -456,7 +456,7 @@ def pm():
 
 
 def container(pm, name):
-    values = SCHEMA.made_up(2)[name]
+    values = SCHEMA.dummy_rows(2)[name]
     return pm.Data(name, values, dims=("row", "part")[: np.ndim(values)])
 
 

@@ -345,7 +345,7 @@ def choose_canary(
     """Simulates others, and chooses the candidate that moves the releases of one run on the others most."""
     assert plan.schema is not None
     names = model_columns(plan.model, plan.schema)
-    beside = dict(plan.schema.made_up(others, names=names, seed=seed + 1))
+    beside = dict(plan.schema.dummy_rows(others, names=names, seed=seed + 1))
     tried, within = _candidates(plan, seed, beyond=observed is not None)
     if observed is None:
         products, strength_known = _similarity_by_density(plan, tried), False
@@ -370,7 +370,7 @@ def _candidates(plan: Plan, seed: int, *, beyond: bool) -> tuple[Columns, int]:
     """Simulated rows, first those within the bounds, and how many these are."""
     assert plan.schema is not None
     names = model_columns(plan.model, plan.schema)
-    inside = dict(plan.schema.made_up(_CANDIDATES_WITHIN, names=names, seed=seed))
+    inside = dict(plan.schema.dummy_rows(_CANDIDATES_WITHIN, names=names, seed=seed))
     tried = [inside]
     numbers = [name for name in names if not isinstance(plan.schema[name], Category)]
     for name in numbers[-_MAX_COLUMNS_BEYOND:] if beyond else ():

@@ -50,10 +50,10 @@ def simulated_units(schema: Schema, names: Sequence[str]) -> Units:
     People have any number of rows up to the most that they may have.
     """
     if schema.most_rows is None:
-        return Units.single_rows(schema.made_up(_NUM_SIMULATED_ROWS, names))
+        return Units.single_rows(schema.dummy_rows(_NUM_SIMULATED_ROWS, names))
     rng = np.random.default_rng(0)
     people = max(1, _NUM_SIMULATED_ROWS // schema.most_rows)
-    columns = schema.made_up(people * schema.most_rows, names)
+    columns = schema.dummy_rows(people * schema.most_rows, names)
     fields = {n: v.reshape(people, schema.most_rows, *v.shape[1:]) for n, v in columns.items()}
     number = rng.integers(1, schema.most_rows, people, endpoint=True)
     return Units(fields, np.arange(schema.most_rows) < number[:, None])
@@ -61,7 +61,7 @@ def simulated_units(schema: Schema, names: Sequence[str]) -> Units:
 
 def dummy_rows(model: UnitModel, schema: Schema, units: int) -> Rows:
     """Made-up rows of the shapes that the data will have."""
-    columns = schema.made_up(units, names=model_columns(model, schema))
+    columns = schema.dummy_rows(units, names=model_columns(model, schema))
     if schema.most_rows is None:
         return Rows(columns)
     return Rows.by_person(columns, np.arange(units), schema.most_rows)
@@ -73,7 +73,7 @@ _NUM_PROBE_ROWS = 200  # made-up rows
 @lru_cache(maxsize=32)
 def gradient_norms(model: UnitModel, schema: Schema) -> NDArray[np.floating]:
     """Lengths of the gradients of made-up units with one row each, at the start of a fit."""
-    rows = schema.made_up(_NUM_PROBE_ROWS, names=model_columns(model, schema))
+    rows = schema.dummy_rows(_NUM_PROBE_ROWS, names=model_columns(model, schema))
     theta = 0.1 * jax.random.normal(jax.random.key(0), (model.dimension,))
 
     @jax.jit

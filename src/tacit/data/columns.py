@@ -195,7 +195,7 @@ class Number:
             return ((inside - self.centre) / self.spread).astype(np.float32)
         return np.clip(inside.astype(np.float32), *self._narrow)
 
-    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+    def dummy_values(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
         """Encoded values drawn uniformly between the bounds, one in ten at a bound."""
         size = (count, *self.shape)
         numbers = generator.uniform(self.low, self.high, size)
@@ -281,7 +281,7 @@ class Count:
         numbers, present = _fill_missing_numbers(read_numbers(cells, ()), self.missing, self.low)
         return Column(np.clip(np.rint(numbers), self.low, self.high).astype(np.int32), present)
 
-    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
+    def dummy_values(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
         """Encoded values drawn uniformly between the bounds, one in ten at a bound."""
         counts = generator.integers(self.low, self.high, count, np.int32, endpoint=True)
         extremes = generator.choice(np.array([self.low, self.high], np.int32), count)
@@ -390,7 +390,7 @@ class Binary:
         fill = None if isinstance(self.missing, str) else self.missing
         return _fill_missing_labels(read_labels(cells, self._codes), fill, fill)
 
-    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
+    def dummy_values(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
         """0 or 1 with equal probability."""
         return generator.integers(0, 2, count, np.int32)
 
@@ -469,7 +469,7 @@ class Category:
         unknown = missing if self.other is None else self.size - 1
         return _fill_missing_labels(read_labels(cells, self._codes), unknown, missing)
 
-    def made_up(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
+    def dummy_values(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
         """Codes with equal probability."""
         return generator.integers(0, self.size, count, np.int32)
 

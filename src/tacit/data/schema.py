@@ -545,10 +545,10 @@ class Schema:
         """
         return encode_new_rows(sources.open_source(data), {name: self[name] for name in names})
 
-    def made_up(
+    def dummy_rows(
         self, count: int, names: Iterable[str] | None = None, seed: int = 0
     ) -> dict[str, NDArray[np.generic]]:
-        """Generates made-up encoded rows within the bounds, to try a model without data.
+        """Generates random encoded rows within the bounds, to try a model without data.
 
         The values of a column do not depend on which other columns are requested.
 
@@ -563,7 +563,9 @@ class Schema:
         number = _validate.count("count", count, least=0)
         start = _validate.count("seed", seed, least=0)
         return {
-            name: self[name].made_up(number, np.random.default_rng([start, self.names.index(name)]))
+            name: self[name].dummy_values(
+                number, np.random.default_rng([start, self.names.index(name)])
+            )
             for name in self._choose(names)
         }
 

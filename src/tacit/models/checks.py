@@ -86,7 +86,7 @@ def check_prior_without_columns(uses: Mapping[str, set[str]]) -> None:
 
 def check_rows_independent(run: TermsAndPrior, schema: Schema) -> None:
     """Raises unless each row's term among several rows is that of the row by itself."""
-    columns, others = (schema.made_up(NUM_CHECK_ROWS, seed=seed) for seed in (1, 2))
+    columns, others = (schema.dummy_rows(NUM_CHECK_ROWS, seed=seed) for seed in (1, 2))
     every = np.arange(NUM_CHECK_ROWS)
     terms, prior = _run_on_rows(run, columns, every)
     if terms.shape != (NUM_CHECK_ROWS,):

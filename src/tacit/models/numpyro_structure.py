@@ -58,7 +58,7 @@ class PlateFinder:
         self, count: int, lengths: Mapping[str, int], look: Callable[[SitesByName], _Found]
     ) -> _Found:
         """What ``look`` finds at the sites of a run on so many made-up rows."""
-        columns = self._schema.made_up(count, self._used)
+        columns = self._schema.dummy_rows(count, self._used)
         if self._person_column is not None:
             columns[self._person_column] = np.zeros(count, np.int32)
         run = SiteRecorder(self._described.function, lengths, _value_at_zero)
@@ -222,7 +222,7 @@ def from_numpyro(described: NumPyro, schema: Schema) -> NumPyroModel:
         row_effects=latents.row_effects,
         person_effects=latents.person_effects,
         nodes=described.nodes,
-        dummy_row={name: value[0] for name, value in schema.made_up(1).items()},
+        dummy_row={name: value[0] for name, value in schema.dummy_rows(1).items()},
         labels=described.labels,
         interpretation=described.interpretation,
     )

@@ -553,7 +553,7 @@ def from_pymc(described: PyMC, schema: Schema) -> PyMCModel:
         InvalidArgument: The model breaks a rule. The message names the variable and a remedy.
         BoundaryError: The model holds arrays that could be rows.
     """
-    example = schema.made_up(1)
+    example = schema.dummy_rows(1)
     leaves = find_containers(described, example, schema.person)
     graphs = GraphBuilder(leaves)
     numbers = _latent_shapes(graphs)
@@ -564,7 +564,7 @@ def from_pymc(described: PyMC, schema: Schema) -> PyMCModel:
         several = graphs.densities(NUM_CHECK_ROWS, numbers)
     adapted = _assemble_model(graphs, (single, several), numbers, example)
     _check_entry_for_each_row(adapted, single, example)
-    _check_entry_for_each_row(adapted, several, schema.made_up(NUM_CHECK_ROWS))
+    _check_entry_for_each_row(adapted, several, schema.dummy_rows(NUM_CHECK_ROWS))
     check_rows_independent(_make_terms_and_prior(adapted, several), schema)
     check_index_bounds(
         lambda row, vector: adapted.row_log_likelihood(vector, row),
