@@ -94,7 +94,7 @@ def test_counts_and_shares_are_exact(name, model):
     shares = unequal_shares({"y": counts}, [200, 150, 49, 1])
     server, _, _ = engine(target, shares, SCHEDULES[name])
     assert server.posterior == pytest.approx(expected, rel=1e-6)
-    draws = target.named(server.posterior, 1000, 0)
+    draws = target.named_draws(server.posterior, 1000, 0)
     assert next(iter(draws.values())).shape[0] == 1000
 
 

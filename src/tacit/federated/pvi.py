@@ -300,7 +300,7 @@ class Partitioned(FederatedMethod[NaturalTarget]):
         gaussian = family if isinstance(family, DiagonalGaussian | FullGaussian) else None
         clear = isinstance(self.scheme, WithoutPrivacy)
         return MethodResult(
-            draws=target.named(found, _POSTERIOR_DRAWS, seed),
+            draws=target.named_draws(found, _POSTERIOR_DRAWS, seed),
             trace={"natural": np.array(server.trace)},
             unconstrained_mean=None if gaussian is None else gaussian.mean(found),
             unconstrained_covariance=None if gaussian is None else gaussian.covariance(found),

@@ -79,8 +79,7 @@ class RunSetting(Generic[T]):
     """What a site knows about a run, from its own settings. Nothing of it comes by message.
 
     Args:
-        target: What sites fit together, as the method makes it: a `tacit.federated.targets.Target`, or what
-            pooled scoring has of its own.
+        target: What sites fit together, as the method makes it.
         budget: The budget of the site, or None for a run without privacy.
         answers: The number of answers that are charged.
         sites: The number of sites that take part.
@@ -229,12 +228,12 @@ def local_change(target: NaturalTarget, weight: float, num_iterations: int) -> C
     last one.
     """
 
-    def function(given: ChangeArgs, rows: Row, present: jax.Array) -> jax.Array:
-        posterior, factor, constants = given
+    def function(arguments: ChangeArgs, rows: Row, present: jax.Array) -> jax.Array:
+        posterior, factor, constants = arguments
         change = jnp.zeros_like(posterior)
         for _ in range(num_iterations):
-            seen = target.likelihood(posterior + change, rows, present, constants)
-            change = weight * seen.astype(posterior.dtype) - factor
+            likelihood = target.likelihood(posterior + change, rows, present, constants)
+            change = weight * likelihood.astype(posterior.dtype) - factor
         return change
 
     return function
@@ -250,27 +249,28 @@ def damped_change(target: ApproximateTarget, num_iterations: int) -> Change:
     coordinates. The fixed point stays the same.
     """
 
-    def function(given: ChangeArgs, rows: Row, present: jax.Array) -> jax.Array:
-        posterior, factor, constants = given
+    def function(arguments: ChangeArgs, rows: Row, present: jax.Array) -> jax.Array:
+        posterior, factor, constants = arguments
         cavity_precision, cavity_weighted = jnp.split(posterior - factor, 2)
         eta = posterior
         for _ in range(num_iterations):
-            mean, slope, bend = target.seen(eta, rows, present, constants)
-            precision = cavity_precision + jnp.diag(bend)
-            pull = slope + cavity_weighted - cavity_precision * mean
-            eta = jnp.concatenate([precision, precision * mean + _limited_step(bend, pull)])
+            mean, gradient, curvature = target.expected_derivatives(eta, rows, present, constants)
+            precision = cavity_precision + jnp.diag(curvature)
+            gradient = gradient + cavity_weighted - cavity_precision * mean
+            step = _limited_step(curvature, gradient)
+            eta = jnp.concatenate([precision, precision * mean + step])
         return eta - posterior
 
     return function
 
 
-def _limited_step(bend: jax.Array, pull: jax.Array) -> jax.Array:
+def _limited_step(curvature: jax.Array, gradient: jax.Array) -> jax.Array:
     """A step of the mean, reduced where coordinates together have more curvature than each alone."""
-    single = jnp.abs(jnp.diag(bend))
-    scale = jnp.sqrt(jnp.maximum(single, 1e-6 * single.max() + 1e-30))
-    values, vectors = jnp.linalg.eigh(bend / scale[:, None] / scale)
-    along = vectors.T @ (pull / scale) / jnp.maximum(values, 1.0)
-    return jnp.asarray(scale * (vectors @ along))
+    diagonal = jnp.abs(jnp.diag(curvature))
+    scale = jnp.sqrt(jnp.maximum(diagonal, 1e-6 * diagonal.max() + 1e-30))
+    values, vectors = jnp.linalg.eigh(curvature / scale[:, None] / scale)
+    coordinates = vectors.T @ (gradient / scale) / jnp.maximum(values, 1.0)
+    return jnp.asarray(scale * (vectors @ coordinates))
 
 
 @lru_cache(maxsize=32)
@@ -285,18 +285,19 @@ def change_step(
     diagonal = isinstance(family, DiagonalGaussian)
     centred = centred and isinstance(family, DiagonalGaussian | FullGaussian)
 
-    def per_unit(given: CentredArgs, rows: Row, present: jax.Array) -> jax.Array:
-        change = local(given[:3], rows, present)
+    def per_unit(arguments: CentredArgs, rows: Row, present: jax.Array) -> jax.Array:
+        *others, centre = arguments
+        change = local((*others,), rows, present)
         if not centred:
             return change
         if diagonal:
-            bend, slope = jnp.split(change, 2)
-            return jnp.concatenate([bend, slope - bend * given[3]])
-        size = len(given[3])
-        below, beside, scale = packed_indices(size)
-        matrix = jnp.zeros((size, size)).at[below, beside].set(change[:-size] / scale)
-        matrix = matrix + jnp.tril(matrix, -1).T
-        return jnp.concatenate([change[:-size], change[-size:] - matrix @ given[3]])
+            precision, weighted = jnp.split(change, 2)
+            return jnp.concatenate([precision, weighted - precision * centre])
+        size = len(centre)
+        row, column, scale = packed_indices(size)
+        lower = jnp.zeros((size, size)).at[row, column].set(change[:-size] / scale)
+        precision = lower + jnp.tril(lower, -1).T
+        return jnp.concatenate([change[:-size], change[-size:] - precision @ centre])
 
     def step(state: CentredArgs, _: jax.Array, release: Release) -> tuple[CentredArgs, jax.Array]:
         return state, release.noisy_sum(per_unit, state)
@@ -336,19 +337,19 @@ class ChangePostprocessing:
             return (family.at_least(after, prior) if floored else after) - posterior
         if not self.centred:
             return released
-        bend, slope = family.split(released)
+        added_precision, weighted = family.split(released)
         mean = family.mean(posterior)
         # The server keeps q proper where noise made a precision negative; the mean needs a
         # positive one here.
-        solid = family.split(family.at_least(posterior + released, prior))[0]
-        precision = solid if floored else family.split(posterior)[0] + bend
-        spare = noise_std if self.steady else 0.0
+        positive = family.split(family.at_least(posterior + released, prior))[0]
+        precision = positive if floored else family.split(posterior)[0] + added_precision
+        ridge = noise_std if self.steady else 0.0
         if isinstance(family, DiagonalGaussian):
-            moved = self.mean_step * slope * solid / (solid + spare)
-            return family.join(precision, precision * mean + moved) - posterior
-        firm = solid + spare * np.eye(family.dimension)
-        moved = self.mean_step * solid @ np.linalg.solve(firm, slope)
-        return family.join(precision, precision @ mean + moved) - posterior
+            step = self.mean_step * weighted * positive / (positive + ridge)
+            return family.join(precision, precision * mean + step) - posterior
+        regularised = positive + ridge * np.eye(family.dimension)
+        step = self.mean_step * positive @ np.linalg.solve(regularised, weighted)
+        return family.join(precision, precision @ mean + step) - posterior
 
 
 @dataclass(frozen=True)
@@ -399,7 +400,7 @@ class Optimised(Scheme[NaturalTarget]):
 
 @dataclass(frozen=True)
 class LocalOptimisation:
-    """Work that optimises a local posterior by private gradients."""
+    """What a site computes: a local posterior, optimised by private gradients."""
 
     target: NaturalTarget
     method: Variational
@@ -413,9 +414,9 @@ class LocalOptimisation:
 
     def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:
         """The difference between the fitted and the present posterior."""
-        return self.fitted(rows, posterior - factor, posterior, source) - posterior
+        return self.fit(rows, posterior - factor, posterior, source) - posterior
 
-    def fitted(self, rows: Rows, cavity: Vector, start: Vector, source: Randomness) -> Vector:
+    def fit(self, rows: Rows, cavity: Vector, start: Vector, source: Randomness) -> Vector:
         """The posterior after a private optimisation from ``start``."""
         gate = Gate(rows, self.mechanism, source.child("gate"))
         key = int(source.child("model").words(1)[0] >> np.uint64(33))
@@ -486,7 +487,7 @@ class OneRelease(ClippedStatistics):
 
 @dataclass(frozen=True)
 class StatisticsRelease:
-    """Work that releases the sum of the statistics of all rows."""
+    """What a site computes: it releases the sum of the statistics of all rows."""
 
     target: ConjugateTarget
     mechanism: NoisySums
@@ -497,7 +498,7 @@ class StatisticsRelease:
         """Length of a change."""
         return self.target.family.size
 
-    def released(self, rows: Rows, source: Randomness) -> Vector:
+    def release(self, rows: Rows, source: Randomness) -> Vector:
         """The noisy sum of the rows' statistics."""
         gate = Gate(rows, self.mechanism, source.child("statistics"))
         constants = jax.tree.map(jnp.asarray, self.target.constants)
@@ -506,7 +507,7 @@ class StatisticsRelease:
 
     def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:  # noqa: ARG002
         """The released statistics minus the factor that stood for the rows."""
-        return self.released(rows, source) - factor
+        return self.release(rows, source) - factor
 
 
 @dataclass(frozen=True)
@@ -516,13 +517,14 @@ class _FlooredStatistics(StatisticsRelease):
 
     def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:  # noqa: ARG002
         """The same, with precisions kept from being negative."""
-        places = self.target.family.nonnegative
-        found = self.released(rows, source)
+        nonnegative = self.target.family.nonnegative
+        statistics = self.release(rows, source)
         if self.floor == "statistic":
-            found[places] = np.maximum(found[places], 0.0)
-        change = found - factor
+            statistics[nonnegative] = np.maximum(statistics[nonnegative], 0.0)
+        change = statistics - factor
         if self.floor == "factor":
-            change[places] = np.maximum(change[places], -factor[places] / self.damping)
+            least = -factor[nonnegative] / self.damping
+            change[nonnegative] = np.maximum(change[nonnegative], least)
         return change
 
 
@@ -747,7 +749,7 @@ class ClippedChanges(Scheme[NaturalTarget]):
 
 @dataclass(frozen=True)
 class ChangeRelease:
-    """Work that releases the sum of a site's clipped changes."""
+    """What a site computes: it releases the sum of a site's clipped changes."""
 
     scheme: ClippedChanges
     target: NaturalTarget

@@ -88,7 +88,7 @@ class NaturalTarget(Target, Protocol):
         """What the rows that are present add to the natural parameters, if the posterior is ``eta``."""
         ...
 
-    def named(self, eta: Vector, count: int, seed: int) -> dict[str, NDArray[np.floating]]:
+    def named_draws(self, eta: Vector, count: int, seed: int) -> dict[str, NDArray[np.floating]]:
         """Draws of the parameters by name."""
         ...
 
@@ -129,7 +129,7 @@ class ConjugateTarget:
         terms = jax.vmap(lambda row: self.statistic(row, constants))(dict(rows))
         return jnp.where(present[:, None], terms, 0).sum(axis=0)
 
-    def named(self, eta: Vector, count: int, seed: int) -> dict[str, NDArray[np.floating]]:
+    def named_draws(self, eta: Vector, count: int, seed: int) -> dict[str, NDArray[np.floating]]:
         """Draws of the parameters by name."""
         return dict(self.from_draws(self.family.draws(eta, count, np.random.default_rng(seed))))
 
@@ -171,10 +171,9 @@ class ApproximateTarget:
     def constants(self) -> tuple[ArrayTree, Vector]:
         """Those of the model, and the draws."""
         normal = np.random.default_rng(0).standard_normal((self.num_draws, self.model.dimension))
-        spread = np.sqrt(
-            np.mean(normal**2, axis=0)
-        )  # then the variance of all draws is exactly one
-        return self.model.constants, np.concatenate([normal, -normal]) / spread
+        # Scaled such that the variance of all draws is exactly one.
+        scale = np.sqrt(np.mean(normal**2, axis=0))
+        return self.model.constants, np.concatenate([normal, -normal]) / scale
 
     declared_public: ClassVar[tuple[str, ...]] = ("prior", "constants")
 
@@ -182,14 +181,15 @@ class ApproximateTarget:
         self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[ArrayTree, jax.Array]
     ) -> jax.Array:
         """A Gaussian approximation of the likelihood of these rows around q."""
-        mean, slope, bend = self.seen(eta, rows, present, constants)
+        mean, gradient, precision = self.expected_derivatives(eta, rows, present, constants)
         if isinstance(self.family, DiagonalGaussian):
-            precision = jnp.diag(bend)
-            return jnp.concatenate([precision, slope + precision * mean])
-        below, beside, scale = packed_indices(self.family.dimension)
-        return jnp.concatenate([bend[below, beside] * jnp.asarray(scale), slope + bend @ mean])
+            diagonal = jnp.diag(precision)
+            return jnp.concatenate([diagonal, gradient + diagonal * mean])
+        row, column, scale = packed_indices(self.family.dimension)
+        packed = precision[row, column] * jnp.asarray(scale)
+        return jnp.concatenate([packed, gradient + precision @ mean])
 
-    def seen(
+    def expected_derivatives(
         self, eta: jax.Array, rows: Row, present: jax.Array, constants: tuple[ArrayTree, jax.Array]
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The mean of q, and expectations of the log-likelihood's gradient and negative hessian."""
@@ -198,19 +198,19 @@ class ApproximateTarget:
                 "This model has effects of single people, which need all rows of a person together; "
                 "use Optimised()."
             )
-        of_model, normal = constants
+        model_constants, normal = constants
         mean, draws = _gaussian_draws(self.family, eta, normal.astype(eta.dtype))
 
-        def density(theta: jax.Array) -> jax.Array:
-            return self.model.log_likelihood(theta, rows, present, of_model)
+        def log_likelihood(theta: jax.Array) -> jax.Array:
+            return self.model.log_likelihood(theta, rows, present, model_constants)
 
         def derivatives(theta: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return jax.grad(density)(theta), -jax.hessian(density)(theta)
+            return jax.grad(log_likelihood)(theta), -jax.hessian(log_likelihood)(theta)
 
-        slope, bend = jax.tree.map(lambda each: each.mean(axis=0), jax.lax.map(derivatives, draws))
-        return mean, slope, bend
+        gradients, hessians = jax.lax.map(derivatives, draws)
+        return mean, gradients.mean(axis=0), hessians.mean(axis=0)
 
-    def named(self, eta: Vector, count: int, seed: int) -> dict[str, NDArray[np.floating]]:
+    def named_draws(self, eta: Vector, count: int, seed: int) -> dict[str, NDArray[np.floating]]:
         """Draws of the parameters by name, on their supports."""
         drawn = self.family.draws(eta, count, np.random.default_rng(seed))
         return dict(constrained_draws(self.model, jnp.asarray(drawn, jnp.float32)))
@@ -225,13 +225,12 @@ def _gaussian_draws(
         precision, weighted = eta[:size], eta[size:]
         mean = weighted / precision
         return mean, mean + normal / jnp.sqrt(precision)
-    below, beside, scale = packed_indices(size)
-    packed = eta[: len(below)] / jnp.asarray(scale, eta.dtype)
-    matrix = jnp.zeros((size, size), eta.dtype).at[below, beside].set(packed)
-    factor = jnp.linalg.cholesky(matrix + jnp.tril(matrix, -1).T)
-    mean = jax.scipy.linalg.cho_solve((factor, True), eta[len(below) :])
-    spread = jax.scipy.linalg.solve_triangular(factor.T, normal.T)
-    return mean, mean + spread.T
+    row, column, scale = packed_indices(size)
+    packed = eta[: len(row)] / jnp.asarray(scale, eta.dtype)
+    lower = jnp.zeros((size, size), eta.dtype).at[row, column].set(packed)
+    factor = jnp.linalg.cholesky(lower + jnp.tril(lower, -1).T)
+    mean = jax.scipy.linalg.cho_solve((factor, True), eta[len(row) :])
+    return mean, mean + jax.scipy.linalg.solve_triangular(factor.T, normal.T).T
 
 
 def gaussian_prior(model: UnitModel, family: Gaussian) -> Vector:
@@ -246,10 +245,8 @@ def gaussian_prior(model: UnitModel, family: Gaussian) -> Vector:
             return -jnp.asarray(jax.hessian(density)(theta))
 
         zero, far = jnp.zeros(size), 3.0 * jnp.sin(1.0 + jnp.arange(size))
-        precision, slope = (
-            np.asarray(curvature(zero), np.float64),
-            np.asarray(jax.grad(density)(zero)),
-        )
+        precision = np.asarray(curvature(zero), np.float64)
+        gradient = np.asarray(jax.grad(density)(zero))
         elsewhere = np.asarray(curvature(far), np.float64)
     if not np.allclose(precision, elsewhere, rtol=1e-4, atol=1e-6):
         raise InvalidArgument(
@@ -259,8 +256,8 @@ def gaussian_prior(model: UnitModel, family: Gaussian) -> Vector:
     diagonal = np.diag(np.diag(precision))
     if isinstance(family, DiagonalGaussian) and not np.allclose(precision, diagonal):
         raise InvalidArgument("The prior has correlations; pass guide=tacit.methods.FullRank().")
-    kept = np.diag(precision) if isinstance(family, DiagonalGaussian) else precision
-    eta = family.join(kept, slope)
+    packed = np.diag(precision) if isinstance(family, DiagonalGaussian) else precision
+    eta = family.join(packed, gradient)
     if not family.proper(eta):
         raise InvalidArgument("The prior must be a proper distribution for all parameters.")
     return eta
@@ -324,42 +321,8 @@ def _cavity_functions(model: UnitModel) -> UnitModel:
 def _cavity_log_prior(vector: jax.Array, constants: CavityConstants) -> jax.Array:
     """The log density of the cavity, up to a constant."""
     _, precision, weighted = constants
-    bent = precision * vector if precision.ndim == 1 else precision @ vector
-    return jnp.dot(weighted - bent / 2, vector)
-
-
-@dataclass(frozen=True)
-class WarmStartGuide:
-    """A guide that starts at the posterior. The start does not count for equality."""
-
-    guide: Guide
-    params: Params = field(compare=False)
-
-    declared_public: ClassVar[tuple[str, ...]] = ("params",)
-
-    def start(self, dimension: int) -> Params:  # noqa: ARG002 (the parameters have it)
-        """The parameters of the posterior."""
-        return self.params
-
-    def moved(self, params: Params, centre: jax.Array) -> Params:
-        """As for the guide."""
-        return self.guide.moved(params, centre)
-
-    def noise_size(self, dimension: int) -> int:
-        """As for the guide."""
-        return self.guide.noise_size(dimension)
-
-    def draw(self, params: Params, noise: jax.Array) -> jax.Array:
-        """As for the guide."""
-        return self.guide.draw(params, noise)
-
-    def entropy(self, params: Params, noise: jax.Array) -> jax.Array:
-        """As for the guide."""
-        return self.guide.entropy(params, noise)
-
-    def covariance(self, params: Params) -> jax.Array | None:
-        """As for the guide."""
-        return self.guide.covariance(params)
+    product = precision * vector if precision.ndim == 1 else precision @ vector
+    return jnp.dot(weighted - product / 2, vector)
 
 
 def family_for_guide(guide: Guide, dimension: int) -> Gaussian:
@@ -405,9 +368,8 @@ def optimise_locally(
     family = gaussian_family(target)
     precision, weighted = (jnp.asarray(each, jnp.float32) for each in family.split(cavity))
     model = cavity_model(target.model, precision, weighted)
-    guide = WarmStartGuide(guide_for_family(family), guide_params(family, start))
-    method = replace(method, guide=guide, start=None)
-    fit = fit_guide(method, model, gate, jax.random.key(key))
+    params = guide_params(family, start)
+    fit = fit_guide(method, model, gate, jax.random.key(key), params=params)
     return natural_parameters(family, fit.params)
 
 

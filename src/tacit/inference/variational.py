@@ -381,8 +381,8 @@ class Variational(Method):
         """The fit as steps; None where they come in several stages."""
         return None if isinstance(self.sampling_rate, tuple) else self.staged(model, key)
 
-    def staged(self, model: UnitModel, key: jax.Array) -> Steps:
-        """The steps of all stages, one after the other."""
+    def staged(self, model: UnitModel, key: jax.Array, params: Params | None = None) -> Steps:
+        """The steps of all stages, one after the other, from given parameters of the guide if there are some."""
         draws = self.num_draws, self.family.noise_size(model.dimension)
         seed = seed_from_key(key)
         rates, lengths = zip(*self.phases, strict=True)
@@ -397,7 +397,7 @@ class Variational(Method):
             varying = every[first : first + steps] if len(rates) > 1 else None
             return StepInput._make([noise, resets, clips, varying])  # on the host still
 
-        start = _initial_state(self, model, jax.random.fold_in(key, 2**31))
+        start = _initial_state(self, model, jax.random.fold_in(key, 2**31), params)
         return Steps(variational_step(self, model), start, inputs)
 
     def run(
@@ -563,8 +563,10 @@ _GRADIENTS: dict[str, Callable[..., Params]] = {
 }
 
 
-def _initial_state(method: Variational, model: UnitModel, key: jax.Array) -> State:
-    start = method.family.start(model.dimension)
+def _initial_state(
+    method: Variational, model: UnitModel, key: jax.Array, params: Params | None = None
+) -> State:
+    start = method.family.start(model.dimension) if params is None else params
     if method.start == "random":
         start = method.family.moved(start, jax.random.normal(key, (model.dimension,)))
     elif method.start is not None:
@@ -583,9 +585,10 @@ def fit_guide(
     gate: Gate,
     key: jax.Array,
     progress: Progress | None = None,
+    params: Params | None = None,
 ) -> VariationalFit:
-    """The guide that a method fits through a gate."""
-    step, state, inputs = method.staged(model, key)
+    """The guide that a method fits through a gate, from given parameters if there are some."""
+    step, state, inputs = method.staged(model, key, params)
     traces, done = [], 0
     for each in _stage_gates(gate):
         later = later_progress(progress, done)

@@ -95,10 +95,10 @@ class _HybridUpdate:
 
     def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:
         cavity = posterior - factor
-        start = cavity + self.statistics.released(rows, source)
+        start = cavity + self.statistics.release(rows, source)
         if not self.statistics.target.family.proper(start):
             start = posterior
-        return self.optimising.fitted(rows, cavity, start, source) - posterior
+        return self.optimising.fit(rows, cavity, start, source) - posterior
 
 
 @dataclass(frozen=True, kw_only=True)
