@@ -516,8 +516,8 @@ _OF_ACCOUNTS = [
     fault(
         "a statement that prints how many rows there are",
         "tacit.api.plan:Plan.statement",
-        "        if gate.public_count:",
-        '        public.append(f"{gate._private._fields and len(next(iter(gate._private._fields.values())))} rows")\n        if gate.public_count:',
+        "    if gate.public_count:",
+        '    public.append(f"{gate._private._fields and len(next(iter(gate._private._fields.values())))} rows")\n    if gate.public_count:',
         "results/test_no_count.py::test_statements_are_the_same_whatever_the_number[statistics]",
     ),
 ]
