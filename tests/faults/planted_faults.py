@@ -168,8 +168,8 @@ _OF_SAMPLING = [
     fault(
         "the same batches in every block",
         "tacit.privacy.gate:BlockRunner._batches",
-        "self._mechanism.batches(self._bits.sampling, looked",
-        "self._mechanism.batches(Randomness.from_key(self._bits.sampling._key), looked",
+        "self._mechanism.batches(self._bits.sampling, pop",
+        "self._mechanism.batches(Randomness.from_key(self._bits.sampling._key), pop",
         SAMPLING + "steps_are_independent_at_any_distance",
         STREAMS + "no_word_is_drawn_twice_in_a_run[5]",
     ),

@@ -92,7 +92,7 @@ class Clock:
             self.compiled.add(self.units)
             self.now += 30.0
         plan = gate.mechanism
-        self.now += plan.num_steps * (1e-3 + 1e-6 * plan.looked_at(self.units))
+        self.now += plan.num_steps * (1e-3 + 1e-6 * plan.expected_batch(self.units))
 
 
 def test_the_estimate_of_time_is_that_of_the_steps(monkeypatch):
@@ -101,7 +101,7 @@ def test_the_estimate_of_time_is_that_of_the_steps(monkeypatch):
     monkeypatch.setattr("tacit.api.plan.time", clock)
     monkeypatch.setattr("tacit.api.plan.dummy_rows", clock.dummy_rows)
     monkeypatch.setattr("tacit.api.plan.run", clock.run)
-    step = 1e-3 + 1e-6 * plan.mechanism.looked_at(4000)
+    step = 1e-3 + 1e-6 * plan.mechanism.expected_batch(4000)
     assert plan.seconds(4000) == pytest.approx(plan.mechanism.num_steps * step)
     assert plan.seconds(40_000) == pytest.approx(10 * plan.seconds(4000))
     assert len(clock.compiled) == 1

@@ -113,7 +113,9 @@ def test_batches_of_a_test_are_fresh_and_hold_everybody_alike():
     gate = gate_module.Gate(Rows({"x": np.zeros(UNITS)}), settings, Randomness(8))
     taken = np.zeros((3000, UNITS))
     for start in range(0, 3000, 500):  # blocks, as `run` asks for them
-        indices, present = gate._blocks(500)._batches(500, settings.capacity(UNITS))
+        indices, present = gate._session.runner(gate, 500)._batches(
+            500, settings.batch_width(UNITS)
+        )
         assert present.sum(axis=1).tolist() == [test.batch_size] * 500
         np.put_along_axis(taken[start : start + 500], indices, 1.0, axis=1)
     rate = test.batch_size / test.dataset_size
@@ -158,7 +160,7 @@ def test_what_a_method_hears_follows_steps_and_not_rows(monkeypatch):
         monkeypatch.setattr(gate_module, "_MAX_BATCH_PLACES", 2000)
         settings = mechanism(sampling_rate=0.5, num_steps=90, dimension=3)
         gate = gate_module.Gate(Rows({"x": np.zeros((units, 3))}), settings, Randomness(0))
-        assert (2000 // settings.capacity(units) >= 40) == (units == 10)
+        assert (2000 // settings.batch_width(units) >= 40) == (units == 10)
 
         def step(state, number, release):
             return state, (number, release.noisy_sum(sum_rows(lambda _, row: row["x"]), ()))

@@ -136,7 +136,7 @@ class Speed(NamedTuple):
 
     def seconds(self, units: int) -> float:
         """Seconds of all steps of the mechanism: in proportion for larger batches, the same for smaller."""
-        larger = self.mechanism.looked_at(units) / self.batch
+        larger = self.mechanism.expected_batch(units) / self.batch
         return self.mechanism.num_steps * self.step * max(larger, 1.0)
 
 
@@ -179,7 +179,7 @@ def _measure_speed(
     short: Method | None = None,
 ) -> Speed:
     """The speed of some steps, or of a short method where it is not known as steps."""
-    batch = min(max(round(mechanism.looked_at(size)), 1), _MAX_TIMED_BATCH)
+    batch = min(max(round(mechanism.expected_batch(size)), 1), _MAX_TIMED_BATCH)
     number = min(_MAX_TIMED_STEPS, mechanism.num_steps)
     trial, units = mechanism.trial(number, batch)
     rows = dummy_rows(model, schema, units) if schema else blank

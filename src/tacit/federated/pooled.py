@@ -154,7 +154,7 @@ class ScoreSumRelease:
     @property
     def grid(self) -> float | None:
         """The factor of answers that are whole numbers, or None."""
-        return self.mechanism.grid if self.mechanism.whole else None
+        return self.mechanism.grid if self.mechanism.as_integers else None
 
     def change(
         self,
@@ -169,7 +169,7 @@ class ScoreSumRelease:
         constants = jax.tree.map(jnp.asarray, target.constants)
         query = target.family.unpack(posterior, constants)
         _, out = run(gate, scoring_step(target.model, self.outcomes), query, no_inputs)
-        if not self.mechanism.whole:
+        if not self.mechanism.as_integers:
             return np.asarray(out[0], np.float64)
         return add_random_high_words(np.asarray(out[0]), source.child("high words"))
 
@@ -666,7 +666,7 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
             dimension=contribution_size(setting.target.model.dimension),
             batch_bound=self.rows_bound,
             secrets=True,
-            whole=self.split,
+            as_integers=self.split,
         )
         if self.split and budget is not None and event is not None:
             advice = 'use noise="site", or a smaller rows_bound'

@@ -1,4 +1,15 @@
-"""Bounding one unit's contribution: clipping, and rounding to a public integer lattice."""
+"""Bounding one unit's contribution: clipping, and rounding to a public integer lattice.
+
+Contributions are added up as integers, on a lattice of which so many points are one clip. Integer sums are exact,
+so the sensitivity of a sum is a bound on integers, whatever floating point does.
+
+Formal guarantees:
+    Sums (Lemmas 1 and 4): the integers of a unit have 2-norm at most `Lattice.points`, with Laplace noise 1-norm, whatever
+        the unit holds: what is not finite becomes zero. So one unit more or less moves a sum by at most one clip, and
+        one that is replaced by at most two.
+    Tests (Theorems 4 and 5): the integer of a unit's log ratio is at most `RatioLattice.most` in size.
+    Public: the lattice, which is a function of the mechanism's numbers and never of the rows.
+"""
 
 import math
 from dataclasses import dataclass
@@ -15,19 +26,19 @@ _ROUNDING_MARGIN = 2.0**-13
 
 @dataclass(frozen=True)
 class Lattice:
-    """Where sums live: whole numbers, of which so many ``points`` are a clip.
+    """The integers that sums are made of: so many ``points`` are one clip.
 
     A function of public numbers only, and never of the number of units: two neighbouring data sets
     must have the same lattice, or the lattice itself tells them apart. With ``wide``, sums take 64
-    bits. ``order`` is that of the norm that units are clipped in. With ``whole``, what is released is
-    the whole numbers themselves, so that they can be masked and added up.
+    bits. ``order`` is that of the norm that units are clipped in. With ``as_integers``, what is released is
+    the integers themselves, so that sites can mask and add them.
     """
 
     points: int
     dimension: int
     wide: bool
     order: int = 2
-    whole: bool = False
+    as_integers: bool = False
 
     @classmethod
     def fitting(
@@ -37,7 +48,7 @@ class Lattice:
         batch_bound: int,
         order: int = 2,
         *,
-        whole: bool = False,
+        as_integers: bool = False,
     ) -> "Lattice":
         """The finest lattice that has room for so many units and their noise, in clips."""
         if dimension > 2**20:
@@ -49,7 +60,7 @@ class Lattice:
         coarse = noise_multiplier == 0 or _largest_power_of_two(2.0**30, reach) < 500 * math.sqrt(
             dimension
         )
-        wide = coarse and not whole  # whole numbers are released in 32 bits
+        wide = coarse and not as_integers  # which are released in 32 bits
         points = _largest_power_of_two(2.0**62 if wide else 2.0**30, reach)
         if points < 100 * math.sqrt(dimension):
             raise InvalidArgument(
@@ -57,7 +68,7 @@ class Lattice:
                 "numbers per release, the lattice is too coarse to carry the sum; release "
                 "fewer numbers or lower the noise."
             )
-        return cls(points, dimension, wide, order, whole)
+        return cls(points, dimension, wide, order, as_integers)
 
     @property
     def unit_shape(self) -> tuple[int, ...]:
@@ -67,7 +78,7 @@ class Lattice:
     @property
     def released(self) -> tuple[tuple[int, ...], type[jnp.generic]]:
         """Shape and type of a release."""
-        return (self.dimension,), jnp.int32 if self.whole else jnp.float32
+        return (self.dimension,), jnp.int32 if self.as_integers else jnp.float32
 
 
 def _largest_power_of_two(room: float, reach: float) -> int:
@@ -77,9 +88,9 @@ def _largest_power_of_two(room: float, reach: float) -> int:
 
 @dataclass(frozen=True)
 class RatioLattice:
-    """Where log-likelihood ratios live: so many points from zero to the clip.
+    """The integers that log-likelihood ratios are rounded to: so many ``points`` from zero to the clip.
 
-    With a ``batch_size``, ratios are of a batch, and their variance takes part in the test.
+    With a ``batch_size``, ratios are of a batch of that size, and their variance takes part in the test.
     """
 
     points: int
@@ -95,9 +106,9 @@ class RatioLattice:
 
 
 def clip_to_lattice(vector: jax.Array, clip: jax.Array, points: int) -> jax.Array:
-    """One unit's vector, clipped to 2-norm `clip`, as integers of 2-norm at most `points`.
+    """One unit's vector, clipped to 2-norm ``clip``, as integers of 2-norm at most ``points``.
 
-    Order matters: a vector that is not finite, or whose norm is not, becomes zero;
+    The order matters: a vector that is not finite, or whose norm is not, becomes zero;
     the rest is clipped a little below the bound so that float32 rounding cannot exceed it,
     truncated towards zero by the cast, and clamped. [bound-unit]
     """
@@ -124,12 +135,11 @@ def _scale_and_truncate(unit: jax.Array, norm: jax.Array, points: int) -> jax.Ar
 def _zero_if_too_long(whole: jax.Array, points: int, order: int) -> jax.Array:
     """The same integers, or zeros if their norm is beyond the bound after all. [bound-again]
 
-    What was clipped as it should be is always kept. A compiler that was told to take no heed of
-    NaN, or to reckon faster than right, may clip otherwise; but whole numbers are never NaN.
+    What was clipped correctly is always kept. A compiler with fast-math flags may have let NaN through, or
+    clipped less exactly; but integers are never NaN, so the bound is checked once more on them.
     """
-    many = whole.size > (
-        2**11 if order == 2 else 2**9
-    )  # single precision could doubt what is within
+    # In single precision, the norm of many numbers would be too uncertain.
+    many = whole.size > (2**11 if order == 2 else 2**9)
     with jax.enable_x64(many):
         real = whole.astype(jnp.float64 if many else jnp.float32)
         others = real if order == 2 else jnp.sign(real)
@@ -150,14 +160,14 @@ def partial_sums(units: jax.Array, present: jax.Array, lattice: Lattice) -> jax.
 
 
 def add_noise(parts: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Lattice) -> jax.Array:
-    """The sum of the parts, plus noise, as integers; then as real numbers, unless the lattice is whole.
+    """The sum of the parts, plus noise, as integers; then as real numbers, unless the lattice says otherwise.
 
     Integers wrap around rather than round: that, like the final scaling, is a function of
     (sum + noise) alone. Noise for a wide lattice comes as halves of 64 bits. [bound-sum]
     """
     if not lattice.wide:
         whole = parts.sum(axis=0, dtype=jnp.int32) + noise
-        return whole if lattice.whole else whole.astype(jnp.float32) * grid
+        return whole if lattice.as_integers else whole.astype(jnp.float32) * grid
     with jax.enable_x64(True):
         drawn = jax.lax.bitcast_convert_type(noise.reshape(-1, 2), jnp.int64)
         total = parts.astype(jnp.int64).sum(axis=0) + drawn
@@ -176,7 +186,7 @@ def integer_sum(parts: jax.Array, lattice: Lattice) -> jax.Array:
 
 
 def clip_ratios(ratios: jax.Array, clip: jax.Array, lattice: RatioLattice) -> jax.Array:
-    """The units' log-likelihood ratios as whole numbers, clamped; NaN becomes zero.
+    """The units' log-likelihood ratios as integers, clamped; NaN becomes zero.
 
     An infinite one, of a unit that rules out where the chain is or would go, is clamped, too.
     [test-unit]

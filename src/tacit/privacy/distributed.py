@@ -273,8 +273,8 @@ class _Part:
     ) -> None:
         self._number, self._rows, self._mechanism = number, rows, mechanism
         self._randomness = randomness
-        count, everyone = rows._count, mechanism.everyone
-        self._width = padded_width(count if everyone else mechanism.capacity(count))
+        count, everyone = rows._count, mechanism.uses_all_units
+        self._width = padded_width(count if everyone else mechanism.batch_width(count))
         self._all = rows._device_fields(self._width) if everyone else None
 
     def batch(self, step: int) -> _PartBatch:

@@ -217,7 +217,7 @@ class Gate:
         return bool(self._of_fixed_size())
 
     @property
-    def _looked_at(self) -> int:
+    def _population(self) -> int:
         """Units that batches are drawn from; those without a row too, if their number is public."""
         return self._private._units if self.public_count else self._private._count
 
@@ -516,7 +516,7 @@ def dummy_batch(gate: Gate, mechanism: StepMechanism) -> Batch:
         units=gate._private.dummy_units(),
         secret=np.zeros((1, 2), np.uint32) if has_secrets(mechanism) else None,
         present=np.zeros(1, np.bool_),
-        noise=np.zeros(mechanism.words, np.int32),
+        noise=np.zeros(mechanism.noise_words, np.int32),
         clip=np.float32(1),
         grid=np.float32(1),
     )
@@ -530,21 +530,23 @@ class BlockRunner:
 
     def __init__(self, gate: Gate, every: int) -> None:
         self._rows, self._mechanism = rows, mechanism = gate._private, step_mechanism(gate)
-        self._looked_at, self._bits = gate._looked_at, gate._bits
-        on_host = rows.on_disk and not mechanism.everyone
-        self.source: str = "everyone" if mechanism.everyone else "host" if on_host else "memory"
+        self._population, self._bits = gate._population, gate._bits
+        on_host = rows.on_disk and not mechanism.uses_all_units
+        self.source: str = (
+            "everyone" if mechanism.uses_all_units else "host" if on_host else "memory"
+        )
         # Of steps on everyone that draw for units, tables of about the same length share a program.
-        alike = mechanism.everyone and has_secrets(mechanism)
+        alike = mechanism.uses_all_units and has_secrets(mechanism)
         length = padded_length(rows._count) if alike else None
         units = None if on_host else rows._device_fields(length)
         present = None
-        if mechanism.everyone and units is not None:
+        if mechanism.uses_all_units and units is not None:
             present = np.arange(units.length) < rows._count
             # Without secret words, what bounds a block is its time: nothing is stored within one.
             places = len(present) if has_secrets(mechanism) else len(present) // _UNITS_PER_PLACE
             self._capacity = max(1, places)
         else:
-            self._capacity = mechanism.capacity(self._looked_at)
+            self._capacity = mechanism.batch_width(self._population)
         self._everyone = SharedInputs(units, present, **clip_and_grid(mechanism))
         most = _MAX_BATCH_PLACES
         if on_host:
@@ -565,7 +567,7 @@ class BlockRunner:
         noise = mechanism.noise(bits.noise, start, steps)
         whom = present = None
         width = self._capacity
-        if not mechanism.everyone:
+        if not mechanism.uses_all_units:
             batches = self._batches(steps, width)
             on_host = self.source == "host"
             whom = self._rows._fetch(batches.indices) if on_host else batches.indices
@@ -578,9 +580,9 @@ class BlockRunner:
 
     def _batches(self, steps: int, capacity: int) -> Batches:
         """Whom the steps look at, and who of them is real; whoever has no row is nobody. [rows-silent]"""
-        looked_at, count = self._looked_at, self._rows._count
-        batches = self._mechanism.batches(self._bits.sampling, looked_at, steps, capacity)
-        if looked_at == count:
+        population, count = self._population, self._rows._count
+        batches = self._mechanism.batches(self._bits.sampling, population, steps, capacity)
+        if population == count:
             return batches
         present = batches.present & (batches.indices < count)
         return Batches(np.minimum(batches.indices, max(count - 1, 0)), present)

@@ -68,53 +68,6 @@ class Mechanism(Protocol):
         ...
 
 
-class StepMechanism(Mechanism, Protocol):
-    """A mechanism of like steps, as the gate executes it.
-
-    Where a step does not look at ``everyone``, it looks at a batch, of a usual ``capacity``.
-    """
-
-    @property
-    def clip(self) -> float:
-        """What a unit's contribution is clipped to."""
-        ...
-
-    @property
-    def lattice(self) -> Lattice | RatioLattice:
-        """Where contributions are added up."""
-        ...
-
-    @property
-    def words(self) -> int:
-        """How many 32-bit integers of noise a step gets."""
-        ...
-
-    @property
-    def everyone(self) -> bool:
-        """Whether every step looks at all units."""
-        ...
-
-    def noise(self, bits: Randomness, start: int, steps: int) -> NDArray[np.int32]:
-        """The noise of some steps, as integers."""
-        ...
-
-    def capacity(self, units: int) -> int:
-        """A usual width of batches of so many units, for speed only."""
-        ...
-
-    def batches(self, bits: Randomness, units: int, steps: int, capacity: int) -> Batches:
-        """Which units the steps look at."""
-        ...
-
-    def looked_at(self, units: int) -> float:
-        """About how many of so many units a step looks at."""
-        ...
-
-    def trial(self, steps: int, batch: int) -> tuple["StepMechanism", int]:
-        """A few steps of the same kind, to see how long they take, and units for them."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class NoisySums:
     """Steps that each release one noisy clipped sum. All public.
@@ -128,7 +81,7 @@ class NoisySums:
     With ``secrets``, every unit gets 64 random bits in every step that it is looked at: fresh,
     secret and its own, for what a step draws for a unit. They are no part of the release, and
     the event is the same (PROOFS.md, Theorem 1S).
-    With ``whole``, a release is the lattice points themselves, as integers of 32 bits, which sites
+    With ``as_integers``, a release is the lattice points themselves, as integers of 32 bits, which sites
     can mask and add up; the real numbers would be those times ``grid``.
     """
 
@@ -141,11 +94,11 @@ class NoisySums:
     laplace: bool = False
     secrets: bool = False
     rounds: int = 1
-    whole: bool = False
+    as_integers: bool = False
 
     def __post_init__(self) -> None:
         _validate.rate("sampling_rate", self.sampling_rate)
-        if self.laplace and not self.everyone:
+        if self.laplace and not self.uses_all_units:
             raise InvalidArgument("Laplace noise needs sampling_rate=1: every step uses all units.")
         _validate.count("num_steps", self.num_steps)
         _validate.positive("clip", self.clip)
@@ -196,7 +149,9 @@ class NoisySums:
         """One lattice for all phases, by the largest noise."""
         order = 1 if self.laplace else 2
         noise = self.noise_std / self.clip
-        return Lattice.fitting(noise, self.dimension, self.batch_bound, order, whole=self.whole)
+        return Lattice.fitting(
+            noise, self.dimension, self.batch_bound, order, as_integers=self.as_integers
+        )
 
     @property
     def grid(self) -> float:
@@ -204,16 +159,16 @@ class NoisySums:
         return self.clip / self.lattice.points
 
     @property
-    def words(self) -> int:
+    def noise_words(self) -> int:
         """How many 32-bit integers of noise a step gets."""
         return self.dimension * (2 if self.lattice.wide else 1)
 
     @property
-    def everyone(self) -> bool:
+    def uses_all_units(self) -> bool:
         """Whether every step looks at all units."""
         return self.sampling_rate >= 1
 
-    def capacity(self, units: int) -> int:
+    def batch_width(self, units: int) -> int:
         """A usual width of batches, for speed only."""
         return typical_batch_width(self.sampling_rate, units)
 
@@ -239,7 +194,7 @@ class NoisySums:
         """Two secret words for every place of the batches of some steps: fresh ones. [gate-secret]"""
         return bits.words(steps * width).view(np.uint32).reshape(steps, width, 2)
 
-    def looked_at(self, units: int) -> float:
+    def expected_batch(self, units: int) -> float:
         """About how many of so many units a step looks at."""
         return units * self.sampling_rate
 
@@ -259,7 +214,7 @@ class NoisySums:
         noise = by_turns.join(f"{scale:.4g}" for scale, _ in self._counted)
         share = f"a random {self.sampling_rate:.3g} of the {many}"
         return [
-            f"{self.num_steps} steps, each on {f'all {many}' if self.everyone else share}.",
+            f"{self.num_steps} steps, each on {f'all {many}' if self.uses_all_units else share}.",
             f"One {unit} moves a step's sum by at most the clip, {self.clip:.4g}.",
             f"{'Laplace noise' if self.laplace else 'Noise'} is {noise} clips in every number of it.",
         ]
@@ -309,8 +264,8 @@ class BarkerTests:
     noise_variance: float | None = None
     private: bool = True
 
-    everyone = True
-    words = 2
+    uses_all_units = True
+    noise_words = 2
 
     def __post_init__(self) -> None:
         _validate.count("num_steps", self.num_steps)
@@ -338,7 +293,7 @@ class BarkerTests:
         """Fine enough that rounding is no matter; finer where nothing is clipped."""
         return RatioLattice(points=2**20 if self.private else 2**29)
 
-    def capacity(self, units: int) -> int:
+    def batch_width(self, units: int) -> int:
         """Every step looks at all units."""
         return units
 
@@ -355,7 +310,7 @@ class BarkerTests:
             thresholds = math.sqrt(self.noise_variance) * standard_normals(bits, steps)
         return thresholds.view(np.int32).reshape(steps, 2)
 
-    def looked_at(self, units: int) -> float:
+    def expected_batch(self, units: int) -> float:
         """All of them."""
         return units
 
@@ -393,8 +348,8 @@ class SampledBarkerTests:
     tempered_size: float
     private: bool = True
 
-    everyone = False
-    words = 2
+    uses_all_units = False
+    noise_words = 2
 
     def __post_init__(self) -> None:
         _validate.count("num_steps", self.num_steps)
@@ -431,7 +386,7 @@ class SampledBarkerTests:
                 "another number; declare the right size."
             )
 
-    def capacity(self, units: int) -> int:
+    def batch_width(self, units: int) -> int:
         """The width of batches."""
         self.check_size(units)
         return self.batch_size
@@ -444,7 +399,7 @@ class SampledBarkerTests:
         """Standard normal numbers in double precision."""
         return standard_normals(bits, steps).view(np.int32).reshape(steps, 2)
 
-    def looked_at(self, units: int) -> float:  # noqa: ARG002
+    def expected_batch(self, units: int) -> float:  # noqa: ARG002
         """A batch."""
         return self.batch_size
 
@@ -462,6 +417,8 @@ class SampledBarkerTests:
         ]
 
 
+# Mechanisms of like steps, which the gate executes one after the other.
+StepMechanism = NoisySums | BarkerTests | SampledBarkerTests
 # Units that are looked at together, so that what is in between fits a cache.
 _UNITS_PER_PIECE = 2**14
 RowFunction = Callable[[PyTree, Mapping[str, jax.Array]], jax.Array]

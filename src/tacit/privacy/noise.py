@@ -3,6 +3,13 @@
 The noise of a release is round(scale x Z) for a standard normal Z, as an integer, with the
 probabilities of the *real* Z: floating point only ever decides which integer is nearest
 when it is sure, and high-precision arithmetic decides otherwise (PROOFS.md, Lemma 3).
+
+Formal guarantees:
+    `rounded_normals`, `rounded_laplaces` (Lemmas 3 and 5): integers with the probabilities of round(scale x Z), Z a real normal or Laplace
+        number, up to 2^-127 a draw.
+    `standard_normals`, `standard_logistics` [noise-real]: within 2^-43 of a real draw, for tests, whose proofs take that into account.
+    `geometric_gaps`, `bernoulli`, `uniform_integers`: exact.
+    All up to an adversary's advantage against AES-256 in counter mode. With a seed nothing is claimed.
 """
 
 import hashlib

@@ -1,4 +1,11 @@
-"""Which units a step looks at: exact Poisson sampling, in time proportional to the sample."""
+"""Which units a step looks at: exact sampling, in time proportional to the sample.
+
+Formal guarantees:
+    `poisson_batches` (Lemma 2): every unit is in every step's batch with probability exactly ``rate``, independently of
+        all other units and steps. No batch is cut short.
+    `fixed_size_batches` (Theorem 5): every set of so many units is equally likely in every step.
+    Public: the rate or the size. Who is sampled, and how wide a batch is, leaves in no release.
+"""
 
 from typing import NamedTuple
 

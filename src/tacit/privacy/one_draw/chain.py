@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+from numpyro.infer.hmc import hmc
 
 from tacit import _validate
 from tacit._typing import PyTree
@@ -147,8 +148,6 @@ def _compiled_chains(
             return value
 
         return of
-
-    from numpyro.infer.hmc import hmc
 
     begin, step = hmc(potential_fn_gen=potential, algo="NUTS")
 
