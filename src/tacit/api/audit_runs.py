@@ -157,7 +157,7 @@ class _ObservingRelease:
     """Takes the place of a step's release: passes each call on, and records what an observer sees of it."""
 
     def __init__(self, release: Release, mechanism: ObservableMechanism, units: Units) -> None:
-        self._release, self._mechanism, self._units = release, mechanism, units
+        self._release, self._mechanism, self._observed = release, mechanism, units
         self.observation: Observation
 
     def noisy_sum(self, per_unit: UnitFunction, arguments: PyTree) -> Array:
@@ -190,7 +190,7 @@ class _ObservingRelease:
             secrets = jax.random.bits(jax.random.key(0, impl="threefry2x32"), (_NUM_SECRETS, 2))
             return jax.vmap(lambda secret: clipped(rows, present, secret))(secrets).mean(axis=0)
 
-        contributions = jnp.asarray(jax.vmap(expected)(*self._units))
+        contributions = jnp.asarray(jax.vmap(expected)(*self._observed))
         self.observation = Observation(released, jnp.asarray(shift), contributions)
         return released
 
