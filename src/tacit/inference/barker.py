@@ -57,7 +57,6 @@ from tacit.inference.chains import (
 from tacit.inference.diagnostics import MIN_EXPECTED_EFFECTIVE_SIZE
 from tacit.inference.guides import FullRank, LowRank, MeanField
 from tacit.inference.method import (
-    Density,
     Progress,
     Steps,
     per_step_draws,
@@ -76,9 +75,9 @@ Tests = BarkerTests | SampledBarkerTests
 _WALK_STEPS, _GUIDED_STEPS = 5000, 1600
 # Half of the proposals of a guided chain are accepted at best, so that three steps are worth one draw.
 _STEPS_PER_DRAW = 3
-# Fewer accepted proposals than this share say that the approximation was far off.
+# If a smaller share of the proposals is accepted, the approximation was far from the posterior.
 _LOW_ACCEPTANCE = 0.15
-# Of the budget, what a variational fit to start from gets.
+# The share of the budget for a variational fit to start from.
 _VARIATIONAL_START_SHARE = 0.2
 # Normal draws that decide a jump among whole numbers.
 _DRAWS_PER_JUMP = 3
@@ -86,9 +85,9 @@ LOGISTIC_VARIANCE: Final = math.pi**2 / 3
 MIN_VARIANCE: Final = 0.05
 # Point masses lie within the first; the sum is compared with the logistic up to the second.
 _GRID_END, _COMPARED_UP_TO = 25.0, 30.0
-# Of the linear programme, in probability: far below what a run of any length could show.
+# Tolerance of the linear programme, in probability: far below what any run could show.
 _LP_TOLERANCE = 1e-8
-# So that a run's corrections are independent of its other draws under the same seed.
+# A stream of draws of its own, so that corrections are independent of the other draws of a seed.
 _CORRECTION_STREAM = 1
 
 
@@ -171,14 +170,14 @@ def round_discrete(theta: jax.Array, discrete: DiscreteCoordinates) -> jax.Array
     return theta
 
 
-# Where a walk is, the scale of its proposals, and the constants of the model.
+# The position of a walk, the scale of its proposals, and the constants of the model.
 WalkState = tuple[jax.Array, jax.Array, ArrayTree]
-# Where chains are, the approximation, and the constants of the model.
+# The positions of chains, the approximation, and the constants of the model.
 GuidedState = tuple[jax.Array, Reference, ArrayTree]
 
 
 def _walk_state(model: UnitModel, start: jax.Array, walk: Proposal) -> WalkState:
-    """Where a chain begins: its place, the scale of its proposals, and the model's constants."""
+    """The first state of a walk."""
     constants = jax.tree.map(jnp.asarray, model.constants)
     scale = jnp.float32(walk.scale or 0.0)
     return round_discrete(start.astype(jnp.float32), model.discrete), scale, constants
@@ -186,19 +185,17 @@ def _walk_state(model: UnitModel, start: jax.Array, walk: Proposal) -> WalkState
 
 @lru_cache(maxsize=32)
 def _walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
-    """The step of a chain: the same object again, so that it compiles once.
+    """The step of a random walk. Cached, so that it compiles once.
 
     ``power`` is what the log-likelihood is multiplied by; ``walk`` has scale one.
     """
-
-    def ratio(density: Density, now: jax.Array, then: jax.Array) -> jax.Array:
-        return power * (density(then) - density(now))
 
     def per_unit(
         given: tuple[jax.Array, jax.Array, ArrayTree], rows: Row, present: jax.Array
     ) -> jax.Array:
         now, then, constants = given
-        return ratio(lambda theta: model.log_likelihood(theta, rows, present, constants), now, then)
+        before, after = (model.log_likelihood(at, rows, present, constants) for at in (now, then))
+        return power * (after - before)
 
     def step(
         state: WalkState, given: tuple[jax.Array, jax.Array], release: Release
@@ -217,31 +214,27 @@ def _walk_step(power: float, walk: Proposal, model: UnitModel) -> Step:
 
 @lru_cache(maxsize=32)
 def _guided_step(model: UnitModel) -> Step:
-    """The step of a chain: the same object again, so that it compiles once."""
-
-    def ratio(density: Density, now: jax.Array, then: jax.Array, reference: Reference) -> jax.Array:
-        return remainder_ratio(density, reference, then, now)
+    """The step of a guided chain. Cached, so that it compiles once."""
 
     def per_unit(
         given: tuple[jax.Array, jax.Array, Reference, ArrayTree], rows: Row, present: jax.Array
     ) -> jax.Array:
         now, then, reference, constants = given
-        return ratio(
-            lambda theta: model.log_likelihood(theta, rows, present, constants),
-            now,
-            then,
-            reference,
-        )
+
+        def density(theta: jax.Array) -> jax.Array:
+            return model.log_likelihood(theta, rows, present, constants)
+
+        return remainder_ratio(density, reference, then, now)
 
     def step(
         state: GuidedState, given: tuple[jax.Array, jax.Array], release: Release
     ) -> tuple[GuidedState, tuple[jax.Array, jax.Array]]:
-        (places, reference, constants), (proposed, turn) = state, given
-        now = places[turn]
+        (positions, reference, constants), (proposed, turn) = state, given
+        now = positions[turn]
         arguments = now, proposed, reference, constants
         accepted = release.noisy_test(per_unit, arguments, jnp.zeros(()))
         now = jnp.where(accepted, proposed, now)
-        return (places.at[turn].set(now), reference, constants), (now, accepted)
+        return (positions.at[turn].set(now), reference, constants), (now, accepted)
 
     return step
 
@@ -275,7 +268,7 @@ class Correction:
 
     @property
     def variance(self) -> float:
-        """Of the correction; pi^2/3 - C would be that of the right one, if there were one."""
+        """The variance of the correction; that of an exact one would be pi^2/3 - C."""
         return float(self.weights @ (self.centres**2 + self.spreads**2))
 
     def total_distribution(self, points: Floats) -> Floats:
@@ -288,7 +281,7 @@ class Correction:
 
     @cached_property
     def error(self) -> float:
-        """How far the chance to accept is from the exact test's, at worst: measured."""
+        """The largest difference from the acceptance probability of the exact test."""
         # The difference has no detail finer than the noise: between points it hides millionths.
         points = np.arange(0, 40, 1e-3)
         return float(np.abs(self.total_distribution(points) - special.expit(points)).max())

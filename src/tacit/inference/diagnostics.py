@@ -50,14 +50,10 @@ def _per_entry(measure: Callable[[Floats], Floats], draws: Floats) -> Floats:
         return np.full(draws.shape[2:], np.nan)
     fine = np.isfinite(draws).all(axis=(0, 1))
     with np.errstate(all="ignore"):  # draws that never move
-        found = measure(_split_halves(np.where(fine, draws, 0.0).astype(np.float64)))
+        whole, half = np.where(fine, draws, 0.0).astype(np.float64), draws.shape[1] // 2
+        # The halves of each chain as chains; a draw in the middle is left out.
+        found = measure(np.concatenate([whole[:, :half], whole[:, -half:]]))
     return np.asarray(np.where(fine, found, np.nan), np.float64)
-
-
-def _split_halves(draws: Floats) -> Floats:
-    """The halves of each chain as chains; a draw in the middle is left out."""
-    half = draws.shape[1] // 2
-    return np.concatenate([draws[:, :half], draws[:, -half:]])
 
 
 def _rank_effective_size(draws: Floats) -> Floats:

@@ -49,11 +49,12 @@ from tacit.models.base import Row, UnitModel
 from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.trace import Step
 
-# How far a guided trajectory goes: a quarter of a turn is a new place.
+# The default length of a guided trajectory, an angle: after a quarter of a turn the position is independent.
 _QUARTER_TURN = math.pi / 2
-# By how much the length of a trajectory varies, either way.
+# The relative range of the length of a trajectory, either way.
 _JITTER = 0.2
-# Noise of a guided chain, which sets its clips: of a log ratio over a usual distance, and of a gradient's length.
+# The standard deviations of noise at which clips of a guided chain are set: of a log ratio over a typical distance, and
+# of the norm of a gradient.
 _RATIO_NOISE, _GRADIENT_NOISE = 1.0, 0.2
 _BATCH_BOUND = 2**24
 
@@ -107,7 +108,7 @@ class Evaluation(NamedTuple):
 def initial_state(
     model: UnitModel, bounds: Bounds, reference: Reference, start: jax.Array
 ) -> ChainState:
-    """Where chains begin: at the rows of ``start``."""
+    """The first state of chains that begin at the rows of ``start``."""
     places = jnp.asarray(start, jnp.float32)
     shared = jax.tree.map(jnp.asarray, (bounds, reference, model.constants))
     place = places[0]
@@ -157,7 +158,7 @@ def evaluation_inputs(
 
 @lru_cache(maxsize=32)
 def trajectory_step(model: UnitModel, *, guided: bool, gradients: bool) -> Step:
-    """The step of a chain: the same object again, so that it compiles once."""
+    """The step of a chain. Cached, so that it compiles once."""
     per_unit = _unit_contribution(model, guided=guided, gradients=gradients)
     curve = 1.0 if guided else 0.0  # of the normal part, in which a trajectory goes round
 
@@ -203,7 +204,7 @@ def trajectory_step(model: UnitModel, *, guided: bool, gradients: bool) -> Step:
 
 
 def _start_trajectory(state: ChainState, given: Evaluation) -> ChainState:
-    """At the first evaluation of a trajectory: where the chain is, and a new momentum."""
+    """At the first evaluation of a trajectory, takes the position of the chain and a new momentum."""
     fresh, begun = given.first, state.places[given.turn]
     return state._replace(
         here=jnp.where(fresh, begun, state.here),
@@ -223,7 +224,7 @@ def _drift(state: ChainState, time: jax.Array, curve: float) -> ChainState:
     )
 
 
-# Of a release: two places, factors of gradient and ratio, their bounds, and what is known of the chain.
+# Of a release: two positions, factors of gradient and ratio, their bounds, the reference and the constants.
 UnitArguments = tuple[
     jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, Reference, ArrayTree
 ]
@@ -359,7 +360,7 @@ class Hamiltonian(ChainMethod[NoisySums]):
             self._check_complete()
         scale = 0.0 if budget is None else self._noise_scale(budget, first, before)
         whole = self._phases(scale)
-        # The evaluations of one trajectory, over and over.
+        # The evaluations of one trajectory, repeated for each.
         phases = tuple((noise, steps // self.num_steps) for noise, steps in whole)
         return NoisySums(
             sampling_rate=1.0,
@@ -374,7 +375,7 @@ class Hamiltonian(ChainMethod[NoisySums]):
     def _noise_scale(
         self, budget: Budget, first: FirstFit | None, before: tuple[DpEvent, ...]
     ) -> float:
-        """The least noise, as a multiple of what the shares ask for."""
+        """The least factor of the noise that meets the budget."""
 
         def event(scale: float) -> DpEvent:
             return events.compose(*before, events.sampled_gaussian(list(self._phases(scale)), 1.0))

@@ -65,9 +65,9 @@ from tacit.privacy.trace import Step
 DEFAULT_STEPS = 5000
 # Step sizes of a schedule are held for so many steps at least: each has a price of its own.
 _MAX_PHASES = 20
-# By which share the default step of a plain chain may make variances too large.
+# The relative excess of variances that the default step of a plain chain may cause.
 _VARIANCE_EXCESS = 0.1
-# How far a guided chain goes in all, and how long a step is at most, in units of the exponent h.
+# The total time of a guided chain, and the longest step, in units of the exponent h.
 _TOTAL_TIME, _MAX_STEP = 1000.0, 0.5
 # The share of a guided chain's own variance that the release may carry; it sets the clip.
 _RELEASE_NOISE_SHARE = 0.5
@@ -104,7 +104,7 @@ class LangevinChain(ChainMethod[NoisySums]):
 
     by_gradients: ClassVar[bool] = True
     plain_burn_in: ClassVar[float] = 0.5
-    # Variance of the chain's own noise, over the step size.
+    # Variance of the chain's own noise, divided by the step size.
     noise_per_step: ClassVar[float]
 
     def __post_init__(self) -> None:
@@ -121,12 +121,12 @@ class LangevinChain(ChainMethod[NoisySums]):
 
     @property
     def discarded(self) -> float:
-        """The share of the steps that is discarded."""
+        """The share of the steps of a plain chain that is discarded."""
         return self.plain_burn_in if self.burn_in is None else self.burn_in
 
     @property
     def num_kept(self) -> int:
-        """How many draws there will be."""
+        """The number of draws of a plain chain."""
         return len(range(math.ceil(self.discarded * self.num_steps), self.num_steps, self.thin))
 
     @property
@@ -156,7 +156,7 @@ class LangevinChain(ChainMethod[NoisySums]):
 
     @property
     def _batch_bound(self) -> int:
-        """As declared, or several times what a declared size, which may be a guess, amounts to."""
+        """As declared, or several times the expected batch, as the declared size may be a guess."""
         if self.batch_bound is not None:
             return self.batch_bound
         return max(2**17, math.ceil(4 * (self.size or 0) * self.sampling_rate))
@@ -166,11 +166,11 @@ class LangevinChain(ChainMethod[NoisySums]):
 
     @property
     def _scale(self) -> float:
-        """From a released sum to the gradient of the log posterior."""
+        """The factor from a released sum to the gradient of the tempered log-likelihood of all units."""
         return self.tempering / self.sampling_rate
 
     def _own_noise(self, size: float, clip: float) -> float:
-        """The multiplier whose noise, once scaled by a step, is the chain's own."""
+        """The noise multiplier at which the release carries all of the chain's own noise."""
         return math.sqrt(self.noise_per_step / size) / (self._scale * clip)
 
     def _given_sizes(self) -> list[tuple[float, int]]:
@@ -237,14 +237,14 @@ class LangevinChain(ChainMethod[NoisySums]):
 
 
 def repeat_by_phase(phases: Iterable[tuple[float, int]]) -> NDArray[np.float64]:
-    """The number that holds at each step."""
+    """The value of each step."""
     numbers, counts = zip(*phases, strict=True)
     return np.repeat(np.asarray(numbers, np.float64), counts)
 
 
 @lru_cache(maxsize=32)
 def _plain_step(scale: float, model: UnitModel) -> Step:
-    """The step of a chain: the same object again, so that it compiles once."""
+    """The step of a chain. Cached, so that it compiles once."""
 
     def gradient(density: Density, theta: jax.Array) -> jax.Array:
         return jnp.asarray(jax.grad(density)(theta))
@@ -364,7 +364,7 @@ class Langevin(LangevinChain):
         return self._sums(model, [(max(noise, least), steps) for noise, steps in carried])
 
     def _default_sizes(self, clip: float, dimension: int) -> list[tuple[float, int]]:
-        """The largest default steps that suit the posterior, and for how many steps."""
+        """The upper bounds on default step sizes, and for how many steps each holds."""
         assert self.size is not None
         most, rate = self.tempering * self.size * clip**2, self.sampling_rate
         sampled = 1 + self.tempering * (1 - rate) / rate
@@ -378,7 +378,7 @@ class Langevin(LangevinChain):
             return super()._sizes(release)
         bounds = repeat_by_phase(self._default_sizes(release.clip, release.dimension))
         noise_std = repeat_by_phase(release.phases) * release.clip * self._scale
-        # The same again, unless the budget asked for more noise, and so for smaller steps.
+        # Smaller where the budget needs more noise than a step of this size has.
         return np.minimum(bounds, self.noise_per_step / np.maximum(noise_std, 1e-30) ** 2)
 
     def _check_plain(self, model: UnitModel, mechanism: NoisySums) -> None:  # noqa: ARG002
@@ -387,7 +387,7 @@ class Langevin(LangevinChain):
         if any(each is not None for each in chosen) or self.num_steps != DEFAULT_STEPS:
             return
         assert self.size is not None
-        # With usual gradients, a unit tells one about each number.
+        # Typical gradients are as long as the clip: a unit has an information of about one on each parameter.
         worth = self.num_kept * math.tanh(float(self._sizes(mechanism)[-1]) * self.size / 2)
         if worth < MIN_EXPECTED_EFFECTIVE_SIZE:
             raise InvalidArgument(
@@ -395,8 +395,6 @@ class Langevin(LangevinChain):
                 f"budget and size, and {MIN_EXPECTED_EFFECTIVE_SIZE:.0f} are needed. Give the model a way to draw "
                 "its outcomes, use tacit.Variational(), or choose num_steps or step_size yourself."
             )
-
-    # Guided chains.
 
     @property
     def _step_length(self) -> float:
@@ -461,13 +459,13 @@ class Langevin(LangevinChain):
         )
 
 
-# Where chains are, the approximation, numbers of a step, and the constants of the model.
+# The positions of chains, the approximation, three numbers of a step, and the constants of the model.
 GuidedState = tuple[jax.Array, Reference, jax.Array, ArrayTree]
 
 
 @lru_cache(maxsize=32)
 def _guided_step(model: UnitModel) -> Step:
-    """The step of a chain: the same object again, so that it compiles once."""
+    """The step of a chain. Cached, so that it compiles once."""
 
     def gradient(density: Density, theta: jax.Array, reference: Reference) -> jax.Array:
         return jnp.asarray(remainder_gradient(density, reference, theta) @ reference.root)
@@ -475,12 +473,12 @@ def _guided_step(model: UnitModel) -> Step:
     def step(
         state: GuidedState, given: tuple[jax.Array, jax.Array], release: Release
     ) -> tuple[GuidedState, jax.Array]:
-        (places, reference, numbers, constants), (noise, turn) = state, given
-        (kept, scale, missing), z = numbers, places[turn]
+        (positions, reference, numbers, constants), (noise, turn) = state, given
+        (kept, scale, missing), z = numbers, positions[turn]
         theta = reference.at(z)
         total = scale * noisy_gradient(release, model, gradient, (theta, reference, constants))
         prior = jax.grad(remainder_prior, argnums=2)(model, reference, theta, constants)
         z = kept * z + (1 - kept) * (total + prior @ reference.root) + missing * noise
-        return (places.at[turn].set(z), reference, numbers, constants), reference.at(z)
+        return (positions.at[turn].set(z), reference, numbers, constants), reference.at(z)
 
     return step

@@ -249,12 +249,13 @@ def per_step_normals(
 
 def constrained_draws(model: UnitModel, vectors: jax.Array) -> dict[str, NDArray[np.floating]]:
     """Parameters on their supports, in the model's order, for each unconstrained vector."""
-    found = _constrain_all(model, vectors, model.constants)
+    found = constrain_vectors(model, vectors, model.constants)
     return {name: np.asarray(found[name]) for name in model.names}
 
 
 @partial(jax.jit, static_argnames="model")
-def _constrain_all(model: UnitModel, vectors: jax.Array, constants: ArrayTree) -> Parameters:
+def constrain_vectors(model: UnitModel, vectors: jax.Array, constants: ArrayTree) -> Parameters:
+    """Parameters on their supports, for each unconstrained vector."""
     return jax.vmap(lambda vector: model.constrain(vector, constants))(vectors)
 
 

@@ -10,10 +10,10 @@ before anything is charged, so that the draws are those of its posterior; that t
 A chain is not exact, and asks for a reason to take it for exact.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import ClassVar, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit._typing import Floats
 from tacit.accounting import PLD, Budget, calibrate
+from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
 from tacit.inference.method import Intervals, Method, MethodResult, Progress, constrained_draws
 from tacit.models.base import UnitModel
@@ -40,37 +41,43 @@ from tacit.privacy.one_draw.exact import GridDraws, StatisticDraws
 from tacit.privacy.one_draw.gate import DrawGate, as_draw_gate
 from tacit.privacy.one_draw.logistic import LogisticDraws
 
+# Mechanisms that release draws of a posterior whose likelihood is raised to their ``power``.
+DrawMechanism = GridDraws | StatisticDraws | LogisticDraws | ChainDraws
 
-class Sampler(Protocol):
-    """How draws are made: settings, all public."""
 
-    @property
-    def claims(self) -> tuple[type, ...]:
-        """Kinds of claim it can work with; none if it knows its own bound."""
-        ...
+class Sampler(ABC):
+    """How draws are made: settings, all public.
+
+    Attributes:
+        claims: The kinds of claim that it can work with; none if it has its own bound.
+    """
+
+    claims: ClassVar[tuple[type, ...]] = ()
 
     @property
     def reason(self) -> str | None:
         """Why its draws may be taken for exact, where that is an assumption."""
-        ...
+        return None
 
-    def mechanism(
-        self, model: UnitModel, claim: Claim | None, num_draws: int
-    ) -> Callable[[float], Mechanism]:
-        """What the gate will do, for each power that the likelihood may count with."""
-        ...
+    @abstractmethod
+    def mechanism(self, model: UnitModel, claim: Claim | None, num_draws: int) -> DrawMechanism:
+        """What the gate will do if the likelihood counts in full, with a power of one."""
+
+    def _functions(self, model: UnitModel, gate: DrawGate) -> tuple[Any, ...]:  # noqa: ARG002
+        """What the gate needs of the model to draw."""
+        return ()
 
     def check(self, model: UnitModel, gate: DrawGate) -> None:
         """Raises what `draw` would raise, without reading a row."""
-        ...
+        gate.check_draw(*self._functions(model, gate))
 
     def draw(self, model: UnitModel, gate: DrawGate) -> Floats:
-        """Unconstrained vectors, one below the other."""
-        ...
+        """Unconstrained vectors [draws, dimension]."""
+        return gate.draw(*self._functions(model, gate))
 
 
 @dataclass(frozen=True, kw_only=True)
-class GridSampler:
+class GridSampler(Sampler):
     """Exact draws from the posterior on a public grid, for models with few parameters.
 
     Args:
@@ -85,44 +92,30 @@ class GridSampler:
     points: int = 500
 
     claims: ClassVar[tuple[type, ...]] = (BoundedLikelihood, LipschitzLikelihood)
-    reason: ClassVar[None] = None
 
-    def mechanism(
-        self, model: UnitModel, claim: Claim | None, num_draws: int
-    ) -> Callable[[float], Mechanism]:
-        """The mechanism for a power."""
+    def mechanism(self, model: UnitModel, claim: Claim | None, num_draws: int) -> DrawMechanism:
+        """The draws, at a power of one."""
         assert isinstance(claim, BoundedLikelihood | LipschitzLikelihood)
         low, high = grid_ends(model, self.low, self.high)
         points = [_validate.count("points", self.points, least=2)] * model.dimension
         for place, least, most, _ in model.discrete:
             low[place], high[place], points[place] = float(least), float(most), most - least + 1
-
-        def of(power: float) -> GridDraws:
-            return GridDraws(
-                claim=claim,
-                low=tuple(low),
-                high=tuple(high),
-                points=tuple(points),
-                power=power,
-                num_draws=num_draws,
-            )
-
-        return of
-
-    def check(self, model: UnitModel, gate: DrawGate) -> None:
-        """Raises what `draw` would raise."""
-        gate.check_draw(
-            log_prior_at(model, gate.mechanism.places), model.log_likelihood, model.constants
+        return GridDraws(
+            claim=claim,
+            low=tuple(low),
+            high=tuple(high),
+            points=tuple(points),
+            power=1.0,
+            num_draws=num_draws,
         )
 
-    def draw(self, model: UnitModel, gate: DrawGate) -> Floats:
-        """Points of the grid."""
+    def _functions(self, model: UnitModel, gate: DrawGate) -> tuple[Any, ...]:
         prior = log_prior_at(model, gate.mechanism.places)
-        return gate.draw(prior, model.log_likelihood, model.constants)
+        return prior, model.log_likelihood, model.constants
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainSampler:
+class ChainSampler(Sampler):
     """Approximate draws for any model: the last states of long NUTS chains.
 
     The guarantee holds for exact draws, so ``approximate`` must state why these may be treated as
@@ -157,32 +150,29 @@ class ChainSampler:
         """What the caller said."""
         return self.approximate
 
-    def mechanism(
-        self, model: UnitModel, claim: Claim | None, num_draws: int
-    ) -> Callable[[float], Mechanism]:
-        """The mechanism for a power."""
+    def mechanism(self, model: UnitModel, claim: Claim | None, num_draws: int) -> DrawMechanism:
+        """The draws, at a power of one."""
         assert claim is not None
         if model.discrete:
             raise InvalidArgument(
                 "A chain needs gradients, and the model has discrete parameters; use GridSampler."
             )
+        return ChainDraws(
+            claim=claim,
+            dimension=model.dimension,
+            power=1.0,
+            warm_up=self.warm_up,
+            length=self.length,
+            resolution=self.resolution,
+            num_draws=num_draws,
+        )
 
-        def of(power: float) -> ChainDraws:
-            return ChainDraws(
-                claim=claim,
-                dimension=model.dimension,
-                power=power,
-                warm_up=self.warm_up,
-                length=self.length,
-                resolution=self.resolution,
-                num_draws=num_draws,
-            )
-
-        return of
+    def _functions(self, model: UnitModel, gate: DrawGate) -> tuple[Any, ...]:  # noqa: ARG002
+        return model.log_prior, model.log_likelihood, model.constants
 
     def check(self, model: UnitModel, gate: DrawGate) -> None:
         """Raises what `draw` would raise; or if the prior is plainly less concave than claimed."""
-        gate.check_draw(model.log_prior, model.log_likelihood, model.constants)
+        super().check(model, gate)
         claim = gate.mechanism.claim
         if isinstance(claim, LogConcave) and not (
             _prior_concavity(model) >= claim.concavity * 0.999
@@ -191,10 +181,6 @@ class ChainSampler:
                 f"The log prior is not as concave as claimed, {claim.concavity:g}, everywhere on the "
                 "unconstrained scale; a normal prior is, by its precision."
             )
-
-    def draw(self, model: UnitModel, gate: DrawGate) -> Floats:
-        """Ends of chains."""
-        return gate.draw(model.log_prior, model.log_likelihood, model.constants)
 
 
 def grid_ends(
@@ -224,7 +210,7 @@ _FORM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConjugateSampler:
+class ConjugateSampler(Sampler):
     """Exact draws of one parameter that depends on the rows through the sum of one column.
 
     Examples are a probability, the mean of counts, and a mean with known variance, with any prior.
@@ -248,9 +234,6 @@ class ConjugateSampler:
     points: int = 2**13
     rows_per_unit: int = 1
 
-    claims: ClassVar[tuple[type, ...]] = ()
-    reason: ClassVar[None] = None
-
     def __post_init__(self) -> None:
         least, largest = self.values
         if not (least < largest) or (self.whole and any(v != round(v) for v in self.values)):
@@ -263,8 +246,8 @@ class ConjugateSampler:
         model: UnitModel,
         claim: Claim | None,  # noqa: ARG002 (its own)
         num_draws: int,
-    ) -> Callable[[float], Mechanism]:
-        """The mechanism for a power."""
+    ) -> DrawMechanism:
+        """The draws, at a power of one."""
         _check_form(model)
         low, high = grid_ends(model, self.low, self.high)
         if len(low) != 1:
@@ -272,8 +255,7 @@ class ConjugateSampler:
         places = np.linspace(low, high, _validate.count("points", self.points, least=2))
         least, largest = self.values
         at_low, at_high = self._tables(model, places)
-        settings = partial(
-            StatisticDraws,
+        return StatisticDraws(
             column=self.column,
             low=float(least),
             high=float(largest),
@@ -283,9 +265,9 @@ class ConjugateSampler:
             at_low=at_low,
             at_high=at_high,
             rows_per_unit=self.rows_per_unit,
+            power=1.0,
             num_draws=num_draws,
         )
-        return lambda power: settings(power=power)
 
     def _tables(self, model: UnitModel, places: Floats) -> tuple[Floats, Floats]:
         """Log-likelihoods of the least and the largest value; refused if not linear between."""
@@ -308,17 +290,9 @@ class ConjugateSampler:
         row = {self.column: np.array([value], np.int32 if self.whole else np.float32)}
         return _dummy_row_density(model, places, row)
 
-    def check(self, model: UnitModel, gate: DrawGate) -> None:  # noqa: ARG002 (by protocol)
-        """Raises what `draw` would raise."""
-        gate.check_draw()
-
-    def draw(self, model: UnitModel, gate: DrawGate) -> Floats:  # noqa: ARG002
-        """Points of the parameter's range."""
-        return gate.draw()
-
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticRejection:
+class LogisticRejection(Sampler):
     """Exact draws for logistic regression with independent normal priors around zero.
 
     The model is compared with this form and refused if it differs. Proposals are rejected until one
@@ -341,36 +315,29 @@ class LogisticRejection:
     rows_per_unit: int = 1
     resolution: float = 2.0**-20
 
-    claims: ClassVar[tuple[type, ...]] = ()
-    reason: ClassVar[None] = None
-
     def mechanism(
         self,
         model: UnitModel,
         claim: Claim | None,  # noqa: ARG002 (its own)
         num_draws: int,
-    ) -> Callable[[float], Mechanism]:
-        """The mechanism for a power."""
+    ) -> DrawMechanism:
+        """The draws, at a power of one."""
         _check_form(model)
-        self._refuse_others(model)
+        self._check_logistic(model)
+        return LogisticDraws(
+            features=self.features,
+            outcome=self.outcome,
+            dimension=model.dimension,
+            radius=self.radius,
+            precision=self.precision,
+            power=1.0,
+            resolution=self.resolution,
+            rows_per_unit=self.rows_per_unit,
+            num_draws=num_draws,
+        )
 
-        def of(power: float) -> LogisticDraws:
-            return LogisticDraws(
-                features=self.features,
-                outcome=self.outcome,
-                dimension=model.dimension,
-                radius=self.radius,
-                precision=self.precision,
-                power=power,
-                resolution=self.resolution,
-                rows_per_unit=self.rows_per_unit,
-                num_draws=num_draws,
-            )
-
-        return of
-
-    def _refuse_others(self, model: UnitModel) -> None:
-        """Compares the model with the formula on made-up values."""
+    def _check_logistic(self, model: UnitModel) -> None:
+        """Compares the model with the formula on dummy values."""
         rng, size = np.random.default_rng(0), model.dimension
         theta = rng.normal(size=(64, size)) / np.sqrt(self.precision)
         theta[0] = 0
@@ -394,14 +361,6 @@ class LogisticRejection:
                 f"a normal prior of precision {self.precision:g}; use another sampler."
             )
 
-    def check(self, model: UnitModel, gate: DrawGate) -> None:  # noqa: ARG002 (by protocol)
-        """Raises what `draw` would raise."""
-        gate.check_draw()
-
-    def draw(self, model: UnitModel, gate: DrawGate) -> Floats:  # noqa: ARG002
-        """Coefficients."""
-        return gate.draw()
-
 
 def _check_form(model: UnitModel) -> None:
     """Refuses what neither form has."""
@@ -417,7 +376,7 @@ def _check_form(model: UnitModel) -> None:
 def _dummy_row_density(
     model: UnitModel, places: Floats, row: Mapping[str, NDArray[np.generic]]
 ) -> Floats:
-    """The log-likelihood of a made-up row at each of many places."""
+    """The log-likelihood of a dummy row at each of many places."""
     vectors, one = jnp.asarray(places, jnp.float32), jnp.ones(1, jnp.bool_)
     try:
         found = jax.vmap(lambda v: model.log_likelihood(v, row, one, model.constants))(vectors)
@@ -489,11 +448,11 @@ class OneSample(Method):
     def calibrate(self, model: UnitModel, budget: Budget) -> Mechanism:
         """The release, with the largest power that the budget allows."""
         mechanism = self.sampler.mechanism(model, self.claim, self.num_draws)
-        return mechanism(_largest_power(mechanism, budget))
+        return replace(mechanism, power=_largest_power(mechanism, budget))
 
     def without_noise(self, model: UnitModel) -> Mechanism:
         """The posterior itself, whatever its draws would cost."""
-        return self.sampler.mechanism(model, self.claim, self.num_draws)(1.0)
+        return self.sampler.mechanism(model, self.claim, self.num_draws)
 
     def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
@@ -527,12 +486,14 @@ class OneSample(Method):
         )
 
 
-def _largest_power(mechanism: Callable[[float], Mechanism], budget: Budget) -> float:
+def _largest_power(mechanism: DrawMechanism, budget: Budget) -> float:
     """The largest power, up to one, that the budget allows."""
-    spent = PLD().epsilon(mechanism(1.0).event, budget.delta, budget.adjacency)
+    spent = PLD().epsilon(mechanism.event, budget.delta, budget.adjacency)
     if spent <= budget.epsilon:
         return 1.0
+
+    def event(noise: float) -> DpEvent:
+        return replace(mechanism, power=min(1 / noise, 1.0)).event
+
     guess = max(spent / max(budget.epsilon, 1e-300), 1.0)
-    return 1 / calibrate.calibrate(
-        lambda noise: mechanism(min(1 / noise, 1.0)).event, budget, None, guess
-    )
+    return 1 / calibrate.calibrate(event, budget, None, guess)

@@ -6,7 +6,7 @@ distribution. `nuts`: NumPyro's sampler, where the mode can be found in coordina
 about a standard normal there, so that parameters on different scales are no trouble.
 """
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -15,20 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 from numpyro.infer.hmc import hmc
 
-from tacit._typing import ArrayTree, Floats
+from tacit._typing import Floats
 from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.diagnostics import mixing_warnings
-from tacit.inference.method import Intervals, MethodResult
-from tacit.models.base import Parameters, UnitModel
+from tacit.inference.method import Intervals, MethodResult, constrain_vectors
+from tacit.models.base import UnitModel
 from tacit.privacy.rows import Rows
 from tacit.privacy.unclipped import Derivatives, UnclippedSum, to_float64
 
-# Draws of the normal distribution; steps of Newton's, and halvings of one.
+# The number of draws of the normal distribution, the most steps of Newton's method, and the most halvings of a step.
 _LAPLACE_DRAWS, _MAX_NEWTON_STEPS, _MAX_HALVINGS = 2000, 200, 50
-# In posterior standard deviations: how far from the mode is as good as there, and near enough.
+# In posterior standard deviations: the distance from the mode at which the search stops, and at which it counts as converged.
 _STOP_DISTANCE, _CONVERGED_DISTANCE = 1e-7, 1e-3
 _LAPLACE_TITLE = "Exact mode with Laplace approximation"
-_MAX_STARTS = 8  # places where the search may begin
+# The most points at which the search may begin.
+_MAX_STARTS = 8
 
 
 class Mode(NamedTuple):
@@ -50,12 +51,12 @@ class Mode(NamedTuple):
 
     @property
     def converged(self) -> bool:
-        """Whether it is a mode, as nearly as it matters."""
+        """Whether a mode was found."""
         return self.peaked and self.off < _CONVERGED_DISTANCE
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """How it went, in sentences."""
+        """Sentences on the search."""
         if self.converged:
             return (f"{_LAPLACE_TITLE}; Newton's method converged in {self.steps} steps.",)
         flat = "" if self.peaked else " The density does not fall in all directions there."
@@ -151,7 +152,7 @@ def check_continuous(model: UnitModel, what: str) -> None:
 
 
 def find_mode(density: LogPosterior, seed: int) -> Mode:
-    """Climbs from zero on the unconstrained scale to a place where the density falls everywhere."""
+    """Newton's method from about zero on the unconstrained scale to a local maximum of the density."""
     vector = starting_vector(density, seed)
     for steps in range(_MAX_NEWTON_STEPS + 1):
         found = density.derivatives(vector)
@@ -217,7 +218,7 @@ def _direction_from_saddle(found: Derivatives) -> Floats:
 def _line_search(
     density: LogPosterior, vector: Floats, found: Derivatives, direction: Floats
 ) -> Floats | None:
-    """A step that climbs enough: whole, or halved until it does; None if none does."""
+    """A step that increases the density enough, halved until it does; None if none does."""
     slope = max(float(found.gradient @ direction), 0.0)
     length = 1.0
     for _ in range(_MAX_HALVINGS):
@@ -229,7 +230,7 @@ def _line_search(
 
 
 def _antithetic_normals(size: int, seed: int) -> Floats:
-    """Standard normal draws in pairs of opposites; their covariance too is made exact if it can be."""
+    """Antithetic standard normal draws; their covariance is made exact too if there are enough."""
     half = np.random.default_rng(seed).normal(size=(_LAPLACE_DRAWS // 2, size))
     if size < _LAPLACE_DRAWS // 4:
         root = np.linalg.cholesky(half.T @ half / len(half))
@@ -238,7 +239,7 @@ def _antithetic_normals(size: int, seed: int) -> Floats:
 
 
 def covariance_root(covariance: Floats) -> Floats:
-    """A matrix whose product with its own transpose is the covariance."""
+    """A root of the covariance."""
     scale = np.sqrt(np.diag(covariance))
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
     return np.asarray(scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0)))
@@ -247,19 +248,14 @@ def covariance_root(covariance: Floats) -> Floats:
 def double_precision_draws(model: UnitModel, vectors: Floats) -> dict[str, NDArray[np.floating]]:
     """Parameters on their supports, in the model's order, in double precision."""
     with jax.enable_x64(True):
-        found = _constrain_all(
-            model, jnp.asarray(vectors, jnp.float64), to_float64(model.constants)
-        )
+        constants = to_float64(model.constants)
+        found = constrain_vectors(model, jnp.asarray(vectors, jnp.float64), constants)
         return {name: np.asarray(found[name]) for name in model.names}
 
 
-@partial(jax.jit, static_argnames="model")
-def _constrain_all(model: UnitModel, vectors: jax.Array, constants: ArrayTree) -> Parameters:
-    return jax.vmap(lambda vector: model.constrain(vector, constants))(vectors)
-
-
 _NUTS_WARMUP = _NUTS_DRAWS = 1000
-_MAX_DENSE_DIMENSION = 100  # numbers up to which the sampler learns all their correlations
+# With more parameters, the mass matrix of the sampler is diagonal.
+_MAX_DENSE_DIMENSION = 100
 
 
 def nuts(model: UnitModel, rows: Rows, seed: int) -> MethodResult:
@@ -287,7 +283,7 @@ def nuts(model: UnitModel, rows: Rows, seed: int) -> MethodResult:
 
 
 def _whitening_at_mode(density: LogPosterior, seed: int) -> tuple[Floats, Floats]:
-    """Where the chain begins, and what makes the posterior round there."""
+    """Where the chain begins, and a root of the approximate covariance there."""
     mode = find_mode(density, seed)
     if mode.converged:
         return mode.vector, covariance_root(mode.covariance)
@@ -296,7 +292,7 @@ def _whitening_at_mode(density: LogPosterior, seed: int) -> tuple[Floats, Floats
 
 @lru_cache(maxsize=32)
 def _nuts_program(model: UnitModel) -> Any:
-    """The chain as a program around the sum over rows: the same object, so that it compiles once."""
+    """The chain as a function of the log-likelihood of all rows. Cached, so that it compiles once."""
 
     def program(total: Any, centre: Any, stretch: Any, constants: Any, key: Any) -> Any:
         def potential(place: jax.Array) -> jax.Array:

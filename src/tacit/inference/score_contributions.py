@@ -125,12 +125,10 @@ def unit_contribution(
             (extreme[0] - extreme[1:].mean())[None],
             jnp.ones(1),
         ]
-        return jnp.concatenate(
-            [
-                share * part
-                for share, part in zip(_present_shares(given.shares, size), parts, strict=True)
-            ]
-        )
+        shares = [
+            given.shares[i] for i in range(NUM_SCALARS + 3) if i != 1 or _curvature_size(size)
+        ]
+        return jnp.concatenate([share * part for share, part in zip(shares, parts, strict=True)])
 
     return vector
 
@@ -140,11 +138,6 @@ def _is_extreme(lengths: jax.Array) -> jax.Array:
     longest, next_longest = jax.lax.top_k(lengths, 2)[0]
     alone = (lengths == longest) & (longest > 2 * next_longest)
     return jnp.asarray(alone, jnp.float32)
-
-
-def _present_shares(shares: jax.Array, size: int) -> list[jax.Array]:
-    """The shares of the parts that there are."""
-    return [shares[i] for i in range(NUM_SCALARS + 3) if i != 1 or _curvature_size(size)]
 
 
 def clip_exchangeably(scores: _A, clip: jax.Array | float) -> tuple[_A, _A]:

@@ -95,13 +95,12 @@ def fit_from_trace(trace: Params, *, average: bool) -> VariationalFit:
     steady = start is not None
     averaged = average and steady
     params = jax.tree.map(lambda leaf: leaf[start:].mean(axis=0) if averaged else leaf[-1], trace)
-    return VariationalFit(params, _trace_by_name(trace), steady)
-
-
-def _trace_by_name(trace: Params) -> dict[str, NDArray[np.floating]]:
-    """Arrays by name, also where a flow nests them."""
-    leaves = jax.tree_util.tree_flatten_with_path(trace)[0]
-    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+    # Arrays by name, also where a flow nests them.
+    by_name = {
+        jax.tree_util.keystr(path, simple=True, separator="."): leaf
+        for path, leaf in jax.tree_util.tree_flatten_with_path(trace)[0]
+    }
+    return VariationalFit(params, by_name, steady)
 
 
 def stationary_start(trace: NDArray[np.floating]) -> int | None:
@@ -414,7 +413,7 @@ class Variational(Method):
 
 @lru_cache(maxsize=32)
 def variational_step(method: Variational, model: UnitModel) -> Step:
-    """The step of a method on a model: the same object again, so that it compiles once."""
+    """The step of a method on a model. Cached, so that it compiles once."""
     optimiser = method.transformation()
     ascent = _GRADIENTS[method.gradient]
 
@@ -536,7 +535,9 @@ def _elbo_gradient(
         flat, noise, clip, constants = argument
 
         def own(flat: jax.Array) -> jax.Array:
-            density = partial(_unit_density, model, rows, present, constants)
+            def density(theta: jax.Array) -> jax.Array:
+                return model.log_likelihood(theta, rows, present, constants)
+
             likelihood = _mean_over_draws(method.family, unravel, density, noise, flat)
             public = _prior_and_entropy(method, model, noise, constants, unravel(flat))
             # A unit without rows has no share of the prior: it counts as absent.
@@ -547,13 +548,6 @@ def _elbo_gradient(
     total = release.noisy_sum(per_unit, (flat, given.noise, given.clip, constants))
     found: Params = unravel(_scale_to_population(method, given, total))
     return found
-
-
-def _unit_density(
-    model: UnitModel, rows: Row, present: jax.Array, constants: ArrayTree, theta: jax.Array
-) -> jax.Array:
-    """A unit's log-likelihood."""
-    return model.log_likelihood(theta, rows, present, constants)
 
 
 _GRADIENTS: dict[str, Callable[..., Params]] = {
