@@ -1064,7 +1064,7 @@ _OF_KEPT_RUNS = [
         "a run that goes on and is charged again",
         "tacit.api.resume:ResumableRun.charge_once",
         "receipt = self._find_receipt()",
-        "receipt = None; self._stored._standings.clear(); self._stored.name += os.urandom(2).hex()",
+        "receipt = None; self._stored._states.clear(); self._stored.name += os.urandom(2).hex()",
         RESUMED + "a_killed_fit_goes_on_bit_for_bit_for_one_charge[after the charge]",
     ),
 ]
