@@ -24,7 +24,7 @@ UNIT_PLURALS = {"row": "rows", "person": "people"}
 _UNINFORMATIVE_RATIO = 0.8
 # A forecast with a smaller share of converged fits is hopeless.
 _MIN_CONVERGED_SHARE = 0.5
-# What part of 90% intervals must hold the truth, and how many standard errors a few tables may be below it.
+# A forecast is hopeless if the coverage of 90% intervals is below this by more than so many standard errors.
 _MIN_COVERAGE, _COVERAGE_STANDARD_ERRORS = 0.85, 2.5
 
 
@@ -54,7 +54,7 @@ class ForecastLine(NamedTuple):
     chance: float | None
 
     @property
-    def little(self) -> bool:
+    def is_uninformative(self) -> bool:
         """Whether the interval is nearly as wide as the prior's."""
         return self.width > _UNINFORMATIVE_RATIO * self.prior
 
@@ -73,8 +73,8 @@ class Forecast:
         seconds: The time of one fit at each budget, without compiling.
         converged: The share of fits that converged at each budget.
         noise_included: Whether intervals include the noise at each budget, as the method says.
-        effective: How many independent draws a chain is worth at each budget, for the parameter that mixes worst; NaN
-            for methods whose draws are independent.
+        effective: The effective sample size at each budget, of the parameter that mixes worst; NaN for methods
+            whose draws are independent.
         repeats: The number of tables.
         focus: The parameter that sentences are about.
         effect: The effect of interest, or None.
@@ -97,13 +97,13 @@ class Forecast:
     units: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, budget: int) -> tuple[ForecastLine, ...]:
-        """The lines of one budget, by its place in ``budgets``."""
+        """The lines of one budget, by its index in ``budgets``."""
         each = len(self.lines) // len(self.budgets)
         return self.lines[budget * each : (budget + 1) * each]
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What to take from it: about one parameter, at every budget."""
+        """What to conclude about the parameter in ``focus``, at every budget."""
         lines = [
             next(x for x in self.at(i) if x.parameter == self.focus)
             for i in range(len(self.budgets))
@@ -113,7 +113,7 @@ class Forecast:
     def _sentence(self, line: ForecastLine) -> str:
         people = f"about {self.size:,} {UNIT_PLURALS[self.unit]}"
         start = f"With {people} and epsilon {line.epsilon:g}"
-        if line.little:
+        if line.is_uninformative:
             return f"{start}, the data would tell almost nothing about {line.parameter} that the prior does not."
         unit = self.units.get(line.parameter)
         what = line.parameter if unit is None else f"{line.parameter} ({unit})"
@@ -129,35 +129,38 @@ class Forecast:
         """Reasons not to spend a budget: nothing would be learnt, a chain would not mix, or intervals would be wrong.
 
         Args:
-            budget: The place of the budget in ``budgets``.
+            budget: The index of the budget in ``budgets``.
 
         Returns:
             Sentences; none if the budget is worth spending.
         """
-        lines, said = self.at(budget), []
+        lines, reasons = self.at(budget), []
         epsilon = self.budgets[budget].epsilon
         where = f"with about {self.size:,} {UNIT_PLURALS[self.unit]} and epsilon {epsilon:g}"
-        if all(line.little for line in lines):
-            said.append(
+        if all(line.is_uninformative for line in lines):
+            reasons.append(
                 f"The forecast is hopeless: {where}, intervals would be nearly as wide as the prior's. "
                 "Use a larger budget, more data, fewer parameters or a stronger prior."
             )
         if self.converged[budget] < _MIN_CONVERGED_SHARE:
-            said.append(
+            reasons.append(
                 f"The forecast is hopeless: {where}, {1 - self.converged[budget]:.0%} of fits to made-up "
                 "tables did not converge. Use other settings or another method."
             )
-        held = self._held(budget)
-        # As if the intervals of one table held together or not at all.
+        coverage = self._coverage(budget)
+        # The standard error if the intervals of one table were all right or all wrong.
         error = np.sqrt(INTERVAL_LEVEL * (1 - INTERVAL_LEVEL) / self.repeats)
-        if self.noise_included[budget] and held < _MIN_COVERAGE - _COVERAGE_STANDARD_ERRORS * error:
-            said.append(
-                f"The forecast is hopeless: {where}, only {held:.0%} of the {INTERVAL_LEVEL:.0%} intervals of fits to made-up "
+        if (
+            self.noise_included[budget]
+            and coverage < _MIN_COVERAGE - _COVERAGE_STANDARD_ERRORS * error
+        ):
+            reasons.append(
+                f"The forecast is hopeless: {where}, only {coverage:.0%} of the {INTERVAL_LEVEL:.0%} intervals of fits to made-up "
                 "tables held the truth. Use other settings, another method, or a model that fits the scenario."
             )
-        return tuple(said)
+        return tuple(reasons)
 
-    def _held(self, budget: int) -> float:
+    def _coverage(self, budget: int) -> float:
         """The share of intervals that held the truth."""
         return float(np.mean([line.coverage for line in self.at(budget)]))
 
@@ -201,7 +204,7 @@ class Forecast:
             rows.append(
                 [
                     f"{budget.epsilon:g}",
-                    f"{self._held(i):.0%}",
+                    f"{self._coverage(i):.0%}",
                     f"±{_two_digits(line.detectable)}",
                     *chance,
                     *[_two_digits(self.effective[i]) for _ in chain],
@@ -212,7 +215,7 @@ class Forecast:
 
     @property
     def about(self) -> str:
-        """Where the numbers are from."""
+        """A sentence on where the numbers come from."""
         fewer = f" of {MAX_UNITS:,} {UNIT_PLURALS[self.unit]}" if self.size > MAX_UNITS else ""
         return f"From fits to {self.repeats} made-up tables{fewer}. No data has been read and nothing charged."
 
@@ -339,12 +342,12 @@ def _table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _finite_or_none(value: JSON) -> JSON:
-    """None for what JSON has no number for."""
+    """A value for JSON, which has no infinity and no NaN."""
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _two_digits(number: float) -> str:
-    """Two digits: a forecast knows no more."""
+    """A number with the two digits that a forecast is good for."""
     if not np.isfinite(number):
         return "-"
     return f"{float(f'{number:.2g}'):g}"
