@@ -1129,7 +1129,7 @@ _OF_CHAINS = [
     ),
     fault(
         "a bound of a formula's statistics that rows exceed",
-        "tacit.models.glm_statistics:LinearStatistics.longest",
+        "tacit.models.glm_statistics:LinearStatistics.statistic_norm_bound",
         "parts * (parts + 1) / 2 - left_out",
         "parts * (parts + 1) / 4 - left_out",
         FORMULA_SUMS + "statistics_are_products_within_their_bound[y ~ age + bmi + ward + sex]",

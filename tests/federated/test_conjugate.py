@@ -151,7 +151,7 @@ def test_every_scheme_for_statistics_takes_every_conjugate_model(name, noise):
     exact = run_in_process(
         CLEAR, target, rows, dict.fromkeys(rows), run="r", seed=0
     ).server.posterior
-    assert target.family.proper(found)
+    assert target.family.is_proper(found)
     assert found == pytest.approx(exact, rel=1e-3, abs=1e-3 * np.abs(exact).max())
 
 

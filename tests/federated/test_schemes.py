@@ -264,10 +264,10 @@ def test_whatever_sites_answer_everything_stays_proper(family):
         share = server.applied["s0"].share
         assert len(share) == family.size
         assert ((share >= 0) & (share <= 0.8)).all()
-        assert family.proper(server.posterior)
+        assert family.is_proper(server.posterior)
         for factor in server.factors.values():
-            assert family.proper(server.posterior - factor)
-    assert any(not family.proper(factor) for factor in server.factors.values())
+            assert family.is_proper(server.posterior - factor)
+    assert any(not family.is_proper(factor) for factor in server.factors.values())
 
 
 @pytest.mark.parametrize(

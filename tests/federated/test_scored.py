@@ -249,9 +249,9 @@ def test_a_question_survives_its_way():
     again = family.pack(family.unpack(vector, None))
     assert again == pytest.approx(vector, rel=1e-6)
     vector[family.size - 10] = 1.0  # sizes
-    assert family.proper(vector)
+    assert family.is_proper(vector)
     vector[family.size - 14] = 1e-30  # a clip whose square is zero in single precision
-    assert not family.proper(vector)
+    assert not family.is_proper(vector)
 
 
 def test_an_answer_carried_to_another_metric_is_what_the_site_would_have_said():

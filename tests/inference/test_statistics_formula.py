@@ -57,12 +57,12 @@ def plan():
 def test_statistics_are_products_within_their_bound(formula):
     sums, rows = sums_of(formula), table(200)
     rows["ward"] = np.searchsorted(["A", "B", "C"], rows["ward"])
-    rows = {name: np.asarray(rows[name], np.float32) for name in sums.function.takes}
+    rows = {name: np.asarray(rows[name], np.float32) for name in sums.function.columns}
     every = np.asarray(jax.vmap(lambda row: sums.statistic(row, ()))(rows))
     assert every.shape == (200, sums.statistic_size)
-    assert np.linalg.norm(every, axis=1).max() <= sums.longest(2) * (1 + 1e-6)
+    assert np.linalg.norm(every, axis=1).max() <= sums.statistic_norm_bound(2) * (1 + 1e-6)
     design = np.column_stack(
-        [np.ones(200), *(t.read(rows) / t.block.longest for t in sums.function.terms)]
+        [np.ones(200), *(t.read(rows) / t.block.max_norm for t in sums.function.terms)]
     )
     whole = np.append(every.sum(axis=0), 0.0)[sums.places[:-1, :-1]]
     np.testing.assert_allclose(whole, design.T @ design, atol=1e-2)

@@ -29,7 +29,7 @@ def test_moments_come_back(family):
     covariance = spread(3) if isinstance(family, FullGaussian) else np.diag([0.5, 2.0, 9.0])
     eta = family.from_moments(mean, covariance)
     assert eta.shape == (family.size,)
-    assert family.proper(eta)
+    assert family.is_proper(eta)
     assert family.mean(eta) == pytest.approx(mean, rel=1e-12)
     assert family.covariance(eta) == pytest.approx(covariance, rel=1e-10, abs=1e-12)
     draws = family.draws(eta, 200_000, np.random.default_rng(1))
@@ -124,7 +124,7 @@ def test_expectations_are_the_slope_of_the_log_partition(case):
     family, one, _, _ = CASES[case]
     steps = 1e-6 * np.eye(family.size)
     slope = [(family.log_partition(one + s) - family.log_partition(one - s)) / 2e-6 for s in steps]
-    assert family.expected(one) == pytest.approx(slope, rel=1e-5, abs=1e-6)
+    assert family.expected_statistics(one) == pytest.approx(slope, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -135,9 +135,9 @@ def test_the_largest_step_goes_nearly_to_the_edge(case):
         change = 20 * rng.normal(size=family.size)
         share = family.largest_step(one, change)
         assert ((share > 0) & (share <= 1)).all()
-        assert family.proper(one + share * change)
+        assert family.is_proper(one + share * change)
         beyond = np.where(share < 1, share * 1.0001 / STEP_FRACTION, 1)
-        assert (share == 1).all() or not family.proper(one + beyond * change)
+        assert (share == 1).all() or not family.is_proper(one + beyond * change)
     assert (family.largest_step(one, np.full(family.size, np.nan)) == 0).all()
 
 
@@ -151,8 +151,8 @@ def test_an_independent_coordinate_is_held_back_alone():
 def test_improper_factors_are_vectors_all_the_same():
     family = FullGaussian(2)
     factor = family.join(-np.eye(2), [0.0, 1.0])
-    assert not family.proper(factor)
-    assert family.proper(family.from_moments([0, 0], 0.5 * np.eye(2)) + factor)
+    assert not family.is_proper(factor)
+    assert family.is_proper(family.from_moments([0, 0], 0.5 * np.eye(2)) + factor)
 
 
 def test_a_clip_means_the_same_for_a_matrix_in_any_direction():

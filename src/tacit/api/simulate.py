@@ -175,7 +175,9 @@ class SimulatedTables:
                 "outcome of a scenario sets the intercept of a formula, and this model has none; "
                 "pass effects instead."
             )
-        if any(isinstance(f, GLMFunction) and f.outcome.ends for f in self.model.user_functions):
+        if any(
+            isinstance(f, GLMFunction) and f.outcome.is_censored for f in self.model.user_functions
+        ):
             raise InvalidArgument(
                 "outcome of a scenario is a mean, which censored times do not show; pass an effect of "
                 f"{INTERCEPT} instead, the logarithm of the time by which 63% had the event."

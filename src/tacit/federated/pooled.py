@@ -79,7 +79,7 @@ _MAX_COORDINATE, _MAX_METRIC, _MIN_LENGTH, _MAX_LENGTH = 1e6, 1e9, 1e-6, 1e6
 class QueryVector:
     """What a task holds: a `tacit.inference.score_contributions.ScoreQuery` as one vector, without the model's constants.
 
-    ``proper`` refuses what no fit can ask for. Privacy does not depend on it, because the gate clips.
+    ``is_proper`` refuses what no fit can ask for. Privacy does not depend on it, because the gate clips.
     """
 
     dimension: int
@@ -99,7 +99,7 @@ class QueryVector:
         parts = (theta, metric.reshape(self.dimension, -1), *lengths, sizes[0], shares)
         return ScoreQuery._make([*map(jnp.asarray, parts), constants])
 
-    def proper(self, vector: Vector) -> bool:
+    def is_proper(self, vector: Vector) -> bool:
         """Whether a fit can ask for this."""
         theta, metric, lengths, sizes, shares = self._parts(vector)
         return bool(

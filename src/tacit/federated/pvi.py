@@ -84,7 +84,7 @@ class PVIServer(Server):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.family.proper(self.prior):
+        if not self.family.is_proper(self.prior):
             raise InvalidArgument("The prior must be a proper distribution.")
         self.posterior = np.array(self.prior, np.float64)
         self.factors = {name: np.zeros(self.family.size) for name in self.sites}
@@ -155,7 +155,7 @@ class PVIServer(Server):
         """
 
         def away(rest: Vector) -> float:
-            if not self.family.proper(rest):
+            if not self.family.is_proper(rest):
                 return math.inf
             return math.sqrt(2 * max(kl_divergence(self.family, rest, self.posterior), 0.0))
 
@@ -175,7 +175,7 @@ class PVIServer(Server):
             raise InvalidArgument("Only the sum of answers is known.")
         factors = np.stack([self.factors[name] for name in sites])
         rest = np.asarray(self.posterior - factors.sum(axis=0), np.float64)
-        if not self.family.proper(rest):
+        if not self.family.is_proper(rest):
             raise TacitError("Without these sites the posterior is not a distribution.")
         return rest
 

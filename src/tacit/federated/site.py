@@ -31,7 +31,7 @@ class TaskSpace(Protocol):
         """Length of the vector of a task."""
         ...
 
-    def proper(self, vector: Vector, /) -> bool:
+    def is_proper(self, vector: Vector, /) -> bool:
         """Whether a task may hold a vector."""
         ...
 
@@ -190,7 +190,8 @@ class Client:
         family = self._family
         # An answer that goes into no factor leaves nothing to take off.
         if family is not None and not (
-            family.proper(posterior) and (not self._in_factor or family.proper(posterior - factor))
+            family.is_proper(posterior)
+            and (not self._in_factor or family.is_proper(posterior - factor))
         ):
             raise Refused(
                 f"{self.name} was sent an improper posterior, or one that is improper without the "

@@ -258,7 +258,7 @@ def gaussian_prior(model: UnitModel, family: Gaussian) -> Vector:
         raise InvalidArgument("The prior has correlations; pass guide=tacit.methods.FullRank().")
     packed = np.diag(precision) if isinstance(family, DiagonalGaussian) else precision
     eta = family.join(packed, gradient)
-    if not family.proper(eta):
+    if not family.is_proper(eta):
         raise InvalidArgument("The prior must be a proper distribution for all parameters.")
     return eta
 

@@ -82,11 +82,15 @@ def count_chain(
     """Draws [kept, ...] of the parameters given the noisy sum."""
     noise = NoiseLaw(scale, laplace)
     directions = jnp.asarray(model.directions(size_known=size is not None), seen.dtype)
-    spans = jax.vmap(lambda direction: jnp.linalg.norm(model.released(direction)))(directions)
+    spans = jax.vmap(lambda direction: jnp.linalg.norm(model.statistic_from_totals(direction)))(
+        directions
+    )
     reach = noise.sd / spans  # how far along each direction the noise would carry
 
     def density(totals: jax.Array) -> jax.Array:
-        return model.log_evidence(totals) + noise.log_density(seen - model.released(totals))
+        return model.log_marginal_likelihood(totals) + noise.log_density(
+            seen - model.statistic_from_totals(totals)
+        )
 
     def move(key: jax.Array, totals: jax.Array) -> jax.Array:
         """Metropolis steps of random length along every direction in turn."""
@@ -116,9 +120,9 @@ def count_chain(
         key, last = jax.random.split(key)
         keys = jax.random.split(key, length.sweeps)
         totals = jax.lax.scan(lambda at, key: (move(key, at), None), totals, keys)[0]
-        return totals, model.conjugate_draw(last, totals)
+        return totals, model.sample_posterior(last, totals)
 
-    return length.run(draw_next, model.totals(seen, size), key)
+    return length.run(draw_next, model.nearest_totals(seen, size), key)
 
 
 @partial(jax.jit, static_argnames=("model", "size", "kept"))
@@ -126,8 +130,8 @@ def count_draws(
     model: CountModel, seen: jax.Array, key: jax.Array, *, size: int | None, kept: int
 ) -> Parameters:
     """Draws as if the released sum were exact, after it was moved to the nearest sum that rows could have."""
-    totals = model.totals(seen, size)
-    return jax.vmap(lambda key: model.conjugate_draw(key, totals))(jax.random.split(key, kept))
+    totals = model.nearest_totals(seen, size)
+    return jax.vmap(lambda key: model.sample_posterior(key, totals))(jax.random.split(key, kept))
 
 
 # The prior of predictors scaled to [-1, 1]: their mean counts as one row, and their covariance has the fewest degrees
@@ -197,7 +201,7 @@ def nearest_feasible(setting: LinearProblem) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(rows), shrunk[setting.places]
 
 
-def conjugate_draw(
+def sample_posterior(
     setting: LinearProblem, key: jax.Array, normals: jax.Array, sums: jax.Array
 ) -> LinearParameters:
     """A draw of the parameters given the true sums.
@@ -351,7 +355,7 @@ def linear_draws(
     sums = nearest_feasible(setting)[1]
 
     def draw(key: jax.Array, normals: jax.Array) -> tuple[jax.Array, jax.Array]:
-        theta = conjugate_draw(setting, key, normals, sums)
+        theta = sample_posterior(setting, key, normals, sums)
         return theta.weights, jnp.exp(theta.log_variance)
 
     first, second = jax.random.split(key)
@@ -365,7 +369,7 @@ def _gibbs_chain(
     def sweep(state: _ChainState, key: jax.Array) -> tuple[_ChainState, None]:
         random = _sweep_draws(setting, key)
         rows, sums = _draw_sums(setting, random, _shift_jointly(setting, random, state))
-        theta = conjugate_draw(setting, random.key, random.for_theta, sums)
+        theta = sample_posterior(setting, random.key, random.for_theta, sums)
         return _ChainState(theta, *statistic_moments(setting, theta), rows, sums), None
 
     def draw_next(

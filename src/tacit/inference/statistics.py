@@ -118,7 +118,7 @@ class Statistics(Method):
         return NoisySums(
             sampling_rate=1.0,
             num_steps=1,
-            clip=conjugate.longest(1 if laplace else 2) * (self.most_rows or 1),
+            clip=conjugate.statistic_norm_bound(1 if laplace else 2) * (self.most_rows or 1),
             noise_multiplier=noise_multiplier,
             dimension=conjugate.statistic_size,
             batch_bound=_BATCH_BOUND,
@@ -238,7 +238,7 @@ def _conjugate_model(model: UnitModel) -> Conjugate | LinearStatistics:
 
 def _draws_by_name(model: Conjugate, found: ArrayTree) -> Arrays:
     arrays = jax.tree.map(np.asarray, found)
-    named = model.in_units(*arrays) if isinstance(model, Linear) else arrays
+    named = model.to_column_units(*arrays) if isinstance(model, Linear) else arrays
     return {name: named[name] for name in model.names}
 
 

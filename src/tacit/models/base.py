@@ -75,7 +75,7 @@ class UnitModel:
         predict: ``predict(key, parameters, row, constants)``: a `Prediction` of each outcome of a
             new row, by name; None if the model has no rule for new rows.
         predictors: Columns that a prediction needs.
-        dummy_row: A made-up row, whose values fill the other columns.
+        dummy_row: A dummy row, whose values fill the other columns.
         constants: Public arrays.
         arrays: Those of them that the user declared, by name.
         labels: Names for the entries of array parameters, axis by axis.
@@ -224,9 +224,9 @@ _SIMULATED_PREFIX = "drawn "
 
 
 def fit_simulated_outcomes(model: UnitModel) -> UnitModel:
-    """A model that takes its outcomes from fields of a made-up row, where `add_simulated_outcomes` put them.
+    """A model that takes its outcomes from fields of a simulated row, where `add_simulated_outcomes` put them.
 
-    Everything else is the model's own. So a method does with a made-up table exactly what it does
+    Everything else is the model's own. So a method does with a simulated table exactly what it does
     with a real one, whatever the outcomes are: columns of the table, or functions of them.
     """
 
@@ -245,14 +245,14 @@ def fit_simulated_outcomes(model: UnitModel) -> UnitModel:
             }
         return model.log_likelihood(vector, rows, present, constants, outcomes)
 
-    # A made-up row has fields beside the columns.
+    # A simulated row has fields beside the columns.
     return replace(model, columns=None, log_likelihood=log_likelihood)
 
 
 def add_simulated_outcomes(
     columns: Mapping[str, NDArray[Any]], outcomes: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Columns of a made-up table, with drawn outcomes where `fit_simulated_outcomes` looks for them."""
+    """Columns of a simulated table, with drawn outcomes where `fit_simulated_outcomes` looks for them."""
     drawn = {f"{_SIMULATED_PREFIX}{name}": values for name, values in outcomes.items()}
     return {**columns, **drawn}
 

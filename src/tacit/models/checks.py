@@ -28,7 +28,7 @@ def arbitrary_vector(dimension: int) -> jax.Array:
 
 @contextmanager
 def explain_model_errors(rows: int) -> Iterator[None]:
-    """Explains errors that the model's own code raises on so many made-up rows."""
+    """Explains errors that the model's own code raises on so many dummy rows."""
     try:
         yield
     except TacitError:
@@ -61,7 +61,7 @@ Given = TypeVar("Given")
 Columns = Mapping[str, NDArray[np.generic]]
 NUM_CHECK_ROWS = 5
 TermsAndPrior = Callable[[Columns, NDArray[np.intp]], tuple[ArrayLike, ArrayLike]]
-"""Runs a model on some of the made-up rows, by their numbers; returns each row's term and the log prior."""
+"""Runs a model on some of the dummy rows, by their numbers; returns each row's term and the log prior."""
 
 
 def check_support_without_columns(uses: Mapping[str, set[str]]) -> None:

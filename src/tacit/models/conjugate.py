@@ -116,7 +116,7 @@ class Conjugate(ABC):
         """The statistic of a row: numbers from -1 to 1."""
 
     @abstractmethod
-    def longest(self, order: int) -> float:
+    def statistic_norm_bound(self, order: int) -> float:
         """A public bound on the 1-norm or the 2-norm of a row's statistic."""
 
     @property
@@ -226,7 +226,7 @@ class OneColumn(Conjugate):
         return (self.column,)
 
     @abstractmethod
-    def outcome_of(self, key: jax.Array, params: Parameters) -> Prediction:
+    def predict_outcome(self, key: jax.Array, params: Parameters) -> Prediction:
         """A prediction of the outcome, given parameters."""
 
     def predict(
@@ -237,7 +237,7 @@ class OneColumn(Conjugate):
         constants: Constants | None = None,  # noqa: ARG002
     ) -> dict[str, Prediction]:
         """A prediction of the outcome, the same for every row."""
-        return {self.column: self.outcome_of(key, params)}
+        return {self.column: self.predict_outcome(key, params)}
 
 
 def _check_bounds(column: str, pair: Iterable[float]) -> Bounds:
@@ -273,15 +273,15 @@ class CountModel(Conjugate):
     """
 
     @abstractmethod
-    def released(self, totals: jax.Array) -> jax.Array:
+    def statistic_from_totals(self, totals: jax.Array) -> jax.Array:
         """The sum of statistics for given totals."""
 
     @abstractmethod
-    def totals(self, released: jax.Array, size: float | None) -> jax.Array:
+    def nearest_totals(self, released: jax.Array, size: float | None) -> jax.Array:
         """Possible totals near a released sum; ``size`` is the number of rows if it is known."""
 
     @abstractmethod
-    def log_evidence(self, totals: jax.Array) -> jax.Array:
+    def log_marginal_likelihood(self, totals: jax.Array) -> jax.Array:
         """Log probability of the totals under the prior, with a flat prior on the number of rows."""
 
     @abstractmethod
@@ -289,7 +289,7 @@ class CountModel(Conjugate):
         """Directions in which totals can change; a known number of rows is fixed."""
 
     @abstractmethod
-    def conjugate_draw(self, key: jax.Array, totals: jax.Array) -> Parameters:
+    def sample_posterior(self, key: jax.Array, totals: jax.Array) -> Parameters:
         """A draw from the posterior given the true totals."""
 
 
@@ -348,7 +348,7 @@ class Poisson(OneColumn, CountModel):
         share = jnp.clip(row[self.column], constants["low"][0], high) / high
         return jnp.stack([1 - share, share])
 
-    def longest(self, order: int) -> float:  # noqa: ARG002
+    def statistic_norm_bound(self, order: int) -> float:  # noqa: ARG002
         """One: the entries are not negative and add up to one."""
         return 1.0
 
@@ -371,18 +371,18 @@ class Poisson(OneColumn, CountModel):
         """The rate."""
         return {"rate": drawn[:, 0]}
 
-    def released(self, totals: jax.Array) -> jax.Array:
+    def statistic_from_totals(self, totals: jax.Array) -> jax.Array:
         """The sum of statistics for (rows, sum of counts)."""
         share = totals[1] / self._highest
         return jnp.stack([totals[0] - share, share])
 
-    def totals(self, released: jax.Array, size: float | None) -> jax.Array:
+    def nearest_totals(self, released: jax.Array, size: float | None) -> jax.Array:
         """(rows, sum of counts), where no count is above the highest."""
         rows = jnp.rint(jnp.maximum(released.sum(), 0.0)) if size is None else jnp.asarray(size)
         total = jnp.rint(released[1] * self._highest)
         return jnp.stack([rows * 1.0, jnp.clip(total, 0.0, rows * self._highest)])
 
-    def log_evidence(self, totals: jax.Array) -> jax.Array:
+    def log_marginal_likelihood(self, totals: jax.Array) -> jax.Array:
         """Log probability of a negative binomial, given the number of rows."""
         rows, total = jnp.maximum(totals, 0.0)
         value = gammaln(total + self.shape) - gammaln(total + 1) + xlogy(total, rows)
@@ -394,12 +394,12 @@ class Poisson(OneColumn, CountModel):
         """The number of rows, and the sum of counts."""
         return ((0, 1),) if size_known else ((1, 0), (0, 1))
 
-    def conjugate_draw(self, key: jax.Array, totals: jax.Array) -> Parameters:
+    def sample_posterior(self, key: jax.Array, totals: jax.Array) -> Parameters:
         """A draw from the gamma posterior."""
         drawn = jax.random.gamma(key, self.shape + totals[1], dtype=totals.dtype)
         return {"rate": drawn / (self.inverse_scale + totals[0])}
 
-    def outcome_of(self, key: jax.Array, params: Parameters) -> Prediction:
+    def predict_outcome(self, key: jax.Array, params: Parameters) -> Prediction:
         """A count."""
         rate = params["rate"]
         return Prediction(jax.random.poisson(key, rate), rate, None)
@@ -424,7 +424,7 @@ class _LevelCounts(OneColumn, CountModel):
         """The number of levels."""
         return len(self._prior)
 
-    def longest(self, order: int) -> float:  # noqa: ARG002
+    def statistic_norm_bound(self, order: int) -> float:  # noqa: ARG002
         """One: the statistic of a row is a one and zeros."""
         return 1.0
 
@@ -442,11 +442,11 @@ class _LevelCounts(OneColumn, CountModel):
         """A one for the row's level."""
         return self.statistic(row, constants)
 
-    def released(self, totals: jax.Array) -> jax.Array:
+    def statistic_from_totals(self, totals: jax.Array) -> jax.Array:
         """The totals themselves."""
         return totals
 
-    def totals(self, released: jax.Array, size: float | None) -> jax.Array:
+    def nearest_totals(self, released: jax.Array, size: float | None) -> jax.Array:
         """The released sums, rounded and not negative.
 
         A known size is divided in proportion; the largest level gets the remainder.
@@ -458,7 +458,7 @@ class _LevelCounts(OneColumn, CountModel):
         whole = jnp.floor(share * size)
         return whole.at[jnp.argmax(share)].add(size - whole.sum())
 
-    def log_evidence(self, totals: jax.Array) -> jax.Array:
+    def log_marginal_likelihood(self, totals: jax.Array) -> jax.Array:
         """Log probability of a Dirichlet-multinomial, given the number of rows."""
         prior = jnp.asarray(self._prior)
         rows, cells = totals.sum(), jnp.maximum(totals, 0.0)
@@ -529,7 +529,7 @@ class Bernoulli(_LevelCounts):
         yes = jnp.where(row[self.column] > 0.5, 1.0, 0.0)
         return jnp.stack([1 - yes, yes])
 
-    def conjugate_draw(self, key: jax.Array, totals: jax.Array) -> Parameters:
+    def sample_posterior(self, key: jax.Array, totals: jax.Array) -> Parameters:
         """A draw from the beta posterior."""
         return {"probability": self.shares(key, totals)[1]}
 
@@ -537,7 +537,7 @@ class Bernoulli(_LevelCounts):
         """The probability of a one."""
         return {"probability": drawn[:, 1]}
 
-    def outcome_of(self, key: jax.Array, params: Parameters) -> Prediction:
+    def predict_outcome(self, key: jax.Array, params: Parameters) -> Prediction:
         """A zero or a one."""
         p = params["probability"]
         draw = jax.random.bernoulli(key, p).astype(jnp.int32)
@@ -600,7 +600,7 @@ class Categorical(_LevelCounts):
         code = jnp.clip(row[self.column], 0, size - 1).astype(jnp.int32)
         return jax.nn.one_hot(code, size)
 
-    def conjugate_draw(self, key: jax.Array, totals: jax.Array) -> Parameters:
+    def sample_posterior(self, key: jax.Array, totals: jax.Array) -> Parameters:
         """A draw from the Dirichlet posterior."""
         return {"probabilities": self.shares(key, totals)}
 
@@ -608,7 +608,7 @@ class Categorical(_LevelCounts):
         """The probabilities of the levels."""
         return {"probabilities": drawn}
 
-    def outcome_of(self, key: jax.Array, params: Parameters) -> Prediction:
+    def predict_outcome(self, key: jax.Array, params: Parameters) -> Prediction:
         """A level, and the probabilities of all levels."""
         p = params["probabilities"]
         return Prediction(jax.random.categorical(key, jnp.log(p)), p, None)
@@ -683,12 +683,12 @@ class Linear(Conjugate):
         low, high = constants["low"], constants["high"]
         values = [
             (value - low[i]) / (high[i] - low[i]) * 2 - 1
-            for i, value in enumerate(self._clamped(row, constants))
+            for i, value in enumerate(self._clip_columns(row, constants))
         ]
         entries = [jnp.ones(()), *values]
         return jnp.stack([entries[i] * entries[j] for i, j in self.products])
 
-    def longest(self, order: int) -> float:
+    def statistic_norm_bound(self, order: int) -> float:
         """A bound for products that lie between -1 and 1."""
         return float(len(self.products) ** (1 / order))
 
@@ -708,7 +708,7 @@ class Linear(Conjugate):
 
     def natural_statistic(self, row: Row, constants: Constants) -> jax.Array:
         """Products of intercept, predictors and outcome."""
-        v = jnp.stack([jnp.ones(()), *self._clamped(row, constants)])
+        v = jnp.stack([jnp.ones(()), *self._clip_columns(row, constants)])
         known = self.known_variance
         entries = v if known is None else v[:-1]
         rows, columns, scale = packed_indices(len(entries))
@@ -722,7 +722,7 @@ class Linear(Conjugate):
         size = len(self.predictors) + 1
         return self.named(drawn[:, :size], drawn[:, -1])
 
-    def _clamped(self, row: Row, constants: Constants) -> list[jax.Array]:
+    def _clip_columns(self, row: Row, constants: Constants) -> list[jax.Array]:
         """The values of the columns, moved into their bounds."""
         low, high = constants["low"], constants["high"]
         return [
@@ -754,7 +754,7 @@ class Linear(Conjugate):
             variance=None if known is None else known / unit**2,
         )
 
-    def in_units(self, weights: Vector, variance: Vector) -> dict[str, Vector]:
+    def to_column_units(self, weights: Vector, variance: Vector) -> dict[str, Vector]:
         """Parameters in the columns' units, from draws of scaled weights and variances."""
         matrix, shift, unit = self._scaling()
         return self.named(weights @ matrix.T + shift, variance * unit**2)
@@ -819,10 +819,10 @@ class Normal(OneColumn, Linear):
 
     def log_likelihood(self, params: Parameters, row: Row, constants: Constants) -> jax.Array:
         """Log density of the value."""
-        (value,) = self._clamped(row, constants)
+        (value,) = self._clip_columns(row, constants)
         return log_normal_density(value, params["mean"], params["variance"])
 
-    def outcome_of(self, key: jax.Array, params: Parameters) -> Prediction:
+    def predict_outcome(self, key: jax.Array, params: Parameters) -> Prediction:
         """A value."""
         return _predict_normal(key, params["mean"], params["variance"])
 
@@ -919,7 +919,7 @@ class LinearRegression(Linear):
 
     def log_likelihood(self, params: Parameters, row: Row, constants: Constants) -> jax.Array:
         """Log density of the outcome."""
-        value = self._clamped(row, constants)[-1]
+        value = self._clip_columns(row, constants)[-1]
         return log_normal_density(value, self._mean(params, row, constants), self._variance(params))
 
     def predict(

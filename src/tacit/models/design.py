@@ -173,7 +173,7 @@ class DesignBlock(NamedTuple):
         centre: About the mean of a column, if all levels were equally frequent.
         reference: Where all columns are zero: a value or a level, by the name of the variable.
         alone: Whether a coefficient means something without the others, unlike that of a spline.
-        longest: The largest length that the columns of a row have together.
+        max_norm: The largest length that the columns of a row have together.
         exclusive: Whether at most one column of a row is not zero.
         indicator: Whether, in addition, that column is one.
     """
@@ -185,7 +185,7 @@ class DesignBlock(NamedTuple):
     centre: float = 0.0
     reference: tuple[tuple[str, str], ...] = ()
     alone: bool = True
-    longest: float = 1.0
+    max_norm: float = 1.0
     exclusive: bool = True
     indicator: bool = False
 
@@ -240,7 +240,7 @@ def build_component(node: Node, schema: Schema) -> Component:
         at = f"{inner.low:.4g}" if node.callee == "bs" else f"the mean over {_format_range(inner)}"
         block = DesignBlock(
             read, labels, meaning, (), centre, ((format_node(node.args[0]), at),), alone=False,
-            longest=1.0 if node.callee == "bs" else math.sqrt(size), exclusive=size == 1,
+            max_norm=1.0 if node.callee == "bs" else math.sqrt(size), exclusive=size == 1,
         )  # fmt: skip
         return Component(format_node(node), inner.columns, block)
     calculated = bounded_expression(node, schema)
@@ -289,7 +289,7 @@ def _standardized_component(
         text="",
         increments=(Increment(name, scale, shown, unit, origin),),
         reference=((name, at),),
-        longest=max(abs(found.low - middle), abs(found.high - middle)) / scale,
+        max_norm=max(abs(found.low - middle), abs(found.high - middle)) / scale,
     )
     return Component(name, found.columns, block)
 
@@ -368,7 +368,7 @@ def _coded_category(name: str, column: Kind, coding: str, chosen: str | None) ->
         f"against {against}",
         centre=0.0 if is_sum else 1 / count,
         reference=((name, against),),
-        longest=math.sqrt(count - 1) if is_sum else 1.0,
+        max_norm=math.sqrt(count - 1) if is_sum else 1.0,
         exclusive=not is_sum or count == 2,
         indicator=not is_sum,
     )
@@ -402,7 +402,7 @@ def interaction_block(blocks: Sequence[DesignBlock]) -> DesignBlock:
         math.prod(block.centre for block in blocks),
         tuple(each for block in blocks for each in block.reference),
         all(block.alone for block in blocks),
-        math.prod(block.longest for block in blocks),
+        math.prod(block.max_norm for block in blocks),
         all(block.exclusive for block in blocks),
         all(block.indicator for block in blocks),
     )

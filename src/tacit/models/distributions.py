@@ -139,13 +139,13 @@ class ClippedDraws(Distribution):  # type: ignore[misc]
         """The mean without bounds."""
         return jnp.asarray(self.base.mean)
 
-    def moved(self, value: ArrayLike) -> jax.Array:
+    def clip(self, value: ArrayLike) -> jax.Array:
         """A value within the bounds."""
         return jnp.clip(value, self.low, self.high)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws within the bounds."""
-        return self.moved(self.base.sample(key, sample_shape))
+        return self.clip(self.base.sample(key, sample_shape))
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         """Log density without bounds."""
@@ -200,7 +200,7 @@ class CensoredWeibull(Distribution):  # type: ignore[misc]
         log_hazard = jnp.log(-jnp.log(jnp.clip(uniform, 1e-9, 1.0 - 1e-7)))
         return jnp.exp(jnp.minimum(self.log_scale + log_hazard / self.alpha, _MAX_LOG_TIME))
 
-    def observed(self, first: jax.Array, second: jax.Array) -> jax.Array:
+    def sample_observed(self, first: jax.Array, second: jax.Array) -> jax.Array:
         """What a study would see, by two uniform numbers: for the event and for the follow-up."""
         low, high = self.bounds
         limit = self.limit
@@ -450,12 +450,12 @@ def _sample_zero_inflated(
 
 
 def _sample_clipped(fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jnp.asarray(fn.moved(fast_sample(fn.base.expand(shape), key)))
+    return jnp.asarray(fn.clip(fast_sample(fn.base.expand(shape), key)))
 
 
 def _sample_censored(fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     first, second = _random_words(key, 2, shape)
-    return jnp.asarray(fn.observed(_uniform_from_word(first), _uniform_from_word(second)))
+    return jnp.asarray(fn.sample_observed(_uniform_from_word(first), _uniform_from_word(second)))
 
 
 # For these classes only: a subclass may draw in another way.

@@ -2,10 +2,10 @@
 
 A distribution is a vector of natural parameters in double precision. A product of densities is the sum of their
 vectors, a quotient the difference, and a power a multiple. A factor of a posterior need not be a distribution by
-itself; `proper` tells whether a vector is one.
+itself; `is_proper` tells whether a vector is one.
 
 >>> family = Gamma()
->>> family.expected(np.array([3.0, 1.0]) + [5.0, 3.0])[1]  # minus the mean, after counts 2, 3 and 0
+>>> family.expected_statistics(np.array([3.0, 1.0]) + [5.0, 3.0])[1]  # minus the mean, after counts 2, 3 and 0
 np.float64(-2.0)
 >>> family = DiagonalGaussian(1)
 >>> prior = family.from_moments([0.0], [25.0])
@@ -44,7 +44,7 @@ class ExponentialFamily(Protocol):
         """The entries to which rows can only add: precisions, or counts."""
         ...
 
-    def proper(self, eta: Vector) -> bool:
+    def is_proper(self, eta: Vector) -> bool:
         """Whether these are the parameters of a distribution."""
         ...
 
@@ -63,7 +63,7 @@ class ExponentialFamily(Protocol):
         """The log of the normalising constant, up to a constant of the family."""
         ...
 
-    def expected(self, eta: Vector) -> Vector:
+    def expected_statistics(self, eta: Vector) -> Vector:
         """Expected sufficient statistics: the gradient of `log_partition`."""
         ...
 
@@ -74,7 +74,7 @@ class ExponentialFamily(Protocol):
 
 def kl_divergence(family: ExponentialFamily, one: Vector, other: Vector) -> float:
     """The Kullback-Leibler divergence KL(one, other)."""
-    inner = float(np.dot(one - other, family.expected(one)))
+    inner = float(np.dot(one - other, family.expected_statistics(one)))
     return inner - family.log_partition(one) + family.log_partition(other)
 
 
@@ -91,7 +91,7 @@ class _PositiveFamily:
         """All entries."""
         return np.arange(self.size)
 
-    def proper(self, eta: Vector) -> bool:
+    def is_proper(self, eta: Vector) -> bool:
         """Whether all entries are positive and finite."""
         return bool(np.isfinite(eta).all() and (np.asarray(eta) > 0).all())
 
@@ -120,7 +120,7 @@ class Gamma(_PositiveFamily):
         shape, rate = eta
         return float(special.gammaln(shape) - shape * np.log(rate))
 
-    def expected(self, eta: Vector) -> Vector:
+    def expected_statistics(self, eta: Vector) -> Vector:
         """Means of log x and -x."""
         shape, rate = eta
         return np.array([special.digamma(shape) - np.log(rate), -shape / rate])
@@ -148,7 +148,7 @@ class Dirichlet(_PositiveFamily):
         """The log of the normalising constant."""
         return float(special.gammaln(eta).sum() - special.gammaln(np.sum(eta)))
 
-    def expected(self, eta: Vector) -> Vector:
+    def expected_statistics(self, eta: Vector) -> Vector:
         """Means of the logs."""
         means: Vector = special.digamma(eta) - special.digamma(np.sum(eta))
         return means
@@ -281,7 +281,7 @@ class DiagonalGaussian:
         """The covariance matrix."""
         return np.diag(1 / self.split(eta)[0])
 
-    def proper(self, eta: Vector) -> bool:
+    def is_proper(self, eta: Vector) -> bool:
         """Whether all precisions are positive, and everything is finite."""
         return bool(np.isfinite(eta).all() and (self.split(eta)[0] > 0).all())
 
@@ -301,7 +301,7 @@ class DiagonalGaussian:
         precision, weighted = self.split(eta)
         return float(np.sum(weighted**2 / precision - np.log(precision)) / 2)
 
-    def expected(self, eta: Vector) -> Vector:
+    def expected_statistics(self, eta: Vector) -> Vector:
         """Means of -x^2/2 and x."""
         mean, variance = self.mean(eta), 1 / self.split(eta)[0]
         return np.concatenate([-(mean**2 + variance) / 2, mean])
@@ -364,7 +364,7 @@ class FullGaussian:
         """The covariance matrix."""
         return inverse_symmetric(self.split(eta)[0])
 
-    def proper(self, eta: Vector) -> bool:
+    def is_proper(self, eta: Vector) -> bool:
         """Whether the precision matrix is positive definite, and everything is finite."""
         return bool(np.isfinite(eta).all()) and cholesky_or_none(self.split(eta)[0]) is not None
 
@@ -372,7 +372,7 @@ class FullGaussian:
         """The largest share of a change that keeps the precision positive definite."""
         if not np.isfinite(change).all():
             return np.zeros(self.size)
-        if self.proper(eta + change):
+        if self.is_proper(eta + change):
             return np.ones(self.size)
         return np.full(
             self.size, largest_definite_fraction(self.split(eta)[0], self.split(change)[0])
@@ -389,7 +389,7 @@ class FullGaussian:
         half = float(np.log(np.diag(np.linalg.cholesky(precision))).sum())
         return float(weighted @ self.mean(eta)) / 2 - half
 
-    def expected(self, eta: Vector) -> Vector:
+    def expected_statistics(self, eta: Vector) -> Vector:
         """Means of -x x'/2 and x."""
         mean = self.mean(eta)
         return self.join(-(self.covariance(eta) + np.outer(mean, mean)) / 2, mean)
@@ -450,7 +450,7 @@ class NormalInverseGamma:
         mean: Vector = linalg.cho_solve(linalg.cho_factor(precision), weighted)
         return mean, precision, shape, float(matrix[-1, -1] - weighted @ mean) / 2
 
-    def proper(self, eta: Vector) -> bool:
+    def is_proper(self, eta: Vector) -> bool:
         """Whether M is positive definite, the shape positive, and everything finite."""
         matrix, shape = self.split(eta)
         return bool(np.isfinite(eta).all() and shape > 0) and cholesky_or_none(matrix) is not None
@@ -459,7 +459,7 @@ class NormalInverseGamma:
         """The largest share of a change that keeps M positive definite and the shape positive."""
         if not np.isfinite(change).all():
             return np.zeros(self.size)
-        if self.proper(eta + change):
+        if self.is_proper(eta + change):
             return np.ones(self.size)
         (matrix, shape), (bend, more) = self.split(eta), self.split(change)
         shares = largest_fractions(np.array([shape]), np.array([more]))
@@ -476,7 +476,7 @@ class NormalInverseGamma:
         half = float(np.log(np.diag(np.linalg.cholesky(precision))).sum())
         return float(special.gammaln(shape) - shape * np.log(scale)) - half
 
-    def expected(self, eta: Vector) -> Vector:
+    def expected_statistics(self, eta: Vector) -> Vector:
         """Means of -uu'/2v and -log v."""
         mean, precision, shape, scale = self._moments(eta)
         corner = np.append(mean, -1.0)

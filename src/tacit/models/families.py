@@ -49,12 +49,12 @@ class Outcome(NamedTuple):
         column: What is public about its column.
         read: Computes it from the columns.
         trials: Computes the number of trials of a binomial outcome.
-        most_trials: The highest number of trials.
+        max_trials: The highest number of trials.
         levels: Levels of a categorical outcome that have their own coefficients.
         cutpoints: Names of the cutpoints between the levels of an ordinal outcome.
         limit: Computes when a row's follow-up ended or would have; None if that is not known.
-        drops_out: Whether follow-up may end at times that are not known for all rows.
-        described: The outcome in words.
+        may_drop_out: Whether follow-up may end at times that are not known for all rows.
+        description: The outcome in words.
     """
 
     name: str
@@ -62,12 +62,12 @@ class Outcome(NamedTuple):
     column: Kind
     read: Callable[[Columns], jax.Array]
     trials: Callable[[Columns], jax.Array] | None = None
-    most_trials: float = 1.0
+    max_trials: float = 1.0
     levels: tuple[str, ...] = ()
     cutpoints: tuple[str, ...] = ()
     limit: Callable[[Columns], jax.Array] | None = None
-    drops_out: bool = False
-    described: str = ""
+    may_drop_out: bool = False
+    description: str = ""
 
     @property
     def middle(self) -> float:
@@ -80,9 +80,9 @@ class Outcome(NamedTuple):
         return (self.column.high - self.column.low) / 2
 
     @property
-    def ends(self) -> bool:
+    def is_censored(self) -> bool:
         """Whether follow-up may end before the event."""
-        return self.drops_out or self.limit is not None
+        return self.may_drop_out or self.limit is not None
 
 
 class PredictorScales(NamedTuple):
@@ -219,7 +219,7 @@ class Family:
 
 def unitless_scales(outcome: Outcome) -> PredictorScales:
     """Scales of log-odds and of other predictors without a unit."""
-    return PredictorScales(0.0, 1.0, 1.0 / math.sqrt(max(outcome.most_trials / 8, 1.0)))
+    return PredictorScales(0.0, 1.0, 1.0 / math.sqrt(max(outcome.max_trials / 8, 1.0)))
 
 
 # Yes or no, and successes among trials.
@@ -540,7 +540,7 @@ DROP_OUT = AuxiliaryParameter(
     meaning="rate at which follow-up ends before the longest time",
     prior=lambda scales: dist.LogNormal(-scales.middle, 1.5),
     start=lambda scales: math.exp(-scales.middle),
-    needed=lambda outcome: outcome.drops_out,
+    needed=lambda outcome: outcome.may_drop_out,
 )
 WEIBULL = Family(
     name="weibull",
@@ -645,7 +645,7 @@ def build_outcome(parts: ParsedFormula, family: Family, schema: Schema) -> Outco
         return _level_outcome(name, column, family)
     said = f"{name}, {column.low:.4g} to {column.high:.4g}"
     read = _decode_outcome(name, column, family)
-    return Outcome(name, frozenset([name]), column, read, described=said)
+    return Outcome(name, frozenset([name]), column, read, description=said)
 
 
 def _calculated_outcome_error(node: Node, family: Family) -> InvalidArgument:
@@ -685,7 +685,7 @@ def _level_outcome(name: str, column: Kind, family: Family) -> Outcome:
         lambda c: c[name],
         levels=tuple(rest) if family.name == "categorical" else (),
         cutpoints=tuple(f"{a}|{b}" for a, b in pairwise(column.labels)) if family.cut else (),
-        described=said,
+        description=said,
     )
 
 
@@ -722,7 +722,7 @@ def _one_level_outcome(name: str, column: Kind, level: str, family: Family) -> O
         frozenset([name]),
         column,
         lambda c: (c[name] == code).astype(jnp.int32),
-        described=f"{name} is {level}",
+        description=f"{name} is {level}",
     )
 
 
@@ -758,8 +758,8 @@ def _proportion_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
         schema[name],
         lambda c: jnp.minimum(c[name], trials(c)),
         trials=trials,
-        most_trials=most,
-        described=f"{format_node(names[0])} of {format_node(names[1])} trials",
+        max_trials=most,
+        description=f"{format_node(names[0])} of {format_node(names[1])} trials",
     )
 
 
@@ -782,7 +782,7 @@ def _time_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
         frozenset([name]),
         column,
         lambda c: jnp.clip(decoded(c), low, high),
-        described=said,
+        description=said,
     )
     return _censored_outcome(plain, node, schema) if call else plain
 
@@ -798,8 +798,8 @@ def _censored_outcome(time: Outcome, node: Node, schema: Schema) -> Outcome:
     found = time._replace(
         columns=time.columns | {event},
         read=lambda c: jnp.where(c[event] == 1, time.read(c), -time.read(c)),
-        drops_out=True,
-        described=f"{time.described}, censored unless {event} is {schema[event].labels[1]}",
+        may_drop_out=True,
+        description=f"{time.description}, censored unless {event} is {schema[event].labels[1]}",
     )
     if len(node.args) == 2:
         return found
@@ -807,5 +807,5 @@ def _censored_outcome(time: Outcome, node: Node, schema: Schema) -> Outcome:
     return found._replace(
         columns=found.columns | end.columns,
         limit=lambda c: jnp.maximum(end.read(c), shortest_time(time.column)),
-        drops_out=False,
+        may_drop_out=False,
     )

@@ -230,7 +230,7 @@ class GLMFunction:
 
     # All of these follow from the formula and the schema.
     declared_public: ClassVar[tuple[str, ...]] = (
-        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "auxiliary", "labels", "takes", "spec",
+        "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "auxiliary", "labels", "columns", "spec",
     )  # fmt: skip
 
     @cached_property
@@ -242,7 +242,7 @@ class GLMFunction:
     def auxiliary(self) -> dict[str, AuxiliaryParameter]:
         """The family's auxiliary parameters, by names that differ from those of all terms."""
         return {
-            self._free(each.name): each
+            self._unique_name(each.name): each
             for each in self.family.auxiliary
             if each.needed(self.outcome)
         }
@@ -250,15 +250,15 @@ class GLMFunction:
     @property
     def cutpoint(self) -> str | None:
         """The name of the cutpoints, if the family has them."""
-        return self._free(CUTPOINT) if self.family.cut else None
+        return self._unique_name(CUTPOINT) if self.family.cut else None
 
-    def _free(self, name: str) -> str:
+    def _unique_name(self, name: str) -> str:
         """A name that is not that of a term or of the outcome."""
         taken = {self.outcome.name, *(term.name for term in self.terms)}
         return f"{self.outcome.name}_{name}" if name in taken else name
 
     @cached_property
-    def takes(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:
         """Names of the columns, including the person column if there are effects of people."""
         parts: tuple[Term | Group | Expression, ...]
         parts = (*self.terms, *self.groups, *self.offsets)
@@ -312,7 +312,7 @@ class GLMFunction:
                 self.cutpoint, Rescaled(cuts, -centre, self.scales.unit)
             )
         for group in self.groups:
-            eta = eta + self._grouped(group, columns, count)
+            eta = eta + self._group_effects(group, columns, count)
         for offset in self.offsets:
             value = jnp.asarray(offset.read(columns))
             eta = eta + (value[:, None] if several else value)
@@ -339,7 +339,7 @@ class GLMFunction:
         value: jax.Array = numpyro.sample(name, Rescaled(prior, middle, self.scales.unit))
         return value
 
-    def _grouped(self, group: Group, columns: Columns, count: int) -> jax.Array:
+    def _group_effects(self, group: Group, columns: Columns, count: int) -> jax.Array:
         """What the effects of a group add to the linear predictor."""
         within = (len(group.varying.labels),) if group.varying.labels else ()
         sd = self._sample(f"{group.name}_sd", within, 0.0)
@@ -471,7 +471,7 @@ def _coefficient_scale(function: GLMFunction) -> CoefficientScale:
     words = scale.words.format(
         outcome=outcome.name if measure in (None, outcome.name) else f"{outcome.name} in {measure}",
         # What has odds: that a binary outcome is yes, or that a trial is a success.
-        event=outcome.described if outcome.trials is None else "a trial is a success",
+        event=outcome.description if outcome.trials is None else "a trial is a success",
         first=outcome.column.labels[0] if outcome.column.labels else "",
     )
     return scale._replace(words=words)
@@ -491,7 +491,7 @@ def _format_question(function: GLMFunction) -> str:
         "" if levels in ((), ("0", "1")) or len(levels) > 2 else f" ({' or '.join(levels[::-1])})"
     )
     if outcome.trials is not None:
-        named = f" ({outcome.described})"
+        named = f" ({outcome.description})"
     if not names:
         return f"How is {outcome.name}{named} distributed?"
     return f"How does {outcome.name}{named} depend on {_join_names(names)}?"
@@ -532,7 +532,7 @@ class GLM:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns in the formula; no others are read."""
-        return self.function.takes
+        return self.function.columns
 
     @property
     def numpyro(self) -> NumPyro:
@@ -543,7 +543,7 @@ class GLM:
             person_plate=person,
             labels=self.function.labels,
             interpretation=self.interpretation,
-            columns=self.function.takes,
+            columns=self.function.columns,
             order=self.function.order,
         )
 
@@ -560,7 +560,7 @@ class GLM:
         at = ", ".join(f"{each.column} {each.value}" for each in reference)
         lines = [
             f"{self.formula}",
-            f"Family {self.family}, link {self.link}; outcome: {function.outcome.described}.",
+            f"Family {self.family}, link {self.link}; outcome: {function.outcome.description}.",
             *([f"Reference: {at}."] if at else []),
             "",
         ]

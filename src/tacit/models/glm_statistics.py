@@ -88,7 +88,7 @@ class LinearStatistics:
 
     @cached_property
     def typical(self) -> FloatArray:
-        """Mean products of predictors that made-up rows have: independent, levels equally frequent."""
+        """Mean products of predictors that dummy rows have: independent, levels equally frequent."""
         means, variances = [1.0], [np.zeros((1, 1))]
         for t, term in enumerate(self.function.terms):
             width = len(self._width(t))
@@ -103,7 +103,7 @@ class LinearStatistics:
         """The number of products."""
         return int(self.places.max()) + 1
 
-    def longest(self, order: int) -> float:
+    def statistic_norm_bound(self, order: int) -> float:
         """A public bound on the 1-norm or the 2-norm of a row's statistic.
 
         The 2-norm: every part of v has length one at most, and an indicator's square is left out.
@@ -119,7 +119,7 @@ class LinearStatistics:
         columns = {name: jnp.asarray(value)[None] for name, value in row.items()}
         middle, half = self._outcome
         outcome = (self.function.outcome.read(columns) - middle) / half
-        parts = [term.read(columns)[0] / term.block.longest for term in self.function.terms]
+        parts = [term.read(columns)[0] / term.block.max_norm for term in self.function.terms]
         v = jnp.clip(jnp.concatenate([jnp.ones(1), *parts, outcome]), -1.0, 1.0)
         first = [np.argwhere(self.places == k)[0] for k in range(self.statistic_size)]
         return jnp.stack([v[i] * v[j] for i, j in first])
@@ -129,7 +129,9 @@ class LinearStatistics:
         """What intercept and coefficients of scaled columns are multiplied by."""
         _, half = self._outcome
         long = [
-            term.block.longest for t, term in enumerate(self.function.terms) for _ in self._width(t)
+            term.block.max_norm
+            for t, term in enumerate(self.function.terms)
+            for _ in self._width(t)
         ]
         return half / np.array([1.0, *long])
 

@@ -321,7 +321,7 @@ class AdaptedModel:
         slices: The part of the unconstrained vector that holds each parameter.
         derived: Names of what the model computes from its parameters.
         predictors: Columns that a prediction for a new row needs.
-        dummy_row: One made-up row, public.
+        dummy_row: One dummy row, public.
         labels: Names for the entries of array parameters, axis by axis.
         interpretation: How to interpret the parameters, if the model says so.
     """

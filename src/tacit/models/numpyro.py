@@ -526,7 +526,7 @@ class NumPyroModel(AdaptedModel):
             name = message["name"]
             if name not in effects:
                 return parameters(message)
-            return effects[name].drawn(message["fn"], keys[name])
+            return effects[name].sample(message["fn"], keys[name])
 
         def observe(message: Message) -> jax.Array:
             name, value = message["name"], message["value"]

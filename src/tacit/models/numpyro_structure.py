@@ -54,10 +54,10 @@ class PlateFinder:
         self._described, self._used = described, used
         self._person_column, self._schema = person_column, schema
 
-    def _attempt(
+    def _inspect_run(
         self, count: int, lengths: Mapping[str, int], look: Callable[[SitesByName], _Found]
     ) -> _Found:
-        """What ``look`` finds at the sites of a run on so many made-up rows."""
+        """What ``look`` finds at the sites of a run on so many dummy rows."""
         columns = self._schema.dummy_rows(count, self._used)
         if self._person_column is not None:
             columns[self._person_column] = np.zeros(count, np.int32)
@@ -72,12 +72,12 @@ class PlateFinder:
         jax.eval_shape(go, columns)
         return seen[0]
 
-    def look_at_one_row(
+    def inspect_one_row(
         self, lengths: Mapping[str, int], look: Callable[[SitesByName], _Found]
     ) -> _Found:
         """What ``look`` finds at the sites of a run on a single row."""
         with explain_model_errors(1):
-            return self._attempt(1, lengths, look)
+            return self._inspect_run(1, lengths, look)
 
     def row_plates(self) -> set[str]:
         """The plates over rows: those that grow with the rows, or else the only one that can."""
@@ -97,14 +97,14 @@ class PlateFinder:
             fitting = [name for name in others if self._fits(name, person)]
             over_rows = set(fitting) if len(fitting) == 1 else set()
         if not over_rows:
-            self._refuse(others, person, growing)
+            self._raise_no_row_plate(others, person, growing)
         return over_rows
 
-    def _refuse(
+    def _raise_no_row_plate(
         self, others: list[str], person: str | None, growing: Mapping[str, tuple[int, int]]
     ) -> None:
         with explain_model_errors(3):
-            self._attempt(3, {person: 1} if person else {}, len)
+            self._inspect_run(3, {person: 1} if person else {}, len)
         for name, (at_three, at_five) in growing.items():
             if at_three != at_five:
                 raise InvalidArgument(
@@ -130,7 +130,7 @@ class PlateFinder:
         if name in plates:
             return name
         with explain_model_errors(3):
-            self._attempt(3, {}, len)
+            self._inspect_run(3, {}, len)
         raise InvalidArgument(
             f"The model takes the person column but has no plate {name!r}, only {quote_names(plates)}; name the "
             f"plate over people {name!r}, or pass person_plate=."
@@ -139,7 +139,7 @@ class PlateFinder:
     def _plates(self) -> dict[str, int]:
         """All plates that a run reaches; one of fixed size may not fit three rows."""
         with suppress(Exception):
-            self._attempt(3, {}, len)
+            self._inspect_run(3, {}, len)
         return self._last.plates
 
     def _growing(self, person: str | None) -> dict[str, tuple[int, int]]:
@@ -147,7 +147,7 @@ class PlateFinder:
         sizes = []
         for count in (3, 5):
             with suppress(Exception):
-                self._attempt(count, {person: 1} if person else {}, len)
+                self._inspect_run(count, {person: 1} if person else {}, len)
                 sizes.append(self._last.plates)
         if len(sizes) < 2:
             return {}
@@ -157,7 +157,7 @@ class PlateFinder:
         """Whether the model runs on three rows, and observes them, if this plate is over rows."""
         with suppress(Exception):
             return bool(
-                self._attempt(
+                self._inspect_run(
                     3,
                     {name: 3} | ({person: 1} if person else {}),
                     lambda sites: any(s.observed and name in s.plates for s in sites.values()),
@@ -200,7 +200,7 @@ def from_numpyro(described: NumPyro, schema: Schema) -> NumPyroModel:
         _check_observed(sites, plates)
         return _classify_latents(described, sites, plates, person_plate)
 
-    latents = draft.look_at_one_row(lengths, look)
+    latents = draft.inspect_one_row(lengths, look)
     shapes = {
         name: latents.parameters[name] for name in described.order if name in latents.parameters
     }
@@ -324,7 +324,7 @@ _LATENT_PER_ROW = (
     "rates), or pass integrate=[{name!r}] to have it done by quadrature."
 )
 
-# The person of each made-up row, where a model has people.
+# The person of each dummy row, where a model has people.
 _PERSON_OF_ROW = np.arange(NUM_CHECK_ROWS) // 2
 
 
@@ -457,7 +457,7 @@ def _predictor_columns(model: NumPyroModel) -> tuple[str, ...]:
 
 
 def _make_terms_and_prior(model: NumPyroModel) -> TermsAndPrior:
-    """The model on made-up rows, with made-up values of the effects of each row and person."""
+    """The model on dummy rows, with dummy values of the effects of each row and person."""
     vector, rng = arbitrary_vector(model.dimension), np.random.default_rng(1)
 
     def points(effects: Sequence[RandomEffect], entries: int) -> dict[str, NDArray[np.generic]]:

@@ -2,7 +2,7 @@
 
 Data containers (`pm.Data`) over rows are columns. The model's graph is rebuilt for one row, with
 inputs instead of the containers, so rows cannot interact. The prior is a function that takes no
-column. `tacit.models.pymc_graph` checks on made-up rows that this is also what the model means when
+column. `tacit.models.pymc_graph` checks on dummy rows that this is also what the model means when
 it is given many rows.
 """
 

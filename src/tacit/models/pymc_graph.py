@@ -157,7 +157,7 @@ class Containers:
     columns: Mapping[str, Shape]
     constants: Mapping[str, Any]
 
-    def replaced(self, rows: int) -> dict[Variable, Variable]:
+    def replacements(self, rows: int) -> dict[Variable, Variable]:
         """Containers and lengths of dims, with their replacements for so many rows."""
         shapes = {name: (rows, *shape) for name, shape in self.columns.items()}
         shapes |= {name: np.shape(value) for name, value in self.constants.items()}
@@ -179,7 +179,7 @@ class TracedGraph:
     inputs: Mapping[str, Variable]
     outputs: Mapping[Output, Variable]
 
-    def of_kind(self, kind: str) -> list[Output]:
+    def outputs_of_kind(self, kind: str) -> list[Output]:
         """The outputs of a kind, in order."""
         return [each for each in self.outputs if each.kind == kind]
 
@@ -240,7 +240,7 @@ class GraphBuilder:
         """Shapes of the latents, or of their unconstrained numbers."""
         free = self._model.free_RVs
         shapes = [(rv if constrained else _unconstrain(self._model, rv)).shape for rv in free]
-        replaced = clone_replace(shapes, self.leaves.replaced(rows), rebuild_strict=False)
+        replaced = clone_replace(shapes, self.leaves.replacements(rows), rebuild_strict=False)
         try:
             folded = constant_fold(replaced)
         except NotConstantValueError as error:
@@ -258,14 +258,14 @@ class GraphBuilder:
         Outputs of kind "value" are parameters and deterministic variables, those of kind "prior"
         and "row" are terms of the log prior and of the log-likelihood.
         """
-        new = self.leaves.replaced(rows)
+        new = self.leaves.replacements(rows)
         numbers = {}
         for rv in self._model.free_RVs:
             value = self._model.rvs_to_values[rv]
             numbers[rv.name] = new[value] = value.type.clone(shape=shapes[rv.name])(rv.name)
         outputs = _label_outputs("value", self._constrained)
         outputs |= _label_outputs("prior", self._prior) | _label_outputs("row", self._likelihood)
-        return self._traced(outputs, new, numbers)
+        return self._trace(outputs, new, numbers)
 
     def given_parameters(self, rows: int, shapes: Mapping[str, Shape]) -> TracedGraph:
         """Functions of parameters: their unconstrained numbers, and means and logits of outcomes."""
@@ -277,7 +277,7 @@ class GraphBuilder:
                 known = clone_replace([each], new, rebuild_strict=False)[0]
                 if not _is_random(known):  # as some means of mixtures are
                     outputs[Output(kind, rv.name)] = each
-        return self._traced(outputs, new, params)
+        return self._trace(outputs, new, params)
 
     def draws(
         self, rows: int, shapes: Mapping[str, Shape], columns: Sequence[str]
@@ -291,7 +291,7 @@ class GraphBuilder:
             inputs[f"key {i}"] = new[each] = each.type()
         names = (*inputs, *columns, *self.leaves.constants)
         with suppress(NotImplementedError):
-            traced = self._traced(outputs, new, inputs)
+            traced = self._trace(outputs, new, inputs)
             used = set().union(*(traced.uses(*each) for each in traced.outputs))
             return DrawFunction(traced.function(list(traced.outputs), names), len(keys), used)
         return None
@@ -300,12 +300,12 @@ class GraphBuilder:
         self, rows: int, shapes: Mapping[str, Shape]
     ) -> tuple[dict[Variable, Variable], dict[str, Variable]]:
         """Replacements of containers and latents, and the inputs that replace the latents."""
-        new, params = self.leaves.replaced(rows), {}
+        new, params = self.leaves.replacements(rows), {}
         for rv in self._model.free_RVs:
             params[rv.name] = new[rv] = rv.type.clone(shape=shapes[rv.name])(rv.name)
         return new, params
 
-    def _traced(
+    def _trace(
         self,
         outputs: Mapping[Output, Variable],
         new: Mapping[Variable, Variable],
@@ -642,9 +642,11 @@ def _assemble_model(
         drawn = graphs.draws(1, parameters, columns)
         functions = PyMCFunctions(
             values=traced.function([Output("value", n) for n in (*numbers, *derived)], public),
-            prior=traced.function(traced.of_kind("prior"), public),
-            numbers=given.function(given.of_kind("number"), public),
-            row=traced.function(traced.of_kind("row"), (*numbers, *columns, *leaves.constants)),
+            prior=traced.function(traced.outputs_of_kind("prior"), public),
+            numbers=given.function(given.outputs_of_kind("number"), public),
+            row=traced.function(
+                traced.outputs_of_kind("row"), (*numbers, *columns, *leaves.constants)
+            ),
             expected=_expected_functions(given, (*numbers, *columns, *leaves.constants)),
             draw=None if drawn is None else drawn.function,
         )
@@ -707,13 +709,13 @@ def _expected_functions(
     given: TracedGraph, inputs: tuple[str, ...]
 ) -> dict[tuple[str, str], JaxFunction]:
     """Functions of the means and logits that are known, by kind and outcome."""
-    known = [*given.of_kind("mean"), *given.of_kind("logit")]
+    known = [*given.outputs_of_kind("mean"), *given.outputs_of_kind("logit")]
     return {(each.kind, each.name): given.function([each], inputs) for each in known}
 
 
 def _predictor_columns(given: TracedGraph, drawn: DrawFunction | None) -> set[str]:
     """The columns that a prediction needs."""
-    known = [*given.of_kind("mean"), *given.of_kind("logit")]
+    known = [*given.outputs_of_kind("mean"), *given.outputs_of_kind("logit")]
     used = set() if drawn is None else drawn.used
     return used.union(*(given.uses(*each) for each in known))
 
@@ -739,7 +741,7 @@ def _make_row_terms(
     """What each outcome adds to the log-likelihood, with an axis for rows."""
     names = (*model.slices, *model.columns, *model.arrays)
     function, vector = (
-        traced.function(traced.of_kind("row"), names),
+        traced.function(traced.outputs_of_kind("row"), names),
         arbitrary_vector(model.dimension),
     )
     return lambda columns: function(
@@ -748,9 +750,9 @@ def _make_row_terms(
 
 
 def _make_terms_and_prior(model: PyMCModel, several: TracedGraph) -> TermsAndPrior:
-    """The model on all made-up rows by the graph of so many rows, and on one row as in a fit."""
+    """The model on all dummy rows by the graph of so many rows, and on one row as in a fit."""
     vector, terms = arbitrary_vector(model.dimension), _make_row_terms(model, several)
-    prior = several.function(several.of_kind("prior"), (*model.slices, *model.arrays))
+    prior = several.function(several.outputs_of_kind("prior"), (*model.slices, *model.arrays))
 
     @jax.jit
     def on_all(columns: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -48,7 +48,7 @@ class RandomEffect:
             return jnp.reshape(jnp.ravel(support)[index], fn.shape())
         return value_from_normal(fn, jnp.reshape(points, fn.shape()))
 
-    def drawn(self, fn: dist.Distribution, key: jax.Array) -> jax.Array:
+    def sample(self, fn: dist.Distribution, key: jax.Array) -> jax.Array:
         """A random value, for one entry of the plate."""
         if self.values is not None:
             value: jax.Array = fn.sample(key)

@@ -96,7 +96,7 @@ class _HybridUpdate:
     def change(self, rows: Rows, posterior: Vector, factor: Vector, source: Randomness) -> Vector:
         cavity = posterior - factor
         start = cavity + self.statistics.release(rows, source)
-        if not self.statistics.target.family.proper(start):
+        if not self.statistics.target.family.is_proper(start):
             start = posterior
         return self.optimising.fit(rows, cavity, start, source) - posterior
 
