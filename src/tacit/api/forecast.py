@@ -26,9 +26,9 @@ from tacit.models.base import UnitModel
 from tacit.models.front_ends import adapt_model, resolve_schema
 from tacit.models.glm import INTERCEPT
 
-# The share of fits that must tell an effect from zero for it to count as detectable.
+# An effect is detectable if at least this share of intervals excludes zero.
 _DETECTION_POWER = 0.8
-# More tables than this would take longer than anybody waits.
+# A limit on the time that a forecast takes.
 _MAX_TABLES = 1000
 
 
@@ -83,7 +83,7 @@ def forecast(
 
 
 def can_forecast(model: UnitModel, method: Method) -> bool:
-    """Whether a method can fit a model's made-up tables.
+    """Whether a method can fit a model's simulated tables.
 
     Statistics and single draws read the columns of the model's own class, and made-up tables hold
     outcomes beside the columns.
@@ -100,7 +100,7 @@ def forecast_from_tables(
     effect: float | None = None,
     repeats: int = 10,
 ) -> Forecast:
-    """Fits made-up tables within some budgets; see `forecast`."""
+    """Fits simulated tables within some budgets; see `forecast`."""
     _check_arguments(tables, budgets, method, effect, repeats)
     if focus is None:
         focus = next((label for label in tables.labels if label != INTERCEPT), tables.labels[0])
@@ -168,7 +168,7 @@ def _forecast_lines(
     floor: Floats,
     effect: float | None,
 ) -> Iterator[ForecastLine]:
-    """What fits within one budget say of each parameter, in the units of a summary."""
+    """The expected width, error, coverage and detectable effect of each parameter at one budget, in the units of a summary."""
     shown = tables.factors
     prior = np.subtract(
         *np.quantile(tables.prior, [1 - (1 - INTERVAL_LEVEL) / 2, (1 - INTERVAL_LEVEL) / 2], axis=0)

@@ -40,6 +40,9 @@ from tacit.results.summary import coordinates
 MAX_UNITS = 1_000_000
 # To find the intercept by bisection: units to simulate, and steps.
 _INTERCEPT_UNITS, _INTERCEPT_BISECTIONS = 2000, 12
+# The probability of a forecast's intervals, and their ends as quantiles.
+INTERVAL_LEVEL = 0.9
+_INTERVAL_ENDS = ((1 - INTERVAL_LEVEL) / 2, 1 - (1 - INTERVAL_LEVEL) / 2)
 
 Vector = NDArray[np.float32]
 Columns = dict[str, NDArray[np.generic]]
@@ -47,7 +50,7 @@ Columns = dict[str, NDArray[np.generic]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SimulatedTables:
-    """Made-up tables of one size, and the parameters that made them. No data is read.
+    """Tables of one size that are simulated from a schema, a scenario and a model, and their true parameters.
 
     Attributes:
         model: The model.
@@ -83,7 +86,7 @@ class SimulatedTables:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The names of all parameters, entry by entry."""
+        """A label for each entry of each parameter, as a summary has them."""
         return tuple(label for label, _, _ in self._entries)
 
     @cached_property
@@ -98,13 +101,13 @@ class SimulatedTables:
 
     @cached_property
     def units(self) -> dict[str, str]:
-        """What one unit of a parameter is, as a summary says it, where the model says so."""
+        """The unit of each parameter in words, as a summary has it, where the model knows it."""
         found = {label: each.words({}) for label, each in self._meanings.items()}
         return {label: words for label, words in found.items() if words}
 
     @cached_property
     def factors(self) -> Floats:
-        """What the model's own parameters are multiplied by to be in the units of a summary."""
+        """Factors from the model's own parameters to those in the units of a summary."""
         known = {label: each.factor({}) for label, each in self._meanings.items()}
         return np.array([known.get(label, 1.0) for label in self.labels])
 
@@ -130,7 +133,7 @@ class SimulatedTables:
         return [self.rows(i, vector) for i, vector in enumerate(vectors)], truth
 
     def draw_parameters(self, count: int) -> tuple[Vector, Floats]:
-        """True parameters of some tables: unconstrained vectors, and the same entry by entry."""
+        """True parameters of some tables: as unconstrained vectors, and constrained, [tables, entries]."""
         rng = np.random.default_rng([self.seed, 1])
         chosen = self._prior_vectors[rng.choice(len(self._prior_vectors), count, replace=False)]
         middle = np.median(self._prior_vectors, axis=0)
@@ -154,7 +157,7 @@ class SimulatedTables:
         return values
 
     def _set_effects(self, vector: Floats, effects: Mapping[str, float]) -> Floats:
-        """The vector with some effects in place of its own."""
+        """A copy of the vector with some effects set to given values."""
         known = {label: (name, where) for label, name, where in self._entries}
         drawn = self.model.constrain(jnp.asarray(vector, jnp.float32), self.model.constants)
         values = {name: np.array(drawn[name]) for name in self.model.parameters}
@@ -169,7 +172,7 @@ class SimulatedTables:
         return np.asarray(self.model.unconstrain(values))
 
     def _set_outcome_mean(self, vector: Floats) -> Floats:
-        """The vector with an intercept that gives outcomes the mean that is expected."""
+        """A copy of the vector with the intercept at which outcomes have the expected mean, by bisection."""
         if INTERCEPT not in self.labels:
             raise InvalidArgument(
                 "outcome of a scenario sets the intercept of a formula, and this model has none; "
@@ -199,7 +202,7 @@ class SimulatedTables:
         return np.asarray(ends[0] + below * (ends[1] - ends[0]))
 
     def _draw_few_outcomes(self, vector: Vector) -> Floats:
-        """Some outcomes as the model draws them."""
+        """Outcomes of a small table as the model draws them, without overdispersion."""
         plain = dataclasses.replace(self.scenario, outcome=self.scenario.outcome_mean)
         rows = dataclasses.replace(self, size=_INTERCEPT_UNITS, scenario=plain).draw_outcomes(
             0, vector
@@ -207,10 +210,10 @@ class SimulatedTables:
         return np.asarray(next(iter(rows.values())), np.float64)
 
     def _intercept_shifts(self, index: int, vector: Vector) -> tuple[Vector, Vector]:
-        """How far the intercept of each unit is from the common one, and the direction of that.
+        """By how much each unit's intercept is shifted, and the direction of the intercept in the parameter vector.
 
-        It is nowhere unless counts vary more than the model says. Each unit's rate is then multiplied
-        by a gamma variable with mean 1, whose variance gives the expected deviation.
+        Shifts are zero unless the scenario expects counts to vary more than the model allows. Each unit's rate is
+        then multiplied by a gamma variable with mean 1, whose variance gives the expected standard deviation.
         """
         if self.scenario.outcome_sd is None:
             return np.zeros(self._num_units, np.float32), np.zeros_like(vector)
@@ -226,7 +229,7 @@ class SimulatedTables:
         return np.log(np.maximum(times, 1e-30)).astype(np.float32), (one - zero).astype(np.float32)
 
     def _check_overdispersion(self) -> None:
-        """Raises if a deviation of the outcome cannot be used."""
+        """Raises if the model cannot use the expected standard deviation of the outcome."""
         programs = [each for each in self.model.user_functions if isinstance(each, GLMFunction)]
         if not any(each.family is POISSON and INTERCEPT in self.labels for each in programs):
             raise InvalidArgument(
@@ -266,7 +269,7 @@ class SimulatedTables:
 
     @cached_property
     def _schema_units(self) -> Units:
-        """Units of the schema alone: a fit knows no scenario."""
+        """Units simulated from the schema alone, for the fit itself, which must not know the scenario."""
         few = dataclasses.replace(self, size=_INTERCEPT_UNITS // 2, scenario=Scenario())
         fields = few.columns(0, np.median(self._prior_vectors, axis=0).astype(np.float32))
         if self.schema.most_rows is None:
@@ -280,7 +283,7 @@ class SimulatedTables:
         return min(self.size, MAX_UNITS)
 
     def _predictor_columns(self, index: int) -> Columns:
-        """Encoded columns of a table. The outcome's are there, and not used."""
+        """Encoded columns of a table by the scenario. Those of the outcome are included, but not used."""
         names = [n for n in model_columns(self.model, self.schema) if n != self.schema.person]
         rng = np.random.default_rng([self.seed, 2, index])
         raw = self.scenario.draw_table(
@@ -310,7 +313,7 @@ class SimulatedTables:
 
 @lru_cache(maxsize=8)
 def _outcome_sampler(model: UnitModel) -> Callable[..., Mapping[str, Array]]:
-    """Draws the outcomes of all units: the same program again for tables of one size."""
+    """A compiled function that draws the outcomes of all units, for tables of any scenario."""
     assert model.simulate is not None
     simulate = model.simulate
 
@@ -321,10 +324,6 @@ def _outcome_sampler(model: UnitModel) -> Callable[..., Mapping[str, Array]]:
         return simulate(key, line[0] + shift * line[1], rows, present, constants)
 
     return jax.jit(jax.vmap(of_unit, (None, 0, 0, 0, None)))
-
-
-INTERVAL_LEVEL = 0.9
-_INTERVAL_ENDS = ((1 - INTERVAL_LEVEL) / 2, 1 - (1 - INTERVAL_LEVEL) / 2)
 
 
 @dataclass(frozen=True)
