@@ -109,16 +109,16 @@ def test_who_has_no_identifier_is_nobody():
 
 def test_a_batch_takes_records_left_out_as_often_as_others(monkeypatch):
     """And what they hold is nothing: half of the units are left out, so half of a batch is."""
-    from tacit.privacy import gate as blocks_module
+    from tacit.privacy.gate import BlockRunner
 
     seen = []
-    real = blocks_module._mark_units_without_rows
+    real = BlockRunner._batches
 
-    def spy(batches, count):
-        seen.append(real(batches, count))
+    def spy(*given):
+        seen.append(real(*given))
         return seen[-1]
 
-    monkeypatch.setattr(blocks_module, "_mark_units_without_rows", spy)
+    monkeypatch.setattr(BlockRunner, "_batches", spy)
     values = [*RECORDS, *[None] * SIZE]
     method = Barker(batch_size=30, size=2 * SIZE, num_steps=200, burn_in=0.0)
     fit(mean(), {"x": values}, schema=ROWS, budget=AMPLE, method=method, seed=1)

@@ -46,8 +46,8 @@ from tacit.methods import (
 )
 from tacit.models import Parameter
 from tacit.models.base import UnitModel
+from tacit.privacy import gate as gate_module
 from tacit.privacy import mechanisms, noise
-from tacit.privacy import trace as trace_module
 from tacit.privacy.one_draw import chain, exact, logistic
 
 interfaces_fit = sys.modules[tacit.fit.__module__]
@@ -610,7 +610,7 @@ def test_an_error_for_one_row_is_seen(tmp_path, monkeypatch):
 
 
 def test_shapes_that_jax_would_log_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace_module, "_verbose_loggers", list)
+    monkeypatch.setattr(gate_module, "_verbose_loggers", list)
     more = {"two rows more": lambda: with_more("person 98", "person 99")}
     found = leaks(STATISTICS, more, tmp_path)["two rows more"]
     assert any(f"[{SIZE + 2}]" in line for line in found)

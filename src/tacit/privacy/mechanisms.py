@@ -530,7 +530,7 @@ class Release:
 def sum_rows(per_row: RowFunction) -> UnitFunction:
     """What a unit contributes if its rows contribute each by itself: the sum of ``per_row(arguments, row)``.
 
-    A row whose contribution is not finite contributes nothing; other rows of the unit still do.
+    For `Release.noisy_sum`: a row whose contribution is not finite contributes nothing; other rows of the unit still do.
     """
 
     @wraps(per_row)
