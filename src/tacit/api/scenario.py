@@ -167,7 +167,7 @@ class Scenario:
     def _draw_normals(
         self, names: list[str], count: int, rng: np.random.Generator
     ) -> dict[str, Floats]:
-        """Standard normal variables, a column for each name, correlated as is said."""
+        """Standard normal variables for each column, with the scenario's correlations."""
         matrix = np.eye(len(names))
         for first, second, value in self._correlation_pairs:
             i, j = names.index(first), names.index(second)
@@ -248,7 +248,7 @@ def _draw_column(
     normals: Floats,
     rng: np.random.Generator,
 ) -> NDArray[np.generic]:
-    """Values of one column, the larger, the larger the normal variable behind each."""
+    """Values of one column: increasing functions of standard normals, which carry the correlations (a Gaussian copula)."""
     if isinstance(column, Binary):
         chance = 0.5 if expected is None else expected
         if isinstance(chance, Mapping) or not _is_number(chance) or not 0 <= chance <= 1:
@@ -290,7 +290,7 @@ def _draw_numbers(
 def _draw_by_shares(
     name: str, expected: ColumnDistribution, values: NDArray[np.generic], normals: Floats
 ) -> NDArray[np.generic]:
-    """Values with these shares, in their order."""
+    """Values with the expected shares, in increasing order of the normals."""
     ends = np.cumsum(_level_probabilities(name, expected, list(values)))[:-1]
     return np.asarray(values[np.searchsorted(ends, ndtr(normals))])
 

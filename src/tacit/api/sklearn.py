@@ -48,9 +48,9 @@ except ImportError as error:  # an older scikit-learn lacks some of these names
 Cell = np.generic
 
 NO_LEDGER = "no ledger"
-# An estimator sees the steps of a pipeline that calls it, and nothing else that was done to rows: somebody
-# has to answer for that. Values outside the bounds would tell of it, too, but an error because of a value would
-# be a release that nobody has paid for.
+# An estimator sees the steps of a pipeline that calls it, but nothing else that was done to the rows, so the user has
+# to declare it. Values outside the bounds would show it, too, but an error that depends on a value would be a release
+# that is not charged.
 _PREPROCESSING = {
     "none": "rows came to fit as they were recorded",
     "public": "what was done to rows before fit is set by public facts, each row by itself",
@@ -67,7 +67,7 @@ _MAX_BLOCK_NUMBERS = 2**22  # numbers in one block of predictions, to limit memo
 # A dataclass, because scikit-learn wants an __init__ that names every argument and only stores it.
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateBayes(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share: arguments, the ledger, and clones."""
+    """The base class of both estimators: arguments, checks of what is declared, the ledger, and clones."""
 
     epsilon: float = 1.0
     delta: float = 1e-6
@@ -115,7 +115,7 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
         return scale_to_bounds(numbers, low, high)
 
     def _check_declarations(self) -> None:
-        """Says what must be declared before anything is read or charged."""
+        """Raises if something is not declared, before anything is read or charged."""
         if self.bounds is None:
             raise InvalidArgument(
                 "Declare bounds=(low, high) of the features, as numbers or arrays; they are public, and "
@@ -190,7 +190,7 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
         )
 
     def _store(self, posterior: Posterior, public: tuple[str, ...] = ()) -> None:
-        """Keeps a posterior, and warns if the fit did not converge."""
+        """Sets the fitted attributes, and warns if the fit did not converge."""
         steps = steps_before(self)
         seen = f" Steps of the pipeline: {', '.join(map(_describe_step, steps))}." if steps else ""
         before = _PREPROCESSING[str(self.preprocessing)]
@@ -454,7 +454,7 @@ class PrivateBayesRegressor(RegressorMixin, PrivateBayes):  # type: ignore[misc]
 def _check_bounds(
     name: str, bounds: tuple[ArrayLike, ArrayLike] | None, size: int
 ) -> tuple[Floats, Floats]:
-    """Low and high of each feature."""
+    """The lower and upper bound of each feature."""
     try:
         both = () if bounds is None else bounds
         low, high = (np.broadcast_to(np.asarray(each, np.float64), (size,)) for each in both)
@@ -512,7 +512,7 @@ def _as_array(name: str, values: ArrayLike) -> NDArray[Cell]:
 
 
 def _label_codes(target: NDArray[Cell], classes: NDArray[Cell]) -> Floats:
-    """Positions of labels among the classes, each by itself; NaN for any other label."""
+    """The index of each label among the classes, by that label alone; NaN for other labels."""
     places = {label: float(place) for place, label in enumerate(classes.tolist())}
     codes = np.full(len(target), np.nan)
     for row, label in enumerate(target.tolist()):
@@ -553,7 +553,7 @@ def _reads_labels(classes: object) -> bool:
     return isinstance(classes, str) and classes == FROM_DATA
 
 
-# Predictions by hand: in double precision, and without a compilation for each call.
+# Predictions are computed in NumPy: in double precision, and without compiling for each shape.
 def _linear_predictors(features: Floats, draws: Mapping[str, NDArray[Cell]]) -> Floats:
     """Linear predictors: [draws, rows], or [draws, rows, classes]."""
     slopes = np.asarray(draws["coefficients"], np.float64)

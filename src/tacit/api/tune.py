@@ -1,4 +1,4 @@
-"""Settings by simulation: a search on made-up tables, before data are read."""
+"""A search for settings of a method on simulated tables, before data are read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -258,7 +258,7 @@ def _print_warnings(posterior: "tacit.Posterior") -> None:
 
 
 def _join_processes(ctx: typer.Context, workers: int | None, folder: Path) -> int:
-    """The number of this process, after it has joined the others; or starts them, and ends with them."""
+    """The rank of this process among several. If they are still to be started, starts them, waits and exits."""
     if workers is None or workers == 1:
         return 0
     if distributed.ProcessInfo.here() is not None or distributed.is_scheduled():
@@ -305,7 +305,7 @@ def _open_ledger(path: str | None, out: Path, *, no_ledger: bool) -> "tacit.Ledg
 
 
 def _confirm(plan: "tacit.Plan", *, yes: bool, quiet: bool) -> None:
-    """Prints what will be done; asks whether to go on if it is not worth its budget."""
+    """Prints the plan in short; asks whether to go on if the forecast is hopeless."""
     if not quiet and (plan.size is not None or sys.stdout.isatty()):
         typer.echo("\n".join([*plan.key_lines(), ""]))
     if not plan.warnings or yes:

@@ -17,7 +17,7 @@ from tacit.cli.options import AdjacencyName, AsJson
 if TYPE_CHECKING:
     from tacit.accounting.ledger_chain import Charge
 
-# Letters in a line of what a charge was for.
+# Characters in a line of the label of a charge.
 _LABEL_WIDTH = 72
 
 app = typer.Typer(

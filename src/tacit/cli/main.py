@@ -77,7 +77,7 @@ def _root(
 
 
 def _make_app(words: Sequence[str]) -> typer.Typer:
-    """The app, with the commands that are among the words of a command line; of others, the name and line of help only."""
+    """The app. Commands that are not among the words of the command line are listed, but not imported."""
     app = typer.Typer(
         name="tacit",
         callback=_root,
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _exit(code: int) -> int:
-    """The exit code. One of several processes that has failed ends at once: JAX would wait for others."""
+    """Returns the exit code; but one of several processes that failed ends at once, as JAX would wait for the others."""
     if code and ProcessInfo.here() is not None:
         sys.stdout.flush()
         sys.stderr.flush()
