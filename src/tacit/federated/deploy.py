@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic
+from typing import Generic
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -217,27 +217,23 @@ class SiteSettings:
         """Reads settings from a TOML file. Paths in the file are relative to it."""
         source = Path(path).absolute()
         try:
-            held = tomllib.loads(source.read_text("utf-8"))
-            return cls._from(held, source.parent)
+            given, folder = tomllib.loads(source.read_text("utf-8")), source.parent
+            paths = {key: folder / given[key] for key in ("held_out", "identity") if key in given}
+            return cls(
+                name=str(given["name"]),
+                study=folder / given["study"],
+                data=folder / given["data"],
+                ledger=folder / given["ledger"],
+                total=Budget(**given["budget"]) if "budget" in given else None,
+                members={
+                    name: bytes.fromhex(key) for name, key in given.get("members", {}).items()
+                },
+                **paths,
+            )
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"{source} must have the settings name, study, data and ledger: {error}."
             ) from error
-
-    @classmethod
-    def _from(cls, held: Mapping[str, Any], folder: Path) -> "SiteSettings":
-        total = held.get("budget")
-        identity, held_out = held.get("identity"), held.get("held_out")
-        return cls(
-            name=str(held["name"]),
-            study=folder / held["study"],
-            data=folder / held["data"],
-            ledger=folder / held["ledger"],
-            total=None if total is None else Budget(**total),
-            held_out=None if held_out is None else folder / held_out,
-            identity=None if identity is None else folder / identity,
-            members={name: bytes.fromhex(key) for name, key in held.get("members", {}).items()},
-        )
 
 
 def open_ledger(settings: SiteSettings) -> Ledger:

@@ -64,10 +64,10 @@ def client_app(settings: Callable[[Context], "SiteSettings"] | None = None) -> C
 
     @app.query()  # type: ignore[untyped-decorator, unused-ignore]
     def answer(message: Message, context: Context) -> Message:
-        def said() -> Fields:
+        def reply() -> Fields:
             return _answer_message(dict(message.content.config_records[RECORD]), context, settings)
 
-        return Message(RecordDict({RECORD: ConfigRecord(answer_or_error(said))}), reply_to=message)
+        return Message(RecordDict({RECORD: ConfigRecord(answer_or_error(reply))}), reply_to=message)
 
     return app
 
@@ -114,12 +114,13 @@ def server_app(study: "Study[Target]") -> ServerApp:
         _log_progress()
         settings = context.run_config
         result = Path(str(settings.get("result", "posterior.nc")))
+        run = "".join(each if each.isalnum() or each in "-_" else "_" for each in study.run)
         server = serve(
             grid,
             study,
             timeout=float(settings.get("timeout", 600.0)),
             patience=float(settings.get("patience", 3600.0)),
-            state=Path(str(settings.get("state") or _default_state_path(result, study.run))),
+            state=Path(str(settings.get("state") or f"{result}.{run}.state")),
             nodes=parse_nodes(str(settings.get("nodes", ""))),
             roaming=bool(settings.get("roaming", False)),
         )
@@ -137,12 +138,6 @@ def parse_nodes(text: str) -> dict[str, int]:
             "nodes must have a node number for each site, as in north=123 south=456."
         )
     return {name: int(number) for name, _, number in pairs}
-
-
-def _default_state_path(result: Path, run: str) -> str:
-    """The default path of the state of a run."""
-    plain = "".join(each if each.isalnum() or each in "-_" else "_" for each in run)
-    return f"{result}.{plain}.state"
 
 
 def hide_traceback(record: logging.LogRecord) -> bool:

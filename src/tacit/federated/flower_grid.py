@@ -93,13 +93,13 @@ class Mailbox:
         """Answers by node: until every node has answered or failed, or the time is over."""
         end, found, pause = time.monotonic() + timeout, dict[int, Fields](), _POLL_SECONDS
         while True:
-            found |= self._pulled()
+            found |= self._pull()
             if not self._waiting or time.monotonic() >= end:
                 return found
             time.sleep(min(pause, max(end - time.monotonic(), 0.01)))
             pause = min(_POLL_GROWTH * pause, _MAX_POLL_SECONDS)
 
-    def _pulled(self) -> dict[int, Fields]:
+    def _pull(self) -> dict[int, Fields]:
         """The answers that are there. Other messages to the same node need none any more."""
         found: dict[int, Fields] = {}
         if not self._waiting:
@@ -190,7 +190,7 @@ class FlowerTransport:
         self._timeout = _validate.positive("timeout", timeout)
         self._patience = _validate.positive("patience", patience)
         self._nodes: dict[str, int] = {}  # the present node of each site
-        self._hellos = self._post()
+        self._hellos = self._new_mailbox()
         self._bound, self._roaming = dict(nodes or {}), roaming  # the node that may be each site
 
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
@@ -223,7 +223,7 @@ class FlowerTransport:
         fields = {
             name: task_fields(task, attempt, offers, agreed=agreed) for name, task in tasks.items()
         }
-        said = {name: valid_reply(name, each) for name, each in self._delivered(fields).items()}
+        said = {name: valid_reply(name, each) for name, each in self._deliver(fields).items()}
         return {name: reply for name, reply in said.items() if reply is not None}
 
     def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer]:
@@ -238,60 +238,60 @@ class FlowerTransport:
             }
             for name, task in tasks.items()
         }
-        found = {name: valid_offer(name, each) for name, each in self._delivered(asked).items()}
+        found = {name: valid_offer(name, each) for name, each in self._deliver(asked).items()}
         return [offer for offer in found.values() if offer is not None]
 
-    def _delivered(self, fields: Mapping[str, Fields]) -> dict[str, Fields]:
+    def _deliver(self, fields: Mapping[str, Fields]) -> dict[str, Fields]:
         """The answers of sites, each asked until it answers or patience ends; late ones count.
 
         One that answers with an error is asked again in the next round. Between two questions that
         failed there is a pause, which gets longer.
         """
         end, found = time.monotonic() + self._patience, dict[str, Fields]()
-        missing, post = dict(fields), self._post()
+        missing, mailbox = dict(fields), self._new_mailbox()
         names, pause = dict[int, str](), _RETRY_SECONDS[0]
         while missing and (left := end - time.monotonic()) > 0:
-            self._locate(missing, min(self._timeout, left))
+            self._find_sites(missing, min(self._timeout, left))
             asked = {
                 self._nodes[name]: each for name, each in missing.items() if name in self._nodes
             }
             names |= {node: name for name, node in self._nodes.items()}
-            post.send(asked)
-            for node, reply in post.answers(min(self._timeout, left)).items():
+            mailbox.send(asked)
+            for node, reply in mailbox.answers(min(self._timeout, left)).items():
                 found[names[node]] = reply
             missing = {name: each for name, each in missing.items() if name not in found}
             if missing:
                 _LOG.info("No answer yet from %s.", ", ".join(missing))
-            self._drop_gone(missing, post)
+            self._forget_disconnected(missing, mailbox)
             if missing.keys() <= self._absent:
                 break
-            if not post.waits:
+            if not mailbox.waits:
                 time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
                 pause = min(2 * pause, _RETRY_SECONDS[1])
         self._absent = (self._absent | missing.keys()) - found.keys()
         return {name: reply for name, reply in found.items() if not self._is_refusal(name, reply)}
 
-    def _drop_gone(self, missing: Mapping[str, Fields], post: Mailbox) -> None:
+    def _forget_disconnected(self, missing: Mapping[str, Fields], mailbox: Mailbox) -> None:
         """Forgets nodes that are not connected any more: the site may return as another node."""
-        there = set(self._grid.get_node_ids())
+        connected = set(self._grid.get_node_ids())
         for name in missing:
-            if name in self._nodes and self._nodes[name] not in there:
+            if name in self._nodes and self._nodes[name] not in connected:
                 node = self._nodes.pop(name)
-                post.forget(node)
+                mailbox.forget(node)
                 self._hellos.forget(node)
 
-    def _post(self) -> Mailbox:
+    def _new_mailbox(self) -> Mailbox:
         return Mailbox(self._grid, 2 * self._patience, self._timeout)
 
     def _is_refusal(self, name: str, reply: Fields) -> bool:
         self.refused.pop(name, None)
-        said = str(reply["error"]) if "error" in reply else self._other(name, reply)
+        said = str(reply["error"]) if "error" in reply else self._disagreement(name, reply)
         if said is not None:
             self.refused[name] = said
             _LOG.warning("%s %s: %s", name, "refuses" if "error" in reply else "is refused", said)
         return said is not None
 
-    def _other(self, name: str, reply: Fields) -> str | None:
+    def _disagreement(self, name: str, reply: Fields) -> str | None:
         """A sentence about how a site's terms differ from those of the server, if they do."""
         try:
             self._agreement.check_same(reply.get("agreed"), "the server", name)
@@ -299,7 +299,7 @@ class FlowerTransport:
             return str(error)
         return None
 
-    def _locate(self, wanted: Mapping[str, Fields], timeout: float) -> None:
+    def _find_sites(self, wanted: Mapping[str, Fields], timeout: float) -> None:
         """Asks nodes of unknown sites for their names."""
         if set(wanted) <= set(self._nodes):
             return
@@ -311,16 +311,16 @@ class FlowerTransport:
         for node, reply in self._hellos.answers(timeout).items():
             said = str(reply["error"]) if "error" in reply else None
             if said is None and reply.get("site") in self.sites:
-                said = self._other(str(reply["site"]), reply)
+                said = self._disagreement(str(reply["site"]), reply)
             if said is not None:
                 self.refused[f"node {node}"] = said
                 _LOG.warning("Node %d refuses, or is refused: %s", node, said)
             elif reply.get("site") in self.sites:
                 claims.setdefault(str(reply["site"]), []).append(node)
         for name, claimants in claims.items():
-            self._admit(name, claimants)
+            self._assign_node(name, claimants)
 
-    def _admit(self, name: str, claimants: Sequence[int]) -> None:
+    def _assign_node(self, name: str, claimants: Sequence[int]) -> None:
         """Assigns a name to its known node, or to the only node that claims it."""
         bound, free = self._bound.get(name), name not in self._nodes
         if bound in claimants and free:

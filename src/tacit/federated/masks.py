@@ -256,7 +256,7 @@ class Masker:
                 f"{self.name} has used its key for round {session.round}, attempt "
                 f"{session.attempt}; another attempt needs another number."
             )
-        key = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+        key = _public_key(secret)
         signed = self._identity.sign(_signed_bytes(session, self.name, key, self._terms))
         return Offer(self.name, key, signed)
 
@@ -283,7 +283,7 @@ class Masker:
         done = self._keys.masked(session.text(), digest)
         if done is None:
             secret = self._keys.secret(session.text())
-            if secret is None or self._public(secret) != keys[self.name]:
+            if secret is None or _public_key(secret) != keys[self.name]:
                 raise Refused(
                     f"{self.name} offered no such key for round {session.round}, attempt "
                     f"{session.attempt}, or has used it; start another attempt."
@@ -345,10 +345,6 @@ class Masker:
                 f"{session.attempt} of this run: it is forged, or from another round or another study."
             ) from None
 
-    @staticmethod
-    def _public(secret: bytes) -> bytes:
-        return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
-
 
 class MaskedSite:
     """A client whose answers are masked."""
@@ -402,6 +398,10 @@ class MaskedInProcess:
             name: replace(self._sites[name].answer(task, self._attempt, offers), members=members)
             for name, task in tasks.items()
         }
+
+
+def _public_key(secret: bytes) -> bytes:
+    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
 def _shared_secret(own: X25519PrivateKey, name: str, key: bytes) -> bytes:

@@ -273,7 +273,9 @@ class PooledServer(Server):
     @property
     def position(self) -> Vector:
         """What the next query is about, on the unconstrained scale."""
-        return self._unwhiten(self.rounds.basis @ self.rounds.position)
+        space = whiten_prior(self.model)
+        position = self.rounds.basis @ self.rounds.position
+        return np.asarray(space.mean + position @ space.scale.T)
 
     def is_possible(self, name: str, values: Vector) -> bool:
         """Whether the numbers can be a sum of clipped vectors; masked numbers can be any."""
@@ -348,11 +350,6 @@ class PooledServer(Server):
             for each in (alike if late else alike[-1:])
         ]
         return [_scaled_sum(moved, 1 / len(moved), 1.0)] if moved else []
-
-    def _unwhiten(self, positions: Vector) -> Vector:
-        """Unconstrained numbers, from whitened ones."""
-        space = whiten_prior(self.model)
-        return np.asarray(space.mean + positions @ space.scale.T)
 
     def _is_possible_sum(self, values: Vector, sites: frozenset[str]) -> bool:
         """Whether this can be a noisy sum over as many units as these sites have said to have, and may.

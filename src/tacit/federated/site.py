@@ -61,6 +61,16 @@ class _ClientState:
     factor: Vector
     applied_round: int
 
+    def pack(self) -> bytes:
+        """The state as bytes."""
+        return pack_arrays(self.factor, np.int64(self.applied_round))
+
+    @classmethod
+    def unpack(cls, answer: Answer) -> "_ClientState":
+        """The state of the client when it gave an answer."""
+        fields = unpack_arrays(answer.state, factor=("f", 1), applied_round=("i", 0))
+        return cls(fields["factor"], int(fields["applied_round"]))
+
 
 class Client:
     """One site.
@@ -108,7 +118,7 @@ class Client:
             state = self._updated_state(task)
             self._check_proper(task.posterior, state.factor)
             _ = self._rows  # errors in the table are found before anything is charged
-            new = Answer(task.round, digest, self._key(task.round), _pack_state(state))
+            new = Answer(task.round, digest, self._key(task.round), state.pack())
             answer = self._journal.admit(self.terms, new)
         if answer.reply is None:
             answer = self._compute(task, answer)
@@ -124,7 +134,7 @@ class Client:
     def factor(self) -> Vector:
         """The factor as of the last task. It does not contain the last answer yet."""
         last = self._journal.latest(self.terms.run)
-        return np.zeros(self.work.size) if last is None else _unpack_state(last).factor
+        return np.zeros(self.work.size) if last is None else _ClientState.unpack(last).factor
 
     @cached_property
     def _rows(self) -> Rows:
@@ -135,7 +145,7 @@ class Client:
         if answer.key is None:
             raise InvalidArgument("The journal has neither an answer nor the key of its noise.")
         source = Randomness.from_key(answer.key, seeded=self._seeded)
-        state = _unpack_state(answer)
+        state = _ClientState.unpack(answer)
         change = self.work.change(self._rows, task.posterior, state.factor, source)
         reply = self._journal.finish(task.run, answer.digest, pack_arrays(change))
         return Answer(answer.round, answer.digest, answer.key, answer.state, reply)
@@ -153,7 +163,7 @@ class Client:
                 f"{self.name} has already been asked round {task.round}, with a different task. A new "
                 "task needs a new round, and a restarted server that adds noise needs a new run."
             )
-        state = _unpack_state(last)
+        state = _ClientState.unpack(last)
         if task.applied_round == state.applied_round or not self._in_factor:
             return state  # the last answer was not used, or goes into no factor
         sized = task.applied_share.shape == state.factor.shape and bool(
@@ -197,17 +207,6 @@ class Client:
                 f"{self.name} was sent an improper posterior, or one that is improper without the "
                 "factor of this site; nothing was charged."
             )
-
-
-def _pack_state(state: _ClientState) -> bytes:
-    """A state as bytes."""
-    return pack_arrays(state.factor, np.int64(state.applied_round))
-
-
-def _unpack_state(answer: Answer) -> _ClientState:
-    """The state of the client when it gave an answer."""
-    held = unpack_arrays(answer.state, factor=("f", 1), applied_round=("i", 0))
-    return _ClientState(held["factor"], int(held["applied_round"]))
 
 
 def _stored_change(answer: Answer) -> Numbers:

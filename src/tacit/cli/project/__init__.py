@@ -49,7 +49,9 @@ def write_project(folder: Path, sites: tuple[str, ...], run: str) -> None:
     """
     if folder.exists():
         raise InvalidArgument(f"{folder} exists; choose a folder that does not.")
-    if len(set(sites)) != len(sites) or not all(_is_plain_name(name) for name in (*sites, run)):
+    if len(set(sites)) != len(sites) or not all(
+        re.fullmatch(r"[\w-]+", name) for name in (*sites, run)
+    ):
         raise InvalidArgument(
             "Names of sites and runs may have letters, digits, - and _; sites need different names."
         )
@@ -126,11 +128,6 @@ def _requirements(name: str, extras: str, found: dict[str, str]) -> dict[str, st
             found[needed[1]] = distribution(needed[1]).version.partition("+")[0]
             _requirements(needed[1], needed[2] or "", found)
     return found
-
-
-def _is_plain_name(name: str) -> bool:
-    """Whether a name has only allowed characters."""
-    return bool(name) and all(each.isalnum() or each in "-_" for each in name)
 
 
 def _site_values(sites: tuple[str, ...]) -> dict[str, str]:
