@@ -294,7 +294,7 @@ def test_other_settings_of_libraries_are_refused(begun, monkeypatch, name):
 
 def test_processes_compare_their_threads(monkeypatch):
     """Before anything is charged; `PartitionedRows.check_same` compares these bytes."""
-    plan = build_plan(MODEL, None, ROWS.blank(), BUDGET, SHORT)
+    plan = build_plan(MODEL.unit_model, None, ROWS.blank(), BUDGET, SHORT)
     before = agreed_facts(plan, None, kept=False)
     assert agreed_facts(plan, None, kept=False) == before
     monkeypatch.setenv("NPROC", "77")

@@ -104,7 +104,8 @@ def fit(
     if isinstance(model, Plan) and any(each is not None for each in (schema, budget, method, size)):
         raise InvalidArgument("A plan has its own schema, budget, method and size: leave them out.")
     _check_seed(seed)
-    # 2. Choose the model and the method, and 3. plan: from public facts, before any row is read.
+    # 2. Choose the model and the method, and
+    # 3. plan the fit: from public facts, before any row is read.
     plan = model if isinstance(model, Plan) else _plan(model, data, schema, budget, method, size)
     is_first = jax.process_index() == 0
     if jax.process_count() > 1:
@@ -163,7 +164,7 @@ def _plan(
 
 
 def fit_many(
-    model: UnitModel,
+    model: object,
     rows: Sequence[Rows],
     budgets: Sequence[Budget],
     method: Method | None = None,
@@ -177,47 +178,38 @@ def fit_many(
     Each has its own rows and budget. They are charged together before the first of them runs: all or
     none.
     """
-    method = default_method(model) if method is None else method
+    adapted = adapt_model(model, None)
+    method = default_method(adapted) if method is None else method
     seeds = [None] * len(rows) if seeds is None else seeds
     if not rows or not (len(rows) == len(budgets) == len(seeds)):
         raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
-    made: dict[
-        tuple[object, Budget], Plan
-    ] = {}  # fits that are alike in all that is public share a plan
-    plans = []
-    for each, budget in zip(rows, budgets, strict=True):
-        alike = each.shapes, budget
-        if alike not in made:
-            made[alike] = build_plan(model, None, each.blank(), budget, method)
-        plans.append(made[alike])
-    for seed in seeds:
+    shared: dict[tuple[object, Budget], Plan] = {}  # fits that are alike in public share a plan
+    plans, gates, sources = [], [], []
+    for own, budget, seed in zip(rows, budgets, seeds, strict=True):
         _check_seed(seed)
-    sources = [Randomness(seed) for seed in seeds]
-    gates = [
-        open_gate(own, each.mechanism, source)
-        for own, each, source in zip(rows, plans, sources, strict=True)
-    ]
-    receipts: Sequence[Receipt | None] = [None] * len(plans)
+        if (own.shapes, budget) not in shared:
+            plan = build_plan(adapted, None, own.blank(), budget, method)
+            shared[own.shapes, budget] = plan
+        plans.append(shared[own.shapes, budget])
+        sources.append(Randomness(seed))
+        gates.append(open_gate(own, plans[-1].mechanism, sources[-1]))
     if ledger is not None:
         check_ledger(ledger, budgets, rows)
     for gate in gates:
         gate.check_size()
+    receipts: Sequence[Receipt | None] = [None] * len(plans)
     if ledger is not None:
-        runs = [(each.mechanism.event, each.budget) for each in plans]
+        runs = [(plan.mechanism.event, plan.budget) for plan in plans]
         receipts = ledger.charge_all(runs, label=plans[0].label())
-    fits = list(zip(plans, gates, sources, receipts, strict=True))
+    charged, posteriors = list(zip(plans, gates, receipts, strict=True)), []
     try:
-        return [
-            _planned_posterior(
-                each,
-                _run_method(each, gate, source, progress=progress),
-                each.statement(gate, receipt),
-            )
-            for each, gate, source, receipt in fits
-        ]
+        for (plan, gate, receipt), source in zip(charged, sources, strict=True):
+            found = _run_method(plan, gate, source, progress=progress)
+            posteriors.append(_planned_posterior(plan, found, plan.statement(gate, receipt)))
     except KeyboardInterrupt as error:
-        spent = [each.statement(gate, receipt) for each, gate, _, receipt in fits]
+        spent = [plan.statement(gate, receipt) for plan, gate, receipt in charged]
         raise _interrupted(spent) from error
+    return posteriors
 
 
 def fit_without_privacy(
