@@ -7,10 +7,10 @@ median (Vehtari et al. 2021). Chains of equal length follow one another, and eac
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from numpyro.diagnostics import effective_sample_size, gelman_rubin
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 Floats = NDArray[np.floating]
 Arrays = Mapping[str, Floats]
@@ -69,7 +69,8 @@ def _rank_r_hat(draws: Floats) -> Floats:
 def _rank_normalise(draws: Floats) -> Floats:
     """Normal scores of the ranks among all draws."""
     flat = draws.reshape(-1, *draws.shape[2:])
-    ranks = rankdata(flat, axis=0)
+    # scipy.stats takes a while to load, and loads here: only chains need it.
+    ranks = scipy.stats.rankdata(flat, axis=0)
     scores = np.where(flat.std(axis=0) > 0, ndtri((ranks - 0.375) / (len(flat) + 0.25)), np.nan)
     return np.asarray(scores.reshape(draws.shape))
 

@@ -14,9 +14,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpyro
+import scipy
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
-from scipy import stats
 
 from tacit import _validate
 from tacit.data.schema import Schema
@@ -99,18 +99,18 @@ _PRIOR_CLASSES: dict[str, tuple[type[dist.Distribution], str]] = {
 }
 # The name of a prior in words, and the same distribution in SciPy, by the name of its class.
 _SCIPY_PRIORS: dict[
-    str, tuple[str, Callable[[dist.Distribution], stats.distributions.rv_frozen]]
+    str, tuple[str, Callable[[dist.Distribution], "scipy.stats.distributions.rv_frozen"]]
 ] = {
-    "Beta": ("beta", lambda p: stats.beta(p.concentration1, p.concentration0)),
-    "Cauchy": ("Cauchy", lambda p: stats.cauchy(p.loc, p.scale)),
-    "Exponential": ("exponential", lambda p: stats.expon(scale=1 / p.rate)),
-    "Gamma": ("gamma", lambda p: stats.gamma(p.concentration, scale=1 / p.rate)),
-    "HalfCauchy": ("half-Cauchy", lambda p: stats.halfcauchy(scale=p.scale)),
-    "HalfNormal": ("half-normal", lambda p: stats.halfnorm(scale=p.scale)),
-    "Laplace": ("Laplace", lambda p: stats.laplace(p.loc, p.scale)),
-    "LogNormal": ("log-normal", lambda p: stats.lognorm(p.scale, scale=math.exp(p.loc))),
-    "Normal": ("normal", lambda p: stats.norm(p.loc, p.scale)),
-    "StudentT": ("Student's t", lambda p: stats.t(p.df, p.loc, p.scale)),
+    "Beta": ("beta", lambda p: scipy.stats.beta(p.concentration1, p.concentration0)),
+    "Cauchy": ("Cauchy", lambda p: scipy.stats.cauchy(p.loc, p.scale)),
+    "Exponential": ("exponential", lambda p: scipy.stats.expon(scale=1 / p.rate)),
+    "Gamma": ("gamma", lambda p: scipy.stats.gamma(p.concentration, scale=1 / p.rate)),
+    "HalfCauchy": ("half-Cauchy", lambda p: scipy.stats.halfcauchy(scale=p.scale)),
+    "HalfNormal": ("half-normal", lambda p: scipy.stats.halfnorm(scale=p.scale)),
+    "Laplace": ("Laplace", lambda p: scipy.stats.laplace(p.loc, p.scale)),
+    "LogNormal": ("log-normal", lambda p: scipy.stats.lognorm(p.scale, scale=math.exp(p.loc))),
+    "Normal": ("normal", lambda p: scipy.stats.norm(p.loc, p.scale)),
+    "StudentT": ("Student's t", lambda p: scipy.stats.t(p.df, p.loc, p.scale)),
 }
 _POSITIVE_SUPPORTS = (constraints.positive, constraints.nonnegative)
 # Where a prior may lie, in words, and supports that do.
