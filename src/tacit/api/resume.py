@@ -37,7 +37,6 @@ from tacit.privacy.checkpoint import (
     combined_digest,
     destroy_checkpoint,
     is_resumable,
-    model_digest,
     num_threads,
     read_notes,
     strip_addresses,
@@ -414,7 +413,7 @@ def _fingerprint(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[st
 @lru_cache(maxsize=32)
 def model_fingerprint(plan: Plan) -> str:
     """A digest of a plan's model; traced once for all runs of the plan."""
-    return model_digest(plan.model, plan.blank)
+    return plan.model.digest(plan.blank)
 
 
 def _required_bytes(plan: Plan) -> int:

@@ -38,7 +38,6 @@ from tacit.models.exponential_families import (
 )
 from tacit.privacy.checkpoint import (
     combined_digest,
-    model_digest,
     strip_addresses,
     trace_digest,
 )
@@ -265,7 +264,7 @@ def gaussian_prior(model: UnitModel, family: Gaussian) -> Vector:
 
 def study_digest(settings: object, target: Target, rows: Rows) -> str:
     """A digest of settings, by their ``repr``, and of a target for rows of these types."""
-    texts = [repr(settings), repr(target.family), model_digest(target.model, rows)]
+    texts = [repr(settings), repr(target.family), target.model.digest(rows)]
     if isinstance(target, ConjugateTarget):
         eta = jnp.asarray(target.prior)
         texts.append(trace_digest(target.likelihood, eta, *rows.dummy_unit(), target.constants))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from tacit._typing import ArrayTree
 from tacit.errors import InvalidArgument
 from tacit.models.interpretation import Interpretation
+
+if TYPE_CHECKING:
+    from tacit.privacy.rows import Rows
 
 Parameters = dict[str, jax.Array]
 Row = Mapping[str, jax.Array]
@@ -119,6 +122,25 @@ class UnitModel:
     @property
     def _functions(self) -> tuple[object, ...]:
         return self.log_prior, self.log_likelihood, self.simulate
+
+    def digest(self, rows: "Rows") -> str:
+        """A digest of prior, likelihood and draws of outcomes, for rows of these types."""
+        from tacit.privacy.checkpoint import combined_digest, density_digest, trace_digest
+
+        vector, unit = jnp.zeros(self.dimension), rows.dummy_unit()
+        parts = [
+            repr(self.names),
+            density_digest(self.log_prior, vector, self.constants),
+            density_digest(self.log_likelihood, vector, *unit, self.constants),
+        ]
+        if (simulate := self.simulate) is not None:
+
+            def draw(words: jax.Array, *given: ArrayTree) -> Mapping[str, jax.Array]:
+                return simulate(jax.random.wrap_key_data(words), *given)
+
+            words = jnp.zeros(2, jnp.uint32)
+            parts.append(trace_digest(draw, words, vector, *unit, self.constants))
+        return combined_digest(*(part.encode() for part in parts))
 
     def describe(self) -> str:
         """What is fitted, in one line: the formula, or outcomes, columns and parameters by name."""

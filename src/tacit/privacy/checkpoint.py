@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,40 +56,6 @@ from tacit.privacy.trace import all_equations, trace_constants
 _ADDRESS = re.compile(r"(?: at )?0x[0-9a-f]+")
 
 
-class Traceable(Protocol):
-    """What a digest needs of a model: its functions, and the shapes that they take."""
-
-    @property
-    def constants(self) -> PyTree:
-        """Public arrays, passed to every function."""
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """Length of the unconstrained vector."""
-        ...
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the parameters."""
-        ...
-
-    @property
-    def log_prior(self) -> Callable[..., jax.Array]:
-        """Log prior of an unconstrained vector and constants."""
-        ...
-
-    @property
-    def log_likelihood(self) -> Callable[..., jax.Array]:
-        """Log-likelihood of a vector, the rows of a unit, which of them are present, and constants."""
-        ...
-
-    @property
-    def simulate(self) -> Callable[..., PyTree] | None:
-        """A draw of the outcomes of a unit; None if they cannot be drawn."""
-        ...
-
-
 def combined_digest(*parts: bytes) -> str:
     """One digest of several parts, each with its length."""
     found = hashlib.sha256()
@@ -109,25 +75,6 @@ def array_bytes(leaf: AnyArray) -> bytes:
         leaf = jax.random.key_data(leaf)
     array = np.asarray(leaf)
     return f"{array.shape} {array.dtype} ".encode() + array.tobytes()
-
-
-def model_digest(model: Traceable, rows: Rows) -> str:
-    """A digest of a model's prior, likelihood and draws of outcomes, for rows of these types."""
-    vector, unit = jnp.zeros(model.dimension), rows.dummy_unit()
-    parts = [
-        repr(model.names),
-        density_digest(model.log_prior, vector, model.constants),
-        density_digest(model.log_likelihood, vector, *unit, model.constants),
-    ]
-    simulate = model.simulate
-    if simulate is not None:
-
-        def drawn(words: jax.Array, *given: PyTree) -> PyTree:
-            return simulate(jax.random.wrap_key_data(words), *given)
-
-        words = jnp.zeros(2, jnp.uint32)
-        parts.append(trace_digest(drawn, words, vector, *unit, model.constants))
-    return combined_digest(*(part.encode() for part in parts))
 
 
 def density_digest(function: Callable[..., jax.Array], vector: jax.Array, *more: PyTree) -> str:
