@@ -47,7 +47,7 @@ from scipy.linalg import eigh
 import tacit
 from tacit.accounting import calibrate
 from tacit.errors import TacitError
-from tacit.inference.registry import COMMANDS
+from tacit.inference.registry import METHODS_BY_COMMAND
 
 DELTA = 1e-5
 SIZES, EPSILONS = (300, 1000, 5000, 30_000), (0.3, 1.0, 3.0, None)
@@ -133,7 +133,7 @@ class Tables:
             self.case.model if model is None else model,
             self.case.schema,
             budget=tacit.Budget(1.0 if epsilon is None else epsilon, DELTA),
-            method=None if method is None else COMMANDS[method].kind(),
+            method=None if method is None else METHODS_BY_COMMAND[method].kind(),
             size=self.size if declared else None,
         )
 
@@ -403,7 +403,7 @@ def arguments(given=None):
     parser.add_argument("--repeats", type=int, default=40, help="tables in each cell")
     parser.add_argument("--fewest", type=int, default=10, help=f"if a fit takes over {SLOW:g} s")
     parser.add_argument("--references", type=int, default=20, help="tables with a run of NUTS")
-    parser.add_argument("--method", choices=COMMANDS, help="by default what a plan chooses")
+    parser.add_argument("--method", choices=METHODS_BY_COMMAND, help="by default what a plan chooses")
     parser.add_argument("--declared", action="store_true", help="plan with the number of rows")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a few small cells")

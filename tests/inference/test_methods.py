@@ -26,7 +26,7 @@ def test_a_method_is_public_and_in_the_docs(entry):
     assert getattr(tacit.methods, entry.name) is entry.kind
     shown = tuple(f"| `{home}.{entry.name}(" for home in ("tacit", "tacit.methods"))
     rows = [line for line in DOCS.splitlines() if line.startswith(shown)]
-    assert [row.split("|")[2].strip() for row in rows] == [entry.leaves]
+    assert [row.split("|")[2].strip() for row in rows] == [entry.releases]
 
 
 @pytest.mark.parametrize("command", ["fit", "audit"])

@@ -32,7 +32,7 @@ from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument, TacitError, os_error_reason
 from tacit.inference.method import Intervals, Method
-from tacit.inference.registry import CHOICES, COMMANDS, DEFAULT, default_method
+from tacit.inference.registry import CHOICES, DEFAULT, METHODS_BY_COMMAND, default_method
 from tacit.models.base import UnitModel
 from tacit.models.front_ends import adapt_model, resolve_schema
 from tacit.models.glm import GLM, glm
@@ -218,7 +218,7 @@ class Request:
     @property
     def chosen_method(self) -> Method:
         """The method with its settings."""
-        asked = COMMANDS.get(self.method)
+        asked = METHODS_BY_COMMAND.get(self.method)
         kind = type(default_method(self.model)) if asked is None else asked.kind
         declared = fields(kind)  # type: ignore[arg-type]  # methods are dataclasses
         known = [field.name for field in declared]

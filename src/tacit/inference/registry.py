@@ -1,6 +1,6 @@
-"""The methods there are. A new one is a file beside this one, and a line here.
+"""The list of methods, as the command line, the docs and plans use it. A new method needs a line here.
 
-Listing them loads none of them.
+Methods are listed by name, so that listing them loads none of them.
 """
 
 from dataclasses import dataclass
@@ -17,54 +17,54 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A method: the class, the module it is in, and what leaves by it, as the docs say.
+    """A method by its class and module, and what it releases.
 
-    ``called`` is its name for people who know no Python. ``command`` is its name on the command line; methods whose settings cannot be typed have none.
-    A ``usual`` one is taken if nothing is asked for, for models that it can fit.
+    ``command`` is its name on the command line; methods whose settings cannot be typed there have none. ``title`` is its
+    name in reports. With ``is_default``, it is a default for models that it can fit.
     """
 
     name: str
-    home: str
-    leaves: str
+    module: str
+    releases: str
     command: str | None = None
-    usual: bool = False
-    called: str = ""
+    is_default: bool = False
+    title: str = ""
 
     @property
     def kind(self) -> "type[Method]":
-        """The class, which is loaded by this."""
-        kind: type[Method] = vars(import_module(self.home))[self.name]
+        """The class; loads its module."""
+        kind: type[Method] = vars(import_module(self.module))[self.name]
         return kind
 
 
-# The first usual one that can fit a model is its default.
+# The default of a model is the first of the default methods that can fit it.
 METHODS = (
-    MethodEntry("Scoring", "tacit.inference.scoring", "noisy sums of bounded scores and their curvature", "scoring", usual=True, called="private Fisher scoring"),
-    MethodEntry("Variational", "tacit.inference.variational", "noisy sums of clipped gradients", "variational", usual=True, called="variational inference"),
-    MethodEntry("Barker", "tacit.inference.barker", "one accept/reject decision per step", "barker", called="a chain of Barker tests"),
-    MethodEntry("Langevin", "tacit.inference.langevin", "noisy sums of clipped gradients", "langevin", called="Langevin dynamics"),
-    MethodEntry("Hamiltonian", "tacit.inference.hamiltonian", "noisy sums of clipped gradients and log ratios", "hamiltonian", called="Hamiltonian Monte Carlo"),
-    MethodEntry("Statistics", "tacit.inference.statistics", "one noisy sum of sufficient statistics", "statistics", called="noisy sums"),
-    MethodEntry("OneSample", "tacit.inference.one_sample", "one posterior draw", called="private draws of the posterior"),
-    MethodEntry("PublishedLangevin", "tacit.papers.langevin", "as Langevin", called="Langevin dynamics as published"),
+    MethodEntry("Scoring", "tacit.inference.scoring", "noisy sums of bounded scores and their curvature", "scoring", is_default=True, title="private Fisher scoring"),
+    MethodEntry("Variational", "tacit.inference.variational", "noisy sums of clipped gradients", "variational", is_default=True, title="variational inference"),
+    MethodEntry("Barker", "tacit.inference.barker", "one accept/reject decision per step", "barker", title="a chain of Barker tests"),
+    MethodEntry("Langevin", "tacit.inference.langevin", "noisy sums of clipped gradients", "langevin", title="Langevin dynamics"),
+    MethodEntry("Hamiltonian", "tacit.inference.hamiltonian", "noisy sums of clipped gradients and log ratios", "hamiltonian", title="Hamiltonian Monte Carlo"),
+    MethodEntry("Statistics", "tacit.inference.statistics", "one noisy sum of sufficient statistics", "statistics", title="noisy sums"),
+    MethodEntry("OneSample", "tacit.inference.one_sample", "one posterior draw", title="private draws of the posterior"),
+    MethodEntry("PublishedLangevin", "tacit.papers.langevin", "as Langevin", title="Langevin dynamics as published"),
 )  # fmt: skip
 
-COMMANDS = {each.command: each for each in METHODS if each.command is not None}
-# As the command line's help says them.
-CHOICES = (DEFAULT, *COMMANDS)
+METHODS_BY_COMMAND = {each.command: each for each in METHODS if each.command is not None}
+# The choices on the command line, and in its help.
+CHOICES = (DEFAULT, *METHODS_BY_COMMAND)
 CHOICES_TEXT = f"{', '.join(CHOICES[:-1])} or {CHOICES[-1]}"
 
 
 def method_title(method: "Method") -> str:
-    """The name of a method for people; that of its class if it is not listed."""
+    """The name of a method in reports: its title, or the name of its class if it is not listed."""
     kind = type(method).__name__
-    return next((each.called for each in METHODS if each.name == kind and each.called), kind)
+    return next((each.title for each in METHODS if each.name == kind and each.title), kind)
 
 
 def default_method(
     model: "UnitModel", size: int | None = None, budget: "Budget | None" = None
 ) -> "Method":
-    """What fits a model if nothing is asked for, by what is public of it.
+    """The default method of a model, chosen by public facts alone.
 
     Args:
         model: The model.
@@ -72,7 +72,7 @@ def default_method(
         budget: The budget, if there is a size.
 
     Returns:
-        The method, with settings for that size and budget; without them, its usual settings.
+        The method, with settings for that size and budget; without them, its default settings.
     """
-    kind = next(each.kind for each in METHODS if each.usual and each.kind.can_fit(model))
+    kind = next(each.kind for each in METHODS if each.is_default and each.kind.can_fit(model))
     return kind() if size is None or budget is None else kind().for_size(model, size, budget)
