@@ -338,7 +338,7 @@ class RunFolder:
 
     def write_report(self, posterior: Posterior) -> None:
         """Writes the report of a posterior, with the request."""
-        write_report(posterior, self.path, settings=self.shown())
+        write_report(posterior, self.path, settings=self.report_settings())
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
@@ -388,7 +388,7 @@ class RunFolder:
             )
         return self.file
 
-    def shown(self) -> dict[str, object]:
+    def report_settings(self) -> dict[str, object]:
         """The request as a report shows it."""
         facts = {name: value for name, value in self.facts.items() if value is not None}
         facts.pop("settings")
@@ -521,7 +521,9 @@ def load_contents(path: Path) -> ReportContents:
         return ReportContents(posterior=Posterior.load(path), settings={}, schema=None)
     run = RunFolder(path)
     posterior = run.posterior(with_model=False)
-    return ReportContents(posterior=posterior, settings=run.shown(), schema=posterior.schema)
+    return ReportContents(
+        posterior=posterior, settings=run.report_settings(), schema=posterior.schema
+    )
 
 
 def write_run_report(

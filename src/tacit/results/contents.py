@@ -239,7 +239,7 @@ class ReportContents:
         return title if self.site is None else f"{title}: the part of {self.site.name}"
 
     @property
-    def learns(self) -> list[Sequence[str]]:
+    def disclosures(self) -> list[Sequence[str]]:
         """What others learn of each site of a federated fit; empty for other fits."""
         return who_learns(self.statement) if self.posterior.sites else []
 
@@ -298,7 +298,7 @@ class ReportContents:
         return [*interpretation_notes(interpretation), *told]
 
     @property
-    def left_out(self) -> list[str]:
+    def omissions(self) -> list[str]:
         """What is not shown, and where to find it."""
         count = sum(math.prod(mean.shape) for mean in self.posterior.mean().values())
         notes = []
@@ -316,7 +316,7 @@ class ReportContents:
         return with_noise_note(f"{level:.0%} interval", self.posterior.intervals)
 
     @property
-    def about_intervals(self) -> str:
+    def interval_sentence(self) -> str:
         """Whether intervals account for the privacy noise."""
         return INTERVAL_SENTENCES[self.posterior.intervals]
 
@@ -395,7 +395,7 @@ class ReportContents:
         return header, list(lines), self.schema.notes
 
     @property
-    def repeat(self) -> list[tuple[str, str]]:
+    def all_settings(self) -> list[tuple[str, str]]:
         """All settings that are known, and the versions of the software."""
         formula = (
             {}
@@ -412,7 +412,7 @@ class ReportContents:
         return [*said, ("computed with", versions)]
 
     @property
-    def epsilon_words(self) -> str:
+    def epsilon_meaning(self) -> str:
         """What epsilon means, in terms of odds."""
         unit, spent = self.statement.unit, self.statement.epsilons[self.statement.adjacency]
         known = spent is not None and math.isfinite(spent)
@@ -466,7 +466,7 @@ class ReportContents:
         """Curves of epsilon over delta, where they are known."""
         found = {}
         for adjacency in ADJACENCIES:
-            written = self.statement.written_curves[adjacency]
+            written = self.statement.curves_shown[adjacency]
             between = self.statement.curve(adjacency, _INTERMEDIATE_DELTAS)
             if written is not None and between is not None:
                 points = sorted([*zip(*written, strict=True), *zip(*between, strict=True)])
@@ -499,7 +499,7 @@ class ReportContents:
         return BudgetParts(left=left, run=run, earlier=earlier, total=total)
 
     @property
-    def budget_words(self) -> str:
+    def budget_sentence(self) -> str:
         """The remaining budget, in words."""
         if self.statement.event is None:
             return "The fit was made without privacy: no budget applies."

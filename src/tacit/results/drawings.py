@@ -66,7 +66,7 @@ class Bar(NamedTuple):
         """The mean and the ends of the intervals."""
         return self[1:6]
 
-    def read_out(self, interval: str) -> str:
+    def description(self, interval: str) -> str:
         """The bar in words, for screen readers."""
         return f"{self.name}: mean {self.mean:.4g}, {interval} {self.lower:.4g} to {self.upper:.4g}"
 

@@ -136,4 +136,4 @@ def _budget(contents: ReportContents) -> list[str]:
     said = contents.statement
     lines = [] if said.event is None else _bullets(said.epsilon_line(a) for a in ADJACENCIES)
     smaller = "A smaller epsilon means more protection." if lines else ""
-    return [*lines, *([smaller] if smaller else []), contents.budget_words]
+    return [*lines, *([smaller] if smaller else []), contents.budget_sentence]

@@ -106,7 +106,7 @@ def write_report(
             REGISTRY_FILE: statement.registry_yaml(
                 posterior.privacy,
                 federated=bool(contents.sites),
-                said=(contents.about_intervals, CONVERGENCE_SENTENCES[posterior.converged]),
+                said=(contents.interval_sentence, CONVERGENCE_SENTENCES[posterior.converged]),
                 warnings=posterior.warnings,
             ),
         },

@@ -349,7 +349,7 @@ class PrivacyStatement:
         Returns:
             A dictionary. An infinite or unknown epsilon is None.
         """
-        curves = {a: _curve_points(self.written_curves[a]) for a in ADJACENCIES} if curve else {}
+        curves = {a: _curve_points(self.curves_shown[a]) for a in ADJACENCIES} if curve else {}
         return {
             "private": self.is_private,
             "warning": self.warning,
@@ -459,7 +459,7 @@ class PrivacyStatement:
         ]
 
     @cached_property
-    def written_curves(self) -> dict[Adjacency, Curve | None]:
+    def curves_shown(self) -> dict[Adjacency, Curve | None]:
         """Epsilon at each of the deltas that renderings show, under each adjacency."""
         return {adjacency: self.curve(adjacency, CURVE_DELTAS) for adjacency in ADJACENCIES}
 
@@ -474,7 +474,7 @@ class PrivacyStatement:
         """Header and rows of a table of epsilons at several deltas."""
         found = {
             adjacency: dict(zip(*curve, strict=True))
-            for adjacency, curve in self.written_curves.items()
+            for adjacency, curve in self.curves_shown.items()
             if curve is not None
         }
         rows: list[Sequence[str]] = [

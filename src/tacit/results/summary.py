@@ -265,10 +265,10 @@ class Summary:
     intervals: Intervals = Intervals.UNKNOWN
     ratio: str | None = None
     spread_columns: ClassVar[slice] = slice(2, 5)
-    """The columns that `spread` is about."""
+    """The columns that `spread_title` is about."""
 
     def __str__(self) -> str:
-        cells = [self.header(), *self.shown()]
+        cells = [self.header(), *self.printed_cells()]
         widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
         table = [
             "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
@@ -276,8 +276,8 @@ class Summary:
         ]
         # Above the columns that it is about; if it is longer, it begins further left.
         end = sum(widths[: self.spread_columns.stop]) + 2 * (self.spread_columns.stop - 1)
-        above = self.spread.rjust(end).ljust(len(table[0]))
-        return "\n".join([*self.before(), above, *table, *self.after()])
+        above = self.spread_title.rjust(end).ljust(len(table[0]))
+        return "\n".join([*self.notes_above(), above, *table, *self.notes_below()])
 
     def _repr_html_(self) -> str:
         return render_template("summary.html", summary=self)
@@ -306,7 +306,7 @@ class Summary:
         return [*self._header(), *self._more()]
 
     def columns(self) -> list[str]:
-        """Column names for use without `spread`: ends of intervals without noise say so."""
+        """Column names for use without `spread_title`: ends of intervals without noise say so."""
         return [*self._columns(), *self._more()]
 
     def _header(self) -> list[str]:
@@ -332,7 +332,7 @@ class Summary:
         return any(line.prior for line in self.lines)
 
     @property
-    def spread(self) -> str:
+    def spread_title(self) -> str:
         """What is printed above the standard deviations and intervals."""
         return with_noise_note(f"sd and {100 * self.level:.4g}% interval", self.intervals)
 
@@ -345,15 +345,15 @@ class Summary:
         prior = [line.prior] if self._has_priors else []
         return [line.label, *_rounded_numbers(line)[: len(self._header()) - 1], *ratio, *prior]
 
-    def shown(self) -> list[list[str]]:
+    def printed_cells(self) -> list[list[str]]:
         """The lines that are printed, as text."""
         return self.cells()[:_MAX_PRINTED_LINES]
 
-    def before(self) -> list[str]:
+    def notes_above(self) -> list[str]:
         """What is printed above the table."""
         return [*self.warnings, *([self.trust] if self.trust else [])]
 
-    def after(self) -> list[str]:
+    def notes_below(self) -> list[str]:
         """What is printed below the table."""
         more = len(self.lines) - _MAX_PRINTED_LINES
         hidden = [f"... and {more} more; to_pandas() has them all"] if more > 0 else []
