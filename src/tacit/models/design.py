@@ -15,14 +15,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from formulae.contrasts import pick_contrasts
-from formulae.terms.call_resolver import LazyCall
 from jax.typing import ArrayLike
 
 from tacit.data.columns import Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.formula import (
+    Call,
     Columns,
     Expression,
     GroupTerm,
@@ -42,7 +41,7 @@ Basis = tuple[Callable[[Columns], jax.Array], int, str]
 _MAX_BASIS_SIZE = 50
 
 
-def _basis_arguments(node: Node, names: tuple[str, ...]) -> dict[str, Node]:
+def _basis_arguments(node: Call, names: tuple[str, ...]) -> dict[str, Node]:
     """The arguments after the first, by name."""
     given: dict[str, Node] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
     if len(node.args) - 1 > len(names) or set(given) - set(names):
@@ -52,7 +51,7 @@ def _basis_arguments(node: Node, names: tuple[str, ...]) -> dict[str, Node]:
     return given
 
 
-def _integer_argument(node: Node, name: str, value: Node, least: int) -> int:
+def _integer_argument(node: Call, name: str, value: Node, least: int) -> int:
     found = literal_number(value)
     if found != int(found) or not least <= found <= _MAX_BASIS_SIZE:
         raise InvalidArgument(
@@ -67,7 +66,7 @@ def standardize(inner: Expression) -> Callable[[Columns], jax.Array]:
     return lambda columns: jnp.clip((inner.read(columns) - middle) / half, -1.0, 1.0)
 
 
-def legendre_basis(node: Node, inner: Expression) -> Basis:
+def legendre_basis(node: Call, inner: Expression) -> Basis:
     """Legendre polynomials, which are orthogonal for numbers spread evenly over the bounds."""
     given = _basis_arguments(node, ("degree",))
     if "degree" not in given:
@@ -85,7 +84,7 @@ def legendre_basis(node: Node, inner: Expression) -> Basis:
     return read, degree, f"Legendre polynomials over {span}, each within -1 and 1"
 
 
-def bspline_basis(node: Node, inner: Expression) -> Basis:
+def bspline_basis(node: Call, inner: Expression) -> Basis:
     """B-splines whose knots are given, or evenly spaced between the bounds."""
     given = _basis_arguments(node, ("df", "knots", "degree", "intercept"))
     degree = _integer_argument(node, "degree", given["degree"], 0) if "degree" in given else 3
@@ -108,11 +107,11 @@ def bspline_basis(node: Node, inner: Expression) -> Basis:
 
 
 def _spline_knots(
-    node: Node, inner: Expression, given: dict[str, Node], fewest: int
+    node: Call, inner: Expression, given: dict[str, Node], fewest: int
 ) -> list[float]:
     if "knots" in given:
         listed = given["knots"]
-        several = listed.args if called_function(listed) == "c" else [listed]
+        several = listed.args if isinstance(listed, Call) and listed.function == "c" else [listed]
         knots = sorted(literal_number(each) for each in several)
         inside = all(inner.low < knot < inner.high for knot in knots)
         if not inside or len(set(knots)) < len(knots):
@@ -217,30 +216,32 @@ def build_component(node: Node, schema: Schema) -> Component:
     name = column_name(node)
     if name is not None:
         return _column_component(str(name), schema)
-    if not isinstance(node, LazyCall):
+    if not isinstance(node, Call):
         raise InvalidArgument(
             f"{format_node(node)!r} is not a term; name columns, or put a calculation into I(...)."
         )
-    if node.callee in {"C", "T", "S"}:
+    if node.function in {"C", "T", "S"}:
         return _category_component(node, schema)
-    if node.callee in _DATA_DEPENDENT_CALLS:
+    if node.function in _DATA_DEPENDENT_CALLS:
         raise InvalidArgument(
             f"{format_node(node)!r} would use a mean of the data; numbers are already standardised by their "
             "bounds, so name the column itself."
         )
-    if node.callee in _BASES:
+    if node.function in _BASES:
         inner = bounded_expression(node.args[0], schema) if node.args else None
         if inner is None or inner.low >= inner.high:
             raise InvalidArgument(
                 f"{format_node(node)!r} needs a column that varies as its first argument."
             )
-        read, size, meaning = _BASES[node.callee](node, inner)
+        read, size, meaning = _BASES[node.function](node, inner)
         labels = tuple(str(i) for i in range(1, size + 1))
-        centre = 1 / (size + 1) if node.callee == "bs" else 0.0
-        at = f"{inner.low:.4g}" if node.callee == "bs" else f"the mean over {_format_range(inner)}"
+        centre = 1 / (size + 1) if node.function == "bs" else 0.0
+        at = (
+            f"{inner.low:.4g}" if node.function == "bs" else f"the mean over {_format_range(inner)}"
+        )
         block = DesignBlock(
             read, labels, meaning, (), centre, ((format_node(node.args[0]), at),), alone=False,
-            max_norm=1.0 if node.callee == "bs" else math.sqrt(size), exclusive=size == 1,
+            max_norm=1.0 if node.function == "bs" else math.sqrt(size), exclusive=size == 1,
         )  # fmt: skip
         return Component(format_node(node), inner.columns, block)
     calculated = bounded_expression(node, schema)
@@ -302,7 +303,7 @@ def _format_range(inner: Expression) -> str:
     return f"{inner.low:.6g} to {inner.high:.6g}"
 
 
-def _category_component(node: Node, schema: Schema) -> Component:
+def _category_component(node: Call, schema: Schema) -> Component:
     """C(x), C(x, Sum), C(x, Treatment("level")), T(x, "level") or S(x, "level")."""
     name = column_name(node.args[0]) if node.args else None
     column = None if name is None else scalar_column(name, schema)
@@ -311,11 +312,11 @@ def _category_component(node: Node, schema: Schema) -> Component:
             f"{format_node(node)!r} must be of a column that is declared as a category."
         )
     assert name is not None
-    coding, chosen = ("sum" if node.callee == "S" else "treatment"), None
+    coding, chosen = ("sum" if node.function == "S" else "treatment"), None
     further = [*node.args[1:], *node.kwargs.values()]
-    if node.callee == "C" and len(further) == 1 and not {*node.kwargs} - {"contrast"}:
+    if node.function == "C" and len(further) == 1 and not {*node.kwargs} - {"contrast"}:
         coding, chosen = _parse_contrast(node, further[0])
-    elif node.callee != "C" and len(further) == 1 and not {*node.kwargs} - {"ref", "omit"}:
+    elif node.function != "C" and len(further) == 1 and not {*node.kwargs} - {"ref", "omit"}:
         chosen = str(literal_value(further[0]))
     elif further:
         raise _unknown_coding_error(node)
@@ -327,16 +328,16 @@ def _category_component(node: Node, schema: Schema) -> Component:
     return _coded_category(name, column, coding, chosen)
 
 
-def _parse_contrast(node: Node, how: Node) -> tuple[str, str | None]:
+def _parse_contrast(node: Call, how: Node) -> tuple[str, str | None]:
     kind = called_function(how) or column_name(how)
-    values = [*how.args, *how.kwargs.values()] if isinstance(how, LazyCall) else []
+    values = [*how.args, *how.kwargs.values()] if isinstance(how, Call) else []
     if kind not in {"Treatment", "Sum"} or len(values) > 1:
         raise _unknown_coding_error(node)
     chosen = str(literal_value(values[0])) if values else None
     return ("sum" if kind == "Sum" else "treatment"), chosen
 
 
-def _unknown_coding_error(node: Node) -> InvalidArgument:
+def _unknown_coding_error(node: Call) -> InvalidArgument:
     return InvalidArgument(
         f'{format_node(node)!r} is not a known coding; write C(x), C(x, Treatment("level")) or '
         "C(x, Sum); the levels are those of the schema."
@@ -465,6 +466,8 @@ def _choose_codings(
 
     Only terms with the same numbers in them can make each other redundant.
     """
+    from formulae.contrasts import pick_contrasts  # imports pandas, which takes time
+
     alike: dict[frozenset[str], dict[str, list[str]]] = {}
     if intercept:
         alike[frozenset()] = {"Intercept": []}
@@ -509,7 +512,8 @@ def build_group(part: GroupTerm, schema: Schema, others: bool) -> Group:
     person = schema.person
     # C(column) is the column.
     inner = [
-        n.args[0] if called_function(n) == "C" and len(n.args) == 1 else n for n in part.groups
+        n.args[0] if isinstance(n, Call) and n.function == "C" and len(n.args) == 1 else n
+        for n in part.groups
     ]
     names = [column_name(node) for node in inner]
     if names == [person]:

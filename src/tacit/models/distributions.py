@@ -23,8 +23,6 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, biject_to, constraints
 from numpyro.distributions.transforms import AffineTransform, ComposeTransform, Transform
 
-from tacit.models.random_effects import unwrap_distribution
-
 
 class RescaledSupport(constraints.Constraint):  # type: ignore[misc]
     """A support whose unconstrained numbers have a centre and a unit."""
@@ -220,6 +218,16 @@ class CensoredWeibull(Distribution):  # type: ignore[misc]
         left = ~happened & (time < self.bounds[1])  # and not just at the end of the study
         rate = jnp.asarray(self.drop_out)
         return found + jnp.where(left, jnp.log(rate), 0.0) - rate * time
+
+
+_WRAPPERS = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
+
+
+def unwrap_distribution(fn: dist.Distribution) -> dist.Distribution:
+    """A distribution without wrappers that only reshape or mask it."""
+    while isinstance(fn, _WRAPPERS):
+        fn = fn.base_dist
+    return fn
 
 
 def distribution_logit(fn: dist.Distribution) -> jax.Array | None:

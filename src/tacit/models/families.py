@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from formulae.terms.call_resolver import LazyCall
 from jax.nn import log_sigmoid
 from jax.scipy.special import log_ndtr
 from numpyro import distributions as dist
@@ -23,6 +22,7 @@ from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.distributions import CensoredWeibull, ClippedDraws
 from tacit.models.formula import (
+    Call,
     Columns,
     Node,
     ParsedFormula,
@@ -728,7 +728,7 @@ def _one_level_outcome(name: str, column: Kind, level: str, family: Family) -> O
 
 def _proportion_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
     """The outcome p(successes, trials) of the binomial family."""
-    names = list(node.args) if isinstance(node, LazyCall) and not node.kwargs else []
+    names = list(node.args) if isinstance(node, Call) and not node.kwargs else []
     if _OUTCOME_CALLS.get(str(called_function(node))) != "binomial" or len(names) != 2:
         raise InvalidArgument(
             f"The binomial family needs {family.wants}, such as p(cured, treated) ~ dose; got "
@@ -765,10 +765,10 @@ def _proportion_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
 
 def _time_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
     """The outcome censored(time, event), or a time that is never censored."""
-    call = called_function(node) == "censored"
-    given = list(node.args) if call else [node]
+    call = node if isinstance(node, Call) and node.function == "censored" else None
+    given = [node] if call is None else list(call.args)
     name = column_name(given[0]) if given else None
-    if name is None or (call and (node.kwargs or len(given) not in (2, 3))):
+    if name is None or (call is not None and (call.kwargs or len(given) not in (2, 3))):
         raise InvalidArgument(
             "The weibull family needs a time as its outcome: time ~ x, censored(time, event) ~ x, or "
             f"censored(time, event, follow_up) ~ x; got {format_node(node)!r}."
@@ -784,10 +784,10 @@ def _time_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
         lambda c: jnp.clip(decoded(c), low, high),
         description=said,
     )
-    return _censored_outcome(plain, node, schema) if call else plain
+    return plain if call is None else _censored_outcome(plain, call, schema)
 
 
-def _censored_outcome(time: Outcome, node: Node, schema: Schema) -> Outcome:
+def _censored_outcome(time: Outcome, node: Call, schema: Schema) -> Outcome:
     """A time that may be censored: negative in the rows where it is."""
     event = column_name(node.args[1])
     if event is None or scalar_column(event, schema).kind != "binary":

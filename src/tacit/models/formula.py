@@ -1,6 +1,6 @@
-"""Parsing of formulas by the formulae library, which sees the text and no data.
+"""The parts of a formula, and calculations in it.
 
-The result is a list of the formula's parts, to which `tacit.models.design` gives a meaning from the schema.
+`tacit.models.formula_parser` parses the text, and `tacit.models.design` gives the parts a meaning from the schema.
 Calculations such as ``I(age ** 2)`` or ``np.log(dose)`` become functions of the columns of a row, whose bounds follow
 from those of the columns by interval arithmetic, not from data.
 """
@@ -14,21 +14,45 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from formulae import expr
-from formulae.parser import ParseError, Parser
-from formulae.resolver import Resolver, ResolverError
-from formulae.scanner import ScanError, Scanner
-from formulae.terms.call import Call
-from formulae.terms.call_resolver import LazyCall, LazyOperator, LazyValue, LazyVariable
-from formulae.terms.terms import Model, Term
-from formulae.terms.variable import Variable
 
 from tacit.data.columns import Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 
-Node = Any
-"""A part of a formula as formulae represents it: a variable, a call, an operation or a value."""
+
+@dataclass(frozen=True)
+class ColumnName:
+    """The name of a column."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A number, text or True or False, as it is written."""
+
+    value: object
+    text: str
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An arithmetic operation or a comparison, of one or two sides."""
+
+    symbol: str
+    args: tuple["Node", ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function by name."""
+
+    function: str
+    args: tuple["Node", ...]
+    kwargs: Mapping[str, "Node"]
+
+
+Node = ColumnName | Literal | Operation | Call
 
 
 class GroupTerm(NamedTuple):
@@ -50,124 +74,41 @@ class ParsedFormula(NamedTuple):
 
 def parse_formula(formula: str) -> ParsedFormula:
     """The parts of a formula; raises `InvalidArgument` if it cannot be parsed."""
+    from tacit.models.formula_parser import parse  # formulae imports pandas, which takes time
+
     if not isinstance(formula, str) or "~" not in formula:
         raise InvalidArgument(
             f'A formula is text such as "outcome ~ first + second"; got {formula!r}.'
         )
-    model = _parse(formula)
-    if not isinstance(model, Model) or model.response is None:
-        raise InvalidArgument(
-            f"The formula {formula!r} needs an outcome before ~ and predictors after it."
-        )
-    response = model.response.term.components
-    if len(response) != 1:
-        raise InvalidArgument(f"The formula {formula!r} must have a single outcome before ~.")
-    common = [_components(term) for term in model.common_terms]
-    grouped = [
-        GroupTerm(_components(term.expr), _components(term.factor)) for term in model.group_terms
-    ]
-    return ParsedFormula(
-        response=_node(response[0]),
-        level=response[0].reference if isinstance(response[0], Variable) else None,
-        intercept=() in common,
-        terms=tuple(each for each in common if each),
-        grouped=tuple(grouped),
-    )
-
-
-def _parse(formula: str) -> Model:
-    """The formula as formulae represents it; raises unless all of it was parsed."""
-    try:
-        parser = Parser(Scanner(formula).scan())
-        tree = _parse_tree(formula, parser)
-        _check_no_lone_power(formula, tree)
-        return Resolver(tree).resolve()
-    except InvalidArgument:
-        raise
-    except (ParseError, ScanError, ResolverError) as error:
-        words = str(error).strip().rstrip(".").split("\n", maxsplit=1)[0]
-        raise _parse_error(formula, words[:1].lower() + words[1:]) from None
-    except Exception:  # noqa: BLE001 - formulae may raise anything, whose words do not help
-        raise _parse_error(formula, "it is not a formula") from None
-
-
-def _parse_tree(formula: str, parser: Parser) -> object:
-    """The syntax tree of a formula; raises unless all of it was parsed."""
-    try:
-        tree = parser.parse()
-    except ParseError:
-        if parser.at_end():
-            missing = "it ends early, where a term or a closing bracket is missing"
-            raise _parse_error(formula, missing) from None
-        raise
-    if not parser.at_end():
-        raise InvalidArgument(
-            f"The formula {formula!r} cannot be read from {parser.peek().lexeme!r} on; put "
-            "calculations into I(...), and names with special characters into backquotes."
-        )
-    return tree
-
-
-def _parse_error(formula: str, reason: str) -> InvalidArgument:
-    return InvalidArgument(f"The formula {formula!r} cannot be read: {reason}.")
-
-
-def _check_no_lone_power(formula: str, tree: object) -> None:
-    """Raises for a power of one column, which formulae would reduce to the column itself."""
-    power = isinstance(tree, expr.Binary) and (
-        tree.operator.kind == "STAR_STAR"
-        and not isinstance(tree.left, expr.Grouping | expr.QuotedName)
-    )
-    if power:
-        raise InvalidArgument(
-            f"A power of a single term in {formula!r} would change nothing: (a + b)**2 stands for "
-            "a + b + a:b; for a square write I(a**2)."
-        )
-    # Calls are not searched: inside them a power is a calculation.
-    if isinstance(tree, expr.Binary):
-        _check_no_lone_power(formula, tree.left)
-    if isinstance(tree, expr.Binary | expr.Unary):
-        _check_no_lone_power(formula, tree.right)
-    if isinstance(tree, expr.Grouping):
-        _check_no_lone_power(formula, tree.expression)
-
-
-def _components(term: object) -> tuple[Node, ...]:
-    """The variables and calls of a term; empty for an intercept."""
-    return tuple(_node(each) for each in (term.components if isinstance(term, Term) else ()))
-
-
-def _node(component: Variable | Call) -> Node:
-    return component.call if isinstance(component, Call) else component
+    return parse(formula)
 
 
 def column_name(node: Node) -> str | None:
     """The column that a node names; None if it is not a name."""
-    return node.name if isinstance(node, LazyVariable | Variable) else None
+    return node.name if isinstance(node, ColumnName) else None
 
 
 def called_function(node: Node) -> str | None:
     """The function that a node calls; None if it is not a call."""
-    return node.callee if isinstance(node, LazyCall) else None
+    return node.function if isinstance(node, Call) else None
 
 
-def literal_value(node: Node, default: object = None) -> object:
+def literal_value(node: Node | None, default: object = None) -> object:
     """The number or text that a node is; ``default`` if it is neither."""
-    return node.value if isinstance(node, LazyValue) else default
+    return node.value if isinstance(node, Literal) else default
 
 
 def format_node(node: Node) -> str:
     """A node as text, with the brackets that it needs."""
-    if isinstance(node, LazyCall):
+    if isinstance(node, Call):
         named = [f"{key}={format_node(each)}" for key, each in node.kwargs.items()]
-        return f"{node.callee}({', '.join([*map(format_node, node.args), *named])})"
-    if isinstance(node, LazyOperator):
+        return f"{node.function}({', '.join([*map(format_node, node.args), *named])})"
+    if isinstance(node, Operation):
         inside = [
-            f"({format_node(a)})" if isinstance(a, LazyOperator) else format_node(a)
-            for a in node.args
+            f"({format_node(a)})" if isinstance(a, Operation) else format_node(a) for a in node.args
         ]
         return f" {node.symbol} ".join(inside) if len(inside) > 1 else f"{node.symbol}{inside[0]}"
-    return str(node) if column_name(node) is None else str(node.name)
+    return node.name if isinstance(node, ColumnName) else node.text
 
 
 def unknown_name_error(what: str, name: object, known: Iterable[str]) -> InvalidArgument:
@@ -232,9 +173,9 @@ def _build_expression(node: Node, schema: Schema) -> Expression:
         return Expression(
             decode_column(name, column), float(column.low), float(column.high), frozenset([name])
         )
-    if isinstance(node, LazyCall):
+    if isinstance(node, Call):
         return _build_call(node, schema)
-    if isinstance(node, LazyOperator):
+    if isinstance(node, Operation):
         return _build_operation(node, schema)
     value = literal_number(node)
     return Expression(lambda _: value, value, value)
@@ -242,7 +183,7 @@ def _build_expression(node: Node, schema: Schema) -> Expression:
 
 def literal_number(node: Node) -> float:
     """A number in the formula."""
-    if isinstance(node, LazyOperator) and node.symbol in {"-", "+"} and len(node.args) == 1:
+    if isinstance(node, Operation) and node.symbol in {"-", "+"} and len(node.args) == 1:
         return literal_number(node.args[0]) * (-1 if node.symbol == "-" else 1)
     value = literal_value(node)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -250,8 +191,8 @@ def literal_number(node: Node) -> float:
     return float(value)
 
 
-def _build_call(node: Node, schema: Schema) -> Expression:
-    name = node.callee.removeprefix("np.").removeprefix("numpy.")
+def _build_call(node: Call, schema: Schema) -> Expression:
+    name = node.function.removeprefix("np.").removeprefix("numpy.")
     if name not in _FUNCTIONS or len(node.args) != 1 or node.kwargs:
         raise InvalidArgument(
             f"A formula cannot compute {format_node(node)!r}; inside a calculation use + - * / **, and "
@@ -292,7 +233,7 @@ _FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], Callable[[float], 
 }
 
 
-def _build_operation(node: Node, schema: Schema) -> Expression:
+def _build_operation(node: Operation, schema: Schema) -> Expression:
     sides = [bounded_expression(each, schema) for each in node.args]
     if node.symbol == "**":
         return _build_power(sides[0], node)
@@ -326,7 +267,7 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _build_power(base: Expression, node: Node) -> Expression:
+def _build_power(base: Expression, node: Operation) -> Expression:
     exponent = literal_number(node.args[1])
     whole = exponent == int(exponent) and exponent >= 1
     if not (whole or base.low > 0):

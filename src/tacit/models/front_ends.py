@@ -27,7 +27,7 @@ def adapt_model(model: object, schema: Schema | None) -> UnitModel:
     """The model in the form that inference takes.
 
     Args:
-        model: A `tacit.Model`, a model of `tacit.conjugate`, a PyMC model, a model by `tacit.glm`, or a
+        model: A `tacit.Model`, a model of `tacit.conjugate`, a model by `tacit.glm`, a PyMC model, or a
             NumPyro function; the latter is recognised only by running it, so it comes last.
         schema: The public facts about the columns. Plain and conjugate models can do without.
 
@@ -43,10 +43,10 @@ def adapt_model(model: object, schema: Schema | None) -> UnitModel:
         return model.unit_model
     if isinstance(model, Conjugate):
         return (model if schema is None else model.with_bounds_of(schema)).unit_model
-    if _is_pymc(model):
-        return _adapt_pymc(model, schema)
     if _is_glm(model):
         return _adapt_numpyro(model.numpyro, schema)
+    if _is_pymc(model):
+        return _adapt_pymc(model, schema)
     return _adapt_numpyro(model, schema)
 
 

@@ -36,6 +36,7 @@ from tacit.models.families import (
     default_family,
 )
 from tacit.models.formula import (
+    Call,
     Columns,
     Expression,
     Node,
@@ -615,9 +616,10 @@ def _is_offset(nodes: Sequence[Node]) -> bool:
 
 def _build_offset(nodes: Sequence[Node], schema: Schema) -> Expression:
     """The calculation in offset(...)."""
-    if len(nodes) != 1 or len(nodes[0].args) != 1 or nodes[0].kwargs:
+    offset = nodes[0]
+    if len(nodes) != 1 or not isinstance(offset, Call) or len(offset.args) != 1 or offset.kwargs:
         raise InvalidArgument(f"{_format_interaction(nodes)!r} must be offset(...) of one column.")
-    return bounded_expression(nodes[0].args[0], schema)
+    return bounded_expression(offset.args[0], schema)
 
 
 def _check_formula(formula: str, function: GLMFunction) -> None:

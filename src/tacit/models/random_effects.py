@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from numpyro import distributions as dist
 
 from tacit.errors import InvalidArgument
+from tacit.models.distributions import unwrap_distribution
 
 # Points of a grid, by default and at most; nodes of an axis, by default at most and at least.
 _DEFAULT_MAX_POINTS, _MAX_POINTS, _MAX_DEFAULT_NODES, _MIN_NODES = 1024, 4096, 32, 7
 _NEWTON_STEPS = 8
-_WRAPPERS = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,6 @@ def random_effect(name: str, fn: dist.Distribution, entries: int) -> RandomEffec
     size = math.prod(fn.shape()) // entries
     value_from_normal(fn, jnp.zeros(fn.shape()))  # raises if it cannot be made from normals
     return RandomEffect(name, None, size)
-
-
-def unwrap_distribution(fn: dist.Distribution) -> dist.Distribution:
-    """A distribution without wrappers that only reshape or mask it."""
-    while isinstance(fn, _WRAPPERS):
-        fn = fn.base_dist
-    return fn
 
 
 def value_from_normal(fn: dist.Distribution, normal: jax.Array) -> jax.Array:
