@@ -17,7 +17,7 @@ from tacit.privacy.gate import Gate, run
 from tacit.privacy.noise import Randomness
 
 FITS, NOISES = 1000, ["gaussian", "laplace"]
-MODEL = conjugate.Bernoulli("x")
+MODEL = conjugate.Bernoulli("x").unit_model
 BUDGETS = {"gaussian": Budget(3, 1e-5), "laplace": Budget(3)}
 METHODS = {
     noise: Statistics(noise=noise, noise_aware=False, num_draws=1, most_rows=2) for noise in NOISES

@@ -22,7 +22,7 @@ MODEL = Model(
     parameters={"m": Parameter()},
     log_prior=lambda p: -0.5 * p["m"] ** 2,
     log_likelihood=lambda p, row: -0.5 * (row["x"] - p["m"]) ** 2,
-)
+).unit_model
 
 
 def test_the_hash_is_siphash():
