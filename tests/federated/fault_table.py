@@ -232,7 +232,7 @@ def expected(files, absent):
     clients = {
         name: prepare_site(
             name, study.read(path.parent / "data.csv"), study.method, study.target, **run
-        ).client
+        )
         for name, path in files.items()
     }
     server = study.server()

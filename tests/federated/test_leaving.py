@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from masked_sites import MaskedInProcess
 from test_masks import IDENTITIES, ROSTER
 from test_scored import BUDGET, MODEL, NAMES, sites_of
 
@@ -13,7 +14,7 @@ from tacit.accounting import PLD, events
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, LedgerError, TacitError
 from tacit.federated import PooledScoring
-from tacit.federated.masks import LedgerMaskKeys, MaskedInProcess, MaskedSite, Masker, Roster
+from tacit.federated.masks import LedgerMaskKeys, MaskedSite, Masker, Roster
 from tacit.federated.method import prepare_site
 from tacit.federated.server import run_schedule
 from tacit.privacy.noise import Randomness
@@ -48,7 +49,7 @@ def masked_sites(method, target, rows):
     setting = {"run": "r", "sites": 3, "budget": BUDGET, "seed": 2}
     return [
         MaskedSite(
-            prepare_site(name, rows[name], method, target, **setting).client,
+            prepare_site(name, rows[name], method, target, **setting),
             Masker(name, IDENTITIES[name], roster),
         )
         for name in NAMES
@@ -127,7 +128,7 @@ def test_as_many_sites_as_declared_may_leave_one_after_the_other(target):
     setting = {"run": "r", "sites": 5, "budget": BUDGET, "seed": 2}
     sites = [
         MaskedSite(
-            prepare_site(name, rows[name], method, target, **setting).client,
+            prepare_site(name, rows[name], method, target, **setting),
             Masker(name, identities[name], Roster(members=keys, dropouts=3)),
         )
         for name in names

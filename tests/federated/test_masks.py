@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from masked_sites import MaskedInProcess
 from scipy import stats
 from through_origin import through_origin
 
 from tacit import Budget, Ledger, Rows
 from tacit.errors import InvalidArgument
 from tacit.federated import Partitioned
-from tacit.federated.masks import LedgerMaskKeys, MaskedInProcess, MaskedSite, Masker, Roster
+from tacit.federated.masks import LedgerMaskKeys, MaskedSite, Masker, Roster
 from tacit.federated.method import prepare_site, run_in_process
 from tacit.federated.protocol import Offer, Session, Task
 from tacit.federated.schemes import ClippedChanges
@@ -209,7 +210,7 @@ def masked_sites():
         MaskedSite(
             prepare_site(
                 name, SHARES[name], METHOD, TARGET, run="r", sites=3, budget=BUDGET, seed=1
-            ).client,
+            ),
             sites[name],
         )
         for name in NAMES
@@ -268,7 +269,7 @@ def test_nothing_is_charged_before_the_keys_are_accepted(tmp_path):
         "north", SHARES["north"], METHOD, TARGET, run="r", sites=3, budget=BUDGET, ledger=book
     )
     sites = maskers()
-    north = MaskedSite(site.client, sites["north"])
+    north = MaskedSite(site, sites["north"])
     task = masking_server().tasks(NAMES)["north"]
     with pytest.raises(InvalidArgument, match="expects 3 sites"):
         north.answer(task, 1, offers_of(sites)[:2])

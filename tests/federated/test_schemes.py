@@ -210,7 +210,7 @@ def test_shared_noise_needs_everybody():
     server = method.server(target, names, run="r", budget=BUDGET, source=Randomness(0))
     rows = Rows({"y": np.array([1, 2])})
     clients = [
-        prepare_site(n, rows, method, target, run="r", sites=3, budget=BUDGET).client for n in names
+        prepare_site(n, rows, method, target, run="r", sites=3, budget=BUDGET) for n in names
     ]
     tasks = server.tasks(names)
     replies = InProcess(clients).exchange(tasks)

@@ -125,7 +125,7 @@ def test_answers_that_share_noise_are_whole_numbers_and_add_up_to_the_same(targe
     clients = {
         name: prepare_site(
             name, rows[name], method, target, run="r", sites=3, budget=BUDGET, seed=2
-        ).client
+        )
         for name in NAMES
     }
     replies = {name: client.answer(task) for name, client in clients.items()}
@@ -157,7 +157,7 @@ class Losing(InProcess):
 def test_a_site_that_misses_rounds_still_counts(method, target, finished):
     rows = sites_of()
     clients = [
-        prepare_site(n, rows[n], method, target, run="r", sites=3, budget=BUDGET, seed=3).client
+        prepare_site(n, rows[n], method, target, run="r", sites=3, budget=BUDGET, seed=3)
         for n in NAMES
     ]
     server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
@@ -235,9 +235,7 @@ def test_a_question_that_no_fit_can_ask_is_refused_before_the_charge(method, tar
     where = {"place": 0, "metric": 2, "clip": 6, "sizes": 10, "shares": 11, "nan": 1}[spoil]
     vector = task.posterior.copy()
     vector[where] = np.nan if spoil == "nan" else -1e38
-    client = prepare_site(
-        "north", rows, method, target, run="r", sites=3, budget=BUDGET, seed=3
-    ).client
+    client = prepare_site("north", rows, method, target, run="r", sites=3, budget=BUDGET, seed=3)
     with pytest.raises(Refused):
         client.answer(Task(run="r", round=1, posterior=vector))
     assert client._journal.latest("r") is None

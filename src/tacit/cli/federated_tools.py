@@ -103,7 +103,7 @@ def _trial_round_lines(study: Study[Target], name: str) -> Iterator[CheckLine]:
             sites=len(study.sites),
             budget=study.budget,
         )
-        reply = site.client.answer(task)
+        reply = site.answer(task)
     except TacitError as error:
         yield "a round on a made-up row", str(error), False
         return

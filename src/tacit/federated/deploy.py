@@ -311,7 +311,7 @@ class OpenSite:
     @cached_property
     def _client(self) -> Client:
         study = self.study
-        site = prepare_site(
+        return prepare_site(
             self.name,
             self._read,
             study.method,
@@ -324,7 +324,6 @@ class OpenSite:
             about=study.about,
             seed=study.seed,
         )
-        return site.client
 
     @cached_property
     def _masker(self) -> Masker:

@@ -18,8 +18,8 @@ these bytes, and a compressed file from a stranger could unpack to any size.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import sqlalchemy as sa
@@ -370,34 +370,6 @@ class MaskedSite:
         return Reply(
             site=reply.site, run=reply.run, round=reply.round, change=masked, grid=reply.grid
         )
-
-
-class MaskedInProcess:
-    """Masked sites in this process, for tests."""
-
-    refused: ClassVar[Mapping[str, str]] = {}
-
-    def __init__(self, sites: Sequence[MaskedSite]) -> None:
-        self._sites = {site.name: site for site in sites}
-        self._attempt, self.sent = 0, True
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        """The sites' names, in the order given."""
-        return tuple(self._sites)
-
-    def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
-        """First all keys, then all replies."""
-        self._attempt += 1
-        offers = [
-            self._sites[name].offer(Session(task.run, task.round, self._attempt))
-            for name, task in tasks.items()
-        ]
-        members = tuple(tasks)
-        return {
-            name: replace(self._sites[name].answer(task, self._attempt, offers), members=members)
-            for name, task in tasks.items()
-        }
 
 
 def _public_key(secret: bytes) -> bytes:

@@ -81,14 +81,6 @@ class SiteCost:
     ledger: Ledger | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreparedSite:
-    """A site that is ready to answer, and what the run costs it."""
-
-    client: Client
-    cost: SiteCost
-
-
 def prepare_site(
     name: str,
     rows: Rows | Callable[[], Rows],
@@ -102,7 +94,7 @@ def prepare_site(
     prepared: Prepared | None = None,
     about: str = "",
     seed: int | None = None,
-) -> PreparedSite:
+) -> Client:
     """A site of a run, with noise calibrated for all answers. The first task charges the ledger.
 
     Args:
@@ -119,7 +111,7 @@ def prepare_site(
         seed: Makes answers reproducible, and the run not private.
 
     Returns:
-        The client, and what the run costs.
+        The site, ready to answer tasks.
     """
     scheme = method.scheme
     ready = prepared or scheme.prepare(method.setting(target, budget, sites))
@@ -133,7 +125,7 @@ def prepare_site(
     )
     journal: Journal | None = None if ledger is None else LedgerJournal(ledger)
     key = None if seed is None else seeded_keys(f"{seed}|{name}")
-    client = Client(
+    return Client(
         name,
         rows,
         ready.work,
@@ -144,8 +136,6 @@ def prepare_site(
         family=target.family,
         in_factor=ready.in_factor,
     )
-    cost = SiteCost(event=ready.event, budget=budget, ledger=ledger)
-    return PreparedSite(client=client, cost=cost)
 
 
 def charge_label(run: str) -> str:
@@ -199,8 +189,8 @@ def run_in_process(
         budget: method.scheme.prepare(method.setting(target, budget, len(names)))
         for budget in shared
     }
-    sites = {
-        name: prepare_site(
+    sites = [
+        prepare_site(
             name,
             rows[name],
             method,
@@ -214,13 +204,17 @@ def run_in_process(
             seed=seed,
         )
         for name in names
-    }
+    ]
     # Sites may have different budgets; the most noise that any of them adds is what the server expects.
     noisiest = max(prepared, key=lambda budget: prepared[budget].noise_std)
     server = method.server(target, names, run=run, budget=noisiest, source=Randomness(seed))
-    transport = InProcess([site.client for site in sites.values()])
-    run_schedule(server, transport, method.rounds(len(names)), progress)
-    costs = {name: site.cost for name, site in sites.items()}
+    run_schedule(server, InProcess(sites), method.rounds(len(names)), progress)
+    costs = {
+        name: SiteCost(
+            event=prepared[budget].event, budget=budget, ledger=(ledgers or {}).get(name)
+        )
+        for name, budget in budgets.items()
+    }
     return FederatedResult(server=server, costs=costs)
 
 
