@@ -1,8 +1,1 @@
-"""The command line.
-
-The stub ``__init__.pyi`` lists modules that the command line loads only when a command needs them.
-"""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+"""The command line. `tacit.cli.main` lists the commands and imports the module of the one that is called."""

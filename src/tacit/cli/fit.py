@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tacit
-from tacit import api, cli
 from tacit.cli import distributed
 from tacit.cli.options import (
     Delta,
@@ -95,17 +94,19 @@ def fit(
     quiet: Quiet = False,
 ) -> None:
     """Fit a regression, or a model in a Python file, within a privacy budget and write a report."""
+    from tacit.cli import runs  # it imports JAX
+
     _check_file_count(data, workers or 1)
     rank = 0 if dry_run else _join_processes(ctx, workers, out)
     charged = _open_ledger(ledger, out, no_ledger=no_ledger or dry_run)
     relation = adjacency or (charged.total.adjacency if charged else "add-remove")
     budget = tacit.Budget(epsilon, delta, relation)  # type: ignore[arg-type]  # it checks
-    request = cli.runs.parse_request(
+    request = runs.parse_request(
         formula, model, schema, budget, family, method, set_ or [], seed, size, scenario
     )
-    request = replace(request, notes=cli.runs.parse_notes(note or []))
+    request = replace(request, notes=runs.parse_notes(note or []))
     _check_headers(request, data, rank, workers or 1)
-    folder = cli.runs.RunFolder(out)
+    folder = runs.RunFolder(out)
     with reporting_interruptions():
         plan = request.plan()
         if rank > 0:
@@ -151,9 +152,12 @@ def resume(
     A fit that was interrupted before it was charged begins, and is charged now. The posterior is the one that the fit would have had without the interruption. Data, schema,
     settings and versions of the software must be the same; otherwise the command refuses to go on.
     """
-    run = cli.runs.RunFolder(folder)
+    from tacit.api.resume import check_charged, is_finished  # they import JAX
+    from tacit.cli import runs
+
+    run = runs.RunFolder(folder)
     request = run.request()
-    if api.resume.is_finished(folder):
+    if is_finished(folder):
         typer.echo(
             f"The run in {folder} is finished, and its keys are destroyed. To write its report again, "
             f"run: tacit report {folder}."
@@ -180,7 +184,7 @@ def resume(
             raise InvalidArgument("The run was begun without a ledger; leave --ledger out.")
         charged = _open_ledger(ledger or notes.get("ledger"), folder, no_ledger=True)
         if ledger is not None:  # another one than the run was begun with must be the same ledger
-            api.resume.check_charged(folder, plan, charged)
+            check_charged(folder, plan, charged)
         posterior = _fit_in_folder(run, request, plan, files, charged, quiet=quiet)
         _write_report(run, posterior, quiet=quiet)
 
@@ -202,8 +206,10 @@ def predict(
 
     Predictions have no further privacy cost. A prediction for a person's row is as private as the row.
     """
-    file = None if model is None else cli.runs.ModelFile.named(model)
-    run = cli.runs.RunFolder(folder, file)
+    from tacit.cli import runs  # it imports JAX
+
+    file = None if model is None else runs.ModelFile.named(model)
+    run = runs.RunFolder(folder, file)
     request = run.request()
     if file is None and request.file is not None:  # a folder from elsewhere must not run code
         raise InvalidArgument(
@@ -211,7 +217,7 @@ def predict(
         )
     posterior = run.posterior(with_model=True)
     _print_warnings(posterior)
-    cli.runs.write_predictions(posterior, str(data), out, interval=interval, levels=request.levels)
+    runs.write_predictions(posterior, str(data), out, interval=interval, levels=request.levels)
 
 
 def report(
@@ -233,11 +239,13 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of a run again, as HTML, Markdown and a registry entry."""
-    units = cli.runs.parse_units(unit or [])
-    posterior, page = cli.runs.write_run_report(run, out, units)
+    from tacit.cli import runs  # it imports JAX
+
+    units = runs.parse_units(unit or [])
+    posterior, page = runs.write_run_report(run, out, units)
     _print_warnings(posterior)
     typer.echo(f"Report: {page}")
-    for own in cli.runs.write_site_reports(run, out, units, site) if site else ():
+    for own in runs.write_site_reports(run, out, units, site) if site else ():
         typer.echo(f"Report: {own}")
 
 
@@ -248,7 +256,9 @@ def explain(
 
     For members of ethics boards, data owners and participants.
     """
-    typer.echo(cli.runs.explain_run(run))
+    from tacit.cli import runs  # it imports JAX
+
+    typer.echo(runs.explain_run(run))
 
 
 def _print_warnings(posterior: "tacit.Posterior") -> None:

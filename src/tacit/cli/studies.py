@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 import tacit
-from tacit import api, cli
 from tacit._format import progress_bar
 from tacit.cli.demo import demo_plan
 from tacit.cli.options import (
@@ -64,11 +63,14 @@ def forecast(
 
     Tables are made up from the schema and the model, and fitted within each budget.
     """
+    from tacit.api.forecast_result import forecast_html, plot_forecast  # they import JAX
+    from tacit.cli import runs
+
     budgets = [
         tacit.Budget(each, delta, adjacency)  # type: ignore[arg-type]  # it checks
         for each in _parse_numbers(epsilon)
     ]
-    request = cli.runs.parse_request(
+    request = runs.parse_request(
         formula, model, schema, budgets[0], family, method, set_ or [], None, size, scenario
     )
     found = tacit.forecast(
@@ -84,9 +86,9 @@ def forecast(
         seed=seed,
     )
     if plot is not None:
-        api.forecast_result.plot_forecast(found, plot)
+        plot_forecast(found, plot)
     if out is not None:
-        page = api.forecast_result.forecast_html(
+        page = forecast_html(
             found,
             model=str(request.formula or request.file),
             description=request.described,
@@ -150,7 +152,9 @@ def audit(
     elif schema is None or (formula is None and model is None):
         raise InvalidArgument("Pass a schema and --formula or --model, or --demo.")
     else:
-        plan = cli.runs.parse_request(
+        from tacit.cli.runs import parse_request  # it imports JAX
+
+        plan = parse_request(
             formula, model, schema, budget, family, method, set_ or [], None
         ).plan()
     shown = sys.stderr.isatty() and not as_json

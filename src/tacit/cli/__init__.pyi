@@ -1,1 +1,0 @@
-from . import runs as runs
