@@ -52,7 +52,7 @@ from tacit.results.statement import PrivacyStatement
 
 
 def check_on_dummy_row(model: UnitModel, method: Method, rows: Rows, mechanism: Mechanism) -> None:
-    """Raises if the model or the method does not work on a made-up row."""
+    """Raises if the model or the method does not work on a dummy row."""
     if method.by_gradients and model.discrete:
         names = ", ".join(
             repr(name) for name in dict.fromkeys(held.name for held in model.discrete)
@@ -143,12 +143,12 @@ class Speed(NamedTuple):
 def measure_speeds(
     model: UnitModel,
     schema: Schema | None,
-    blank: Rows,
+    dummy: Rows,
     method: Method,
     mechanism: Mechanism,
     size: int,
 ) -> tuple[Speed, ...]:
-    """Measures the speed of each stage of a fit on rows that the schema makes up, or on the blank row.
+    """Measures the speed of each stage of a fit on dummy rows.
 
     Batches are those of so many units. A batch of another size would be another program to compile.
     None at all for a mechanism that does not consist of many similar steps.
@@ -158,21 +158,21 @@ def measure_speeds(
         if stages is None:
             return ()
         first, steps = stages
-        made = _measure_speed(model, schema, blank, lambda *_: steps, mechanism.mechanisms[1], size)
-        return (*measure_speeds(model, schema, blank, first, mechanism.mechanisms[0], size), made)
+        made = _measure_speed(model, schema, dummy, lambda *_: steps, mechanism.mechanisms[1], size)
+        return (*measure_speeds(model, schema, dummy, first, mechanism.mechanisms[0], size), made)
     if not isinstance(mechanism, TimedMechanism) or mechanism.num_steps < _MIN_TIMED_STEPS:
         return ()
     short = method.trial(min(_MAX_TIMED_STEPS, mechanism.num_steps))
     if short is None:
         return ()
     steps_of = partial(short.steps, model)
-    return (_measure_speed(model, schema, blank, steps_of, mechanism, size, short),)
+    return (_measure_speed(model, schema, dummy, steps_of, mechanism, size, short),)
 
 
 def _measure_speed(
     model: UnitModel,
     schema: Schema | None,
-    blank: Rows,
+    dummy: Rows,
     steps_of: Callable[[StepMechanism, jax.Array], Steps | None],
     mechanism: StepMechanism,
     size: int,
@@ -182,7 +182,7 @@ def _measure_speed(
     batch = min(max(round(mechanism.expected_batch(size)), 1), _MAX_TIMED_BATCH)
     number = min(_MAX_TIMED_STEPS, mechanism.num_steps)
     trial, units = mechanism.trial(number, batch)
-    rows = dummy_rows(model, schema, units) if schema else blank
+    rows = dummy_rows(model, schema, units) if schema else dummy
     times = []
     for _ in range(3):  # the first compiles
         gate, key = Gate(rows, trial, Randomness(0)), jax.random.key(0)
@@ -219,7 +219,7 @@ class Plan:
         budget: The budget that was asked for.
         method: The settings of the method.
         mechanism: What the gate will execute. The ledger is charged for exactly this.
-        blank: One made-up unit with the shapes of the data.
+        dummy: One dummy unit with the shapes of the data.
         size: The declared number of units, or None.
         scenario: What is expected of the data, for forecasts.
     """
@@ -229,14 +229,14 @@ class Plan:
     budget: Budget
     method: Method
     mechanism: Mechanism
-    blank: Rows
+    dummy: Rows
     size: int | None = None
     scenario: Scenario | None = None
 
     @property
     def unit(self) -> str:
         """The unit of privacy: ``"row"`` or ``"person"``."""
-        return self.blank.unit
+        return self.dummy.unit
 
     @cached_property
     def epsilons(self) -> dict[Adjacency, float | None]:
@@ -275,7 +275,7 @@ class Plan:
     def _speeds(self) -> tuple[Speed, ...]:
         size = DEFAULT_SIZE if self.size is None else self.size
         return measure_speeds(
-            self.model, self.schema, self.blank, self.method, self.mechanism, size
+            self.model, self.schema, self.dummy, self.method, self.mechanism, size
         )
 
     @cached_property
@@ -481,14 +481,14 @@ def plan(
         )
     if size is None and scenario is not None:
         raise InvalidArgument("A scenario is for the forecast, which needs a size too: pass size=.")
-    blank = dummy_rows(adapted, schema, 1)
-    return build_plan(adapted, schema, blank, budget, method, size, scenario)
+    dummy = dummy_rows(adapted, schema, 1)
+    return build_plan(adapted, schema, dummy, budget, method, size, scenario)
 
 
 def build_plan(
     model: UnitModel,
     schema: Schema | None,
-    blank: Rows,
+    dummy: Rows,
     budget: Budget,
     method: Method | None,
     size: int | None = None,
@@ -502,14 +502,14 @@ def build_plan(
     method = default_method(model, size, budget) if method is None else method
     check_is_method(method)
     mechanism = method.calibrate(model, budget)
-    check_on_dummy_row(model, method, blank, mechanism)
+    check_on_dummy_row(model, method, dummy, mechanism)
     return Plan(
         model=model,
         schema=schema,
         budget=budget,
         method=method,
         mechanism=mechanism,
-        blank=blank,
+        dummy=dummy,
         size=size,
         scenario=scenario,
     )

@@ -414,7 +414,7 @@ def _fingerprint(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[st
 @lru_cache(maxsize=32)
 def model_fingerprint(plan: Plan) -> str:
     """A digest of a plan's model; traced once for all runs of the plan."""
-    return plan.model.digest(plan.blank)
+    return plan.model.digest(plan.dummy)
 
 
 def _required_bytes(plan: Plan) -> int:
