@@ -30,7 +30,6 @@ from tacit.errors import (
     error_location,
     os_error_reason,
 )
-from tacit.models.base import model_digest
 from tacit.privacy.checkpoint import (
     Checkpoint,
     arithmetic_settings,
