@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -170,6 +172,11 @@ def test_help_lines_are_those_of_the_commands(command, capsys):
     code, out, _ = call(capsys, command.name, "--help")
     assert code == 0
     assert " ".join(out.split("\n\n")[1].split()) == command.line
+
+
+def test_the_page_of_the_command_line_has_every_command():
+    page = (Path(__file__).parents[1] / "docs" / "command_line.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `tacit (\w+)", page, re.M)) == {each.name for each in COMMANDS}
 
 
 def test_listing_commands_loads_none(capsys):
