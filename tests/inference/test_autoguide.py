@@ -86,7 +86,7 @@ def test_draws_and_entropy_are_those_of_the_guide(kind):
 )
 def test_a_start_moves_every_guide(kind):
     guide, centre = AutoGuide(kind), jnp.array([1.0, -2.0, 3.0])
-    there = guide.draw(guide.moved(guide.start(3), centre), jnp.zeros(3))
+    there = guide.draw(guide.recentre(guide.start(3), centre), jnp.zeros(3))
     moved = np.asarray(there - guide.draw(guide.start(3), jnp.zeros(3)))
     assert moved == pytest.approx(np.asarray(centre), abs=1e-5)
 

@@ -26,7 +26,7 @@ from tacit.federated.site import TaskSpace
 from tacit.inference.guides import FullRank, Guide, MeanField, Params
 from tacit.inference.method import constrained_draws
 from tacit.inference.variational import Variational, fit_guide
-from tacit.models.base import Outcomes, Row, UnitModel, model_digest
+from tacit.models.base import Outcomes, Row, UnitModel
 from tacit.models.conjugate import Conjugate, Constants
 from tacit.models.exponential_families import (
     DiagonalGaussian,

@@ -29,7 +29,7 @@ class Guide(Protocol):
         """Initial parameters, centred at zero."""
         ...
 
-    def moved(self, params: Params, centre: jax.Array) -> Params:
+    def recentre(self, params: Params, centre: jax.Array) -> Params:
         """The same parameters with another centre."""
         ...
 
@@ -53,7 +53,7 @@ class Guide(Protocol):
 class _Gaussian:
     """What the Gaussian families share."""
 
-    def moved(self, params: Params, centre: jax.Array) -> Params:
+    def recentre(self, params: Params, centre: jax.Array) -> Params:
         return params | {"mean": jnp.asarray(centre, jnp.float32)}
 
 
@@ -189,9 +189,11 @@ class AutoGuide:
 
     def start(self, dimension: int) -> Params:
         """As NumPyro starts it, around zero."""
-        return self.moved(_initialised_guide(self.factory, dimension).start, jnp.zeros(dimension))
+        return self.recentre(
+            _initialised_guide(self.factory, dimension).start, jnp.zeros(dimension)
+        )
 
-    def moved(self, params: Params, centre: jax.Array) -> Params:
+    def recentre(self, params: Params, centre: jax.Array) -> Params:
         """The same around another centre; a flow gets one that is added to its draws."""
         name = next((each for each in params if each.endswith("_loc")), "centre")
         return params | {name: jnp.asarray(centre, jnp.float32)}

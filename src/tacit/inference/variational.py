@@ -304,7 +304,7 @@ class Variational(Method):
         """What the gate will do for this model, at one sampling rate."""
         return self._sums(model, noise_multiplier, self.constant_rate, self.num_steps)
 
-    def _planned(self, model: UnitModel, noise_multiplier: float) -> NoisySums | Stages:
+    def _stage_mechanisms(self, model: UnitModel, noise_multiplier: float) -> NoisySums | Stages:
         """What the gate will do: a stage for each sampling rate, if there are several."""
         if callable(self.clip):
             self.clips(0, self.num_steps)
@@ -330,28 +330,26 @@ class Variational(Method):
                 budget, sampling_rate=self.sampling_rate, num_steps=self.num_steps
             )
         else:
-            noise = calibrate.calibrate(lambda scale: self._planned(model, scale).event, budget)
-        return self._planned(model, noise)
+            noise = calibrate.calibrate(
+                lambda scale: self._stage_mechanisms(model, scale).event, budget
+            )
+        return self._stage_mechanisms(model, noise)
 
     def without_noise(self, model: UnitModel) -> NoisySums | Stages:
         """The same without privacy."""
-        return self._planned(model, 0.0)
+        return self._stage_mechanisms(model, 0.0)
 
     def describe(self, model: UnitModel) -> str:
         """A line for the printed plan."""
         named = self.guide if isinstance(self.guide, type | FunctionType) else type(self.guide)
-        return (
+        line = (
             f"Variational inference ({named.__name__} guide, {self.gradient} gradients) for "
-            f"{model.dimension} unconstrained numbers.{self._scheduled()}"
+            f"{model.dimension} unconstrained numbers."
         )
-
-    def _scheduled(self) -> str:
         if not callable(self.clip):
-            return ""
+            return line
         first, last = self.clips(0, 1)[0], self.clips(self.num_steps - 1, 1)[0]
-        return (
-            f" The clip goes from {first:.4g} to {last:.4g}; sums are in units of the present clip."
-        )
+        return f"{line} The clip goes from {first:.4g} to {last:.4g}; sums are in units of the present clip."
 
     def transformation(self) -> optax.GradientTransformation:
         """The optimiser."""
@@ -366,7 +364,7 @@ class Variational(Method):
         """Raises what `run` would raise of the model, without reading a row."""
         settings = self.guide, self.optimiser, self.learning_rate, self.clip
         check_captured(*model.user_functions, settings)
-        step, state, inputs = self.staged(model, jax.random.key(0))
+        step, state, inputs = self.all_steps(model, jax.random.key(0))
         example = jax.tree.map(lambda leaf: leaf[0], inputs(0, 1))
         for each in _stage_gates(gate):
             check(step, state, example, each)
@@ -378,9 +376,9 @@ class Variational(Method):
         key: jax.Array,
     ) -> Steps | None:
         """The fit as steps; None where they come in several stages."""
-        return None if isinstance(self.sampling_rate, tuple) else self.staged(model, key)
+        return None if isinstance(self.sampling_rate, tuple) else self.all_steps(model, key)
 
-    def staged(self, model: UnitModel, key: jax.Array, params: Params | None = None) -> Steps:
+    def all_steps(self, model: UnitModel, key: jax.Array, params: Params | None = None) -> Steps:
         """The steps of all stages, one after the other, from given parameters of the guide if there are some."""
         draws = self.num_draws, self.family.noise_size(model.dimension)
         seed = seed_from_key(key)
@@ -562,9 +560,9 @@ def _initial_state(
 ) -> State:
     start = method.family.start(model.dimension) if params is None else params
     if method.start == "random":
-        start = method.family.moved(start, jax.random.normal(key, (model.dimension,)))
+        start = method.family.recentre(start, jax.random.normal(key, (model.dimension,)))
     elif method.start is not None:
-        start = method.family.moved(start, jnp.asarray(model.unconstrain(method.start)))
+        start = method.family.recentre(start, jnp.asarray(model.unconstrain(method.start)))
     # Types as a step returns them, or the second block of steps would be compiled anew.
     state: State = jax.tree.map(
         lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)),
@@ -582,7 +580,7 @@ def fit_guide(
     params: Params | None = None,
 ) -> VariationalFit:
     """The guide that a method fits through a gate, from given parameters if there are some."""
-    step, state, inputs = method.staged(model, key, params)
+    step, state, inputs = method.all_steps(model, key, params)
     traces, done = [], 0
     for each in _stage_gates(gate):
         later = later_progress(progress, done)
