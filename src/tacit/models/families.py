@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -189,6 +189,10 @@ class Family:
         problem: What is wrong with a column of the right kind, and a remedy; None if nothing is.
         cut: Whether cutpoints between ordered levels take the place of the intercept.
         coefficient_scales: What coefficients are changes of, by link, where the link does not say.
+        outcome: What is before the ~ in a formula: a column, ``p(successes, trials)``, or a time
+            that may be ``censored(time, event)``.
+        outcome_bounds: Bounds that a number is moved to, if they are not the declared ones.
+        per_level: Whether every level of the outcome but the first has its own coefficients.
     """
 
     name: str
@@ -202,6 +206,9 @@ class Family:
     problem: Callable[[Kind], str | None] = lambda _: None
     cut: bool = False
     coefficient_scales: Mapping[str, CoefficientScale] = field(default_factory=dict)
+    outcome: Literal["column", "proportion", "time"] = "column"
+    outcome_bounds: Callable[[Kind], tuple[float, float]] | None = None
+    per_level: bool = False
 
     @property
     def link(self) -> str:
@@ -214,7 +221,8 @@ class Family:
 
     def coefficient_scale(self, link: str) -> CoefficientScale:
         """What coefficients are changes of."""
-        return self.coefficient_scales.get(link, _COEFFICIENT_SCALES[link])
+        usual = _COEFFICIENT_SCALES.get(link, CoefficientScale("the linear predictor of {outcome}"))
+        return self.coefficient_scales.get(link, usual)
 
 
 def unitless_scales(outcome: Outcome) -> PredictorScales:
@@ -248,6 +256,7 @@ BINOMIAL = Family(
     links=_BINARY_LINKS,
     scales=unitless_scales,
     distribution=_binomial,
+    outcome="proportion",
 )
 
 # Counts.
@@ -384,6 +393,7 @@ CATEGORICAL = Family(
     links={"softmax": 2.5},
     scales=unitless_scales,
     distribution=_categorical,
+    per_level=True,
     problem=_levels_problem,
 )
 ORDINAL = Family(
@@ -497,6 +507,7 @@ BETA = Family(
     links={"logit": 2.0},
     scales=unitless_scales,
     distribution=_beta,
+    outcome_bounds=beta_bounds,
     auxiliary=(
         AuxiliaryParameter(
             name="kappa",
@@ -550,6 +561,7 @@ WEIBULL = Family(
     links={"log": 2.0},
     scales=lambda outcome: PredictorScales(math.log(outcome.column.high / 2), 1.0, 0.5),
     distribution=_weibull,
+    outcome="time",
     auxiliary=(
         AuxiliaryParameter(
             name="alpha",
@@ -630,9 +642,9 @@ def build_outcome(parts: ParsedFormula, family: Family, schema: Schema) -> Outco
         InvalidArgument: The outcome does not fit the family.
     """
     node = parts.response
-    if family.name == "binomial":
+    if family.outcome == "proportion":
         return _proportion_outcome(node, family, schema)
-    if family.name == "weibull":
+    if family.outcome == "time":
         return _time_outcome(node, family, schema)
     name = column_name(node)
     if name is None:
@@ -663,13 +675,13 @@ def _calculated_outcome_error(node: Node, family: Family) -> InvalidArgument:
 
 def _decode_outcome(name: str, column: Kind, family: Family) -> Callable[[Columns], jax.Array]:
     """Reads a number or a count in its own unit."""
-    if family.name == "beta":
-        low, high = beta_bounds(column)
-        decoded = decode_column(name, column)
-        return lambda c: jnp.clip(decoded(c), low, high)
-    if column.kind == "number" or family.name == "gaussian":
-        return decode_column(name, column)
-    return lambda c: c[name]
+    if "number" not in family.kinds:
+        return lambda c: c[name]
+    decoded = decode_column(name, column)
+    if family.outcome_bounds is None:
+        return decoded
+    low, high = family.outcome_bounds(column)
+    return lambda c: jnp.clip(decoded(c), low, high)
 
 
 def _level_outcome(name: str, column: Kind, family: Family) -> Outcome:
@@ -683,7 +695,7 @@ def _level_outcome(name: str, column: Kind, family: Family) -> Outcome:
         frozenset([name]),
         column,
         lambda c: c[name],
-        levels=tuple(rest) if family.name == "categorical" else (),
+        levels=tuple(rest) if family.per_level else (),
         cutpoints=tuple(f"{a}|{b}" for a, b in pairwise(column.labels)) if family.cut else (),
         description=said,
     )
@@ -695,7 +707,7 @@ def _check_outcome_kind(name: str, column: Kind, family: Family) -> None:
         hint = family.problem(column)
         if hint is None:
             return
-    elif family.name == "bernoulli" and column.kind == "category":
+    elif "binary" in family.kinds and column.kind == "category":
         hint = f"name one level, as in {name}['{column.labels[0]}']"
     else:
         hint = None
@@ -708,7 +720,7 @@ def _check_outcome_kind(name: str, column: Kind, family: Family) -> None:
 
 def _one_level_outcome(name: str, column: Kind, level: str, family: Family) -> Outcome:
     """A level of a category against the rest."""
-    if family.name != "bernoulli":
+    if "binary" not in family.kinds:
         raise InvalidArgument(
             f"{name}['{level}'] is a binary outcome, which needs the bernoulli family; got "
             f"{family.name}."
