@@ -6,10 +6,10 @@ private score of the result on rows of a site that were not fitted.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from uuid import uuid4
 
 import numpy as np
@@ -21,6 +21,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.api.plan import check_ledger, fit_assumptions
 from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
 from tacit.data.schema import Schema
+from tacit.data.tables import TableLike
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.deploy import SiteSettings, Study, load_study
 from tacit.federated.journal import read_run_progress
@@ -48,8 +49,8 @@ from tacit.results.statement import NO_LEDGER, PrivacyStatement
 
 
 def fit_federated(
-    model: Any,
-    data: Mapping[str, Any],
+    model: object,
+    data: Mapping[str, TableLike | Rows],
     *,
     schema: Schema | None = None,
     budget: Budget | Mapping[str, Budget] | None = None,
@@ -119,23 +120,23 @@ def fit_federated(
 def _site_budgets(
     budget: Budget | Mapping[str, Budget] | None,
     method: FederatedMethod[Target],
-    data: Mapping[str, Any],
+    names: Collection[str],
 ) -> dict[str, Budget | None]:
     if isinstance(method.scheme, WithoutPrivacy):
         if budget is not None:
             raise InvalidArgument("WithoutPrivacy() spends no budget; leave it out.")
-        return dict.fromkeys(data)
+        return dict.fromkeys(names)
     if isinstance(budget, Budget):
-        return dict.fromkeys(data, budget)
-    if not isinstance(budget, Mapping) or set(budget) != set(data):
+        return dict.fromkeys(names, budget)
+    if not isinstance(budget, Mapping) or set(budget) != set(names):
         raise InvalidArgument(
             "Pass budget=tacit.Budget(epsilon, delta), or a mapping with one for each site."
         )
-    return {name: budget[name] for name in data}
+    return {name: budget[name] for name in names}
 
 
 def method_and_target(
-    model: Any, schema: Schema | None, method: PooledScoring | Partitioned | None
+    model: object, schema: Schema | None, method: PooledScoring | Partitioned | None
 ) -> tuple[FederatedMethod[Target], Target]:
     """The method, by default one that fits the model, and what sites fit together."""
     given = model if isinstance(model, ConjugateTarget) else adapt_model(model, schema)
@@ -154,12 +155,14 @@ def default_federated_method(model: UnitModel | ConjugateTarget) -> PooledScorin
     return PooledScoring() if Scoring.can_fit(model) else Partitioned()
 
 
-def _site_rows(target: Target, schema: Schema | None, data: Any) -> Rows:
-    if isinstance(data, Rows) != (schema is None):
+def _site_rows(target: Target, schema: Schema | None, data: TableLike | Rows) -> Rows:
+    if isinstance(data, Rows) and schema is None:
+        return data
+    if isinstance(data, Rows) or schema is None:
         raise InvalidArgument(
             "Pass tables with a schema, or Rows without a schema; the same for all sites."
         )
-    return data if schema is None else model_rows(target.model, schema, data)
+    return model_rows(target.model, schema, data)
 
 
 def _privacy_unit(method: FederatedMethod[Target], rows: Rows) -> str:
@@ -258,7 +261,7 @@ def _site_statement(
 
 
 def federated_study(
-    model: Any,
+    model: object,
     *,
     schema: Schema,
     sites: Sequence[str],
