@@ -390,11 +390,8 @@ def _write_new_keys(folder: Path, keys: bytes, room: int) -> int:
     place = folder / _CHECKPOINT_FOLDER
     lock = lock_file(place / _LOCK_FILE)
     try:
-        for each in {*place.iterdir()} - {
-            place / _LOCK_FILE,
-            place / _KEYS_FILE,
-        }:  # of one that never began
-            each.unlink()
+        for each in {*place.iterdir()} - {place / _LOCK_FILE, place / _KEYS_FILE}:
+            each.unlink()  # of a run that never began
         with tempfile.TemporaryFile(dir=place) as file:
             reserve(file, room)
         _check_not_begun(folder)

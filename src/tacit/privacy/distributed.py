@@ -87,14 +87,14 @@ class Processes:
         whole: Integers = np.asarray(total, np.uint64).view(np.int64)
         return whole
 
-    def broadcast(self, said: bytes) -> bytes:
-        """What process 0 says, to all."""
+    def broadcast(self, content: bytes) -> bytes:
+        """The content that process 0 has, in all processes."""
         if self.size == 1:
-            return said
-        said = said if self.rank == 0 else b""
-        length = int(self.add(np.asarray([len(said)], np.int64))[0])
+            return content
+        content = content if self.rank == 0 else b""
+        length = int(self.add(np.asarray([len(content)], np.int64))[0])
         padded = np.zeros(-(-max(length, 1) // 8) * 8, np.uint8)
-        padded[: len(said)] = np.frombuffer(said, np.uint8)
+        padded[: len(content)] = np.frombuffer(content, np.uint8)
         return self.add(padded.view(np.int64)).tobytes()[:length]
 
     def _added(self, limbs: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -95,7 +95,8 @@ _PLATFORM = "platform_index"
 
 def is_per_unit(equation: JaxprEqn) -> bool:
     """Whether an operation of a function of one unit does with it what it does with it alone."""
-    foreign = any(map(_is_foreign_key, _avals(equation)))
+    atoms = [*equation.invars, *equation.outvars]
+    foreign = any(_is_foreign_key(atom.aval) for atom in atoms)
     return _is_listed(equation, PER_UNIT_PRIMITIVES) and not foreign
 
 
@@ -117,10 +118,6 @@ def _jax_primitives(names: frozenset[str]) -> frozenset[Primitive]:
     """JAX's own operations of these names: somebody else's could be called so, too."""
     known = [*vars(primitives).values(), *vars(jax.lax).values()]
     return frozenset(each for each in known if isinstance(each, Primitive) and each.name in names)
-
-
-def _avals(equation: JaxprEqn) -> list[AnyArray]:
-    return [atom.aval for atom in [*equation.invars, *equation.outvars]]
 
 
 def _is_foreign_key(kind: AnyArray) -> bool:
