@@ -223,8 +223,8 @@ class FlowerTransport:
         fields = {
             name: task_fields(task, attempt, offers, agreed=agreed) for name, task in tasks.items()
         }
-        said = {name: valid_reply(name, each) for name, each in self._deliver(fields).items()}
-        return {name: reply for name, reply in said.items() if reply is not None}
+        replies = {name: valid_reply(name, each) for name, each in self._deliver(fields).items()}
+        return {name: reply for name, reply in replies.items() if reply is not None}
 
     def _offers(self, tasks: Mapping[str, Task], attempt: int) -> list[Offer]:
         """The keys of the sites of a round."""
@@ -238,8 +238,8 @@ class FlowerTransport:
             }
             for name, task in tasks.items()
         }
-        found = {name: valid_offer(name, each) for name, each in self._deliver(asked).items()}
-        return [offer for offer in found.values() if offer is not None]
+        offers = [valid_offer(name, each) for name, each in self._deliver(asked).items()]
+        return [offer for offer in offers if offer is not None]
 
     def _deliver(self, fields: Mapping[str, Fields]) -> dict[str, Fields]:
         """The answers of sites, each asked until it answers or patience ends; late ones count.
@@ -285,11 +285,11 @@ class FlowerTransport:
 
     def _is_refusal(self, name: str, reply: Fields) -> bool:
         self.refused.pop(name, None)
-        said = str(reply["error"]) if "error" in reply else self._disagreement(name, reply)
-        if said is not None:
-            self.refused[name] = said
-            _LOG.warning("%s %s: %s", name, "refuses" if "error" in reply else "is refused", said)
-        return said is not None
+        error = str(reply["error"]) if "error" in reply else self._disagreement(name, reply)
+        if error is not None:
+            self.refused[name] = error
+            _LOG.warning("%s %s: %s", name, "refuses" if "error" in reply else "is refused", error)
+        return error is not None
 
     def _disagreement(self, name: str, reply: Fields) -> str | None:
         """A sentence about how a site's terms differ from those of the server, if they do."""
@@ -304,17 +304,17 @@ class FlowerTransport:
         if set(wanted) <= set(self._nodes):
             return
         known = set(self._nodes.values())
-        strange = [node for node in self._grid.get_node_ids() if node not in known]
+        unknown = [node for node in self._grid.get_node_ids() if node not in known]
         hello: Fields = {"kind": "hello", "agreed": self._agreement.text}
         claims: dict[str, list[int]] = {}
-        self._hellos.send(dict.fromkeys(strange, hello))
+        self._hellos.send(dict.fromkeys(unknown, hello))
         for node, reply in self._hellos.answers(timeout).items():
-            said = str(reply["error"]) if "error" in reply else None
-            if said is None and reply.get("site") in self.sites:
-                said = self._disagreement(str(reply["site"]), reply)
-            if said is not None:
-                self.refused[f"node {node}"] = said
-                _LOG.warning("Node %d refuses, or is refused: %s", node, said)
+            error = str(reply["error"]) if "error" in reply else None
+            if error is None and reply.get("site") in self.sites:
+                error = self._disagreement(str(reply["site"]), reply)
+            if error is not None:
+                self.refused[f"node {node}"] = error
+                _LOG.warning("Node %d refuses, or is refused: %s", node, error)
             elif reply.get("site") in self.sites:
                 claims.setdefault(str(reply["site"]), []).append(node)
         for name, claimants in claims.items():
