@@ -73,7 +73,7 @@ def rows_not_people(monkeypatch):
     """A bound for each row, where a person has two."""
     # Without its cache, so that the program is made anew, with the fault in it.
     monkeypatch.setattr(statistics, "_statistics_step", statistics._statistics_step.__wrapped__)
-    for name in ("on_lattice", "on_lattice_by_sum"):
+    for name in ("clip_to_lattice", "clip_to_lattice_l1"):
         real = getattr(mechanisms, name)
 
         def loose(vector, clip, points, real=real):

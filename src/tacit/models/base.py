@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit._typing import ArrayTree, PyTree
+from tacit._typing import ArrayTree
 from tacit.errors import InvalidArgument
 from tacit.models.interpretation import Interpretation
 
@@ -218,28 +218,6 @@ def simulate_each_row(
         return jax.vmap(lambda key, row: simulate_row(key, vector, row, constants))(keys, rows)
 
     return simulate
-
-
-def model_digest(model: UnitModel, rows: "Rows") -> str:
-    """A digest of a model's prior, likelihood and draws of outcomes, for rows of these types."""
-    # Here, because only runs that can be resumed need it.
-    from tacit.privacy.checkpoint import combined_digest, density_digest, trace_digest
-
-    vector, unit = jnp.zeros(model.dimension), rows.dummy_unit()
-    parts = [
-        repr(model.names),
-        density_digest(model.log_prior, vector, model.constants),
-        density_digest(model.log_likelihood, vector, *unit, model.constants),
-    ]
-    simulate = model.simulate
-    if simulate is not None:
-
-        def drawn(words: jax.Array, *given: PyTree) -> PyTree:
-            return simulate(jax.random.wrap_key_data(words), *given)
-
-        words = jnp.zeros(2, jnp.uint32)
-        parts.append(trace_digest(drawn, words, vector, *unit, model.constants))
-    return combined_digest(*(part.encode() for part in parts))
 
 
 def cast_to_columns(found: Mapping[str, ArrayLike], row: Row) -> dict[str, jax.Array]:

@@ -1,6 +1,6 @@
 """Bounding one unit's contribution: clipping, and rounding to a public integer lattice.
 
-Contributions are added up as integers, on a lattice of which so many points are one clip. Integer sums are exact,
+Contributions are added up as integers, on a lattice with ``points`` steps to a clip. Integer sums are exact,
 so the sensitivity of a sum is a bound on integers, whatever floating point does.
 
 Formal guarantees:

@@ -42,7 +42,7 @@ class Units(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many units there is room for."""
+        """Length of the axis of units, padding included."""
         return len(self.present)
 
 
@@ -116,7 +116,8 @@ class Rows:
             person: Codes of people.
             most_rows: The largest number of rows per person.
             left_out: Codes of the people whose records were left out, or the number of records left
-                out. They stay units that contribute nothing. [rows-silent]
+                out. They still count where the number of units is public, but contribute nothing.
+                [rows-silent]
 
         Returns:
             The rows.

@@ -39,7 +39,7 @@ def poisson_batches(
     counts = np.diff(firsts)
     width = max(capacity, int(counts.max(initial=0)))
     taken -= np.repeat(starts[:-1], counts)
-    # A batch is padded with whoever comes next.
+    # Padding repeats indices of later units; `present` masks them.
     places = np.arange(width, dtype=np.int32)
     indices = np.append(taken, 0).astype(np.int32).take(firsts[:-1, None] + places, mode="clip")
     return Batches(indices, places < counts[:, None])
@@ -101,8 +101,8 @@ def padded_length(count: int) -> int:
 
     It is a power of two that is not less; of large numbers, a multiple of a quarter of the one below.
 
-    >>> usual_length(100), usual_length(5000), usual_length(9000)
-    (128, 5120, 10240)
+    >>> [padded_length(count) for count in (100, 5000, 9000)]
+    [128, 5120, 10240]
     """
     below = 1 << max(count - 1, 1).bit_length() - 1
     step = below if below < _SMALL_TABLE else below // 4

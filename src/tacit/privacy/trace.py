@@ -63,7 +63,7 @@ def translated_trace_errors() -> Iterator[None]:
         ) from None
 
 
-# What a function of one unit may do.
+# What a function of one unit may do. [admitted]
 PER_UNIT_PRIMITIVES = frozenset(
     """
     abs acos acosh add add_any and argmax argmin asin asinh atan atan2 atanh bessel_i0e bessel_i1e
