@@ -395,7 +395,7 @@ class RunFolder:
         notes = dict(facts.pop("notes", {}))
         title = {"title": notes.pop("title")} if "title" in notes else {}
         facts |= title | ({"notes": notes} if notes else {})
-        method = facts.pop("with")  # with all settings, beside the name that was typed
+        method = facts.pop("with", facts["method"])  # with all settings, if they were recorded
         return {**facts, "method": method}
 
     def posterior(self, *, with_model: bool) -> Posterior:
