@@ -655,9 +655,9 @@ def build_outcome(parts: ParsedFormula, family: Family, schema: Schema) -> Outco
     _check_outcome_kind(name, column, family)
     if column.kind in {"binary", "category"}:
         return _level_outcome(name, column, family)
-    said = f"{name}, {column.low:.4g} to {column.high:.4g}"
+    text = f"{name}, {column.low:.4g} to {column.high:.4g}"
     read = _decode_outcome(name, column, family)
-    return Outcome(name, frozenset([name]), column, read, description=said)
+    return Outcome(name, frozenset([name]), column, read, description=text)
 
 
 def _calculated_outcome_error(node: Node, family: Family) -> InvalidArgument:
@@ -687,9 +687,9 @@ def _decode_outcome(name: str, column: Kind, family: Family) -> Callable[[Column
 def _level_outcome(name: str, column: Kind, family: Family) -> Outcome:
     """An outcome that is one of some levels."""
     first, *rest = column.labels
-    said = f"{name} is {first} by reference" if len(rest) > 1 else f"{name} is {rest[0]}"
+    text = f"{name} is {first} by reference" if len(rest) > 1 else f"{name} is {rest[0]}"
     if family.cut:
-        said = f"{name}, in order: {', '.join(column.labels)}"
+        text = f"{name}, in order: {', '.join(column.labels)}"
     return Outcome(
         name,
         frozenset([name]),
@@ -697,7 +697,7 @@ def _level_outcome(name: str, column: Kind, family: Family) -> Outcome:
         lambda c: c[name],
         levels=tuple(rest) if family.per_level else (),
         cutpoints=tuple(f"{a}|{b}" for a, b in pairwise(column.labels)) if family.cut else (),
-        description=said,
+        description=text,
     )
 
 
@@ -788,13 +788,13 @@ def _time_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
     column = scalar_column(name, schema)
     _check_outcome_kind(name, column, family)
     decoded, low, high = decode_column(name, column), shortest_time(column), float(column.high)
-    said = f"{name}, {column.low:.4g} to {column.high:.4g}"
+    text = f"{name}, {column.low:.4g} to {column.high:.4g}"
     plain = Outcome(
         name,
         frozenset([name]),
         column,
         lambda c: jnp.clip(decoded(c), low, high),
-        description=said,
+        description=text,
     )
     return plain if call is None else _censored_outcome(plain, call, schema)
 

@@ -213,8 +213,8 @@ class DrawFunction(NamedTuple):
 class GraphBuilder:
     """Graphs of one model, to be traced for any number of rows."""
 
-    def __init__(self, leaves: Containers) -> None:
-        self.leaves, self._model = leaves, leaves.model
+    def __init__(self, containers: Containers) -> None:
+        self.containers, self._model = containers, containers.model
 
     @cached_property
     def _prior(self) -> dict[str, Variable]:
@@ -240,7 +240,7 @@ class GraphBuilder:
         """Shapes of the latents, or of their unconstrained numbers."""
         free = self._model.free_RVs
         shapes = [(rv if constrained else _unconstrain(self._model, rv)).shape for rv in free]
-        replaced = clone_replace(shapes, self.leaves.replacements(rows), rebuild_strict=False)
+        replaced = clone_replace(shapes, self.containers.replacements(rows), rebuild_strict=False)
         try:
             folded = constant_fold(replaced)
         except NotConstantValueError as error:
@@ -258,7 +258,7 @@ class GraphBuilder:
         Outputs of kind "value" are parameters and deterministic variables, those of kind "prior"
         and "row" are terms of the log prior and of the log-likelihood.
         """
-        new = self.leaves.replacements(rows)
+        new = self.containers.replacements(rows)
         numbers = {}
         for rv in self._model.free_RVs:
             value = self._model.rvs_to_values[rv]
@@ -289,7 +289,7 @@ class GraphBuilder:
         keys = [each for each in roots if isinstance(each.type, RandomType)]
         for i, each in enumerate(keys):
             inputs[f"key {i}"] = new[each] = each.type()
-        names = (*inputs, *columns, *self.leaves.constants)
+        names = (*inputs, *columns, *self.containers.constants)
         with suppress(NotImplementedError):
             traced = self._trace(outputs, new, inputs)
             used = set().union(*(traced.uses(*each) for each in traced.outputs))
@@ -300,7 +300,7 @@ class GraphBuilder:
         self, rows: int, shapes: Mapping[str, Shape]
     ) -> tuple[dict[Variable, Variable], dict[str, Variable]]:
         """Replacements of containers and latents, and the inputs that replace the latents."""
-        new, params = self.leaves.replacements(rows), {}
+        new, params = self.containers.replacements(rows), {}
         for rv in self._model.free_RVs:
             params[rv.name] = new[rv] = rv.type.clone(shape=shapes[rv.name])(rv.name)
         return new, params
@@ -313,8 +313,8 @@ class GraphBuilder:
     ) -> TracedGraph:
         """The outputs of inputs instead of containers, rewritten for JAX."""
         pytensor_to_jax()
-        columns = {name: new[self._model[name]] for name in self.leaves.columns}
-        constants = {name: new[self._model[name]] for name in self.leaves.constants}
+        columns = {name: new[self._model[name]] for name in self.containers.columns}
+        constants = {name: new[self._model[name]] for name in self.containers.constants}
         inputs = {**first, **columns, **constants}
         replaced = clone_replace(list(outputs.values()), dict(new), rebuild_strict=False)
         found = dict(zip(outputs, replaced, strict=True))
@@ -554,12 +554,12 @@ def from_pymc(described: PyMC, schema: Schema) -> PyMCModel:
         BoundaryError: The model holds arrays that could be rows.
     """
     example = schema.dummy_rows(1)
-    leaves = find_containers(described, example, schema.person)
-    graphs = GraphBuilder(leaves)
+    containers = find_containers(described, example, schema.person)
+    graphs = GraphBuilder(containers)
     numbers = _latent_shapes(graphs)
     with _explain_untranslatable(), explain_model_errors(1):
         single = graphs.densities(1, numbers)
-    _check_prior_without_rows(single, leaves)
+    _check_prior_without_rows(single, containers)
     with explain_model_errors(NUM_CHECK_ROWS):
         several = graphs.densities(NUM_CHECK_ROWS, numbers)
     adapted = _assemble_model(graphs, (single, several), numbers, example)
@@ -606,9 +606,9 @@ def _latent_shapes(graphs: GraphBuilder) -> dict[str, Shape]:
     return single
 
 
-def _check_prior_without_rows(traced: TracedGraph, leaves: Containers) -> None:
+def _check_prior_without_rows(traced: TracedGraph, containers: Containers) -> None:
     """Raises if a support, a potential or a prior uses a column."""
-    model, columns = leaves.model, set(leaves.columns)
+    model, columns = containers.model, set(containers.columns)
     latents = [rv.name for rv in model.free_RVs]
     check_support_without_columns({name: traced.uses("value", name) & columns for name in latents})
     for each in model.potentials:
@@ -626,16 +626,16 @@ def _assemble_model(
     numbers: Mapping[str, Shape],
     example: Mapping[str, Any],
 ) -> PyMCModel:
-    traced, leaves, model = both[0], graphs.leaves, graphs.leaves.model
+    traced, containers, model = both[0], graphs.containers, graphs.containers.model
     rows = [rv.name for rv in model.observed_RVs]
     seen = set().union(*(each.uses("row", name) for each in both for name in rows))
-    columns = tuple(name for name in leaves.columns if name in seen)
+    columns = tuple(name for name in containers.columns if name in seen)
     derived = tuple(
         each.name
         for each in model.deterministics
-        if not traced.uses("value", each.name) & set(leaves.columns)
+        if not traced.uses("value", each.name) & set(containers.columns)
     )
-    public = (*numbers, *leaves.constants)
+    public = (*numbers, *containers.constants)
     with _explain_untranslatable(), explain_model_errors(1):
         parameters = graphs.shapes(1, constrained=True)
         given = graphs.given_parameters(1, parameters)
@@ -645,22 +645,23 @@ def _assemble_model(
             prior=traced.function(traced.outputs_of_kind("prior"), public),
             numbers=given.function(given.outputs_of_kind("number"), public),
             row=traced.function(
-                traced.outputs_of_kind("row"), (*numbers, *columns, *leaves.constants)
+                traced.outputs_of_kind("row"), (*numbers, *columns, *containers.constants)
             ),
-            expected=_expected_functions(given, (*numbers, *columns, *leaves.constants)),
+            expected=_expected_functions(given, (*numbers, *columns, *containers.constants)),
             draw=None if drawn is None else drawn.function,
         )
     adapted = PyMCModel(
         functions=functions,
         columns=columns,
         dtypes={name: np.dtype(single_precision(model[name].dtype)) for name in columns},
-        arrays=leaves.constants,
+        arrays=containers.constants,
         slices=layout({name: (shape, None) for name, shape in numbers.items()}),
         parameter_shapes=parameters,
         derived=derived,
         predictors=tuple(n for n in columns if n in _predictor_columns(given, drawn)),
         outcomes={
-            rv.name: leaves.columns[observed_container(model, rv).name] for rv in model.observed_RVs
+            rv.name: containers.columns[observed_container(model, rv).name]
+            for rv in model.observed_RVs
         },
         drawable=_drawable_columns(model, drawn),
         labels=_labels(model, parameters),
