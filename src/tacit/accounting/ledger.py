@@ -183,7 +183,7 @@ class Ledger:
     def charge(
         self, event: DpEvent, budget: Budget, label: str = "", *, run_id: str = ""
     ) -> Receipt:
-        """Charges a run in full, or raises. Call it before the first read of a row.
+        """Charges a run in full, or raises. Call it before anything that could leave is computed from rows.
 
         Args:
             event: What the run does to the data.

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from tacit.errors import InvalidArgument
 
-# Left for what one unit more does to the last bits of others (PROOFS.md, Lemma 1).
+# Margin for rounding: an added unit may change the last bits of other units' values (PROOFS.md, Lemma 1).
 _ROUNDING_MARGIN = 2.0**-13
 
 
@@ -50,7 +50,7 @@ class Lattice:
         *,
         as_integers: bool = False,
     ) -> "Lattice":
-        """The finest lattice that has room for so many units and their noise, in clips."""
+        """The finest lattice on which sums of so many clips and their noise do not overflow."""
         if dimension > 2**20:
             raise InvalidArgument(
                 f"A release of {dimension} numbers is too long for the clip's rounding margin."
@@ -82,7 +82,7 @@ class Lattice:
 
 
 def _largest_power_of_two(room: float, reach: float) -> int:
-    """The largest power of two, up to 2^20, of which ``reach`` times as much has room."""
+    """The largest power of two p up to 2^20 for which p times ``reach`` does not overflow."""
     return int(2.0 ** min(math.floor(math.log2(room / reach)), 20))
 
 
@@ -101,7 +101,7 @@ class RatioLattice:
 
     @property
     def most(self) -> int:
-        """What a unit's integer is clamped to; the rest to the clip pays for rounding."""
+        """What a unit's integer is clamped to: below the clip, so that rounding cannot exceed it."""
         return self.points - 8 - (self.points >> (13 if self.batch_size is None else 11))
 
 
@@ -188,7 +188,7 @@ def integer_sum(parts: jax.Array, lattice: Lattice) -> jax.Array:
 def clip_ratios(ratios: jax.Array, clip: jax.Array, lattice: RatioLattice) -> jax.Array:
     """The units' log-likelihood ratios as integers, clamped; NaN becomes zero.
 
-    An infinite one, of a unit that rules out where the chain is or would go, is clamped, too.
+    An infinite one, of a unit with likelihood zero at the present or proposed point, is clamped, too.
     [test-unit]
     """
     scaled = jnp.where(jnp.isnan(ratios), 0.0, ratios) * (lattice.points / clip)

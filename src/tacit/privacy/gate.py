@@ -109,7 +109,7 @@ class RunRequest(NamedTuple):
 class Session:
     """How a run of a gate is carried out: in this process, from the first step, with nothing stored.
 
-    What other sessions add is done here not at all. ``is_first`` is whether this process draws the noise, stores the
+    Subclasses store the run or share it between processes; here these hooks do nothing. ``is_first`` is whether this process draws the noise, stores the
     run and charges.
     """
 
@@ -165,7 +165,7 @@ class Gate:
         randomness: Randomness | None = None,
         session: Session | None = None,
     ) -> None:
-        # Another's could say one thing and do another, or one thing now and another later.
+        # A foreign class could report one event and execute another, or change later.
         if type(mechanism) not in self._mechanisms or not self._is_fixed(mechanism):
             raise BoundaryError(
                 "A gate takes the mechanisms of tacit.privacy, of plain numbers, and no others."
@@ -246,7 +246,7 @@ class Gate:
     def _is_fixed(self, value: object) -> bool:
         """Whether a part of a mechanism can never change: what is done must be what was charged."""
         if type(value) in self._mechanisms | self._parts:
-            # Nothing beside the fields, which could stand before what the class says.
+            # No attribute of the instance may hide a method of its class.
             declared = {field.name for field in dataclasses.fields(value)}  # type: ignore[arg-type]
             return vars(value).keys() == declared and all(map(self._is_fixed, vars(value).values()))
         if type(value) is tuple:

@@ -132,7 +132,7 @@ class NoisySums:
 
     @property
     def _counted(self) -> tuple[tuple[float, int], ...]:
-        """How many steps each multiplier holds for in all: what composes does not mind the order."""
+        """How many steps each multiplier holds for in all: composition does not depend on the order."""
         total = dict[float, int]()
         for scale, steps in self.phases:
             total[scale] = total.get(scale, 0) + steps
@@ -428,7 +428,7 @@ UnitFunction = Callable[..., jax.Array]
 
 
 class Batch(NamedTuple):
-    """What one step gets that is protected, or protects.
+    """Inputs of one step: units, secret bits, mask and noise, which are private, and the public clip and grid.
 
     ``secret`` are words of each unit's own, or None. ``present`` says which places hold a unit.
     """
@@ -654,7 +654,7 @@ def _in_pieces(sums: Callable[..., jax.Array], operands: Sequence[AnyArray]) -> 
 
 
 def check_vmappable(equations: Iterable[JaxprEqn]) -> None:
-    """Raises what compiling a release would raise: JAX cannot do everything unit by unit."""
+    """Raises what compiling a release would raise, before the charge: some operations have no rule for `jax.vmap`."""
     for equation in equations:
         if equation.primitive is release_p:
             avals: list[AnyArray] = [atom.aval for atom in equation.invars]

@@ -1,8 +1,8 @@
 """Randomness that protects rows: cryptographic bits, and exact draws from them.
 
 The noise of a release is round(scale x Z) for a standard normal Z, as an integer, with the
-probabilities of the *real* Z: floating point only ever decides which integer is nearest
-when it is sure, and high-precision arithmetic decides otherwise (PROOFS.md, Lemma 3).
+probabilities of the *real* Z: double precision decides which integer is nearest
+only where its error cannot matter, and 400-bit arithmetic elsewhere (PROOFS.md, Lemma 3).
 
 Formal guarantees:
     `rounded_normals`, `rounded_laplaces` (Lemmas 3 and 5): integers with the probabilities of round(scale x Z), Z a real normal or Laplace
@@ -91,7 +91,7 @@ class Randomness:
         return Randomness.from_key(hashlib.sha256(material).digest(), seeded=self.seeded)
 
     def skip_to(self, drawn: int) -> None:
-        """Goes on as a stream of the same key does that has ``drawn`` words behind it."""
+        """Moves to the position after the first ``drawn`` words of the stream."""
         block, rest = divmod(8 * drawn, 16)  # of AES, which the counter counts
         counter = modes.CTR(block.to_bytes(16, "big"))
         self._stream = Cipher(algorithms.AES256(self._key), counter).encryptor()
@@ -283,5 +283,5 @@ def _geometric_gaps(bits: Randomness, rate: float, count: int) -> Floats:
         with MPMATH_LOCK, mpmath.workprec(400):
             exact = mpmath.log(uniform.exact(i)) / mpmath.log(1 - mpmath.mpf(rate))
             whole[i] = int(mpmath.floor(exact))
-    # A gap longer than any data set means: nobody else.
+    # A gap longer than any data set means that no further unit is sampled.
     return np.minimum(whole, 2.0**61, out=whole)

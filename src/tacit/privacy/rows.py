@@ -212,7 +212,7 @@ class Rows:
         return self._each_column(taken)
 
     def _chunks(self, size: int) -> Iterator[tuple[NDArray[np.bool_], Units]]:
-        """Who is there, and units, in chunks of one size. Gate only.
+        """Chunks of equal size: a mask of real units, and the units. Gate only.
 
         The last chunk is filled up with zeros, so that shapes do not tell how many there are.
         """

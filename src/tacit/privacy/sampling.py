@@ -91,7 +91,7 @@ def _bernoulli_positions(bits: Randomness, rate: float, length: int) -> Integers
 
 
 def typical_batch_width(rate: float, units: int) -> int:
-    """A width that nearly every batch fits into, for speed only; a place more makes it round."""
+    """A width that nearly every batch fits into, for speed only: one less than a multiple of 8, as the gate adds a place."""
     mean = rate * units
     return int(np.ceil((mean + 4 * mean**0.5 + 4) / 8) * 8) - 1
 

@@ -94,7 +94,7 @@ _PLATFORM = "platform_index"
 
 
 def is_per_unit(equation: JaxprEqn) -> bool:
-    """Whether an operation of a function of one unit does with it what it does with it alone."""
+    """Whether an operation, mapped over units, treats each unit as if it were alone."""
     atoms = [*equation.invars, *equation.outvars]
     foreign = any(_is_foreign_key(atom.aval) for atom in atoms)
     return _is_listed(equation, PER_UNIT_PRIMITIVES) and not foreign
@@ -183,7 +183,7 @@ class _Walk:
             elif (body := _call_body(equation)) is not None:
                 self._check_no_release(
                     equation, body
-                )  # whose trace would have the batch's width in it
+                )  # the body's own trace would contain the batch's width
                 _check_allowed(equation)
                 out = self.through(body, given)
             else:
@@ -354,7 +354,7 @@ def scan_with_buffer(
     state: PyTree,
     inputs: StepInputs,
 ) -> tuple[PyTree, PyTree]:
-    """Steps in turn, each with its units in a buffer that has one place more: of zeros, for nobody.
+    """Steps in turn, each with its units in a buffer with one extra, empty place; this is for speed.
 
     A fetch that stands by itself is spread over threads however small it is, and a thread that was
     woken stays awake for a while. One that writes into a part of something larger is not.
