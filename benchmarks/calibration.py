@@ -403,7 +403,9 @@ def arguments(given=None):
     parser.add_argument("--repeats", type=int, default=40, help="tables in each cell")
     parser.add_argument("--fewest", type=int, default=10, help=f"if a fit takes over {SLOW:g} s")
     parser.add_argument("--references", type=int, default=20, help="tables with a run of NUTS")
-    parser.add_argument("--method", choices=METHODS_BY_COMMAND, help="by default what a plan chooses")
+    parser.add_argument(
+        "--method", choices=METHODS_BY_COMMAND, help="by default what a plan chooses"
+    )
     parser.add_argument("--declared", action="store_true", help="plan with the number of rows")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a few small cells")

@@ -392,7 +392,7 @@ def by_formula(formula, family, columns, priors, draw):
     model = tacit.glm(formula, family=family, schema=schema, priors=priors)
     known, _ = draw(np.random.default_rng(0), 5)
     signs = {name: f"-{name}" for name in ("alpha", "kappa", "drop_out")}
-    names = [signs.get(name, name) for name in model.program.order if name in known]
+    names = [signs.get(name, name) for name in model.function.order if name in known]
     return Case(model, schema, draw, plain(*names))
 
 

@@ -300,7 +300,7 @@ class Problem:
         return (kind.high + kind.low) / 2, (kind.high - kind.low) / 2
 
     @property
-    def statistic_norm_bound(self):
+    def longest(self):
         """The longest row of the design that the schema allows: each term adds one at most."""
         return np.sqrt(1 + len(self._terms))
 

@@ -23,6 +23,7 @@ from reproduction import PAPERS, SOURCES, Claim, write_results
 import tacit
 import tacit.papers
 from tacit.cli.main import main
+from tacit.models.base import single_row_unit
 
 ROOT = Path(__file__).parent.parent
 VERDICTS = Claim.__annotations__["verdict"].__args__
@@ -192,8 +193,8 @@ def test_langevin_chain_of_the_papers_follows_the_gradient():
     model = two_means()
 
     def density(theta):
-        p = {"theta": theta}
-        return 100 * model.log_likelihood(p, {"x": 0.7}) + model.log_prior(p)
+        likelihood = model.log_likelihood(theta, *single_row_unit({"x": 0.7}), model.constants)
+        return 100 * likelihood + model.log_prior(theta, model.constants)
 
     def step(_, theta):
         return theta + SIZE * jax.grad(density)(theta)

@@ -36,7 +36,7 @@ MODEL = Model(
 )
 OPENED = {
     "encode": SCHEMA.encode,
-    "refuse": SCHEMA.refuse,
+    "check": SCHEMA.check,
     "new rows": lambda text: SCHEMA.encode_new(text, ["age"]),
     "template": template,
     "draft": lambda text: draft(text, input),

@@ -277,7 +277,7 @@ def sampling_rate_for_size(rate: float, size: int) -> float:
     Returns:
         The rate, lower for more units, so that time grows more slowly than the data.
 
-    >>> rate_for(0.1, 500), rate_for(0.1, 1_000_000), rate_for(0.1, 10_000_000)
+    >>> sampling_rate_for_size(0.1, 500), sampling_rate_for_size(0.1, 1_000_000), sampling_rate_for_size(0.1, 10_000_000)
     (0.1, 0.00995, 0.0014)
     """
     units = max(_validate.count("size", size), DEFAULT_SIZE)
@@ -289,7 +289,7 @@ def sampling_rate_for_size(rate: float, size: int) -> float:
 def batch_bound_for_size(bound: int, rate: float, size: int) -> int:
     """The bound on a batch: the given one, or a larger power of two if batches need it.
 
-    >>> room_for(2**17, 0.1, 1000) == 2**17, room_for(2**17, 0.1, 10**7) == 2**22
+    >>> batch_bound_for_size(2**17, 0.1, 1000) == 2**17, batch_bound_for_size(2**17, 0.1, 10**7) == 2**22
     (True, True)
     """
     return max(bound, 1 << math.ceil(math.log2(4 * rate * size)))

@@ -373,7 +373,7 @@ def share_distance(std: float, count: int) -> float:
     U a sum of count - 1 uniform numbers on (-1/2, 1/2): normal noise of the sum's deviation, to
     which more was done without looking at data. [noise-shares]
 
-    >>> 0 < distance(1.5, 10) < 1e-5
+    >>> 0 < share_distance(1.5, 10) < 1e-5
     True
     """
     return math.exp(_log_share_distance(std, count))
