@@ -109,8 +109,8 @@ class RunRequest(NamedTuple):
 class Session:
     """How a run of a gate is carried out: in this process, from the first step, with nothing stored.
 
-    Subclasses store the run or share it between processes; here these hooks do nothing. ``is_first`` is whether this process draws the noise, stores the
-    run and charges.
+    Subclasses store the run or share it between processes; here these hooks do nothing. ``is_first`` is whether
+    this process draws the noise, stores the run and charges.
     """
 
     is_first = True
