@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit import _validate
+from tacit._compile import jit
 from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate, events
 from tacit.accounting.events import DpEvent
@@ -360,7 +361,7 @@ def _simulated_scores(model: UnitModel, outcomes: int) -> Callable[..., jax.Arra
         keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), units.length)
         return jax.vmap(of_unit, in_axes=(0, None, 0, None))(keys, theta, units, constants)
 
-    return jax.jit(of_all)
+    return jit(of_all)
 
 
 def method_result(model: UnitModel, result: ScoringResult, rounds: Rounds) -> MethodResult:

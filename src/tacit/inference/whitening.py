@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._compile import jit
 from tacit._typing import ArrayTree
 from tacit.errors import InvalidArgument
 from tacit.models.base import UnitModel
@@ -139,13 +140,18 @@ def whiten_prior(model: UnitModel) -> Whitening:
 
 def _gaussian_prior(model: UnitModel) -> Whitening | None:
     """The prior's own mean and spread if it is normal on the unconstrained scale, else None."""
-    curvature = jax.jit(jax.hessian(model.log_prior))
-    slope = jax.jit(jax.grad(model.log_prior))
+
+    @jit
+    def derivatives(position: jax.Array, constants: ArrayTree) -> tuple[jax.Array, jax.Array]:
+        slope = jax.grad(model.log_prior)
+        return slope(position, constants), jax.jacfwd(slope)(position, constants)
+
     positions = (
         np.random.default_rng(0).normal(size=(_HESSIAN_POINTS, model.dimension)).astype(np.float32)
     )
     positions[0] = 0
-    found = [np.asarray(curvature(jnp.asarray(p), model.constants), np.float64) for p in positions]
+    slopes, curvatures = zip(*(derivatives(p, model.constants) for p in positions), strict=True)
+    found = np.asarray(curvatures, np.float64)
     first = -(found[0] + found[0].T) / 2
     size = np.abs(first).max()
     if not np.isfinite(found).all() or any(
@@ -154,7 +160,7 @@ def _gaussian_prior(model: UnitModel) -> Whitening | None:
         return None
     if np.linalg.eigvalsh(first)[0] <= 1e-9 * size:
         return None
-    at_zero = np.asarray(slope(jnp.asarray(positions[0]), model.constants), np.float64)
+    at_zero = np.asarray(slopes[0], np.float64)
     mean = np.asarray(np.linalg.solve(first, at_zero), np.float64)
     return Whitening(mean, np.linalg.cholesky(np.linalg.inv(first)), quadratic=True)
 
@@ -164,7 +170,7 @@ def prior_draws(model: UnitModel) -> NDArray[np.float64]:
     key = jax.random.key(0)
     if model.sample_prior is not None:
         try:
-            drawn = jax.jit(jax.vmap(model.sample_prior))(jax.random.split(key, _PRIOR_DRAWS))
+            drawn = jit(jax.vmap(model.sample_prior))(jax.random.split(key, _PRIOR_DRAWS))
         except NotImplementedError:
             raise InvalidArgument(
                 "Scoring needs a proper prior, whose mean and spread it starts from, and NumPyro "

@@ -15,7 +15,7 @@ from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
 from tacit.models.jax_model import Model
 from tacit.models.numpyro import NumPyro
-from tacit.models.numpyro_structure import check_numpyro_model, from_numpyro
+from tacit.models.numpyro_structure import check_numpyro_model, from_glm, from_numpyro
 from tacit.models.pymc import PyMC, is_bambi
 from tacit.privacy.captured import check_captured
 
@@ -44,7 +44,9 @@ def adapt_model(model: object, schema: Schema | None) -> UnitModel:
     if isinstance(model, Conjugate):
         return (model if schema is None else model.with_bounds_of(schema)).unit_model
     if _is_glm(model):
-        return _adapt_numpyro(model.numpyro, schema)
+        if schema is None:
+            schema = model.schema
+        return from_glm(model.numpyro, model.function.outcome.columns, schema).unit_model
     if _is_pymc(model):
         return _adapt_pymc(model, schema)
     return _adapt_numpyro(model, schema)

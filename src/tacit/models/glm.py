@@ -14,9 +14,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpyro
-import scipy
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
+from scipy import special
 
 from tacit import _validate
 from tacit.data.schema import Schema
@@ -98,20 +98,21 @@ _PRIOR_CLASSES: dict[str, tuple[type[dist.Distribution], str]] = {
     "normal": (dist.Normal, "location, scale"),
     "studentt": (dist.StudentT, "degrees of freedom, location, scale"),
 }
-# The name of a prior in words, and the same distribution in SciPy, by the name of its class.
-_SCIPY_PRIORS: dict[
-    str, tuple[str, Callable[[dist.Distribution], "scipy.stats.distributions.rv_frozen"]]
-] = {
-    "Beta": ("beta", lambda p: scipy.stats.beta(p.concentration1, p.concentration0)),
-    "Cauchy": ("Cauchy", lambda p: scipy.stats.cauchy(p.loc, p.scale)),
-    "Exponential": ("exponential", lambda p: scipy.stats.expon(scale=1 / p.rate)),
-    "Gamma": ("gamma", lambda p: scipy.stats.gamma(p.concentration, scale=1 / p.rate)),
-    "HalfCauchy": ("half-Cauchy", lambda p: scipy.stats.halfcauchy(scale=p.scale)),
-    "HalfNormal": ("half-normal", lambda p: scipy.stats.halfnorm(scale=p.scale)),
-    "Laplace": ("Laplace", lambda p: scipy.stats.laplace(p.loc, p.scale)),
-    "LogNormal": ("log-normal", lambda p: scipy.stats.lognorm(p.scale, scale=math.exp(p.loc))),
-    "Normal": ("normal", lambda p: scipy.stats.norm(p.loc, p.scale)),
-    "StudentT": ("Student's t", lambda p: scipy.stats.t(p.df, p.loc, p.scale)),
+# The name of a prior in words, and its quantile function, by the name of its class.
+_PRIOR_QUANTILES: dict[str, tuple[str, Callable[[dist.Distribution, float], float]]] = {
+    "Beta": ("beta", lambda p, q: special.betaincinv(p.concentration1, p.concentration0, q)),
+    "Cauchy": ("Cauchy", lambda p, q: p.loc + p.scale * math.tan(math.pi * (q - 0.5))),
+    "Exponential": ("exponential", lambda p, q: -math.log1p(-q) / p.rate),
+    "Gamma": ("gamma", lambda p, q: special.gammaincinv(p.concentration, q) / p.rate),
+    "HalfCauchy": ("half-Cauchy", lambda p, q: p.scale * math.tan(math.pi * q / 2)),
+    "HalfNormal": ("half-normal", lambda p, q: p.scale * special.ndtri((1 + q) / 2)),
+    "Laplace": (
+        "Laplace",
+        lambda p, q: p.loc - p.scale * math.copysign(math.log1p(-abs(2 * q - 1)), q - 0.5),
+    ),
+    "LogNormal": ("log-normal", lambda p, q: math.exp(p.loc + p.scale * special.ndtri(q))),
+    "Normal": ("normal", lambda p, q: p.loc + p.scale * special.ndtri(q)),
+    "StudentT": ("Student's t", lambda p, q: p.loc + p.scale * special.stdtrit(p.df, q)),
 }
 _POSITIVE_SUPPORTS = (constraints.positive, constraints.nonnegative)
 # Where a prior may lie, in words, and supports that do.
@@ -202,10 +203,10 @@ def prior_interval(prior: dist.Distribution) -> tuple[str, float | None, float |
     ('normal', -1.96, 1.96)
     """
     kind = type(prior).__name__
-    if kind not in _SCIPY_PRIORS:
+    if kind not in _PRIOR_QUANTILES:
         return kind, None, None
-    name, known = _SCIPY_PRIORS[kind]
-    low, high = (float(f"{end:.5g}") for end in known(prior).ppf([0.025, 0.975]))
+    name, quantile = _PRIOR_QUANTILES[kind]
+    low, high = (float(f"{float(quantile(prior, q)):.5g}") for q in (0.025, 0.975))
     return name, low, high
 
 
@@ -541,6 +542,7 @@ class GLM:
         person = next((each.person for each in self.function.groups if each.person), None)
         return NumPyro(
             self.function,
+            row_plate=_ROW_PLATE,
             person_plate=person,
             labels=self.function.labels,
             interpretation=self.interpretation,

@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from threading import RLock
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import partial_eval
 from numpy.typing import ArrayLike
 from numpyro.distributions import Distribution
 from numpyro.primitives import Messenger
@@ -40,6 +41,7 @@ from tacit.models.interpretation import Interpretation
 from tacit.models.jax_model import AdaptedModel
 from tacit.models.random_effects import RandomEffect, integrate_out
 
+_T = TypeVar("_T")
 Message = dict[str, Any]
 SiteValue = Callable[[Message], jax.Array]
 # Kinds of statements that a model of rows cannot have, and what to write instead.
@@ -237,11 +239,11 @@ class NumPyroModel(AdaptedModel):
     def unit_model(self) -> UnitModel:
         """The model as inference takes it."""
         made = self.make_unit_model(
-            constrain=self.constrain,
+            constrain=_keep_trace(self.constrain),
             unconstrain=self.unconstrain,
-            log_prior=self.log_prior,
-            log_likelihood=self.log_likelihood,
-            simulate=self.simulate if self._outcome_sites else None,
+            log_prior=_keep_trace(self.log_prior),
+            log_likelihood=_keep_trace(self.log_likelihood),
+            simulate=_keep_trace(self.simulate) if self._outcome_sites else None,
         )
         return replace(
             made,
@@ -579,6 +581,24 @@ class NumPyroModel(AdaptedModel):
         batch = len(site.distribution.batch_shape)
         axes = [batch + dim for name, dim in site.plates.items() if name in self.local_plates]
         return jnp.squeeze(value, axis=tuple(axes))
+
+
+def _keep_trace(function: Callable[..., _T]) -> Callable[..., _T]:
+    """The same function, of which JAX keeps the trace: derivatives start from it, and NumPyro's handlers run once.
+
+    Whatever does not lead to the result is left out. Handlers compute much of that, and it would be differentiated too.
+    """
+
+    def traced(*given: ArrayTree) -> _T:
+        trace, shape = jax.make_jaxpr(function, return_shape=True)(*given)
+        used, _ = partial_eval.dce_jaxpr(
+            trace.jaxpr, [True] * len(trace.jaxpr.outvars), instantiate=True
+        )
+        leaves = jax.core.eval_jaxpr(used, trace.consts, *jax.tree.leaves(given))
+        found: _T = jax.tree.unflatten(jax.tree.structure(shape), leaves)
+        return found
+
+    return jax.jit(lambda *given: traced(*given))
 
 
 def split_point(effects: Sequence[RandomEffect], point: jax.Array | None) -> dict[str, jax.Array]:

@@ -346,6 +346,17 @@ def check_numpyro_model(model: NumPyroModel, schema: Schema) -> NumPyroModel:
     return complete
 
 
+def from_glm(described: NumPyro, outcome: frozenset[str], schema: Schema) -> NumPyroModel:
+    """The model of a formula, whose outcome is computed from these columns.
+
+    A formula makes only models that keep the rules of `check_numpyro_model`, so nothing is run to check them.
+    """
+    model = from_numpyro(described, schema)
+    if len(outcome) > 1:  # trials, for example, are needed for a prediction
+        return replace(model, predictors=_predictor_columns(model))
+    return replace(model, predictors=tuple(n for n in model.columns if n not in outcome))
+
+
 def _check_labels(model: NumPyroModel) -> None:
     """Before the budget is charged, because results need labels that fit."""
     if not model.labels:

@@ -34,6 +34,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, Var, primit
 from jax.extend.core import Literal as Constant
 from jax.tree_util import PyTreeDef
 
+from tacit._compile import jit
 from tacit._typing import AnyArray, PyTree
 from tacit.errors import BoundaryError, InvalidArgument, TacitError
 from tacit.privacy.captured import check_captured
@@ -473,7 +474,7 @@ def compile_block(
 
         return scan_with_buffer(with_batch, bring, state, inputs)
 
-    return jax.jit(block)
+    return jit(block)
 
 
 @lru_cache(maxsize=32)
@@ -485,7 +486,7 @@ def compile_step(
     def advance(state: PyTree, given: PyTree, batch: Batch) -> PyTree:
         return _run_trace(step, lattice, fingerprint, state, given, batch)
 
-    return jax.jit(advance)
+    return jit(advance)
 
 
 @lru_cache(maxsize=32)
@@ -501,7 +502,7 @@ def compile_sum(
         traced, _ = _matching_trace(step, lattice, fingerprint, state, given, batch)
         return _sum_at_release(traced, jax.tree.leaves((state, given, batch)))
 
-    return jax.jit(total)
+    return jit(total)
 
 
 def _sum_at_release(traced: ClosedJaxpr, given: Sequence[AnyArray]) -> jax.Array:
