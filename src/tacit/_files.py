@@ -15,6 +15,8 @@ from tacit.errors import InvalidArgument
 if sys.platform != "win32":
     import fcntl
 
+# The files of a run: its settings and its posterior.
+SETTINGS_FILE, POSTERIOR_FILE = "settings.yaml", "posterior.nc"
 # Seconds to wait for another process that is about to replace a file.
 _FOLDER_LOCK_TIMEOUT = 5.0
 # How the names of files begin that are not complete.

@@ -1,13 +1,15 @@
 """Types that several packages share."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = jax.Array
+if TYPE_CHECKING:  # results are read without it
+    import jax
+
+Array: TypeAlias = "jax.Array"
 Floats: TypeAlias = NDArray[np.float64]
 # Draws and other results, in single or double precision.
 FloatArray: TypeAlias = NDArray[np.floating]

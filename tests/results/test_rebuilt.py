@@ -8,7 +8,7 @@ from numpyro import distributions as dist
 import tacit
 from tacit.errors import InvalidArgument
 from tacit.models.front_ends import adapt_model
-from tacit.models.glm import GLMSpec
+from tacit.models.interpretation import GLMSpec
 from tacit.results.predictive import formula_recipe
 
 SCHEMA = tacit.Schema(

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from tacit import _validate
 from tacit.accounting.budget import Budget
@@ -144,6 +143,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         return renyi_epsilon([order], [rho * order], delta)
 
     centre = 0.5 * math.log(max(-math.log(delta), 1e-3) / rho)
+    from scipy.optimize import minimize_scalar  # it takes a while to load
+
     found = minimize_scalar(bound, bounds=(centre - 5, centre + 5), method="bounded")
     return float(min(found.fun, bound(centre)))
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp
 
 from tacit.accounting import events
@@ -282,6 +281,8 @@ def _stopping_parameter(mean: float, shape: float) -> float:
         if shape == 0:
             return odds / -log_gamma - mean
         return shape * odds / -math.expm1(shape * log_gamma) - mean
+
+    from scipy.optimize import brentq  # it takes a while to load
 
     log_gamma = brentq(excess, -700.0, -1e-15, xtol=1e-15)
     return math.exp(log_gamma) * (1 - 1e-10)  # smaller is the safe side

@@ -22,7 +22,7 @@ from tacit.accounting.accountants import cost, costs
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.api.forecast import can_forecast, forecast_from_tables
 from tacit.api.forecast_result import UNIT_PLURALS, Forecast
-from tacit.api.rows import dummy_rows, gradient_norms
+from tacit.api.rows import dummy_rows, gradient_norms, model_columns, simulated_units
 from tacit.api.scenario import Scenario
 from tacit.api.simulate import SimulatedTables
 from tacit.data.schema import Schema
@@ -473,15 +473,22 @@ def plan(
     if not isinstance(schema, Schema):
         raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
     adapted = adapt_model(model, schema)
-    by_gradients = method is None or (isinstance(method, Method) and method.by_gradients)
-    if by_gradients and not np.isfinite(gradient_norms(adapted, schema)).any():
+    dummy = dummy_rows(adapted, schema, 1)
+    dummy.simulated = simulated_units(schema, model_columns(adapted, schema))
+    if method is None and isinstance(budget, Budget):
+        method = default_method(adapted, size, budget)
+    if (
+        isinstance(method, Method)
+        and method.by_gradients
+        and not method.has_finite_scores(adapted, dummy.simulated)
+        and not np.isfinite(gradient_norms(adapted, schema)).any()
+    ):
         raise InvalidArgument(
             "On made-up rows within the bounds the likelihood has no finite gradient, so no row would "
             "contribute; check the bounds and how the model uses them."
         )
     if size is None and scenario is not None:
         raise InvalidArgument("A scenario is for the forecast, which needs a size too: pass size=.")
-    dummy = dummy_rows(adapted, schema, 1)
     return build_plan(adapted, schema, dummy, budget, method, size, scenario)
 
 

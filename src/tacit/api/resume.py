@@ -18,7 +18,7 @@ from pathlib import Path
 
 import jax
 
-from tacit._files import DRAFT_PREFIX, sync_folder
+from tacit._files import DRAFT_PREFIX, POSTERIOR_FILE, SETTINGS_FILE, sync_folder
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.api.plan import Plan
 from tacit.errors import (
@@ -48,7 +48,6 @@ from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 
-POSTERIOR_FILE, SETTINGS_FILE = "posterior.nc", "settings.yaml"
 # Libraries whose versions decide on the last bits of a step or of its noise.
 _NUMERICAL_LIBRARIES = (
     DISTRIBUTION,

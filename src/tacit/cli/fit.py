@@ -94,7 +94,7 @@ def fit(
     quiet: Quiet = False,
 ) -> None:
     """Fit a regression, or a model in a Python file, within a privacy budget and write a report."""
-    from tacit.cli import runs  # it imports JAX
+    from tacit.cli import runs
 
     _check_file_count(data, workers or 1)
     rank = 0 if dry_run else _join_processes(ctx, workers, out)
@@ -206,7 +206,7 @@ def predict(
 
     Predictions have no further privacy cost. A prediction for a person's row is as private as the row.
     """
-    from tacit.cli import runs  # it imports JAX
+    from tacit.cli import runs
 
     file = None if model is None else runs.ModelFile.named(model)
     run = runs.RunFolder(folder, file)
@@ -239,7 +239,7 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of a run again, as HTML, Markdown and a registry entry."""
-    from tacit.cli import runs  # it imports JAX
+    from tacit.cli import runs
 
     units = runs.parse_units(unit or [])
     posterior, page = runs.write_run_report(run, out, units)
@@ -256,7 +256,7 @@ def explain(
 
     For members of ethics boards, data owners and participants.
     """
-    from tacit.cli import runs  # it imports JAX
+    from tacit.cli import runs
 
     typer.echo(runs.explain_run(run))
 

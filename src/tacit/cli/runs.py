@@ -1,7 +1,7 @@
 """What the commands of a fit share: the request that was typed, the model in a Python file, the folder of a run, predictions.
 
 A request is public. A model file is code of the user's own, and runs with the user's rights before any row is read.
-Commands import this module when they are called, because it imports JAX.
+Whatever needs JAX is imported by the functions that need it, so that wrong arguments are refused at once.
 """
 
 import csv
@@ -15,34 +15,30 @@ from functools import cached_property
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import yaml
 
+import tacit
 from tacit import _validate
+from tacit._files import POSTERIOR_FILE, SETTINGS_FILE
 from tacit.accounting import Budget
-from tacit.api.federated import site_part
-from tacit.api.plan import Plan, plan
-from tacit.api.resume import POSTERIOR_FILE, SETTINGS_FILE
-from tacit.api.rows import model_columns
-from tacit.api.scenario import Scenario
 from tacit.data.columns import Category
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument, TacitError, os_error_reason
-from tacit.inference.method import Intervals, Method
 from tacit.inference.registry import CHOICES, DEFAULT, METHODS_BY_COMMAND, default_method
-from tacit.models.base import UnitModel
-from tacit.models.front_ends import adapt_model, resolve_schema
-from tacit.models.glm import GLM, glm
-from tacit.privacy.checkpoint import is_resumable, read_notes
-from tacit.results.contents import ReportContents
-from tacit.results.explain import explain_result
-from tacit.results.posterior import Posterior
-from tacit.results.predictive import predict_outcomes, predictive_model, predictive_quantiles
-from tacit.results.report import write_report, write_site_report
-from tacit.results.summary import with_noise_note
+from tacit.inference.result import Intervals
+
+if TYPE_CHECKING:
+    from tacit.api.plan import Plan
+    from tacit.api.scenario import Scenario
+    from tacit.inference.method import Method
+    from tacit.models.base import UnitModel
+    from tacit.models.glm import GLM
+    from tacit.results.contents import ReportContents
+    from tacit.results.posterior import Posterior
 
 _SCHEMA_FILE = "schema.yaml"
 _DEFAULT_MODEL_NAME = "model"
@@ -172,7 +168,7 @@ class Request:
     settings: tuple[tuple[str, object], ...] = ()
     seed: int | None = None
     size: int | None = None
-    scenario: Scenario | None = None
+    scenario: "Scenario | None" = None
     notes: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -187,10 +183,12 @@ class Request:
             _validate.count("seed", self.seed, least=0)
 
     @cached_property
-    def regression(self) -> GLM | None:
+    def regression(self) -> "GLM | None":
         """The regression of the formula, if there is one."""
         if self.formula is None:
             return None
+        from tacit.models.glm import glm
+
         return glm(self.formula, family=self.family, schema=self.schema)
 
     @property
@@ -206,17 +204,21 @@ class Request:
     @property
     def columns(self) -> list[str]:
         """The columns that are read, without the column of the person."""
+        from tacit.api.rows import model_columns
+
         names = model_columns(self.model, self.schema)
         return [name for name in names if name != self.schema.person]
 
     @cached_property
-    def model(self) -> UnitModel:
+    def model(self) -> "UnitModel":
         """The model in the form that inference takes."""
+        from tacit.models.front_ends import adapt_model, resolve_schema
+
         written = self.regression if self.file is None else self.file.written
         return adapt_model(written, resolve_schema(written, self.schema))
 
     @property
-    def chosen_method(self) -> Method:
+    def chosen_method(self) -> "Method":
         """The method with its settings."""
         asked = METHODS_BY_COMMAND.get(self.method)
         kind = type(default_method(self.model)) if asked is None else asked.kind
@@ -249,8 +251,10 @@ class Request:
             ) from None
         return method
 
-    def plan(self) -> Plan:
+    def plan(self) -> "Plan":
         """What the fit will do. Touches no data."""
+        from tacit.api.plan import plan
+
         return plan(
             self.model,
             self.schema,
@@ -324,6 +328,8 @@ class RunFolder:
     @property
     def unfinished(self) -> bool:
         """Whether a run was begun here that is not finished."""
+        from tacit.privacy.checkpoint import is_resumable
+
         return is_resumable(self.path)
 
     @property
@@ -334,10 +340,14 @@ class RunFolder:
     @property
     def notes(self) -> Mapping[str, str]:
         """Where the data and the ledger of an unfinished run are."""
+        from tacit.privacy.checkpoint import read_notes
+
         return read_notes(self.path)[1]
 
-    def write_report(self, posterior: Posterior) -> None:
+    def write_report(self, posterior: "Posterior") -> None:
         """Writes the report of a posterior, with the request."""
+        from tacit.results.report import write_report
+
         write_report(posterior, self.path, settings=self.report_settings())
 
     @cached_property
@@ -367,7 +377,7 @@ class RunFolder:
                 settings=tuple(facts["settings"].items()),
                 seed=facts["seed"],
                 size=facts.get("size"),
-                scenario=None if facts.get("scenario") is None else Scenario(**facts["scenario"]),
+                scenario=_make_scenario(facts.get("scenario")),
                 notes=tuple((facts.get("notes") or {}).items()),
             )
         except (KeyError, TypeError, AttributeError):
@@ -398,12 +408,23 @@ class RunFolder:
         method = facts.pop("with", facts["method"])  # with all settings, if they were recorded
         return {**facts, "method": method}
 
-    def posterior(self, *, with_model: bool) -> Posterior:
+    def posterior(self, *, with_model: bool) -> "Posterior":
         """The posterior, with the model that predictions need if asked for."""
+        from tacit.results.posterior import Posterior
+
         request = self.request()
         found = Posterior.load(self.path / POSTERIOR_FILE)
         model = request.model if with_model else found.model
         return replace(found, schema=request.schema, model=model)
+
+
+def _make_scenario(facts: Mapping[str, Any] | None) -> "Scenario | None":
+    """The scenario that the settings of a run record."""
+    if facts is None:
+        return None
+    from tacit.api.scenario import Scenario
+
+    return Scenario(**facts)
 
 
 def parse_request(
@@ -432,12 +453,12 @@ def parse_request(
         settings=tuple(chosen),
         seed=seed,
         size=size,
-        scenario=None if scenario is None else Scenario.from_yaml(scenario),
+        scenario=None if scenario is None else tacit.Scenario.from_yaml(scenario),
     )
 
 
 def write_predictions(
-    posterior: Posterior,
+    posterior: "Posterior",
     data: TableLike,
     out: Path | None,
     *,
@@ -465,6 +486,8 @@ def write_predictions(
         )
     columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
     if interval:
+        from tacit.results.predictive import predictive_quantiles
+
         names = [_column_name(name, posterior.intervals) for name in ("5%", "95%")]
         (both,) = predictive_quantiles(posterior, data, [0.05, 0.95]).values()
         columns |= dict(zip(names, both, strict=True))
@@ -481,8 +504,10 @@ def write_predictions(
         raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
 
 
-def _level_names(posterior: Posterior, data: TableLike, count: int) -> list[str]:
+def _level_names(posterior: "Posterior", data: TableLike, count: int) -> list[str]:
     """Names of the levels of a model in a file: those of the schema's column, or numbers."""
+    from tacit.results.predictive import predict_outcomes, predictive_model
+
     (outcome,) = predict_outcomes(posterior, data, "mean", 0)
     _, schema = predictive_model(posterior)
     kind = schema[outcome] if outcome in schema.names else None
@@ -492,6 +517,8 @@ def _level_names(posterior: Posterior, data: TableLike, count: int) -> list[str]
 
 
 def _column_name(name: str, intervals: Intervals) -> str:
+    from tacit.results.summary import with_noise_note
+
     return with_noise_note(name, intervals) if intervals == Intervals.LEFT_OUT else name
 
 
@@ -505,7 +532,7 @@ def _write_csv(opened: TextIO, header: Sequence[str], lines: Iterable[Sequence[s
     writer.writerows(lines)
 
 
-def load_contents(path: Path) -> ReportContents:
+def load_contents(path: Path) -> "ReportContents":
     """What a report shows of a run.
 
     Args:
@@ -517,6 +544,9 @@ def load_contents(path: Path) -> ReportContents:
     Raises:
         TacitError: If it cannot be read.
     """
+    from tacit.results.contents import ReportContents
+    from tacit.results.posterior import Posterior
+
     if path.is_file():
         return ReportContents(posterior=Posterior.load(path), settings={}, schema=None)
     run = RunFolder(path)
@@ -528,8 +558,10 @@ def load_contents(path: Path) -> ReportContents:
 
 def write_run_report(
     path: Path, out: Path | None, units: Mapping[str, float]
-) -> tuple[Posterior, Path]:
+) -> "tuple[Posterior, Path]":
     """Writes the report of a run or a file; returns the posterior and the page."""
+    from tacit.results.report import write_report
+
     found = load_contents(path)
     folder = out or (path.parent if path.is_file() else path)
     write_report(found.posterior, folder, settings=found.settings, schema=found.schema, units=units)
@@ -550,6 +582,9 @@ def write_site_reports(
     Returns:
         The pages.
     """
+    from tacit.api.federated import site_part
+    from tacit.results.report import write_site_report
+
     found, pages = load_contents(path), []
     for settings in sites:
         posterior, part = site_part(found.posterior, settings)
@@ -561,6 +596,8 @@ def write_site_reports(
 
 def explain_run(path: Path) -> str:
     """A run or a file in plain words."""
+    from tacit.results.explain import explain_result
+
     return explain_result(load_contents(path))
 
 

@@ -7,10 +7,7 @@ median (Vehtari et al. 2021). Chains of equal length follow one another, and eac
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
-from numpyro.diagnostics import effective_sample_size, gelman_rubin
-from scipy.special import ndtri
 
 Floats = NDArray[np.floating]
 Arrays = Mapping[str, Floats]
@@ -57,11 +54,15 @@ def _per_entry(measure: Callable[[Floats], Floats], draws: Floats) -> Floats:
 
 
 def _rank_effective_size(draws: Floats) -> Floats:
+    from numpyro.diagnostics import effective_sample_size
+
     return np.asarray(effective_sample_size(_rank_normalise(draws)))
 
 
 def _rank_r_hat(draws: Floats) -> Floats:
     folded = np.abs(draws - np.median(draws, axis=(0, 1)))
+    from numpyro.diagnostics import gelman_rubin
+
     both = [np.asarray(gelman_rubin(_rank_normalise(each))) for each in (draws, folded)]
     return np.asarray(np.maximum(*both))
 
@@ -69,8 +70,10 @@ def _rank_r_hat(draws: Floats) -> Floats:
 def _rank_normalise(draws: Floats) -> Floats:
     """Normal scores of the ranks among all draws."""
     flat = draws.reshape(-1, *draws.shape[2:])
-    # scipy.stats takes a while to load, and loads here: only chains need it.
-    ranks = scipy.stats.rankdata(flat, axis=0)
+    from scipy.special import ndtri  # these take a while to load, and only chains need them
+    from scipy.stats import rankdata
+
+    ranks = rankdata(flat, axis=0)
     scores = np.where(flat.std(axis=0) > 0, ndtri((ranks - 0.375) / (len(flat) + 0.25)), np.nan)
     return np.asarray(scores.reshape(draws.shape))
 

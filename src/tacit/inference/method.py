@@ -8,9 +8,7 @@ from data. So is tempering, by which the data count as fewer units.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from functools import partial
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import jax
@@ -18,63 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._compile import jit
 from tacit._typing import ArrayTree
 from tacit.accounting import Budget
 from tacit.errors import InvalidArgument
+from tacit.inference.result import Arrays as Arrays
+from tacit.inference.result import Intervals as Intervals
+from tacit.inference.result import MethodResult as MethodResult
 from tacit.models.base import Parameters, Row, UnitModel
 from tacit.privacy.gate import Gate
 from tacit.privacy.mechanisms import Mechanism, Release
+from tacit.privacy.rows import Units
 from tacit.privacy.trace import Step
 
-Arrays = Mapping[str, NDArray[np.floating]]
 Progress = Callable[[int], None]
 _F = TypeVar("_F", bound=np.floating)
 # How many consecutive steps share a seed of their draws.
 _STEPS_PER_SEED = 250
-
-
-class Intervals(StrEnum):
-    """What the intervals of a posterior say about the noise that protects people."""
-
-    INCLUDED = "noise included"
-    LEFT_OUT = "noise not included"
-    SAMPLED = "draws of a private sampler"
-    NO_NOISE = "no noise was added"
-    UNKNOWN = "not known"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MethodResult:
-    """What a method found. Follows from released values and public numbers only.
-
-    A `tacit.Posterior` has these fields, and more.
-
-    Attributes:
-        draws: An array [draws, *shape] for each parameter.
-        unconstrained_mean: Mean of the fitted Gaussian on the unconstrained scale, if there is one.
-        unconstrained_covariance: Covariance of that Gaussian.
-        trace: Released values of every step of the fit.
-        chain: Whether the draws are a Markov chain and therefore not independent.
-        chains: The number of chains of equal length whose draws follow one another.
-        sample_stats: Further values for each draw, such as whether a proposal was accepted.
-        converged: Whether the fit converged by its method's own test, or None if the method cannot
-            tell.
-        messages: Sentences on how the fit went, most important first.
-        intervals: Whether intervals and standard deviations account for the privacy noise.
-        fitted_by: Sentences on the method and its steps.
-    """
-
-    draws: Arrays
-    unconstrained_mean: NDArray[np.floating] | None = None
-    unconstrained_covariance: NDArray[np.floating] | None = None
-    trace: Arrays = field(default_factory=dict)
-    chain: bool = False
-    chains: int = 1
-    sample_stats: Arrays = field(default_factory=dict)
-    converged: bool | None = None
-    messages: tuple[str, ...] = ()
-    intervals: Intervals = Intervals.UNKNOWN
-    fitted_by: tuple[str, ...] = ()
 
 
 # A log density as a function of the unconstrained vector.
@@ -118,6 +76,10 @@ class Method(ABC):
     def can_fit(cls, model: UnitModel) -> bool:  # noqa: ARG003
         """Whether the method can be the default of a model, as far as public facts tell."""
         return True
+
+    def has_finite_scores(self, model: UnitModel, simulated: Units) -> bool:  # noqa: ARG002
+        """Whether simulated units have gradients where a fit starts, if the method computes them anyway."""
+        return False
 
     @abstractmethod
     def calibrate(self, model: UnitModel, budget: Budget) -> Mechanism:
@@ -249,14 +211,14 @@ def per_step_normals(
 
 def constrained_draws(model: UnitModel, vectors: jax.Array) -> dict[str, NDArray[np.floating]]:
     """Parameters on their supports, in the model's order, for each unconstrained vector."""
-    found = constrain_vectors(model, vectors, model.constants)
+    found = constrain_vectors(model)(vectors, model.constants)
     return {name: np.asarray(found[name]) for name in model.names}
 
 
-@partial(jax.jit, static_argnames="model")
-def constrain_vectors(model: UnitModel, vectors: jax.Array, constants: ArrayTree) -> Parameters:
-    """Parameters on their supports, for each unconstrained vector."""
-    return jax.vmap(lambda vector: model.constrain(vector, constants))(vectors)
+@lru_cache(maxsize=32)
+def constrain_vectors(model: UnitModel) -> Callable[[jax.Array, ArrayTree], Parameters]:
+    """Parameters on their supports, as a program of unconstrained vectors and the model's constants."""
+    return jit(jax.vmap(model.constrain, in_axes=(0, None)))
 
 
 # The number of units that default settings are made for.

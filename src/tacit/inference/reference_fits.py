@@ -249,7 +249,7 @@ def double_precision_draws(model: UnitModel, vectors: Floats) -> dict[str, NDArr
     """Parameters on their supports, in the model's order, in double precision."""
     with jax.enable_x64(True):
         constants = to_float64(model.constants)
-        found = constrain_vectors(model, jnp.asarray(vectors, jnp.float64), constants)
+        found = constrain_vectors(model)(jnp.asarray(vectors, jnp.float64), constants)
         return {name: np.asarray(found[name]) for name in model.names}
 
 

@@ -162,6 +162,10 @@ class Scoring(Method):
         """The same without privacy."""
         return self.mechanism(model, 0.0)
 
+    def has_finite_scores(self, model: UnitModel, simulated: Units) -> bool:
+        """Whether simulated units have scores at the prior mean, where the first round asks."""
+        return bool(simulated_scores(model, simulated, self.num_outcomes)(np.zeros(model.dimension)).any())
+
     def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
         check_captured(*model.user_functions)
@@ -334,22 +338,30 @@ def start_rounds(
     if simulated is None:
         drawn = _DEFAULT_SCORE_SD * rng.normal(size=(max(500, size), outcomes + 1, size))
         return Rounds(lambda _: drawn, [np.zeros(size)], noise, early, outcomes, rate)
-    space = whiten_prior(model)
-    scores = _simulated_scores(model, outcomes + 1)
-
-    def at(position: Floats) -> Floats:
-        theta = jnp.asarray(space.mean + space.scale @ position, jnp.float32)
-        found = np.asarray(scores(theta, simulated, model.constants), np.float64) @ space.scale
-        return np.where(np.isfinite(found).all(axis=(1, 2), keepdims=True), found, 0.0)
-
+    at = simulated_scores(model, simulated, outcomes)
     if not at(np.zeros(size)).any():
         return start_rounds(model, None, noise, early, outcomes, rate)
     positions = [np.zeros(size), *(0.5 * rng.normal(size=(_CURVATURE_POINTS - 1, size)))]
     return Rounds(at, positions, noise, early, outcomes, rate)
 
 
+def simulated_scores(
+    model: UnitModel, simulated: Units, outcomes: int
+) -> Callable[[Floats], Floats]:
+    """Scores of simulated units at a position where the prior is round, [units, outcomes + 1, size]; zero if not finite."""
+    space = whiten_prior(model)
+    scores = _compiled_scores(model, outcomes + 1)
+
+    def at(position: Floats) -> Floats:
+        theta = np.asarray(space.mean + space.scale @ position, np.float32)
+        found = np.asarray(scores(theta, simulated, model.constants), np.float64) @ space.scale
+        return np.where(np.isfinite(found).all(axis=(1, 2), keepdims=True), found, 0.0)
+
+    return at
+
+
 @lru_cache(maxsize=32)
-def _simulated_scores(model: UnitModel, outcomes: int) -> Callable[..., jax.Array]:
+def _compiled_scores(model: UnitModel, outcomes: int) -> Callable[..., jax.Array]:
     """Scores of simulated units for outcomes that the model draws, [units, outcomes, size]."""
 
     def of_unit(key: jax.Array, theta: jax.Array, unit: Units, constants: ArrayTree) -> jax.Array:

@@ -44,9 +44,9 @@ def adapt_model(model: object, schema: Schema | None) -> UnitModel:
     if isinstance(model, Conjugate):
         return (model if schema is None else model.with_bounds_of(schema)).unit_model
     if _is_glm(model):
-        if schema is None:
-            schema = model.schema
-        return from_glm(model.numpyro, model.function.outcome.columns, schema).unit_model
+        described, outcome = model.numpyro, model.function.outcome.columns
+        made = from_glm(described, outcome, schema or model.schema).unit_model
+        return replace(made, text=model.text)
     if _is_pymc(model):
         return _adapt_pymc(model, schema)
     return _adapt_numpyro(model, schema)

@@ -4,7 +4,6 @@
 interpreted, follow from the schema.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,41 +47,13 @@ from tacit.models.formula import (
     unknown_name_error,
 )
 from tacit.models.interpretation import (
+    GLMSpec,
     Interpretation,
     ParameterMeaning,
     PriorSummary,
     ReferenceValue,
 )
 from tacit.models.numpyro import NumPyro
-
-
-@dataclass(frozen=True, kw_only=True)
-class GLMSpec:
-    """What a model by formula was made from, beside the schema, so that it can be made again.
-
-    Priors are not part of it: predictions do not depend on them once there are draws.
-
-    Attributes:
-        formula: The formula.
-        family: Name of the family.
-        link: Name of the link.
-        predictors: The columns that a prediction needs, once the model has been tried out.
-    """
-
-    formula: str
-    family: str
-    link: str
-    predictors: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        """The specification as JSON."""
-        return json.dumps(vars(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "GLMSpec":
-        """The specification that `to_json` wrote."""
-        found = json.loads(text)
-        return cls(**found | {"predictors": tuple(found["predictors"])})
 
 
 Priors = Mapping[str, dist.Distribution]
@@ -554,6 +525,18 @@ class GLM:
     def interpretation(self) -> Interpretation:
         """How to interpret the parameters: their units, reference levels and priors."""
         return interpret_glm(self.formula, self.function, self.priors)
+
+    @property
+    def text(self) -> str | None:
+        """All that the model follows from, in one text; None if a prior cannot be written down."""
+        priors = {}
+        for name, prior in self.priors.items():
+            try:
+                numbers = {key: float(value) for key, value in prior.get_args().items()}
+            except (AttributeError, TypeError):
+                return None
+            priors[name] = type(prior).__name__, numbers
+        return repr((self.formula, self.family, self.link, priors, self.schema))
 
     def __repr__(self) -> str:
         return f"GLM({self.formula!r}, family={self.family!r}, link={self.link!r})"

@@ -3,6 +3,7 @@
 A model has an `Interpretation`, the posterior saves it, and summaries and reports are written by it.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -192,3 +193,32 @@ def round_increment(size: float) -> float:
     """
     power = math.floor(math.log10(size / 2) + 1e-9)
     return 10.0**power if power >= 0 else float(f"1e{power}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GLMSpec:
+    """What a model by formula was made from, beside the schema, so that it can be made again.
+
+    Priors are not part of it: predictions do not depend on them once there are draws.
+
+    Attributes:
+        formula: The formula.
+        family: Name of the family.
+        link: Name of the link.
+        predictors: The columns that a prediction needs, once the model has been tried out.
+    """
+
+    formula: str
+    family: str
+    link: str
+    predictors: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The specification as JSON."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "GLMSpec":
+        """The specification that `to_json` wrote."""
+        found = json.loads(text)
+        return cls(**found | {"predictors": tuple(found["predictors"])})

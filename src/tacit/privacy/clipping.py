@@ -17,7 +17,10 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
+from tacit._typing import AnyArray, HostArray
 from tacit.errors import InvalidArgument
 
 # Margin for rounding: an added unit may change the last bits of other units' values (PROOFS.md, Lemma 1).
@@ -162,7 +165,7 @@ def partial_sums(units: jax.Array, present: jax.Array, lattice: Lattice) -> jax.
 def add_noise(parts: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Lattice) -> jax.Array:
     """The sum of the parts, plus noise, as integers; then as real numbers, unless the lattice says otherwise.
 
-    Integers wrap around rather than round: that, like the final scaling, is a function of
+    NDArray[np.int64] wrap around rather than round: that, like the final scaling, is a function of
     (sum + noise) alone. Noise for a wide lattice comes as halves of 64 bits. [bound-sum]
     """
     if not lattice.wide:
@@ -173,6 +176,21 @@ def add_noise(parts: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Latt
         total = parts.astype(jnp.int64).sum(axis=0) + drawn
         real: jax.Array = total.astype(jnp.float64) * grid.astype(jnp.float64)
         return real.astype(jnp.float32)
+
+
+def wide_integers(words: AnyArray, lattice: Lattice) -> NDArray[np.int64]:
+    """The integers of a sum, as of `integer_sum`, or of noise, in 64 bits. Gate only."""
+    numbers = np.asarray(words)
+    return numbers.view(np.int64) if lattice.wide else numbers.astype(np.int64)
+
+
+def released_numbers(total: NDArray[np.int64], clip: float, lattice: Lattice) -> HostArray:
+    """What `add_noise` makes of a sum, if the sum with its noise was added up on the host in 64 bits. [bound-sum]"""
+    grid = np.float32(clip) / np.float32(lattice.points)
+    if lattice.wide:
+        return (total.astype(np.float64) * np.float64(grid)).astype(np.float32)
+    whole = total.astype(np.int32)  # wraps around
+    return whole if lattice.as_integers else whole.astype(np.float32) * grid
 
 
 def integer_sum(parts: jax.Array, lattice: Lattice) -> jax.Array:

@@ -33,6 +33,7 @@ from tacit.privacy.checkpoint import (
     unpack_arrays,
     unpack_position,
 )
+from tacit.privacy.clipping import released_numbers, wide_integers
 from tacit.privacy.gate import (
     Gate,
     Runner,
@@ -46,7 +47,7 @@ from tacit.privacy.gate import (
 from tacit.privacy.mechanisms import Batch, Mechanism, NoisySums
 from tacit.privacy.noise import Integers, Randomness, rounded_normals
 from tacit.privacy.rows import Rows, Units
-from tacit.privacy.trace import Fingerprint, Step, compile_step, compile_sum
+from tacit.privacy.trace import Fingerprint, Step, compile_rest, compile_sum
 
 _PROCESS_AXIS: Final = "processes"
 _SHARDED, _REPLICATED = PartitionSpec(_PROCESS_AXIS), PartitionSpec()  # type: ignore[no-untyped-call]
@@ -317,7 +318,7 @@ class DistributedRunner:
         """Makes the programs of a step that was checked and has this fingerprint."""
         lattice = self._mechanism.lattice
         self._sum = compile_sum(step, lattice, fingerprint)
-        self._advance = compile_step(step, lattice, fingerprint)
+        self._rest = compile_rest(step, lattice, fingerprint)
 
     def run(self, start: int, steps: int, state: PyTree, given: PyTree) -> tuple[PyTree, PyTree]:
         """Some steps from a state: the next state, and their outputs."""
@@ -328,32 +329,25 @@ class DistributedRunner:
         )
         for step in range(start, start + steps):
             own = jax.tree.map(lambda leaf, at=step - start: leaf[at], given)
-            state, out = self._advance(state, own, self._noisy_sum(step, state, own))
+            released = self._noisy_sum(step, state, own)
+            state, out = self._rest(state, own, self._nobody, released)
             outputs.append(out)
         return state, jax.tree.map(lambda *each: np.stack(each), *jax.device_get(outputs))
 
-    def _noisy_sum(self, step: int, state: PyTree, given: PyTree) -> Batch:
-        """The noisy sum of a step, in the place of the noise of a batch without units. [parts-sum]"""
+    def _noisy_sum(self, step: int, state: PyTree, given: PyTree) -> HostArray:
+        """The noisy sum of a step. [parts-sum]"""
         drawn, batches = self._ahead
         if drawn != step:
             batches = [part.batch(step) for part in self._parts]
         sums = [self._sum(state, given, self._nobody._replace(**b._asdict())) for b in batches]
         if step + 1 < self._mechanism.num_steps:  # while those are computed
             self._ahead = step + 1, [part.batch(step + 1) for part in self._parts]
-        total = sum((self._wide(each) for each in sums), np.zeros(1, np.int64))
+        mechanism = self._mechanism
+        total = sum((wide_integers(each, mechanism.lattice) for each in sums), np.zeros(1, np.int64))
         if self._is_first:
-            total = total + self._wide(self._mechanism.noise(self._bits.noise, step, 1)[0])
-        total = self._processes.add(total)
-        narrow = total.view(np.int32) if self._mechanism.lattice.wide else total.astype(np.int32)
-        return self._nobody._replace(noise=narrow)
-
-    def _wide(self, words: AnyArray) -> Integers:
-        """Integers of a sum or of noise, in 64 bits."""
-        numbers = np.asarray(words)
-        wide: Integers = (
-            numbers.view(np.int64) if self._mechanism.lattice.wide else numbers.astype(np.int64)
-        )
-        return wide
+            drawn = mechanism.noise(self._bits.noise, step, 1)[0]
+            total = total + wide_integers(drawn, mechanism.lattice)
+        return released_numbers(self._processes.add(total), mechanism.clip, mechanism.lattice)
 
 
 def padded_width(count: int) -> int:

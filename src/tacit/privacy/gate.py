@@ -30,6 +30,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from tacit._typing import AnyArray, PyTree
 from tacit.errors import BoundaryError
+from tacit.privacy.clipping import released_numbers, wide_integers
 from tacit.privacy.mechanisms import (
     BarkerTests,
     Batch,
@@ -50,6 +51,8 @@ from tacit.privacy.trace import (
     StepInputs,
     checked_fingerprint,
     compile_block,
+    compile_rest,
+    compile_sum,
     first_step_shapes,
     step_output_shapes,
 )
@@ -121,7 +124,9 @@ class Session:
 
     def runner(self, gate: "Gate", every: int) -> Runner:
         """What runs blocks of a gate's steps."""
-        return BlockRunner(gate, every)
+        mechanism = gate.mechanism
+        in_pieces = every == 1 and isinstance(mechanism, NoisySums) and mechanism.uses_all_units
+        return PieceRunner(gate) if in_pieces else BlockRunner(gate, every)
 
     def streams(self, gate: "Gate") -> list[Randomness]:
         """What a gate's steps draw from, one word after the other."""
@@ -586,6 +591,54 @@ class BlockRunner:
             return batches
         present = batches.present & (batches.indices < count)
         return Batches(np.minimum(batches.indices, max(count - 1, 0)), present)
+
+
+# Units in a piece. Programs on pieces do not depend on how many units there are.
+_PIECE_WIDTH = 2048
+
+
+class PieceRunner:
+    """Runs steps on all units one after the other: the sum of each piece of the units, then what follows from the sum.
+
+    Integers add up to the same in any order. All pieces are of one width, so that the program tells nothing of
+    how many units there are, and tables of all lengths share it. [gate-pieces]
+    """
+
+    steps, source = 1, "pieces"
+
+    def __init__(self, gate: Gate) -> None:
+        self._rows, self._mechanism, self._bits = gate._private, gate.mechanism, gate._bits
+        self._nobody = dummy_batch(gate, self._mechanism)._replace(**clip_and_grid(self._mechanism))
+        chunks = self._rows._chunks(_PIECE_WIDTH)
+        # Rows on disk are read anew in every step, so that few of them are in memory.
+        self._pieces = None if self._rows.on_disk else [jax.device_put(each) for each in chunks]
+
+    def compile(self, step: Step, fingerprint: Fingerprint) -> None:
+        """Makes the programs of a step that was checked and has this fingerprint."""
+        lattice = self._mechanism.lattice
+        self._sum = compile_sum(step, lattice, fingerprint)
+        self._rest = compile_rest(step, lattice, fingerprint)
+
+    def run(self, start: int, steps: int, state: PyTree, given: PyTree) -> tuple[PyTree, PyTree]:
+        """One step from a state: the next state, and its outputs."""
+        mechanism, nobody = self._mechanism, self._nobody
+        own = jax.tree.map(lambda leaf: leaf[0], given)
+        state = jax.device_put(state)
+        pieces = self._rows._chunks(_PIECE_WIDTH) if self._pieces is None else self._pieces
+        sums = []
+        for present, units in pieces:
+            batch = nobody._replace(units=units, present=present)
+            if self._bits.secret is not None:
+                words = mechanism.secret(self._bits.secret, 1, _PIECE_WIDTH)[0]
+                batch = batch._replace(secret=words)
+            sums.append(self._sum(state, own, batch))
+        drawn = mechanism.noise(self._bits.noise, start, steps)[0]
+        total = wide_integers(drawn, mechanism.lattice)
+        for each in sums:
+            total = total + wide_integers(each, mechanism.lattice)
+        released = released_numbers(total, mechanism.clip, mechanism.lattice)
+        state, out = self._rest(state, own, nobody, released)
+        return state, jax.tree.map(lambda leaf: np.asarray(leaf)[None], out)
 
 
 def clip_and_grid(mechanism: StepMechanism) -> dict[str, AnyArray]:

@@ -30,6 +30,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import partial_eval
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, Var, primitives
 from jax.extend.core import Literal as Constant
 from jax.tree_util import PyTreeDef
@@ -478,18 +479,6 @@ def compile_block(
 
 
 @lru_cache(maxsize=32)
-def compile_step(
-    step: Step, lattice: Lattice | RatioLattice, fingerprint: Fingerprint
-) -> Callable[[PyTree, PyTree, Batch], tuple[PyTree, PyTree]]:
-    """One step as a program: of its state, what it is given, and its batch."""
-
-    def advance(state: PyTree, given: PyTree, batch: Batch) -> PyTree:
-        return _run_trace(step, lattice, fingerprint, state, given, batch)
-
-    return jit(advance)
-
-
-@lru_cache(maxsize=32)
 def compile_sum(
     step: Step, lattice: Lattice, fingerprint: Fingerprint
 ) -> Callable[[PyTree, PyTree, Batch], jax.Array]:
@@ -503,6 +492,31 @@ def compile_sum(
         return _sum_at_release(traced, jax.tree.leaves((state, given, batch)))
 
     return jit(total)
+
+
+@lru_cache(maxsize=32)
+def compile_rest(
+    step: Step, lattice: Lattice | RatioLattice, fingerprint: Fingerprint
+) -> Callable[[PyTree, PyTree, Batch, AnyArray], tuple[PyTree, PyTree]]:
+    """What a step makes of a released value: the next state and the outputs. Gate only.
+
+    The batch has no units; it is there for its shapes. The very trace that was walked is followed from its release on.
+    """
+
+    def rest(state: PyTree, given: PyTree, nobody: Batch, released: AnyArray) -> PyTree:
+        traced, out = _matching_trace(step, lattice, fingerprint, state, given, nobody)
+        jaxpr = traced.jaxpr
+        (release,) = [each for each in jaxpr.eqns if each.primitive is release_p]
+        after = jaxpr.replace(
+            invars=[*jaxpr.invars, *release.outvars],
+            eqns=[each for each in jaxpr.eqns if each is not release],
+        )
+        after, _ = partial_eval.dce_jaxpr(after, [True] * len(after.outvars), instantiate=True)
+        leaves = jax.tree.leaves((state, given, nobody))
+        found = jax.core.eval_jaxpr(after, traced.consts, *leaves, released)
+        return jax.tree.unflatten(jax.tree.structure(out), found)
+
+    return jit(rest)
 
 
 def _sum_at_release(traced: ClosedJaxpr, given: Sequence[AnyArray]) -> jax.Array:

@@ -16,7 +16,7 @@ from tacit.accounting import ADJACENCIES, Adjacency, Budget, Curve, events
 from tacit.data import schema as schema_module
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
-from tacit.inference.method import Intervals
+from tacit.inference.result import Intervals
 from tacit.models.interpretation import IncrementSizes
 from tacit.results.drawings import INTERVAL_LEVEL, Bar, forest_bars
 from tacit.results.statement import NO_LEDGER, PrivacyStatement

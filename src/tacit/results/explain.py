@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from tacit._format import clean_text, format_number
 from tacit.accounting import ADJACENCIES
-from tacit.inference.method import Intervals
+from tacit.inference.result import Intervals
 from tacit.results.contents import UNIT_SENTENCES, ReportContents
 
 _WIDTH = 80

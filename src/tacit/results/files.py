@@ -23,9 +23,8 @@ from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.diagnostics import split_chains
-from tacit.inference.method import Intervals
-from tacit.models.glm import GLMSpec
-from tacit.models.interpretation import Interpretation
+from tacit.inference.result import Intervals
+from tacit.models.interpretation import GLMSpec, Interpretation
 from tacit.results import predictive
 from tacit.results.plots import is_legacy_arviz, load_arviz
 from tacit.results.predictive import formula_recipe

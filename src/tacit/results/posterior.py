@@ -13,11 +13,8 @@ from tacit._typing import FloatArray
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
-from tacit.inference.method import Intervals, MethodResult
-from tacit.models.base import UnitModel
-from tacit.models.glm import GLMSpec
-from tacit.models.interpretation import IncrementSizes, Interpretation
-from tacit.results import predictive
+from tacit.inference.result import Intervals, MethodResult
+from tacit.models.interpretation import GLMSpec, IncrementSizes, Interpretation
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import (
     CONVERGENCE_SENTENCES,
@@ -38,6 +35,9 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+    from tacit.models.base import UnitModel
+    from tacit.results.predictive import PredictionKind
+
 _PathLike = str | os.PathLike[str]
 # A standard deviation that is a smaller part of the outcome's range needs tighter bounds; one that
 # is so close to where the fit began may not have moved.
@@ -48,7 +48,7 @@ class PlanOfFit(Protocol):
     """What a plan tells about the posterior of its fit."""
 
     @property
-    def model(self) -> UnitModel:
+    def model(self) -> "UnitModel":
         """The model."""
 
     @property
@@ -79,7 +79,7 @@ class Posterior(NamedDraws, MethodResult):
     """
 
     privacy: PrivacyStatement
-    model: UnitModel | None = None
+    model: "UnitModel | None" = None
     schema: Schema | None = None
     labels: Labels = field(default_factory=dict)
     interpretation: Interpretation | None = None
@@ -254,7 +254,7 @@ class Posterior(NamedDraws, MethodResult):
         return made(**fields | {"model": plan.model, "schema": plan.schema})
 
     def predict(
-        self, data: TableLike, *, kind: predictive.PredictionKind = "mean", seed: int = 0
+        self, data: TableLike, *, kind: "PredictionKind" = "mean", seed: int = 0
     ) -> FloatArray | dict[str, FloatArray]:
         """Predicts outcomes of new rows from the posterior.
 
@@ -276,6 +276,8 @@ class Posterior(NamedDraws, MethodResult):
         Raises:
             InvalidArgument: If the posterior has no model, or the data lack a column.
         """
+        from tacit.results import predictive  # it imports JAX
+
         return predictive.predict(self, data, kind, seed)
 
     def plot_forest(

@@ -20,7 +20,8 @@ from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.models.base import Prediction, UnitModel
-from tacit.models.glm import GLMFunction, GLMSpec, glm_from_spec
+from tacit.models.glm import GLMFunction, glm_from_spec
+from tacit.models.interpretation import GLMSpec
 from tacit.models.numpyro import NumPyroModel
 from tacit.models.numpyro_structure import from_numpyro
 

@@ -17,7 +17,7 @@ from tacit._html import render_template
 from tacit._typing import FloatArray
 from tacit.errors import InvalidArgument
 from tacit.inference import diagnostics
-from tacit.inference.method import Intervals
+from tacit.inference.result import Intervals
 from tacit.models.interpretation import IncrementSizes, Interpretation, ParameterMeaning
 
 if TYPE_CHECKING:
