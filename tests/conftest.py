@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 from tacit.federated import journal
 from tacit.privacy import noise
 
+# Compiled programs stay out of the home of whoever runs the tests.
+os.environ.setdefault("TACIT_CACHE_DIR", "")
+
 # Traces and programs that JAX keeps are millions of objects, which the usual settings look through again and again.
 gc.set_threshold(100_000, 50, 50)
 

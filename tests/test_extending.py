@@ -10,7 +10,8 @@ import pytest
 
 import tacit
 from tacit.accounting import PLD
-from tacit.inference.method import Intervals, Method
+from tacit.inference.method import Method
+from tacit.inference.result import Intervals
 from tacit.privacy.noise import Randomness
 
 GUIDES = Path(__file__).parent.parent / "docs" / "extending"

@@ -20,7 +20,7 @@ from tacit.federated.method import prepare_site, run_in_process
 from tacit.federated.pooled import QueryVector, add_random_high_words, change_metric, low_words
 from tacit.federated.protocol import InProcess, Reply, Task
 from tacit.federated.server import run_schedule
-from tacit.inference.method import Intervals
+from tacit.inference.result import Intervals
 from tacit.inference.score_contributions import split_release, unit_contribution
 from tacit.inference.scoring import make_query
 from tacit.inference.scoring_rounds import WhitenedQuery

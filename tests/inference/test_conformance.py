@@ -13,7 +13,8 @@ from tacit.accounting import PLD
 from tacit.api.fit import fit_many
 from tacit.api.rows import model_rows
 from tacit.errors import BudgetError
-from tacit.inference.method import Intervals, Method
+from tacit.inference.method import Method
+from tacit.inference.result import Intervals
 from tacit.methods import GaussianWalk
 
 SIZE = 400

@@ -10,7 +10,7 @@ from scipy.special import expit, gammaln
 import tacit
 from tacit import Model, Rows
 from tacit.errors import InvalidArgument
-from tacit.inference.method import Intervals
+from tacit.inference.result import Intervals
 from tacit.models import Parameter
 from tacit.models.jax_model import Positive, Whole
 from tacit.privacy import unclipped

@@ -15,8 +15,8 @@ from tacit.api.fit import fit_many, fit_without_privacy
 from tacit.api.rows import encode_rows
 from tacit.errors import InvalidArgument
 from tacit.inference import score_contributions as scores_module
-from tacit.inference.method import Intervals
 from tacit.inference.registry import default_method
+from tacit.inference.result import Intervals
 from tacit.inference.score_contributions import (
     MAX_CURVATURE_DIMENSION,
     ScoreQuery,

@@ -16,7 +16,7 @@ from tacit.errors import BoundaryError, BudgetError, Interrupted, InvalidArgumen
 from tacit.inference import variational
 from tacit.inference.guides import FullRank, LowRank, MeanField
 from tacit.inference.langevin import Langevin
-from tacit.inference.method import Intervals
+from tacit.inference.result import Intervals
 from tacit.inference.variational import Variational, fit_from_trace, stationary_start
 from tacit.models.jax_model import Model, Parameter, Positive
 from tacit.privacy import gate

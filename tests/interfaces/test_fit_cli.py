@@ -14,7 +14,7 @@ import yaml
 
 import tacit
 from tacit.cli.main import main
-from tacit.inference.method import Intervals
+from tacit.inference.result import Intervals
 from tacit.results.posterior import FederatedPosterior
 
 FIT = [

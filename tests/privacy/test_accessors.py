@@ -9,7 +9,8 @@ import pytest
 
 import tacit
 from tacit.errors import BoundaryError
-from tacit.inference.method import Method, MethodResult
+from tacit.inference.method import Method
+from tacit.inference.result import MethodResult
 from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.gate import Gate, open_gate, run
 from tacit.privacy.mechanisms import NoisySums, SampledBarkerTests, Stages

@@ -18,7 +18,7 @@ from tacit import _html
 from tacit.accounting import Budget, events
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated.agreement import BY_NOISE, NO_GUARANTEE
-from tacit.inference.method import Intervals
+from tacit.inference.result import Intervals
 from tacit.results import drawings
 from tacit.results.contents import who_learns
 from tacit.results.drawings import Bar

@@ -17,7 +17,7 @@ from tacit.accounting import Budget, events
 from tacit.api.fit import fit, fit_without_privacy
 from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.diagnostics import mixing_warnings
-from tacit.inference.method import Intervals
+from tacit.inference.result import Intervals
 from tacit.inference.variational import Variational
 from tacit.models.jax_model import Model, Parameter
 from tacit.privacy.rows import Rows

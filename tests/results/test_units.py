@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 import tacit
 from tacit.errors import InvalidArgument
-from tacit.inference.method import Intervals
+from tacit.inference.result import Intervals
 from tacit.results import drawings
 from tacit.results.drawings import forest_bars
 from tacit.results.posterior import Posterior

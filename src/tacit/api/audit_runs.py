@@ -23,7 +23,8 @@ from tacit.api.plan import Plan
 from tacit.api.rows import model_columns
 from tacit.data.columns import Category
 from tacit.errors import InvalidArgument
-from tacit.inference.method import MethodResult, Steps
+from tacit.inference.method import Steps
+from tacit.inference.result import MethodResult
 from tacit.models.base import Row
 from tacit.privacy.gate import Gate, open_gate, run
 from tacit.privacy.mechanisms import (

@@ -30,9 +30,10 @@ from tacit.api.resume import open_run
 from tacit.api.rows import Data, model_rows, read_files
 from tacit.data.schema import Schema
 from tacit.errors import ForecastWarning, Interrupted, InvalidArgument
-from tacit.inference.method import Intervals, Method, MethodResult
+from tacit.inference.method import Method
 from tacit.inference.reference_fits import laplace, nuts
 from tacit.inference.registry import default_method
+from tacit.inference.result import Intervals, MethodResult
 from tacit.models.base import UnitModel
 from tacit.models.front_ends import adapt_model, resolve_schema
 from tacit.privacy.distributed import PartitionedRows, Processes

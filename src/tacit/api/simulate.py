@@ -21,8 +21,9 @@ from tacit.api.scenario import Scenario
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.diagnostics import effective_sample_sizes
-from tacit.inference.method import Intervals, Method, MethodResult
+from tacit.inference.method import Method
 from tacit.inference.reference_fits import laplace
+from tacit.inference.result import Intervals, MethodResult
 from tacit.inference.whitening import prior_draws
 from tacit.models.base import Row, UnitModel, add_simulated_outcomes, fit_simulated_outcomes
 from tacit.models.families import POISSON

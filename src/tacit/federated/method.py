@@ -23,7 +23,7 @@ from tacit.federated.schemes import Prepared, RunSetting, Scheme
 from tacit.federated.server import Schedule, Server, run_schedule
 from tacit.federated.site import Client
 from tacit.federated.targets import ConjugateTarget, T, study_digest
-from tacit.inference.method import MethodResult
+from tacit.inference.result import MethodResult
 from tacit.models.base import UnitModel
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows

@@ -44,7 +44,7 @@ from tacit.federated.server import (
     sum_replies,
 )
 from tacit.federated.targets import ConjugateTarget
-from tacit.inference.method import MethodResult
+from tacit.inference.result import MethodResult
 from tacit.inference.score_contributions import (
     ScoreQuery,
     ScoreSums,

@@ -37,7 +37,7 @@ from tacit.federated.targets import (
     family_for_guide,
 )
 from tacit.inference.guides import Guide, MeanField
-from tacit.inference.method import Intervals, MethodResult
+from tacit.inference.result import Intervals, MethodResult
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
 from tacit.models.exponential_families import (

@@ -40,15 +40,14 @@ from tacit.errors import InvalidArgument
 from tacit.inference.diagnostics import mixing_warnings
 from tacit.inference.method import (
     Density,
-    Intervals,
     Method,
-    MethodResult,
     Progress,
     Steps,
     constrained_draws,
     later_progress,
     per_step_normals,
 )
+from tacit.inference.result import Intervals, MethodResult
 from tacit.inference.scoring import Scoring
 from tacit.inference.scoring_posterior import DEFAULT_DRAWS, ScoringResult
 from tacit.inference.whitening import Whitening, whiten_prior

@@ -7,7 +7,7 @@ from data. So is tempering, by which the data count as fewer units.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit._compile import jit
+from tacit._compile import stored_jit
 from tacit._typing import ArrayTree
 from tacit.accounting import Budget
 from tacit.errors import InvalidArgument
-from tacit.inference.result import Arrays as Arrays
-from tacit.inference.result import Intervals as Intervals
-from tacit.inference.result import MethodResult as MethodResult
+from tacit.inference.result import MethodResult
 from tacit.models.base import Parameters, Row, UnitModel
 from tacit.privacy.gate import Gate
 from tacit.privacy.mechanisms import Mechanism, Release
@@ -218,7 +216,7 @@ def constrained_draws(model: UnitModel, vectors: jax.Array) -> dict[str, NDArray
 @lru_cache(maxsize=32)
 def constrain_vectors(model: UnitModel) -> Callable[[jax.Array, ArrayTree], Parameters]:
     """Parameters on their supports, as a program of unconstrained vectors and the model's constants."""
-    return jit(jax.vmap(model.constrain, in_axes=(0, None)))
+    return stored_jit(jax.vmap(model.constrain, in_axes=(0, None)))
 
 
 # The number of units that default settings are made for.

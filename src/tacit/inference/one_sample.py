@@ -25,7 +25,8 @@ from tacit._typing import Floats
 from tacit.accounting import PLD, Budget, calibrate
 from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
-from tacit.inference.method import Intervals, Method, MethodResult, Progress, constrained_draws
+from tacit.inference.method import Method, Progress, constrained_draws
+from tacit.inference.result import Intervals, MethodResult
 from tacit.models.base import UnitModel
 from tacit.privacy.captured import check_captured
 from tacit.privacy.gate import Gate

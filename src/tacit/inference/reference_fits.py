@@ -18,7 +18,8 @@ from numpyro.infer.hmc import hmc
 from tacit._typing import Floats
 from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.diagnostics import mixing_warnings
-from tacit.inference.method import Intervals, MethodResult, constrain_vectors
+from tacit.inference.method import constrain_vectors
+from tacit.inference.result import Intervals, MethodResult
 from tacit.models.base import UnitModel
 from tacit.privacy.rows import Rows
 from tacit.privacy.unclipped import Derivatives, UnclippedSum, to_float64

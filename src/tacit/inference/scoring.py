@@ -19,15 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit import _validate
-from tacit._compile import jit
+from tacit._compile import stored_jit
 from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate, events
 from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
 from tacit.inference.method import (
-    Intervals,
     Method,
-    MethodResult,
     Progress,
     Steps,
     batch_bound_for_size,
@@ -36,6 +34,7 @@ from tacit.inference.method import (
     sampling_rate_for_size,
     seed_from_key,
 )
+from tacit.inference.result import Intervals, MethodResult
 from tacit.inference.score_contributions import (
     ScoreQuery,
     contribution_size,
@@ -164,7 +163,9 @@ class Scoring(Method):
 
     def has_finite_scores(self, model: UnitModel, simulated: Units) -> bool:
         """Whether simulated units have scores at the prior mean, where the first round asks."""
-        return bool(simulated_scores(model, simulated, self.num_outcomes)(np.zeros(model.dimension)).any())
+        return bool(
+            simulated_scores(model, simulated, self.num_outcomes)(np.zeros(model.dimension)).any()
+        )
 
     def check(self, model: UnitModel, gate: Gate) -> None:
         """Raises what `run` would raise of the model, without reading a row."""
@@ -373,7 +374,7 @@ def _compiled_scores(model: UnitModel, outcomes: int) -> Callable[..., jax.Array
         keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), units.length)
         return jax.vmap(of_unit, in_axes=(0, None, 0, None))(keys, theta, units, constants)
 
-    return jit(of_all)
+    return stored_jit(of_all)
 
 
 def method_result(model: UnitModel, result: ScoringResult, rounds: Rounds) -> MethodResult:

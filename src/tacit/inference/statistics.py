@@ -27,15 +27,8 @@ from tacit.inference.conjugate_statistics import (
 )
 from tacit.inference.diagnostics import mixing_warnings
 from tacit.inference.formula_statistics import SliceChains, design_draws
-from tacit.inference.method import (
-    Arrays,
-    Intervals,
-    Method,
-    MethodResult,
-    Progress,
-    Steps,
-    no_inputs,
-)
+from tacit.inference.method import Method, Progress, Steps, no_inputs
+from tacit.inference.result import Arrays, Intervals, MethodResult
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate, CountModel, Linear
 from tacit.models.glm_statistics import LinearStatistics, linear_statistics

@@ -45,9 +45,7 @@ from tacit.inference.guides import (
 from tacit.inference.method import (
     Density,
     Inputs,
-    Intervals,
     Method,
-    MethodResult,
     Progress,
     Steps,
     batch_bound_for_size,
@@ -58,6 +56,7 @@ from tacit.inference.method import (
     sampling_rate_for_size,
     seed_from_key,
 )
+from tacit.inference.result import Intervals, MethodResult
 from tacit.models.base import Row, UnitModel
 from tacit.privacy.captured import check_captured
 from tacit.privacy.gate import Gate, check, run

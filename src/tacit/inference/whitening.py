@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit._compile import jit
+from tacit._compile import jit, stored_jit
 from tacit._typing import ArrayTree
 from tacit.errors import InvalidArgument
 from tacit.models.base import UnitModel
@@ -141,7 +141,7 @@ def whiten_prior(model: UnitModel) -> Whitening:
 def _gaussian_prior(model: UnitModel) -> Whitening | None:
     """The prior's own mean and spread if it is normal on the unconstrained scale, else None."""
 
-    @jit
+    @stored_jit
     def derivatives(position: jax.Array, constants: ArrayTree) -> tuple[jax.Array, jax.Array]:
         slope = jax.grad(model.log_prior)
         return slope(position, constants), jax.jacfwd(slope)(position, constants)

@@ -55,7 +55,6 @@ from tacit.models.interpretation import (
 )
 from tacit.models.numpyro import NumPyro
 
-
 Priors = Mapping[str, dist.Distribution]
 _PRIOR_CLASSES: dict[str, tuple[type[dist.Distribution], str]] = {
     "beta": (dist.Beta, "first shape, second shape"),

@@ -589,16 +589,16 @@ def _keep_trace(function: Callable[..., _T]) -> Callable[..., _T]:
     Whatever does not lead to the result is left out. Handlers compute much of that, and it would be differentiated too.
     """
 
-    def traced(*given: ArrayTree) -> _T:
+    # Without annotations, which jax.jit would copy to an attribute that the search for captured data looks into.
+    def traced(*given):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN202
         trace, shape = jax.make_jaxpr(function, return_shape=True)(*given)
         used, _ = partial_eval.dce_jaxpr(
             trace.jaxpr, [True] * len(trace.jaxpr.outvars), instantiate=True
         )
         leaves = jax.core.eval_jaxpr(used, trace.consts, *jax.tree.leaves(given))
-        found: _T = jax.tree.unflatten(jax.tree.structure(shape), leaves)
-        return found
+        return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
-    return jax.jit(lambda *given: traced(*given))
+    return jax.jit(traced)
 
 
 def split_point(effects: Sequence[RandomEffect], point: jax.Array | None) -> dict[str, jax.Array]:

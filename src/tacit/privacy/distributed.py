@@ -44,7 +44,7 @@ from tacit.privacy.gate import (
     dummy_batch,
     even_block_length,
 )
-from tacit.privacy.mechanisms import Batch, Mechanism, NoisySums
+from tacit.privacy.mechanisms import Mechanism, NoisySums
 from tacit.privacy.noise import Integers, Randomness, rounded_normals
 from tacit.privacy.rows import Rows, Units
 from tacit.privacy.trace import Fingerprint, Step, compile_rest, compile_sum
@@ -343,7 +343,9 @@ class DistributedRunner:
         if step + 1 < self._mechanism.num_steps:  # while those are computed
             self._ahead = step + 1, [part.batch(step + 1) for part in self._parts]
         mechanism = self._mechanism
-        total = sum((wide_integers(each, mechanism.lattice) for each in sums), np.zeros(1, np.int64))
+        total = sum(
+            (wide_integers(each, mechanism.lattice) for each in sums), np.zeros(1, np.int64)
+        )
         if self._is_first:
             drawn = mechanism.noise(self._bits.noise, step, 1)[0]
             total = total + wide_integers(drawn, mechanism.lattice)

@@ -616,7 +616,7 @@ class PieceRunner:
     def compile(self, step: Step, fingerprint: Fingerprint) -> None:
         """Makes the programs of a step that was checked and has this fingerprint."""
         lattice = self._mechanism.lattice
-        self._sum = compile_sum(step, lattice, fingerprint)
+        self._sum = compile_sum(step, lattice, fingerprint, public_width=True)
         self._rest = compile_rest(step, lattice, fingerprint)
 
     def run(self, start: int, steps: int, state: PyTree, given: PyTree) -> tuple[PyTree, PyTree]:

@@ -30,12 +30,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import partial_eval
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, Var, primitives
 from jax.extend.core import Literal as Constant
+from jax.interpreters import partial_eval
 from jax.tree_util import PyTreeDef
 
-from tacit._compile import jit
+from tacit._compile import jit, stored_jit
 from tacit._typing import AnyArray, PyTree
 from tacit.errors import BoundaryError, InvalidArgument, TacitError
 from tacit.privacy.captured import check_captured
@@ -480,18 +480,19 @@ def compile_block(
 
 @lru_cache(maxsize=32)
 def compile_sum(
-    step: Step, lattice: Lattice, fingerprint: Fingerprint
+    step: Step, lattice: Lattice, fingerprint: Fingerprint, *, public_width: bool = False
 ) -> Callable[[PyTree, PyTree, Batch], jax.Array]:
     """The sum that a step's release would make of a batch, as integers without noise. Gate only.
 
-    The very trace that was walked is followed up to its release. [parts-sum]
+    The very trace that was walked is followed up to its release. [parts-sum] With ``public_width``, the width of
+    batches does not depend on rows, so that the program may be stored. [gate-stored]
     """
 
     def total(state: PyTree, given: PyTree, batch: Batch) -> jax.Array:
         traced, _ = _matching_trace(step, lattice, fingerprint, state, given, batch)
         return _sum_at_release(traced, jax.tree.leaves((state, given, batch)))
 
-    return jit(total)
+    return stored_jit(total) if public_width else jit(total)
 
 
 @lru_cache(maxsize=32)
