@@ -249,7 +249,7 @@ class Request:
             ) from None
         return method
 
-    def plan(self) -> Plan:
+    def plan(self, *, forecast: bool = True) -> Plan:
         """What the fit will do. Touches no data."""
         return plan(
             self.model,
@@ -258,6 +258,7 @@ class Request:
             method=self.chosen_method,
             size=self.size,
             scenario=self.scenario,
+            forecast=forecast,
         )
 
     def facts(self) -> dict[str, object]:

@@ -334,7 +334,7 @@ def start_rounds(
         drawn = _DEFAULT_SCORE_SD * rng.normal(size=(max(500, size), outcomes + 1, size))
         return Rounds(lambda _: drawn, [np.zeros(size)], noise, early, outcomes, rate)
     space = whiten_prior(model)
-    scores = _simulated_scores(model, outcomes + 1)
+    scores = simulated_scores(model, outcomes + 1)
 
     def at(position: Floats) -> Floats:
         theta = jnp.asarray(space.mean + space.scale @ position, jnp.float32)
@@ -348,7 +348,7 @@ def start_rounds(
 
 
 @lru_cache(maxsize=32)
-def _simulated_scores(model: UnitModel, outcomes: int) -> Callable[..., jax.Array]:
+def simulated_scores(model: UnitModel, outcomes: int) -> Callable[..., jax.Array]:
     """Scores of simulated units for outcomes that the model draws, [units, outcomes, size]."""
 
     def of_unit(key: jax.Array, theta: jax.Array, unit: Units, constants: ArrayTree) -> jax.Array:
