@@ -23,7 +23,7 @@ from tacit.api.scenario import ColumnDistribution, Scenario
 from tacit.api.simulate import SimulatedTables
 from tacit.data.columns import Binary, Category, Kind
 from tacit.data.schema import Schema
-from tacit.inference.scoring import Scoring, simulated_scores, final_noise
+from tacit.inference.scoring import Scoring, final_noise, simulated_scores
 from tacit.inference.whitening import whiten_prior
 from tacit.models.base import UnitModel
 from tacit.models.glm import INTERCEPT
@@ -112,8 +112,10 @@ class Precision:
         if not self.is_declared or not all(each.is_uninformative for each in self.lines):
             return ()
         return (
-            f"The forecast is hopeless: {self._size_text} and epsilon {self.epsilon:g}, intervals would be "
-            "nearly as wide as the prior's. Use a larger budget, more data, fewer parameters or a stronger prior.",
+            (
+                f"The forecast is hopeless: {self._size_text} and epsilon {self.epsilon:g}, intervals would be "
+                "nearly as wide as the prior's. Use a larger budget, more data, fewer parameters or a stronger prior."
+            ),
         )
 
     def _label(self, line: PrecisionLine) -> str:
@@ -221,7 +223,7 @@ def _concentrated(column: Kind) -> ColumnDistribution:
     if isinstance(column, Category):
         levels = [str(each) for each in (*column.levels, column.other) if each is not None]
         share = min(_UNCOMMON_SHARE, 1 / len(levels))
-        return {level: share for level in levels[1:]} | {levels[0]: 1 - share * (len(levels) - 1)}
+        return dict.fromkeys(levels[1:], share) | {levels[0]: 1 - share * (len(levels) - 1)}
     wide = float(column.high - column.low)
     return {"mean": column.low + _CONCENTRATED_MEAN * wide, "sd": _CONCENTRATED_SD * wide}
 
@@ -231,7 +233,7 @@ def _draw_truths(tables: SimulatedTables) -> Floats:
     space, scenario = whiten_prior(tables.model), tables.scenario
     if scenario.effects or scenario.outcome is not None:
         vectors, _ = tables.draw_parameters(_NUM_TRUTHS)
-        return np.linalg.solve(space.scale, (vectors - space.mean).T).T
+        return np.asarray(np.linalg.solve(space.scale, (vectors - space.mean).T).T, np.float64)
     drawn = np.random.default_rng(tables.seed).normal(size=(_NUM_TRUTHS, tables.model.dimension))
     return np.asarray(scenario.spread * drawn)
 
