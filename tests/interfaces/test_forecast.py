@@ -285,7 +285,8 @@ def test_a_plan_with_a_size_has_settings_for_it_and_a_forecast(model, small):
 
 def test_a_coarse_forecast_agrees_with_fits_to_simulated_tables(model, forecast):
     """Within a factor of 1.5 if columns are as assumed; the other end of the range is wider."""
-    plan = tacit.plan(model, budget=forecast.budgets[1], size=forecast.size)
+    scenario = tacit.Scenario(effects=TRUTH)
+    plan = tacit.plan(model, budget=forecast.budgets[1], size=forecast.size, scenario=scenario)
     for line, fitted in zip(plan.precision.lines, forecast.at(1), strict=True):
         assert line.parameter == fitted.parameter
         assert 1 / 1.5 < fitted.width / line.spread < 1.5

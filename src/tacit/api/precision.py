@@ -3,8 +3,8 @@
 In coordinates in which the prior is standard normal, J is the expected information of one unit. A late round of private
 scoring adds noise whose covariance is v J for all units together, v being the squared noise of the mechanism, in clips,
 times the dimension and a factor of the method. N units then tell as much as N^2 / (N + v) units would without privacy,
-and the posterior precision is I + N^2 / (N + v) J. The factor was calibrated on fits to simulated tables
-(benchmarks/forecast.py).
+and the posterior precision is I + N^2 / (N + v) J. The factor was chosen on fits to simulated tables of logistic
+regressions with four columns (benchmarks/RESULTS.md); other families and dimensions have not been calibrated.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ UNIT_PLURALS = {"row": "rows", "person": "people"}
 # Half the width of a 90% interval, in standard deviations.
 _HALF_WIDTH = 1.645
 # By how much the method's noise exceeds that of an ideal one, and by how much more where noise is large.
-_NOISE_FACTOR, _NOISE_GROWTH = 1.5, 0.5
+_NOISE_FACTOR, _NOISE_GROWTH = 4.0, 1.0
 # True parameters that are drawn from the prior, and the quantile of their widths in the pessimistic case.
 _NUM_TRUTHS, _PESSIMISTIC_QUANTILE = 8, 0.75
 # The pessimistic case: the centre and standard deviation of a number as parts of its range, and the share of every
