@@ -128,8 +128,7 @@ def test_a_forecast_of_a_chain_says_how_many_draws_it_is_worth(model, forecast):
 
 
 def test_a_hopeless_budget_is_called_so_and_a_good_one_is_not(small, forecast):
-    assert "hopeless" in small.forecast.warnings()[0]
-    assert "almost nothing" in small.forecast.sentences[0]
+    assert "hopeless" in small.precision.warnings()[0]
     assert forecast.warnings(1) == ()
 
 
@@ -252,7 +251,8 @@ def test_methods_that_read_columns_of_their_own_have_no_forecast():
         method=tacit.Statistics(),
         size=99,
     )
-    assert plan.forecast is None
+    assert plan.precision is None
+    assert "tacit forecast" in plan.precision_line
     assert "Declared size: about 99 rows." in str(plan)
 
 
@@ -269,17 +269,36 @@ def test_the_statement_names_the_declared_size_as_public(small):
 def test_a_plan_with_a_large_size_looks_at_fewer_rows_in_each_step(model):
     large = tacit.plan(model, budget=BUDGETS[0], size=5_000_000)
     assert large.method.sampling_rate < tacit.Scoring().sampling_rate / 10
-    assert large.forecast is not None
+    assert large.precision is not None
 
 
 def test_a_plan_with_a_size_has_settings_for_it_and_a_forecast(model, small):
     unknown = tacit.plan(model, budget=BUDGETS[0])
-    assert unknown.forecast is None
+    assert "if there were about 20,000 rows" in unknown.precision_line
+    assert unknown.warnings == ()
     assert "No size was declared" in " ".join(unknown.sentences())
     many = tacit.Scoring().for_size(model, 10**7, BUDGETS[0])
     assert many.sampling_rate < small.method.sampling_rate == unknown.method.sampling_rate == 1
     assert "Declared size: about 60 rows." in small.sentences()
     assert "hopeless" in small.warnings[0]
+
+
+def test_a_coarse_forecast_agrees_with_fits_to_simulated_tables(model, forecast):
+    """Within a factor of 1.5 if columns are as assumed; the other end of the range is wider."""
+    scenario = tacit.Scenario(effects=TRUTH)
+    plan = tacit.plan(model, budget=forecast.budgets[1], size=forecast.size, scenario=scenario)
+    for line, fitted in zip(plan.precision.lines, forecast.at(1), strict=True):
+        assert line.parameter == fitted.parameter
+        assert 1 / 1.5 < fitted.width / line.spread < 1.5
+        assert line.without_privacy <= line.spread <= line.concentrated <= line.prior
+        assert line.prior == pytest.approx(fitted.prior, rel=0.1)
+
+
+def test_a_plan_without_a_forecast_has_none(model):
+    plan = tacit.plan(model, budget=BUDGETS[0], size=60, forecast=False)
+    assert plan.precision is None
+    assert plan.precision_line == ""
+    assert plan.warnings == ()
 
 
 def test_a_fit_warns_before_anything_is_charged(small, tmp_path):

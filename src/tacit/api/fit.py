@@ -308,8 +308,9 @@ def _run_method(plan: Plan, gate: Gate, randomness: Randomness, *, progress: boo
 def _planned_posterior(plan: Plan, found: MethodResult, statement: PrivacyStatement) -> Posterior:
     """What was found, with what the plan says about it."""
     # The first process has computed the forecast before; in the others it would only take time.
-    forecast = plan.forecast if jax.process_index() == 0 else None
-    expected = {each.parameter: each.width for each in forecast.lines} if forecast else {}
+    wanted = plan.size is not None and jax.process_index() == 0
+    precision = plan.precision if wanted else None
+    expected = {each.parameter: each.concentrated for each in precision.lines} if precision else {}
     posterior = _posterior(plan.model, plan.schema, found, statement)
     return replace(posterior, expected=expected, fitted_by=plan.method_lines())
 

@@ -61,8 +61,8 @@ def forecast(
             their bounds and parameters are drawn from the prior.
         focus: The parameter that sentences are about. By default the first that is not an
             intercept.
-        effect: An effect of interest. The forecast then says how often it would be told from zero.
-        repeats: The number of made-up tables.
+        effect: An effect of interest. The forecast then says how often it would be distinguished from zero.
+        repeats: The number of simulated tables.
         seed: Seed of all random numbers.
 
     Returns:
@@ -85,7 +85,7 @@ def forecast(
 def can_forecast(model: UnitModel, method: Method) -> bool:
     """Whether a method can fit a model's simulated tables.
 
-    Statistics and single draws read the columns of the model's own class, and made-up tables hold
+    Statistics and single draws read the columns of the model's own class, and simulated tables hold
     outcomes beside the columns.
     """
     return model.simulate is not None and not isinstance(method, Statistics | OneSample)
@@ -157,7 +157,7 @@ def _check_arguments(
             )
     _validate.count("repeats", repeats, least=2, most=_MAX_TABLES)
     if effect is not None and _validate.finite("effect", effect) == 0:
-        raise InvalidArgument("effect must not be zero, from which it is to be told.")
+        raise InvalidArgument("effect must not be zero, from which it is to be distinguished.")
 
 
 def _forecast_lines(

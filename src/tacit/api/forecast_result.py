@@ -12,6 +12,7 @@ from tacit._format import text_table
 from tacit._html import render_template
 from tacit._typing import JSON
 from tacit.accounting import Budget
+from tacit.api.precision import UNIT_PLURALS
 from tacit.api.simulate import INTERVAL_LEVEL, MAX_UNITS
 from tacit.results.drawings import COLOURS, ChartLine, LineChart, log_axis
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-UNIT_PLURALS = {"row": "rows", "person": "people"}
 # An interval that is wider than this share of the prior's is uninformative.
 _UNINFORMATIVE_RATIO = 0.8
 # A forecast with a smaller share of converged fits is hopeless.
@@ -39,8 +39,8 @@ class ForecastLine(NamedTuple):
         without_privacy: The width without privacy.
         prior: The width by the prior alone, without any data.
         coverage: The share of intervals that held the truth.
-        detectable: The smallest effect that 80% of fits tell from zero.
-        chance: The share of fits that tell the effect asked for from zero, if one was.
+        detectable: The smallest effect that 80% of fits distinguish from zero.
+        chance: The share of fits whose interval excludes zero for the requested effect, if there was one.
     """
 
     parameter: str
@@ -61,7 +61,7 @@ class ForecastLine(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Forecast:
-    """What fits of made-up tables found. Print it for a table and a sentence for each budget.
+    """What fits of simulated tables found. Print it for a table and a sentence for each budget.
 
     Attributes:
         size: The number of units that was declared.
@@ -144,7 +144,7 @@ class Forecast:
             )
         if self.converged[budget] < _MIN_CONVERGED_SHARE:
             reasons.append(
-                f"The forecast is hopeless: {where}, {1 - self.converged[budget]:.0%} of fits to made-up "
+                f"The forecast is hopeless: {where}, {1 - self.converged[budget]:.0%} of fits to simulated "
                 "tables did not converge. Use other settings or another method."
             )
         coverage = self._coverage(budget)
@@ -155,7 +155,7 @@ class Forecast:
             and coverage < _MIN_COVERAGE - _COVERAGE_STANDARD_ERRORS * error
         ):
             reasons.append(
-                f"The forecast is hopeless: {where}, only {coverage:.0%} of the {INTERVAL_LEVEL:.0%} intervals of fits to made-up "
+                f"The forecast is hopeless: {where}, only {coverage:.0%} of the {INTERVAL_LEVEL:.0%} intervals of fits to simulated "
                 "tables held the truth. Use other settings, another method, or a model that fits the scenario."
             )
         return tuple(reasons)
@@ -217,7 +217,7 @@ class Forecast:
     def about(self) -> str:
         """A sentence on where the numbers come from."""
         fewer = f" of {MAX_UNITS:,} {UNIT_PLURALS[self.unit]}" if self.size > MAX_UNITS else ""
-        return f"From fits to {self.repeats} made-up tables{fewer}. No data has been read and nothing charged."
+        return f"From fits to {self.repeats} simulated tables{fewer}. No data has been read and nothing charged."
 
     def to_dict(self) -> dict[str, JSON]:
         """The forecast as plain values, for JSON."""

@@ -20,11 +20,9 @@ from tacit._html import render_template
 from tacit.accounting import Adjacency, Budget
 from tacit.accounting.accountants import cost, costs
 from tacit.accounting.ledger import Ledger, Receipt
-from tacit.api.forecast import can_forecast, forecast_from_tables
-from tacit.api.forecast_result import UNIT_PLURALS, Forecast
+from tacit.api.precision import UNIT_PLURALS, Precision, coarse_forecast
 from tacit.api.rows import dummy_rows, gradient_norms, model_columns, simulated_units
 from tacit.api.scenario import Scenario
-from tacit.api.simulate import SimulatedTables
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.method import (
@@ -34,6 +32,7 @@ from tacit.inference.method import (
     check_is_method,
 )
 from tacit.inference.registry import default_method, method_title
+from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel, single_row_unit
 from tacit.models.front_ends import adapt_model, is_immutable, resolve_schema
 from tacit.models.jax_model import Model
@@ -196,8 +195,8 @@ def _measure_speed(
     return Speed(min(times[1:]) / number, batch, mechanism)
 
 
-# Made-up tables of a plan's own forecast, and the share of clipped rows that is worth a warning.
-_NUM_FORECAST_TABLES, _MAX_CLIPPED_SHARE = 8, 0.5
+# The share of clipped rows that is worth a warning.
+_MAX_CLIPPED_SHARE = 0.5
 
 
 ASSUMPTIONS = (
@@ -216,12 +215,13 @@ class Plan:
     Attributes:
         model: The model in the form that inference uses.
         schema: The schema, or None for a model of `tacit.Rows`.
-        budget: The budget that was asked for.
+        budget: The budget that was requested.
         method: The settings of the method.
         mechanism: What the gate will execute. The ledger is charged for exactly this.
         dummy: One dummy unit with the shapes of the data.
         size: The declared number of units, or None.
         scenario: What is expected of the data, for forecasts.
+        forecast: Whether to make the coarse forecast.
     """
 
     model: UnitModel
@@ -232,6 +232,7 @@ class Plan:
     dummy: Rows
     size: int | None = None
     scenario: Scenario | None = None
+    forecast: bool = True
 
     @property
     def unit(self) -> str:
@@ -251,7 +252,7 @@ class Plan:
 
     @cached_property
     def made_up_gradients(self) -> tuple[float, float] | None:
-        """On made-up rows, at the start: the median gradient in clips, and the share clipped."""
+        """On simulated rows, at the start: the median gradient in clips, and the share clipped."""
         if self.schema is None or not isinstance(self.mechanism, NoisySums):
             return None
         if not self.method.by_gradients or self._expected_size is not None:
@@ -261,7 +262,7 @@ class Plan:
         return float(np.median(usable)), float(np.mean(usable > 1))
 
     def seconds(self, rows: int) -> float | None:
-        """Estimates the running time, by a trial on made-up rows.
+        """Estimates the running time, by a trial on simulated rows.
 
         Args:
             rows: The number of units (rows, or people) in the data.
@@ -279,25 +280,38 @@ class Plan:
         )
 
     @cached_property
-    def forecast(self) -> Forecast | None:
-        """What the fit will be worth, by fits to made-up tables; None if no size was declared.
+    def precision(self) -> Precision | None:
+        """The coarse forecast, by a formula; None if it is not wanted, or for methods without one.
 
-        Reads no data. It is computed when it is first asked for, which takes some seconds.
+        Reads no data. Without a declared size it is for an example of one, and says so. `tacit.forecast` fits
+        simulated tables instead, with any method.
         """
-        if self.size is None or self.schema is None or not can_forecast(self.model, self.method):
+        if not self.forecast or self.schema is None:
             return None
-        assumed = Scenario() if self.scenario is None else self.scenario
-        tables = SimulatedTables(
-            model=self.model, schema=self.schema, size=self.size, scenario=assumed
+        if not isinstance(self.method, Scoring) or not isinstance(self.mechanism, NoisySums):
+            return None
+        return coarse_forecast(
+            self.model,
+            self.schema,
+            self.method,
+            self.mechanism,
+            size=DEFAULT_SIZE if self.size is None else self.size,
+            epsilon=self.budget.epsilon,
+            scenario=self.scenario,
+            is_declared=self.size is not None,
         )
-        return forecast_from_tables(
-            tables, [self.budget], self.method, repeats=_NUM_FORECAST_TABLES
-        )
+
+    @property
+    def precision_line(self) -> str:
+        """The coarse forecast in one line, or where to get a forecast."""
+        if self.precision is not None:
+            return self.precision.line
+        return "not forecast here; tacit forecast fits simulated tables" if self.forecast else ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Reasons not to fit, from public numbers alone."""
-        said = () if self.forecast is None else self.forecast.warnings()
+        said = () if self.size is None or self.precision is None else self.precision.warnings()
         return (*said, *self._clipped())
 
     def statement(self, gate: Gate, receipt: Receipt | None) -> PrivacyStatement:
@@ -341,18 +355,13 @@ class Plan:
         return f"Plan({cost}, {self.mechanism.num_steps} steps; print it for details)"
 
     def __str__(self) -> str:
-        many, lines = UNIT_PLURALS[self.unit], self.sentences()
+        lines = self.sentences()
         lines.insert(-len(self._cost()) - 1, "")
-        if self.forecast is not None:
-            lines += ["", str(self.forecast), *self.forecast.warnings()]
+        if self.precision is not None:
+            lines += ["", str(self.precision), *self.precision.warnings()]
+        elif self.forecast:
+            lines += ["", f"Precision: {self.precision_line}."]
         if self.schema is not None:
-            sizes = (10_000, 1_000_000) if self.size is None else (self.size,)
-            times = [(self.seconds(n), f"{n:,} {many}") for n in sizes]
-            known = " and ".join(
-                f"{float(f'{time:.2g}'):g} s for {size}" for time, size in times if time
-            )
-            if known:
-                lines += ["", f"Estimated time, by a trial on made-up rows: about {known}."]
             lines += ["", str(self.schema)]
         return "\n".join(lines)
 
@@ -382,7 +391,7 @@ class Plan:
     def key_lines(self) -> list[str]:
         """What to know before the fit: method, size, cost, and what the forecast says."""
         many = UNIT_PLURALS[self.unit]
-        said = [] if self.forecast is None else self.forecast.sentences
+        said = [f"Precision: {self.precision_line}."] if self.size and self.forecast else []
         steps = self.mechanism.explain(self.unit, many)[:1]
         return [*steps, *self._about_size(), *self._cost()[:1], *said]
 
@@ -398,7 +407,7 @@ class Plan:
         return []
 
     def _clipped(self) -> list[str]:
-        """A warning if most rows are clipped, as far as made-up rows tell."""
+        """A warning if most rows are clipped, as far as simulated rows tell."""
         if self.made_up_gradients is None or self.made_up_gradients[1] <= _MAX_CLIPPED_SHARE:
             return []
         return ["Most rows are clipped: scale the columns, or raise the clip."]
@@ -417,7 +426,7 @@ class Plan:
         found = (
             f"the median gradient of a row is {middle:.2g} clips long, and {share:.0%} are clipped."
         )
-        return [" ".join([f"At the start, on made-up rows, {found}", *self._clipped()])]
+        return [" ".join([f"At the start, on simulated rows, {found}", *self._clipped()])]
 
     def _cost(self) -> list[str]:
         lines = []
@@ -445,6 +454,7 @@ def plan(
     method: Method | None = None,
     size: int | None = None,
     scenario: Scenario | None = None,
+    forecast: bool = True,
 ) -> Plan:
     """Plans a fit within a budget. Reads no data and charges nothing.
 
@@ -460,6 +470,7 @@ def plan(
             within a factor of two is enough. It must be public: do not take it from the data. With
             it the plan has a forecast (see `tacit.forecast`).
         scenario: What is expected of columns and effects, for the forecast.
+        forecast: Whether the plan has a coarse forecast, in `Plan.precision`.
 
     Returns:
         The plan. Print it, and pass it to `tacit.fit`.
@@ -484,12 +495,12 @@ def plan(
         and not np.isfinite(gradient_norms(adapted, schema)).any()
     ):
         raise InvalidArgument(
-            "On made-up rows within the bounds the likelihood has no finite gradient, so no row would "
+            "On simulated rows within the bounds the likelihood has no finite gradient, so no row would "
             "contribute; check the bounds and how the model uses them."
         )
     if size is None and scenario is not None:
         raise InvalidArgument("A scenario is for the forecast, which needs a size too: pass size=.")
-    return build_plan(adapted, schema, dummy, budget, method, size, scenario)
+    return build_plan(adapted, schema, dummy, budget, method, size, scenario, forecast)
 
 
 def build_plan(
@@ -500,6 +511,7 @@ def build_plan(
     method: Method | None,
     size: int | None = None,
     scenario: Scenario | None = None,
+    forecast: bool = True,
 ) -> Plan:
     """The plan for a model and rows of these shapes. Raises if it cannot work."""
     if not isinstance(budget, Budget):
@@ -519,6 +531,7 @@ def build_plan(
         dummy=dummy,
         size=size,
         scenario=scenario,
+        forecast=forecast,
     )
 
 

@@ -60,19 +60,19 @@ def simulated_units(schema: Schema, names: Sequence[str]) -> Units:
 
 
 def dummy_rows(model: UnitModel, schema: Schema, units: int) -> Rows:
-    """Made-up rows of the shapes that the data will have."""
+    """Simulated rows of the shapes that the data will have."""
     columns = schema.dummy_rows(units, names=model_columns(model, schema))
     if schema.most_rows is None:
         return Rows(columns)
     return Rows.by_person(columns, np.arange(units), schema.most_rows)
 
 
-_NUM_PROBE_ROWS = 200  # made-up rows
+_NUM_PROBE_ROWS = 200  # simulated rows
 
 
 @lru_cache(maxsize=32)
 def gradient_norms(model: UnitModel, schema: Schema) -> NDArray[np.floating]:
-    """Lengths of the gradients of made-up units with one row each, at the start of a fit."""
+    """Lengths of the gradients of simulated units with one row each, at the start of a fit."""
     rows = schema.dummy_rows(_NUM_PROBE_ROWS, names=model_columns(model, schema))
     theta = 0.1 * jax.random.normal(jax.random.key(0), (model.dimension,))
 

@@ -121,11 +121,11 @@ class Scenario:
     def draw_table(
         self, schema: Schema, names: Sequence[str], count: int, rng: np.random.Generator
     ) -> dict[str, NDArray[np.generic]]:
-        """A made-up table in the units of the schema.
+        """A simulated table in the units of the schema.
 
         Args:
             schema: The schema.
-            names: The columns to make up.
+            names: The columns to simulate.
             count: The number of rows.
             rng: The random numbers.
 

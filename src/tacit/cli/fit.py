@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tacit
+from tacit import _validate
 from tacit.cli import distributed
 from tacit.cli.options import (
     Delta,
@@ -76,6 +77,13 @@ def fit(
     ] = None,
     size: Size = None,
     scenario: ScenarioFile = None,
+    forecast: Annotated[
+        str,
+        typer.Option(
+            help="coarse: precision by a formula. full: by fits to simulated tables; needs --size."
+        ),
+    ] = "coarse",
+    no_forecast: Annotated[bool, typer.Option("--no-forecast", help="Make no forecast.")] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="Fit even if the forecast is hopeless; do not ask.")
     ] = False,
@@ -97,6 +105,9 @@ def fit(
     from tacit.cli import runs
 
     _check_file_count(data, workers or 1)
+    _validate.choice("--forecast", forecast, ("coarse", "full"))
+    if forecast == "full" and size is None:
+        raise InvalidArgument("A full forecast needs the number of rows or people: pass --size.")
     rank = 0 if dry_run else _join_processes(ctx, workers, out)
     charged = _open_ledger(ledger, out, no_ledger=no_ledger or dry_run)
     relation = adjacency or (charged.total.adjacency if charged else "add-remove")
@@ -108,10 +119,20 @@ def fit(
     _check_headers(request, data, rank, workers or 1)
     folder = runs.RunFolder(out)
     with reporting_interruptions():
-        plan = request.plan()
+        plan = request.plan(forecast=not no_forecast)
         if rank > 0:
             _fit_in_folder(folder, request, plan, data, None, quiet=True)
             return
+        if forecast == "full" and not no_forecast and size is not None:
+            found = tacit.forecast(
+                request.model,
+                request.schema,
+                size=size,
+                budgets=budget,
+                method=plan.method,
+                scenario=request.scenario,
+            )
+            typer.echo(f"{found}\n")
         if dry_run:
             typer.echo(f"{request.described}\n\n{plan}")
             if charged is not None:

@@ -251,7 +251,7 @@ class Request:
             ) from None
         return method
 
-    def plan(self) -> "Plan":
+    def plan(self, *, forecast: bool = True) -> "Plan":
         """What the fit will do. Touches no data."""
         from tacit.api.plan import plan
 
@@ -262,6 +262,7 @@ class Request:
             method=self.chosen_method,
             size=self.size,
             scenario=self.scenario,
+            forecast=forecast,
         )
 
     def facts(self) -> dict[str, object]:

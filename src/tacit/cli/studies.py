@@ -47,10 +47,11 @@ def forecast(
         str | None, typer.Option(help="Parameter to write about. [default: the first]")
     ] = None,
     effect: Annotated[
-        float | None, typer.Option(help="An effect: print how often it would be told from zero.")
+        float | None,
+        typer.Option(help="An effect: print how often it would be distinguished from zero."),
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Number of made-up tables.")] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of the made-up tables.")] = 0,
+    repeats: Annotated[int, typer.Option(help="Number of simulated tables.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of the simulated tables.")] = 0,
     as_json: AsJson = False,
     plot: Annotated[
         Path | None, typer.Option(help="Picture of widths against epsilon: a PNG, SVG or PDF file.")
@@ -61,7 +62,7 @@ def forecast(
 ) -> None:
     """Forecast the intervals that a fit will have, before any data are read.
 
-    Tables are made up from the schema and the model, and fitted within each budget.
+    Tables are simulated from the schema and the model, and fitted within each budget.
     """
     from tacit.api.forecast_result import forecast_html, plot_forecast  # they import JAX
     from tacit.cli import runs
@@ -136,7 +137,7 @@ def audit(
     seed: Annotated[int | None, typer.Option(help="Make the audit reproducible.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate a lower bound on the epsilon of a plan, on made-up rows. Reads no data.
+    """Estimate a lower bound on the epsilon of a plan, on simulated rows. Reads no data.
 
     Exit code 1 means that the claim is false, with the stated confidence. Exit code 0 means that it
     was not contradicted, which does not prove it.

@@ -1,0 +1,285 @@
+"""The coarse forecast: how precise a fit by the default method will be, by a formula instead of fits.
+
+In coordinates in which the prior is standard normal, J is the expected information of one unit. A late round of private
+scoring adds noise whose covariance is v J for all units together, v being the squared noise of the mechanism, in clips,
+times the dimension and a factor of the method. N units then tell as much as N^2 / (N + v) units would without privacy,
+and the posterior precision is I + N^2 / (N + v) J. The factor was chosen on fits to simulated tables of logistic
+regressions with four columns (benchmarks/RESULTS.md); other families and dimensions have not been calibrated.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from tacit._format import text_table
+from tacit._typing import Floats
+from tacit.api.rows import model_columns, simulated_units
+from tacit.api.scenario import ColumnDistribution, Scenario
+from tacit.api.simulate import SimulatedTables
+from tacit.data.columns import Binary, Category, Kind
+from tacit.data.schema import Schema
+from tacit.inference.method import constrain_vectors
+from tacit.inference.scoring import Scoring, final_noise, simulated_scores
+from tacit.inference.whitening import whiten_prior
+from tacit.models.base import UnitModel
+from tacit.models.glm import INTERCEPT
+from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.rows import Units
+
+UNIT_PLURALS = {"row": "rows", "person": "people"}
+# Half the width of a 90% interval, in standard deviations.
+_HALF_WIDTH = 1.645
+# By how much the method's noise exceeds that of an ideal one, and by how much more where noise is large.
+_NOISE_FACTOR, _NOISE_GROWTH = 4.0, 1.0
+# True parameters that are drawn from the prior, and the quantile of their widths in the pessimistic case.
+_NUM_TRUTHS, _PESSIMISTIC_QUANTILE = 8, 0.75
+# The pessimistic case: the centre and standard deviation of a number as parts of its range, and the share of every
+# level but the first.
+_CONCENTRATED_MEAN, _CONCENTRATED_SD, _UNCOMMON_SHARE = 0.25, 0.06, 0.02
+# An interval that is wider than this share of the prior's is uninformative.
+_UNINFORMATIVE_RATIO = 0.8
+
+
+class PrecisionLine(NamedTuple):
+    """How precisely one parameter would be known. Widths are those of 90% intervals, in the units of a summary.
+
+    Attributes:
+        parameter: The name, as in a summary.
+        spread: The width if columns spread over their bounds.
+        concentrated: The width if columns fill a small part of their bounds and levels are uncommon.
+        without_privacy: The width without privacy if columns spread over their bounds.
+        prior: The width by the prior alone.
+    """
+
+    parameter: str
+    spread: float
+    concentrated: float
+    without_privacy: float
+    prior: float
+
+    @property
+    def is_uninformative(self) -> bool:
+        """Whether the interval is nearly as wide as the prior's, however columns are distributed."""
+        return self.spread > _UNINFORMATIVE_RATIO * self.prior
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Precision:
+    """The coarse forecast of a fit, as a range between two assumptions on columns. Print it for a table.
+
+    Attributes:
+        size: The number of units.
+        is_declared: Whether this number was declared; otherwise it is only an example.
+        unit: The unit of privacy, ``"row"`` or ``"person"``.
+        epsilon: The budget's epsilon.
+        lines: One line for each parameter.
+        assumptions: What was assumed of the data, in sentences.
+        units: What one unit of a parameter is, as a summary says it, by its name.
+    """
+
+    size: int
+    is_declared: bool
+    unit: str
+    epsilon: float
+    lines: tuple[PrecisionLine, ...]
+    assumptions: tuple[str, ...]
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def _size_text(self) -> str:
+        many = f"about {self.size:,} {UNIT_PLURALS[self.unit]}"
+        return f"with {many}" if self.is_declared else f"if there were {many}"
+
+    @property
+    def line(self) -> str:
+        """The precision of the first coefficient in one line."""
+        first = next((each for each in self.lines if each.parameter != INTERCEPT), self.lines[0])
+        low, high = (_two_digits(width / 2) for width in (first.spread, first.concentrated))
+        said = (
+            f"{self._size_text}: {self._label(first)} ±{low} "
+            f"({_two_digits(first.without_privacy / 2)} without privacy)"
+        )
+        if low == high:
+            return f"{said}, if the data are as the scenario says"
+        return f"{said}, if columns spread over their bounds; ±{high}, if they fill a small part"
+
+    def warnings(self) -> tuple[str, ...]:
+        """Why the budget would be wasted; nothing if it is worth spending, or if no size was declared."""
+        if not self.is_declared or not all(each.is_uninformative for each in self.lines):
+            return ()
+        return (
+            (
+                f"The forecast is hopeless: {self._size_text} and epsilon {self.epsilon:g}, intervals would be "
+                "nearly as wide as the prior's. Use a larger budget, more data, fewer parameters or a stronger prior."
+            ),
+        )
+
+    def _label(self, line: PrecisionLine) -> str:
+        unit = self.units.get(line.parameter)
+        return line.parameter if unit is None else f"{line.parameter} {unit}"
+
+    def table(self) -> list[list[str]]:
+        """Half widths of 90% intervals: a row for each parameter, after a header."""
+        header = ["half width of the 90% interval", "prior", "private", "no privacy"]
+        return [header] + [
+            [
+                self._label(each),
+                _two_digits(each.prior / 2),
+                _range_text(each.spread / 2, each.concentrated / 2),
+                _two_digits(each.without_privacy / 2),
+            ]
+            for each in self.lines
+        ]
+
+    def __str__(self) -> str:
+        header, *cells = self.table()
+        about = (
+            f"Coarse forecast, {self._size_text} and epsilon {self.epsilon:g}, by a formula; tacit.forecast fits "
+            "simulated tables."
+        )
+        return "\n".join([text_table(cells, "lrrr", header), "", about, *self.assumptions])
+
+
+def coarse_forecast(
+    model: UnitModel,
+    schema: Schema,
+    method: Scoring,
+    mechanism: NoisySums,
+    *,
+    size: int,
+    epsilon: float,
+    scenario: Scenario | None = None,
+    is_declared: bool = True,
+) -> Precision:
+    """Forecasts the precision of a fit by the default method, in about a second. Reads no data.
+
+    Args:
+        model: The model.
+        schema: The schema.
+        method: The method.
+        mechanism: What the gate will execute.
+        size: The number of units.
+        epsilon: The budget's epsilon.
+        scenario: What is expected of the data. Columns that it does not describe give a range.
+        is_declared: Whether the size was declared.
+
+    Returns:
+        The forecast.
+    """
+    given = Scenario() if scenario is None else scenario
+    tables = SimulatedTables(model=model, schema=schema, size=size, scenario=given)
+    names = [name for name in model_columns(model, schema) if name != schema.person]
+    rare = {n: _concentrated(schema[n]) for n in names if n not in given.columns}
+    cases = (given, replace(given, columns={**given.columns, **rare}))
+    truths = _draw_truths(tables)
+    noise = final_noise(mechanism) ** 2 * model.dimension
+    roots, centres = [], []
+    for case in cases:
+        units = _draw_units(schema, names, case)
+        for truth in truths:
+            information = _information(model, units, method, truth)
+            for variance in (noise, 0.0):
+                roots.append(_posterior_root(information, size, variance))
+                centres.append(truth)
+    roots.append(np.eye(model.dimension))
+    centres.append(truths.mean(axis=0))
+    widths = _widths(tables, np.array(roots), np.array(centres))
+    found = widths[:-1].reshape(2, len(truths), 2, -1)
+    spread, without = np.median(found[0], axis=0)
+    concentrated = np.quantile(found[1, :, 0], _PESSIMISTIC_QUANTILE, axis=0)
+    prior = widths[-1]
+    columns = [
+        np.minimum(each, prior)
+        for each in (spread, np.maximum(spread, concentrated), without, prior)
+    ]
+    assumptions = given.describe(schema)
+    if rare:
+        share = f"{_CONCENTRATED_SD:.0%} of their range as standard deviation"
+        assumptions.append(
+            f"The wider end of a range: such columns have {share}, and {_UNCOMMON_SHARE:.0%} of rows at every level but the first."
+        )
+    return Precision(
+        size=size,
+        is_declared=is_declared,
+        unit="row" if schema.person is None else "person",
+        epsilon=epsilon,
+        lines=tuple(
+            PrecisionLine(label, *(float(each[j]) for each in columns))
+            for j, label in enumerate(tables.labels)
+        ),
+        assumptions=tuple(assumptions),
+        units=tables.units,
+    )
+
+
+def _concentrated(column: Kind) -> ColumnDistribution:
+    """A pessimistic distribution: a number in a small part of its bounds, every level but the first uncommon."""
+    if isinstance(column, Binary):
+        return _UNCOMMON_SHARE
+    if isinstance(column, Category):
+        levels = [str(each) for each in (*column.levels, column.other) if each is not None]
+        share = min(_UNCOMMON_SHARE, 1 / len(levels))
+        return dict.fromkeys(levels[1:], share) | {levels[0]: 1 - share * (len(levels) - 1)}
+    wide = float(column.high - column.low)
+    return {"mean": column.low + _CONCENTRATED_MEAN * wide, "sd": _CONCENTRATED_SD * wide}
+
+
+def _draw_truths(tables: SimulatedTables) -> Floats:
+    """True parameters, in coordinates in which the prior has mean zero and spread one."""
+    space, scenario = whiten_prior(tables.model), tables.scenario
+    if scenario.effects or scenario.outcome is not None:
+        vectors, _ = tables.draw_parameters(_NUM_TRUTHS)
+        return np.asarray(np.linalg.solve(space.scale, (vectors - space.mean).T).T, np.float64)
+    drawn = np.random.default_rng(tables.seed).normal(size=(_NUM_TRUTHS, tables.model.dimension))
+    return np.asarray(scenario.spread * drawn)
+
+
+def _draw_units(schema: Schema, names: list[str], scenario: Scenario) -> Units:
+    """Units by a scenario, of the shapes of those that the fit simulates, so that its compiled program serves."""
+    like = simulated_units(schema, names)
+    shape = like.present.shape
+    raw = scenario.draw_table(schema, names, int(np.prod(shape)), np.random.default_rng(0))
+    encoded = schema.encode_new(raw, names)[0]
+    fields = {
+        name: np.asarray(value.reshape(*shape, *value.shape[1:]), like.fields[name].dtype)
+        for name, value in encoded.items()
+    }
+    each = scenario.rows_per_person or shape[1]
+    return Units(fields, np.broadcast_to(np.arange(shape[1]) < each, shape))
+
+
+def _information(model: UnitModel, units: Units, method: Scoring, truth: Floats) -> Floats:
+    """The expected information of a unit, from the scores that the method computes of simulated units."""
+    scores = simulated_scores(model, units, method.num_outcomes)(truth).reshape(-1, model.dimension)
+    return np.asarray(scores.T @ scores / len(scores))
+
+
+def _posterior_root(information: Floats, size: int, variance: float) -> Floats:
+    """A root of the posterior covariance. Where noise exceeds sampling, curvature is not known either."""
+    noise = _NOISE_FACTOR * variance * (1 + _NOISE_GROWTH * variance / size)
+    precision = np.eye(len(information)) + size**2 / (size + noise) * information
+    return np.asarray(np.linalg.cholesky(np.linalg.inv(precision)))
+
+
+def _widths(tables: SimulatedTables, roots: Floats, centres: Floats) -> Floats:
+    """Widths of 90% intervals of the reported parameters, by central differences along the columns of each root."""
+    model, space = tables.model, whiten_prior(tables.model)
+    steps = np.swapaxes(roots, 1, 2)
+    points = np.stack([centres[:, None] + steps, centres[:, None] - steps], axis=2)
+    vectors = space.mean + points.reshape(-1, model.dimension) @ space.scale.T
+    values = tables.flatten(constrain_vectors(model)(jnp.asarray(vectors, jnp.float32), model.constants))
+    pairs = values.reshape(len(roots), model.dimension, 2, -1)
+    sd = np.sqrt((((pairs[:, :, 0] - pairs[:, :, 1]) / 2) ** 2).sum(axis=1))
+    return np.asarray(2 * _HALF_WIDTH * np.abs(tables.factors) * sd)
+
+
+def _range_text(low: float, high: float) -> str:
+    texts = _two_digits(low), _two_digits(high)
+    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+
+
+def _two_digits(number: float) -> str:
+    return f"{float(f'{number:.2g}'):g}" if np.isfinite(number) else "-"
