@@ -637,10 +637,10 @@ def _clipped_sums(unit: Jaxpr, inputs: _PublicInputs, given: Batch, lattice: Lat
 
 
 def _in_pieces(
-    sums: Callable[..., jax.Array], operands: Sequence[AnyArray], most: int = _UNITS_PER_PIECE
+    sums: Callable[..., jax.Array], operands: Sequence[AnyArray], most: int | None = None
 ) -> jax.Array:
     """Sums over units; over many, ``most`` at a time: integers add up to the same, in less memory."""
-    units = len(operands[-1])
+    units, most = len(operands[-1]), most or _UNITS_PER_PIECE
     if units <= most:
         return sums(*operands)
 
