@@ -419,8 +419,8 @@ class SampledBarkerTests:
 
 # Mechanisms of like steps, which the gate executes one after the other.
 StepMechanism = NoisySums | BarkerTests | SampledBarkerTests
-# Units that are looked at together, so that what is in between fits a cache.
-_UNITS_PER_PIECE = 2**14
+# Units that are looked at together, and numbers that they add, so that what is in between fits a cache.
+_UNITS_PER_PIECE, _NUMBERS_PER_PIECE = 2**14, 2**20
 RowFunction = Callable[[PyTree, Mapping[str, jax.Array]], jax.Array]
 # Of public arguments, the rows of a unit by column, which of them are real, and the unit's secret words if the
 # mechanism has them.
@@ -631,22 +631,24 @@ def _clipped_sums(unit: Jaxpr, inputs: _PublicInputs, given: Batch, lattice: Lat
         units = jax.vmap(lambda vector: place(vector, given.clip, lattice.points))(values)
         return partial_sums(units, present, lattice)
 
-    return _in_pieces(sums, [*jax.tree.leaves((given.units, given.secret)), given.present])
+    # By public numbers alone, like the lattice.
+    most = min(_UNITS_PER_PIECE, max(2**8, _NUMBERS_PER_PIECE // lattice.dimension))
+    return _in_pieces(sums, [*jax.tree.leaves((given.units, given.secret)), given.present], most)
 
 
-def _in_pieces(sums: Callable[..., jax.Array], operands: Sequence[AnyArray]) -> jax.Array:
-    """Sums over units; over many, a piece at a time: integers add up to the same, in less memory."""
-    units = len(operands[-1])
-    if units <= _UNITS_PER_PIECE:
+def _in_pieces(
+    sums: Callable[..., jax.Array], operands: Sequence[AnyArray], most: int | None = None
+) -> jax.Array:
+    """Sums over units; over many, ``most`` at a time: integers add up to the same, in less memory."""
+    units, most = len(operands[-1]), most or _UNITS_PER_PIECE
+    if units <= most:
         return sums(*operands)
 
     def piece(start: jax.Array) -> jax.Array:
-        return sums(
-            *[jax.lax.dynamic_slice_in_dim(leaf, start, _UNITS_PER_PIECE) for leaf in operands]
-        )
+        return sums(*[jax.lax.dynamic_slice_in_dim(leaf, start, most) for leaf in operands])
 
-    even = units // _UNITS_PER_PIECE * _UNITS_PER_PIECE
-    parts = jax.lax.map(piece, jnp.arange(0, even, _UNITS_PER_PIECE))
+    even = units // most * most
+    parts = jax.lax.map(piece, jnp.arange(0, even, most))
     flat: jax.Array = parts.reshape(-1, *parts.shape[2:])
     if even == units:
         return flat
