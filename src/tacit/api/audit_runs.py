@@ -174,7 +174,7 @@ class _ObservingRelease:
         released: Array,
         per_unit: UnitFunction,
         arguments: PyTree,
-        shift: Array | float = 0.0,
+        shift: "Array | float" = 0.0,
         *,
         has_secret: bool = False,
     ) -> Array:

@@ -86,7 +86,7 @@ class UnitModel:
         has_person_effects: Whether rows of a person share an effect that is integrated out.
         interpretation: How to interpret the parameters, if the model says so.
         user_functions: Functions and objects of the user, to be searched for captured data.
-        text: All that the functions follow from, if it can be written down, as for a formula.
+        known_digest: A digest of all that the functions follow from, if that can be written down, as for a formula.
         source: The model that this was made from, as its own module represents it.
     """
 
@@ -110,7 +110,7 @@ class UnitModel:
     has_person_effects: bool = False
     interpretation: Interpretation | None = None
     user_functions: tuple[object, ...] = ()
-    text: str | None = None
+    known_digest: str | None = None
     source: object = None
 
     declared_public: ClassVar[tuple[str, ...]] = ("arrays", "constants", "dummy_row", "labels")
@@ -129,8 +129,8 @@ class UnitModel:
         """A digest of prior, likelihood and draws of outcomes, for rows of these types."""
         from tacit.privacy.checkpoint import combined_digest, density_digest, trace_digest
 
-        if self.text is not None:
-            return combined_digest(self.text.encode())
+        if self.known_digest is not None:
+            return self.known_digest
         vector, unit = jnp.zeros(self.dimension), rows.dummy_unit()
         parts = [
             repr(self.names),

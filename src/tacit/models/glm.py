@@ -4,6 +4,7 @@
 interpreted, follow from the schema.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -78,7 +79,7 @@ _PRIOR_QUANTILES: dict[str, tuple[str, Callable[[dist.Distribution, float], floa
     "HalfNormal": ("half-normal", lambda p, q: p.scale * special.ndtri((1 + q) / 2)),
     "Laplace": (
         "Laplace",
-        lambda p, q: p.loc - p.scale * math.copysign(math.log1p(-abs(2 * q - 1)), q - 0.5),
+        lambda p, q: p.loc + p.scale * math.copysign(math.log1p(-abs(2 * q - 1)), q - 0.5),
     ),
     "LogNormal": ("log-normal", lambda p, q: math.exp(p.loc + p.scale * special.ndtri(q))),
     "Normal": ("normal", lambda p, q: p.loc + p.scale * special.ndtri(q)),
@@ -268,12 +269,17 @@ class GLMFunction:
         several = bool(self.outcome.levels)
         eta = jnp.zeros((count, len(self.outcome.levels)) if several else count)
         centre: jax.Array | float = self.scales.middle
+        blocks, coefficients, centres = [], [], []
         for term in self.terms:
             middle = self.scales.middle if term.is_level else 0.0
             found = self._sample(term.name, term.shape, middle)
-            x = term.read(columns)
-            eta = eta + (x @ found if term.shape else (x if several else x[:, 0]) * found)
-            centre = centre - term.block.centre * (found.sum(axis=0) if term.shape else found)
+            blocks.append(term.read(columns))
+            coefficients.append(found if term.shape else found[None])
+            centres += [term.block.centre] * len(coefficients[-1])
+        if blocks:  # one product, whose derivative is one product, too
+            stacked = jnp.concatenate(coefficients)
+            eta = eta + jnp.concatenate(blocks, axis=1) @ stacked
+            centre = centre - jnp.asarray(centres) @ stacked
         if self.intercept:
             # The fit is in terms of the intercept at the middle of all columns, where it hardly
             # depends on the coefficients. It is reported at the reference.
@@ -526,8 +532,8 @@ class GLM:
         return interpret_glm(self.formula, self.function, self.priors)
 
     @property
-    def text(self) -> str | None:
-        """All that the model follows from, in one text; None if a prior cannot be written down."""
+    def digest(self) -> str | None:
+        """A digest of all that the model follows from; None if a prior cannot be written down."""
         priors = {}
         for name, prior in self.priors.items():
             try:
@@ -535,7 +541,8 @@ class GLM:
             except (AttributeError, TypeError):
                 return None
             priors[name] = type(prior).__name__, numbers
-        return repr((self.formula, self.family, self.link, priors, self.schema))
+        text = repr((self.formula, self.family, self.link, priors, self.schema))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def __repr__(self) -> str:
         return f"GLM({self.formula!r}, family={self.family!r}, link={self.link!r})"

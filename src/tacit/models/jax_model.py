@@ -293,9 +293,9 @@ class ParameterSlice(NamedTuple):
     shape: Shape
     limits: Limits = None
 
-    def value(self, fn: Distribution, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The parameter's value, and the log-determinant of the map to it."""
-        flat = vector[self.start : self.stop].reshape(self.shape)
+    def value(self, fn: Distribution, part: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The parameter's value from its part of the vector, and the log-determinant of the map to it."""
+        flat = part.reshape(self.shape)
         if self.limits is not None:
             which = jnp.clip(jnp.rint(flat), *self.limits).astype(jnp.int32)
             return fn.enumerate_support(expand=False).ravel()[which], jnp.zeros(())

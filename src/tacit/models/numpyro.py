@@ -315,8 +315,13 @@ class NumPyroModel(AdaptedModel):
     def parameters(self, vector: jax.Array, log_dets: list[jax.Array] | None = None) -> SiteValue:
         """Values of the parameters at a vector; adds log-determinants of the map to ``log_dets``."""
 
+        # All parts at once: the derivative of single slices would add up as many vectors as there are parameters.
+        sizes = [here.stop - here.start for here in self.slices.values()]
+        parts = dict(zip(self.slices, jax.lax.split(vector, sizes), strict=True))
+
         def latent(message: Message) -> jax.Array:
-            value, log_det = self.slices[message["name"]].value(message["fn"], vector)
+            name = message["name"]
+            value, log_det = self.slices[name].value(message["fn"], parts[name])
             if log_dets is not None:
                 log_dets.append(log_det)
             return value
@@ -367,7 +372,7 @@ class NumPyroModel(AdaptedModel):
             if name in values:
                 value = broadcast_start(name, values[name], fn.shape())
                 vector[here.start : here.stop] = check_finite_start(here.inverse(fn, value))
-            return here.value(fn, jnp.asarray(vector))[0]
+            return here.value(fn, jnp.asarray(vector[here.start : here.stop]))[0]
 
         self.run_on_dummy_row(latent)
         return jnp.asarray(vector)
