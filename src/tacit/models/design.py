@@ -24,6 +24,7 @@ from tacit.models.formula import (
     Expression,
     GroupTerm,
     Node,
+    ParsedFormula,
     array_module,
     as_float,
     bounded_expression,
@@ -553,3 +554,44 @@ def build_group(part: GroupTerm, schema: Schema, others: bool) -> Group:
 
     levels = tuple(", ".join(each) for each in product(*(schema[n].labels for n in grouping)))
     return Group(f"{what}|{':'.join(grouping)}", columns | {*grouping}, varying, levels, code)
+
+
+class Design(NamedTuple):
+    """The right side of a formula: what adds up to the linear predictor beside the intercept."""
+
+    terms: tuple[Term, ...]
+    groups: tuple[Group, ...]
+    offsets: tuple[Expression, ...]
+
+
+def build_design(parts: ParsedFormula, schema: Schema) -> Design:
+    """The terms, groups and offsets of a formula."""
+    common = [nodes for nodes in parts.terms if not _is_offset(nodes)]
+    with_intercept = [
+        _format_interaction(each.groups) for each in parts.grouped if not each.varying
+    ]
+    return Design(
+        build_terms(common, parts.intercept, schema),
+        tuple(
+            build_group(each, schema, _format_interaction(each.groups) in with_intercept)
+            for each in parts.grouped
+        ),
+        tuple(_build_offset(nodes, schema) for nodes in parts.terms if _is_offset(nodes)),
+    )
+
+
+def _format_interaction(nodes: Sequence[Node]) -> str:
+    """The nodes of an interaction as text."""
+    return ":".join(format_node(node) for node in nodes)
+
+
+def _is_offset(nodes: Sequence[Node]) -> bool:
+    return any(called_function(node) == "offset" for node in nodes)
+
+
+def _build_offset(nodes: Sequence[Node], schema: Schema) -> Expression:
+    """The calculation in offset(...)."""
+    offset = nodes[0]
+    if len(nodes) != 1 or not isinstance(offset, Call) or len(offset.args) != 1 or offset.kwargs:
+        raise InvalidArgument(f"{_format_interaction(nodes)!r} must be offset(...) of one column.")
+    return bounded_expression(offset.args[0], schema)
