@@ -456,8 +456,8 @@ def test_levels_have_no_interval():
         def predict(self, _):
             return np.full((2, 3), 1 / 3)
 
-    with pytest.raises(tacit.errors.InvalidArgument, match="leave --interval out"):
-        write_predictions(Chances(), {}, None, interval=True, levels=["a", "b", "c"])
+    with pytest.raises(tacit.errors.InvalidArgument, match="--interval mean"):
+        write_predictions(Chances(), {}, None, interval="outcome", levels=["a", "b", "c"])
 
 
 @pytest.mark.parametrize(
@@ -477,8 +477,8 @@ def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, ca
         def predict(self, _):
             return np.ones(2)
 
-    monkeypatch.setattr(runs, "predictive_quantiles", lambda *_: {"y": np.ones((2, 2))})
-    runs.write_predictions(Predicting(), {}, None, interval=True, levels=[])
+    monkeypatch.setattr(runs, "predictive_quantiles", lambda *_, **__: {"y": np.ones((2, 2))})
+    runs.write_predictions(Predicting(), {}, None, interval="outcome", levels=[])
     header, *lines = csv.reader(capsys.readouterr().out.splitlines())
     assert header == ["mean", *ends]
     assert lines == [["1", "1", "1"]] * 2

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import numpy as np
 import yaml
@@ -29,6 +29,7 @@ from tacit.api.rows import model_columns
 from tacit.api.scenario import Scenario
 from tacit.data.columns import Category
 from tacit.data.schema import Schema
+from tacit.data.sources import open_source
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument, TacitError, os_error_reason
 from tacit.inference.method import Intervals, Method
@@ -441,14 +442,16 @@ def write_predictions(
     data: TableLike,
     out: Path | None,
     *,
-    interval: bool,
+    interval: str | None,
     levels: Sequence[str],
 ) -> None:
-    """Writes the mean of each row's outcome, or the probability of each level.
+    """Writes the columns of new rows, with the mean of each row's outcome, or the probability of each level.
 
-    Rows with a missing value get NA. With ``interval``, the ends of an interval are added; their
-    column names say so if the interval does not account for the privacy noise.
+    Rows with a missing value get NA. With ``interval``, the ends of an interval of the mean or of the
+    outcome are added; their column names say so if the interval does not account for the privacy noise.
     """
+    if interval is not None:
+        _validate.choice("--interval", interval, ("mean", "outcome"))
     found = posterior.predict(data)
     if isinstance(found, dict):
         raise InvalidArgument(
@@ -458,27 +461,54 @@ def write_predictions(
     mean = np.asarray(found)
     if mean.ndim > 1 and not levels:
         levels = _level_names(posterior, data, mean.shape[1])
-    if interval and mean.ndim > 1:
+    if interval == "outcome" and mean.ndim > 1:
         raise InvalidArgument(
-            "An interval needs a numeric outcome. This outcome has levels, and its predictions are "
-            "probabilities; leave --interval out."
+            "An interval of the outcome needs a numeric outcome. This outcome has levels; use --interval "
+            "mean for intervals of their probabilities."
         )
     columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
-    if interval:
-        names = [_column_name(name, posterior.intervals) for name in ("5%", "95%")]
-        (both,) = predictive_quantiles(posterior, data, [0.05, 0.95]).values()
-        columns |= dict(zip(names, both, strict=True))
-    lines = zip(
-        *([_format_cell(value) for value in values] for values in columns.values()), strict=True
-    )
+    if interval is not None:
+        ends = [_column_name(name, posterior.intervals) for name in ("5%", "95%")]
+        of: Literal["mean", "outcome"] = "mean" if interval == "mean" else "outcome"
+        (both,) = predictive_quantiles(posterior, data, [0.05, 0.95], of=of).values()
+        for end, values in zip(ends, both, strict=True):
+            if mean.ndim == 1:
+                columns[end] = values
+            else:
+                named = [f"{level} {end}" for level in levels]
+                columns |= dict(zip(named, values.T, strict=True))
+    given = _given_cells(data)
+    # A column of the rows that is called like a prediction keeps its name.
+    header = [*given, *(f"predicted {name}" if name in given else name for name in columns)]
+    predicted = ([_format_cell(value) for value in values] for values in columns.values())
+    lines = zip(*given.values(), *predicted, strict=True)
     if out is None:
-        _write_csv(sys.stdout, list(columns), lines)
+        _write_csv(sys.stdout, header, lines)
         return
     try:
         with out.open("w", encoding="utf-8", newline="") as opened:
-            _write_csv(opened, list(columns), lines)
+            _write_csv(opened, header, lines)
     except OSError as error:
         raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
+
+
+def _given_cells(data: TableLike) -> dict[str, list[str]]:
+    """The cells of new rows as text, by column; none of a table without columns."""
+    source = open_source(data)
+    found: dict[str, list[str]] = {str(name): [] for name in source.names}
+    if not found:
+        return {}
+    for chunk in source.chunks(tuple(source.names)):
+        for name, cells in chunk.items():
+            present = [True] * len(cells.values) if cells.present is None else cells.present
+            found[str(name)] += [
+                _cell_text(cells.values[row]) if shown else "" for row, shown in enumerate(present)
+            ]
+    return found
+
+
+def _cell_text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _level_names(posterior: Posterior, data: TableLike, count: int) -> list[str]:

@@ -31,6 +31,7 @@ from tacit.results.summary import (
     equal_arrays,
     interpretation_notes,
     summary_lines,
+    to_model_units,
     trust_sentence,
 )
 
@@ -111,8 +112,9 @@ class Posterior(NamedDraws, MethodResult):
 
         Coefficients of a model by formula are in the units of the table: for one unit of a column,
         or for a round number of the unit of measurement that the schema declares. Odds ratios and
-        rate ratios are beside them. ``draws``, `mean` and `interval` have the model's own
-        parameters, for which a unit is half of a column's declared range; see `in_units`.
+        rate ratios are beside them. ``draws``, `mean`, `interval`, plots, files and trees have the
+        same numbers. `model_draws` has the model's own parameters, for which a unit is half of a
+        column's declared range.
 
         Args:
             level: The posterior probability of the intervals.
@@ -282,7 +284,7 @@ class Posterior(NamedDraws, MethodResult):
     @property
     def model_draws(self) -> Mapping[str, FloatArray]:
         """Draws of the model's own parameters, for which a unit of a number is half of its range."""
-        return self.draws
+        return to_model_units(self.draws, self.interpretation)
 
     def predictions(self, at: effects.At | None = None, *, level: float = 0.9) -> "pd.DataFrame":
         """Expected outcomes at declared values, with intervals. They have no further privacy cost.
