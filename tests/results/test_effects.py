@@ -86,16 +86,20 @@ def test_means_in_numpy_agree_with_those_of_the_model(schema, formula, family, l
     model = tacit.models.front_ends.adapt_model(made, schema)
     spec = predictive.formula_recipe(model)
     means = effects.FormulaMeans.build(spec, schema)
-    rng, keys = np.random.default_rng(0), jax.random.split(jax.random.key(0), 3)
     names = means.spec.predictors
     columns = schema.dummy_rows(4, names)
-    draws = {}
-    for name, start in model.initial_values().items() if hasattr(model, "initial_values") else ():
-        draws[name] = np.asarray(start) + rng.normal(0, 0.1, (3, *np.shape(start)))
-    if not draws:
-        pytest.skip("the model has no starting values to perturb")
-    del keys
-    assert means.means(draws, columns).shape[:2] == (3, 4)
+    vectors = np.random.default_rng(0).normal(0, 0.3, (3, model.dimension))
+    draws = jax.vmap(model.constrain)(vectors.astype(np.float32))
+    ours = means.means({name: np.asarray(each) for name, each in draws.items()}, columns)
+    rows = {n: np.broadcast_to(v, (4, *np.shape(v))) for n, v in model.dummy_row.items()} | columns
+    rows = {name: rows[name] for name in model.columns}
+
+    def mean(params, row):
+        (found,) = model.predict(jax.random.key(0), params, row, model.constants).values()
+        return found.mean
+
+    theirs = jax.vmap(lambda p: jax.vmap(lambda r: mean(p, r))(rows))(draws)
+    assert np.allclose(ours, theirs, rtol=2e-4, atol=1e-5)
 
 
 def test_predictions_are_at_declared_values(post):
