@@ -27,6 +27,7 @@ from tacit.api.plan import Plan, plan
 from tacit.api.resume import POSTERIOR_FILE, SETTINGS_FILE
 from tacit.api.rows import model_columns
 from tacit.api.scenario import Scenario
+from tacit.data.cells import Texts
 from tacit.data.columns import Category
 from tacit.data.schema import Schema
 from tacit.data.sources import open_source
@@ -496,13 +497,20 @@ def _given_cells(data: TableLike) -> dict[str, list[str]]:
     """The cells of new rows as text, by column; none of a table without columns."""
     source = open_source(data)
     found: dict[str, list[str]] = {str(name): [] for name in source.names}
-    if not found:
+    wanted: Sequence[Any] = tuple(source.names)
+    if not wanted:
         return {}
-    for chunk in source.chunks(tuple(source.names)):
+    for chunk in source.chunks(wanted):
         for name, cells in chunk.items():
             present = [True] * len(cells.values) if cells.present is None else cells.present
+            values: Sequence[object] = (
+                cells.values.cells(np.arange(len(cells.values)))
+                if isinstance(cells.values, Texts)
+                else cells.values.tolist()
+            )
             found[str(name)] += [
-                _cell_text(cells.values[row]) if shown else "" for row, shown in enumerate(present)
+                _cell_text(value) if shown else ""
+                for value, shown in zip(values, present, strict=True)
             ]
     return found
 

@@ -138,7 +138,7 @@ class FormulaMeans:
         if family == "gaussian":
             return eta
         if family == "beta":
-            return np.clip(expit(eta), _MIN_BETA_MEAN, 1 - _MIN_BETA_MEAN)
+            return np.asarray(np.clip(expit(eta), _MIN_BETA_MEAN, 1 - _MIN_BETA_MEAN))
         if family == "weibull":
             middle = np.log(self.column.high)
             limited = np.clip(eta, middle - _MAX_LOG_TIME_RATIO, middle + _MAX_LOG_TIME_RATIO)
@@ -386,7 +386,7 @@ def probability(posterior: "Posterior", statement: str) -> float:
         label: values.astype(np.float64)
         for name, draws in posterior.draws.items()
         for (label, where) in coordinates(name, draws.shape[1:], posterior.labels.get(name))
-        for values in [draws[(slice(None), *where)]]
+        for values in [np.moveaxis(draws, 0, -1)[where]]
     }
     # Names such as ward[B] or age:ward[B] are no Python names: each stands for a placeholder.
     listed = sorted(known, key=len, reverse=True)
